@@ -1,4 +1,4 @@
-//! Builds every part from the configuration. Nothing runs yet.
+//! Builds every part from the configuration, without starting any.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::telemetry::process::{self, ConfigHash};
 use crate::telemetry::registry::Registry;
 use crate::watchdog::{self, Heartbeat};
 
-/// Everything that lives as long as the process.
+/// Parts with the lifetime of the process.
 pub(super) struct Built {
     pub(super) registry: Arc<Registry>,
     pub(super) signals: Arc<Signals>,
@@ -147,17 +147,17 @@ pub(super) fn build(
     })
 }
 
-/// A registry that knows the names in the configuration, which may be label values.
+/// A registry with the names in the configuration, which may be label values.
 fn registry(config: &Config) -> Registry {
     let names: Vec<_> = config.backends.iter().map(|b| b.name.clone()).collect();
-    // Calls that go to every backend have a name of their own.
+    // The name of calls that go to every backend.
     let all = names.join("+");
     let handlers = config.routing.rules.iter();
     Registry::new(prometheus::Registry::new(), names.into_iter().chain([all]))
         .with_handlers(handlers.map(|rule| rule.runtime_handler.as_str()))
 }
 
-/// How the story reads the calls in flight, which it does not know.
+/// Reads the calls in flight, for `lifecycle`, which does not know their table.
 pub(super) fn reading(in_flight: &Arc<InFlight>) -> Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync> {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move || in_flight.calls())
@@ -178,7 +178,7 @@ impl From<&Config> for SignalSettings {
     }
 }
 
-/// The backend of these settings.
+/// The backend with these settings.
 fn backend(settings: &config::Backend, builtin: Option<&CriService>) -> Result<Backend, Error> {
     let name = &settings.name;
     match (settings.endpoint.as_deref(), builtin) {
@@ -190,7 +190,7 @@ fn backend(settings: &config::Backend, builtin: Option<&CriService>) -> Result<B
     }
 }
 
-/// The routing settings, with the positions of backends for their names.
+/// The routing settings, with indices of backends in place of names.
 fn rules(config: &Config) -> Result<Rules, Error> {
     let position = |name: &str| {
         let found = config.backends.iter().position(|b| b.name == name);
@@ -255,7 +255,7 @@ impl Built {
         }
     }
 
-    /// What makes the request path of each new connection.
+    /// The factory for the request path of each new connection.
     pub(super) fn connection_parts(
         &self,
         max_message_bytes: usize,

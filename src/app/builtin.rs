@@ -1,4 +1,4 @@
-//! The built-in runtime, made from the configuration.
+//! Builds the built-in runtime from the configuration.
 
 mod knobs;
 
@@ -29,23 +29,23 @@ use criscope_image::{ImageStoreConfig, LayerPhase, Limits, Platform, PullView, T
 
 use super::Error;
 
-/// Name of the cgroup that shims are moved into.
+/// Name of the cgroup for shims.
 const SHIMS: &str = "/criscope-shims";
 
 /// Threads for its work, which mostly waits for plugins and the OCI runtime.
 const THREADS: usize = 2;
 
-/// Threads that may wait for disks, mounts and processes at the same time. A disk that hangs takes one for each object on it
-/// (`runtime/store/kept.rs`), and there must be others for the rest; they are made when they are needed.
+/// Most threads blocked in I/O, mounts and child processes. A hanging disk blocks one for each object on it
+/// (`runtime/store/kept.rs`), and the rest must go on; they are created on demand.
 const WAITING: usize = 4096;
 
-/// The first kernel whose overlayfs takes layers with mapped owners.
+/// The first kernel whose overlayfs supports ID-mapped layers.
 const USER_NAMESPACES: (u32, u32) = (5, 19);
 
-/// How long work that nobody waits for may take to end.
+/// How long background work may take to end.
 const LAST_WORK: Duration = Duration::from_secs(5);
 
-/// Why the built-in runtime cannot be had.
+/// Why the built-in runtime cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum BuiltinError {
     /// A program is missing.
@@ -54,16 +54,16 @@ pub enum BuiltinError {
     /// The node cannot run containers as configured.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// Its own part.
+    /// The runtime itself failed.
     #[error(transparent)]
     Runtime(#[from] runtime::Error),
-    /// Where this program is.
+    /// The path of this program is unknown.
     #[error("cannot find this program's own path: {0}")]
     Own(#[source] std::io::Error),
 }
 
-/// The built-in runtime on threads of its own: what it does can take long, and must not hold up the thread that carries
-/// all calls, nor the one that tells about them.
+/// The built-in runtime on separate threads: its work can take long, and must delay neither the request path nor the side
+/// thread.
 pub(super) struct Builtin {
     threads: tokio::runtime::Runtime,
     runtime: Arc<Runtime>,
@@ -71,7 +71,7 @@ pub(super) struct Builtin {
 }
 
 impl Builtin {
-    /// Opens it.
+    /// Starts it.
     pub(super) fn start(config: &config::Runtime, limit: usize) -> Result<Self, Error> {
         let threads = Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -81,7 +81,7 @@ impl Builtin {
             .build()
             .map_err(Error::Start)?;
         let runtime = threads.block_on(open(config)).map_err(Error::Builtin)?;
-        // Only now: all containers are known, and what none of them needs may go.
+        // Not earlier: all containers must be known before unused objects are removed.
         threads.spawn(Arc::clone(&runtime).housekeeping());
         let backend = grpc::Builtin::new(Arc::clone(&runtime), threads.handle().clone(), limit);
         Ok(Self {
@@ -91,23 +91,23 @@ impl Builtin {
         })
     }
 
-    /// What answers its calls.
+    /// The service for its calls.
     pub(super) fn service(&self) -> &CriService {
         &self.service
     }
 
-    /// Shows what it does and has in metrics.
+    /// Exports its metrics.
     pub(super) fn measure(&self, registry: &Registry) -> Result<(), RegistryError> {
         self.runtime.measure(registry)
     }
 
-    /// Its image pulls that go on.
+    /// Its image pulls in flight.
     pub(super) fn pulls(&self) -> admin::Pulling {
         let images = self.runtime.images().clone();
         admin::Pulling::new(move || images.pulls().iter().map(shown).collect())
     }
 
-    /// Serves exec, attach and port-forward, until `stop`; then until the sessions have ended.
+    /// Serves exec, attach and port-forward until `stop`; then until the sessions have ended.
     pub(super) fn stream(
         &self,
         settings: &Streaming,
@@ -120,14 +120,14 @@ impl Builtin {
         Ok(self.threads.spawn(listener.serve(stop)))
     }
 
-    /// Ends it. Pods go on; what is half done is taken up or undone by the next start.
+    /// Stops it. Pods continue; unfinished work is resumed or undone at the next start.
     pub(super) fn stop(self) {
         self.runtime.close();
         self.threads.shutdown_timeout(LAST_WORK);
     }
 }
 
-/// Opens it: finds the programs, looks at the node, and recovers what the last run left.
+/// Opens it: finds the programs, inspects the node, and recovers the state of the last run.
 pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, BuiltinError> {
     let search = env::var_os("PATH").unwrap_or_default();
     let own = env::current_exe().map_err(BuiltinError::Own)?;
@@ -161,7 +161,7 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     Ok(Runtime::open(settings).await?)
 }
 
-/// The node as this OCI runtime can use it.
+/// The features of the node with this OCI runtime.
 async fn look(
     config: &config::Runtime,
     oci: &OciRuntime,
@@ -261,7 +261,7 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
     }
 }
 
-/// A pull as pages show it.
+/// The view of a pull.
 fn shown(pull: &PullView) -> Progress {
     let layers = pull.layers.iter().map(|layer| Layer {
         digest: layer.layer.to_string(),

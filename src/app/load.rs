@@ -1,4 +1,4 @@
-//! Loading images from archives: by the daemon if it runs, else right into its image store.
+//! Loads images from archives: through the daemon if it runs, else directly into its image store.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ use criscope_image::ImageStore;
 
 pub use crate::runtime::load::Loaded;
 
-/// How often progress is told.
+/// Interval of progress reports.
 const PROGRESS: Duration = Duration::from_millis(250);
 
-/// Who loads.
+/// How images are loaded.
 #[derive(Debug)]
 pub enum Loader {
-    /// The daemon with this state directory.
+    /// By the daemon with this state directory.
     Daemon(PathBuf),
-    /// We do; the store is ours as long as this lives.
+    /// By this process, which holds the lock of the store.
     Store(Box<(tokio::runtime::Runtime, ImageStore)>),
 }
 
-/// Why nothing, or not this archive, can be loaded.
+/// Why images, or this archive, cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoaderError {
     /// There is no image store.
@@ -37,7 +37,7 @@ pub enum LoaderError {
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] Error),
-    /// Not this archive.
+    /// The archive cannot be loaded.
     #[error(transparent)]
     Archive(#[from] LoadError),
 }
@@ -46,7 +46,7 @@ impl Loader {
     /// Finds out whether the daemon runs.
     ///
     /// # Errors
-    /// There is no built-in runtime, or its store is neither served nor free.
+    /// There is no built-in runtime, or its store is locked without a daemon that serves it.
     pub fn new(config: &Config) -> Result<Self, LoaderError> {
         let config = config.runtime.as_deref().ok_or(LoaderError::NotBuiltin)?;
         if load::is_served(&config.state) {
@@ -62,11 +62,10 @@ impl Loader {
         Ok(Self::Store(Box::new((threads, opened))))
     }
 
-    /// Loads an archive, a file that can be read from any place. `progress` is told bytes done and bytes in all, 0 if
-    /// unknown.
+    /// Loads an archive from a seekable file. `progress` is called with bytes done and bytes in all, 0 if unknown.
     ///
     /// # Errors
-    /// The archive is none, or is not for this machine, or the disk is full, and so on.
+    /// An invalid archive, one for another platform, a full disk, and so on.
     pub fn load(
         &self,
         file: File,

@@ -1,8 +1,8 @@
 //! The composition root: builds every part, starts them in order, and stops them in order.
 //!
-//! Two threads. The main thread carries the calls, alone: on one thread a call costs fewer wake-ups than on two, and
-//! nothing else can get in its way. The side thread does all the rest: admin endpoint, probes, export of spans, signals
-//! of the system. The log has a writer thread of its own.
+//! Two threads. The main thread runs the request path alone: on one thread a call costs fewer wake-ups than on two, and
+//! nothing else can delay it. The side thread runs all the rest: admin endpoint, probes, export of spans, signals. The log
+//! has a separate writer thread.
 
 mod build;
 mod builtin;
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::build::{Built, build};
 use self::builtin::Builtin;
-use self::sessions::Relaying;
+use self::sessions::SessionThread;
 use crate::admin;
 use crate::call::Peer;
 use crate::config::{Config, Loaded};
@@ -46,60 +46,60 @@ use crate::watchdog;
 /// Permission bits of the admin socket.
 const ROOT_ONLY: u32 = 0o600;
 
-/// How long the last spans may take to leave.
+/// How long the export of the last spans may take.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
-/// How long the aggregator may take to write down what has ended.
+/// How long the aggregator may take to write the last lines of the journal.
 const LAST_STORIES: Duration = Duration::from_secs(2);
 
-/// Why it did not start, or did not go on.
+/// Why `serve` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The built-in runtime cannot be had.
+    /// The built-in runtime cannot start.
     #[error("built-in runtime: {0}")]
     Builtin(#[from] builtin::BuiltinError),
-    /// A runtime or a thread could not be had.
+    /// An async runtime or a thread could not be created.
     #[error("cannot start: {0}")]
     Start(#[source] io::Error),
     /// The log cannot be set up.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A metric is registered twice: a mistake in this program.
+    /// A metric is registered twice: a bug.
     #[error(transparent)]
     Metrics(#[from] RegistryError),
-    /// There is no CRI socket.
+    /// The CRI socket could not be bound.
     #[error(transparent)]
     Socket(#[from] listener::Error),
-    /// There is no admin endpoint.
+    /// The admin endpoint could not be bound.
     #[error(transparent)]
     Admin(#[from] admin::BindError),
-    /// There is no receiver of spans.
+    /// The OTLP receiver could not be bound.
     #[error(transparent)]
     Receiver(#[from] otlp_receiver::BindError),
-    /// There is no server for exec, attach and port-forward.
+    /// The streaming server could not be started.
     #[error("streaming: {0}")]
     Streaming(#[from] streaming::BindError),
-    /// The routing or a backend names what is not configured: a mistake in the checks of the configuration.
+    /// Routing or a backend refer to unknown names: a bug in the checks of the configuration.
     #[error("{0}")]
     Backends(String),
-    /// The listener broke.
+    /// Accepting connections failed.
     #[error("cannot serve: {0}")]
     Serve(#[source] io::Error),
 }
 
 impl Error {
-    /// What to do about it, where that is known.
+    /// A recommendation for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match (self, self.kernel()?) {
             (_, io::ErrorKind::PermissionDenied) => Some("run criscope as root"),
             (Self::Admin(_), io::ErrorKind::AddrInUse) => Some(
-                "another program, or another criscope, has it: choose with --admin or admin.listen, or turn it \"off\"",
+                "the address is in use by another program or another criscope: choose one with --admin or admin.listen, or \"off\"",
             ),
             _ => None,
         }
     }
 
-    /// Whether store and state are not for this daemon: it touched nothing, and starts when they are.
+    /// Returns whether store or state belong to another daemon: this one changed nothing, and starts once that is resolved.
     pub fn is_refusal(&self) -> bool {
         let Self::Builtin(builtin::BuiltinError::Runtime(error)) = self else {
             return false;
@@ -107,7 +107,7 @@ impl Error {
         matches!(error, crate::runtime::Error::Refused(_))
     }
 
-    /// What the kernel said, if it was the kernel that refused.
+    /// The error of the system call, if it was one.
     fn kernel(&self) -> Option<io::ErrorKind> {
         let mut cause: Option<&(dyn StdError + 'static)> = Some(self);
         while let Some(error) = cause {
@@ -123,7 +123,7 @@ impl Error {
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// Whatever kept it from starting, or from going on.
+/// Whatever prevented the start or ended the service.
 pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let config = loaded.config.clone();
     let main = Builder::new_current_thread()
@@ -154,7 +154,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     }
     raise_descriptor_limit();
 
-    // All addresses are taken before anything runs: a second instance fails here and disturbs nothing.
+    // All addresses are bound before anything starts: a second instance fails here and disturbs nothing.
     let socket = Socket::open(&config.server)?;
     let admin_listener = config.admin.listen.map(admin::bind).transpose()?;
     let admin_socket = config.admin.socket.as_deref();
@@ -190,15 +190,16 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     if let Some(builtin) = &builtin {
         serving.push(builtin.stream(&config.streaming, observers.clone(), stop.clone())?);
     }
-    let mut relaying = Relaying::start(&parts, &config.streaming, observers, stop.clone())?;
-    serving.extend(relaying.as_mut().and_then(Relaying::serving));
-    let relay = relaying.as_ref().map(Relaying::relay).cloned();
+    let mut session_thread =
+        SessionThread::start(&parts, &config.streaming, observers, stop.clone())?;
+    serving.extend(session_thread.as_mut().and_then(SessionThread::serving));
+    let proxy = session_thread.as_ref().map(SessionThread::proxy).cloned();
     parts.start_background(&side, &stop);
-    let told = CancellationToken::new();
+    let end_aggregator = CancellationToken::new();
     let aggregator = parts
         .aggregator
         .take()
-        .map(|k| side.spawn(k.run(told.clone())));
+        .map(|k| side.spawn(k.run(end_aggregator.clone())));
     let sampler = parts.sampler(&config, &drops)?;
     side.spawn(stop.clone().run_until_cancelled_owned(sampler.run()));
     if let Some(listener) = receiver_listener {
@@ -210,7 +211,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         let served = admin::serve(listener, sources, config.admin.clone(), stop.clone());
         side.spawn(served);
     }
-    // The file of the socket goes when we do.
+    // The socket file is removed at the end.
     let _admin_file = admin_socket.map(|(listener, file)| {
         let sources = parts.sources(log.clone());
         side.spawn(admin::serve_socket(listener, sources, stop.clone()));
@@ -230,15 +231,15 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     ));
     let last_dump = recording::on_panic(&parts.dumps);
 
-    let result = main.block_on(carry(&config, socket, &parts, relay, stop.clone()));
+    let result = main.block_on(carry(&config, socket, &parts, proxy, stop.clone()));
 
-    // Last words: the calls and sessions that have ended are still to be told.
+    // The last calls and sessions have ended; they are still to be reported.
     stop.cancel();
-    side.block_on(sessions::last_words(serving));
-    if let Some(relaying) = relaying {
-        relaying.stop();
+    side.block_on(sessions::wait_for_sessions(serving));
+    if let Some(session_thread) = session_thread {
+        session_thread.stop();
     }
-    told.cancel();
+    end_aggregator.cancel();
     if let Some(aggregator) = aggregator {
         let _ = side.block_on(async { timeout(LAST_STORIES, aggregator).await });
     }
@@ -255,12 +256,12 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     result
 }
 
-/// Carries calls until `stop`, then drains.
+/// Serves calls until `stop`, then drains.
 async fn carry(
     config: &Config,
     socket: Socket,
     built: &Built,
-    relay: Option<SessionProxy>,
+    proxy: Option<SessionProxy>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     tokio::spawn(Arc::clone(&built.heartbeat).run());
@@ -275,7 +276,7 @@ async fn carry(
     );
     watchdog::notify(&[NotifyState::Ready]);
 
-    let parts = built.connection_parts(config.server.max_message_bytes, relay);
+    let parts = built.connection_parts(config.server.max_message_bytes, proxy);
     let make = move |peer: Arc<Peer>| stack::stack(&parts, peer);
     let connections = Arc::clone(&built.connections);
     let drain = config.server.drain_timeout;
@@ -292,7 +293,7 @@ async fn carry(
     Ok(())
 }
 
-/// SIGTERM and SIGINT stop, SIGHUP reloads, SIGUSR2 has the flight recorder written down.
+/// SIGTERM and SIGINT stop, SIGHUP reloads, SIGUSR2 dumps the flight recorder.
 async fn watch_signals(
     mut reloader: Reloader,
     dumps: Arc<Dumps>,
@@ -319,7 +320,7 @@ async fn watch_signals(
         tracing::info!(
             event = "stopping",
             signal = name,
-            "stopping: calls in flight may end"
+            "stopping: calls in flight may finish"
         );
         watchdog::notify(&[NotifyState::Stopping]);
         stop.cancel();
@@ -327,7 +328,7 @@ async fn watch_signals(
     }
 }
 
-/// Each connection takes two descriptors or three; the usual soft limit of 1024 is soon reached.
+/// Each connection takes two or three descriptors; the usual soft limit of 1024 is soon reached.
 fn raise_descriptor_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| match soft < hard {
         true => setrlimit(Resource::RLIMIT_NOFILE, hard, hard),

@@ -1,4 +1,4 @@
-//! Hands what the request path records of calls to [`crate::lifecycle`].
+//! Passes records and events of the request path to [`crate::lifecycle`].
 
 use std::sync::Arc;
 

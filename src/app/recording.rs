@@ -1,4 +1,4 @@
-//! How the flight recorder comes to its dumps.
+//! Builds the dumps of the flight recorder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::telemetry::process::ConfigHash;
 /// How long the last dump may take to be written.
 const LAST_DUMP: Duration = Duration::from_secs(3);
 
-/// Dumps of everything that is known of calls.
+/// Dumps of the recorder and the calls in flight.
 pub(super) fn dumps(
     config: &Config,
     recorder: &Arc<Recorder>,
@@ -36,13 +36,13 @@ pub(super) fn dumps(
     }))
 }
 
-/// A panic is written down from now on.
+/// Dumps on every panic from now on.
 pub(super) fn on_panic(dumps: &Arc<Dumps>) -> LastDump {
     dumps::on_panic(Arc::clone(dumps));
     LastDump(Arc::clone(dumps))
 }
 
-/// A dump that is being written when the process ends may become whole, also when it ends by a panic.
+/// A dump in progress may complete when the process ends, also when it ends by a panic.
 pub(super) struct LastDump(Arc<Dumps>);
 
 impl Drop for LastDump {

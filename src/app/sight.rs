@@ -1,5 +1,5 @@
-//! Builds what sees more than calls: the look at processes, and the receiver of the runtime's spans. They belong to the
-//! story, which does not know where calls in flight are kept.
+//! Builds the process scanner and the OTLP receiver. Both belong to `lifecycle`, which does not know the table of calls in
+//! flight.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::telemetry::otlp::Destination;
 use crate::telemetry::registry::RegistryError;
 
 impl Built {
-    /// The look at processes; whether it looks is up to the settings and to the node.
+    /// The process scanner. It scans if the settings and the permissions on the node allow it.
     pub(super) fn sampler(
         &self,
         config: &Config,
@@ -31,7 +31,7 @@ impl Built {
         ))
     }
 
-    /// The receiver of the runtime's spans, on an address that is listened on.
+    /// The receiver of the runtime's spans on a bound listener.
     pub(super) fn receiver(
         &self,
         listener: TcpListener,
@@ -47,7 +47,7 @@ impl Built {
             let ended = records.iter().filter(|record| is_episodic(record.method));
             let ended = ended.filter_map(|record| record.spans.as_ref());
             flying
-                .map(|place| (place.trace_id, place.client))
+                .map(|spans| (spans.trace_id, spans.client))
                 .chain(ended.map(|spans| (spans.trace_id, spans.client)))
                 .collect()
         };

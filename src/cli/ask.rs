@@ -1,4 +1,4 @@
-//! Where the running criscope is, for the commands that read from it.
+//! The address of the running criscope, for the commands that read from it.
 
 use std::future::Future;
 use std::io::{self, Write};
@@ -14,10 +14,10 @@ use super::http::{AskError, SOCKET, get};
 use super::{Failure, USUAL_FILE};
 use crate::config::{Admin, Config, ConfigErrors, Overrides};
 
-/// Where it is if nothing else is said.
+/// The default address.
 const USUAL: &str = "127.0.0.1:9478";
 
-/// What may stand in a path segment or a value as it is (RFC 3986, unreserved).
+/// Characters that stay unencoded in a path segment or a value (RFC 3986, unreserved).
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -28,17 +28,16 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct AdminArgs {
     /// Address of the running criscope's admin endpoint, HOST:PORT or unix:///path [default: admin.socket of the
-    /// configuration if it may be used, else admin.listen, 127.0.0.1:9478]
+    /// configuration if it is accessible, else admin.listen, 127.0.0.1:9478]
     #[arg(long, value_name = "ADDR", env = "CRISCOPE_ADMIN", value_parser = address)]
     admin: Option<String>,
-    /// Configuration file that the running criscope has, to find its address [default: /etc/criscope/criscope.toml if it
-    /// is there]
+    /// Configuration file of the running criscope, to find its address [default: /etc/criscope/criscope.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 impl AdminArgs {
-    /// Where to ask.
+    /// The endpoint to read from.
     ///
     /// # Errors
     /// If the configuration is wrong, or has no endpoint.
@@ -52,7 +51,8 @@ impl AdminArgs {
     }
 }
 
-/// The value of `--admin` without what a URL has around it. An empty one, which the environment may have, is none.
+/// The value of `--admin` without `http://` and trailing slashes. An empty one, which the environment may have, counts as
+/// unset.
 fn address(text: &str) -> Result<String, String> {
     if text
         .strip_prefix(SOCKET)
@@ -67,11 +67,12 @@ fn address(text: &str) -> Result<String, String> {
     });
     match is_one || text.is_empty() {
         true => Ok(address.to_owned()),
-        false => Err(format!("it is HOST:PORT, such as {USUAL}")),
+        false => Err(format!("expected HOST:PORT, such as {USUAL}")),
     }
 }
 
-/// That of the node's usual configuration. One that cannot be read here, or is wrong, is for others to report.
+/// The address in the node's default configuration file. A file that is unreadable or invalid is ignored; other commands
+/// report it.
 fn usual(file: &Path) -> String {
     match file.exists().then(|| configured(file)) {
         Some(Ok(Ok(address))) => address,
@@ -84,7 +85,7 @@ fn configured(file: &Path) -> Result<Result<String, AskError>, ConfigErrors> {
     Ok(at(&loaded.config.admin).ok_or_else(|| AskError::Off(file.to_owned())))
 }
 
-/// The socket if we may connect to it, else the port.
+/// The socket if it is accessible, else the port.
 fn at(admin: &Admin) -> Option<String> {
     let socket = admin.socket.as_deref();
     let socket = socket.filter(|path| UnixStream::connect(path).is_ok());
@@ -101,12 +102,12 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The address, to be shown.
+    /// The address, for messages.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// A page's bytes; `None` with the bytes if there is none with HTTP status 404.
+    /// The body of a page; as `Err` if the HTTP status is 404.
     async fn page(&self, path: &str) -> Result<Result<Bytes, Bytes>, AskError> {
         let answer = get(&self.address, path).await?;
         match answer.status {
@@ -120,41 +121,41 @@ impl Endpoint {
         }
     }
 
-    /// A page that is always there.
+    /// The body of a page that always exists.
     ///
     /// # Errors
-    /// If it is not.
+    /// If it could not be read.
     pub(super) async fn bytes(&self, path: &str) -> Result<Bytes, AskError> {
         self.page(path).await?.map_err(|_| self.no_page(path))
     }
 
-    /// A page that is always there, as a value.
+    /// A page that always exists, parsed.
     ///
     /// # Errors
-    /// If it is not, or is not of this form.
+    /// If it could not be read or parsed.
     pub(super) async fn json<T: DeserializeOwned>(&self, path: &str) -> Result<T, AskError> {
         self.parse(path, &self.bytes(path).await?)
     }
 
-    /// A page that may not be there: its bytes, or what is said in its place.
+    /// A page that may not exist: its body, or the parsed body of the 404.
     ///
     /// # Errors
-    /// If there is no answer, or a 404 that does not say what was looked for.
+    /// If there is no response, or a 404 without a body of this type.
     pub(super) async fn or_else<T: DeserializeOwned>(
         &self,
         path: &str,
     ) -> Result<Result<Bytes, T>, AskError> {
         Ok(match self.page(path).await? {
             Ok(bytes) => Ok(bytes),
-            // Without a body it is the router that knows no such page.
+            // A 404 without a body is that of the router, which has no such page.
             Err(bytes) => Err(serde_json::from_slice(&bytes).map_err(|_| self.no_page(path))?),
         })
     }
 
-    /// The bytes of a page as a value.
+    /// Parses the body of a page.
     ///
     /// # Errors
-    /// If they are something else.
+    /// If it has another form.
     pub(super) fn parse<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -175,15 +176,15 @@ impl Endpoint {
     }
 }
 
-/// Text as a part of a path or a query.
+/// Percent-encodes a path segment or a query value.
 pub(super) fn encoded(text: &str) -> impl std::fmt::Display + '_ {
     utf8_percent_encode(text, PLAIN)
 }
 
-/// Does it to its end on this thread.
+/// Runs a future to completion on this thread.
 ///
 /// # Errors
-/// What it fails with, or that there is no runtime to be had.
+/// Those of the future, or of creating the async runtime.
 pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -191,10 +192,10 @@ pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
         .block_on(work)
 }
 
-/// Writes an answer as it came.
+/// Writes a JSON response unchanged.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If writing fails.
 pub(super) fn print_json(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(bytes)?;
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!(usual(&file), "127.0.0.1:7777");
         let bound = std::os::unix::net::UnixListener::bind(socket(&dir)).expect("bound");
         assert_eq!(found(&args), format!("unix://{}", socket(&dir).display()));
-        // As after a kill: nobody listens any more.
+        // As after a SIGKILL: the file remains, without a listener.
         drop(bound);
         crate::testing::until_stale(&socket(&dir));
         assert_eq!(found(&args), "127.0.0.1:7777");

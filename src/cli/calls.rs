@@ -1,4 +1,4 @@
-//! `criscope calls`: what goes on now, like top.
+//! `criscope calls`: calls in flight and rates, like top.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -17,17 +17,17 @@ use super::smoke::duration;
 use crate::cri::visible::visible;
 use crate::lifecycle::view::OpenSession;
 
-/// Columns where there is no terminal to ask.
+/// Width of the output without a terminal.
 const COLUMNS: usize = 120;
 
-/// The fastest that is drawn.
+/// Shortest interval between two screens.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 const CALLS: &str = "/debug/calls?format=json";
 const METHODS: &str = "/debug/rpcz?format=json";
 const LIVE: &str = "/?format=json";
 
-/// Of the front page, what no other page has.
+/// The part of the front page that no other page has.
 #[derive(Debug, Deserialize)]
 struct Live {
     sessions: Vec<OpenSession>,
@@ -36,7 +36,7 @@ struct Live {
 /// Show calls in flight, open sessions and rates per method, like top
 ///
 /// Sessions are those of kubectl exec, attach and port-forward. Their calls have ended: they only fetch the session's URL.
-/// Reads from the running criscope. On a terminal it goes on until Ctrl-C; otherwise it prints once.
+/// Reads from the running criscope. On a terminal it runs until Ctrl-C; otherwise it prints once.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(super) struct Args {
     /// Print once
     #[arg(long)]
     once: bool,
-    /// Time between two looks (500ms, 1s)
+    /// Time between two updates (500ms, 1s)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     interval: Duration,
     /// Print the JSON of /debug/calls, once; that of sessions is at /?format=json
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-/// One look, as text of at most so many lines.
+/// One reading, as text of at most `height` lines.
 async fn look(endpoint: &Endpoint, height: Option<usize>) -> Result<String, AskError> {
     let now = Now {
         calls: endpoint.json(CALLS).await?,
@@ -79,10 +79,10 @@ async fn look(endpoint: &Endpoint, height: Option<usize>) -> Result<String, AskE
     Ok(screen(endpoint.address(), &now, look, height))
 }
 
-/// Draws until somebody has seen enough. A criscope that goes away meanwhile is waited for.
+/// Redraws until interrupted. If criscope stops meanwhile, waits for its return.
 async fn watch(endpoint: &Endpoint, period: Duration) -> Result<(), Failure> {
     let mut ends = Ends::new()?;
-    // What is wrong from the start is told on the screen that stays.
+    // An error at the start is printed on the normal screen.
     look(endpoint, None).await?;
     let screen = Screen::take()?;
     let mut ticks = interval(period);

@@ -10,7 +10,7 @@ use crate::settings::show_endpoint;
 /// Check a configuration file and report everything that is wrong with it
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The file; `-` is standard input
+    /// The file; `-` for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -24,7 +24,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(anstream::stdout().lock().write_all(text.as_bytes())?)
 }
 
-/// What this configuration means, one line each.
+/// A summary of the configuration, one entry per line.
 fn summary(config: &Config) -> Vec<(&'static str, String)> {
     let server = &config.server;
     let mut listen = format!(

@@ -1,4 +1,4 @@
-//! Calls of `doctor`: in either spelling of the service names, with every way to fail told apart.
+//! CRI calls of `doctor`, in either version of the CRI, with an error for each kind of failure.
 
 use std::error::Error as _;
 use std::path::Path;
@@ -14,16 +14,16 @@ use crate::client::{self, ClientError};
 use crate::cri::Method;
 use crate::cri::method::ApiVersion;
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
     /// No connection.
     #[error("cannot connect: {0}")]
     Connect(String),
-    /// There is a connection, but what is at its other end does not speak HTTP/2.
+    /// Connected, but the peer does not speak HTTP/2.
     #[error("does not speak gRPC over HTTP/2: {0}")]
     Protocol(String),
-    /// Nothing came in time.
+    /// No response within the deadline.
     #[error("no answer within {} s", .0.as_secs())]
     Timeout(Duration),
     /// The runtime answered with an error.
@@ -39,13 +39,13 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects to the socket; every call has the deadline given here.
+    /// Connects to the socket; `deadline` applies to every call.
     pub(super) async fn connect(path: &Path, deadline: Duration) -> Result<Self, CallError> {
         let channel = client::connect(path, deadline).await.map_err(refused)?;
         Ok(Self { channel, deadline })
     }
 
-    /// Makes a call with one answer, in either spelling of the service names.
+    /// Makes a unary call, in either version of the CRI.
     pub(super) async fn call<Q, A>(
         &self,
         version: ApiVersion,
@@ -84,8 +84,8 @@ fn refused(error: ClientError) -> CallError {
     }
 }
 
-/// A status with a source was made on this side, because of the transport; so was one for an answer without
-/// `grpc-status`, such as a plain HTTP/2 server's, which tonic tells only in its text.
+/// A status with a source was made on this side, by the transport; so was one for a response without `grpc-status`, such as
+/// a plain HTTP/2 server's, which tonic marks only in its text.
 fn classify(status: Status) -> CallError {
     const MADE_UP: [&str; 2] = ["grpc-status header missing", "protocol error"];
     match status.source() {

@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 use super::{Cli, Failure};
 
-/// Print a completion script, to be put where the shell looks for them
+/// Print a completion script for a shell
 ///
 /// bash: criscope completions bash > /etc/bash_completion.d/criscope. zsh: a file _criscope in a directory of $fpath. fish:
 /// /etc/fish/completions/criscope.fish.
@@ -21,7 +21,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(io::stdout().lock().write_all(&script(args.shell))?)
 }
 
-/// Made in memory: the generator panics if it cannot write.
+/// Generated in memory: the generator panics on write errors.
 fn script(shell: Shell) -> Vec<u8> {
     let mut command = Cli::command();
     let name = command.get_name().to_owned();

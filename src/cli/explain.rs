@@ -8,15 +8,15 @@ use super::output;
 use super::render::explain::story;
 use crate::lifecycle::view::{PodStory, Unknown};
 
-/// Columns where there is no terminal to ask.
+/// Width of the output without a terminal.
 const COLUMNS: usize = 80;
 
-/// The namespace of a name without one.
+/// The default namespace.
 const DEFAULT: &str = "default";
 
 /// Say why a pod was slow, or is not up
 ///
-/// The first line says where the time went or what failed; below it stand the calls in time. Reads from the running
+/// The first line is the largest part of the time or the failure; the calls follow as a waterfall. Reads from the running
 /// criscope. Exits with 1 if nothing is known of the pod.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -28,10 +28,10 @@ pub(super) struct Args {
     /// The pod's namespace
     #[arg(long, short, value_name = "NS")]
     namespace: Option<String>,
-    /// Only the pod with this uid, of several that had the name
+    /// Only the pod with this uid, of several with the same name
     #[arg(long, value_name = "UID")]
     uid: Option<String>,
-    /// Show all episodes that are remembered, not only the one that matters most
+    /// Show all episodes in memory, not only the one that matters most
     #[arg(long)]
     all: bool,
     /// Print the JSON of /debug/pods/NAMESPACE/POD
@@ -43,24 +43,24 @@ pub(super) struct Args {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The argument names no pod.
-    #[error("{0:?} is no pod: write NAMESPACE/POD, or POD with -n NAMESPACE")]
+    /// The argument is not a pod.
+    #[error("{0:?} is not a pod: write NAMESPACE/POD, or POD with -n NAMESPACE")]
     NoPod(String),
     /// Two namespaces.
-    #[error("the pod is said to be in {0:?} (-n) and in {1:?}: leave one away")]
+    #[error("two namespaces, {0:?} (-n) and {1:?}: remove one")]
     Namespaces(String, String),
-    /// Nothing is remembered of it.
+    /// The pod is unknown.
     #[error("{}", what(.0))]
     Unknown(Unknown),
 }
 
 impl Error {
-    /// Whether the arguments are to blame.
+    /// Returns whether it is a usage error.
     pub(super) const fn is_usage(&self) -> bool {
         matches!(self, Self::NoPod(_) | Self::Namespaces(..))
     }
 
-    /// What may have been meant.
+    /// Pods with similar names.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::NoPod(_) | Self::Namespaces(..) => None,
@@ -93,13 +93,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         return Ok(print_json(&bytes)?);
     }
-    let told: PodStory = endpoint.parse(&path, &bytes)?;
+    let pod_story: PodStory = endpoint.parse(&path, &bytes)?;
     let mut out = io::stdout().lock();
-    out.write_all(story(&told, args.all, output::look(COLUMNS)).as_bytes())?;
+    out.write_all(story(&pod_story, args.all, output::look(COLUMNS)).as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// Namespace and name from `NAMESPACE/POD`, `POD` or, as kubectl has it, `pod/POD`.
+/// Namespace and name from `NAMESPACE/POD`, `POD` or, as in kubectl, `pod/POD`.
 fn pod(text: &str, namespace: Option<&str>) -> Result<(String, String), Error> {
     let parts: Vec<_> = text.split('/').collect();
     let (said, name) = match parts[..] {

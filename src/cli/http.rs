@@ -1,4 +1,4 @@
-//! What a running criscope tells over HTTP, for the commands that ask it.
+//! HTTP client for the admin endpoint of a running criscope.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,45 +12,45 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-/// How long an answer may take.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the address of a unix socket begins with.
+/// Prefix of the address of a unix socket.
 pub(super) const SOCKET: &str = "unix://";
 
-/// The largest answer that is read, in bytes.
+/// The largest response that is read, in bytes.
 const ENOUGH: usize = 64 << 20;
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// The configuration turns the port off, and the socket is not there for us.
+    /// The configuration turns the port off, and the socket is not accessible.
     #[error("admin.listen is \"off\" in {}, and its admin.socket cannot be used", .0.display())]
     Off(PathBuf),
-    /// Nobody listens there, or not so that we may connect.
+    /// No listener, or no permission to connect.
     #[error("cannot connect to {address}: {source}")]
     Connect {
         /// The address.
         address: String,
-        /// What the kernel or the resolver said.
+        /// The error of the system call or the resolver.
         source: io::Error,
     },
-    /// It took too long.
+    /// Timeout.
     #[error("no answer from {address} within {} s", PATIENCE.as_secs())]
     Timeout {
         /// The address.
         address: String,
     },
-    /// What listens there does not speak HTTP/1.1, or broke off.
-    #[error("{address} gave no whole answer: {cause}")]
+    /// The peer does not speak HTTP/1.1, or closed the connection early.
+    #[error("{address} sent an incomplete answer: {cause}")]
     Broken {
         /// The address.
         address: String,
-        /// What was wrong with it.
+        /// The error.
         cause: String,
     },
-    /// There is no such page.
+    /// HTTP status 404.
     #[error("{address} has no {}", path.split('?').next().unwrap_or_default())]
     NoPage {
         /// The address.
@@ -58,7 +58,7 @@ pub enum AskError {
         /// The page.
         path: String,
     },
-    /// It answered with an error.
+    /// Another HTTP error.
     #[error("{address} answered {path} with {status}")]
     Status {
         /// The address.
@@ -68,20 +68,20 @@ pub enum AskError {
         /// The HTTP status.
         status: StatusCode,
     },
-    /// The answer is not what it should be.
-    #[error("{address} answered {path} with something else: {source}")]
+    /// The body has an unexpected form.
+    #[error("{address} answered {path} in an unexpected form: {source}")]
     Json {
         /// The address.
         address: String,
         /// The page.
         path: String,
-        /// What is wrong with it.
+        /// The error of the JSON parser.
         source: serde_json::Error,
     },
 }
 
 impl AskError {
-    /// What to do about it.
+    /// A recommendation for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Off(_) => Some(
@@ -90,30 +90,30 @@ impl AskError {
             Self::Connect { .. } => Some(
                 "is criscope running, and is admin.listen this address? Name another with --admin or CRISCOPE_ADMIN",
             ),
-            Self::Timeout { .. } => Some("is it criscope that listens there? See /livez"),
+            Self::Timeout { .. } => Some("does criscope listen there? See /livez"),
             Self::Broken { .. } | Self::Json { .. } => {
-                Some("is it criscope that listens there, and of the same version?")
+                Some("does criscope listen there, in the same version?")
             }
             Self::NoPage { .. } => Some(
-                "admin.debug is false in its configuration, it is an older version, or no criscope",
+                "admin.debug is false in its configuration, it is an older version, or it is not criscope",
             ),
             Self::Status { .. } => None,
         }
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
 }
 
-/// Asks for a page.
+/// Gets a page.
 ///
 /// # Errors
-/// If there is no whole answer; any status is one.
-pub(super) async fn get(address: &str, path: &str) -> Result<Answer, AskError> {
+/// If there is no complete response; any HTTP status is one.
+pub(super) async fn get(address: &str, path: &str) -> Result<HttpResponse, AskError> {
     match timeout(PATIENCE, ask(address, path)).await {
         Ok(answer) => answer,
         Err(_) => Err(AskError::Timeout {
@@ -122,7 +122,7 @@ pub(super) async fn get(address: &str, path: &str) -> Result<Answer, AskError> {
     }
 }
 
-async fn ask(address: &str, path: &str) -> Result<Answer, AskError> {
+async fn ask(address: &str, path: &str) -> Result<HttpResponse, AskError> {
     let refused = |source| AskError::Connect {
         address: address.to_owned(),
         source,
@@ -139,8 +139,13 @@ async fn ask(address: &str, path: &str) -> Result<Answer, AskError> {
     }
 }
 
-/// Asks for a page and reads the answer. `address` is for errors.
-async fn exchange<T>(stream: T, address: &str, host: &str, path: &str) -> Result<Answer, AskError>
+/// Sends the request and reads the response. `address` is for errors.
+async fn exchange<T>(
+    stream: T,
+    address: &str,
+    host: &str,
+    path: &str,
+) -> Result<HttpResponse, AskError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -167,18 +172,18 @@ where
             true => broken(format!("more than {} MiB", ENOUGH >> 20)),
             false => broken(error.to_string()),
         })?;
-        Ok(Answer {
+        Ok(HttpResponse {
             status,
             body: body.to_bytes(),
         })
     };
     tokio::pin!(connection, talk);
-    // The connection is driven here, so that it ends with the question.
+    // The connection is driven here, so that it ends with the request.
     tokio::select! {
         answer = &mut talk => answer,
         result = &mut connection => {
             result.map_err(|error| broken(error.to_string()))?;
-            // The rest may be in memory already.
+            // The rest of the body may be buffered already.
             talk.await
         }
     }
@@ -220,7 +225,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_wrong_is_told_apart() {
-        // Bound, so that nobody else gets the port, but nobody listens.
+        // Bound, so that no other process gets the port, but not listening.
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(([127, 0, 0, 1], 0).into()).expect("bound");
         let address = socket.local_addr().expect("bound").to_string();

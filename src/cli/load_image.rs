@@ -12,12 +12,12 @@ use crate::cri::visible::visible;
 
 const BUFFER: usize = 256 << 10;
 
-/// Take images from archives into the store of the built-in runtime
+/// Load images from archives into the store of the built-in runtime
 ///
 /// Archives are those of the OCI (`skopeo copy ... oci-archive:FILE`) or of docker (`docker save`), also compressed with
-/// gzip or zstd. A running criscope takes them in; otherwise this command does. Where its store is the configuration says,
-/// so it must be the same: without --config, /etc/criscope/criscope.toml is used if it is there. Prints the names and the id
-/// of each image. Exits with 1 if an archive cannot be taken in; the others are all the same.
+/// gzip or zstd. A running criscope loads them; otherwise this command does. The configuration has the path of the store,
+/// so it must be that of the daemon: without --config, /etc/criscope/criscope.toml is used if it exists. Prints the names
+/// and the id of each image. Exits with 1 if an archive cannot be loaded; the others are loaded all the same.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    // Without it images would go, without a word, into another store than that of the criscope that runs.
+    // Without it, images would silently be loaded into another store than that of the running criscope.
     let loaded = args.config.or_usual(Path::new(USUAL_FILE)).load()?;
     let loader = Loader::new(&loaded.config)?;
     let mut failed = false;
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             Ok(lines) => io::stdout().lock().write_all(lines.as_bytes())?,
             Err(error) => {
                 let (name, mut text) = (archive.display().to_string(), error.to_string());
-                // Many errors name it already.
+                // Many errors include it already.
                 if !text.starts_with(&name) {
                     text = format!("{name}: {text}");
                 }
@@ -55,10 +55,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// Loads one archive; returns a line for each image.
 fn load(loader: &Loader, archive: &Path, progress: &mut Progress) -> Result<String, LoadFailure> {
     let file = open(archive, progress)?;
-    let (name, mut tell) = (archive.display().to_string(), |done, all| {
+    let (name, mut report) = (archive.display().to_string(), |done, all| {
         progress.show("loading", done, all);
     });
-    let images = loader.load(file, &name, &mut tell)?;
+    let images = loader.load(file, &name, &mut report)?;
     let line = |image: crate::app::load::Loaded| match image.names.as_slice() {
         [] => format!("{}\n", image.id),
         names => format!("{} {}\n", names.join(" "), image.id),
@@ -74,8 +74,7 @@ enum LoadFailure {
     Loader(#[from] LoaderError),
 }
 
-/// Opens an archive so that it can be read from any place: what is no regular file is copied into one that has no name, and
-/// goes with this process.
+/// Opens an archive for random access: other than regular files are copied to an unnamed temporary file.
 fn open(archive: &Path, progress: &mut Progress) -> io::Result<File> {
     let is_stdin = archive == Path::new("-");
     let mut source: Box<dyn Read> = if is_stdin {
@@ -117,7 +116,7 @@ fn nameless() -> io::Result<File> {
     Ok(file)
 }
 
-/// One line that is written over, if standard error is a terminal.
+/// A progress line that is overwritten, if standard error is a terminal.
 struct Progress {
     name: String,
     on: bool,
@@ -139,7 +138,7 @@ impl Progress {
         }
         let line = line(&self.name, verb, done, all);
         if line != self.last {
-            // Nobody misses it if it cannot be written.
+            // Progress is optional.
             let _ = write!(io::stderr(), "\r{line}\x1b[K");
             self.last = line;
         }

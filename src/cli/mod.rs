@@ -31,26 +31,26 @@ use crate::version;
 /// Bad flags or a bad configuration: `EX_USAGE` of sysexits(3).
 const EX_USAGE: u8 = 64;
 
-/// What lies on this node is not for this criscope: `EX_CONFIG` of sysexits(3).
+/// Store or state on this node belong to another criscope: `EX_CONFIG` of sysexits(3).
 const EX_CONFIG: u8 = 78;
 
-/// Where the units in `deploy/systemd` read the configuration.
+/// The configuration file of the units in `deploy/systemd`.
 const USUAL_FILE: &str = "/etc/criscope/criscope.toml";
 
-/// Below the list of commands.
+/// Printed below the list of commands.
 const FIRST_STEPS: &str = "\
 First steps:
-  criscope doctor                  what is missing on this node
-  criscope serve                   be the container runtime, over runc or crun and CNI plugins
+  criscope doctor                  check this node and recommend fixes
+  criscope serve                   run as the container runtime, with runc or crun and CNI plugins
   criscope serve --upstream unix:///run/containerd/containerd.sock
-                                   or stand in front of another one
+                                   or as a proxy in front of another runtime
   criscope smoke                   run a pod through it
   criscope explain NAMESPACE/POD   why that pod was slow, or is not up
 
-Exit codes: 0 all is well, 1 something is not, 64 wrong arguments or configuration,
+Exit codes: 0 success, 1 failure, 64 wrong arguments or configuration,
 78 store and state do not belong together, or are of a later version";
 
-/// A container runtime for the kubelet, or what stands in front of one, that shows what goes on.
+/// An observable container runtime for the kubelet, or a proxy in front of another one
 #[derive(Debug, Parser)]
 #[command(name = "criscope", version = version::with_commit(), subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = FIRST_STEPS, max_term_width = 100)]
@@ -72,10 +72,10 @@ enum Command {
     Completions(completions::Args),
 }
 
-/// Parses the arguments, the program's name first, and does what they say.
+/// Parses the arguments, program name included, and runs the command.
 ///
 /// # Errors
-/// What went wrong; [`Failure::report`] prints it and gives the exit code.
+/// Those of the command; [`Failure::report`] prints them and returns the exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
     match Cli::try_parse_from(args)?.command {
         Command::Serve(args) => serve::run(&args),
@@ -90,7 +90,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
     }
 }
 
-/// Why a command did not do what it was asked to.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -106,30 +106,30 @@ pub enum Failure {
     /// `smoke` failed.
     #[error(transparent)]
     Smoke(#[from] smoke::Error),
-    /// `load-image` has nowhere to load to.
+    /// `load-image` has no store.
     #[error(transparent)]
     Load(#[from] app::load::LoaderError),
-    /// The running criscope did not answer.
+    /// The running criscope could not be read.
     #[error(transparent)]
     Ask(#[from] http::AskError),
-    /// `explain` has nothing to explain.
+    /// `explain` found no pod.
     #[error(transparent)]
     Explain(#[from] explain::Error),
-    /// What the command found is not good; it has been printed.
-    #[error("not everything is well")]
+    /// The command reports a failure; its findings have been printed.
+    #[error("a check failed")]
     Found,
-    /// The output could not be written, or a thread or socket could not be had.
+    /// The output could not be written, or a thread or socket could not be created.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl Failure {
-    /// Tells the user on standard error and gives the exit code: 64 for bad arguments or configuration, 78 for a
-    /// store or state that is refused, else 1.
+    /// Prints the error on standard error and returns the exit code: 64 for bad arguments or configuration, 78 for a
+    /// refused store or state, else 1.
     pub fn report(&self) -> ExitCode {
         match self {
             Self::Arguments(error) => {
-                // Nobody is left to tell if standard error is closed.
+                // Standard error may be closed.
                 let _ = error.print();
                 if error.use_stderr() {
                     ExitCode::from(EX_USAGE)
@@ -144,7 +144,7 @@ impl Failure {
                 ExitCode::from(EX_USAGE)
             }
             Self::Found => ExitCode::FAILURE,
-            // `criscope doctor | head` is no failure.
+            // `criscope doctor | head` is not an error.
             Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Self::Ask(error) => {
                 output::error(self);
@@ -176,7 +176,7 @@ impl Failure {
     }
 }
 
-/// Where the configuration comes from, for every command that needs one.
+/// The source of the configuration, for every command that needs one.
 #[derive(Clone, Debug, Default, clap::Args)]
 struct ConfigArgs {
     /// Configuration file (TOML)
@@ -185,7 +185,7 @@ struct ConfigArgs {
     /// Socket to listen on [default: unix:///run/criscope/criscope.sock]
     #[arg(long, value_name = "URI")]
     listen: Option<String>,
-    /// Socket of a runtime to pass calls on to, such as unix:///run/containerd/containerd.sock, instead of being one
+    /// Socket of a runtime to forward calls to, such as unix:///run/containerd/containerd.sock, instead of the built-in one
     #[arg(long, value_name = "URI")]
     upstream: Option<String>,
     /// Address for metrics, health and pages, or "off" [default: 127.0.0.1:9478]
@@ -194,7 +194,7 @@ struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// The same, with the configuration of the node's own criscope if nothing else is said and it is there.
+    /// The same; if none is given, with the node's default configuration file if it exists.
     fn or_usual(&self, usual: &Path) -> Self {
         let mut args = self.clone();
         if args.config.is_none() && args.upstream.is_none() && usual.exists() {
@@ -278,7 +278,7 @@ mod tests {
     fn the_version_has_the_commit_if_there_is_one() {
         let version = failure(&["--version"]).to_string();
         assert!(version.starts_with("criscope 0."), "{version}");
-        // Only the binary has one; tests/it/commands.rs looks at that.
+        // Only the binary has a commit; tests/it/commands.rs checks it.
         assert_eq!(version::commit(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What people see: lines that say ok, warn or fail. Colour only on a terminal, and not if `NO_COLOR` is set (`anstream`
+//! Terminal output: lines with ok, warn or fail. Coloured only on a terminal, and not if `NO_COLOR` is set (`anstream`
 //! knows the conventions).
 
 use std::fmt::Display;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::cri::visible::visible;
 use crate::smoke::waterfall::Look;
 
-/// How good a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
@@ -37,15 +37,15 @@ impl Level {
     }
 }
 
-/// One line of a report, and what to do about it.
+/// One line of a report, and a recommendation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// What was looked at.
+    /// The subject of the check.
     pub(super) topic: String,
-    /// What was found.
+    /// The result.
     pub(super) text: String,
-    /// What to do about it.
+    /// The recommendation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hint: Option<String>,
 }
@@ -77,7 +77,7 @@ impl Finding {
         self
     }
 
-    /// Writes it with colours; `anstream` takes them out where they do not belong.
+    /// Writes it with colours; `anstream` strips them where they are unwanted.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let style = self.level.style();
         writeln!(
@@ -95,7 +95,7 @@ impl Finding {
     }
 }
 
-/// How a table or a waterfall is drawn on standard output. Where there is no terminal it is as wide as `columns`.
+/// The style of tables and waterfalls on standard output. Without a terminal the width is `columns`.
 pub(super) fn look(columns: usize) -> Look {
     let stdout = io::stdout();
     let size = terminal_size::terminal_size_of(&stdout);
@@ -106,14 +106,14 @@ pub(super) fn look(columns: usize) -> Look {
     }
 }
 
-/// Whether to colour: only for a terminal, and not if the environment has a NO_COLOR that is not empty (no-color.org).
+/// Returns whether to use colours: only on a terminal, and not with a non-empty NO_COLOR (no-color.org).
 pub(super) fn colour(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Whether the locale has block characters.
+/// Returns whether the locale has block characters.
 fn unicode() -> bool {
-    // The first that is set and not empty decides (POSIX, "Internationalization variables").
+    // The first that is set and not empty counts (POSIX, "Internationalization variables").
     ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
@@ -123,17 +123,17 @@ fn unicode() -> bool {
         })
 }
 
-/// What to do about an error, on standard error.
+/// Prints a recommendation for an error on standard error.
 pub(super) fn hint(what: impl Display) {
     let style = Style::new().dimmed();
-    // Nobody is left to tell if standard error is closed.
+    // Standard error may be closed.
     let _ = writeln!(anstream::stderr(), "{style}hint: {what}{style:#}");
 }
 
-/// A line on standard error.
+/// Prints an error on standard error.
 pub(super) fn error(what: impl Display) {
     let style = Level::Fail.style();
-    // Nobody is left to tell if standard error is closed.
+    // Standard error may be closed.
     let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {what}");
 }
 

@@ -8,26 +8,26 @@ use super::output;
 use super::render::pods::table;
 use crate::lifecycle::view::Recent;
 
-/// Columns where there is no terminal to ask.
+/// Width of the output without a terminal.
 const COLUMNS: usize = 80;
 
 /// Show recent starts and restarts, the slowest first
 ///
-/// Before these stands the newest restart of each crash loop.
+/// The newest restart of each crash loop comes first.
 ///
 /// Reads from the running criscope.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     admin: AdminArgs,
-    /// Only so many
+    /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 20, allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..))]
     slowest: u32,
-    /// Only those of this namespace
+    /// Only pods in this namespace
     #[arg(long, short, value_name = "NS")]
     namespace: Option<String>,
-    /// Only those that failed, in which a call failed, or whose container keeps ending
+    /// Only those that failed, in which a call failed, or whose container is in a crash loop
     #[arg(long)]
     failed: bool,
     /// Print the JSON of /debug/pods
@@ -68,7 +68,7 @@ fn path(args: &Args) -> String {
     path
 }
 
-/// Why there is nothing to show.
+/// The message for an empty list.
 fn nothing(args: &Args) -> String {
     let which = if args.failed {
         "No start has failed"

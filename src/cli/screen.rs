@@ -1,4 +1,4 @@
-//! A terminal's other screen, taken for as long as a command draws on it and always given back.
+//! The alternate screen of a terminal, left in any case when the command ends.
 
 use std::io::{self, Write};
 use std::panic;
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const TAKE: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
 const GIVE_BACK: &str = "\x1b[?25h\x1b[?1049l";
 
-/// The other screen. Dropping it brings the first one back, and so does a panic, before it is told.
+/// The alternate screen. Dropping it restores the normal screen, and so does a panic, before its message.
 #[derive(Debug)]
 pub(super) struct Screen {
     taken: Arc<AtomicBool>,
 }
 
 impl Screen {
-    /// Takes it.
+    /// Switches to it.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If writing fails.
     pub(super) fn take() -> io::Result<Self> {
         let taken = Arc::new(AtomicBool::new(true));
         let before = panic::take_hook();
@@ -34,10 +34,10 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws this text in the place of what is there. No line is cleared before it is written, so nothing flickers.
+    /// Redraws the screen. No line is cleared before it is written, which avoids flicker.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If writing fails.
     pub(super) fn draw(&self, text: &str) -> io::Result<()> {
         write(&frame(text))
     }
@@ -51,12 +51,12 @@ impl Drop for Screen {
 
 fn give_back(taken: &AtomicBool) {
     if taken.swap(false, Ordering::Relaxed) {
-        // Nobody is left to tell if the terminal is gone.
+        // The terminal may be gone.
         let _ = write(GIVE_BACK);
     }
 }
 
-/// From the upper left corner, the rest of each line and of the screen cleared.
+/// From the upper left corner, clearing the rest of each line and of the screen.
 fn frame(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\r\n"))

@@ -3,11 +3,11 @@
 use super::{ConfigArgs, Failure};
 use crate::app;
 
-/// Run pods for the kubelet, or pass its calls on to another runtime
+/// Run pods for the kubelet, or forward its calls to another runtime
 ///
 /// Without --upstream, and without a backend in --config, criscope is the container runtime itself: it needs runc or crun,
-/// CNI plugins and a network in /etc/cni/net.d, and criscope-shim beside it. With --upstream it stands in front of the
-/// runtime at that socket. `criscope doctor` with the same arguments says what is missing.
+/// CNI plugins and a network in /etc/cni/net.d, and criscope-shim beside it. With --upstream it is a proxy in front of the
+/// runtime at that socket. `criscope doctor` with the same arguments reports missing parts.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

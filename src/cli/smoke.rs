@@ -1,4 +1,4 @@
-//! `criscope smoke`: runs one pod through a CRI socket and shows what each step took.
+//! `criscope smoke`: runs one pod through a CRI socket and shows the duration of each step.
 
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
@@ -16,14 +16,14 @@ use crate::smoke::waterfall::{self, Look};
 use crate::smoke::{self, Options, Report};
 use crate::units;
 
-/// Columns where there is no terminal to ask.
+/// Width of the output without a terminal.
 const COLUMNS: usize = 100;
 
-/// Run one pod through a CRI socket and show what each step took
+/// Run one pod through a CRI socket and show the duration of each step
 ///
-/// Works with any CRI v1 runtime and needs no network: the image is assembled from this machine's static busybox and
-/// served to the runtime from a small registry inside this command. Everything made is removed again, also after a
-/// failure or Ctrl-C. Exits with 1 if a step fails.
+/// Works with any CRI v1 runtime and needs no network: the image is assembled from this machine's static busybox and served
+/// to the runtime from a small registry inside this command. Everything it creates is removed again, also after a failure
+/// or Ctrl-C. Exits with 1 if a step fails.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
     /// The CRI socket
@@ -34,10 +34,10 @@ pub(super) struct Args {
         value_parser = socket
     )]
     endpoint: PathBuf,
-    /// Use this image (with sh, echo and sleep in it) instead of the built-in one
+    /// Use this image (it must contain sh, echo and sleep) instead of the built-in one
     #[arg(long, value_name = "REF")]
     image: Option<String>,
-    /// The static busybox to make the built-in image of [default: the machine's]
+    /// The static busybox for the built-in image [default: the machine's]
     #[arg(long, value_name = "PATH", conflicts_with = "image")]
     busybox: Option<PathBuf>,
     /// Runtime handler [default: the runtime's]
@@ -49,16 +49,16 @@ pub(super) struct Args {
     /// Print one JSON object instead of the waterfall
     #[arg(long)]
     json: bool,
-    /// Leave the pod running, also after a failure, and say how to remove it
+    /// Leave the pod running, also after a failure, and print how to remove it
     #[arg(long)]
     keep: bool,
-    /// Where the built-in image is served; port 0 is any free one
+    /// Address of the registry for the built-in image; port 0 chooses a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     registry_listen: SocketAddr,
     /// Parent of the pod's log directory, which the runtime must see too [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
-    /// The pod's parent cgroup [default: what fits the runtime's cgroup driver]
+    /// The pod's parent cgroup [default: one that fits the runtime's cgroup driver]
     #[arg(long, value_name = "CGROUP")]
     cgroup_parent: Option<String>,
     /// Time for all steps together (500ms, 60s, 2m)
@@ -69,13 +69,13 @@ pub(super) struct Args {
 /// Why the command ends with exit code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command could not begin.
+    /// The command could not start.
     #[error("cannot start: {0}")]
     Start(#[source] io::Error),
     /// The result could not be written.
     #[error("cannot write the result: {0}")]
     Output(#[source] io::Error),
-    /// A step failed. It has been shown already.
+    /// A step failed. It has been printed already.
     #[error("smoke failed at {0}")]
     Failed(&'static str),
 }
@@ -129,7 +129,7 @@ async fn run_all(options: &Options) -> Result<Report, Error> {
     Ok(smoke::run(options, &mut progress, &mut interrupts).await)
 }
 
-/// SIGINT and SIGTERM, each as its own message.
+/// SIGINT and SIGTERM, each as a message.
 fn interrupts() -> io::Result<mpsc::Receiver<&'static str>> {
     let (sender, receiver) = mpsc::channel(4);
     for (kind, word) in [
@@ -140,8 +140,8 @@ fn interrupts() -> io::Result<mpsc::Receiver<&'static str>> {
         let sender = sender.clone();
         tokio::spawn(async move {
             while signals.recv().await.is_some() && sender.send(word).await.is_ok() {
-                tell(&format!(
-                    "\n  {word}: the call in flight ends, then everything is removed; again to break it off\n"
+                print(&format!(
+                    "\n  {word}: the call in flight finishes, then everything is removed; repeat to abort\n"
                 ));
             }
         });
@@ -154,10 +154,10 @@ fn socket(text: &str) -> Result<PathBuf, String> {
     client::socket_path(text).map_err(|error| error.to_string())
 }
 
-/// How times are written.
+/// The syntax of durations.
 const WRITE: &str = "write 500ms, 60s, 2m or 1h";
 
-/// A line per step on stderr, so that stdout has the result only.
+/// A line per step on stderr, so that stdout has only the result.
 struct Lines {
     terminal: bool,
     colour: bool,
@@ -166,23 +166,23 @@ struct Lines {
 impl Progress for Lines {
     fn begins(&mut self, name: &'static str) {
         if self.terminal {
-            tell(&format!("  ..    {name}"));
+            print(&format!("  ..    {name}"));
         }
     }
 
     fn ended(&mut self, step: &Step) {
         let clear = if self.terminal { "\r\x1b[2K" } else { "" };
         let line = waterfall::progress(step, self.colour);
-        tell(&format!("{clear}{line}\n"));
+        print(&format!("{clear}{line}\n"));
     }
 }
 
-/// Writes to standard error. That nobody reads it any more (`2>&1 | head`) must not stop the steps half-way.
-fn tell(text: &str) {
+/// Writes to standard error. A closed standard error (`2>&1 | head`) must not stop the steps halfway.
+fn print(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// The waterfall with what stands above and below it.
+/// The waterfall with its header and summary.
 fn text(report: &Report, look: Look) -> String {
     let runtime = report.runtime.as_ref().map_or_else(
         || "no runtime".to_owned(),
@@ -216,7 +216,7 @@ fn remains(report: &Report) -> String {
     text
 }
 
-/// A whole number with `ms`, `s`, `m` or `h`, as in the configuration; more than nothing.
+/// A whole positive number with `ms`, `s`, `m` or `h`, as in the configuration.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let split = text
         .find(|c: char| !c.is_ascii_digit())
@@ -224,16 +224,16 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(split);
     let number: u64 = number
         .parse()
-        .map_err(|_| format!("{text:?} is not a time: {WRITE}"))?;
+        .map_err(|_| format!("{text:?} is not a duration: {WRITE}"))?;
     let time = match unit {
         "ms" => Duration::from_millis(number),
         "s" => Duration::from_secs(number),
         "m" => Duration::from_secs(number.saturating_mul(60)),
         "h" => Duration::from_secs(number.saturating_mul(3600)),
-        _ => return Err(format!("{text:?} has no unit that is known: {WRITE}")),
+        _ => return Err(format!("{text:?} has an unknown unit: {WRITE}")),
     };
     match time.is_zero() {
-        true => Err(format!("{text:?} is no time at all: {WRITE}")),
+        true => Err(format!("{text:?} is zero: {WRITE}")),
         false => Ok(time),
     }
 }

@@ -1,4 +1,4 @@
-//! What the configuration says of the node, of all pods, and of each handler.
+//! Settings of the node, of all pods, and of each handler, from the configuration.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::runtime::oci::spec::{CgroupDriver, HandlerOptions, HugePages, Policy,
 use crate::runtime::sections;
 use crate::settings::SeccompProfile;
 
-/// Of the node. What the OCI runtime says of itself is not in it.
+/// Node options. Features of the OCI runtime are not included.
 pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
     let pods = &config.pods;
     NodeOptions {
@@ -55,7 +55,7 @@ fn policy(pods: &sections::PodDefaults) -> Policy {
     }
 }
 
-/// How the OCI runtime of a handler is called.
+/// The command line of a handler's OCI runtime.
 pub(super) fn oci_runtime(
     config: &config::Runtime,
     handler: &config::Handler,
@@ -68,7 +68,7 @@ pub(super) fn oci_runtime(
     oci
 }
 
-/// A handler. What it can is not known yet.
+/// A handler. Its features are not known yet.
 pub(super) fn handler(
     config: &config::Runtime,
     handler: &config::Handler,

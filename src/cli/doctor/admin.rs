@@ -1,4 +1,4 @@
-//! The address for metrics, health and pages.
+//! Checks the address for metrics, health and pages.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ pub(super) async fn check(address: Option<SocketAddr>) -> Vec<Finding> {
     if !address.ip().is_loopback() {
         let text = format!("{address} can be reached from elsewhere, without authentication");
         findings.push(Finding::warn(TOPIC, text).hint(
-            "its pages show pod and image names: use 127.0.0.1, or let a firewall decide who may ask",
+            "its pages show pod and image names: use 127.0.0.1, or restrict access with a firewall",
         ));
     }
     findings
@@ -37,7 +37,7 @@ async fn occupant(address: SocketAddr) -> Finding {
     }
 }
 
-/// Asks for its metrics, which have our prefix.
+/// Requests its metrics, which have the prefix of criscope.
 async fn is_criscope(address: SocketAddr) -> bool {
     get(&address.to_string(), "/metrics")
         .await
@@ -54,7 +54,7 @@ mod tests {
     use super::super::super::output::Level;
     use super::*;
 
-    /// Answers one request with a text.
+    /// Answers one request with this text.
     async fn server(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = listener.local_addr().expect("bound");
@@ -85,7 +85,7 @@ mod tests {
         let findings = check(Some(SocketAddr::from(([0, 0, 0, 0], 0)))).await;
         let levels: Vec<_> = findings.iter().map(|finding| finding.level).collect();
         assert_eq!(levels, [Level::Ok, Level::Warn]);
-        // TEST-NET-1 is no address of any machine.
+        // TEST-NET-1 is not an address of this machine.
         let findings = check(Some(SocketAddr::from(([192, 0, 2, 1], 0)))).await;
         assert_eq!(findings[0].level, Level::Fail);
         assert_eq!(check(None).await, [Finding::ok(TOPIC, "off")]);

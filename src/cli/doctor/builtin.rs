@@ -1,4 +1,4 @@
-//! The built-in runtime: whether the programs and networks it needs are there.
+//! Checks the built-in runtime: the programs and networks it needs.
 
 use std::env;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use crate::config::{Cni, Runtime};
 
 const TOPIC: &str = "runtime";
 
-/// What files of `conf_dir` end in, by the specification of CNI.
+/// Suffixes of files in `conf_dir` (CNI specification).
 const NETWORK_ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 
 pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
@@ -26,11 +26,11 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     findings
 }
 
-/// It mounts, makes namespaces and cgroups.
+/// The runtime mounts, creates namespaces and cgroups.
 fn privilege(is_root: bool) -> Option<Finding> {
     (!is_root).then(|| {
-        Finding::warn(TOPIC, "it needs root, and this is another user")
-            .hint("run criscope as root, or by the systemd unit; the doctor too, to see everything")
+        Finding::warn(TOPIC, "it needs root; this is another user")
+            .hint("run criscope as root, or with the systemd unit; run the doctor as root too, to see everything")
     })
 }
 
@@ -64,7 +64,7 @@ fn shim(runtime: &Runtime, own: &Path, search: &OsStr) -> Finding {
     }
 }
 
-/// The network that pods get: the first by name that can be read. Each plugin it names must be there.
+/// The network of pods: the first valid one in the order of file names. Each of its plugins must be installed.
 fn networks(cni: &Cni) -> Vec<Finding> {
     let dir = &cni.conf_dir;
     let mut names: Vec<_> = entries(dir)
@@ -82,7 +82,7 @@ fn networks(cni: &Cni) -> Vec<Finding> {
                 return findings;
             }
             Err(why) => {
-                let text = format!("{} is no network: {why}", dir.join(&name).display());
+                let text = format!("{} is not a network: {why}", dir.join(&name).display());
                 findings.push(Finding::warn(TOPIC, text));
             }
         }
@@ -117,11 +117,11 @@ fn network(cni: &Cni, name: &str, mut plugins: Vec<String>) -> Finding {
     )
 }
 
-/// The names of the plugins in a network's configuration, those for addresses (`ipam`) included.
+/// The plugins of a network's configuration, IPAM plugins included.
 fn plugins(path: &Path) -> Result<Vec<String>, String> {
     let text = fs::read(path).map_err(|error| error.to_string())?;
     let network: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-    // A list has them in an array, the older form is one itself.
+    // A list has an array of plugins; in the older form the file is a single one.
     let alone = std::slice::from_ref(&network);
     let listed = network.get("plugins").and_then(Value::as_array);
     let types = listed
@@ -200,7 +200,7 @@ mod tests {
         program(&dir.path().join("bin"), "host-local");
         assert_eq!(levels(&runtime.cni), [Level::Ok]);
 
-        // What cannot be read is passed over, as the runtime does, and said.
+        // Invalid files are skipped, as the runtime does, and reported.
         fs::write(dir.path().join("net.d/10-a.conflist"), "{").expect("written");
         assert_eq!(levels(&runtime.cni), [Level::Warn, Level::Ok]);
     }

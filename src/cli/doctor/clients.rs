@@ -1,4 +1,4 @@
-//! Who is connected: to criscope, and past it to the runtimes.
+//! Lists the clients of criscope's socket, and of the runtimes' sockets directly.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -19,7 +19,7 @@ pub(super) fn check(config: &Config, node: &Node) -> Vec<Finding> {
     let served = match served() {
         Ok(served) => served,
         Err(error) => {
-            let text = format!("who is connected to which socket is not known: {error}");
+            let text = format!("the clients of the sockets are unknown: {error}");
             return vec![Finding::warn(TOPIC, text)];
         }
     };
@@ -31,7 +31,7 @@ pub(super) fn check(config: &Config, node: &Node) -> Vec<Finding> {
     findings
 }
 
-/// Programs by name, and how many connections belong to programs this user may not look at.
+/// Programs by name, and the number of connections whose process this user may not inspect.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Connected {
     programs: BTreeMap<i32, String>,
@@ -81,7 +81,7 @@ fn ours(
     let connected = connected(listen, served, owners);
     let shown = listen.display();
     if connected.is_empty() {
-        return Finding::ok(TOPIC, format!("nobody is connected to {shown}"));
+        return Finding::ok(TOPIC, format!("no client is connected to {shown}"));
     }
     Finding::ok(
         TOPIC,
@@ -117,12 +117,12 @@ fn past_us(
     Some(finding)
 }
 
-/// Which program has which of these sockets open.
+/// The programs that have each of these sockets open.
 fn owners(node: &Node, served: &[Served]) -> HashMap<u32, (i32, String)> {
     let wanted: HashSet<u32> = served.iter().map(|served| served.client).collect();
     let mut owners = HashMap::new();
     for pid in node.pids() {
-        // Not ours to read, or gone by now.
+        // No permission, or it has exited.
         let Ok(entries) = fs::read_dir(node.path(format!("/proc/{pid}/fd"))) else {
             continue;
         };
@@ -162,7 +162,7 @@ mod tests {
 
         let node = Node::default();
         let own = i32::try_from(process::id()).expect("fits");
-        // What another test starts has our sockets too, until its `exec`.
+        // A child of a concurrent test has our sockets too, until its `exec`.
         let (served, owners) = until("a look at ourselves alone", || {
             let served = served().expect("answered");
             let owners = owners(&node, &served);

@@ -1,4 +1,4 @@
-//! Which socket the kubelet of this node talks to. Only reads: `/proc` and the kubelet's own files.
+//! Finds the CRI socket of this node's kubelet. Only reads: `/proc` and the kubelet's own files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,20 +18,20 @@ const IMAGE_FLAG: &str = "--image-service-endpoint";
 const KEY: &str = "containerRuntimeEndpoint";
 const IMAGE_KEY: &str = "imageServiceEndpoint";
 
-/// Where kubeadm puts the configuration.
+/// The configuration file of kubeadm.
 const USUAL_FILE: &str = "/var/lib/kubelet/config.yaml";
 
-/// What a kubelet uses that is told nothing (KubeletConfiguration v1beta1).
+/// The kubelet's default (KubeletConfiguration v1beta1).
 const DEFAULT: &str = "unix:///run/containerd/containerd.sock";
 
-/// The end of the path by which a kubelet knows CRI-O and reads statistics itself instead of asking the runtime.
+/// Suffix of the path by which a kubelet recognises CRI-O and reads statistics itself instead of asking the runtime.
 const CRIO_SUFFIX: &str = "run/crio/crio.sock";
 
-/// A setting of the kubelet and where it stands.
+/// A setting of the kubelet and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Setting {
     endpoint: String,
-    place: String,
+    source: String,
 }
 
 pub(super) fn check(config: Option<&Config>, node: &Node) -> Vec<Finding> {
@@ -60,20 +60,15 @@ fn not_running(config: Option<&Config>, node: &Node) -> Vec<Finding> {
         return vec![Finding::ok(TOPIC, "there is no kubelet on this node")];
     }
     let arguments = [format!("--config={USUAL_FILE}")];
-    judge(
-        "a kubelet, which does not run now,",
-        &arguments,
-        config,
-        node,
-    )
+    judge("a kubelet, not running now,", &arguments, config, node)
 }
 
 fn judge(who: &str, arguments: &[String], config: Option<&Config>, node: &Node) -> Vec<Finding> {
     let runtime = effective(arguments, FLAG, KEY, node).unwrap_or_else(|| Setting {
         endpoint: DEFAULT.to_owned(),
-        place: "its default".to_owned(),
+        source: "its default".to_owned(),
     });
-    let text = format!("{who} uses {} ({})", runtime.endpoint, runtime.place);
+    let text = format!("{who} uses {} ({})", runtime.endpoint, runtime.source);
     let Some(config) = config else {
         return vec![Finding::ok(TOPIC, text)];
     };
@@ -84,7 +79,7 @@ fn judge(who: &str, arguments: &[String], config: Option<&Config>, node: &Node) 
         let mut backends = upstreams(config);
         let finding = match backends.find(|(_, endpoint)| lexical(endpoint) == used) {
             Some((name, _)) => {
-                format!("{text}: straight to {name}, so criscope sees nothing of it")
+                format!("{text}: directly to {name}, so criscope sees no calls")
             }
             None => format!("{text}: neither criscope's socket nor a backend of it"),
         };
@@ -96,7 +91,7 @@ fn judge(who: &str, arguments: &[String], config: Option<&Config>, node: &Node) 
     {
         let text = format!(
             "{who} sends image calls to {} ({}), so criscope sees no pulls",
-            images.endpoint, images.place
+            images.endpoint, images.source
         );
         findings.push(Finding::warn(TOPIC, text).hint(format!("remove {IMAGE_KEY}")));
     }
@@ -105,10 +100,10 @@ fn judge(who: &str, arguments: &[String], config: Option<&Config>, node: &Node) 
 
 fn change(setting: &Setting, config: &Config) -> String {
     let listen = show_endpoint(&config.server.listen);
-    if setting.place == FLAG {
+    if setting.source == FLAG {
         // kubeadm before 1.34 writes the flag into kubeadm-flags.env.
         return format!(
-            "the flag wins over the file: set {FLAG}={listen} where the kubelet gets it (kubeadm: /var/lib/kubelet/kubeadm-flags.env) and restart the kubelet; docs/INSTALL.md"
+            "the flag wins over the file: set {FLAG}={listen} where the kubelet's flags are set (kubeadm: /var/lib/kubelet/kubeadm-flags.env) and restart the kubelet; docs/INSTALL.md"
         );
     }
     format!(
@@ -116,12 +111,12 @@ fn change(setting: &Setting, config: &Config) -> String {
     )
 }
 
-/// The value in effect: a flag wins over the drop-ins, the last of those over the first, they over the file.
+/// The effective value: a flag overrides the drop-ins, a later drop-in an earlier one, and drop-ins the file.
 fn effective(arguments: &[String], name: &str, key: &str, node: &Node) -> Option<Setting> {
     if let Some(endpoint) = flag(arguments, name) {
         return Some(Setting {
             endpoint,
-            place: name.to_owned(),
+            source: name.to_owned(),
         });
     }
     let mut files = drop_ins(arguments, node);
@@ -131,7 +126,7 @@ fn effective(arguments: &[String], name: &str, key: &str, node: &Node) -> Option
         let endpoint = field(&text, key)?;
         Some(Setting {
             endpoint,
-            place: file.display().to_string(),
+            source: file.display().to_string(),
         })
     })
 }
@@ -150,7 +145,7 @@ fn flag(arguments: &[String], name: &str) -> Option<String> {
     found.filter(|value| !value.is_empty())
 }
 
-/// The files of `--config-dir`, the one that wins first: they are merged in the order of their names.
+/// The files of `--config-dir`, the one with precedence first: they are merged in the order of their names.
 fn drop_ins(arguments: &[String], node: &Node) -> Vec<PathBuf> {
     let Some(directory) = flag(arguments, "--config-dir").map(PathBuf::from) else {
         return Vec::new();
@@ -170,8 +165,8 @@ fn drop_ins(arguments: &[String], node: &Node) -> Vec<PathBuf> {
     files
 }
 
-/// A string at the top of a KubeletConfiguration. It may be JSON; as YAML its top-level fields begin a line, and the
-/// two looked for here are plain strings, so no YAML parser is needed for them.
+/// A top-level string of a KubeletConfiguration. It may be JSON; in YAML top-level fields begin a line, and the two fields
+/// needed here are plain strings, so no YAML parser is needed.
 fn field(text: &str, key: &str) -> Option<String> {
     let value = if text.trim_start().starts_with('{') {
         let json: Value = serde_json::from_str(text).ok()?;
@@ -191,7 +186,7 @@ fn path_of(endpoint: &str) -> PathBuf {
     lexical(Path::new(path.strip_prefix("//").unwrap_or(path)))
 }
 
-/// Behind another path than CRI-O's own the kubelet asks the runtime for statistics.
+/// With another path than CRI-O's own the kubelet asks the runtime for statistics.
 fn crio(config: &Config) -> Option<Finding> {
     let is_crio = |path: &Path| show_endpoint(path).ends_with(CRIO_SUFFIX);
     let listen = &config.server.listen;
@@ -281,11 +276,11 @@ mod tests {
         assert_eq!(finding.level, Level::Warn);
         assert_eq!(
             finding.text,
-            "kubelet (pid 812) uses unix:///run/containerd/containerd.sock (its default): straight to upstream, so criscope sees nothing of it"
+            "kubelet (pid 812) uses unix:///run/containerd/containerd.sock (its default): directly to upstream, so criscope sees no calls"
         );
         let flag = "kubelet\0--container-runtime-endpoint\0/var/run/containerd/containerd.sock\0";
         let finding = only(&[RUNS, ("/proc/812/cmdline", flag)]);
-        assert!(finding.text.contains("straight to upstream"), "{finding:?}");
+        assert!(finding.text.contains("directly to upstream"), "{finding:?}");
         assert!(
             finding
                 .hint

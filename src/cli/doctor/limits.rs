@@ -1,4 +1,4 @@
-//! How many files criscope may have open.
+//! Checks the limit of open files.
 
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -7,10 +7,10 @@ use super::process::Node;
 
 const TOPIC: &str = "limits";
 
-/// Each caller takes one descriptor, each stream may take one more, and a garbage client may hold hundreds open.
+/// Each caller takes one descriptor, each stream may take one more, and a misbehaving client may hold hundreds open.
 const ENOUGH: u64 = 4096;
 
-/// The limit of the criscope that runs, else the one of this shell, which a criscope started from it would have.
+/// The limit of the running criscope, else that of this shell, which a criscope started from it would inherit.
 pub(super) fn check(running: Option<i32>, node: &Node) -> Finding {
     let of_process = running.and_then(|pid| {
         let limit = open_files(&node.proc(pid, "limits")?)?;
@@ -21,7 +21,7 @@ pub(super) fn check(running: Option<i32>, node: &Node) -> Finding {
         None => match getrlimit(Resource::RLIMIT_NOFILE) {
             Ok((soft, _)) => (soft, "a criscope started from here".to_owned()),
             Err(errno) => {
-                let text = format!("the limit of open files is not known: {}", errno.desc());
+                let text = format!("the limit of open files is unknown: {}", errno.desc());
                 return Finding::warn(TOPIC, text);
             }
         },

@@ -1,4 +1,4 @@
-//! The socket criscope is to listen on.
+//! Checks criscope's own socket.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::socket::{Socket, probe};
 
 const TOPIC: &str = "listen";
 
-/// Also gives the process of a criscope that listens there.
+/// Also returns the process id of a criscope that listens on it.
 pub(super) async fn check(path: &Path, node: &Node) -> (Vec<Finding>, Option<i32>) {
     let mut findings = vec![directory(path)];
     let (finding, holder) = occupant(path, node).await;
@@ -21,7 +21,7 @@ pub(super) async fn check(path: &Path, node: &Node) -> (Vec<Finding>, Option<i32
 fn directory(path: &Path) -> Finding {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let shown = directory.display();
-    // What `serve` would make the missing ones in.
+    // The directory in which `serve` would create the missing ones.
     let mut above = directory.ancestors();
     let there = above.find(|it| it.exists()).unwrap_or(Path::new("/"));
     if !there.is_dir() {
@@ -29,7 +29,10 @@ fn directory(path: &Path) -> Finding {
     }
     match eaccess(there, AccessFlags::W_OK | AccessFlags::X_OK) {
         Ok(()) if there == directory => Finding::ok(TOPIC, format!("{shown} is writable")),
-        Ok(()) => Finding::ok(TOPIC, format!("{shown} does not exist yet; serve makes it")),
+        Ok(()) => Finding::ok(
+            TOPIC,
+            format!("{shown} does not exist yet; serve creates it"),
+        ),
         Err(errno) => {
             let text = format!("{} is not writable: {}", there.display(), errno.desc());
             Finding::fail(TOPIC, text)
@@ -43,15 +46,17 @@ async fn occupant(path: &Path, node: &Node) -> (Finding, Option<i32>) {
     let finding = match probe(path).await {
         Socket::Absent => Finding::ok(TOPIC, format!("{shown} is free")),
         Socket::Stale => {
-            Finding::warn(TOPIC, format!("{shown} is left over; nobody listens on it"))
+            Finding::warn(TOPIC, format!("{shown} is stale: no process listens on it"))
                 .hint("nothing to do: serve replaces it")
         }
-        Socket::OtherFile => Finding::fail(TOPIC, format!("{shown} is there and is not a socket"))
+        Socket::OtherFile => Finding::fail(TOPIC, format!("{shown} exists and is not a socket"))
             .hint("move it away, or set server.listen to another path"),
-        Socket::Denied => Finding::fail(TOPIC, format!("no permission to look at {shown}"))
+        Socket::Denied => Finding::fail(TOPIC, format!("no permission to inspect {shown}"))
             .hint("run the doctor as root"),
         Socket::Broken(error) => Finding::fail(TOPIC, format!("{shown}: {error}")),
-        Socket::Live(None) => Finding::fail(TOPIC, format!("somebody already listens on {shown}")),
+        Socket::Live(None) => {
+            Finding::fail(TOPIC, format!("another process already listens on {shown}"))
+        }
         // With socket activation systemd keeps listening while criscope is down.
         Socket::Live(Some(1)) => Finding::ok(TOPIC, format!("systemd holds {shown} for criscope")),
         Socket::Live(Some(pid)) if node.comm(pid).as_deref() == Some("criscope") => {

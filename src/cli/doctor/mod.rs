@@ -1,5 +1,5 @@
-//! `criscope doctor`: looks at this node step by step and says what to do. It only looks; the one thing it leaves
-//! behind is a Version and a Status call in the runtime's log.
+//! `criscope doctor`: checks this node step by step and recommends fixes. It changes nothing; its only trace is a Version
+//! and a Status call in the runtime's log.
 
 mod admin;
 mod builtin;
@@ -26,7 +26,7 @@ use super::{ConfigArgs, Failure, USUAL_FILE};
 use crate::config::{Config, ConfigErrors};
 use process::Node;
 
-/// Sockets of the usual runtimes.
+/// Sockets of common runtimes.
 const USUAL_SOCKETS: [&str; 4] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -34,13 +34,13 @@ const USUAL_SOCKETS: [&str; 4] = [
     "/run/cri-dockerd.sock",
 ];
 
-/// How long anything may take to answer.
+/// Timeout of every check.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Check this node step by step and say what to do
+/// Check this node step by step and recommend fixes
 ///
-/// Without --config and --upstream, /etc/criscope/criscope.toml is used if it is there. Exits with 1 if anything
-/// fails. Changes nothing. Run it as root to see everything.
+/// Without --config and --upstream, /etc/criscope/criscope.toml is used if it exists. Exits with 1 if any check fails.
+/// Changes nothing. Run it as root to see everything.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     report.finish()
 }
 
-/// What was found, printed as it is found.
+/// The findings, printed as they are made.
 struct Report {
     findings: Vec<Finding>,
     print: bool,
@@ -95,7 +95,7 @@ impl Report {
         let mut out = anstream::stdout().lock();
         if self.print {
             let warned = self.count(Level::Warn);
-            writeln!(out, "\n{failed} failed, {warned} to look at")?;
+            writeln!(out, "\n{failed} failed, {warned} warnings")?;
         } else {
             let whole = Whole {
                 ok: failed == 0,
@@ -155,7 +155,7 @@ fn upstreams(config: &Config) -> impl Iterator<Item = (&str, &Path)> {
     backends.filter_map(|backend| Some((backend.name.as_str(), backend.endpoint.as_deref()?)))
 }
 
-/// The configuration that `serve` would have, or what is wrong with it.
+/// The configuration that `serve` would use, or its errors.
 fn configuration(args: &ConfigArgs, usual: &Path) -> Result<(Config, Finding), Vec<Finding>> {
     match args.or_usual(usual).load() {
         Ok(loaded) => {
@@ -170,7 +170,7 @@ fn configuration(args: &ConfigArgs, usual: &Path) -> Result<(Config, Finding), V
     }
 }
 
-/// Nothing is said of a runtime, so it is the built-in one. Somebody who has another may have meant that.
+/// No runtime is configured, so the built-in one is used. Another runtime on the node may have been meant.
 fn by_default() -> Finding {
     let found = Finding::ok("config", "from flags and defaults: the built-in runtime");
     match USUAL_SOCKETS.iter().find(|path| Path::new(path).exists()) {

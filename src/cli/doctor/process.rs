@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the node's files are. Everything below is read through it, so that tests can make one up.
+/// The root of the node's files. Everything below is read through it, so that tests can simulate a node.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) root: PathBuf,
@@ -18,24 +18,24 @@ impl Default for Node {
 }
 
 impl Node {
-    /// The place of an absolute path.
+    /// An absolute path below the root.
     pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// The content of a file of `/proc/PID`.
+    /// The content of a file in `/proc/PID`.
     pub(super) fn proc(&self, pid: i32, file: &str) -> Option<String> {
         let bytes = fs::read(self.path(format!("/proc/{pid}/{file}"))).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The name of a program, at most 15 bytes.
+    /// The comm of a process, at most 15 bytes.
     pub(super) fn comm(&self, pid: i32) -> Option<String> {
         Some(self.proc(pid, "comm")?.trim_end().to_owned())
     }
 
-    /// A program in words: `kubelet (pid 812)`.
+    /// A process as `kubelet (pid 812)`.
     pub(super) fn describe(&self, pid: i32) -> String {
         match self.comm(pid) {
             Some(comm) => format!("{comm} (pid {pid})"),
@@ -43,13 +43,13 @@ impl Node {
         }
     }
 
-    /// The arguments of a program, its own name first.
+    /// The arguments of a process, with `argv[0]`.
     pub(super) fn arguments(&self, pid: i32) -> Vec<String> {
         let line = self.proc(pid, "cmdline").unwrap_or_default();
         line.split_terminator('\0').map(str::to_owned).collect()
     }
 
-    /// All processes, in the order of their ids.
+    /// All process ids, ascending.
     pub(super) fn pids(&self) -> Vec<i32> {
         let Ok(entries) = fs::read_dir(self.path("/proc")) else {
             return Vec::new();

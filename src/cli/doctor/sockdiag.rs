@@ -1,5 +1,5 @@
-//! The unix sockets of this network namespace and what is at their other end: `sock_diag(7)`, the only place where the
-//! kernel tells the peer of a unix socket. `/proc/net/unix` does not.
+//! The unix sockets of this network namespace and their peers: `sock_diag(7)`, the only interface that reports the peer of
+//! a unix socket. `/proc/net/unix` does not.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,7 +12,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
 
-/// A connected socket with a name: the server's end of a connection.
+/// The server's end of a connection: a connected socket with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Served {
     /// The path the server bound.
@@ -39,10 +39,10 @@ const MESSAGE: usize = 16;
 /// In `udiag_states` a bit per state; 1 is `TCP_ESTABLISHED`, which unix sockets use too.
 const ESTABLISHED: u32 = 1 << 1;
 
-/// The server's ends of all connections over sockets with a path.
+/// The server's ends of all connections to sockets with a path.
 ///
 /// # Errors
-/// If the kernel has no `unix_diag`, or does not answer.
+/// If the kernel lacks `unix_diag`, or does not answer.
 pub(super) fn served() -> io::Result<Vec<Served>> {
     let socket = socket(
         AddressFamily::Netlink,
@@ -64,7 +64,7 @@ pub(super) fn served() -> io::Result<Vec<Served>> {
     Ok(found)
 }
 
-/// Reads one datagram; true at the end of the dump.
+/// Reads one datagram; returns true at the end of the dump.
 fn read_some(socket: &OwnedFd, buffer: &mut [u8], found: &mut Vec<Served>) -> io::Result<bool> {
     let length = match recv(socket.as_raw_fd(), buffer, MsgFlags::empty()) {
         Err(Errno::EINTR) => return Ok(false),
@@ -168,7 +168,7 @@ mod tests {
             path,
             client: u32::try_from(inode).expect("fits"),
         };
-        // The list is read in pieces, and others come and go meanwhile.
+        // The list is read in pieces, and other sockets come and go meanwhile.
         until("our socket", || {
             let served = served().expect("answered");
             served.contains(&expected).then_some(())
@@ -185,7 +185,7 @@ mod tests {
         error.extend(NLMSG_ERROR.to_ne_bytes());
         error.extend([0; 10]);
         error.extend((-2_i32).to_ne_bytes());
-        let error = parse(&error, &mut found).expect_err("told");
+        let error = parse(&error, &mut found).expect_err("reported");
         assert_eq!(error.raw_os_error(), Some(2));
         assert_eq!(message(&[0; 3]), None);
         let mut looping = vec![0; MESSAGE];

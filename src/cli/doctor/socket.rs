@@ -1,4 +1,4 @@
-//! What there is at the path of a unix socket.
+//! Checks the path of a unix socket.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -14,17 +14,17 @@ pub(super) enum Socket {
     Absent,
     /// A file, but not a socket.
     OtherFile,
-    /// A socket that nobody listens on any more.
+    /// A socket without a listener.
     Stale,
-    /// Somebody listens: the process, if the kernel says which.
+    /// A socket with a listener; its process id, if the kernel reports it.
     Live(Option<i32>),
-    /// Not for this user.
+    /// No permission.
     Denied,
-    /// Something else.
+    /// Another error.
     Broken(io::Error),
 }
 
-/// Looks, and connects if it is a socket. The connection is closed at once.
+/// Checks the path, and connects if it is a socket. The connection is closed at once.
 pub(super) async fn probe(path: &Path) -> Socket {
     match fs::metadata(path) {
         Ok(meta) if !meta.file_type().is_socket() => return Socket::OtherFile,
@@ -32,7 +32,7 @@ pub(super) async fn probe(path: &Path) -> Socket {
         Err(error) => return from_error(error),
     }
     match UnixStream::connect(path).await {
-        // The kernel keeps the credentials of whoever called listen(2) (SO_PEERCRED, unix(7)).
+        // The kernel keeps the credentials of the process that called listen(2) (SO_PEERCRED, unix(7)).
         Ok(stream) => Socket::Live(stream.peer_cred().ok().and_then(|peer| peer.pid())),
         Err(error) => from_error(error),
     }

@@ -1,4 +1,4 @@
-//! The doctor against sockets in every state, up to a runtime of our own making.
+//! The doctor against sockets in every state, and a fake runtime.
 
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::Path;
@@ -36,7 +36,7 @@ async fn upstream(path: &Path) -> Vec<(Level, String)> {
         .collect()
 }
 
-/// The same of one that answers. A busy machine may take longer than the doctor waits: then it asks again.
+/// The same for a runtime that answers. On a busy machine the doctor may time out: then it is repeated.
 async fn answering(path: &Path) -> Vec<(Level, String)> {
     for _ in 0..40 {
         let found = upstream(path).await;
@@ -72,7 +72,7 @@ async fn the_listen_path_in_every_state() {
     stale(&path);
     let left = (
         Level::Warn,
-        format!("{shown} is left over; nobody listens on it"),
+        format!("{shown} is stale: no process listens on it"),
     );
     assert_eq!(listen(&path).await, [writable.clone(), left]);
 
@@ -84,13 +84,13 @@ async fn the_listen_path_in_every_state() {
 
     std::fs::remove_file(&path).expect("removed");
     std::fs::write(&path, "").expect("written");
-    let file = (Level::Fail, format!("{shown} is there and is not a socket"));
+    let file = (Level::Fail, format!("{shown} exists and is not a socket"));
     assert_eq!(listen(&path).await, [writable, file]);
 
-    // As `serve` does it: missing directories are made.
+    // As `serve` does: it creates missing directories.
     let nowhere = dir.path().join("no/where/a.sock");
     let made = format!(
-        "{} does not exist yet; serve makes it",
+        "{} does not exist yet; serve creates it",
         dir.path().join("no/where").display()
     );
     assert_eq!(listen(&nowhere).await[0], (Level::Ok, made));
@@ -115,7 +115,7 @@ async fn an_upstream_that_is_not_there() {
         upstream(&path).await,
         [(
             Level::Fail,
-            format!("{shown} is left over; nobody listens on it")
+            format!("{shown} is stale: no process listens on it")
         )]
     );
     assert_eq!(
@@ -154,7 +154,7 @@ async fn an_upstream_that_speaks_something_else() {
 async fn an_upstream_that_never_answers() {
     let dir = directory();
     let path = dir.path().join("a.sock");
-    // Its queue takes the connections; nobody ever accepts them.
+    // The backlog takes the connections; none is ever accepted.
     let _listener = StdListener::bind(&path).expect("bound");
     assert_eq!(
         upstream(&path).await,
@@ -168,7 +168,7 @@ async fn an_upstream_that_never_answers() {
     );
 }
 
-/// Answers by path: a message, or `None` for Unimplemented.
+/// Responses by path: a message, or `None` for Unimplemented.
 type Answers = Arc<dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync>;
 
 fn runtime(path: &Path, answers: Answers) {

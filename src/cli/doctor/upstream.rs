@@ -1,4 +1,4 @@
-//! The runtimes that calls are passed on to.
+//! Checks the runtimes of `kind = "upstream"`.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub(super) async fn check(name: &str, endpoint: &Path, node: &Node) -> Vec<Findi
     findings
 }
 
-/// Whether somebody listens.
+/// Returns whether the socket has a listener.
 async fn reach(name: &str, endpoint: &Path, node: &Node) -> Result<Finding, Finding> {
     let shown = endpoint.display();
     let start = "start the runtime; criscope may start first, it waits for it";
@@ -47,7 +47,7 @@ async fn reach(name: &str, endpoint: &Path, node: &Node) -> Result<Finding, Find
         }
         Socket::Absent => Finding::fail(name, format!("{shown} does not exist")).hint(start),
         Socket::Stale => {
-            Finding::fail(name, format!("{shown} is left over; nobody listens on it")).hint(start)
+            Finding::fail(name, format!("{shown} is stale: no process listens on it")).hint(start)
         }
         Socket::OtherFile => Finding::fail(name, format!("{shown} is not a socket"))
             .hint("set the endpoint to the socket of a runtime"),
@@ -57,7 +57,7 @@ async fn reach(name: &str, endpoint: &Path, node: &Node) -> Result<Finding, Find
     })
 }
 
-/// Whether who listens is a CRI runtime, and how it feels.
+/// Checks whether the listener is a CRI runtime, and its conditions.
 async fn ask(name: &str, endpoint: &Path, findings: &mut Vec<Finding>) -> Result<(), Finding> {
     let wrong = |error: CallError| refusal(name, &error);
     let client = Client::connect(endpoint, PATIENCE).await.map_err(wrong)?;
@@ -70,7 +70,7 @@ async fn ask(name: &str, endpoint: &Path, findings: &mut Vec<Finding>) -> Result
             let answer = says_version(&client, ApiVersion::V1Alpha2).await;
             let text = describe(&answer.map_err(wrong)?, ApiVersion::V1Alpha2);
             findings.push(Finding::warn(name, text).hint(
-                "an old runtime: criscope translates, but a kubelet from 1.26 on wants v1 features of it",
+                "an old runtime: criscope translates, but kubelets from 1.26 on need v1 features of it",
             ));
             ApiVersion::V1Alpha2
         }
@@ -110,7 +110,7 @@ fn refusal(name: &str, error: &CallError) -> Finding {
     match error {
         CallError::Status(status) if status.code() == Code::Unimplemented => {
             Finding::fail(name, "speaks gRPC, but has no CRI").hint(
-                "containerd: take \"cri\" out of disabled_plugins in /etc/containerd/config.toml and restart it",
+                "containerd: remove \"cri\" from disabled_plugins in /etc/containerd/config.toml and restart it",
             )
         }
         CallError::Status(_) => finding.hint("see the runtime's log"),

@@ -1,4 +1,4 @@
-//! Calls in flight, open sessions and rates per method, as a screen.
+//! Draws calls in flight, open sessions and rates per method.
 
 use super::{Ink, Paper, image, pad, pod};
 use crate::lifecycle::tables::{RpcRow, RpcTable};
@@ -6,34 +6,34 @@ use crate::lifecycle::view::{Call, OpenSession};
 use crate::smoke::waterfall::Look;
 use crate::units;
 
-/// The least columns for a method's name, and the most.
+/// Minimum and maximum width of the method column.
 const METHOD: (usize, usize) = (14, 25);
-/// Columns of a deadline, or of the bytes of a session.
+/// Width of the column for deadlines, or bytes of a session.
 const DEADLINE: usize = 22;
-/// Columns of a phase, or of who asked for a session.
+/// Width of the column for phases, or callers of a session.
 const PHASE: usize = 10;
 
-/// What goes on.
+/// Contents of the screen.
 #[derive(Debug, Default)]
 pub(crate) struct Now {
     /// Calls in flight, the oldest first.
     pub(crate) calls: Vec<Call>,
-    /// Sessions that are open, the oldest first.
+    /// Open sessions, the oldest first.
     pub(crate) sessions: Vec<OpenSession>,
     /// The rates.
     pub(crate) methods: RpcTable,
 }
 
-/// The screen: at most `height` lines, if that is given.
+/// Draws the screen, with at most `height` lines if that is given.
 pub(crate) fn screen(address: &str, now: &Now, look: Look, height: Option<usize>) -> String {
     let paper = Paper::new(look);
     let mut lines = vec![summary(address, now, paper), String::new()];
-    // One width for both tables, so that their columns stand below each other.
+    // One width for both tables, so that their columns align.
     let methods_of = now.calls.iter().map(|row| row.method.clone());
     let name = names(methods_of.chain(now.sessions.iter().map(what)));
     let fixed = name + 2 + 8 + 2 + DEADLINE + 2 + PHASE + 2;
     let columns = (name, paper.width().saturating_sub(fixed).max(16));
-    // The oldest first, and room for the rates below them.
+    // The oldest first, with space for the rates below.
     let most = |part: usize, least| height.map_or(usize::MAX, |height| (height / part).max(least));
     if now.sessions.is_empty() {
         in_flight(&mut lines, &now.calls, columns, most(2, 4), paper);
@@ -54,7 +54,7 @@ pub(crate) fn screen(address: &str, now: &Now, look: Look, height: Option<usize>
 
 fn summary(address: &str, now: &Now, paper: Paper) -> String {
     let rates = now.methods.methods.iter().map(|row| row.minute.rate());
-    // Not sum(): that of nothing is -0.
+    // Not sum(): the sum of no numbers is -0.
     let rate = rates.fold(0.0, |a, b| a + b);
     let stuck = now.calls.iter().filter(|row| row.stuck.is_some()).count();
     let stuck = match stuck {
@@ -95,7 +95,7 @@ fn in_flight(
     more(lines, calls.len(), most, paper);
 }
 
-/// How many of the rows have no room.
+/// The number of rows that do not fit.
 fn more(lines: &mut Vec<String>, rows: usize, most: usize, paper: Paper) {
     if rows > most {
         lines.push(paper.ink(Ink::Dim, &format!("and {} more", rows - most)));
@@ -156,7 +156,7 @@ fn call(row: &Call, (name, about): (usize, usize), paper: Paper) -> String {
         }
         _ => "none".to_owned(),
     };
-    // In words too, where there is no colour.
+    // A word too, for output without colours.
     if row.stuck.is_some() {
         deadline.push_str(", stuck");
     }
@@ -177,7 +177,7 @@ fn call(row: &Call, (name, about): (usize, usize), paper: Paper) -> String {
     }
 }
 
-/// Columns for the longest of these names.
+/// Width of the longest of these names.
 fn names(names: impl Iterator<Item = String>) -> usize {
     let longest = names.map(|name| name.chars().count()).max();
     longest.unwrap_or_default().clamp(METHOD.0, METHOD.1)

@@ -1,4 +1,4 @@
-//! The story of a pod: where the time went in one sentence, then the calls as a waterfall.
+//! Draws the story of a pod: the headline, then the calls as a waterfall.
 
 use std::fmt::Write as _;
 
@@ -7,34 +7,34 @@ use crate::lifecycle::view::{Call, Detail, Episode, PodStory, State, Wait, crash
 use crate::smoke::waterfall::Look;
 use crate::units;
 
-/// Episodes that are named, of those that are not shown.
+/// Most episodes named among those that are not shown.
 const NAMED: usize = 3;
 
-/// Columns of a time.
+/// Width of a time column.
 const TIME: usize = 8;
 
 /// One line of the waterfall.
-struct Line {
+struct Row {
     at: f64,
     took: f64,
     ink: Ink,
-    /// Always shown.
+    /// Always shown in full.
     name: String,
-    /// Shown as far as there is room, its end first.
+    /// Truncated at its end if it does not fit.
     about: String,
     /// Indented and dim.
     detail: bool,
-    /// What went wrong, to be written below.
+    /// Written below the line.
     error: Option<String>,
 }
 
-impl Line {
-    /// Name and what it is about, in at most so many columns.
+impl Row {
+    /// Name and subject, in at most this many columns.
     fn label(&self, columns: usize, paper: Paper) -> String {
         let name = paper.cut(&self.name, columns);
         let left = columns.saturating_sub(name.chars().count() + 1);
         let whole = self.about.chars().count();
-        // A few letters of something longer would say nothing.
+        // A few letters of a longer text are useless.
         match whole == 0 || left < whole.min(6) {
             true => name,
             false => format!("{name} {}", paper.cut_front(&self.about, left)),
@@ -42,7 +42,7 @@ impl Line {
     }
 }
 
-/// The story; of all episodes, or of the one that matters.
+/// Draws the story, with all episodes or only the one that matters.
 pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
     let paper = Paper::new(look);
     let shown: Vec<_> = match all {
@@ -52,12 +52,12 @@ pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
     let loops = crash_loops(shown.iter().copied());
     let mut text = String::new();
     let headline = &story.headline;
-    // One line, however long: the first is what scripts and people take.
+    // Never wrapped or truncated: scripts and people copy the first line.
     let _ = writeln!(text, "{}", paper.ink(Ink::Bold, &paper.text(headline)));
     for (episode, crash_loop) in shown.iter().zip(loops) {
         text.push('\n');
-        let told = [crash_loop, Some(&*episode.headline)];
-        for line in told.into_iter().flatten().filter(|it| it != headline) {
+        let headlines = [crash_loop, Some(&*episode.headline)];
+        for line in headlines.into_iter().flatten().filter(|it| it != headline) {
             let _ = writeln!(text, "{}\n", paper.ink(Ink::Bold, &paper.text(line)));
         }
         write_episode(&mut text, story, episode, paper);
@@ -67,7 +67,7 @@ pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
     text
 }
 
-/// The episode that the headline of the story is of: the newest of those, or the newest of all.
+/// The episode with the headline of the story: the newest of those, or the newest of all.
 fn matters(story: &PodStory) -> Option<&Episode> {
     let mut newest_first = story.episodes.iter().rev();
     newest_first
@@ -83,7 +83,7 @@ fn write_episode(text: &mut String, story: &PodStory, episode: &Episode, paper: 
     exits(text, story.now_unix_us, episode, paper);
 }
 
-/// Which pod, what, when, and the ids by which it is found elsewhere.
+/// Pod, kind, times, and the ids for other tools.
 fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
     let (ink_of_state, word) = word(episode);
     let mut how = vec![what(episode), word.to_owned()];
@@ -194,7 +194,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
         .iter()
         .map(|line| line.label(usize::MAX, paper).chars().count());
     let times = 2 * (TIME + 2);
-    // Bars get what labels leave, but never less than half.
+    // Bars get the width that labels leave, but at least half.
     let most = (paper.width() - times) / 2;
     let label = labels.max().unwrap_or(0).min(most);
     let room = paper.width() - times - label - 2;
@@ -246,8 +246,8 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
 }
 
 /// The line of a container that a call waited for.
-fn wait(wait: &Wait) -> Line {
-    Line {
+fn wait(wait: &Wait) -> Row {
+    Row {
         at: wait.offset_ms,
         took: wait.duration_ms,
         ink: Ink::Yellow,
@@ -259,7 +259,7 @@ fn wait(wait: &Wait) -> Line {
 }
 
 /// The line of a call and those of its details.
-fn lines(call: &Call) -> Vec<Line> {
+fn lines(call: &Call) -> Vec<Row> {
     let mut about = match (&call.container, &call.image) {
         (Some(container), _) => container.clone(),
         (None, Some(name)) => image(name),
@@ -280,7 +280,7 @@ fn lines(call: &Call) -> Vec<Line> {
         _ => {}
     }
     let about = about.trim_start().to_owned();
-    let mut lines = vec![Line {
+    let mut lines = vec![Row {
         at: call.offset_ms,
         took: call.duration_ms,
         ink: if failed {
@@ -297,7 +297,7 @@ fn lines(call: &Call) -> Vec<Line> {
     lines
 }
 
-/// `CODE: message`, and the deadline if that was it.
+/// `CODE: message`, and the deadline if it was exceeded.
 fn error(call: &Call) -> String {
     let mut text = call.code.clone();
     if let Some(error) = &call.error {
@@ -318,24 +318,24 @@ fn ink_of(method: &str) -> Ink {
     }
 }
 
-fn detail(detail: &Detail) -> Line {
+fn detail(detail: &Detail) -> Row {
     let (ink, kind) = match detail.what.as_str() {
         "cni" => (Ink::Yellow, "CNI "),
         "oci" => (Ink::Cyan, "OCI "),
-        // The built-in runtime says in words what it does.
+        // The names of the built-in runtime's steps are descriptive already.
         _ if detail.source == "runtime" => (Ink::Dim, ""),
         _ => (Ink::Dim, "in "),
     };
-    let doing = detail
+    let activity = detail
         .doing
         .as_ref()
-        .map(|doing| format!(": {doing}"))
+        .map(|activity| format!(": {activity}"))
         .unwrap_or_default();
-    Line {
+    Row {
         at: detail.offset_ms,
         took: detail.duration_ms,
         ink,
-        name: format!("  {kind}{}{doing}", detail.name),
+        name: format!("  {kind}{}{activity}", detail.name),
         about: String::new(),
         detail: true,
         error: None,
@@ -367,7 +367,7 @@ fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
     }
 }
 
-/// Says what else there is.
+/// Names the other episodes.
 fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper) {
     let more = story.episodes.len() - shown.len();
     if more == 0 {
@@ -399,7 +399,7 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper)
     }
 }
 
-/// How it stands.
+/// Colour and word of a state.
 fn word(episode: &Episode) -> (Ink, &'static str) {
     match episode.state {
         _ if episode.is_undone() => (Ink::Yellow, "crash loop"),

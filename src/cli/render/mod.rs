@@ -1,5 +1,5 @@
-//! Stories and calls as text for a terminal or a pipe. Text from elsewhere is made visible first, in ASCII where the
-//! locale has no more, and only then measured, cut and coloured.
+//! Draws stories and calls as text for a terminal or a pipe. Text from elsewhere is first made visible, in ASCII if the
+//! locale requires it, and only then measured, truncated and coloured.
 
 pub(super) mod calls;
 pub(super) mod explain;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::cri::visible::{visible, visible_ascii};
 use crate::smoke::waterfall::{self, Look};
 
-/// Nothing is drawn narrower than this.
+/// Minimum width.
 const NARROWEST: usize = 60;
 
 /// Colours and weights.
@@ -45,7 +45,7 @@ impl Ink {
     }
 }
 
-/// What text is written on.
+/// Properties of the output.
 #[derive(Clone, Copy, Debug)]
 struct Paper {
     look: Look,
@@ -60,7 +60,7 @@ impl Paper {
         self.look.width.max(NARROWEST)
     }
 
-    /// Text from elsewhere, fit to be written.
+    /// Text from elsewhere, safe to write.
     fn text(self, text: &str) -> String {
         match self.look.unicode {
             true => visible(text),
@@ -68,7 +68,7 @@ impl Paper {
         }
     }
 
-    /// The same, in at most so many columns; what is too long loses its end.
+    /// The same, truncated at its end to at most this many columns.
     fn cut(self, text: &str, columns: usize) -> String {
         let text = self.text(text);
         if text.chars().count() <= columns {
@@ -78,7 +78,7 @@ impl Paper {
         format!("{kept}{}", self.pick("…", "~"))
     }
 
-    /// The same for what is told apart by its end, as images are: the beginning is lost.
+    /// The same, truncated at its beginning, for images, which differ at their end.
     fn cut_front(self, text: &str, columns: usize) -> String {
         let text = self.text(text);
         let length = text.chars().count();
@@ -100,7 +100,7 @@ impl Paper {
         }
     }
 
-    /// Words from elsewhere on lines of at most so many columns.
+    /// Text from elsewhere, wrapped at this many columns.
     fn wrapped(self, text: &str, columns: usize) -> Vec<String> {
         let mut lines = vec![String::new()];
         for word in self.text(text).split_whitespace() {
@@ -120,7 +120,7 @@ impl Paper {
         lines
     }
 
-    /// Words of our own with commas between them, on lines of at most so many columns; none is broken.
+    /// Own words separated by commas, wrapped at this many columns; words are not broken.
     fn flowing(self, words: &[String], columns: usize) -> Vec<String> {
         let mut lines = vec![String::new()];
         for (n, word) in words.iter().enumerate() {
@@ -140,7 +140,7 @@ impl Paper {
         lines.iter().map(|line| self.cut(line, columns)).collect()
     }
 
-    /// A bar at its place in `room` columns that stand for `total` milliseconds.
+    /// A bar, positioned in `room` columns that represent `total` milliseconds.
     fn bar(self, (at, took): (f64, f64), total: f64, room: usize) -> String {
         waterfall::bar(
             (millis(at), millis(took)),
@@ -151,7 +151,7 @@ impl Paper {
     }
 }
 
-/// A word in pieces that are no longer than a line.
+/// A word in pieces no longer than a line.
 fn pieces(word: &str, columns: usize) -> Vec<String> {
     let letters: Vec<_> = word.chars().collect();
     letters
@@ -160,7 +160,7 @@ fn pieces(word: &str, columns: usize) -> Vec<String> {
         .collect()
 }
 
-/// A duration in milliseconds; none for what is no number.
+/// A duration in milliseconds; zero for anything but a number.
 fn millis(ms: f64) -> Duration {
     Duration::try_from_secs_f64((ms / 1e3).max(0.0)).unwrap_or_default()
 }
@@ -176,7 +176,7 @@ fn pod(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// An image without the most of its digest.
+/// An image with a shortened digest.
 fn image(image: &str) -> String {
     match image.split_once("@sha256:") {
         Some((name, digest)) => {

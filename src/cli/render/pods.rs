@@ -1,4 +1,4 @@
-//! Recent starts as a table.
+//! Draws recent starts as a table.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use crate::lifecycle::view::{Episode, Recent, State, crash_loops};
 use crate::smoke::waterfall::Look;
 use crate::units;
 
-/// Columns of the bar.
+/// Width of the bar.
 const BAR: usize = 24;
 
-/// The widest a name gets on a terminal.
+/// Maximum width of a name on a terminal.
 const NAME: usize = 48;
 
-/// Phase, letter, word and colour, as they stand in a bar.
+/// Phase, letter, word and colour, in the order of the bar.
 const PHASES: [(&str, char, &str, Ink); 7] = [
     ("sandbox", 's', "sandbox", Ink::Blue),
     ("network", 'N', "network", Ink::Yellow),
@@ -24,7 +24,7 @@ const PHASES: [(&str, char, &str, Ink); 7] = [
     ("outside_cri", '.', "outside CRI", Ink::Dim),
 ];
 
-/// The table. Bars and cuts only with `terminal`.
+/// Draws the table. Bars and truncation only with `terminal`.
 pub(crate) fn table(recent: &Recent, look: Look, terminal: bool) -> String {
     let paper = Paper::new(look);
     let names: Vec<_> = recent
@@ -89,7 +89,7 @@ pub(crate) fn table(recent: &Recent, look: Look, terminal: bool) -> String {
     text
 }
 
-/// The pod, and what of it if it is no first start.
+/// The pod, with container or sandbox attempt unless it is the first start.
 fn name(episode: &Episode) -> String {
     let name = pod(&episode.namespace, &episode.name);
     match (episode.kind.as_str(), &episode.container) {
@@ -100,7 +100,7 @@ fn name(episode: &Episode) -> String {
     }
 }
 
-/// How it stands.
+/// Colour and word of a state.
 fn word(episode: &Episode) -> (Ink, &'static str) {
     match episode.state {
         _ if episode.is_undone() => (Ink::Yellow, "crash loop"),
@@ -110,8 +110,7 @@ fn word(episode: &Episode) -> (Ink, &'static str) {
     }
 }
 
-/// The phases one after the other, a letter for each cell. The whole bar is the whole start: how long that was stands
-/// beside it.
+/// The phases in sequence, a letter per cell. The full bar is the whole start, whose duration is in the column beside it.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,4 +1,4 @@
-//! Sessions of exec, attach and port-forward below the story of a pod.
+//! Draws sessions of exec, attach and port-forward below the story of a pod.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use super::{Ink, Paper};
 use crate::lifecycle::view::{PodStory, Session};
 use crate::units;
 
-/// How many are shown when not all are asked for.
+/// Sessions shown without `--all`.
 const SHOWN: usize = 3;
 
-/// A line for each, the open ones first; of all, or of the last.
+/// A line for each, the open ones first; all, or the last ones.
 pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: Paper) {
     if story.sessions.is_empty() {
         return;

@@ -1,5 +1,4 @@
-//! Stories and calls as they are drawn. `UPDATE_DOCS=1 cargo test --lib render` writes the pictures anew; look at them
-//! before you believe them.
+//! Snapshots of stories and calls. `UPDATE_DOCS=1 cargo test --lib render` rewrites them; review the difference.
 
 use std::path::Path;
 
@@ -18,7 +17,7 @@ fn look(width: usize, unicode: bool) -> Look {
     }
 }
 
-/// Compares with the picture of that name.
+/// Compares with the snapshot of that name.
 fn picture(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("src/cli/render/pictures")
@@ -30,7 +29,7 @@ fn picture(name: &str, text: &str) {
     assert_eq!(text, want, "{}", path.display());
 }
 
-/// No line is wider, but the first one.
+/// The widest line but the first.
 fn widest(text: &str) -> usize {
     let lines = text.lines().skip(1).map(|line| line.chars().count());
     lines.max().unwrap_or_default()
@@ -51,7 +50,7 @@ fn stories_look_like_this() {
         let story = examples::story(episode);
         for (width, unicode) in [(60, false), (80, true), (140, true)] {
             let text = explain::story(&story, false, look(width, unicode));
-            // A headline is not cut.
+            // A headline is not truncated.
             let cut = text.replace(&story.episodes[0].headline, "");
             assert!(widest(&cut) <= width, "{name} at {width}:\n{text}");
             assert_eq!(text.lines().next(), Some(story.headline.as_str()));
@@ -114,8 +113,8 @@ fn tables_of_starts_look_like_this() {
     for episode in &recent.episodes {
         assert!(piped.contains(&episode.headline), "nothing is cut: {piped}");
     }
-    let told = recent.episodes.iter().find_map(|it| it.crash_loop.as_ref());
-    assert!(piped.contains(told.expect("a crash loop")), "{piped}");
+    let sentence = recent.episodes.iter().find_map(|it| it.crash_loop.as_ref());
+    assert!(piped.contains(sentence.expect("a crash loop")), "{piped}");
     recent.episodes.retain(|it| it.crash_loop.is_none());
     let healthy = pods::table(&recent, look(80, true), true);
     assert!(
@@ -282,7 +281,7 @@ fn hostile_names_stay_text() {
             assert!(unicode || text.is_ascii(), "{text}");
         }
     }
-    // What a name says cannot add a line.
+    // A name cannot add a line.
     let lines = pods::table(&recent, look(80, true), false).lines().count();
     assert_eq!(lines, 2);
 }

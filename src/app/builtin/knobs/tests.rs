@@ -1,4 +1,4 @@
-//! Every key of the built-in runtime arrives at it.
+//! Every key of the built-in runtime has an effect on it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,11 +7,11 @@ use super::super::{self as builtin};
 use super::*;
 use crate::config::{Config, Overrides, annotated_file};
 
-/// The runtime reads these nowhere, or they are looked at before there is one: `programs.rs` of the configuration has
-/// tests of them.
+/// The runtime does not read these, or they are used before it exists: `programs.rs` of the configuration has tests of
+/// them.
 const BEFORE: [&str; 3] = ["shim", "default_handler", "path"];
 
-/// Another value than the default for each key, and whatever it needs beside it.
+/// A value other than the default for each key, and the settings that it requires.
 const OTHERS: &str = r#"
 [runtime]
 root = "/r"
@@ -80,15 +80,15 @@ pinned_images = ["m*"]
 platform = "linux/arm64"
 "#;
 
-/// All that the runtime is told, as text.
-fn told(text: &str) -> String {
+/// All settings passed to the runtime, as text.
+fn passed(text: &str) -> String {
     let config = Config::from_text("test", text, &Overrides::default()).expect("valid");
     let config = config.runtime.expect("built in");
     let options = node_options(&config);
     let runc = config.handlers.first().expect("one").clone();
     let oci = oci_runtime(&config, &runc, Path::new("/runc"));
     let handlers = vec![handler(&config, &runc, oci)];
-    // Nothing is loaded into the kernel for a test.
+    // A test must not load profiles into the kernel.
     let looked = NodeOptions {
         disable_apparmor: true,
         ..NodeOptions::default()
@@ -96,7 +96,7 @@ fn told(text: &str) -> String {
     let node = crate::runtime::node::detect(&looked).expect("a node");
     let settings = builtin::settings(&config, "/shim".into(), "runc".into(), handlers, node);
     let cni = &settings.cni;
-    // Those that its `Debug` leaves out.
+    // Those that its `Debug` omits.
     let cni = (
         cni.max_conf_num,
         &cni.cache_dir,
@@ -139,26 +139,26 @@ fn every_key_of_the_example_is_tried() {
 #[test]
 fn every_key_changes_what_the_runtime_is_told() {
     let base = "[runtime.handlers.runc]\n";
-    let usual = told(base);
+    let usual = passed(base);
     let mut table = "";
     for line in OTHERS.lines().filter(|line| !line.is_empty()) {
         if line.starts_with('[') {
             table = line;
             continue;
         }
-        // The one means nothing without the other.
+        // The first has no meaning without the second.
         let needs = "privileged_without_host_devices_all_devices_allowed";
         let (text, without) = if line.starts_with(needs) {
             let with = "privileged_without_host_devices = true\n";
             (
                 format!("{base}{with}{line}\n"),
-                told(&format!("{base}{with}")),
+                passed(&format!("{base}{with}")),
             )
         } else if table.contains("handlers") {
             (format!("{base}{line}\n"), usual.clone())
         } else {
             (format!("{base}{table}\n{line}\n"), usual.clone())
         };
-        assert_ne!(told(&text), without, "{table} {line} has no effect");
+        assert_ne!(passed(&text), without, "{table} {line} has no effect");
     }
 }
