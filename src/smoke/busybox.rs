@@ -1,11 +1,11 @@
-//! Finds the one program of the smoke's image and makes sure that it runs without any library: a static ELF.
+//! Finds the one program of the smoke image, a static ELF that needs no library.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use oci_spec::image::Arch;
 
-/// Where distributions put it: Debian, Fedora, Alpine (`busybox-static`).
+/// Paths of common distributions: Debian, Fedora, Alpine (`busybox-static`).
 const PLACES: [&str; 3] = [
     "/bin/busybox",
     "/usr/bin/busybox",
@@ -18,12 +18,12 @@ const MAX_BYTES: u64 = 16 << 20;
 
 const PT_INTERP: u32 = 3;
 
-/// A static busybox, read whole.
+/// A static busybox, in memory.
 #[derive(Clone)]
 pub struct Busybox {
     /// Where it was found.
     pub path: PathBuf,
-    /// What it runs on.
+    /// Its architecture.
     pub arch: Arch,
     /// The file.
     pub bytes: Vec<u8>,
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Busybox {
     }
 }
 
-/// Why a file will not do.
+/// Why a file is not suitable.
 #[derive(Debug, thiserror::Error)]
 pub enum BusyboxError {
     /// It cannot be read.
@@ -47,40 +47,40 @@ pub enum BusyboxError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It is too large to be one.
+    /// It is too large.
     #[error("{} has more than {MAX_BYTES} bytes", .0.display())]
     TooLarge(PathBuf),
-    /// It is not a program that this image could carry.
+    /// It is not a program for this image.
     #[error("{} {reason}", path.display())]
     Unfit {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: Unfit,
     },
-    /// None of the usual places has one.
+    /// None of the default paths has one.
     #[error("no busybox at {}", PLACES.join(", "))]
     Absent,
 }
 
-/// What is wrong with a program.
+/// Why a program is not suitable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// No ELF header, or a broken one.
+    /// No ELF header, or an invalid one.
     #[error("is not an ELF program")]
     NotElf,
-    /// It names a dynamic loader, which the image does not have.
+    /// It needs a dynamic loader, which the image lacks.
     #[error("is dynamically linked")]
     Dynamic,
-    /// An architecture that this program has no OCI name for.
+    /// An architecture without an OCI name in this program.
     #[error("is for an unknown machine (ELF e_machine {0})")]
     Machine(u16),
 }
 
-/// Reads the busybox at `path`, or the first usable one in the usual places.
+/// Reads the busybox at `path`, or the first suitable one of the default paths.
 pub fn find(path: Option<&Path>) -> Result<Busybox, BusyboxError> {
     if let Some(path) = path {
         return read(path);
@@ -89,7 +89,7 @@ pub fn find(path: Option<&Path>) -> Result<Busybox, BusyboxError> {
     for place in PLACES.into_iter().chain([ALPINE]).map(Path::new) {
         match read(place) {
             Ok(busybox) => return Ok(busybox),
-            // A dynamic busybox is a better reason than none at all.
+            // A dynamic busybox is a better explanation than none.
             Err(error @ BusyboxError::Unfit { .. }) => first = error,
             Err(_) => {}
         }
@@ -149,7 +149,7 @@ fn arch_of(machine: u16, wide: bool, little: bool) -> Option<Arch> {
     })
 }
 
-/// The few fields of an ELF header that are looked at.
+/// The needed fields of an ELF header.
 struct Header {
     wide: bool,
     little: bool,
@@ -188,7 +188,7 @@ impl Header {
             entry: usize::from(half(elf, entry, little)?),
             segments: usize::from(half(elf, count, little)?),
         };
-        // ET_EXEC or ET_DYN (static-pie); with no segment there is nothing to run.
+        // ET_EXEC or ET_DYN (static-pie); without segments it is not executable.
         (matches!(kind, 2 | 3) && header.segments > 0).then_some(header)
     }
 

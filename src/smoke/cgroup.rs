@@ -1,44 +1,44 @@
-//! The pod's parent cgroup: a runtime makes it if it is not there, and leaves it, as it leaves a kubelet's. So what came
-//! into being by the run is removed by the run.
+//! The pod's parent cgroup: a runtime creates it if it is missing, and leaves it behind, as it leaves a kubelet's. So the
+//! run removes the cgroups that appeared during the run.
 //!
-//! Only an empty cgroup can be removed: the kernel refuses any other (cgroups(7)). A slice is systemd's, and is only named:
-//! to stop it would end whatever came into it meanwhile.
+//! Only an empty cgroup can be removed: the kernel refuses any other (cgroups(7)). A slice belongs to systemd, and is only
+//! reported: stopping it would end processes that entered it meanwhile.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use super::Left;
 
-/// Where containerd puts the pods that no parent was named for, with the driver cgroupfs: its namespace.
+/// containerd's default parent with the driver cgroupfs: its namespace.
 const CONTAINERD: &str = "/k8s.io";
 
-/// What was not there before the run.
+/// Cgroups that did not exist before the run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parent {
-    /// As the runtime is told, or will choose.
+    /// The name that the runtime is given, or its default.
     name: String,
-    /// Whether the runtime has systemd make cgroups.
+    /// Whether systemd creates the runtime's cgroups.
     systemd: bool,
-    /// Directories of all hierarchies, each before those in it.
+    /// Missing directories of all hierarchies, parents first.
     missing: Vec<PathBuf>,
 }
 
 impl Parent {
-    /// Looks at the hierarchies that this process sees.
+    /// Checks the hierarchies visible to this process.
     pub(super) fn before(name: &str, systemd: bool) -> Self {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         Self::among(&mounts, name, systemd)
     }
 
-    /// By the text of a `/proc/PID/mounts` (fstab(5)).
+    /// With the text of a `/proc/PID/mounts` (fstab(5)).
     fn among(mounts: &str, name: &str, systemd: bool) -> Self {
         let name = if name.is_empty() { CONTAINERD } else { name };
         let points: Vec<_> = mounts.lines().filter_map(hierarchy).collect();
-        // One that cannot be looked at is not ours.
+        // Inaccessible directories are not ours.
         let is_missing = |dir: &PathBuf| dir.try_exists().is_ok_and(|there| !there);
         let levels = match systemd {
             false => levels(name),
-            // A slice is one thing, whichever hierarchies systemd has it in so far.
+            // A slice is one object, whatever hierarchies systemd has it in.
             true => slices(name)
                 .into_iter()
                 .filter(|slice| points.iter().all(|point| is_missing(&point.join(slice))))
@@ -54,11 +54,11 @@ impl Parent {
         }
     }
 
-    /// Removes those that are empty, and forgets slices that are not.
+    /// Removes the empty ones. With systemd none is removed, and slices in use are not reported.
     pub(super) fn remove(&mut self) {
         if !self.systemd {
             for dir in self.missing.iter().rev() {
-                // What is left is told.
+                // The rest is reported.
                 let _ = fs::remove_dir(dir);
             }
         } else if self.there().any(|dir| self.in_use(dir)) {
@@ -66,7 +66,7 @@ impl Parent {
         }
     }
 
-    /// What is there now, and was not before.
+    /// Cgroups that exist now, and did not before.
     pub(super) fn left(&self) -> Option<Left> {
         let top = self.there().next()?;
         if self.systemd {
@@ -87,7 +87,7 @@ impl Parent {
         })
     }
 
-    /// Whether there is a process in it, or below it what the run did not ask for.
+    /// Returns whether it has a process, or a child that the run did not request.
     fn in_use(&self, dir: &Path) -> bool {
         let processes = fs::read(dir.join("cgroup.procs"));
         let mut below = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -104,14 +104,14 @@ impl Parent {
     }
 }
 
-/// The mount point, if a cgroup hierarchy of either version is mounted there. No point of one has a blank in it.
+/// The mount point of a cgroup hierarchy of either version. Mount points of cgroups have no blanks.
 fn hierarchy(line: &str) -> Option<&Path> {
     let mut words = line.split(' ').skip(1);
     let point = words.next()?;
     matches!(words.next()?, "cgroup" | "cgroup2").then(|| Path::new(point))
 }
 
-/// `a`, `a/b` for `/a/b`; nothing for a path that leads upwards.
+/// `a`, `a/b` for `/a/b`; empty for a path with `..`.
 fn levels(path: &str) -> Vec<PathBuf> {
     let mut levels = Vec::new();
     let mut level = PathBuf::new();
@@ -128,7 +128,7 @@ fn levels(path: &str) -> Vec<PathBuf> {
     levels
 }
 
-/// `a.slice`, `a.slice/a-b.slice` for `a-b.slice` (systemd.slice(5)); nothing for what is no slice.
+/// `a.slice`, `a.slice/a-b.slice` for `a-b.slice` (systemd.slice(5)); empty for anything but a slice.
 fn slices(parent: &str) -> Vec<PathBuf> {
     let last = parent.trim_end_matches('/').rsplit('/').next();
     let Some(name) = last.and_then(|last| last.strip_suffix(".slice")) else {
@@ -151,7 +151,7 @@ fn slices(parent: &str) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Two directories for hierarchies, and the table of mounts that says so.
+    /// Two directories as hierarchies, and a table of mounts with them.
     fn hierarchies() -> (tempfile::TempDir, [PathBuf; 2], String) {
         let dir = tempfile::tempdir().expect("a directory");
         let [one, two] = ["memory", "unified"].map(|name| dir.path().join(name));
@@ -180,7 +180,7 @@ mod tests {
         make(&points[..1], "kubepods/there");
         let mut parent = Parent::among(&mounts, "/kubepods/there/new", false);
         make(&points, "kubepods/there/new");
-        assert!(parent.left().is_some(), "as long as it is there");
+        assert!(parent.left().is_some(), "as long as it exists");
         parent.remove();
         assert_eq!(parent.left(), None);
         assert!(points[0].join("kubepods/there").exists());
@@ -225,9 +225,9 @@ mod tests {
         assert_eq!(left.remove, "systemctl stop a.slice");
         make(&points[..1], "a.slice/other.scope");
         used.remove();
-        assert_eq!(used.left(), None, "somebody else is in it");
+        assert_eq!(used.left(), None, "another process is in it");
         assert!(points[0].join("a.slice/a-b.slice").exists());
-        // There before.
+        // It existed before.
         assert_eq!(look().left(), None);
     }
 

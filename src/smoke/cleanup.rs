@@ -1,5 +1,5 @@
-//! Removes what a run left that failed or was interrupted. What was made is asked of the runtime, by label: a call that
-//! broke off may have made something all the same.
+//! Removes the objects of a failed or interrupted run. The runtime is asked for them by label: an aborted call may have
+//! created some.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use super::timeline::StepError;
 use super::{Left, Options};
 use crate::cri::v1::{ListPodSandboxRequest, PodSandboxFilter};
 
-/// How long is waited for what a call brings that was not answered.
+/// How long to wait for objects of a call without an answer.
 const LATE: Duration = Duration::from_secs(2);
-/// How long a removal that fails is tried again.
+/// How long a failing removal is retried.
 const RETRY: Duration = Duration::from_secs(10);
-/// How often is looked.
+/// Interval between retries.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Removes sandboxes with their containers, then the image. Tries all of it, and tells what is left.
+/// Removes sandboxes with their containers, then the image. Attempts all of it, and reports failures.
 pub(super) async fn remove_all(
     cri: &Cri,
     run: &str,
@@ -61,7 +61,7 @@ pub(super) async fn remove_all(
     Ok(((), word))
 }
 
-/// Stops and removes every sandbox of this run, and gives their number.
+/// Stops and removes every sandbox of this run, and returns their number.
 async fn remove_sandboxes(cri: &Cri, run: &str, may_come: bool) -> Result<usize, StepError> {
     let start = Instant::now();
     let found = loop {
@@ -77,8 +77,8 @@ async fn remove_sandboxes(cri: &Cri, run: &str, may_come: bool) -> Result<usize,
     Ok(found.len())
 }
 
-/// Stops and removes a sandbox. Tried again as long as there is time: a call that was broken off may hold the container
-/// in a state ("starting") in which it cannot be removed.
+/// Stops and removes a sandbox. Retried while there is time: an aborted call may keep the container in a state ("starting")
+/// in which it cannot be removed.
 async fn remove_one(cri: &Cri, sandbox: &str) -> Result<(), StepError> {
     let start = Instant::now();
     loop {
@@ -93,7 +93,7 @@ async fn remove_one(cri: &Cri, sandbox: &str) -> Result<(), StepError> {
     }
 }
 
-/// Removes the image if it is there, and says whether it was. A pull that still runs may bring it back once.
+/// Removes the image if it exists, and returns whether it did. A pull that still runs may bring it back once.
 async fn remove_own_image(cri: &Cri, reference: &str, may_come: bool) -> Result<bool, StepError> {
     let start = Instant::now();
     let mut removed = false;
@@ -127,12 +127,12 @@ impl Made {
         self.container = None;
     }
 
-    /// Whether there is anything at the runtime to be removed.
+    /// Returns whether the runtime has any object of the run.
     pub(super) fn anything(&self) -> bool {
         self.sandbox_asked || self.own_image.is_some()
     }
 
-    /// What is still there.
+    /// The objects that remain.
     pub(super) fn left(&self, options: &Options) -> Vec<Left> {
         let run = &options.run;
         let crictl = format!(

@@ -1,4 +1,4 @@
-//! The runtime's clients with one deadline for all calls, which every call tells the runtime (`grpc-timeout`).
+//! The runtime's clients with one deadline for all calls, sent with every call (`grpc-timeout`).
 
 use std::time::{Duration, Instant};
 
@@ -29,11 +29,11 @@ impl Cri {
         client::images(self.channel.clone())
     }
 
-    /// A request that carries what is left of the time.
+    /// A request with the remaining time as its timeout.
     pub(super) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         let left = self.deadline.saturating_duration_since(Instant::now());
-        // Zero would be "no time at all" on some servers and "no deadline" on others.
+        // Servers interpret zero as an expired or as no deadline.
         request.set_timeout(left.max(Duration::from_millis(1)));
         request
     }

@@ -1,4 +1,4 @@
-//! The run from the first step to the last, as one readable list.
+//! The sequence of the run's steps.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -24,20 +24,20 @@ use crate::cri::v1::{
 };
 use crate::units;
 
-/// What a run made and has not removed yet. It outlives a run that breaks off, so that the rest can be removed.
+/// The objects of a run that are not removed yet. It outlives an aborted run, so that the rest can be removed.
 #[derive(Debug, Default)]
 pub(super) struct Made {
     pub(super) channel: Option<Channel>,
     pub(super) runtime: Option<RuntimeInfo>,
     pub(super) log_dir: Option<PathBuf>,
-    /// The runtime makes it with the sandbox.
+    /// Created by the runtime with the sandbox.
     pub(super) cgroup: Parent,
     pub(super) registry: Option<Registry>,
-    /// The image of our own registry, from the moment its pull is asked for.
+    /// The image of our own registry, from the request of its pull on.
     pub(super) own_image: Option<String>,
-    /// PullImage has no answer from the runtime, so that the image may still come.
+    /// PullImage was not answered by the runtime, so the image may still appear.
     pub(super) image_may_come: AtomicBool,
-    /// Set before RunPodSandbox: there may be a sandbox although its id is not known.
+    /// Set before RunPodSandbox: a sandbox may exist although its id is unknown.
     pub(super) sandbox_asked: bool,
     /// The same for RunPodSandbox.
     pub(super) sandbox_may_come: AtomicBool,
@@ -55,7 +55,7 @@ impl Made {
     }
 }
 
-/// Runs all steps; stops at the first that fails.
+/// Runs all steps; stops at the first failure.
 pub(super) async fn run(
     options: &Options,
     deadline: Instant,
@@ -110,7 +110,7 @@ async fn connect(
     Ok(Cri::new(channel, deadline))
 }
 
-/// On this side: the log directory, and unless an image was named, our own one and a registry that serves it.
+/// Prepares the log directory and, unless an image is given, our own image and the registry that serves it.
 async fn prepare(
     options: &Options,
     made: &mut Made,
@@ -130,7 +130,7 @@ async fn prepare(
         let busybox = busybox::find(path.as_deref()).map_err(|error| {
             StepError::hinted(
                 error.to_string(),
-                "install a static one (Debian, Ubuntu: apt install busybox-static), or name it with --busybox, or use --image",
+                "install a static one (Debian, Ubuntu: apt install busybox-static), or give its path with --busybox, or use --image",
             )
         })?;
         let images =
@@ -154,19 +154,19 @@ async fn prepare(
     Ok(((logs, reference), word))
 }
 
-/// Makes the pod's log directory, readable by nobody else, and the container's below it, which the kubelet would make.
+/// Creates the pod's log directory, accessible to its owner only, and the container's below it, as the kubelet would.
 fn make_log_dir(logs: &Path) -> Result<(), StepError> {
     let inner = logs.join(pod::LOG);
     let inner = inner.parent().unwrap_or(logs);
     for directory in [logs, inner] {
-        // Not recursive: one that exists already is not ours.
+        // Not recursive: a directory that exists already is not ours.
         DirBuilder::new()
             .mode(0o700)
             .create(directory)
             .map_err(|error| {
                 StepError::hinted(
                     format!(
-                        "cannot make the log directory {}: {error}",
+                        "cannot create the log directory {}: {error}",
                         directory.display()
                     ),
                     "choose its parent with --log-dir",
@@ -176,7 +176,7 @@ fn make_log_dir(logs: &Path) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Pulls the image unless it is there, and gives what CreateContainer is to be told.
+/// Pulls the image unless it exists, and returns the reference for CreateContainer.
 async fn image(
     cri: &Cri,
     reference: &str,
@@ -262,7 +262,7 @@ async fn start(
 }
 
 /// Makes a call, and keeps `may_come` true as long as the runtime has not answered it: while it runs, when it is dropped,
-/// and when it was our side that gave up.
+/// and after a timeout on our side.
 async fn watched<T>(
     may_come: &AtomicBool,
     call: impl Future<Output = Result<Response<T>, Status>>,
@@ -299,7 +299,7 @@ async fn check(
     timeline.step("PodSandboxStatus", &around, status).await
 }
 
-/// Removes everything again, call by call as the kubelet does.
+/// Removes everything, call by call as the kubelet does.
 async fn stop(cri: &Cri, made: &mut Made, timeline: &mut Timeline<'_>) -> Result<(), StepFailed> {
     let container = made.container.clone().unwrap_or_default();
     let stop = async {

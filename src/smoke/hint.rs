@@ -1,6 +1,6 @@
-//! What a person can do about a step that failed.
+//! Recommendations for failed steps.
 //!
-//! Only causes that were met with real runtimes are listed; anything else keeps the runtime's own words.
+//! Only causes that occurred with real runtimes are listed; for others the runtime's error has to suffice.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,16 +10,16 @@ use tonic::{Code, Status};
 use super::timeline::Failure;
 use crate::cri::status::code_name;
 
-/// What was going on around a step.
+/// The context of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Surroundings<'a> {
     /// The smoke's own registry, if it serves the image: its address, and its count of requests.
     pub registry: Option<(SocketAddr, &'a AtomicU64)>,
-    /// Whether the sandbox exists already.
+    /// Whether the sandbox exists.
     pub sandbox_made: bool,
 }
 
-/// The runtime's error and the hint that fits.
+/// The runtime's error with a fitting hint.
 pub fn explain(step: &str, status: &Status, around: &Surroundings<'_>) -> Failure {
     let message = status.message();
     let error = if message.is_empty() {
@@ -36,13 +36,13 @@ pub fn explain(step: &str, status: &Status, around: &Surroundings<'_>) -> Failur
 
 fn by_code(code: Code, around: &Surroundings<'_>) -> Option<String> {
     let hint = match code {
-        Code::Unimplemented => "this is no CRI v1 runtime, or its CRI plugin is disabled",
-        Code::Unavailable => "the runtime is starting, restarting or gone: see its log",
+        Code::Unimplemented => "this is not a CRI v1 runtime, or its CRI plugin is disabled",
+        Code::Unavailable => "the runtime is starting, restarting or has ended: see its log",
         Code::DeadlineExceeded | Code::Cancelled => {
-            "the runtime did not answer in time: see its log, or give it more with --timeout"
+            "the runtime did not answer in time: see its log, or extend --timeout"
         }
         Code::NotFound if around.sandbox_made => {
-            "somebody else removed it: a kubelet on this node removes pods it does not know; run it again"
+            "another client removed it: a kubelet on this node removes unknown pods; run it again"
         }
         _ => return None,
     };
@@ -60,7 +60,7 @@ fn by_message(step: &str, message: &str, around: &Surroundings<'_>) -> Option<St
             "the runtime has no such handler: see --handler"
         }
         "RunPodSandbox" if has(&["cni", "network"]) => {
-            "the network plugins failed: see the runtime's log; --host-network does without them"
+            "the network plugins failed: see the runtime's log; --host-network needs none"
         }
         _ if has(&["oom_score_adj"]) => {
             "the runtime may not lower oom_score_adj: set restrict_oom_score_adj = true (containerd), or give it CAP_SYS_RESOURCE"
@@ -122,7 +122,7 @@ mod tests {
                 Code::Unimplemented,
                 "unknown service",
                 &nothing,
-                "no CRI v1",
+                "not a CRI v1",
             ),
             (
                 "ExecSync",

@@ -1,8 +1,8 @@
 //! Assembles the smoke's images from one static busybox: a tar layer, a config and a manifest, as the OCI image
 //! specification 1.1 has them.
 //!
-//! Two images share the layer: `criscope/smoke:1`, which runs the steps, and `criscope/pause:1`, which only sleeps and
-//! can be a private containerd's `sandbox_image`.
+//! Two images share the layer: `criscope/smoke:1`, which runs the steps, and `criscope/pause:1`, which only sleeps and can
+//! be the `sandbox_image` of an isolated containerd.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,26 +17,26 @@ use sha2::{Digest as _, Sha256};
 
 use super::busybox::Busybox;
 
-/// Repository of the image that the steps run.
+/// Repository of the image for the steps.
 pub const SMOKE: &str = "criscope/smoke";
 /// Repository of the sandbox image.
 pub const PAUSE: &str = "criscope/pause";
-/// The one tag of both.
+/// The tag of both.
 pub const TAG: &str = "1";
 
-/// Names under which busybox is called: what the steps need, and what a person wants who looks into a kept pod.
+/// Names of busybox applets: those that the steps need, and useful ones for inspecting a kept pod.
 const APPLETS: [&str; 12] = [
     "cat", "echo", "env", "false", "id", "ip", "ls", "ps", "sh", "sleep", "true", "wget",
 ];
 
-/// Label of the image config that holds the run. It makes the image id of each run its own: runtimes remove every
-/// reference to an image id at once, so two runs side by side would otherwise take each other's image away.
+/// Label of the image config with the run's id. It makes the image id unique: runtimes remove every reference to an image
+/// id at once, so two concurrent runs would otherwise remove each other's image.
 const RUN_LABEL: &str = "io.criscope.smoke.run";
 
-/// Sleeps until told to stop; as process 1 of a pod `wait` also reaps what is orphaned.
+/// Sleeps until SIGTERM; as process 1 of a pod `wait` also reaps orphans.
 const PAUSE_SCRIPT: &str = "trap 'exit 0' TERM INT; sleep 2147483647 & wait";
 
-/// Why no image came about.
+/// Why the image could not be assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The layer.
@@ -47,12 +47,12 @@ pub enum ImageError {
     Spec(#[from] OciSpecError),
 }
 
-/// Some bytes and their name.
+/// Bytes and their digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blob {
     /// `sha256:` and 64 hexadecimal digits.
     pub digest: String,
-    /// What has that digest.
+    /// The content.
     pub bytes: Bytes,
 }
 
@@ -83,7 +83,7 @@ pub struct Image {
     pub layer: Blob,
 }
 
-/// Both images. `run` names this run of the smoke.
+/// Both images. `run` identifies this run.
 pub fn assemble(busybox: &Busybox, run: &str) -> Result<[Image; 2], ImageError> {
     let layer = Blob::new(layer(&busybox.bytes)?);
     let labels = HashMap::from([(RUN_LABEL.to_owned(), run.to_owned())]);
@@ -131,8 +131,7 @@ fn image(
     })
 }
 
-/// The layer: the program, its names, and the directories a runtime mounts on. The same program always gives the same
-/// bytes.
+/// The layer: the program, its links, and mount points for the runtime. Reproducible for the same program.
 fn layer(busybox: &[u8]) -> io::Result<Vec<u8>> {
     let mut tar = tar::Builder::new(Vec::with_capacity(busybox.len() + (64 << 10)));
     for (directory, mode) in [

@@ -1,5 +1,5 @@
-//! Reads a container's log back: the CRI log format, one line `TIME STREAM TAGS MESSAGE` per write (Kubernetes,
-//! `kubelet-cri-logging`). A tag `P` marks a line that goes on in the next one of the same stream, `F` its end.
+//! Parses container logs: the CRI log format, one line `TIME STREAM TAGS MESSAGE` per write (Kubernetes,
+//! `kubelet-cri-logging`). The tag `P` marks a partial line, `F` its last part.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use tokio::time::{Instant, sleep};
 
-/// Where a line came from.
+/// Source of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -16,10 +16,10 @@ pub enum Stream {
     Stderr,
 }
 
-/// A whole line, put together from its parts.
+/// A complete line, joined from its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// From where.
+pub struct LogLine {
+    /// Source.
     pub stream: Stream,
     /// Without the newline.
     pub message: String,
@@ -28,12 +28,12 @@ pub struct Line {
 /// Why a log cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// A line is not in the format.
+    /// A line violates the format.
     #[error("line {number} of the log is not in the CRI format: {reason}")]
     Format {
         /// Counted from 1.
         number: usize,
-        /// What is wrong.
+        /// The violation.
         reason: &'static str,
     },
     /// The file cannot be read.
@@ -41,23 +41,23 @@ pub enum LogError {
     Read {
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// What was looked for did not come.
+    /// The expected lines did not appear.
     #[error("the log {path} does not have {missing:?} after {waited:?}")]
     Missing {
         /// The file.
         path: String,
         /// The message.
         missing: String,
-        /// How long it was waited for.
+        /// The timeout.
         waited: Duration,
     },
 }
 
-/// The whole lines of a log. An unfinished last line, which is still being written, is left out.
-pub fn parse(log: &str) -> Result<Vec<Line>, LogError> {
+/// The complete lines of a log. An unfinished last line, which is still being written, is omitted.
+pub fn parse(log: &str) -> Result<Vec<LogLine>, LogError> {
     let mut lines = Vec::new();
     let mut parts: [String; 2] = Default::default();
     for (index, raw) in log.split_inclusive('\n').enumerate() {
@@ -71,7 +71,7 @@ pub fn parse(log: &str) -> Result<Vec<Line>, LogError> {
         let part = &mut parts[stream as usize];
         part.push_str(message);
         if whole {
-            lines.push(Line {
+            lines.push(LogLine {
                 stream,
                 message: std::mem::take(part),
             });
@@ -80,7 +80,7 @@ pub fn parse(log: &str) -> Result<Vec<Line>, LogError> {
     Ok(lines)
 }
 
-/// Stream, whether the line ends here, and the message.
+/// Stream, whether the line is complete, and the message.
 fn entry(raw: &str) -> Result<(Stream, bool, &str), &'static str> {
     let mut fields = raw.splitn(4, ' ');
     let time = fields.next().unwrap_or_default();
@@ -92,7 +92,7 @@ fn entry(raw: &str) -> Result<(Stream, bool, &str), &'static str> {
         Some("stderr") => Stream::Stderr,
         _ => return Err("the stream is neither stdout nor stderr"),
     };
-    // Tags are separated by colons; the first one says whether the line ends.
+    // Tags are separated by colons; the first one marks a partial or complete line.
     let whole = match fields.next().and_then(|tags| tags.split(':').next()) {
         Some("F") => true,
         Some("P") => false,
@@ -102,7 +102,8 @@ fn entry(raw: &str) -> Result<(Stream, bool, &str), &'static str> {
     Ok((stream, whole, message))
 }
 
-/// The shape of Go's `time.RFC3339Nano`, which trims trailing zeros of the fraction: `2026-01-02T03:04:05.6789+01:00`.
+/// Returns whether it has the form of Go's `time.RFC3339Nano`, which trims trailing zeros of the fraction:
+/// `2026-01-02T03:04:05.6789+01:00`.
 fn is_rfc3339_nano(text: &str) -> bool {
     let (Some(date), Some(rest)) = (text.get(..19), text.get(19..)) else {
         return false;
@@ -128,9 +129,13 @@ fn is_rfc3339_nano(text: &str) -> bool {
         && (zone == "Z" || shaped(zone, "+00:00") || shaped(zone, "-00:00"))
 }
 
-/// Waits until the log at `path` has all of `wanted`, and returns how many lines it has then. Runtimes write it after
-/// the container wrote, so a line may come late.
-pub async fn wait_for(path: &Path, wanted: &[Line], patience: Duration) -> Result<usize, LogError> {
+/// Waits until the log at `path` has all of `wanted`, and returns its number of lines. Runtimes write it asynchronously, so
+/// a line may be late.
+pub async fn wait_for(
+    path: &Path,
+    wanted: &[LogLine],
+    patience: Duration,
+) -> Result<usize, LogError> {
     let start = Instant::now();
     loop {
         let text = match fs::read_to_string(path) {
@@ -162,8 +167,8 @@ pub async fn wait_for(path: &Path, wanted: &[Line], patience: Duration) -> Resul
 mod tests {
     use super::*;
 
-    fn line(stream: Stream, message: &str) -> Line {
-        Line {
+    fn line(stream: Stream, message: &str) -> LogLine {
+        LogLine {
             stream,
             message: message.to_owned(),
         }

@@ -1,10 +1,11 @@
-//! `criscope smoke`: a canary that runs one real pod through a CRI socket, any CRI socket, and shows what each step took.
+//! `criscope smoke`: a canary that runs one real pod through the CRI socket of any runtime, and shows the duration of each
+//! step.
 //!
-//! Nothing has to be prepared and no network is needed: the image is assembled from the machine's own static busybox and
-//! served to the runtime from a registry inside this process. Everything that was made is removed again, also after a
-//! failure or an interrupt, with a deadline of its own.
+//! It needs no preparation and no network: the image is assembled from the machine's static busybox and served to the
+//! runtime from a registry inside this process. Everything it creates is removed again, also after a failure or an
+//! interrupt, within a separate deadline.
 //!
-//! [`run`] does it and gives a [`Report`]; [`timeline`] holds what happened, [`waterfall`] draws it.
+//! [`run`] returns a [`Report`]; [`timeline`] records the steps, [`waterfall`] draws them.
 
 pub mod busybox;
 mod cgroup;
@@ -39,25 +40,25 @@ use self::flow::Made;
 use self::hint::Surroundings;
 use self::timeline::{Failure, Progress, Step, StepFailed, Stop, Timeline, millis};
 
-/// How long the socket may take to accept.
+/// Timeout of the connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the call in flight may take after an interrupt.
 pub const INTERRUPT_GRACE: Duration = Duration::from_secs(10);
-/// How long removing everything may take after a failure.
+/// Deadline of the cleanup after a failure.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the container's lines may take to get into its log.
+/// How long the container's lines may take to appear in its log.
 const LOG_PATIENCE: Duration = Duration::from_secs(5);
-/// Seconds that the container has between SIGTERM and SIGKILL.
+/// Seconds between SIGTERM and SIGKILL of the container.
 const STOP_GRACE: i64 = 5;
 
-/// What to run, where.
+/// The run's parameters.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The CRI socket.
     pub socket: PathBuf,
-    /// Names this run: the pod's uid.
+    /// Identifies this run: the pod's uid.
     pub run: String,
-    /// Use this image, which needs `sh`, `echo` and `sleep`, instead of our own.
+    /// Use this image, which must contain `sh`, `echo` and `sleep`, instead of our own.
     pub image: Option<String>,
     /// The static busybox of our own image, if not the machine's.
     pub busybox: Option<PathBuf>,
@@ -65,15 +66,16 @@ pub struct Options {
     pub handler: Option<String>,
     /// Run in the host's network, which needs no CNI.
     pub host_network: bool,
-    /// Leave the pod running and everything in place.
+    /// Leave the pod running and all files in place.
     pub keep: bool,
-    /// Where our own image is served.
+    /// Address of the registry for our own image.
     pub registry_listen: SocketAddr,
-    /// Parent of the pod's log directory; it must be the same directory to the runtime.
+    /// Parent of the pod's log directory; the runtime must see the same directory.
     pub log_dir: PathBuf,
-    /// The pod's parent cgroup, if not one that fits the runtime's cgroup driver. One that was not there goes with the pod.
+    /// The pod's parent cgroup, unless one that fits the runtime's cgroup driver. If it did not exist it is removed with
+    /// the pod.
     pub cgroup_parent: Option<String>,
-    /// For all steps together.
+    /// Deadline of all steps.
     pub timeout: Duration,
 }
 
@@ -83,14 +85,14 @@ pub fn new_run_id() -> io::Result<String> {
     Ok(uuid.trim().to_owned())
 }
 
-/// What the runtime says of itself.
+/// The runtime's Version response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuntimeInfo {
     /// Its name.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The version of the CRI it speaks.
+    /// The version of the CRI.
     pub api_version: String,
 }
 
@@ -105,31 +107,31 @@ pub struct PodInfo {
     pub uid: String,
 }
 
-/// What came out. Serialized for `--json`; times are milliseconds.
+/// The result. Serialized for `--json`; times are milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Whether every step ended as it should.
+    /// Whether every step succeeded.
     pub ok: bool,
     /// The CRI socket.
     pub endpoint: String,
-    /// What answered there.
+    /// The runtime that answered.
     pub runtime: Option<RuntimeInfo>,
-    /// What ran.
+    /// The pod.
     pub pod: PodInfo,
     /// From the start of the first step to the end of the last.
     pub total_ms: f64,
     /// In order.
     pub steps: Vec<Step>,
-    /// Whether what is left was left on purpose.
+    /// Whether the remaining objects were kept on purpose.
     pub kept: bool,
-    /// What is still there.
+    /// The remaining objects.
     pub left: Vec<Left>,
 }
 
-/// Something that a run left, on purpose or not.
+/// An object that a run left behind, on purpose or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Left {
-    /// What it is.
+    /// Its description.
     pub what: String,
     /// The command that removes it.
     pub remove: String,
@@ -142,11 +144,11 @@ impl Report {
     }
 }
 
-/// Runs every step and removes what was made.
+/// Runs every step and removes the created objects.
 ///
-/// Each message on `interrupts` says why to stop. After the first one no further step begins, and the one that runs has
-/// [`INTERRUPT_GRACE`] to end: a runtime whose caller goes away in the middle of a call may be left with half a
-/// container that nobody can remove. The second one breaks the call off, the third one the removal.
+/// Each message on `interrupts` is a reason to stop. After the first, no further step begins, and the running one has
+/// [`INTERRUPT_GRACE`] to finish: a runtime whose caller disconnects in the middle of a call may keep half a container that
+/// cannot be removed. The second aborts the call, the third the cleanup.
 pub async fn run(
     options: &Options,
     progress: &mut dyn Progress,
@@ -171,7 +173,7 @@ pub async fn run(
     finish(options, made, timeline.into_steps())
 }
 
-/// Runs the steps to their end, or to why they were broken off.
+/// Runs the steps to their end or abortion.
 async fn until_stopped(
     steps: impl Future<Output = Result<(), StepFailed>>,
     timeout: Duration,
@@ -186,7 +188,7 @@ async fn until_stopped(
         () = sleep_until(deadline.into()) => return Err(late(timeout)),
         result = &mut steps => return Ok(result),
     };
-    // Only set here, so it is not set yet.
+    // This is the only place that sets it.
     let _ = stop.set(what);
     let error = tokio::select! {
         biased;
@@ -197,7 +199,7 @@ async fn until_stopped(
     Err(Failure { error, hint: None })
 }
 
-/// Removes everything, with its own deadline.
+/// Removes everything, within a separate deadline.
 async fn clean_up(
     options: &Options,
     made: &mut Made,
@@ -222,7 +224,7 @@ async fn clean_up(
 }
 
 fn finish(options: &Options, mut made: Made, steps: Vec<Step>) -> Report {
-    // The log explains a failure, but then the runtime's own log does too; it goes unless the pod stays.
+    // The log may explain a failure, but so does the runtime's own; it is removed unless the pod is kept.
     let in_use = options.keep || made.sandbox_asked;
     if let Some(logs) = made.log_dir.take_if(|_| !in_use)
         && fs::remove_dir_all(&logs).is_err()
@@ -252,14 +254,11 @@ fn finish(options: &Options, mut made: Made, steps: Vec<Step>) -> Report {
 fn late(timeout: Duration) -> Failure {
     Failure {
         error: format!("no answer within {timeout:?} of the start"),
-        hint: Some(
-            "the runtime hangs at this step: see its log, or give it more with --timeout"
-                .to_owned(),
-        ),
+        hint: Some("the runtime hangs at this step: see its log, or extend --timeout".to_owned()),
     }
 }
 
-/// The next interrupt; never, if none can come any more.
+/// The next interrupt; pending forever once no more can arrive.
 async fn interrupted(interrupts: &mut mpsc::Receiver<&'static str>) -> &'static str {
     match interrupts.recv().await {
         Some(what) => what,

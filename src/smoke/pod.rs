@@ -1,4 +1,4 @@
-//! What the smoke asks a runtime to run: one pod with one container, marked so that it can be found again.
+//! The objects that the smoke requests: one pod with one container, labelled so that they can be found again.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,11 +18,10 @@ pub const CONTAINER: &str = "smoke";
 /// Log file of the container below the pod's log directory; the kubelet's layout, `CONTAINER/RESTARTS.log`.
 pub const LOG: &str = "smoke/0.log";
 
-/// Label that holds the run. Not one of the kubelet's (`io.kubernetes.pod.*`): the pod is not the kubelet's.
+/// Label with the run's id. Not one of the kubelet's (`io.kubernetes.pod.*`): the pod is not the kubelet's.
 pub const RUN_LABEL: &str = "io.criscope.smoke.run";
 
-/// What the command in the container exits with when it is run by ExecSync: neither 0 nor a code that a shell or a
-/// runtime gives by itself.
+/// Exit code of the ExecSync command: neither 0 nor a code that a shell or a runtime returns on its own.
 pub const EXEC_EXIT_CODE: i32 = 7;
 
 /// The pod's configuration.
@@ -39,7 +38,7 @@ pub fn sandbox(
             namespace: NAMESPACE.to_owned(),
             attempt: 0,
         }),
-        // A pod in the host's network keeps the host's name.
+        // A pod in the host's network must keep the host's name.
         hostname: if host_network { "" } else { NAME }.to_owned(),
         log_directory: logs.display().to_string(),
         labels: labels(run),
@@ -55,7 +54,7 @@ pub fn sandbox(
     }
 }
 
-/// The container's configuration. `image` is what PullImage returned, `reference` what was asked for.
+/// The container's configuration. `image` is what PullImage returned, `reference` the requested image.
 pub fn container(run: &str, image: &str, reference: &str, host_network: bool) -> ContainerConfig {
     ContainerConfig {
         metadata: Some(ContainerMetadata {
@@ -81,17 +80,17 @@ pub fn container(run: &str, image: &str, reference: &str, host_network: bool) ->
     }
 }
 
-/// Selects what this run made.
+/// Selects the objects of this run.
 pub fn labels(run: &str) -> HashMap<String, String> {
     HashMap::from([(RUN_LABEL.to_owned(), run.to_owned())])
 }
 
-/// Says a line on both streams, then waits to be stopped; for an hour at most, should nobody come.
+/// Writes a line to both streams, then waits for SIGTERM, for an hour at most.
 fn script(run: &str) -> String {
     format!("trap 'exit 0' TERM; echo out {run}; echo err {run} >&2; sleep 3600 & wait")
 }
 
-/// The command for ExecSync: a line on both streams and an exit code of its own.
+/// The command for ExecSync: writes a line to both streams and exits with a distinct code.
 pub fn exec_command(run: &str) -> Vec<String> {
     let script = format!("echo out {run}; echo err {run} >&2; exit {EXEC_EXIT_CODE}");
     ["sh", "-c", &script].map(str::to_owned).into()
@@ -117,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_scripts_do_what_the_steps_check() {
-        // The shell of this machine stands for the container's; `wait` returns at once because there is no child.
+        // The shell of this machine stands in for the container's; `wait` returns at once because there is no child.
         let script = script("r").replace("sleep 3600 &", "");
         for (command, code) in [
             (vec!["sh".to_owned(), "-c".to_owned(), script], 0),

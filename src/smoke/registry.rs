@@ -1,5 +1,5 @@
-//! A read-only registry for the smoke's images: the pull half of the OCI distribution specification 1.1, over plain HTTP
-//! on loopback, which containerd and docker accept without any configuration.
+//! A read-only registry for the smoke images: the pull half of the OCI distribution specification 1.1, over plain HTTP on
+//! loopback, which containerd and docker accept without configuration.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,7 +24,7 @@ use super::image::{Blob, Image, TAG};
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
 
-/// What is served. Every name is known beforehand, so a request is a look-up.
+/// The content. It is complete from the start, so a request is a lookup.
 #[derive(Debug, Default)]
 struct Content {
     /// By `repository/manifests/reference`.
@@ -53,7 +53,7 @@ impl Content {
     }
 }
 
-/// A running registry. It ends when this is dropped.
+/// A running registry. Dropping it stops it.
 #[derive(Debug)]
 pub struct Registry {
     address: SocketAddr,
@@ -76,7 +76,7 @@ impl Registry {
         })
     }
 
-    /// Where it can be reached from this host.
+    /// Its address on this host.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -86,7 +86,7 @@ impl Registry {
         format!("{}/{repository}:{TAG}", self.address)
     }
 
-    /// Counts requests: none after a failed pull means that the runtime never got here.
+    /// Number of requests: zero after a failed pull means that the runtime never reached it.
     pub fn requests(&self) -> &AtomicU64 {
         &self.content.requests
     }
@@ -98,7 +98,7 @@ impl Drop for Registry {
     }
 }
 
-/// An address that can be connected to: the loopback one when bound to all.
+/// An address to connect to: loopback if bound to all.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {

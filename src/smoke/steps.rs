@@ -1,4 +1,4 @@
-//! The steps that look at more than whether the call succeeded.
+//! The steps that check more than the success of a call.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 use tonic::Code;
 
 use super::cri::Cri;
-use super::logs::{self, Line, Stream};
+use super::logs::{self, LogLine, Stream};
 use super::pod;
 use super::timeline::StepError;
 use super::{LOG_PATIENCE, Options, RuntimeInfo};
@@ -17,18 +17,18 @@ use crate::cri::v1::{
 };
 use crate::units;
 
-/// What a step gives, and a word on it for people.
+/// The result of a step, and its summary.
 type Result<T> = std::result::Result<(T, String), StepError>;
 
-/// Seconds that the command run by ExecSync may take.
+/// Timeout of the ExecSync command, in seconds.
 const EXEC_TIMEOUT: i64 = 10;
 
-/// Always there under systemd, so that no slice of our own has to be made and left behind.
+/// Always exists under systemd, so that no slice of our own is created and left behind.
 const SYSTEMD_PARENT: &str = "system.slice";
 
 pub(super) async fn version(cri: &Cri) -> Result<RuntimeInfo> {
     let request = cri.request(VersionRequest {
-        // The kubelet's word: the version of its own API.
+        // The kubelet's value: the version of its own API.
         version: "0.1.0".to_owned(),
     });
     let answer = cri.runtime().version(request).await?.into_inner();
@@ -50,17 +50,17 @@ pub(super) async fn status(cri: &Cri, host_network: bool) -> Result<()> {
     match condition(&conditions, "NetworkReady") {
         Ok(()) => Ok(((), "runtime and network are ready".to_owned())),
         Err(reason) if host_network => {
-            let word = format!("runtime is ready; network is not, and is not needed: {reason}");
+            let word = format!("runtime is ready; network is not, but is not needed: {reason}");
             Ok(((), word))
         }
         Err(reason) => Err(StepError::hinted(
             format!("the network is not ready: {reason}"),
-            "pods get their network from CNI: it needs a configuration in the runtime's conf_dir (/etc/cni/net.d) and the plugins; --host-network does without",
+            "pods get their network from CNI: it needs a configuration in the runtime's conf_dir (/etc/cni/net.d) and the plugins; --host-network needs neither",
         )),
     }
 }
 
-/// Whether a condition holds, or why not.
+/// Returns whether a condition holds, or why not.
 fn condition(conditions: &[RuntimeCondition], name: &str) -> std::result::Result<(), String> {
     let Some(found) = conditions.iter().find(|it| it.r#type == name) else {
         return Err(format!("its status has no {name}"));
@@ -72,10 +72,9 @@ fn condition(conditions: &[RuntimeCondition], name: &str) -> std::result::Result
     }
 }
 
-/// The parent cgroup to ask for: that of the options, or one that fits the runtime's cgroup driver; and whether
-/// that is systemd.
+/// The parent cgroup: that of the options, or one that fits the runtime's cgroup driver; and whether the driver is systemd.
 ///
-/// containerd with the systemd driver refuses a pod without a slice, where the kubelet would name one.
+/// containerd with the systemd driver refuses a pod without a slice; the kubelet would name one.
 pub(super) async fn cgroup_parent(cri: &Cri, options: &Options) -> Result<(String, bool)> {
     let request = cri.request(RuntimeConfigRequest {});
     let (systemd, word) = match cri.runtime().runtime_config(request).await {
@@ -84,7 +83,7 @@ pub(super) async fn cgroup_parent(cri: &Cri, options: &Options) -> Result<(Strin
             let systemd = linux.is_some_and(|it| it.cgroup_driver() == CgroupDriver::Systemd);
             (systemd, "")
         }
-        // Kubernetes before 1.28 has no such call.
+        // Kubernetes before 1.28 lacks this method.
         Err(status) if status.code() == Code::Unimplemented => {
             let request = cri.request(StatusRequest { verbose: true });
             let answer = cri.runtime().status(request).await?.into_inner();
@@ -107,7 +106,7 @@ pub(super) async fn cgroup_parent(cri: &Cri, options: &Options) -> Result<(Strin
     Ok(((parent, systemd), format!("cgroup driver {driver}{word}")))
 }
 
-/// Reads `SystemdCgroup` of a runtime handler out of the configuration that containerd shows in a verbose Status.
+/// Parses `SystemdCgroup` of a runtime handler in the configuration that containerd includes in a verbose Status.
 fn containerd_uses_systemd(config: &str, handler: Option<&str>) -> bool {
     let Ok(config) = serde_json::from_str::<Value>(config) else {
         return false;
@@ -132,10 +131,10 @@ pub(super) async fn image_status(cri: &Cri, reference: &str) -> Result<Option<St
     let answer = cri.images().image_status(request).await?.into_inner();
     Ok(match answer.image {
         Some(image) => {
-            let word = format!("{reference} is there, {}", units::bytes(image.size));
+            let word = format!("{reference} is present, {}", units::bytes(image.size));
             (Some(image.id), word)
         }
-        None => (None, format!("{reference} is not there yet")),
+        None => (None, format!("{reference} is not present yet")),
     })
 }
 
@@ -148,7 +147,7 @@ pub(super) async fn exec(cri: &Cri, container: &str, run: &str) -> Result<()> {
     let answer = cri.runtime().exec_sync(request).await?.into_inner();
     if answer.exit_code != pod::EXEC_EXIT_CODE {
         return Err(StepError::check(format!(
-            "exit code {} where the command exits with {}",
+            "exit code {}, but the command exits with {}",
             answer.exit_code,
             pod::EXEC_EXIT_CODE
         )));
@@ -161,14 +160,11 @@ pub(super) async fn exec(cri: &Cri, container: &str, run: &str) -> Result<()> {
             )));
         }
     }
-    Ok((
-        (),
-        "stdout, stderr and exit code as they should be".to_owned(),
-    ))
+    Ok(((), "stdout, stderr and exit code as expected".to_owned()))
 }
 
 pub(super) async fn read_log(logs: &Path, run: &str) -> Result<()> {
-    let line = |stream, message: &str| Line {
+    let line = |stream, message: &str| LogLine {
         stream,
         message: format!("{message} {run}"),
     };
@@ -178,7 +174,7 @@ pub(super) async fn read_log(logs: &Path, run: &str) -> Result<()> {
         .map_err(|error| match &error {
             logs::LogError::Missing { .. } => StepError::hinted(
                 error.to_string(),
-                "the runtime writes logs as it sees the file system: it may have its own /tmp; see --log-dir",
+                "the runtime may have another view of the file system, such as a private /tmp; see --log-dir",
             ),
             logs::LogError::Read { .. } | logs::LogError::Format { .. } => {
                 StepError::check(error.to_string())

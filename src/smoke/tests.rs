@@ -1,4 +1,4 @@
-//! The whole run against a fake runtime: the calls in their order, and that nothing is left whatever goes wrong.
+//! Whole runs against a fake runtime: the sequence of calls, and that every failure is cleaned up.
 
 mod fake;
 
@@ -37,7 +37,7 @@ impl Progress for Quiet {
     fn ended(&mut self, _: &Step) {}
 }
 
-/// A runtime, and what a run against it needs.
+/// A fake runtime, and the options of a run against it.
 struct Bench {
     dir: TempDir,
     fake: Arc<Fake>,
@@ -80,7 +80,7 @@ impl Bench {
         run(&self.options, &mut Quiet, &mut self.interrupts).await
     }
 
-    /// That neither the runtime nor the disk has anything of the run.
+    /// Asserts that neither the runtime nor the disk has any object of the run.
     fn assert_clean(&self, report: &Report) {
         assert_eq!(report.left, Vec::<Left>::new());
         let objects = self.fake.objects();
@@ -113,7 +113,7 @@ async fn a_run_makes_every_call_once_and_leaves_nothing() {
 
 #[tokio::test]
 async fn whichever_call_fails_the_rest_is_removed() {
-    // The removal of a sandbox that fails for good is told, not hidden: as with the image, in the next test.
+    // A permanently failing removal of a sandbox is reported; the next test checks that for the image.
     for (index, method) in CALLS[..12].iter().copied().enumerate() {
         let mut bench = Bench::new(Fake {
             fails: Some((method, Code::Internal)),
@@ -153,7 +153,7 @@ async fn an_interrupt_lets_the_call_in_flight_end() {
     let person = tokio::spawn(async move {
         fake.reached.take().await;
         interrupt.send("interrupted").await.expect("listens");
-        // Taken by the run before the call may go on.
+        // The run must receive it before the call continues.
         interrupt.reserve_many(4).await.expect("listens");
         fake.release.add();
     });
@@ -182,7 +182,7 @@ async fn a_second_interrupt_breaks_off_and_what_comes_late_is_removed() {
             interrupt.send("interrupted").await.expect("listens");
             interrupt.send("interrupted").await.expect("listens");
             interrupt.reserve_many(4).await.expect("listens");
-            // The caller has left, or leaves now; the runtime goes on and makes it.
+            // The caller has disconnected, or does so now; the runtime continues and creates it.
             fake.release.add();
         });
         let report = bench.run().await;
@@ -204,8 +204,8 @@ async fn a_call_that_hangs_ends_with_the_timeout() {
         held: Some("ExecSync"),
         ..Fake::default()
     });
-    // Long enough to come so far on any machine. Then the time is made to pass, of which the clean-up must have some left:
-    // its own deadline is on the clock that goes on.
+    // Long enough to get this far on any machine. Then the clock is advanced, but not past the deadline of the cleanup,
+    // which uses the same clock.
     let timeout = CLEANUP_TIMEOUT / 2;
     bench.options.timeout = timeout;
     let fake = Arc::clone(&bench.fake);

@@ -1,5 +1,4 @@
-//! When each step began, how long it took and how it ended. The progress lines, the waterfall and the JSON all come from
-//! here.
+//! Begin, duration and outcome of each step, for the progress lines, the waterfall and the JSON.
 
 use std::fmt;
 use std::future::Future;
@@ -14,18 +13,18 @@ use super::hint::{self, Surroundings};
 /// Why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What went wrong, in the runtime's words where it was the runtime.
+    /// The error; that of the runtime if it failed.
     pub error: String,
-    /// What a person can do about it.
+    /// A recommendation for the user.
     pub hint: Option<String>,
 }
 
-/// What a step can fail with while it runs.
+/// Why a step may fail.
 #[derive(Debug)]
 pub enum StepError {
     /// The runtime answered with an error.
     Status(Status),
-    /// The answer, or something on this side, was not as it should be.
+    /// An unexpected response, or an error on this side.
     Check(Failure),
 }
 
@@ -38,7 +37,7 @@ impl StepError {
         })
     }
 
-    /// A failed check and what to do about it.
+    /// A failed check with a hint.
     pub fn hinted(error: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Check(Failure {
             error: error.into(),
@@ -53,30 +52,30 @@ impl From<Status> for StepError {
     }
 }
 
-/// How a step ended.
+/// Outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// As it should, with a word on what came out.
+    /// Success, with a summary.
     Ok(String),
-    /// Not.
+    /// Failure.
     Failed(Failure),
 }
 
 /// One step that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// A CRI method, or lower-case words for what happens on this side.
+    /// A CRI method, or lower-case words for steps on this side.
     pub name: &'static str,
     /// From the start of the run.
     pub start: Duration,
-    /// From `start` to the end.
+    /// Its duration.
     pub took: Duration,
-    /// How.
+    /// Its outcome.
     pub ended: Ended,
 }
 
 impl Step {
-    /// Whether it ended as it should.
+    /// Returns whether it succeeded.
     pub fn ok(&self) -> bool {
         matches!(self.ended, Ended::Ok(_))
     }
@@ -115,12 +114,12 @@ impl Serialize for Step {
     }
 }
 
-/// Milliseconds with three digits after the point.
+/// Milliseconds with three decimals.
 pub(super) fn millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// Is told of each step as it happens.
+/// Notified of each step as it happens.
 pub trait Progress: Send {
     /// A step begins.
     fn begins(&mut self, name: &'static str);
@@ -132,10 +131,10 @@ pub trait Progress: Send {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepFailed;
 
-/// Set once, to why no further step is to begin.
+/// Set once: the reason why no further step may begin.
 pub type Stop = OnceLock<&'static str>;
 
-/// The steps so far, and the one that runs.
+/// The steps so far, and the running one.
 pub struct Timeline<'a> {
     began: Instant,
     stop: Option<&'a Stop>,
@@ -154,7 +153,7 @@ impl fmt::Debug for Timeline<'_> {
 }
 
 impl<'a> Timeline<'a> {
-    /// An empty one that begins now.
+    /// An empty timeline that begins now.
     pub fn new(progress: &'a mut dyn Progress, stop: &'a Stop) -> Self {
         Self {
             began: Instant::now(),
@@ -165,13 +164,12 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Lets steps begin again after a stop.
+    /// Allows further steps after a stop.
     pub fn go_on(&mut self) {
         self.stop = None;
     }
 
-    /// Runs one step: `work` gives its value and a word on what came out. After a stop it fails at once; a step that
-    /// runs is not cut short by it.
+    /// Runs one step: `work` returns its value and a summary. After a stop it fails at once; a running step is not aborted.
     pub async fn step<T>(
         &mut self,
         name: &'static str,
@@ -202,7 +200,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Ends the step that was running when its work was dropped, and says which it was.
+    /// Ends the running step after its work was dropped, and returns its name.
     pub fn break_off(&mut self, failure: Failure) -> Option<&'static str> {
         let (name, _) = self.current?;
         self.end(Ended::Failed(failure));
@@ -223,7 +221,7 @@ impl<'a> Timeline<'a> {
         self.steps.push(step);
     }
 
-    /// The steps that ended.
+    /// The steps that have ended.
     pub fn into_steps(self) -> Vec<Step> {
         self.steps
     }

@@ -1,4 +1,4 @@
-//! The timeline as text: one bar per step, from its start to its end, over the length of the whole run.
+//! Draws the timeline as text: one bar per step, from its begin to its end, on the scale of the whole run.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use super::timeline::{Ended, Step, millis};
 use crate::cri::visible::visible;
 use crate::units;
 
-/// How it is drawn.
+/// Style of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Columns in all. Below 60 it is drawn as for 60.
+    /// Columns in all. At least 60 are used.
     pub width: usize,
     /// ANSI colours.
     pub colour: bool,
@@ -21,7 +21,7 @@ pub struct Look {
 const NARROWEST: usize = 60;
 /// Widths of start and length.
 const TIME: usize = 10;
-/// Stands after the bar of a step that failed.
+/// Follows the bar of a failed step.
 const FAILED: &str = " failed";
 
 const RESET: &str = "\x1b[0m";
@@ -29,7 +29,7 @@ const DIM: &str = "\x1b[2m";
 const RED: &str = "\x1b[31m";
 const GREEN: &str = "\x1b[32m";
 
-/// The bars of all steps under a header, each line ended by a newline.
+/// The bars of all steps under a header, each line terminated by a newline.
 pub fn render(steps: &[Step], look: Look) -> String {
     let end = steps.iter().map(|step| step.start + step.took).max();
     let total = end.unwrap_or_default();
@@ -84,12 +84,12 @@ fn line(text: &mut String, look: Look, colour: &str, content: &str) {
     }
 }
 
-/// As it is written.
+/// Formats a duration.
 fn time(length: Duration) -> String {
     units::duration(millis(length))
 }
 
-/// A bar from a start, for a length, in `room` columns that stand for `total`: whole cells where it covers at least one, a
+/// A bar with this begin and length, in `room` columns that represent `total`: full cells where it covers at least one, a
 /// thin mark otherwise.
 pub fn bar(
     (start, took): (Duration, Duration),
@@ -100,7 +100,7 @@ pub fn bar(
     let (block, thin) = if unicode { ('█', '▏') } else { ('#', '|') };
     let cell = |at: Duration| {
         let share = at.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
-        // Rounded, so that one step's end and the next one's start fall on the same cell.
+        // Rounded, so that the end of one step and the begin of the next are in the same cell.
         ((share * room as f64).round() as usize).min(room)
     };
     let from = cell(start);
@@ -114,7 +114,7 @@ pub fn bar(
     bar
 }
 
-/// One line for a step that has just ended, without the newline, and its hint below if it has one.
+/// A line for a step that has just ended, without the newline, with its hint on the next line.
 pub fn progress(step: &Step, colour: bool) -> String {
     let paint = |code: &'static str| if colour { code } else { "" };
     let reset = paint(RESET);

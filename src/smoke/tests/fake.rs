@@ -1,6 +1,6 @@
-//! A CRI runtime on a unix socket that keeps its objects in memory and can be told to fail or to hold back one call.
+//! A CRI runtime on a unix socket that keeps its objects in memory, and can fail or delay one method.
 //!
-//! A call runs on after its caller left, as it does in CRI-O.
+//! A call continues after its caller has disconnected, as in CRI-O.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -23,11 +23,11 @@ use tonic::Code;
 
 use crate::cri::v1::*;
 
-/// What a call answers, or the status and its message.
-type Answer = Result<Vec<u8>, (Code, &'static str)>;
+/// The encoded response, or status and message.
+type FakeResponse = Result<Vec<u8>, (Code, &'static str)>;
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What the runtime has.
+/// The runtime's objects.
 #[derive(Default)]
 pub(super) struct Objects {
     pub(super) sandboxes: HashMap<String, PodSandboxConfig>,
@@ -43,15 +43,15 @@ pub(super) struct Fake {
     pub(super) objects: Mutex<Objects>,
     /// This method fails.
     pub(super) fails: Option<(&'static str, Code)>,
-    /// This method waits for `release` before it does its work.
+    /// This method waits for `release` first.
     pub(super) held: Option<&'static str>,
-    /// Gets a permit when the held method was called.
+    /// Gets a permit when the delayed method is called.
     pub(super) reached: Semaphore0,
-    /// Takes one before it goes on.
+    /// Takes a permit before it continues.
     pub(super) release: Semaphore0,
 }
 
-/// A semaphore that begins with no permit.
+/// A semaphore that begins without permits.
 pub(super) struct Semaphore0(Semaphore);
 
 impl Default for Semaphore0 {
@@ -71,7 +71,7 @@ impl Semaphore0 {
 }
 
 impl Fake {
-    /// Serves at `path` as long as the test runs.
+    /// Serves at `path` for the duration of the test.
     pub(super) fn serve(self, path: &Path) -> Arc<Self> {
         let fake = Arc::new(self);
         let listener = UnixListener::bind(path).expect("bind");
@@ -99,7 +99,7 @@ impl Fake {
         let path = request.uri().path().to_owned();
         let method = path.rsplit('/').next().unwrap_or_default().to_owned();
         let body = request.into_body().collect().await.expect("a request");
-        // Without the five bytes of the gRPC frame.
+        // Without the gRPC frame header of five bytes.
         let message = body.to_bytes().split_off(5);
         let working = tokio::spawn(async move {
             if self.held == Some(&*method) {
@@ -114,7 +114,7 @@ impl Fake {
         })
     }
 
-    fn work(&self, method: &str, message: Bytes) -> Answer {
+    fn work(&self, method: &str, message: Bytes) -> FakeResponse {
         let mut objects = self.objects();
         objects.calls.push(method.to_owned());
         if let Some((failing, code)) = self.fails
@@ -152,7 +152,7 @@ fn refused(code: Code, message: &str) -> Response<Body> {
 }
 
 impl Objects {
-    fn answer(&mut self, method: &str, message: Bytes) -> Answer {
+    fn answer(&mut self, method: &str, message: Bytes) -> FakeResponse {
         Ok(match method {
             "Version" => VersionResponse {
                 runtime_name: "fake".into(),
@@ -216,7 +216,7 @@ impl Objects {
         })
     }
 
-    /// The three requests have the image as field 1.
+    /// The three requests have the image in field 1.
     fn image(&mut self, method: &str, message: Bytes) -> Vec<u8> {
         let request = RemoveImageRequest::decode(message).expect("decodes");
         let name = request.image.expect("an image").image;
@@ -259,7 +259,7 @@ impl Objects {
         }
     }
 
-    /// What the container's script says, in the CRI log format.
+    /// Writes the output of the container's script, in the CRI log format.
     fn write_log(&self) {
         let request = self.container.as_ref().expect("created");
         let config = request.config.as_ref().expect("a config");
