@@ -1,5 +1,5 @@
-//! Durations, sizes and times of day as people read them, the same in the terminal, on the pages and in sentences. What
-//! programs read (JSON, metrics, the numbers of log lines and spans) has the unit in its name and is a number.
+//! Durations, sizes and times of day for people, the same in the terminal, on pages and in sentences. Machine-readable
+//! output (JSON, metrics, numeric fields of log lines and spans) has numbers, with the unit in the name.
 
 use std::num::NonZeroU8;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,7 +33,7 @@ pub fn duration(ms: f64) -> String {
     long(s.round() as u64)
 }
 
-/// Bytes as people say them: `512 B`, `4.0 KiB`, `31.5 MiB`.
+/// A size with a binary unit: `512 B`, `4.0 KiB`, `31.5 MiB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
     let mut text = format!("{bytes} B");
@@ -54,7 +54,7 @@ pub fn unix_us(time: SystemTime) -> u64 {
     since.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
-/// How long ago, in whole units: `now`, `12 s`, `5 min`, `3 h`, `2 d`.
+/// Age in whole units: `now`, `12 s`, `5 min`, `3 h`, `2 d`.
 pub fn ago(now_us: u64, then_us: u64) -> String {
     let s = now_us.saturating_sub(then_us) / 1_000_000;
     match s {
@@ -66,7 +66,7 @@ pub fn ago(now_us: u64, then_us: u64) -> String {
     }
 }
 
-/// How long ago, as a part of a sentence: `now`, `12 s ago`.
+/// Age as a part of a sentence: `now`, `12 s ago`.
 pub fn since(now_us: u64, then_us: u64) -> String {
     match ago(now_us, then_us).as_str() {
         "now" => "now".to_owned(),
@@ -87,8 +87,7 @@ pub fn rfc3339(unix_us: u64) -> String {
     date::<{ MILLIS.encode() }>(Duration::from_micros(unix_us))
 }
 
-/// A time since 1970 as it stands in the name of a file: `20260131T235959.123Z` (ISO 8601, basic format, UTC). Names sort as
-/// times do.
+/// A time since 1970 for file names: `20260131T235959.123Z` (ISO 8601, basic format, UTC). Names sort by time.
 pub fn file_stamp(since_1970: Duration) -> String {
     date::<{ MILLIS.set_use_separators(false).encode() }>(since_1970)
 }
@@ -97,11 +96,11 @@ const MILLIS: Config = Config::DEFAULT.set_time_precision(TimePrecision::Second 
     decimal_digits: NonZeroU8::new(3),
 });
 
-/// After the year 9999 its last moment.
+/// Times after the year 9999 become its last moment.
 fn date<const FORMAT: EncodedConfig>(since_1970: Duration) -> String {
     let nanos = i128::try_from(since_1970.as_nanos()).unwrap_or(i128::MAX);
     let time = UtcDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(UtcDateTime::MAX);
-    // Only years of more than four digits and a sink that fails are errors.
+    // The only errors are years of more than four digits and a failing sink.
     time.format(&Iso8601::<FORMAT>).unwrap_or_default()
 }
 

@@ -79,8 +79,8 @@ impl Ids {
         Self::of(Kind::Stop, &[uid, sandbox_id])
     }
 
-    /// The episode of a call, as far as the call alone tells; `None` if it belongs to none. A pull, and the first start of a
-    /// container, belong to the start of the pod.
+    /// The episode of a call, as far as it follows from the call alone; `None` if it belongs to none. A pull, and the first
+    /// start of a container, belong to the start of the pod.
     pub fn of_call(method: Method, subject: &Subject) -> Option<Self> {
         let pod = subject.pod.as_deref().filter(|pod| !pod.uid.is_empty())?;
         let restarted = subject.container.as_deref().filter(|c| c.attempt > 0);
@@ -107,7 +107,7 @@ impl Ids {
     }
 }
 
-/// Whether calls of this method are part of episodes.
+/// Returns whether calls of this method are part of episodes.
 pub const fn is_episodic(method: Method) -> bool {
     matches!(
         method,

@@ -1,4 +1,4 @@
-//! A call on the request path. Each layer adds what it learns.
+//! A call on the request path. Each layer adds its part.
 //!
 //! `instrument` creates it; it travels in the request's extensions as an `Arc`, and is read when the call ends and by
 //! `/debug/calls` before that. Every field is written at most once or is an atomic, so a reader never blocks a writer.
@@ -27,9 +27,9 @@ pub enum CallStage {
     Routing,
     /// Connecting to the backend.
     Connecting,
-    /// Waiting for the first byte of the answer.
+    /// Waiting for the first byte of the response.
     Waiting,
-    /// Passing the answer on.
+    /// Forwarding the response.
     Answering,
 }
 
@@ -188,7 +188,7 @@ impl Call {
         self.kept.store(true, Ordering::Relaxed);
     }
 
-    /// Whether its spans are exported; decided when the call ends.
+    /// Returns whether its spans are exported; decided when the call ends.
     pub fn is_kept(&self) -> bool {
         self.kept.load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
 //! A call, while it is in flight and as a record.
 //!
-//! `proxy::instrument` creates a [`Call`]; the layers below it add what they learn, the built-in runtime adds [`steps`].
-//! Every call ends in one [`Outcome`], from which metrics, log line and spans are made. A [`CallRecord`] is an immutable copy
-//! of both. [`trace`] and [`episode`] determine the trace that the spans of a call belong to.
+//! `proxy::instrument` creates a [`Call`]; the layers below it add their parts, the built-in runtime adds [`steps`]. Every
+//! call ends in one [`Outcome`], from which metrics, log line and spans are made. A [`CallRecord`] is an immutable copy of
+//! both. [`trace`] and [`episode`] determine the trace that the spans of a call belong to.
 
 pub mod episode;
 mod live;

@@ -1,4 +1,4 @@
-//! How a call ended. There is exactly one outcome per call, and every signal is made from it.
+//! The outcome of a call. There is exactly one per call, and every signal is made from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Source {
 /// The one end of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// How it ended.
+    /// The ending.
     pub ending: Ending,
     /// The status that the caller saw; `Cancelled` or `DeadlineExceeded` if it did not wait for one.
     #[serde(serialize_with = "write_code", deserialize_with = "read_code")]

@@ -1,6 +1,6 @@
 //! An immutable copy of a call, in flight or ended: identity, times and outcome, without its messages.
 //!
-//! Its serde form is the journal's line of a call. It renames a few fields and leaves out those that only the flight recorder
+//! Its serde form is the journal's line of a call. It renames a few fields and omits those that only the flight recorder
 //! shows. Journals of earlier versions must stay readable; `lifecycle/journal/line.rs` has a test of the format.
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub struct CallRecord {
     /// The image reference, without user, password and query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Arc<str>>,
-    /// The runtime handler asked for.
+    /// The requested runtime handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<Arc<str>>,
     /// The backend, and why it was chosen.
@@ -173,7 +173,7 @@ impl CallRecord {
         }
     }
 
-    /// How long it took, or has taken.
+    /// Its duration so far.
     pub fn elapsed(&self) -> Duration {
         self.state.elapsed()
     }
@@ -188,7 +188,7 @@ impl CallRecord {
         unix_micros(self.began)
     }
 
-    /// How long it took, or has taken, in microseconds.
+    /// Its duration so far, in microseconds.
     pub fn elapsed_us(&self) -> u64 {
         micros_of(self.elapsed())
     }
@@ -206,18 +206,18 @@ impl CallRecord {
         }
     }
 
-    /// Whether it has not ended.
+    /// Returns whether it is in flight.
     pub fn is_in_flight(&self) -> bool {
         self.outcome().is_none()
     }
 
-    /// Whether it has ended this way.
+    /// Returns whether it has ended this way.
     pub fn has_ended(&self, ending: Ending) -> bool {
         self.outcome()
             .is_some_and(|outcome| outcome.ending == ending)
     }
 
-    /// Whether it has succeeded. Stopping or removing an object that does not exist counts as success.
+    /// Returns whether it has succeeded. Stopping or removing an object that does not exist counts as success.
     pub fn is_good(&self) -> bool {
         self.outcome().is_some_and(|outcome| {
             outcome.ending == Ending::Ok
@@ -225,7 +225,7 @@ impl CallRecord {
         })
     }
 
-    /// Whether it has failed.
+    /// Returns whether it has failed.
     pub fn is_bad(&self) -> bool {
         !self.is_in_flight() && !self.is_good()
     }

@@ -1,7 +1,7 @@
 //! Steps of the built-in runtime within a call, recorded where they happen.
 //!
-//! Of another runtime, criscope sees processes and, if it exports them, spans. The built-in runtime records its own steps,
-//! each with a name, a time and an outcome.
+//! For other runtimes criscope observes processes and, if the runtime exports them, spans. The built-in runtime records its
+//! own steps, each with a name, a time and an outcome.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -108,12 +108,12 @@ pub enum Worker {
     Oci,
     /// The built-in runtime.
     Own,
-    /// The step consists of steps that are recorded one by one.
+    /// A step that consists of recorded steps.
     Several,
 }
 
 impl RuntimeStep {
-    /// Who performs it.
+    /// The worker.
     pub const fn worker(self) -> Worker {
         match self {
             Self::CniAdd | Self::CniDel | Self::CniCheck | Self::CniStatus | Self::CniGc => {
@@ -175,7 +175,7 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// How long it took, or has taken.
+    /// Its duration so far.
     pub fn took(&self) -> Duration {
         self.ended
             .map_or_else(|| self.clock.elapsed(), |(took, _)| took)
@@ -212,7 +212,7 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// A step that runs.
+/// A running step.
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
     /// Its index; `None` if it was not recorded because there were too many.
@@ -290,7 +290,7 @@ impl RuntimeSteps {
         Some(format!("00-{}-{span}-{flags:02x}", traced.trace_id))
     }
 
-    /// The current step in a few words, as `cni plugin bridge`; of several, the one that began last.
+    /// The current step, as `cni plugin bridge`; of several, the one that began last.
     pub fn activity(&self) -> Option<String> {
         let state = self.state();
         let going = state
@@ -326,7 +326,7 @@ mod tests {
             (None, None)
         );
         let attach = steps.begin(RuntimeStep::NetworkAttach, None, steps.root());
-        assert_eq!(steps.activity(), None, "its plugins are told");
+        assert_eq!(steps.activity(), None, "its plugins are recorded");
         let bridge = steps.begin(RuntimeStep::CniAdd, Some("bridge".into()), attach.span);
         assert_eq!(steps.activity().as_deref(), Some("cni plugin bridge"));
         let shim = steps.begin(RuntimeStep::ShimLaunch, None, steps.root());

@@ -1,4 +1,4 @@
-//! Times in whole microseconds, as the journal has them: sums of them are exact.
+//! Times in whole microseconds, the unit of the journal: their sums are exact.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,7 +33,7 @@ pub(super) mod micros {
     }
 }
 
-/// The same for one that may be absent.
+/// An optional duration.
 pub(super) mod optional {
     use super::*;
 

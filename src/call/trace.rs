@@ -1,4 +1,4 @@
-//! The trace of a call: its caller's, that of its episode, or one of its own.
+//! The trace of a call: that of its caller, that of its episode, or a new one.
 //!
 //! Span ids are chosen when a call is received. Its episode is known only when the request message has been read, so the
 //! placement of its spans is computed from both on demand, with a few comparisons.
@@ -28,7 +28,7 @@ impl Share {
         Self((ratio.clamp(0.0, 1.0) * (1u64 << 63) as f64) as u64)
     }
 
-    /// Whether a trace is sampled.
+    /// Returns whether a trace is sampled.
     pub fn has(self, trace_id: TraceId) -> bool {
         let low = u128::from_be_bytes(trace_id.to_bytes()) as u64;
         low >> 1 < self.0
@@ -58,9 +58,9 @@ pub struct TraceIds {
     pub server: SpanId,
     /// CLIENT span of the call to the backend.
     pub client: SpanId,
-    /// Whether it is sampled if it belongs to no episode.
+    /// The sampling decision if it belongs to no episode.
     pub sampled: bool,
-    /// How it is sampled if it does.
+    /// The sampling rules if it belongs to one.
     pub joining: Joining,
 }
 
@@ -185,7 +185,7 @@ mod tests {
         assert!(!Share::NONE.has(TraceId::from(1u128 << 64)));
     }
 
-    /// The expected ids were computed with another program: every process that sees the same pod derives the same ids.
+    /// The expected ids were computed with another program: every process that sees the same pod must derive the same ids.
     #[test]
     fn the_trace_of_an_episode_follows_from_the_pod() {
         let ids = episode::Ids::start("uid-1", 0);

@@ -1,10 +1,10 @@
-//! The fields of the protocol that may be shown. Everything else is secret until someone adds it here and a second
-//! person agrees: a new field of a new CRI version is secret by being absent.
+//! Fields of the protocol that may be shown. Everything else is secret until someone adds it here and a second person
+//! agrees: a new field of a new CRI version is secret by its absence.
 
 /// `MESSAGE.FIELD` of every string that may reach a log, span, page or dump. Image references are shown without user,
 /// password and query.
 pub const SHOWN: &[&str] = &[
-    // Who it is about.
+    // Subject.
     "PodSandboxMetadata.name",
     "PodSandboxMetadata.uid",
     "PodSandboxMetadata.namespace",
@@ -35,11 +35,11 @@ pub const SHOWN: &[&str] = &[
     "PodSandbox.id",
     "Container.id",
     "Container.pod_sandbox_id",
-    // What it runs, and with which handler.
+    // Image and runtime handler.
     "ImageSpec.image",
     "ImageSpec.runtime_handler",
     "RunPodSandboxRequest.runtime_handler",
-    // The runtime about itself.
+    // The runtime's description of itself.
     "VersionResponse.runtime_name",
     "VersionResponse.runtime_version",
     "RuntimeCondition.type",

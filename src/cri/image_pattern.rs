@@ -1,4 +1,4 @@
-//! Patterns for the names of images.
+//! Patterns of image names.
 
 /// An image name in which a leading or trailing `*` matches any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,13 +14,13 @@ impl ImagePattern {
         right.then(|| Self(text.to_owned()))
     }
 
-    /// As it was written.
+    /// The pattern as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether an image has this name. Both are written out in full: `docker.io/library/busybox:1.36`.
+    /// Returns whether it matches a full image name such as `docker.io/library/busybox:1.36`.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         match (self.0.strip_prefix('*'), self.0.strip_suffix('*')) {

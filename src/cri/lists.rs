@@ -1,4 +1,4 @@
-//! The lists of sandboxes and containers with nothing in them but identity, for filling the index.
+//! The lists of sandboxes and containers reduced to identity, for filling the pod index.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// The container within its pod.
+    /// The container's identity within its pod.
     pub fn identity(&self) -> Arc<ContainerIdentity> {
         self.metadata.clone().unwrap_or_default().identity()
     }

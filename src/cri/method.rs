@@ -1,8 +1,8 @@
-//! The calls of CRI v1 as a closed set, so that a method name can be a metric label and a path never is.
+//! The methods of CRI v1 as a closed set, so that a method name can be a metric label and a path never is.
 
 use std::fmt;
 
-/// Which service of `proto/api.proto` a call belongs to.
+/// The service of `proto/api.proto` that a method belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// `runtime.v1.RuntimeService`
@@ -11,23 +11,23 @@ pub enum Service {
     Image,
 }
 
-/// What a call does to the node; decides its log level, its sampling and how it ends when the caller leaves.
+/// Effect of a method on the node; determines log level, sampling and the ending of a cancelled call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Changes something: worth an info line and a trace each time.
+    /// Changes state: gets an info line and a trace each time.
     Mutating,
-    /// Asks for state; the kubelet does this several times a second.
+    /// Reads state; the kubelet does this several times a second.
     Poll,
-    /// Stays open for as long as the caller listens.
+    /// Stays open until the caller cancels.
     Watch,
 }
 
-/// The two spellings of the service names. Their messages are wire-compatible for every call of `v1alpha2`.
+/// The two versions of the CRI in service names. Their messages are wire-compatible for every method of `v1alpha2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiVersion {
     /// `runtime.v1`
     V1,
-    /// `runtime.v1alpha2`, spoken by kubelets before 1.26 and runtimes before containerd 1.6.
+    /// `runtime.v1alpha2`, of kubelets before 1.26 and runtimes before containerd 1.6.
     V1Alpha2,
 }
 
@@ -41,7 +41,7 @@ impl ApiVersion {
     }
 }
 
-/// The id that a request begins with: the first field of its message.
+/// The id in the first field of a request message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstId {
     /// Of a sandbox.
@@ -52,40 +52,40 @@ pub enum FirstId {
 
 macro_rules! methods {
     ($($name:ident, $service:ident, $class:ident, $streams:literal;)*) => {
-        /// One call of CRI v1, or [`Method::Other`] for anything else that arrives.
+        /// A method of CRI v1, or [`Method::Other`] for anything else.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Method {
             $(#[doc = concat!("`", stringify!($name), "`")] $name,)*
-            /// Not a call of the CRI this program was built with. Passed on untouched.
+            /// Not in the version of the CRI that this program was built with. Forwarded unchanged.
             Other,
         }
 
         impl Method {
-            /// Every value, `Other` last. Indexed by [`Method::index`].
+            /// Every method, `Other` last. Indexed by [`Method::index`].
             pub const ALL: [Method; 42] = [$(Method::$name,)* Method::Other];
 
-            /// The short name, unique over both services; `_OTHER` for an unknown call.
+            /// The short name, unique over both services; `_OTHER` for an unknown method.
             pub const fn name(self) -> &'static str {
                 match self { $(Method::$name => stringify!($name),)* Method::Other => "_OTHER" }
             }
 
-            /// The service of the call; `None` for an unknown one.
+            /// The service; `None` for an unknown method.
             pub const fn service(self) -> Option<Service> {
                 match self { $(Method::$name => Some(Service::$service),)* Method::Other => None }
             }
 
-            /// What the call does. Unknown calls count as mutating: they are rare, and worth seeing.
+            /// The class. Unknown methods count as mutating: they are rare, and worth a log line.
             pub const fn class(self) -> Class {
                 match self { $(Method::$name => Class::$class,)* Method::Other => Class::Mutating }
             }
 
-            /// Whether the answer is a stream of messages.
+            /// Returns whether the response is a stream of messages.
             pub const fn is_server_streaming(self) -> bool {
                 match self { $(Method::$name => $streams,)* Method::Other => true }
             }
 
-            /// `runtime.v1.SERVICE/METHOD`, the `rpc.method` of OpenTelemetry; `_OTHER` for an unknown call.
+            /// `runtime.v1.SERVICE/METHOD`, the `rpc.method` of OpenTelemetry; `_OTHER` for an unknown method.
             pub const fn full_name(self) -> &'static str {
                 match self {
                     $(Method::$name => concat!("runtime.v1.", stringify!($service), "Service/", stringify!($name)),)*
@@ -148,7 +148,7 @@ methods! {
 }
 
 impl Method {
-    /// Whether it stops or removes something.
+    /// Returns whether it stops or removes an object.
     pub const fn takes_away(self) -> bool {
         matches!(
             self,
@@ -159,7 +159,7 @@ impl Method {
         )
     }
 
-    /// How many values there are, `Other` included; the length of a table with a slot per method.
+    /// Number of methods, `Other` included.
     pub const COUNT: usize = Self::ALL.len();
 
     /// A dense index below [`Method::COUNT`], in the order of [`Method::ALL`].
@@ -167,8 +167,7 @@ impl Method {
         self as usize
     }
 
-    /// Reads the `:path` of a request: `/runtime.v1.RuntimeService/Version`. `None` if it is not a CRI call that
-    /// this program knows.
+    /// Parses the `:path` of a request: `/runtime.v1.RuntimeService/Version`. `None` if it is not a known CRI method.
     pub fn from_path(path: &str) -> Option<(Method, ApiVersion)> {
         let (service, name) = path.strip_prefix("/runtime.")?.split_once('/')?;
         let (version, service) = service.split_once('.')?;
@@ -185,7 +184,7 @@ impl Method {
         Some((Method::from_name(service, name)?, version))
     }
 
-    /// Whose id the request begins with; `None` if it begins otherwise. Such a call is about that one object.
+    /// The object whose id is the first field of the request; `None` for other requests. The call is about that one object.
     pub const fn first_id(self) -> Option<FirstId> {
         match self {
             Self::StopPodSandbox
@@ -210,7 +209,7 @@ impl Method {
         }
     }
 
-    /// Whether the answer lists objects, so that it has to hold those of every backend.
+    /// Returns whether the response lists objects, and so must contain those of every backend.
     pub const fn is_list(self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! The CRI: generated types, the table of methods, partial decoders, status codes and redaction. A leaf: no I/O, no import of
-//! another module.
+//! The CRI: generated types, the table of methods, partial decoders, status codes and redaction. A leaf: no I/O, no import
+//! of another module.
 
 pub mod identity;
 pub mod image_pattern;

@@ -1,6 +1,6 @@
-//! Enums that are written as their names.
+//! Enums that are serialized by name.
 
-/// Implements serde for enums with `ALL` and `name()`: each value is its name.
+/// Implements serde for enums with `ALL` and `name()`: each value is serialized as its name.
 macro_rules! serde_by_name {
     ($($type:ty),+) => {$(
         impl serde::Serialize for $type {

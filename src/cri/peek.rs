@@ -1,5 +1,5 @@
-//! Reads the identity out of a request message, and the few facts an answer adds. Works on a copy of the bytes; a
-//! message that does not decode gives nothing and is no error: what passes through is not ours to judge.
+//! Decodes the identity in a request message, and the few facts that a response adds. Works on a copy of the bytes; a
+//! message that does not decode has no identity and is no error: it is forwarded all the same.
 //!
 //! The messages below hold only the fields that [`super::identity`] lists. prost skips all others without storing
 //! them, so a secret is not even copied.
@@ -121,7 +121,7 @@ impl ContainerStatus {
     }
 }
 
-/// The reasons that containerd and CRI-O give for an exited container. The text itself is dropped.
+/// The exit reasons of containerd and CRI-O. The text itself is dropped.
 fn exit_reason(reason: &str) -> ExitReason {
     match reason {
         "Completed" => ExitReason::Completed,
@@ -131,7 +131,7 @@ fn exit_reason(reason: &str) -> ExitReason {
     }
 }
 
-/// The longest beginning of at most [`MAX`] bytes.
+/// The longest prefix of at most [`MAX`] bytes.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX)]
 }
@@ -144,8 +144,7 @@ fn decode<M: Message + Default>(message: &[u8]) -> M {
     M::decode(message).unwrap_or_default()
 }
 
-/// Decodes the subject of a request message. `message` is the message alone, without its gRPC head,
-/// uncompressed.
+/// Decodes the subject of a request message. `message` is uncompressed, without its gRPC frame header.
 pub fn request(method: Method, message: &[u8]) -> Subject {
     let mut subject = Subject::default();
     match method {
@@ -202,7 +201,7 @@ fn filtered(message: &[u8]) -> Option<Arc<str>> {
     id(&decode::<Filtered>(message).filter?.id)
 }
 
-/// Whether [`answer`] has something to read for this call, so that the answer is worth a copy.
+/// Returns whether [`answer`] decodes anything for this method, so that the response must be copied.
 pub const fn wants_answer(method: Method) -> bool {
     matches!(
         method,
@@ -213,7 +212,7 @@ pub const fn wants_answer(method: Method) -> bool {
     )
 }
 
-/// What an answer message adds.
+/// Decodes the facts that a response adds.
 pub fn answer(method: Method, message: &[u8]) -> ResponseDetails {
     let mut answer = ResponseDetails::default();
     match method {

@@ -1,4 +1,4 @@
-//! Bytes in a record for humans: a string where they are one, a list of numbers where they are not.
+//! Bytes in a human-readable record: a string if they are UTF-8, else a list of numbers.
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize as _, Serializer};

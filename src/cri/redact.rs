@@ -1,9 +1,9 @@
-//! Takes secrets out of the one kind of free text that is shown: error messages, and out of image references.
+//! Removes secrets from error messages, the only free text that is shown, and from image references.
 //!
-//! A runtime quotes what it was given: cut, escaped, in other letters, split over lines, from the request before this
-//! one, or from the answer it did not send. So nothing is searched for and hidden. An error text is taken apart, and
-//! what is shown is what is known to be harmless: words of the trade (`words.rs`), the identity of the call, ids
-//! that look like a runtime's, and short numbers. All else is `<redacted>`.
+//! A runtime quotes its input: truncated, escaped, in other letters, split over lines, from the previous request, or from
+//! the response it did not send. So secrets are not searched for. An error text is split into words, and only known
+//! harmless ones are shown: terms of the field (`words.rs`), the identity of the call, ids that look like a runtime's, and
+//! short numbers. All else is `<redacted>`.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -35,7 +35,7 @@ pub fn image_reference(reference: &str) -> Cow<'_, str> {
         Some(at) => reference.split_at(at + 3),
         None => ("", reference),
     };
-    // A digest comes behind the last `@`, credentials before any other: a password may hold slashes and more `@`.
+    // A digest follows the last `@`, credentials precede another: a password may contain slashes and more `@`.
     let name_end = rest.rfind('@').filter(|at| is_digest(&rest[at + 1..]));
     match rest[..name_end.unwrap_or(rest.len())].rfind('@') {
         Some(at) => Cow::Owned(format!("{scheme}{}", &rest[at + 1..])),
@@ -43,7 +43,7 @@ pub fn image_reference(reference: &str) -> Cow<'_, str> {
     }
 }
 
-/// `ALGORITHM:HEX` with an algorithm that is registered (OCI image specification, "Descriptors").
+/// `ALGORITHM:HEX` with a registered algorithm (OCI image specification, "Descriptors").
 fn is_digest(text: &str) -> bool {
     text.split_once(':').is_some_and(|(algorithm, hex)| {
         matches!(algorithm, "sha256" | "sha384" | "sha512" | "blake3")
@@ -51,10 +51,10 @@ fn is_digest(text: &str) -> bool {
     })
 }
 
-/// An error text of a backend, fit to be shown.
+/// The error text of a backend, redacted.
 ///
-/// `request` is the uncompressed request message, or `None` if it could not be read; ids are then hidden, for they
-/// could be keys. `subject` and the name of the `backend` are shown wherever they stand.
+/// `request` is the uncompressed request message, or `None` if it could not be read; ids are then hidden, since they could
+/// be keys. `subject` and the name of the `backend` are shown wherever they occur.
 pub fn error_text(
     text: &str,
     request: Option<&[u8]>,
@@ -85,19 +85,19 @@ pub fn error_text(
     out.finish()
 }
 
-/// The beginning of a text of our own that is kept.
+/// The prefix of one of criscope's own texts that is kept.
 pub fn own_text(text: &str) -> Box<str> {
     text[..text.floor_char_boundary(MAX_MESSAGE)].into()
 }
 
-/// Characters within a word, such as a host or file name, which is shown whole or not at all.
+/// Characters within a word, such as a host or file name, which is shown in full or not at all.
 const JOINERS: [char; 4] = ['.', '_', '-', '+'];
 
 fn is_in_run(c: char) -> bool {
     is_in_word(c) || JOINERS.contains(&c)
 }
 
-/// Everything beyond ASCII counts as a letter, so that no script and no broken encoding slips through.
+/// Everything beyond ASCII counts as a letter, so that no script and no broken encoding passes.
 fn is_in_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || !c.is_ascii()
 }
@@ -123,14 +123,14 @@ fn identity_strings(subject: &Subject) -> Vec<&str> {
 struct Judge<'a> {
     /// The pieces of all identity strings.
     identity: HashSet<&'a str>,
-    /// The request, if ids may be shown that do not stand in it.
+    /// The request, if ids that do not occur in it may be shown.
     request: Option<&'a [u8]>,
-    /// Digits shown since the last word that is no number.
+    /// Digits shown since the last word that is not a number.
     digits: usize,
 }
 
 impl Judge<'_> {
-    /// Whether the word may be shown. `is_value`: it stands behind `=`, where a number could be a secret.
+    /// Returns whether the word may be shown. `is_value`: it follows `=`, where a number could be a secret.
     fn admits(&mut self, word: &str, is_value: bool) -> bool {
         if pieces(word).all(|p| self.identity.contains(p)) {
             self.digits = 0;
@@ -160,7 +160,7 @@ const fn is_lower_hex(b: u8) -> bool {
     matches!(b, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// Whether these digits, or the bytes they stand for, are part of the message.
+/// Returns whether these digits, or the bytes they encode, are part of the message.
 fn holds(message: &[u8], hex: &str) -> bool {
     let digit = |b: u8| if b <= b'9' { b - b'0' } else { b - b'a' + 10 };
     let (pairs, _) = hex.as_bytes().as_chunks::<2>();
@@ -183,7 +183,7 @@ fn is_known(piece: &str) -> bool {
     }
     let humps = humps(piece);
     humps.iter().all(|hump| {
-        // Short words would let random letters pass.
+        // With short words, random letters would pass.
         (hump.len() >= 3 || humps.len() == 1) && words::is_known(&hump.to_ascii_lowercase())
     })
 }
@@ -221,15 +221,15 @@ fn is_quantity(piece: &str) -> bool {
             .all(|unit| UNITS.contains(&unit.to_ascii_lowercase().as_str()))
 }
 
-/// The text that is shown. Neighbours that are hidden become one.
+/// The redacted text. Adjacent hidden words are merged.
 #[derive(Default)]
 struct Shown {
     text: String,
-    /// Length of the text behind the last [`HIDDEN`], if nothing but separators follows it.
+    /// Length of the text after the last [`HIDDEN`], if only separators follow it.
     hidden_at: Option<usize>,
 }
 
-/// Longest separator that disappears between two hidden words, in bytes.
+/// Longest separator that is dropped between two hidden words, in bytes.
 const MOST_BETWEEN: usize = 3;
 
 impl Shown {

@@ -46,7 +46,7 @@ pub const fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// Whether a code says that the server is at fault (OpenTelemetry, semantic conventions for gRPC, server spans).
+/// Returns whether a code is a server fault (OpenTelemetry, semantic conventions for gRPC, server spans).
 pub const fn is_server_fault(code: Code) -> bool {
     matches!(
         code,

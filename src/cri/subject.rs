@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::names::serde_by_name;
 
-/// A pod, as the kubelet names it.
+/// A pod's identity in the kubelet's requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PodIdentity {
     /// Kubernetes namespace.
@@ -19,7 +19,7 @@ pub struct PodIdentity {
     pub attempt: u32,
 }
 
-/// A container, as the kubelet names it within its pod.
+/// A container's identity within its pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "(Box<str>, u32)", into = "(Box<str>, u32)")]
 pub struct ContainerIdentity {
@@ -54,7 +54,7 @@ pub struct Subject {
     pub container_id: Option<Arc<str>>,
     /// The image reference, without user, password and query.
     pub image: Option<Arc<str>>,
-    /// The runtime handler asked for; empty means the default.
+    /// The requested runtime handler; empty means the default.
     pub handler: Option<Arc<str>>,
 }
 
@@ -80,14 +80,14 @@ pub struct ContainerState {
     pub exit: Option<ContainerExit>,
 }
 
-/// How a container ended.
+/// The exit of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerExit {
     /// When, in nanoseconds since 1970.
     pub at: i64,
-    /// Exit code; 128 and the number of the signal that killed it.
+    /// Exit code; 128 plus the number of the signal that killed it.
     pub code: i32,
-    /// Why.
+    /// Reason.
     pub reason: ExitReason,
 }
 

@@ -1,11 +1,11 @@
-//! Text from elsewhere, made fit to be looked at: a name, a message of a runtime or a program's name must not move the
-//! cursor, colour the screen, turn the direction of a line around or hide a part of itself.
+//! Makes text from elsewhere safe to display: a name, a runtime's message or a process name must not move the cursor, set
+//! colours, change the direction of a line or hide a part of itself.
 
 /// Replaces invisible characters.
 const HIDDEN: char = '\u{fffd}';
 
 /// The text with a space for each control character, and U+FFFD for each character that is invisible or changes the
-/// direction of what follows.
+/// direction of the text.
 pub fn visible(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -16,7 +16,7 @@ pub fn visible(text: &str) -> String {
         .collect()
 }
 
-/// The same in ASCII alone. A terminal that does not read UTF-8 may take bytes above 0x7f for controls.
+/// The same in ASCII. A terminal without UTF-8 may interpret bytes above 0x7f as controls.
 pub fn visible_ascii(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -28,8 +28,8 @@ pub fn visible_ascii(text: &str) -> String {
         .collect()
 }
 
-/// Unicode's controls of direction (UAX #9), line separators, and characters without width (general category Cf, and
-/// those that are drawn as nothing).
+/// Directional formatting characters (UAX #9), line separators, and invisible characters (general category Cf, and others
+/// without a glyph).
 fn is_hidden(c: char) -> bool {
     matches!(c,
         '\u{ad}'

@@ -1,20 +1,20 @@
-//! The words that an error text may hold and still be shown: those of container runtimes, network plugins, registries,
-//! gRPC and the kernel. A word that names something of a user has no place here; see [`super::redact`].
+//! The words of error texts that may be shown: those of container runtimes, network plugins, registries, gRPC and the
+//! kernel. A word that names a user's object does not belong here; see [`super::redact`].
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-/// Whether a word, in lower case or as it is always written, belongs to the vocabulary.
+/// Returns whether a word, in lower case or in its usual spelling, belongs to the vocabulary.
 pub(super) fn is_known(word: &str) -> bool {
     KNOWN.contains(word) || AS_WRITTEN.contains(&word)
 }
 
 static KNOWN: LazyLock<HashSet<&str>> = LazyLock::new(|| WORDS.split_ascii_whitespace().collect());
 
-/// Capitals in the middle would make pieces of them that are too short to be judged.
+/// Their capitals would split them into pieces too short to be judged.
 const AS_WRITTEN: [&str; 5] = ["GiB", "KiB", "MiB", "SELinux", "gRPC"];
 
-/// In the order of the alphabet.
+/// In alphabetical order.
 const WORDS: &str = "
 1k 1p a abandoned able abnormally abort aborted about above absent absolute accept accepted access accessible
 accessing account ack acknowledgement acquire acquired across action activate active actual add added adding

@@ -1,4 +1,4 @@
-//! The body of a call or an answer. Bytes are reference counted and passed on as they arrived.
+//! The body of a request or response. Bytes are reference counted and forwarded as they arrived.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,23 +18,23 @@ use super::BoxError;
 /// Its size is never announced: hyper would make a known size a `content-length` header that the sender did not send.
 #[derive(Default)]
 pub enum Body {
-    /// Nothing; together with `grpc-status` among the headers this is a trailers-only answer.
+    /// No data; together with `grpc-status` among the headers this is a trailers-only response.
     #[default]
     Empty,
-    /// As it comes from the connection.
+    /// As it arrives from the connection.
     Incoming(Incoming),
-    /// The part of a message that was read to look at it, then the rest from the connection.
+    /// The beginning that was read for inspection, then the rest from the connection.
     Prefixed(Prefix, Incoming),
-    /// A body made or wrapped by a layer.
+    /// A body created or wrapped by a layer.
     Boxed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BoxError> + Send>>),
 }
 
-/// The beginning of a body, as it came.
+/// The beginning of a body, as it arrived.
 #[derive(Debug, Default)]
 pub struct Prefix {
     /// Data.
     pub pieces: VecDeque<Bytes>,
-    /// Trailers, if the body was over before its message was whole.
+    /// Trailers, if the body ended before its message was complete.
     pub trailers: Option<Box<HeaderMap>>,
 }
 
@@ -50,12 +50,12 @@ impl Prefix {
 }
 
 impl Body {
-    /// A body made or wrapped by a layer.
+    /// A body created or wrapped by a layer.
     pub fn boxed(body: impl HttpBody<Data = Bytes, Error = BoxError> + Send + 'static) -> Self {
         Self::Boxed(Box::pin(body))
     }
 
-    /// All of it, if it is one piece that is here already.
+    /// The whole body, if it is one piece that has arrived already.
     pub fn take_whole(&mut self) -> Option<Bytes> {
         match self {
             Self::Prefixed(prefix, rest)
@@ -123,7 +123,7 @@ fn poll_incoming(
 ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
     let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
     Poll::Ready(match frame {
-        // hyper takes a reset with NO_ERROR for an early end of the body. A request that was cut off must not look whole.
+        // hyper takes a reset with NO_ERROR for an early end of the body. A truncated request must not look complete.
         None if !body.is_end_stream() => Some(Err(h2::Error::from(Reason::NO_ERROR).into())),
         frame => frame.map(|frame| frame.map_err(Into::into)),
     })

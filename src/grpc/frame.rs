@@ -1,5 +1,5 @@
-//! The three pieces of the gRPC wire format that a proxy has to read: the length-prefixed message, the deadline, and
-//! the status (gRPC over HTTP/2, "PROTOCOL-HTTP2").
+//! The parts of the gRPC wire format that a proxy has to read: the length-prefixed message, the deadline, and the status
+//! (gRPC over HTTP/2, "PROTOCOL-HTTP2").
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tonic::Code;
 /// One byte of flags and four bytes of length before each message.
 pub const HEADER: usize = 5;
 
-/// The head of a length-prefixed message.
+/// The header of a length-prefixed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Whether the message is compressed with the call's `grpc-encoding`.
@@ -20,7 +20,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Reads a head; `None` until five bytes are there.
+    /// Reads a header; `None` if there are fewer than five bytes.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let head = bytes.first_chunk::<HEADER>()?;
         let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
@@ -31,7 +31,7 @@ impl Head {
     }
 }
 
-/// Puts a head before an uncompressed message.
+/// Prepends the header to an uncompressed message.
 ///
 /// # Errors
 /// [`TooLarge`] if the length does not fit in four bytes.
@@ -49,8 +49,7 @@ pub fn frame(message: &[u8]) -> Result<Bytes, TooLarge> {
 #[error("a message of {0} bytes does not fit in a gRPC frame")]
 pub struct TooLarge(usize);
 
-/// Reads `grpc-timeout`: up to eight digits and a unit. Anything else counts as no deadline, as in grpc-go's servers
-/// that ignore the malformed.
+/// Reads `grpc-timeout`: up to eight digits and a unit. A malformed one counts as no deadline.
 pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let split = text.len().checked_sub(1)?;
@@ -85,7 +84,7 @@ pub fn status(headers: &HeaderMap) -> Option<(Code, Option<String>)> {
     Some((code, message))
 }
 
-/// The code a caller makes of an answer without `grpc-status` (gRPC, "HTTP to gRPC status code mapping").
+/// The code that a caller derives from a response without `grpc-status` (gRPC, "HTTP to gRPC status code mapping").
 pub const fn code_of_http(status: http::StatusCode) -> Code {
     match status.as_u16() {
         400 => Code::Internal,

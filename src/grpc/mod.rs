@@ -1,5 +1,5 @@
-//! What both ends of the request path share: the message body, gRPC frames and statuses, HTTP/2 limits, and responses that
-//! criscope makes itself. A leaf.
+//! Shared by both ends of the request path: the message body, gRPC frames and statuses, HTTP/2 limits, and criscope's own
+//! responses. A leaf.
 
 pub mod body;
 pub mod frame;
@@ -22,16 +22,16 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// A CRI call.
 pub type Request = http::Request<Body>;
 
-/// Its answer.
+/// The response.
 pub type Response = http::Response<Body>;
 
-/// An answer to come.
+/// A response future.
 pub type Answering = BoxFuture<'static, Result<Response, BoxError>>;
 
-/// What answers CRI calls: the seam between the router and its backends. Handlers keep no queue, so there is nothing to
-/// be ready for, and a call needs no clone.
+/// Serves CRI calls: the interface between the router and its backends. Handlers have no queue, so there is no readiness to
+/// poll, and a call needs no clone.
 pub trait Handler: fmt::Debug + Send + Sync {
-    /// Answers a call.
+    /// Serves a call.
     fn answer(&self, request: Request) -> Answering;
 }
 
@@ -45,7 +45,7 @@ impl CriService {
         Self(Arc::new(backend))
     }
 
-    /// Answers a call.
+    /// Serves a call.
     pub fn answer(&self, request: Request) -> Answering {
         self.0.answer(request)
     }

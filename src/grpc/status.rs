@@ -1,4 +1,4 @@
-//! Answers that criscope gives itself: a gRPC status without a message, as a trailers-only response.
+//! criscope's own responses: a gRPC status without a message, as a trailers-only response.
 
 use http::{HeaderValue, header};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
@@ -7,23 +7,23 @@ use tonic::Code;
 use super::{Body, Response};
 use crate::cri::redact;
 
-/// Marks a response whose status was made here, without words of a backend. Found in its extensions.
+/// Marks a response, in its extensions, whose status was created here and does not quote a backend.
 #[derive(Clone, Copy, Debug)]
 pub struct MadeHere;
 
-/// A status to answer a call with.
+/// A gRPC status to answer a call with.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
     /// The gRPC code.
     pub code: Code,
-    /// The text; the caller sees it as it is.
+    /// The text, sent to the caller unchanged.
     pub message: String,
-    /// Whether the text holds words of a backend, which may quote secrets.
+    /// Whether the text quotes a backend, and so may contain secrets.
     pub quotes_backend: bool,
 }
 
-/// What `grpc-message` may not hold as it is: everything but printable ASCII, and the percent sign itself.
+/// Characters encoded in `grpc-message`: everything but printable ASCII, and the percent sign itself.
 const MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 
 impl Status {
@@ -36,7 +36,7 @@ impl Status {
         }
     }
 
-    /// A status as a backend gave it.
+    /// A status from a backend.
     pub fn of_backend(code: Code, message: impl Into<String>) -> Self {
         Self {
             quotes_backend: true,
@@ -44,7 +44,7 @@ impl Status {
         }
     }
 
-    /// The same with other words around its text.
+    /// The same with its text embedded in another.
     pub fn reworded(self, code: Code, words: impl FnOnce(&str) -> String) -> Self {
         Self {
             code,
@@ -53,7 +53,7 @@ impl Status {
         }
     }
 
-    /// The text as it may be shown to others than the caller.
+    /// The redacted text, for logs and pages.
     pub fn shown(&self) -> Box<str> {
         match self.quotes_backend {
             true => redact::error_text(&self.message, None, None, None),
@@ -61,24 +61,24 @@ impl Status {
         }
     }
 
-    /// `UNAVAILABLE`: the caller may try again.
+    /// `UNAVAILABLE`: the caller may retry.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Code::Unavailable, message)
     }
 
-    /// The trailers (or the headers of a trailers-only response).
+    /// The trailers, or the headers of a trailers-only response.
     pub fn to_headers(&self) -> http::HeaderMap {
         let mut headers = http::HeaderMap::with_capacity(3);
         headers.insert("grpc-status", HeaderValue::from(self.code as i32));
         let encoded = percent_encode(self.message.as_bytes(), MESSAGE).to_string();
-        // Percent encoding leaves printable ASCII only, which every header value may hold.
+        // Percent encoding leaves printable ASCII only, which is valid in every header value.
         if let Ok(value) = HeaderValue::from_str(&encoded) {
             headers.insert("grpc-message", value);
         }
         headers
     }
 
-    /// A trailers-only response: all is in the one HEADERS frame, which ends the stream.
+    /// A trailers-only response: a single HEADERS frame, which ends the stream.
     pub fn into_response(self) -> Response {
         let mut response = Response::new(Body::Empty);
         *response.headers_mut() = self.to_headers();
@@ -109,7 +109,7 @@ mod tests {
         assert!(http_body::Body::is_end_stream(response.body()));
     }
 
-    /// A backend may quote anything, also in an answer to a question of our own.
+    /// A backend may quote anything, also in a response to one of criscope's own requests.
     #[test]
     fn the_words_of_a_backend_are_not_shown_as_they_are() {
         let own = Status::unavailable("no socket at /run/hunter2.sock");

@@ -1,4 +1,4 @@
-//! Calls that criscope makes itself: a request message out, an answer message back.
+//! criscope's own unary calls: one request message, one response message.
 
 use bytes::{Buf, BytesMut};
 use http_body_util::{BodyExt, Limited};
@@ -10,16 +10,16 @@ use super::frame::{self, Head};
 use super::status::Status;
 use super::{Body, BoxError, Request, Response};
 
-/// Largest answer taken, in bytes. A list of some ten thousand containers.
+/// Largest response accepted, in bytes: a list of some ten thousand containers.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// Largest element of a list that is read one by one, in bytes.
+/// Largest element of a list that is read element by element, in bytes.
 const MAX_ELEMENT: usize = 16 << 20;
 
 /// A request of criscope's own to `path` (`/runtime.v1.RuntimeService/Version`).
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if the message is too large for a frame or the path is none.
+/// `INVALID_ARGUMENT` if the message is too large for a frame or the path is invalid.
 pub fn request(path: &str, message: &[u8]) -> Result<Request, Status> {
     let invalid = |e: &dyn std::fmt::Display| Status::new(Code::InvalidArgument, e.to_string());
     let framed = frame::frame(message).map_err(|e| invalid(&e))?;
@@ -35,7 +35,7 @@ pub fn request(path: &str, message: &[u8]) -> Result<Request, Status> {
         .map_err(|e| invalid(&e))
 }
 
-/// Sends a request and takes the head of the answer.
+/// Sends a request and waits for the response headers.
 async fn begin<S, Q>(service: &mut S, path: &str, message: &Q) -> Result<Response, Status>
 where
     S: Service<Request, Response = Response, Error = BoxError>,
@@ -62,7 +62,7 @@ fn unavailable(error: BoxError) -> Status {
     Status::unavailable(error.to_string())
 }
 
-/// Whether an answer ended well.
+/// Checks the status at the end of a response.
 fn end(head: &http::response::Parts, trailers: Option<&http::HeaderMap>) -> Result<(), Status> {
     let status = trailers.and_then(frame::status);
     match status.or_else(|| frame::status(&head.headers)) {
@@ -85,7 +85,7 @@ fn not_a_message() -> Status {
 /// Makes a call.
 ///
 /// # Errors
-/// The status of the answer, or `UNAVAILABLE` if there is none, or `INTERNAL` if the answer is no message of this type.
+/// The status of the response, or `UNAVAILABLE` without one, or `INTERNAL` if the message does not decode.
 pub async fn call<S, Q, A>(service: &mut S, path: &str, message: &Q) -> Result<A, Status>
 where
     S: Service<Request, Response = Response, Error = BoxError>,
@@ -106,11 +106,11 @@ where
     A::decode(message).map_err(|_| not_a_message())
 }
 
-/// Makes a call whose answer is a list in the field number 1, and gives the elements one by one: the list itself is never
-/// held. Returns how many there were.
+/// Makes a call whose response is a list in field 1, and passes the elements on one by one, so that the list is never in
+/// memory as a whole. Returns the number of elements.
 ///
 /// # Errors
-/// As [`call`]; elements may have been given before.
+/// As [`call`]; elements may have been passed on before.
 pub async fn each<S, Q, I>(
     service: &mut S,
     path: &str,
@@ -157,15 +157,15 @@ where
     Ok(count)
 }
 
-/// Takes a whole field off the buffer: `Some(Some(bytes))` for an element of field 1, `Some(None)` for any other field,
-/// `None` if the buffer does not hold a whole one yet (Protobuf encoding, "message structure").
+/// Consumes a complete field of the buffer: `Some(Some(bytes))` for an element of field 1, `Some(None)` for any other
+/// field, `None` if the field is incomplete (Protobuf encoding, "message structure").
 fn take_field(buffer: &mut BytesMut) -> Result<Option<Option<BytesMut>>, Status> {
     use prost::encoding::{WireType, decode_key, decode_varint};
     /// The longest key and length: two varints of ten bytes.
     const LONGEST_HEAD: usize = 20;
     let mut rest = &buffer[..];
     let bad = |rest: &[u8]| match rest.len() {
-        // A varint may be cut where the buffer ends; one that is not is wrong.
+        // A varint may be truncated at the end of the buffer; otherwise it is malformed.
         len if len < LONGEST_HEAD => Ok(None),
         _ => Err(not_a_message()),
     };

@@ -1,11 +1,11 @@
-//! The audit trail: one line in the log for each session, at its end.
+//! The audit log: one line for each session, at its end.
 
 use std::time::Duration;
 
 use cri_streaming::{Observer, SessionEnd};
 
-/// Writes the line. Commands are shown as the name of their program and the number of arguments, since arguments may
-/// hold secrets.
+/// Writes the line. Commands are reduced to the name of their program and the number of arguments, since arguments may
+/// contain secrets.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditLog {
     /// Whether commands are written in full.
@@ -49,7 +49,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// As a list, so that one can tell where an argument ends.
+/// As a list, so that arguments are delimited.
 fn shown(argv: &[String]) -> String {
     format!("{argv:?}")
 }
@@ -75,7 +75,7 @@ mod tests {
         }
     }
 
-    /// What is written about the end of a session.
+    /// The line of a session's end.
     fn line(log: AuditLog, command: &[&str]) -> serde_json::Value {
         let written = Written::default();
         let writer = written.clone();

@@ -6,37 +6,37 @@ use std::path::PathBuf;
 
 use tonic::Code;
 
-/// Why there is no server.
+/// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file in PEM that cannot be read, or does not hold what it should.
+    /// A PEM file cannot be read, or has the wrong content.
     #[error("{path}: {source}", path = path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: rustls::pki_types::pem::Error,
     },
-    /// The certificate and the key do not fit together.
+    /// Certificate and key do not match.
     #[error("{path}: {source}", path = path.display())]
     Tls {
         /// The file of the certificate.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: rustls::Error,
     },
 }
 
 impl BindError {
-    /// What it would be as the end of a call.
+    /// The code of a call that fails with this error.
     pub fn code(&self) -> Code {
         match self {
             Self::Listen { .. } => Code::Unavailable,

@@ -15,11 +15,11 @@ use crate::uds::limit::{ConnectionLimit, Evict};
 
 /// Connections beyond the sessions: those whose request is being read.
 pub(crate) const MORE_CONNECTIONS: usize = 64;
-/// How often old tokens are looked for.
+/// Interval of removing expired tokens.
 pub(crate) const SWEEP: Duration = Duration::from_secs(10);
 /// How long sessions may take to end when the server stops.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// What is waited after a connection could not be accepted, which mostly means that there are too many open files.
+/// Pause after a failed accept, usually for lack of file descriptors.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The socket of a server.
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Listener {
     }
 }
 
-/// What each connection is given.
+/// Shared by the connections of a listener.
 #[derive(Clone)]
 struct Serving {
     http: HttpServer,
@@ -56,10 +56,10 @@ impl Listener {
 
     /// Serves until `stop` fires; then every session is ended, which takes a moment.
     pub async fn serve(self, stop: CancellationToken) {
-        // An upgraded connection gives its place back, so these are clients whose request is being read, and who have
-        // not shown a token yet. The oldest makes room for a newcomer.
+        // An upgraded connection returns its permit, so these are clients without a valid token so far. The oldest is
+        // evicted for a new one.
         let most = self.max_sessions + MORE_CONNECTIONS;
-        let places = ConnectionLimit::new(most, Evict::Any);
+        let limit = ConnectionLimit::new(most, Evict::Any);
         let tasks = TaskTracker::new();
         let serving = Serving {
             http: self.server.http(stop.clone(), tasks.clone()),
@@ -70,18 +70,18 @@ impl Listener {
         loop {
             let accept = async {
                 let (tcp, _) = self.tcp.accept().await?;
-                Ok::<_, io::Error>((tcp, places.take().await))
+                Ok::<_, io::Error>((tcp, limit.take().await))
             };
             tokio::select! {
                 () = serving.stop.cancelled() => break,
                 _ = sweep.tick() => self.server.sweep(),
                 accepted = accept => match accepted {
-                    Ok((tcp, place)) => {
+                    Ok((tcp, permit)) => {
                         let connection = serving.clone().connection(tcp);
                         tasks.spawn(async move {
                             tokio::select! {
                                 () = connection => {}
-                                () = place.wanted() => {}
+                                () = permit.wanted() => {}
                             }
                         });
                     }
@@ -103,7 +103,7 @@ impl Listener {
 
 impl Serving {
     async fn connection(self, tcp: TcpStream) {
-        // A connection that is gone already is noticed soon enough.
+        // A broken connection is noticed soon enough.
         let _ = socket::configure(&tcp);
         let Some(tls) = self.tls.clone() else {
             return self.http.serve_connection(tcp).await;

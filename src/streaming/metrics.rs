@@ -67,7 +67,7 @@ impl SessionMetrics {
             connections: registry.counters(&STREAM_CONNECTIONS)?,
             tokens: registry.counters(&STREAM_TOKENS)?,
         };
-        // Those that are few are shown from the start, so that the first one is seen as an increase.
+        // Small families exist from the start, so that the first event counts as an increase.
         for outcome in 0..TokenOutcome::ALL.len() {
             metrics.tokens.at([outcome]);
         }
@@ -117,7 +117,7 @@ impl Observer for SessionMetrics {
     }
 }
 
-/// Shows every metric of this module once.
+/// Gives every metric of this module a series.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
     use cri_streaming::Outcome;

@@ -22,7 +22,7 @@ pub use self::server::Server;
 pub use self::trace::SessionSpans;
 use crate::call::Call;
 
-/// What the observers of a session get: the call that asked for it.
+/// Extensions for the observers of a session: the call that requested it.
 pub(crate) fn extensions(call: Option<Arc<Call>>) -> Extensions {
     let mut extensions = Extensions::new();
     if let Some(call) = call {
@@ -31,7 +31,7 @@ pub(crate) fn extensions(call: Option<Arc<Call>>) -> Extensions {
     extensions
 }
 
-/// The call that asked for a session.
+/// The call that requested a session.
 pub(crate) fn call(extensions: &Extensions) -> Option<&Call> {
     extensions.get::<Arc<Call>>().map(Arc::as_ref)
 }

@@ -1,4 +1,4 @@
-//! The server as CRI calls see it: they pass a request and get a URL.
+//! The server's interface for CRI calls: request in, URL out.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -129,7 +129,7 @@ impl Server {
     }
 }
 
-/// Reads the files of TLS, which may take a while.
+/// Reads the TLS files, which may take a while.
 async fn read_tls(
     cert: std::path::PathBuf,
     key: std::path::PathBuf,
@@ -141,7 +141,7 @@ async fn read_tls(
     }
 }
 
-/// Where a client on this node finds the address. A server on all addresses is found on loopback.
+/// The URL for a client on this node. A wildcard address becomes loopback.
 fn url_of(address: SocketAddr, tls: bool) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

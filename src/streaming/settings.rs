@@ -50,7 +50,7 @@ pub struct StreamingTls {
 }
 
 impl Streaming {
-    /// Reads the section; the two files of TLS need each other.
+    /// Reads the section; the two TLS files require each other.
     pub(crate) fn checked(reader: &mut Reader<'_>) -> Self {
         let scope = reader.section("streaming");
         let streaming = Self::read_at(reader, &scope);

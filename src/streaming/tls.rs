@@ -36,7 +36,7 @@ pub(super) fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, BindError
                 .with_single_cert(chain, private)
         })
         .map_err(wrong)?;
-    // Upgrades are a thing of HTTP/1.1: a client that could choose HTTP/2 would not get far.
+    // Upgrades require HTTP/1.1, so HTTP/2 must not be negotiated.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -1,4 +1,4 @@
-//! Sessions as spans: each below the call that asked for it, if that call's own spans are exported.
+//! Sessions as spans: children of the call that requested them, if that call's own spans are exported.
 
 use std::time::SystemTime;
 
@@ -32,20 +32,20 @@ impl Observer for SessionSpans {
         let Some(call) = super::call(end.extensions).filter(|call| call.is_kept()) else {
             return;
         };
-        let Some(place) = call.placement() else {
+        let Some(placement) = call.placement() else {
             return;
         };
         let end_time = SystemTime::now();
         let span = RandomIdGenerator::default().new_span_id();
         self.sink.export(SpanData {
             span_context: SpanContext::new(
-                place.trace_id,
+                placement.trace_id,
                 span,
                 TraceFlags::SAMPLED,
                 false,
-                place.state.cloned().unwrap_or(TraceState::NONE),
+                placement.state.cloned().unwrap_or(TraceState::NONE),
             ),
-            parent_span_id: place.server,
+            parent_span_id: placement.server,
             parent_span_is_remote: false,
             span_kind: SpanKind::Internal,
             name: name(end.kind).into(),
@@ -74,7 +74,7 @@ fn name(kind: SessionKind) -> &'static str {
     }
 }
 
-/// Identity, sizes and the end; neither the command nor anything it said.
+/// Identity, sizes and outcome; neither the command nor its output.
 fn describe(end: &SessionEnd<'_>) -> Vec<KeyValue> {
     let bytes = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     let mut out = vec![

@@ -1,5 +1,5 @@
-//! A bounded number of connections. When all places are taken, the connection that has been quiet longest is asked to go,
-//! so that idle connections never lock out a caller that has something to say.
+//! A bounded number of connections. At the limit, the connection idle for longest is asked to close, so that idle
+//! connections never lock out an active caller.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Which connections may be asked to go.
+/// Which connections may be asked to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evict {
-    /// Only those that carry no request. If there are none, a newcomer waits.
+    /// Only those without a request in progress. If there are none, new connections wait.
     Idle,
-    /// Idle ones first, then those whose request began longest ago.
+    /// Idle ones first, then the one whose request began longest ago.
     Any,
 }
 
-/// The places of one listener.
+/// The permits of one listener.
 #[derive(Debug)]
 pub struct ConnectionLimit {
     most: usize,
     evict: Evict,
-    /// Counts up with each event, so that "longest ago" needs no clock.
+    /// Incremented with each event, so that the oldest can be found without a clock.
     tick: AtomicU64,
     open: Mutex<BTreeMap<u64, Entry>>,
     changed: Notify,
@@ -34,7 +34,7 @@ struct Entry {
     leave: CancellationToken,
 }
 
-/// What a connection does.
+/// Activity of a connection.
 #[derive(Debug, Default)]
 struct State {
     requests: AtomicUsize,
@@ -54,7 +54,7 @@ impl ConnectionLimit {
         })
     }
 
-    /// A place for a connection that was accepted. Waits until one is free, and asks another connection to go if need be.
+    /// A permit for an accepted connection. Waits until one is free, and asks another connection to close if necessary.
     pub async fn take(self: &Arc<Self>) -> ConnectionPermit {
         loop {
             let changed = self.changed.notified();
@@ -70,13 +70,13 @@ impl ConnectionLimit {
                         leave: leave.clone(),
                     };
                     open.insert(id, entry);
-                    // Another that waits sees to its own place.
+                    // The next waiter evicts for itself.
                     self.changed.notify_one();
                     return ConnectionPermit {
                         id,
                         state,
                         leave,
-                        places: Arc::clone(self),
+                        limit: Arc::clone(self),
                     };
                 }
                 self.make_room(&open);
@@ -111,59 +111,59 @@ impl ConnectionLimit {
     }
 }
 
-/// The place of one connection, given back when dropped.
+/// The permit of one connection, returned when dropped.
 #[derive(Debug)]
 pub struct ConnectionPermit {
     id: u64,
     state: Arc<State>,
     leave: CancellationToken,
-    places: Arc<ConnectionLimit>,
+    limit: Arc<ConnectionLimit>,
 }
 
 impl ConnectionPermit {
-    /// Returns when the place is wanted for another connection.
+    /// Resolves when the permit is needed for another connection.
     pub async fn wanted(&self) {
         self.leave.cancelled().await;
     }
 
-    /// Whether no request is being served.
+    /// Returns whether no request is in progress.
     pub fn is_idle(&self) -> bool {
         self.state.requests.load(Ordering::Relaxed) == 0
     }
 
-    /// Notes a request on this connection, until the value is dropped.
+    /// Marks a request as in progress until the value is dropped.
     pub fn request(&self) -> Busy {
         self.state.requests.fetch_add(1, Ordering::Relaxed);
-        let since = self.places.next();
+        let since = self.limit.next();
         self.state.since.store(since, Ordering::Relaxed);
         Busy {
             state: Arc::clone(&self.state),
-            places: Arc::clone(&self.places),
+            limit: Arc::clone(&self.limit),
         }
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.places.lock().remove(&self.id);
-        self.places.changed.notify_one();
+        self.limit.lock().remove(&self.id);
+        self.limit.changed.notify_one();
     }
 }
 
-/// A request that is being served.
+/// A request in progress.
 #[derive(Debug)]
 pub struct Busy {
     state: Arc<State>,
-    places: Arc<ConnectionLimit>,
+    limit: Arc<ConnectionLimit>,
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let since = self.places.next();
+        let since = self.limit.next();
         self.state.since.store(since, Ordering::Relaxed);
         self.state.requests.fetch_sub(1, Ordering::Relaxed);
-        // A newcomer may be waiting for a connection that may be asked to go.
-        self.places.changed.notify_one();
+        // A new connection may be waiting for one that may be evicted.
+        self.limit.changed.notify_one();
     }
 }
 
@@ -179,14 +179,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_connection_that_was_quiet_longest_makes_room() {
-        let places = ConnectionLimit::new(3, Evict::Any);
-        let (a, b, c) = (
-            places.take().await,
-            places.take().await,
-            places.take().await,
-        );
+        let limit = ConnectionLimit::new(3, Evict::Any);
+        let (a, b, c) = (limit.take().await, limit.take().await, limit.take().await);
         let busy = a.request();
-        let mut newcomer = Box::pin(places.take());
+        let mut newcomer = Box::pin(limit.take());
         assert!((&mut newcomer).now_or_never().is_none(), "all are taken");
         assert!(!is_wanted(&a) && is_wanted(&b) && !is_wanted(&c));
         assert!((&mut newcomer).now_or_never().is_none());
@@ -194,8 +190,8 @@ mod tests {
         drop(b);
         let d = newcomer.await;
         drop(busy);
-        // The order is now that of what they did last: c, d, a.
-        let e = places.take();
+        // The order is now that of their last activity: c, d, a.
+        let e = limit.take();
         tokio::pin!(e);
         assert!((&mut e).now_or_never().is_none());
         assert!(is_wanted(&c) && !is_wanted(&d) && !is_wanted(&a));
@@ -204,10 +200,10 @@ mod tests {
     #[tokio::test]
     async fn connections_with_requests_are_spared_where_that_was_asked_for() {
         for (evict, is_cut) in [(Evict::Idle, false), (Evict::Any, true)] {
-            let places = ConnectionLimit::new(1, evict);
-            let a = places.take().await;
+            let limit = ConnectionLimit::new(1, evict);
+            let a = limit.take().await;
             let busy = a.request();
-            let newcomer = places.take();
+            let newcomer = limit.take();
             tokio::pin!(newcomer);
             assert!((&mut newcomer).now_or_never().is_none());
             assert_eq!(is_wanted(&a), is_cut, "{evict:?}");
@@ -221,14 +217,14 @@ mod tests {
 
     #[tokio::test]
     async fn there_are_never_more_than_were_allowed() {
-        let places = ConnectionLimit::new(4, Evict::Any);
+        let limit = ConnectionLimit::new(4, Evict::Any);
         let took = Arc::new(AtomicUsize::new(0));
         let tasks: Vec<_> = (0..100)
             .map(|_| {
-                let (places, took) = (Arc::clone(&places), Arc::clone(&took));
+                let (limit, took) = (Arc::clone(&limit), Arc::clone(&took));
                 tokio::spawn(async move {
-                    let place = places.take().await;
-                    assert!(places.lock().len() <= 4);
+                    let place = limit.take().await;
+                    assert!(limit.lock().len() <= 4);
                     took.fetch_add(1, Ordering::Relaxed);
                     place.wanted().await;
                 })
@@ -237,11 +233,11 @@ mod tests {
         while took.load(Ordering::Relaxed) < 100 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(places.lock().len(), 4);
+        assert_eq!(limit.lock().len(), 4);
         for task in tasks {
             task.abort();
             let _ = task.await;
         }
-        assert!(places.lock().is_empty());
+        assert!(limit.lock().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Connections of every listener: the stream of a unix socket, and the limit on how many are open at once.
+//! Connections of every listener: the stream of a unix socket, and the limit on concurrent connections.
 
 pub mod limit;
 pub mod stream;

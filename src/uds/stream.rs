@@ -1,11 +1,10 @@
-//! A unix stream socket made for request and answer.
+//! A unix stream socket for request and response traffic.
 //!
-//! On a unix socket every read of the peer makes our end writable again, and a socket registered for both directions
-//! with edge triggering is woken for it: several empty turns of the event loop per call. So this stream asks the kernel
-//! about reading only. It writes directly, and registers a duplicate of the descriptor for writing only after the
-//! kernel said the buffer is full, until it is empty again.
+//! On a unix socket every read by the peer makes our end writable again, and an edge-triggered registration for both
+//! directions is woken by it: several empty turns of the event loop per call. So this stream registers for reading only. It
+//! writes directly, and registers a duplicate of the descriptor for writing only while the kernel's buffer is full.
 //!
-//! It buffers nothing: bytes that were written are with the kernel. h2 gathers the frames that can leave together.
+//! It has no buffer: written bytes are in the kernel. h2 batches frames.
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd as _;
@@ -24,11 +23,11 @@ pub struct Stream {
     writable: Option<AsyncFd<UnixStream>>,
 }
 
-/// Registers a socket with the runtime.
+/// Registers a socket with the async runtime.
 #[allow(unsafe_code)]
 fn register(socket: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
-    // SAFETY: a `UnixStream` owns its descriptor and gives the same one for as long as it lives, which is as long as
-    // the `AsyncFd` that takes it over; nothing here lets the socket out again.
+    // SAFETY: a `UnixStream` owns its descriptor and returns the same one for its whole life, which is that of the
+    // `AsyncFd` that owns it; nothing here lets the socket out again.
     unsafe { AsyncFd::register_with_interest(socket, interest) }.map_err(Into::into)
 }
 
@@ -45,7 +44,7 @@ impl Stream {
         })
     }
 
-    /// Waits until there is something to read, or the other end has left.
+    /// Waits until there is data to read, or the peer has closed.
     ///
     /// # Errors
     /// If the runtime is shutting down.
@@ -54,7 +53,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends, or waits until the kernel takes more.
+    /// Sends, or waits until the kernel has buffer space.
     fn poll_send(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         loop {
             if let Some(writable) = &self.writable {

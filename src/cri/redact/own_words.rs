@@ -1,5 +1,4 @@
-//! The errors of this program itself: they reach a caller through another criscope as well, and whoever reads them there
-//! must not find holes.
+//! criscope's own errors: they may reach a caller through another criscope, which must not redact them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +7,7 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 use super::*;
 
-/// Texts that no call ends with: an AppArmor profile, the help of metrics, and the help and errors of settings.
+/// Files whose texts cannot end a call: an AppArmor profile, the help of metrics, and the help and errors of settings.
 const NO_ERRORS: [&str; 4] = [
     "node/apparmor.rs",
     "stats/metrics/table.rs",
@@ -71,7 +70,7 @@ fn first_word(group: &Group) -> String {
     first.map(|token| token.to_string()).unwrap_or_default()
 }
 
-/// A literal as it is read: with something short in place of what is filled in.
+/// A literal as it is displayed: with a short value for each placeholder.
 fn filled_in(literal: &str) -> String {
     let mut text = String::new();
     let mut depth = 0;
@@ -110,7 +109,7 @@ fn what_the_built_in_runtime_says_has_no_holes() {
     ] {
         sources(&root.join(folder), &mut paths);
     }
-    // Of these crates the errors that a call can end with; others are shown to the client of a session alone.
+    // Of these crates only the errors that can end a call; others are shown to the client of a session only.
     let errors = ["error.rs", "request.rs"];
     paths.extend(errors.map(|file| root.join("crates/cri-streaming/src").join(file)));
     let (mut holes, mut seen) = (Vec::new(), 0);

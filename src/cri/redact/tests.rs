@@ -1,4 +1,4 @@
-//! What must stay readable, and what must not.
+//! Texts that must stay readable, and texts that must not.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn image_references_lose_credentials_and_query() {
     }
 }
 
-/// Texts of containerd, CRI-O, runc, CNI plugins and gRPC, in which nothing is to be hidden.
+/// Texts of containerd, CRI-O, runc, CNI plugins and gRPC that must not be redacted.
 #[test]
 fn what_runtimes_say_stays_readable() {
     let texts = [
@@ -124,7 +124,7 @@ fn credentials_are_hidden() {
     }
 }
 
-/// However a runtime writes it down, an echo of a value is not shown, and none of its words either.
+/// In whatever form a runtime quotes a value, neither the value nor any of its words is shown.
 #[test]
 fn no_form_of_an_echo_is_shown() {
     let values = [
@@ -194,7 +194,7 @@ fn identity_is_shown_and_the_rest_of_the_request_is_not() {
     );
 }
 
-/// A key can look like an id. An id of the runtime's own does not stand in the request, nor do the bytes it names.
+/// A key can look like an id. A runtime's own id does not occur in the request, nor do the bytes it encodes.
 #[test]
 fn an_id_is_shown_unless_it_could_be_a_key() {
     let text = format!("reserved for {ID}");
@@ -240,7 +240,7 @@ fn long_texts_are_cut_at_a_character() {
     assert!(own_text(&"ü".repeat(5000)).len() <= MAX_MESSAGE);
 }
 
-/// What runtimes, plugins and registries say when a pod does not start. A cause that is hidden is no cause.
+/// Errors of runtimes, plugins and registries when a pod does not start. A redacted cause is useless.
 #[test]
 fn usual_causes_stay_readable() {
     for text in [
