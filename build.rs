@@ -1,4 +1,5 @@
-//! Compiles `proto/api.proto` with protox, so that no `protoc` has to be installed, and finds where git notes commits.
+//! Compiles `proto/api.proto` with protox, so that no `protoc` has to be installed, and finds the file in which git records
+//! commits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_imports(true).open_file("api.proto")?;
 
-    // The descriptor set as protox writes it keeps options that prost-types does not know, such as `debug_redact`.
+    // Written by protox, the descriptor set keeps options that prost-types does not know, such as `debug_redact`.
     fs::write(
         out.join("descriptor.bin"),
         compiler.encode_file_descriptor_set(),
@@ -22,8 +23,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut config = tonic_prost_build::configure()
         .build_transport(false)
         .bytes(".runtime.v1.KeyValue.value");
-    // What the built-in runtime writes down of a pod and a container: JSON that a human can read. Missing fields have
-    // their defaults, so that the record of an older version can be read.
+    // The built-in runtime's records of a pod and a container: human-readable JSON. Missing fields have their defaults, so
+    // that records of older versions can be read.
     for message in reachable(&descriptors, RECORDED) {
         config = config
             .message_attribute(&message, "#[derive(serde::Serialize, serde::Deserialize)]")
@@ -34,20 +35,20 @@ fn main() -> Result<(), Box<dyn Error>> {
             ".runtime.v1.KeyValue.value",
             "#[serde(with = \"crate::cri::readable\")]",
         )
-        // A derived Debug would print credentials and environment values. No message of this protocol is ever
-        // formatted outside tests, so none has a Debug.
+        // A derived Debug would print credentials and environment values. No message of this protocol is formatted outside
+        // tests, so none has a Debug.
         .skip_debug(["."])
         .compile_fds(descriptors)?;
     Ok(())
 }
 
-/// The messages that records are made of.
+/// The messages in records.
 const RECORDED: &[&str] = &[
     ".runtime.v1.PodSandboxConfig",
     ".runtime.v1.ContainerConfig",
 ];
 
-/// These messages and all they are made of.
+/// These messages and all messages within them.
 fn reachable(set: &prost_types::FileDescriptorSet, from: &[&str]) -> BTreeSet<String> {
     let messages: BTreeMap<String, &prost_types::DescriptorProto> = set
         .file
@@ -62,7 +63,7 @@ fn reachable(set: &prost_types::FileDescriptorSet, from: &[&str]) -> BTreeSet<St
     let mut found = BTreeSet::new();
     let mut open: Vec<String> = from.iter().map(ToString::to_string).collect();
     while let Some(name) = open.pop() {
-        // A map is a message inside its message, which prost writes as a map.
+        // A map is a nested message, which prost generates as a map.
         let Some(message) = messages.get(&name) else {
             continue;
         };
@@ -78,8 +79,8 @@ fn reachable(set: &prost_types::FileDescriptorSet, from: &[&str]) -> BTreeSet<St
     found
 }
 
-/// Sets `CRISCOPE_HEAD_LOG` to git's log of HEAD, from which `src/main.rs` takes the commit; see there. Where there is no
-/// such log it is a file in `out` of the same form, which is empty if there is no commit either.
+/// Sets `CRISCOPE_HEAD_LOG` to git's reflog of HEAD, from which `src/main.rs` takes the commit. Without a reflog it is a
+/// file in `out` of the same form, empty if there is no commit either.
 fn find_head_log(out: &Path) -> Result<(), Box<dyn Error>> {
     let path = match head_log() {
         Some(path) => path,
@@ -100,7 +101,7 @@ fn find_head_log(out: &Path) -> Result<(), Box<dyn Error>> {
 fn head_log() -> Option<PathBuf> {
     own_repository()?;
     let path = fs::canonicalize(git(&["rev-parse", "--git-path", "logs/HEAD"])?).ok()?;
-    // git gc empties the log of a repository without recent commits.
+    // git gc empties the reflog of a repository without recent commits.
     (fs::metadata(&path).ok()?.len() > 0).then_some(path)
 }
 

@@ -1,6 +1,6 @@
-//! A typed CRI client over a unix socket, for the commands that talk to a runtime themselves (`smoke`, `doctor`).
+//! A typed CRI client over a unix socket, for the commands that call a runtime directly (`smoke`, `doctor`).
 //!
-//! The request path does not use it: what passes through is never decoded (see [`crate::cri`]).
+//! The request path does not use it: forwarded calls are never decoded (see [`crate::cri`]).
 
 use std::error::Error as StdError;
 use std::io;
@@ -16,44 +16,44 @@ use tower::service_fn;
 use crate::cri::v1::image_service_client::ImageServiceClient;
 use crate::cri::v1::runtime_service_client::RuntimeServiceClient;
 
-/// Largest message sent or accepted, in bytes: above what the kubelet and containerd (16 MiB) allow, so that the
-/// runtime's own limit is the one that is seen, and far above tonic's default of 4 MiB.
+/// Largest message sent or accepted, in bytes: above the limit of the kubelet and containerd (16 MiB), so that the
+/// runtime's own limit applies, and far above tonic's default of 4 MiB.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Why there is no connection to a runtime.
+/// Why connecting to a runtime failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The endpoint is not written as a unix socket.
+    /// The endpoint is not a unix socket.
     #[error("endpoint {0:?} is not a unix socket: write unix:///path or /path")]
     Endpoint(String),
-    /// Nothing accepted the connection in time.
+    /// The connection was not accepted in time.
     #[error("{} did not accept a connection within {timeout:?}", path.display())]
     Timeout {
         /// The socket.
         path: PathBuf,
-        /// How long it was given.
+        /// The timeout.
         timeout: Duration,
     },
-    /// The kernel refused.
+    /// The connection failed.
     #[error("cannot connect to {}: {source}", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system call's error.
         source: io::Error,
     },
-    /// Connected, but the peer did not begin to speak HTTP/2.
+    /// Connected, but the HTTP/2 handshake failed.
     #[error("no HTTP/2 on {}: {source}", path.display())]
     Handshake {
         /// The socket.
         path: PathBuf,
-        /// What the transport said.
+        /// The transport's error.
         source: tonic::transport::Error,
     },
 }
 
 impl ClientError {
-    /// What a person can do about it, where that is known.
+    /// A recommendation for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Connect { source, .. } => match source.kind() {
@@ -61,7 +61,7 @@ impl ClientError {
                     Some("no such socket: is the runtime running, and is --endpoint its socket?")
                 }
                 io::ErrorKind::ConnectionRefused => {
-                    Some("the socket is there but nobody listens: a stopped runtime left it behind")
+                    Some("no process listens on the socket: a stopped runtime left it behind")
                 }
                 io::ErrorKind::PermissionDenied => {
                     Some("only the owner of the socket may connect: run as root")
@@ -69,7 +69,7 @@ impl ClientError {
                 _ => None,
             },
             Self::Timeout { .. } => Some("the runtime hangs, or its backlog is full"),
-            Self::Handshake { .. } => Some("something else than a CRI runtime listens there"),
+            Self::Handshake { .. } => Some("the listening process is not a CRI runtime"),
             Self::Endpoint(_) => None,
         }
     }
@@ -122,7 +122,7 @@ pub fn images(channel: Channel) -> ImageServiceClient<Channel> {
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
 
-/// Digs the kernel's error out of tonic's, whose own text is only "transport error".
+/// Finds the system call's error in tonic's, whose own text is only "transport error".
 fn refused(path: &Path, error: tonic::transport::Error) -> ClientError {
     let mut cause: Option<&(dyn StdError + 'static)> = error.source();
     while let Some(current) = cause {

@@ -1,5 +1,5 @@
-//! criscope is the CRI endpoint that shows what it does. It measures every call of the kubelet, ties the calls of one pod
-//! into one story, and passes them on byte for byte to a container runtime, or carries them out itself.
+//! criscope is an observable CRI endpoint. It measures every call of the kubelet, groups the calls of one pod into one
+//! story, and forwards them byte for byte to a container runtime or serves them with its built-in runtime.
 //!
 //! ```text
 //!  kubelet, crictl                                                            containerd, CRI-O, ...
@@ -33,14 +33,14 @@
 //!
 //! # Modules, in reading order
 //!
-//! [`proxy`] is the request path; read its list of layers first. [`call`] is one call on that path, [`cri`], [`grpc`] and
-//! [`uds`] are what it is written in: the protocol, its frames, its connections. Beside it stand [`telemetry`] (where signals
-//! go), [`admin`] (what can be read), [`lifecycle`] (what calls make together: the start, restart and end of a pod, and why it
-//! took so long) and [`watchdog`]. [`cli`] is the way in, [`app`] puts everything together, and [`reload`] changes it while
-//! it runs. [`config`] collects the settings that modules declare with [`settings`], [`catalogue`] the metrics. [`runtime`] is
-//! the built-in backend, [`streaming`] the server of exec, attach and port-forward; the small process beside each pod is a
-//! crate of its own, [`criscope_shim`]. [`smoke`] is a caller like the kubelet, with a [`client`] of its own. [`units`]
-//! formats durations, sizes and times, [`version`] has the version and the commit. `docs/ARCHITECTURE.md` tells the rest.
+//! [`proxy`] is the request path; read its list of layers first. [`call`] is one call on that path; [`cri`], [`grpc`] and
+//! [`uds`] are the protocol, its frames and its connections. Beside it are [`telemetry`] (export of signals), [`admin`]
+//! (the HTTP endpoint), [`lifecycle`] (episodes: start, restart and stop of a pod, and why it took so long) and
+//! [`watchdog`]. [`cli`] is the user's interface, [`app`] builds everything, and [`reload`] reconfigures it at run time.
+//! [`config`] collects the settings that modules declare with [`settings`], [`catalogue`] the metrics. [`runtime`] is the
+//! built-in backend, [`streaming`] the server of exec, attach and port-forward; the small process beside each pod is a
+//! crate of its own, [`criscope_shim`]. [`smoke`] is a canary that calls a runtime as a kubelet does, through [`client`].
+//! [`units`] formats durations, sizes and times, [`version`] has the version and the commit. `docs/ARCHITECTURE.md` has the rest.
 
 pub mod admin;
 pub mod app;
@@ -64,7 +64,7 @@ pub mod units;
 pub mod version;
 pub mod watchdog;
 
-/// What unit tests share.
+/// Shared by unit tests.
 #[cfg(test)]
 pub(crate) mod testing {
     use std::io::ErrorKind;
@@ -73,16 +73,16 @@ pub(crate) mod testing {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    /// Only what hangs takes so long, however busy the machine is.
+    /// Long enough that only a hang takes longer, however busy the machine is.
     pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-    /// Asks again and again, until there is an answer.
+    /// Polls until there is an answer.
     ///
-    /// What a test has closed may be open a moment longer: a program that another test starts has all descriptors of this
-    /// process until its `exec`, listening sockets and locks too.
+    /// A descriptor that a test has closed may stay open a moment longer: a child of a concurrent test has all descriptors
+    /// of this process until its `exec`, listening sockets and locks too.
     ///
     /// # Panics
-    /// If there is none in all [`PATIENCE`].
+    /// If there is none within [`PATIENCE`].
     pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -94,7 +94,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// Waits until nobody listens on a socket that the caller has closed; see [`until`].
+    /// Waits until no process listens on a socket that the caller has closed; see [`until`].
     pub(crate) fn until_stale(path: &Path) {
         until("a stale socket", || match UnixStream::connect(path) {
             Ok(_) => None,

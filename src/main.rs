@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use criscope::{cli, version};
 
-/// The commit that this is built from: what a packager set, else what git's log of HEAD says, which `build.rs` finds.
-/// rustc notes both as inputs of this file, so that a new commit compiles it again and not the library.
+/// The commit of this build: set by a packager, else from git's reflog of HEAD, which `build.rs` finds. rustc records both
+/// as inputs of this file, so that a new commit recompiles it and not the library.
 const COMMIT: &str = match option_env!("CRISCOPE_COMMIT") {
     Some(commit) => commit,
     None => version::head(include_bytes!(env!("CRISCOPE_HEAD_LOG"))),

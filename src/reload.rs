@@ -1,4 +1,4 @@
-//! SIGHUP: reads the configuration again, takes over what can be, and says what cannot.
+//! SIGHUP: reads the configuration again, applies the reloadable changes, and logs the others.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::telemetry::logging::LogHandle;
 use crate::telemetry::process::ConfigHash;
 use crate::watchdog;
 
-/// Holds the configuration in effect and the parts that can follow a change.
+/// Holds the configuration in effect and the parts that can be reconfigured.
 #[derive(Debug)]
 pub struct Reloader {
     loaded: Loaded,
@@ -23,7 +23,7 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Starts with what is in effect.
+    /// Starts with the configuration in effect.
     pub fn new(
         loaded: Loaded,
         log: LogHandle,
@@ -40,7 +40,7 @@ impl Reloader {
         }
     }
 
-    /// Reads again. A configuration with an error changes nothing.
+    /// Reads the configuration again. An invalid one changes nothing.
     pub fn reload(&mut self) {
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             watchdog::notify(&[NotifyState::Reloading, now]);
@@ -78,7 +78,7 @@ impl Reloader {
             tracing::warn!(
                 event = "config.restart_needed",
                 keys = diff.restart.join(" "),
-                "these settings changed but take effect at the next start only"
+                "changes of these settings take effect at the next start only"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Knows whether the request path turns, and tells systemd.
+//! Detects a stuck request path, and sends keep-alives to systemd's watchdog.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-/// How often the request path beats.
+/// Interval of heartbeats.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Silence after which it counts as stuck. Nothing on that thread may take this long.
+/// Time without a heartbeat after which the request path counts as stuck. Nothing on its thread may take this long.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// The pulse of the thread that carries the calls.
+/// The heartbeat of the request path's thread.
 #[derive(Debug)]
 pub struct Heartbeat {
     start: Instant,
@@ -41,12 +41,12 @@ impl Heartbeat {
         self.start.elapsed().saturating_sub(last)
     }
 
-    /// Whether the request path turns.
+    /// Returns whether the request path runs.
     pub fn is_alive(&self) -> bool {
         self.silence() < STUCK
     }
 
-    /// Beats until dropped. Runs on the request path's own runtime: when that does not turn, this does not.
+    /// Beats until dropped. Runs on the request path's async runtime: if that is blocked, so is this.
     pub async fn run(self: Arc<Self>) {
         let mut interval = tokio::time::interval(BEAT);
         loop {
@@ -56,8 +56,8 @@ impl Heartbeat {
     }
 }
 
-/// Feeds systemd's watchdog (`WatchdogSec=`) while the heart beats; returns at once if there is none. Runs on another
-/// thread than the heart, so that it can tell.
+/// Sends keep-alives to systemd's watchdog (`WatchdogSec=`) as long as heartbeats arrive; returns at once without a
+/// watchdog. Runs on another thread than the heartbeat, since it must notice its absence.
 pub async fn feed(heartbeat: Arc<Heartbeat>) {
     let Some(limit) = sd_notify::watchdog_enabled() else {
         return;
@@ -72,13 +72,13 @@ pub async fn feed(heartbeat: Arc<Heartbeat>) {
             tracing::error!(
                 event = "watchdog.starved",
                 silence_ms = heartbeat.silence().as_millis() as u64,
-                "the request path does not turn; the watchdog is not fed"
+                "the request path is stuck; no keep-alive sent to systemd"
             );
         }
     }
 }
 
-/// Tells the service manager, if there is one.
+/// Notifies the service manager, if there is one.
 pub fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!(%error, "cannot notify the service manager");
