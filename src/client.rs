@@ -183,11 +183,11 @@ mod tests {
         drop(UnixListener::bind(&path).expect("bind"));
         until_stale(&path);
         let dead = connect(&path, PATIENCE).await;
-        let error = dead.expect_err("nobody listens");
+        let error = dead.expect_err("no listener");
         assert!(
             error
                 .hint()
-                .is_some_and(|hint| hint.contains("nobody listens")),
+                .is_some_and(|hint| hint.contains("no process listens")),
             "{error}"
         );
         assert!(error.to_string().contains("cri.sock"), "{error}");

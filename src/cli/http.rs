@@ -229,7 +229,7 @@ mod tests {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(([127, 0, 0, 1], 0).into()).expect("bound");
         let address = socket.local_addr().expect("bound").to_string();
-        let error = get(&address, "/").await.expect_err("nobody there");
+        let error = get(&address, "/").await.expect_err("no listener");
         assert!(matches!(error, AskError::Connect { .. }), "{error}");
         assert!(error.hint().is_some_and(|hint| hint.contains("running")));
 

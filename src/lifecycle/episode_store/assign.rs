@@ -86,8 +86,8 @@ impl EpisodeStore {
         {
             return Assignment::In(episode.number);
         }
-        let nobody = ContainerIdentity::default();
-        let container = call.container.as_deref().unwrap_or(&nobody);
+        let unnamed = ContainerIdentity::default();
+        let container = call.container.as_deref().unwrap_or(&unnamed);
         let start = open().find(|t| t.kind == Kind::Start).filter(|start| {
             // The retry of a failed start has the next attempt number.
             container.attempt == 0 || start.is_unresolved(&container.name)

@@ -205,7 +205,7 @@ mod tests {
         let text: std::sync::Arc<str> = "an image".into();
         old.image = Some(std::sync::Arc::clone(&text));
         assert!(slots.put(old, 1).is_none());
-        let out = slots.put(record(2), 1).expect("it is handed out");
+        let out = slots.put(record(2), 1).expect("it is returned");
         assert_eq!((out.seq, std::sync::Arc::strong_count(&text)), (1, 2));
     }
 }

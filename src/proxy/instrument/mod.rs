@@ -4,12 +4,10 @@
 //!
 //! | moment | what happens |
 //! |---|---|
-//! | request headers read | the [`Call`] is created, enters the table of calls in flight, and [`Signals::begin`] is called
-//! |
+//! | request headers read | the [`Call`] is created, enters the table of calls in flight, and [`Signals::begin`] is called |
 //! | trailers-only response | the call ends when the headers are forwarded |
 //! | trailers | the call ends when they are forwarded |
-//! | the response ends without a status, or the stream is reset | the call ends with `Unknown`, or with the code of the
-//! reset |
+//! | the response ends without a status, or the stream is reset | the call ends with `Unknown`, or with the code of the reset |
 //! | the caller resets the stream or its connection closes | the connection drops the future or the body, and the guard ends the call as cancelled, or as deadline if that had passed |
 //! | the caller's deadline passes and neither side ends the call | [`future`] answers `DEADLINE_EXCEEDED` shortly after |
 //!

@@ -8,8 +8,7 @@
 //!
 //! | without a deadline | counts as stuck at | because |
 //! |---|---|---|
-//! | polls; Exec, Attach and PortForward, which only return a URL | 10 s | the kubelet polls every second and waits for the
-//! response |
+//! | polls; Exec, Attach and PortForward, which only return a URL | 10 s | the kubelet polls every second and waits for the response |
 //! | mutating calls | 60 s | |
 //! | ExecSync | 2 min | a lifecycle hook may be slow |
 //! | PullImage, CheckpointContainer | 5 min | gigabytes are moved; the kubelet sets no deadline for a pull |

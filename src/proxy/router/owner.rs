@@ -26,9 +26,9 @@ impl Router {
         &self,
         subject: Option<&Subject>,
     ) -> Result<(BackendId, RouteReason), Status> {
-        let nobody = (self.table.rules.default, RouteReason::Default);
+        let default = (self.table.rules.default, RouteReason::Default);
         let Some(subject) = subject else {
-            return Ok(nobody);
+            return Ok(default);
         };
         if let Some(name) = self.table.index.owner(subject) {
             return Ok((self.id_of(&name), RouteReason::Owner));
@@ -38,7 +38,7 @@ impl Router {
             .as_ref()
             .or(subject.sandbox_id.as_ref())
         else {
-            return Ok(nobody);
+            return Ok(default);
         };
         let is_container = subject.container_id.is_some();
         let asked = self.backends.iter().zip(&self.table.names);
@@ -59,7 +59,7 @@ impl Router {
                 return Ok((backend, RouteReason::Owner));
             }
         }
-        Ok(nobody)
+        Ok(default)
     }
 
     async fn has_container(

@@ -120,7 +120,7 @@ async fn a_port_closes_with_its_time() {
     let address = url.split('/').nth(2).expect("an address").to_owned();
     // Connected outside the async runtime: its paused clock would advance while it waits for the kernel.
     tokio::time::sleep(Duration::from_secs(54)).await;
-    TcpStream::connect(&address).expect("somebody listens");
+    TcpStream::connect(&address).expect("a listener");
     tokio::time::sleep(Duration::from_secs(2)).await;
     until("a closed port", || TcpStream::connect(&address).err());
     // Once the previous client is known to have closed.
