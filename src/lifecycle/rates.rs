@@ -25,7 +25,7 @@ const FINE: usize = STEPS_PER_MINUTE + 1;
 /// The same for the last hour.
 const COARSE: usize = 60 + 1;
 
-/// Bounds of the histogram of calls; the last count is of all.
+/// Bounds of the call histogram; the last count is the total.
 const BUCKETS: usize = CALL_BUCKETS.len() + 1;
 
 /// Counts of one method: calls by ending, and calls up to each bound. They wrap: a difference is right as long as fewer
