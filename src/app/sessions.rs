@@ -167,7 +167,7 @@ impl Relaying {
         let bound = SessionProxy::bind(settings.max_sessions, metrics, observers);
         match thread.block_on(bound) {
             Ok((relay, listener)) => {
-                tracing::debug!(event = "stream.relay", address = %listener.address(), "sessions of upstreams are seen");
+                tracing::debug!(event = "stream.relay", server.address = %listener.address(), "sessions of upstreams are seen");
                 let serving = Some(thread.spawn(listener.serve(stop)));
                 Ok(Some(Self {
                     thread,
@@ -176,7 +176,7 @@ impl Relaying {
                 }))
             }
             Err(error) => {
-                tracing::warn!(event = "stream.relay", %error, "sessions of upstreams are not seen");
+                tracing::warn!(event = "stream.relay", error.message = %error, "sessions of upstreams are not seen");
                 Ok(None)
             }
         }

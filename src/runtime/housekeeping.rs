@@ -40,7 +40,7 @@ impl Runtime {
                 }
                 // Once, not with every look.
                 Err(error) if told != error.to_string() => {
-                    tracing::warn!(event = "image.import", dir = %dir.display(), %error, "the folder of archives cannot be used");
+                    tracing::warn!(event = "image.import", file.directory = %dir.display(), error.message = %error, "the folder of archives cannot be used");
                     told = error.to_string();
                 }
                 Err(_) => {}
@@ -66,7 +66,7 @@ impl Runtime {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(event = "image.collect", %error, "what no image needs cannot be removed");
+                    tracing::warn!(event = "image.collect", error.message = %error, "what no image needs cannot be removed");
                 }
             }
         }
@@ -75,7 +75,7 @@ impl Runtime {
     async fn take_in(&self) {
         let state = self.settings.paths.state().to_owned();
         if let Err(error) = load::serve(self.images.clone(), state).await {
-            tracing::warn!(event = "image.load", %error, "images cannot be loaded by command");
+            tracing::warn!(event = "image.load", error.message = %error, "images cannot be loaded by command");
         }
     }
 }

@@ -173,7 +173,7 @@ fn labels(settings: &Settings) -> Option<selinux::Labels> {
         .then(|| selinux::Labels::open("/".as_ref(), range))?;
     opened
         .inspect_err(|error| {
-            tracing::warn!(event = "runtime.selinux", %error, "containers are not labelled: the policy says nothing of them");
+            tracing::warn!(event = "runtime.selinux", error.message = %error, "containers are not labelled: the policy says nothing of them");
         })
         .ok()
 }

@@ -222,7 +222,7 @@ impl Dumps {
                 event = "dump.written",
                 reason = reason.name(),
                 detail,
-                path = %path.display(),
+                file.path = %path.display(),
                 "the flight recorder was written down"
             ),
             Err(error) => {
@@ -231,7 +231,7 @@ impl Dumps {
                     event = "dump.failed",
                     reason = reason.name(),
                     detail,
-                    %error,
+                    error.message = %error,
                     "the flight recorder cannot be written down"
                 );
             }

@@ -66,7 +66,7 @@ fn mark_down(backend: &Backend, reason: String) {
         if state.up || state.since.is_none() {
             tracing::warn!(
                 event = "backend.down",
-                backend = &**backend.name(),
+                cri.backend = &**backend.name(),
                 reason,
                 "backend is down"
             );
@@ -128,7 +128,7 @@ impl Session {
                     mark_down(&self.backend, status.shown().into());
                 }
                 // It answers, if with an error; a broken connection ends this session from outside.
-                Err(status) => tracing::debug!(error = %status.shown(), "probe"),
+                Err(status) => tracing::debug!(error.message = %status.shown(), "probe"),
             }
             sleep(PERIOD).await;
         }
@@ -145,9 +145,9 @@ impl Session {
         });
         tracing::info!(
             event = "backend.up",
-            backend = &**self.backend.name(),
-            runtime = version.runtime_name,
-            version = version.runtime_version,
+            cri.backend = &**self.backend.name(),
+            container.runtime.name = version.runtime_name,
+            container.runtime.version = version.runtime_version,
             api = self.backend.health().api().package(),
             "backend is up"
         );

@@ -256,7 +256,7 @@ fn tell(error: &disk::Error, path: &Path) {
     match error {
         disk::Error::NotFound { .. } | disk::Error::Stopped { .. } => {}
         error => {
-            tracing::debug!(%error, path = %path.display(), "a writable layer is not measured")
+            tracing::debug!(error.message = %error, file.path = %path.display(), "a writable layer is not measured")
         }
     }
 }
