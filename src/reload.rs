@@ -54,7 +54,7 @@ impl Reloader {
             Ok(new) => new,
             Err(errors) => {
                 for error in errors.iter() {
-                    tracing::error!(event = "config.rejected", %error, "configuration not reloaded");
+                    tracing::error!(event = "config.rejected", error.message = %error, "configuration not reloaded");
                 }
                 return;
             }
@@ -63,7 +63,7 @@ impl Reloader {
         let config = self.loaded.config.with_reloadable_of(&new.config);
         // Also without a difference: the level may have been changed at the admin endpoint since.
         if let Err(error) = self.log.configure(&config.telemetry.log.level) {
-            tracing::error!(event = "config.rejected", %error, "log level not changed");
+            tracing::error!(event = "config.rejected", error.message = %error, "log level not changed");
         }
         self.signals.set_sampling(&config.telemetry.sampling);
         self.hash.set(&config.fingerprint());

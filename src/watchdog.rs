@@ -81,7 +81,7 @@ pub async fn feed(heartbeat: Arc<Heartbeat>) {
 /// Notifies the service manager, if there is one.
 pub fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!(%error, "cannot notify the service manager");
+        tracing::warn!(error.message = %error, "cannot notify the service manager");
     }
 }
 

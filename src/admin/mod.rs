@@ -244,7 +244,7 @@ async fn set_log_level(
             tracing::info!(
                 target: AUDIT,
                 event = "log.level",
-                level,
+                after = level,
                 before,
                 uid = caller.uid,
                 pid = caller.pid,

@@ -148,7 +148,7 @@ async fn accepting<T, A, S>(
         match next {
             Ok((stream, place)) => drop(tokio::spawn(serve(stream, place))),
             Err(error) => {
-                tracing::warn!(event = "admin.accept", %error, "connection not accepted");
+                tracing::warn!(event = "admin.accept", error.message = %error, "connection not accepted");
                 sleep(OUT_OF_DESCRIPTORS).await;
             }
         }

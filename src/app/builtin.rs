@@ -133,7 +133,7 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     let shim = config.shim_program(&own, &search)?;
     let programs = config.handler_programs(&search)?;
     for missing in &programs.missing {
-        tracing::warn!(event = "runtime.handler", error = %missing, "a runtime handler cannot be used");
+        tracing::warn!(event = "runtime.handler", error.message = %missing, "a runtime handler cannot be used");
     }
     let mut handlers = Vec::new();
     let mut facts = None;

@@ -150,7 +150,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let tracer = otlp.as_ref().map(Otlp::tracer);
     let (log, log_guard) = logging::install(&config.telemetry.log, tracer, &drops)?;
     if let Some(error) = no_traces {
-        tracing::error!(event = "config.otlp", %error, "traces are off");
+        tracing::error!(event = "config.otlp", error.message = %error, "traces are off");
     }
     raise_descriptor_limit();
 
@@ -269,8 +269,8 @@ async fn carry(
     let (listener, _file) = socket.into_parts();
     tracing::info!(
         event = "started",
-        version = env!("CARGO_PKG_VERSION"),
-        listen = %config.server.listen.display(),
+        service.version = env!("CARGO_PKG_VERSION"),
+        server.address = %config.server.listen.display(),
         socket_activation = activated,
         "serving"
     );
@@ -335,7 +335,7 @@ fn raise_descriptor_limit() {
         false => Ok(()),
     });
     if let Err(error) = raised {
-        tracing::warn!(%error, "cannot raise the limit of open files");
+        tracing::warn!(error.message = %error, "cannot raise the limit of open files");
     }
 }
 

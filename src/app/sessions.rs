@@ -166,7 +166,7 @@ impl SessionThread {
         let bound = SessionProxy::bind(settings.max_sessions, metrics, observers);
         match thread.block_on(bound) {
             Ok((proxy, listener)) => {
-                tracing::debug!(event = "stream.relay", address = %listener.address(), "sessions of upstreams are proxied");
+                tracing::debug!(event = "stream.relay", server.address = %listener.address(), "sessions of upstreams are proxied");
                 let serving = Some(thread.spawn(listener.serve(stop)));
                 Ok(Some(Self {
                     thread,
@@ -175,7 +175,7 @@ impl SessionThread {
                 }))
             }
             Err(error) => {
-                tracing::warn!(event = "stream.relay", %error, "sessions of upstreams are not proxied");
+                tracing::warn!(event = "stream.relay", error.message = %error, "sessions of upstreams are not proxied");
                 Ok(None)
             }
         }

@@ -254,15 +254,15 @@ fn replay(files: &JournalFiles, stories: &Stories) -> Replayed {
     if let Err(error) = result {
         tracing::warn!(
             event = "story.journal",
-            dir = %files.dir.display(),
-            %error,
+            file.directory = %files.dir.display(),
+            error.message = %error,
             "the journal cannot be read: stories start empty"
         );
     }
     if replayed.damaged > 0 {
         tracing::warn!(
             event = "story.journal",
-            dir = %files.dir.display(),
+            file.directory = %files.dir.display(),
             lines = replayed.lines,
             damaged = replayed.damaged,
             "damaged lines of the journal were skipped"
@@ -277,7 +277,7 @@ fn start_journal(files: JournalFiles, drops: &Arc<Drops>) -> Option<Journal> {
         Err(error) => {
             tracing::warn!(
                 event = "story.journal",
-                %error,
+                error.message = %error,
                 "no thread for the journal: stories will not survive a restart"
             );
             None

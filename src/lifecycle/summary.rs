@@ -1,5 +1,5 @@
-//! One log line per closed episode, target `criscope::lifecycle`. Unknown fields, and phases that did not occur, are
-//! omitted.
+//! One line of the log per episode that is over, target `criscope::lifecycle`. Fields are named as the attributes of the span of
+//! the episode, if it has them; those that are not known, and phases that did not occur, are left out.
 
 use super::episode_store::Episode;
 use super::view::{self, State};
@@ -13,14 +13,15 @@ macro_rules! line {
             tracing::Level::$level,
             event = $event,
             trace_id = $episode.trace_id,
-            pod.namespace = $episode.namespace,
-            pod.name = $episode.name,
-            pod.uid = $episode.uid,
-            sandbox.id = $episode.sandbox_id.as_deref(),
-            container.name = $episode.container.as_deref(),
-            attempt = $episode.attempt,
-            handler = (!$episode.handler.is_empty()).then_some(&*$episode.handler),
-            outcome = outcome($episode.state),
+            k8s.namespace.name = $episode.namespace,
+            k8s.pod.name = $episode.name,
+            k8s.pod.uid = $episode.uid,
+            cri.sandbox.id = $episode.sandbox_id.as_deref(),
+            k8s.container.name = $episode.container.as_deref(),
+            cri.sandbox.attempt = $episode.container.is_none().then_some($episode.attempt),
+            k8s.container.restart_count = $episode.container.is_some().then_some($episode.attempt),
+            cri.runtime_handler = (!$episode.handler.is_empty()).then_some(&*$episode.handler),
+            cri.outcome = outcome($episode.state),
             duration_ms = $episode.duration_ms,
             sandbox_ms = phase($episode, "sandbox"),
             network_ms = phase($episode, "network"),
@@ -33,9 +34,9 @@ macro_rules! line {
             container_remove_ms = phase($episode, "container_remove"),
             sandbox_remove_ms = phase($episode, "sandbox_remove"),
             outside_cri_ms = phase($episode, "outside_cri"),
-            pulled = $episode.pulled,
+            cri.image.pulled = $episode.pulled,
             calls = $episode.calls.len() as u64 + u64::from($episode.calls_forgotten),
-            retries = $episode.retries,
+            cri.retries = $episode.retries,
             failures = $episode.failures,
             crash_loop = $episode.crash_loop.as_deref(),
             "{}",

@@ -40,7 +40,7 @@ impl Runtime {
                 }
                 // Logged once, not with every scan.
                 Err(error) if last_error != error.to_string() => {
-                    tracing::warn!(event = "image.import", dir = %dir.display(), %error, "the import directory cannot be used");
+                    tracing::warn!(event = "image.import", file.directory = %dir.display(), error.message = %error, "the import directory cannot be used");
                     last_error = error.to_string();
                 }
                 Err(_) => {}
@@ -66,7 +66,7 @@ impl Runtime {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(event = "image.collect", %error, "unused layers and content could not be removed");
+                    tracing::warn!(event = "image.collect", error.message = %error, "unused layers and content could not be removed");
                 }
             }
         }
@@ -75,7 +75,7 @@ impl Runtime {
     async fn take_in(&self) {
         let state = self.settings.paths.state().to_owned();
         if let Err(error) = load::serve(self.images.clone(), state).await {
-            tracing::warn!(event = "image.load", %error, "criscope load-image is not available");
+            tracing::warn!(event = "image.load", error.message = %error, "criscope load-image is not available");
         }
     }
 }

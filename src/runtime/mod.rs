@@ -172,7 +172,7 @@ fn labels(settings: &Settings) -> Option<selinux::Labels> {
         .then(|| selinux::Labels::open("/".as_ref(), range))?;
     opened
         .inspect_err(|error| {
-            tracing::warn!(event = "runtime.selinux", %error, "containers are not labelled: the policy has no labels for them");
+            tracing::warn!(event = "runtime.selinux", error.message = %error, "containers are not labelled: the policy has no labels for them");
         })
         .ok()
 }

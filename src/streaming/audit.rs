@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cri_streaming::{Observer, SessionEnd};
+use cri_streaming::{Observer, SessionEnd, SessionKind};
 
 /// Writes the line. Commands are reduced to the name of their program and the number of arguments, since arguments may
 /// contain secrets.
@@ -18,26 +18,28 @@ impl Observer for AuditLog {
         let call = super::call(end.extensions);
         let subject = call.and_then(|call| call.subject.get());
         let pod = subject.and_then(|subject| subject.pod.as_deref());
+        let is_pod = end.kind == SessionKind::PortForward;
         let command = self.commands.then(|| shown(end.command));
         tracing::info!(
             event = "stream.session",
-            kind = end.kind.name(),
-            id = end.id,
-            transport = end.transport.name(),
-            protocol = end.protocol,
+            stream.kind = end.kind.name(),
+            container.id = (!is_pod).then_some(end.id),
+            cri.sandbox.id = is_pod.then_some(end.id),
+            stream.transport = end.transport.name(),
+            stream.protocol = end.protocol,
             duration_ms = millis(end.duration),
-            bytes_in = end.bytes_in,
-            bytes_out = end.bytes_out,
-            outcome = end.outcome.name(),
-            exit_code = end.exit_code,
-            connections = end.connections,
-            program,
+            stream.bytes.in = end.bytes_in,
+            stream.bytes.out = end.bytes_out,
+            stream.outcome = end.outcome.name(),
+            process.exit.code = end.exit_code,
+            stream.connections = end.connections,
+            process.executable.name = program,
             arguments = program.map(|_| end.command.len() - 1),
             command = command.filter(|_| program.is_some()),
-            client = call.map(|call| call.peer.client.name()),
-            client_comm = call.and_then(|call| call.peer.comm.as_deref()),
-            namespace = pod.map(|pod| &*pod.namespace),
-            pod = pod.map(|pod| &*pod.name),
+            cri.client = call.map(|call| call.peer.client.name()),
+            cri.client.comm = call.and_then(|call| call.peer.comm.as_deref()),
+            k8s.namespace.name = pod.map(|pod| &*pod.namespace),
+            k8s.pod.name = pod.map(|pod| &*pod.name),
             upgrade_ms = end.proxied.and_then(|proxied| proxied.upgrade).map(millis),
             first_to_close = end.proxied.map(|proxied| proxied.first_to_close()),
             "session ended"
@@ -60,7 +62,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use cri_streaming::{Outcome, SessionKind, Transport};
+    use cri_streaming::{Outcome, Transport};
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -115,20 +117,20 @@ mod tests {
         assert!(!said.to_string().contains("hunter2"), "{said}");
         for (field, value) in [
             ("event", "stream.session"),
-            ("kind", "exec"),
-            ("id", "abc"),
-            ("transport", "spdy"),
-            ("protocol", "v4.channel.k8s.io"),
-            ("outcome", "done"),
-            ("program", "mysql"),
+            ("stream.kind", "exec"),
+            ("container.id", "abc"),
+            ("stream.transport", "spdy"),
+            ("stream.protocol", "v4.channel.k8s.io"),
+            ("stream.outcome", "done"),
+            ("process.executable.name", "mysql"),
         ] {
             assert_eq!(said[field], value, "{field}");
         }
         for (field, value) in [
             ("duration_ms", 1500),
-            ("bytes_in", 1),
-            ("bytes_out", 2),
-            ("exit_code", 3),
+            ("stream.bytes.in", 1),
+            ("stream.bytes.out", 2),
+            ("process.exit.code", 3),
             ("arguments", 2),
         ] {
             assert_eq!(said[field], value, "{field}");
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn a_session_without_a_command_has_none() {
         let said = line(AuditLog { commands: true }, &[]);
-        for field in ["program", "arguments", "command"] {
+        for field in ["process.executable.name", "arguments", "command"] {
             assert!(said.get(field).is_none(), "{field}");
         }
     }
@@ -158,7 +160,7 @@ mod tests {
             ("", ""),
         ] {
             let said = line(AuditLog { commands: false }, &[path]);
-            assert_eq!(said["program"], name, "{path:?}");
+            assert_eq!(said["process.executable.name"], name, "{path:?}");
         }
     }
 }

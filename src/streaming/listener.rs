@@ -86,7 +86,7 @@ impl Listener {
                         });
                     }
                     Err(error) => {
-                        tracing::warn!(event = "stream.accept", %error, "connection not accepted");
+                        tracing::warn!(event = "stream.accept", error.message = %error, "connection not accepted");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start};
+use crate::harness::proxy::{Proxy, Start, is_call};
 use crate::harness::script::Step;
 use crate::harness::{message, pods, until};
 
@@ -150,7 +150,7 @@ async fn the_log_level_can_be_changed_and_not_to_nonsense() {
     assert_eq!(proxy.get("/debug/log-level").await.1, good);
     assert_eq!(client.call(Call::plain("ContainerStatus")).await.code(), 0);
     proxy
-        .wait_line("a poll", |l| l["method"] == "ContainerStatus")
+        .wait_line("a poll", |l| is_call(l, "ContainerStatus"))
         .await;
     for bad in ["loud", "info,criscope::rpc=loud", "", "=", "\u{7}"] {
         let (status, text) = proxy.by_socket("PUT", "/debug/log-level", bad).await;

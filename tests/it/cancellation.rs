@@ -38,7 +38,10 @@ async fn a_callers_reset_reaches_the_runtime() {
     let scrape = proxy.wait_balanced(1).await;
     assert_eq!(ended(&scrape, "StopContainer", "cancelled"), 1.0);
     let line = proxy.wait_event("rpc.cancelled").await;
-    assert_eq!(line["method"], "StopContainer");
+    assert_eq!(
+        line["rpc.method"],
+        "runtime.v1.RuntimeService/StopContainer"
+    );
     let lines = proxy.stop().await;
     let told = lines.iter().filter(|l| l.contains("rpc.cancelled"));
     assert_eq!(told.count(), 1);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
-use crate::harness::proxy::Proxy;
+use crate::harness::proxy::{Proxy, is_call};
 use crate::harness::{encode, pods, script};
 
 fn stop(container: &str) -> Call {
@@ -24,17 +24,16 @@ async fn wait_entries(proxy: &Proxy, n: usize) {
 }
 
 async fn line(proxy: &Proxy, method: &str, container: &str) -> Value {
-    let matches = |l: &Value| {
-        l["event"] == "rpc.end" && l["method"] == method && l["container.id"] == container
-    };
+    let matches =
+        |l: &Value| l["event"] == "rpc.end" && is_call(l, method) && l["container.id"] == container;
     proxy.wait_line(container, matches).await
 }
 
 fn assert_pod(line: &Value, pod: &str) {
-    assert_eq!(line["pod.namespace"], "shop", "{line}");
-    assert_eq!(line["pod.name"], pod, "{line}");
-    assert_eq!(line["pod.uid"], format!("uid-{pod}"), "{line}");
-    assert_eq!(line["container.name"], "app", "{line}");
+    assert_eq!(line["k8s.namespace.name"], "shop", "{line}");
+    assert_eq!(line["k8s.pod.name"], pod, "{line}");
+    assert_eq!(line["k8s.pod.uid"], format!("uid-{pod}"), "{line}");
+    assert_eq!(line["k8s.container.name"], "app", "{line}");
 }
 
 #[tokio::test]
@@ -47,7 +46,7 @@ async fn ids_are_known_from_the_runtimes_lists() {
     assert_eq!(client.call(stop("container-1")).await.code(), 0);
     let told = line(&proxy, "StopContainer", "container-1").await;
     assert_pod(&told, "web");
-    assert_eq!(told["sandbox.id"], "sandbox-1");
+    assert_eq!(told["cri.sandbox.id"], "sandbox-1");
 
     // What came while nobody was watching is asked for after a reconnect.
     fake.stop();
@@ -122,11 +121,11 @@ async fn ids_are_learnt_from_calls() {
     assert_pod(&line(&proxy, "CreateContainer", "container-7").await, "api");
     let told = line(&proxy, "StopContainer", "container-7").await;
     assert_pod(&told, "api");
-    assert_eq!(told["attempt"], 3);
+    assert_eq!(told["k8s.container.restart_count"], 3);
     let told = line(&proxy, "RemoveContainer", "container-7").await;
     assert_pod(&told, "api");
-    assert_eq!(told["err.type"], "NOT_FOUND");
-    assert_eq!(told["err.source"], "backend");
+    assert_eq!(told["error.type"], "NOT_FOUND");
+    assert_eq!(told["cri.error.source"], "backend");
 }
 
 #[tokio::test]
@@ -138,6 +137,6 @@ async fn an_unknown_id_makes_criscope_look_again() {
     assert_eq!(client.call(stop("container-1")).await.code(), 0);
     wait_entries(&proxy, 2).await;
     assert_eq!(client.call(stop("container-1")).await.code(), 0);
-    let known = |l: &Value| l["container.id"] == "container-1" && l["pod.name"] == "late";
+    let known = |l: &Value| l["container.id"] == "container-1" && l["k8s.pod.name"] == "late";
     assert_pod(&proxy.wait_line("the pod", known).await, "late");
 }

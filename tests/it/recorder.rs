@@ -122,7 +122,7 @@ async fn a_signal_has_it_written_down() {
     }
     let line = proxy.wait_event("dump.written").await;
     assert!(
-        line["path"]
+        line["file.path"]
             .as_str()
             .is_some_and(|p| p.starts_with(dir.to_str().expect("utf-8")))
     );
@@ -191,7 +191,7 @@ async fn a_stuck_call_is_told_before_its_deadline_and_written_down() {
     };
     let half = stuck(50).await;
     assert_eq!(
-        (&half["pod.name"], &half["phase"]),
+        (&half["k8s.pod.name"], &half["phase"]),
         (&"slow".into(), &"waiting".into())
     );
     let after = half["duration_ms"].as_f64().expect("number");
@@ -220,7 +220,7 @@ async fn a_stuck_call_is_told_before_its_deadline_and_written_down() {
     assert_eq!(open.finish().await.code(), 4);
     let end = proxy.wait_event("rpc.end").await;
     assert_eq!(
-        (&end["stuck"], &end["code"]),
+        (&end["stuck"], &end["rpc.response.status_code"]),
         (&100.into(), &"DEADLINE_EXCEEDED".into())
     );
     let gone =
@@ -279,7 +279,7 @@ async fn a_full_disk_is_counted_and_harms_nobody() {
     }
     proxy.signal(Signal::SIGUSR2);
     let line = proxy.wait_event("dump.failed").await;
-    let error = line["error"].as_str().expect("error");
+    let error = line["error.message"].as_str().expect("error");
     assert!(
         error.contains("dumps/") && error.contains("No space left"),
         "{error}"

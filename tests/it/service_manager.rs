@@ -10,7 +10,7 @@ use tokio::net::UnixDatagram;
 
 use crate::harness::client::{Call, Client};
 use crate::harness::fake::Fake;
-use crate::harness::proxy::Start;
+use crate::harness::proxy::{Start, is_call};
 use crate::harness::soon;
 
 /// Passes a descriptor on as systemd does: as number 3, and with the process id of the program itself.
@@ -140,13 +140,13 @@ async fn reload_takes_over_what_it_can_and_names_the_rest() {
     let client = proxy.client().await;
     assert_eq!(client.call(Call::plain("ContainerStatus")).await.code(), 0);
     proxy
-        .wait_line("a poll", |l| l["method"] == "ContainerStatus")
+        .wait_line("a poll", |l| is_call(l, "ContainerStatus"))
         .await;
 
     proxy.reload("[telemetry.log]\nlevle = \"off\"\n[server]\nmode = \"rwx\"\n");
     let rejected = |word: &'static str| {
         move |l: &serde_json::Value| {
-            l["event"] == "config.rejected" && l["error"].to_string().contains(word)
+            l["event"] == "config.rejected" && l["error.message"].to_string().contains(word)
         }
     };
     proxy

@@ -143,7 +143,7 @@ impl Cache {
                 }
                 Err(fault) => {
                     let why = fault.to_string();
-                    tracing::warn!(path = %file.path().display(), why, "a cached attachment is skipped");
+                    tracing::warn!(file.path = %file.path().display(), why, "a cached attachment is skipped");
                     damaged = true;
                 }
             }

@@ -86,7 +86,7 @@ impl ConfDir {
         }
         let loaded = Arc::new(read(&marks, self.max));
         for problem in &loaded.problems {
-            tracing::warn!(path = %problem.path.display(), why = %problem.why, "a network configuration is skipped");
+            tracing::warn!(file.path = %problem.path.display(), why = %problem.why, "a network configuration is skipped");
         }
         *last = Some((marks, Arc::clone(&loaded)));
         loaded

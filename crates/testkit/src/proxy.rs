@@ -22,6 +22,12 @@ use crate::lock;
 use crate::scrape::Scrape;
 use crate::{pid_namespace, soon, until};
 
+/// Returns whether a line of the log is of a call of this method, named without its service.
+pub fn is_call(line: &Value, method: &str) -> bool {
+    let name = line["rpc.method"].as_str().unwrap_or_default();
+    name.rsplit('/').next() == Some(method)
+}
+
 /// `criscope serve`.
 fn serve(criscope: &Path) -> Command {
     let mut command = Command::new(criscope);

@@ -194,8 +194,8 @@ impl Disk {
         self.complained = Some(Instant::now());
         tracing::warn!(
             event = "story.journal",
-            file = %self.files.newer().display(),
-            %error,
+            file.path = %self.files.newer().display(),
+            error.message = %error,
             "the journal cannot be written: stories will not survive a restart"
         );
     }

@@ -117,7 +117,7 @@ impl Forwarder {
                 signal = "passed_span",
                 reason = "export_failed",
                 dropped = passing.spans,
-                err.msg = %error,
+                error.message = %error,
                 "spans of the runtime could not be forwarded"
             );
         }

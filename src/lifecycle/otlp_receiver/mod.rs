@@ -135,7 +135,7 @@ impl Receiver {
             self.drops,
             metrics,
         ));
-        tracing::info!(event = "receiver.started", listen = %address, "receiving spans of the runtime");
+        tracing::info!(event = "receiver.started", server.address = %address, "receiving spans of the runtime");
         let accepting = accept(&listener, &shared);
         match passer {
             Some(passer) => drop(tokio::join!(accepting, passer.run())),
@@ -159,7 +159,7 @@ async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(error.message = %error, "cannot accept a connection");
                 tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
             }
         }
@@ -185,7 +185,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>, permit: &ConnectionP
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection of spans ended");
+        tracing::debug!(error.message = %error, "a connection of spans ended");
     }
 }
 

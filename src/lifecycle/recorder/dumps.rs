@@ -220,7 +220,7 @@ impl Dumps {
                 event = "dump.written",
                 reason = reason.name(),
                 detail,
-                path = %path.display(),
+                file.path = %path.display(),
                 "dump of the flight recorder written"
             ),
             Err(error) => {
@@ -229,7 +229,7 @@ impl Dumps {
                     event = "dump.failed",
                     reason = reason.name(),
                     detail,
-                    %error,
+                    error.message = %error,
                     "dump of the flight recorder failed"
                 );
             }

@@ -65,7 +65,7 @@ fn mark_down(backend: &Backend, reason: String) {
         if state.up || state.since.is_none() {
             tracing::warn!(
                 event = "backend.down",
-                backend = &**backend.name(),
+                cri.backend = &**backend.name(),
                 reason,
                 "backend is down"
             );
@@ -127,7 +127,7 @@ impl ProbeConnection {
                     mark_down(&self.backend, status.shown().into());
                 }
                 // An error is an answer too; a broken connection ends this probe through `watched`.
-                Err(status) => tracing::debug!(error = %status.shown(), "probe"),
+                Err(status) => tracing::debug!(error.message = %status.shown(), "probe"),
             }
             sleep(PERIOD).await;
         }
@@ -144,9 +144,9 @@ impl ProbeConnection {
         });
         tracing::info!(
             event = "backend.up",
-            backend = &**self.backend.name(),
-            runtime = version.runtime_name,
-            version = version.runtime_version,
+            cri.backend = &**self.backend.name(),
+            container.runtime.name = version.runtime_name,
+            container.runtime.version = version.runtime_version,
             api = self.backend.health().api().package(),
             "backend is up"
         );

@@ -29,15 +29,15 @@ pub async fn run(backend: Arc<Backend>, index: Arc<Index>, wanted: Arc<Notify>) 
         match fill(&backend, &index).await {
             Ok((sandboxes, containers)) => tracing::debug!(
                 event = "identity.resync",
-                backend = &**backend.name(),
+                cri.backend = &**backend.name(),
                 sandboxes,
                 containers,
                 "identity index filled"
             ),
             Err(status) => tracing::debug!(
                 event = "identity.resync",
-                backend = &**backend.name(),
-                error = %status.shown(),
+                cri.backend = &**backend.name(),
+                error.message = %status.shown(),
                 "identity index not filled"
             ),
         }

@@ -76,7 +76,7 @@ where
         let socket = match socket {
             Ok(socket) => socket,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(error.message = %error, "cannot accept a connection");
                 tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
                 continue;
             }
@@ -89,7 +89,7 @@ where
         let stream = match Stream::new(socket) {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::warn!(%error, "cannot serve a connection");
+                tracing::warn!(error.message = %error, "cannot serve a connection");
                 continue;
             }
         };
@@ -189,7 +189,7 @@ async fn connection<S, B>(
         () = stop.cancelled() => return,
     };
     if let Err(error) = spoken {
-        tracing::debug!(%error, "connection ended");
+        tracing::debug!(error.message = %error, "connection ended");
         return;
     }
     let io = TokioIo::new(RewriteAuthority::new(stream));
@@ -218,6 +218,6 @@ async fn connection<S, B>(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
+        tracing::debug!(error.message = %error, "connection ended");
     }
 }

@@ -147,11 +147,13 @@ async fn gone(client: &TcpStream) {
 }
 
 pub(super) fn warn_refused(about: &SessionInfo, status: Option<u16>) {
+    let is_pod = about.kind == SessionKind::PortForward;
     tracing::warn!(
         event = "stream.refused",
-        kind = about.kind.name(),
-        id = about.id,
-        status,
+        stream.kind = about.kind.name(),
+        container.id = (!is_pod).then_some(&*about.id),
+        cri.sandbox.id = is_pod.then_some(&*about.id),
+        http.response.status_code = status,
         "no session: the upstream refused it, or cannot be reached"
     );
 }

@@ -228,7 +228,7 @@ impl SessionProxyListener {
                         });
                     }
                     Err(error) => {
-                        tracing::warn!(event = "stream.accept", %error, "connection not accepted");
+                        tracing::warn!(event = "stream.accept", error.message = %error, "connection not accepted");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },

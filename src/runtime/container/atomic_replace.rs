@@ -48,7 +48,7 @@ impl Drafts {
     /// Renames the old content back into place.
     pub(super) fn put_back(&self) {
         if let Err(error) = fs::rename(&self.old, &self.path) {
-            tracing::warn!(event = "runtime.update", path = %self.path.display(), %error, "a file could not be restored after a failed update");
+            tracing::warn!(event = "runtime.update", file.path = %self.path.display(), error.message = %error, "a file could not be restored after a failed update");
         }
     }
 }

@@ -128,7 +128,7 @@ impl Runtime {
                 Err(error) => {
                     let unpinned = pins.unpin_target(&pod, &id).map_err(Error::from);
                     if let Err(left) = unpinned.and(super::remove::remove_dir(&dir, &copy)) {
-                        tracing::warn!(event = "runtime.undo", container.id = %id, error = %shown(&left), "a container that could not be created was not removed completely");
+                        tracing::warn!(event = "runtime.undo", container.id = %id, error.message = %shown(&left), "a container that could not be created was not removed completely");
                     }
                     Err(error)
                 }

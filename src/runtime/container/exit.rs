@@ -33,7 +33,7 @@ impl Runtime {
         let handler = self.handler_of(container);
         self.forget_process(container, &handler).await;
         if let Err(error) = self.unmount(container).await {
-            tracing::warn!(event = "runtime.unmount", container.id = %container.id, error = %shown(&error), "the root file system of an exited container could not be unmounted");
+            tracing::warn!(event = "runtime.unmount", container.id = %container.id, error.message = %shown(&error), "the root file system of an exited container could not be unmounted");
         }
         container.settle();
     }
@@ -46,7 +46,7 @@ impl Runtime {
         handler: &Handler,
     ) {
         if let Err(error) = self.delete_process(container, handler).await {
-            tracing::warn!(event = "runtime.delete", container.id = %container.id, error = %shown(&error), "an exited container could not be deleted from the OCI runtime");
+            tracing::warn!(event = "runtime.delete", container.id = %container.id, error.message = %shown(&error), "an exited container could not be deleted from the OCI runtime");
         }
     }
 

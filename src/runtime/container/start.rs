@@ -70,7 +70,7 @@ impl Runtime {
                 self.forget_process(container, &handler).await;
                 if first {
                     if let Err(error) = self.unmount(container).await {
-                        tracing::warn!(event = "runtime.unmount", container.id = %container.id, error = %shown(&error), "the root file system of a container that failed to start could not be unmounted");
+                        tracing::warn!(event = "runtime.unmount", container.id = %container.id, error.message = %shown(&error), "the root file system of a container that failed to start could not be unmounted");
                     }
                     container.settle();
                     self.emit_container_event(ContainerEventType::ContainerStoppedEvent, container);

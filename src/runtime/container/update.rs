@@ -71,7 +71,7 @@ impl Runtime {
         if changed.is_err() && state == ContainerState::Running {
             let back = reverted_resources(&before, &after);
             if let Err(error) = self.set_resources(&container, &back).await {
-                tracing::warn!(event = "runtime.update", container.id = %container.id, error = %shown(&error), "resources could not be restored after a failed update");
+                tracing::warn!(event = "runtime.update", container.id = %container.id, error.message = %shown(&error), "resources could not be restored after a failed update");
             }
         }
         changed

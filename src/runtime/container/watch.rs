@@ -80,7 +80,7 @@ impl Runtime {
         let runtime = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(error) = runtime.check_init(&sandbox).await {
-                tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox.id, error = %shown(&error), "cannot check whether the init of a pod has exited");
+                tracing::warn!(event = "runtime.shim", cri.sandbox.id = %sandbox.id, error.message = %shown(&error), "cannot check whether the init of a pod has exited");
             }
         });
     }
@@ -103,7 +103,7 @@ impl Runtime {
             // The loss of the shim is an event of its own.
             Err(shim_client::Error::Gone { .. }) => {}
             Err(error) => {
-                tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox.id, error = %error, "cannot query a shim for exits of its containers");
+                tracing::warn!(event = "runtime.shim", cri.sandbox.id = %sandbox.id, error.message = %error, "cannot query a shim for exits of its containers");
             }
         }
     }
@@ -124,7 +124,7 @@ impl Runtime {
             Err(shim_client::Error::Gone { .. }) => {}
             // Only the connection was closed: one side received a message that it cannot decode.
             Ok(shim) => {
-                tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the connection to a shim was lost and reestablished");
+                tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, "the connection to a shim was lost and reestablished");
                 tokio::time::sleep(AGAIN).await;
                 sandbox.set_shim(Some(shim.clone()));
                 self.watch(&sandbox, &shim);
@@ -132,11 +132,11 @@ impl Runtime {
             }
             // The shim still holds the containers: the next verb that needs it connects again.
             Err(error) => {
-                tracing::warn!(event = "runtime.shim", sandbox.id = %id, %error, "the connection to a shim was lost");
+                tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, error.message = %error, "the connection to a shim was lost");
                 return;
             }
         }
-        tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the shim of a pod died");
+        tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, "the shim of a pod died");
         self.steps.shim_lost(ShimEnd::Died);
         self.shim_lost(&sandbox).await;
     }
@@ -145,7 +145,7 @@ impl Runtime {
     pub(in crate::runtime) async fn shim_lost(self: &Arc<Self>, sandbox: &Sandbox) {
         let id = &sandbox.id;
         if let Err(error) = self.account_for(sandbox).await {
-            tracing::warn!(event = "runtime.shim", sandbox.id = %id, error = %shown(&error), "cannot account for the containers of a shim that died");
+            tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, error.message = %shown(&error), "cannot account for the containers of a shim that died");
         }
         // The init was a child of the shim and died with it.
         self.init_ended(sandbox).await;
@@ -173,7 +173,7 @@ impl Runtime {
                 }) => (exit_of(*code, *oom_kills), nanoseconds(*at)),
                 Some(ExitFate::Abandoned { .. }) => {
                     if let Err(error) = self.kill_abandoned(&container).await {
-                        tracing::warn!(event = "runtime.shim", container.id = %container.id, error = %shown(&error), "a container without a shim could not be killed");
+                        tracing::warn!(event = "runtime.shim", container.id = %container.id, error.message = %shown(&error), "a container without a shim could not be killed");
                     }
                     (unknown("killed because its shim died"), id::now())
                 }

@@ -53,7 +53,7 @@ pub(super) fn usable(files: &Files, named: Option<&str>) -> Result<String, Strin
         tracing::warn!(
             event = "runtime.apparmor",
             profile = wanted,
-            %error,
+            error.message = %error,
             "the default AppArmor profile cannot be loaded: containers that ask for it are refused, those that say nothing of one run unconfined"
         );
     }

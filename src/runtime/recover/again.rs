@@ -42,7 +42,7 @@ impl Runtime {
                 match runtime.read_again(unread.clone()).await {
                     Ok(left) => unread = left,
                     Err(error) => {
-                        tracing::debug!(event = "runtime.recover", %error, "retry of unreadable records failed");
+                        tracing::debug!(event = "runtime.recover", error.message = %error, "retry of unreadable records failed");
                     }
                 }
             }
@@ -95,7 +95,7 @@ impl Runtime {
                 self.store.container_names.set_known(&id);
             }
             self.solved(&dir);
-            tracing::info!(event = "runtime.recover", path = %dir.display(), "a record that was unreadable has been read");
+            tracing::info!(event = "runtime.recover", file.path = %dir.display(), "a record that was unreadable has been read");
         }
         for pod in pods {
             late.remove(&pod.sandbox.id);

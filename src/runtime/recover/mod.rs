@@ -70,7 +70,7 @@ impl Runtime {
 
     pub(super) fn problem(&self, what: &'static str, path: &Path, reason: &dyn std::fmt::Display) {
         let reason = reason.to_string();
-        tracing::warn!(event = "runtime.recover", what, path = %path.display(), reason = %shown(&reason), "an object could not be recovered");
+        tracing::warn!(event = "runtime.recover", what, file.path = %path.display(), reason = %shown(&reason), "an object could not be recovered");
         let mut all = self.problems.0.lock();
         let all = all.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut());
         if all.len() < MAX_PROBLEMS {

@@ -168,7 +168,7 @@ fn read_one<T: Record>(
         Ok((record, old)) => {
             if old && let Err(error) = disk::write(dir, &paths.copy(id), &record) {
                 // The next change of the record writes it.
-                tracing::debug!(event = "runtime.record", %error, "a migrated record could not be written");
+                tracing::debug!(event = "runtime.record", error.message = %error, "a migrated record could not be written");
             }
             return Ok((record, None));
         }

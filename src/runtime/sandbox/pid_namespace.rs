@@ -119,7 +119,7 @@ impl Runtime {
         if record.state != SandboxState::Ready || record.pid_namespace == 0 {
             return;
         }
-        tracing::warn!(event = "runtime.sandbox", sandbox.id = %sandbox.id, "the init of a shared PID namespace has exited: the pod is not ready any more");
+        tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %sandbox.id, "the init of a shared PID namespace has exited: the pod is not ready any more");
         // A fact, even if the record cannot be written.
         let ended = sandbox.note(|record| {
             record.state = SandboxState::Stopped;
@@ -137,7 +137,7 @@ impl Runtime {
         match hierarchies.make(&self.init_cgroup(id)) {
             Ok(cgroup) => cgroup.dirs().map(|dir| dir.display().to_string()).collect(),
             Err(error) => {
-                tracing::debug!(event = "runtime.cgroup", %error, "the init of a pod stays in the cgroup of its shim");
+                tracing::debug!(event = "runtime.cgroup", error.message = %error, "the init of a pod stays in the cgroup of its shim");
                 Vec::new()
             }
         }
@@ -158,7 +158,7 @@ impl Runtime {
         });
         // Not an error: nothing else of the pod depends on it.
         if let Err(error) = removed.await {
-            tracing::warn!(event = "runtime.cgroup", sandbox.id = %id, error = %shown(&error), "the cgroup of a pod's init could not be removed");
+            tracing::warn!(event = "runtime.cgroup", cri.sandbox.id = %id, error.message = %shown(&error), "the cgroup of a pod's init could not be removed");
         }
         Ok(())
     }

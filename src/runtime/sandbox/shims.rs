@@ -36,7 +36,7 @@ impl Runtime {
         match hierarchies.make(&self.settings.shim_cgroup) {
             Ok(cgroup) => cgroup.dirs().map(ToOwned::to_owned).collect(),
             Err(error) => {
-                tracing::debug!(event = "runtime.cgroup", %error, "a shim stays in the daemon's cgroup");
+                tracing::debug!(event = "runtime.cgroup", error.message = %error, "a shim stays in the daemon's cgroup");
                 Vec::new()
             }
         }

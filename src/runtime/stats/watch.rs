@@ -256,7 +256,7 @@ fn log_failure(error: &disk::Error, path: &Path) {
     match error {
         disk::Error::NotFound { .. } | disk::Error::Stopped { .. } => {}
         error => {
-            tracing::debug!(%error, path = %path.display(), "a writable layer could not be measured")
+            tracing::debug!(error.message = %error, file.path = %path.display(), "a writable layer could not be measured")
         }
     }
 }

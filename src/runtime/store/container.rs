@@ -94,7 +94,7 @@ impl Container {
         };
         let noted = self.record.note(end, |now| self.publish(now.state)).await;
         if let Some(Err(error)) = &noted {
-            tracing::warn!(event = "runtime.record", container.id = %self.id, %error, "an exit is recorded in memory only");
+            tracing::warn!(event = "runtime.record", container.id = %self.id, error.message = %error, "an exit is recorded in memory only");
         }
         noted.is_some()
     }

@@ -59,7 +59,7 @@ pub fn write(dir: &Path, copy: &Path, record: &impl Written) -> Result<()> {
     let text = record.text().map_err(|e| Error::io("write", &path, e))?;
     let written = replace(&path, &text, false);
     if let Err(error) = replace(copy, &text, false) {
-        tracing::debug!(event = "runtime.record", %error, "the copy of a record could not be written");
+        tracing::debug!(event = "runtime.record", error.message = %error, "the copy of a record could not be written");
     }
     written
 }

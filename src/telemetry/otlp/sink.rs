@@ -179,7 +179,7 @@ impl<E: SpanExporter> SpanExporter for Counting<E> {
                     signal = "span",
                     reason = "export_failed",
                     dropped = lost,
-                    err.msg = %error,
+                    error.message = %error,
                     "spans could not be exported"
                 );
             }

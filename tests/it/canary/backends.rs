@@ -3,7 +3,7 @@
 use super::filler::{Filler, echoes, leaks};
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
-use crate::harness::proxy::Start;
+use crate::harness::proxy::{Start, is_call};
 use crate::harness::script;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,10 +36,10 @@ async fn what_one_of_two_backends_quotes_is_hidden() {
             "the caller sees it"
         );
         let line = proxy
-            .wait_line(method, |l| l["method"] == method && l["event"] == "rpc.end")
+            .wait_line(method, |l| is_call(l, method) && l["event"] == "rpc.end")
             .await;
-        assert_eq!(line["err.source"], "backend", "{line}");
-        let told = line["err.msg"].as_str().expect("a text");
+        assert_eq!(line["cri.error.source"], "backend", "{line}");
+        let told = line["error.message"].as_str().expect("a text");
         assert!(told.contains("not found: <redacted>"), "{told}");
     }
     let log = proxy.stop().await.join("\n");

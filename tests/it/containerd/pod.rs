@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use super::{before, end};
 use crate::harness::containerd::{Containerd, IMAGE};
 use crate::harness::leaks;
-use crate::harness::proxy::Proxy;
+use crate::harness::proxy::{Proxy, is_call};
 use crate::harness::until;
 
 /// What no line may show.
@@ -202,22 +202,23 @@ pub(super) async fn unmake(clients: &mut Clients, sandbox: &str, container: &str
 /// The line of a call names pod and container, whatever the call carried.
 async fn assert_names(proxy: &Proxy, method: &str, of_container: bool) {
     let line = proxy
-        .wait_line(method, |l| l["event"] == "rpc.end" && l["method"] == method)
+        .wait_line(method, |l| l["event"] == "rpc.end" && is_call(l, method))
         .await;
     for (key, wanted) in [
-        ("pod.namespace", "shop"),
-        ("pod.name", "web"),
-        ("pod.uid", "0b5e"),
-        ("code", "OK"),
+        ("k8s.namespace.name", "shop"),
+        ("k8s.pod.name", "web"),
+        ("k8s.pod.uid", "0b5e"),
+        ("rpc.response.status_code", "OK"),
     ] {
         assert_eq!(line[key], wanted, "{key} of {line}");
     }
-    let (name, attempt) = match of_container {
-        true => (Value::from("app"), 4),
-        false => (Value::Null, 1),
+    let (name, restarts) = match of_container {
+        true => (Value::from("app"), Value::from(4)),
+        false => (Value::Null, Value::Null),
     };
-    assert_eq!(line["container.name"], name, "{line}");
-    assert_eq!(line["attempt"], attempt, "{line}");
+    assert_eq!(line["k8s.container.name"], name, "{line}");
+    assert_eq!(line["k8s.container.restart_count"], restarts, "{line}");
+    assert_eq!(line["cri.sandbox.attempt"], 1, "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -310,16 +311,16 @@ async fn an_error_of_runc_tells_what_and_hides_the_command() {
     );
     let line = proxy
         .wait_line("the failed start", |l| {
-            l["method"] == "StartContainer" && l["code"] != "OK"
+            is_call(l, "StartContainer") && l["rpc.response.status_code"] != "OK"
         })
         .await;
-    let told = line["err.msg"].as_str().expect("a text");
+    let told = line["error.message"].as_str().expect("a text");
     assert!(told.contains("runc create failed"), "{told}");
     assert!(
         told.contains("executable file not found in $PATH"),
         "{told}"
     );
-    assert_eq!(line["container.name"], "broken");
+    assert_eq!(line["k8s.container.name"], "broken");
 
     let request = v1::RemoveContainerRequest { container_id: id };
     clients
@@ -356,7 +357,7 @@ async fn smoke_goes_through() {
         assert!(!said.contains("left behind"), "{said}");
         assert_eq!(leaks::cgroups(containerd.name()), Vec::<PathBuf>::new());
         let events = proxy.events();
-        let ids: Vec<_> = ["sandbox.id", "container.id"]
+        let ids: Vec<_> = ["cri.sandbox.id", "container.id"]
             .iter()
             .flat_map(|key| events.iter().filter_map(|line| line[*key].as_str()))
             .collect();

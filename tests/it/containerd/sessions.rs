@@ -44,12 +44,12 @@ async fn sessions_of_containerd_are_seen() {
         assert_eq!(client.output(9).await, b"got this\n", "{way:?}");
         let line = proxy
             .wait_line("the end of exec", |line| {
-                line["event"] == "stream.session" && line["transport"] == way.0
+                line["event"] == "stream.session" && line["stream.transport"] == way.0
             })
             .await;
-        assert_eq!(line["exit_code"], 7, "{line}");
+        assert_eq!(line["process.exit.code"], 7, "{line}");
         assert_eq!(
-            (&line["outcome"], &line["pod"]),
+            (&line["stream.outcome"], &line["k8s.pod.name"]),
             (&"done".into(), &"web".into())
         );
     }
@@ -64,9 +64,9 @@ async fn sessions_of_containerd_are_seen() {
     let client = Client::connect(&answer.into_inner().url, WAYS[0], "oe").await;
     drop(client);
     let line = proxy
-        .wait_line("the end of attach", |line| line["kind"] == "attach")
+        .wait_line("the end of attach", |line| line["stream.kind"] == "attach")
         .await;
-    assert_eq!(line["outcome"], "client_gone", "{line}");
+    assert_eq!(line["stream.outcome"], "client_gone", "{line}");
 
     let request = PortForwardRequest {
         pod_sandbox_id: sandbox.clone(),
@@ -77,10 +77,10 @@ async fn sessions_of_containerd_are_seen() {
     refused(forwarding(&url).await).await;
     let line = proxy
         .wait_line("the end of port-forward", |line| {
-            line["kind"] == "portforward"
+            line["stream.kind"] == "portforward"
         })
         .await;
-    assert_eq!(line["outcome"], "done", "{line}");
+    assert_eq!(line["stream.outcome"], "done", "{line}");
     let story = proxy.get("/debug/pods/shop/web?format=json").await.1;
     let story: serde_json::Value = serde_json::from_str(&story).expect("json");
     let told = story["sessions"].as_array().map_or(0, Vec::len);
@@ -125,11 +125,11 @@ async fn sessions_of_a_containerd_with_tls_are_seen() {
     // The client is there until the end has been written down, so it is the upstream that closes.
     let line = proxy.wait_event("stream.session").await;
     for (field, value) in [
-        ("transport", "tls"),
-        ("outcome", "done"),
+        ("stream.transport", "tls"),
+        ("stream.outcome", "done"),
         ("first_to_close", "upstream"),
-        ("pod", "web"),
-        ("program", "sh"),
+        ("k8s.pod.name", "web"),
+        ("process.executable.name", "sh"),
     ] {
         assert_eq!(line[field], value, "{field}: {line}");
     }
@@ -145,10 +145,10 @@ async fn sessions_of_a_containerd_with_tls_are_seen() {
     refused(upgraded(tls, &url, "portforward.k8s.io").await).await;
     let line = proxy
         .wait_line("the end of port-forward", |line| {
-            line["kind"] == "portforward"
+            line["stream.kind"] == "portforward"
         })
         .await;
-    assert_eq!(line["outcome"], "done", "{line}");
+    assert_eq!(line["stream.outcome"], "done", "{line}");
 
     unmake(&mut clients, &sandbox, &container).await;
     proxy.stop().await;

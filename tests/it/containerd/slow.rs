@@ -22,7 +22,9 @@ fn seen(log: &[String]) -> Vec<(String, String, String)> {
         let ended = events
             .iter()
             .find(|l| l["event"] == "rpc.end" && &l["seq"] == seq);
-        ended.map(|line| word(line, "method")).unwrap_or_default()
+        let method = ended.map(|line| word(line, "rpc.method"));
+        let name = method.as_deref().and_then(|name| name.rsplit('/').next());
+        name.unwrap_or_default().to_owned()
     };
     let sightings = events.iter().filter(|line| line["event"] == "sampler.seen");
     sightings

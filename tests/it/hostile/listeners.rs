@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use super::Siege;
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
-use crate::harness::proxy::{Proxy, Start, free_port};
+use crate::harness::proxy::{Proxy, Start, free_port, is_call};
 use crate::harness::{raise_descriptor_limit, soon, until};
 
 /// Open files of the program.
@@ -145,7 +145,7 @@ async fn nothing_can_be_changed_over_tcp() {
         0
     );
     proxy
-        .wait_line("the call", |line| line["method"] == "StopContainer")
+        .wait_line("the call", |line| is_call(line, "StopContainer"))
         .await;
 }
 
@@ -221,7 +221,7 @@ async fn the_audit_trail_cannot_be_turned_off() {
         proxy.set_log_level(level).await;
         let change = proxy
             .wait_line("the change", |line| {
-                line["event"] == "log.level" && line["level"] == level
+                line["event"] == "log.level" && line["after"] == level
             })
             .await;
         assert_eq!(change["uid"], nix::unistd::geteuid().as_raw());
@@ -229,7 +229,7 @@ async fn the_audit_trail_cannot_be_turned_off() {
         assert_eq!(client.call(Call::plain("StopContainer")).await.code(), 0);
         until("the call is written down", || async {
             let ended = |line: &serde_json::Value| {
-                line["event"] == "rpc.end" && line["method"] == "StopContainer"
+                line["event"] == "rpc.end" && is_call(line, "StopContainer")
             };
             let lines = proxy.events();
             (lines.iter().filter(|line| ended(line)).count() == n + 1).then_some(())

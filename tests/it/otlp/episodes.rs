@@ -10,7 +10,7 @@ use super::{INTERNAL, SERVER, assert_attributes, hex, of_kind, pair, start};
 use crate::harness::client::{Call, Client};
 use crate::harness::collector::{Collector, Manner};
 use crate::harness::fake::Fake;
-use crate::harness::proxy::Proxy;
+use crate::harness::proxy::{Proxy, is_call};
 use crate::harness::script;
 use crate::harness::{encode, pods, until};
 
@@ -159,7 +159,7 @@ async fn without_tracing_in_the_kubelet_a_start_is_one_trace() {
         assert!(told.ends_with("-01"), "{told}");
     }
     let line = proxy
-        .wait_line("StartContainer", |l| l["method"] == "StartContainer")
+        .wait_line("StartContainer", |l| is_call(l, "StartContainer"))
         .await;
     assert_eq!(line["trace_id"], trace);
     let (server, _) = pair(&spans, "StartContainer");

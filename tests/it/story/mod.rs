@@ -41,7 +41,7 @@ async fn proxy(fake: &Fake, state: &TempDir) -> Proxy {
 
 /// The summary line of an episode of this pod.
 async fn summary(proxy: &Proxy, event: &str, pod: &str) -> Value {
-    let matches = |line: &Value| line["event"] == event && line["pod.name"] == pod;
+    let matches = |line: &Value| line["event"] == event && line["k8s.pod.name"] == pod;
     proxy.wait_line(&format!("{event} of {pod}"), matches).await
 }
 
@@ -83,8 +83,8 @@ async fn a_pod_that_comes_and_goes() {
     let mut pod = Pod::new("web");
     pod.start(&client).await;
     let line = summary(&proxy, "pod.start.summary", "web").await;
-    assert_eq!(line["outcome"], "ok", "{line}");
-    assert_eq!(line["pulled"], true);
+    assert_eq!(line["cri.outcome"], "ok", "{line}");
+    assert_eq!(line["cri.image.pulled"], true);
     assert_eq!((&line["calls"], &line["failures"]), (&4.into(), &0.into()));
     let trace = Ids::start("uid-web", 0).trace_id.to_string();
     assert_eq!(line["trace_id"], trace);
@@ -107,7 +107,10 @@ async fn a_pod_that_comes_and_goes() {
     pod.again(&client).await;
     let line = summary(&proxy, "pod.restart.summary", "web").await;
     assert_eq!(
-        (&line["container.name"], &line["attempt"]),
+        (
+            &line["k8s.container.name"],
+            &line["k8s.container.restart_count"]
+        ),
         (&"app".into(), &1.into())
     );
     pod.stop(&client).await;
@@ -154,7 +157,7 @@ async fn what_fails_first_is_part_of_the_start() {
     pod.start(&client).await;
     let line = summary(&proxy, "pod.start.summary", "web").await;
     assert_eq!(
-        (&line["retries"], &line["failures"]),
+        (&line["cri.retries"], &line["failures"]),
         (&2.into(), &2.into())
     );
     let headline = line["msg"].as_str().unwrap_or_default();
@@ -195,11 +198,11 @@ async fn two_hundred_pods_at_once_are_two_hundred_stories() {
     proxy.wait_scrape("all starts", done(starts)).await;
     for line in count("pod.start.summary") {
         assert_eq!(
-            (&line["calls"], &line["outcome"]),
+            (&line["calls"], &line["cri.outcome"]),
             (&4.into(), &"ok".into()),
             "{line}"
         );
-        let uid = line["pod.uid"].as_str().expect("uid");
+        let uid = line["k8s.pod.uid"].as_str().expect("uid");
         assert_eq!(line["trace_id"], Ids::start(uid, 0).trace_id.to_string());
         assert_adds_up(&line);
     }

@@ -58,15 +58,15 @@ async fn a_session_is_seen_and_no_byte_of_it_is_touched() {
     let line = proxy.wait_event("stream.session").await;
     let (total, len) = (sent.len(), Value::from(sent.len()));
     for (field, value) in [
-        ("kind", Value::from("exec")),
-        ("id", CONTAINER.into()),
-        ("transport", "spdy".into()),
-        ("protocol", "v4.channel.k8s.io".into()),
-        ("program", "sh".into()),
+        ("stream.kind", Value::from("exec")),
+        ("container.id", CONTAINER.into()),
+        ("stream.transport", "spdy".into()),
+        ("stream.protocol", "v4.channel.k8s.io".into()),
+        ("process.executable.name", "sh".into()),
         ("arguments", 1.into()),
-        ("pod", "web".into()),
-        ("bytes_in", len.clone()),
-        ("bytes_out", len),
+        ("k8s.pod.name", "web".into()),
+        ("stream.bytes.in", len.clone()),
+        ("stream.bytes.out", len),
         ("first_to_close", "client".into()),
     ] {
         assert_eq!(line[field], value, "{field}: {line}");
@@ -187,7 +187,7 @@ async fn a_refusal_is_passed_on_and_is_no_session() {
         .expect("whole");
     assert_eq!(all, NO);
     let refused = proxy.wait_event("stream.refused").await;
-    assert_eq!(refused["status"], 403, "{refused}");
+    assert_eq!(refused["http.response.status_code"], 403, "{refused}");
 
     // Nobody is there any more.
     drop(upstream);
@@ -268,7 +268,7 @@ async fn a_client_that_breaks_off_is_missed_though_the_upstream_reads_nothing() 
     tcp.set_zero_linger().expect("a socket");
     drop(tcp);
     let line = proxy.wait_event("stream.session").await;
-    assert_eq!(line["outcome"], "client_gone", "{line}");
+    assert_eq!(line["stream.outcome"], "client_gone", "{line}");
     // Nobody keeps the other half open.
     let mut rest = Vec::new();
     let _ = soon("the end", upstream.read_to_end(&mut rest)).await;
@@ -306,7 +306,7 @@ async fn sessions_end_with_the_program() {
         .filter_map(|l| serde_json::from_str::<Value>(l).ok());
     let ends: Vec<_> = ends.filter(|l| l["event"] == "stream.session").collect();
     assert_eq!(ends.len(), 1, "{log:?}");
-    assert_eq!(ends[0]["outcome"], "shutdown");
+    assert_eq!(ends[0]["stream.outcome"], "shutdown");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -319,5 +319,5 @@ async fn a_session_is_written_down_whatever_the_log_level_is_changed_to() {
     let sent = "x".repeat(200_000);
     talk(&ours, &(head(parts(&ours).1) + &sent)).await;
     let line = proxy.wait_event("stream.session").await;
-    assert_eq!(line["pod"], "web", "{line}");
+    assert_eq!(line["k8s.pod.name"], "web", "{line}");
 }

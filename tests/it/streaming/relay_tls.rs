@@ -98,22 +98,22 @@ async fn a_session_under_tls_is_seen_from_outside() {
 
     let line = proxy.wait_event("stream.session").await;
     for (field, value) in [
-        ("kind", "exec"),
-        ("id", CONTAINER),
-        ("transport", "tls"),
-        ("protocol", "encrypted"),
-        ("program", "sh"),
-        ("pod", "web"),
+        ("stream.kind", "exec"),
+        ("container.id", CONTAINER),
+        ("stream.transport", "tls"),
+        ("stream.protocol", "encrypted"),
+        ("process.executable.name", "sh"),
+        ("k8s.pod.name", "web"),
         ("first_to_close", "client"),
-        ("outcome", "client_gone"),
+        ("stream.outcome", "client_gone"),
     ] {
         assert_eq!(line[field], value, "{field}: {line}");
     }
-    for field in ["bytes_in", "bytes_out"] {
+    for field in ["stream.bytes.in", "stream.bytes.out"] {
         let bytes = line[field].as_u64().expect("a number");
         assert!(bytes > sent.len() as u64, "{field}: {line}");
     }
-    assert!(line["exit_code"].is_null() && line["upgrade_ms"].is_null());
+    assert!(line["process.exit.code"].is_null() && line["upgrade_ms"].is_null());
     assert_eq!(sessions(&proxy).await, 0.0);
     let scrape = proxy.scrape().await;
     let led = scrape.metric("criscope_stream_urls_total");
@@ -193,7 +193,7 @@ async fn an_upstream_that_hangs_up_at_once_is_told_as_a_failure() {
         .expect_err("nothing comes");
     drop(tcp);
     let line = proxy.wait_event("stream.session").await;
-    assert_eq!(line["outcome"], "failed", "{line}");
+    assert_eq!(line["stream.outcome"], "failed", "{line}");
     proxy.stop().await;
 }
 

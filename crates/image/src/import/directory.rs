@@ -112,7 +112,7 @@ impl ImportDirectory {
                     }
                     Err(error) => {
                         let text = images.config.observer.error_text(&error);
-                        tracing::warn!(event = "image.import", archive = key, error = %text, "an archive cannot be imported");
+                        tracing::warn!(event = "image.import", archive = key, error.message = %text, "an archive cannot be imported");
                         self.failed.insert(path.clone(), archive.clone());
                         result.failed.push((path.clone(), error));
                     }

@@ -283,7 +283,7 @@ impl Host {
     fn failed(&self, failure: Failure) -> Error {
         let host = &self.endpoint.host;
         let error = self.observer.error_text(&failure.error);
-        tracing::debug!(%host, %error, "a registry host failed");
+        tracing::debug!(server.address = %host, error.message = %error, "a registry host failed");
         if matches!(failure.error, Error::RegistryUnavailable { .. }) {
             self.is_down.store(true, Ordering::Relaxed);
         }

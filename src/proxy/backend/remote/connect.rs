@@ -66,7 +66,7 @@ impl Remote {
         // Each call on the connection sees the error itself.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "backend connection ended");
+                tracing::debug!(error.message = %error, "backend connection ended");
             }
         });
         Ok(sender)

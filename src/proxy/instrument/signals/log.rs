@@ -1,4 +1,5 @@
-//! Log lines of calls, target `criscope::rpc`. Unknown fields are omitted.
+//! The log lines of calls, target `criscope::rpc`. Fields are named as the attributes of the spans of a call, if these have
+//! them; those that are not known are left out.
 
 use std::time::Duration;
 
@@ -30,20 +31,21 @@ macro_rules! event {
             seq = $call.seq,
             trace_id = $call.placement().map(|p| tracing::field::display(p.trace_id)),
             span_id = $call.placement().map(|p| tracing::field::display(p.server)),
-            method = $call.method.name(),
-            method_original = $call.other_path.as_deref(),
-            client = $call.peer.client.name(),
-            client.pid = $call.peer.pid,
-            backend = $call.route.get().map(|r| &*r.backend),
-            deadline_ms = $call.deadline.map(millis),
-            pod.namespace = pod($call).map(|p| &*p.namespace),
-            pod.name = pod($call).map(|p| &*p.name),
-            pod.uid = pod($call).map(|p| &*p.uid),
-            sandbox.id = $call.sandbox_id().map(|id| &**id),
-            container.name = container($call).map(|c| &*c.name),
+            rpc.method = $call.method.full_name(),
+            rpc.method_original = $call.other_path.as_deref().map(|path| path.strip_prefix('/').unwrap_or(path)),
+            cri.client = $call.peer.client.name(),
+            cri.client.pid = $call.peer.pid,
+            cri.backend = $call.route.get().map(|r| &*r.backend),
+            cri.deadline_ms = $call.deadline.map(|limit| limit.as_millis() as u64),
+            k8s.namespace.name = pod($call).map(|p| &*p.namespace),
+            k8s.pod.name = pod($call).map(|p| &*p.name),
+            k8s.pod.uid = pod($call).map(|p| &*p.uid),
+            cri.sandbox.id = $call.sandbox_id().map(|id| &**id),
+            k8s.container.name = container($call).map(|c| &*c.name),
             container.id = $call.container_id().map(|id| &**id),
-            attempt = attempt($call),
-            image.ref = $call.subject.get().and_then(|s| s.image.as_deref()),
+            cri.sandbox.attempt = pod($call).map(|p| p.attempt),
+            k8s.container.restart_count = container($call).map(|c| c.attempt),
+            cri.image.ref = $call.subject.get().and_then(|s| s.image.as_deref()),
             $($more)*
             $text
         )
@@ -55,19 +57,19 @@ pub(super) fn end(call: &Call, outcome: &Outcome, slow: bool) {
     let level = level(call.method.class(), outcome, slow);
     if outcome.ending == Ending::Cancelled {
         event!(level, "rpc.cancelled", call, "the caller left", {
-            code = code_name(outcome.code),
+            rpc.response.status_code = code_name(outcome.code),
             duration_ms = millis(outcome.elapsed),
             stuck = was_stuck(call),
         });
         return;
     }
     event!(level, "rpc.end", call, "call ended", {
-        code = code_name(outcome.code),
+        rpc.response.status_code = code_name(outcome.code),
         duration_ms = millis(outcome.elapsed),
         stuck = was_stuck(call),
-        err.type = (outcome.code != Code::Ok).then(|| code_name(outcome.code)),
-        err.source = (outcome.code != Code::Ok).then(|| outcome.source.name()),
-        err.msg = outcome.message.as_deref().map(|m| cut(m, MESSAGE)),
+        error.type = (outcome.code != Code::Ok).then(|| code_name(outcome.code)),
+        cri.error.source = (outcome.code != Code::Ok).then(|| outcome.source.name()),
+        error.message = outcome.message.as_deref().map(|m| cut(m, MESSAGE)),
     });
 }
 
@@ -77,7 +79,7 @@ pub(super) fn stuck(call: &Call, stuck: &Stuck) {
         duration_ms = millis(call.age()),
         percent = stuck.percent,
         phase = call.stage().name(),
-        doing = stuck.activity.as_deref(),
+        cri.doing = stuck.activity.as_deref(),
     });
 }
 
@@ -110,13 +112,6 @@ fn pod(call: &Call) -> Option<&PodIdentity> {
 
 fn container(call: &Call) -> Option<&ContainerIdentity> {
     call.subject.get()?.container.as_deref()
-}
-
-/// The attempt of the container if the call is about one, else of the sandbox.
-fn attempt(call: &Call) -> Option<u32> {
-    container(call)
-        .map(|c| c.attempt)
-        .or_else(|| pod(call).map(|p| p.attempt))
 }
 
 /// The longest prefix with at most this many bytes, cut between characters.

@@ -108,7 +108,9 @@ impl Node {
     /// Waits until the log tells of a session of this kind with this outcome.
     pub(super) async fn logged(&self, kind: &str, outcome: &str) {
         let is_it = |line: &Value| {
-            line["event"] == "stream.session" && line["kind"] == kind && line["outcome"] == outcome
+            line["event"] == "stream.session"
+                && line["stream.kind"] == kind
+                && line["stream.outcome"] == outcome
         };
         let what = format!("{kind}: {outcome}");
         self.daemon.program().wait_line(&what, is_it).await;

@@ -88,7 +88,7 @@ async fn a_stop_of_the_daemon_is_said_to_clients_and_told() {
     daemon.program().wait_event("stopped").await;
     let log = daemon.program().events();
     let ends = log.iter().filter(|line| line["event"] == "stream.session");
-    let ends: Vec<_> = ends.map(|line| &line["outcome"]).collect();
+    let ends: Vec<_> = ends.map(|line| &line["stream.outcome"]).collect();
     assert_eq!(ends, ["shutdown"; 3], "{log:?}");
     let spans = collector.spans();
     let ends = spans.iter().filter(|span| span.name == "cri.stream.exec");
