@@ -7,14 +7,14 @@ use super::error::Result;
 use super::sandbox::teardown::blocking;
 use crate::cri::v1;
 
-/// Name of the configuration made from the template: late in the directory, so that a real one wins.
+/// File name of the generated configuration: last in the directory, so that any other takes precedence.
 const MADE: &str = "99-criscope-net.conflist";
 
 impl Runtime {
-    /// Takes note of the pod CIDR. With a template of a network configuration, and no network ready yet, writes one.
+    /// Handles the pod CIDR: writes a network configuration if a template is configured and no network is ready yet.
     ///
     /// # Errors
-    /// The template cannot be read, its result is no JSON, or that cannot be written.
+    /// The template cannot be read, its result is not JSON, or the file cannot be written.
     pub async fn update_runtime_config(
         &self,
         request: &v1::UpdateRuntimeConfigRequest,

@@ -1,4 +1,4 @@
-//! Exec, Attach and PortForward: what the streaming server's sessions do in a pod. Connections are made in `dial`.
+//! Exec, Attach and PortForward: the pod's side of the streaming server's sessions. `dial` connects to ports of pods.
 
 mod line;
 
@@ -22,26 +22,26 @@ use crate::call::Call;
 use crate::cri::v1;
 use crate::streaming::Server;
 
-/// How long a container's output is waited for once everything of it was forgotten, and the shim's end of it with it.
+/// How long to wait for remaining output after a container and its end in the shim were removed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long a container's output still goes to a client that attached and has ended its input: the answer to the last of it.
+/// How long an attached client that closed its input still receives output: the response to its last input.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// Where clients are served, once there is a server.
+/// The streaming server, once it is set.
 pub(super) type Slot = OnceLock<Server>;
 
 impl Runtime {
-    /// Has sessions served by this server from now on.
+    /// Sets the server for sessions.
     pub fn serve_streams(&self, server: Server) {
-        // There is one server for the life of the process.
+        // There is one server per process.
         let _already = self.streaming.set(server);
     }
 
-    /// Where a client is served that runs a command.
+    /// Returns the URL of a session that runs a command.
     ///
     /// # Errors
-    /// The container does not run, or the request makes no sense.
+    /// The container is not running, or the request is invalid.
     pub fn exec(&self, mut request: v1::ExecRequest, call: Option<Arc<Call>>) -> Result<String> {
         let container = self.store.containers.get(&request.container_id)?;
         container.running()?;
@@ -49,10 +49,10 @@ impl Runtime {
         Ok(self.server()?.exec(request, call)?)
     }
 
-    /// Where a client is served that attaches.
+    /// Returns the URL of a session that attaches.
     ///
     /// # Errors
-    /// The container does not run, or the request makes no sense.
+    /// The container is not running, or the request is invalid.
     pub fn attach(
         &self,
         mut request: v1::AttachRequest,
@@ -64,10 +64,10 @@ impl Runtime {
         Ok(self.server()?.attach(request, call)?)
     }
 
-    /// Where a client is served that forwards ports.
+    /// Returns the URL of a session that forwards ports.
     ///
     /// # Errors
-    /// The pod is not ready, or the request makes no sense.
+    /// The pod is not ready, or the request is invalid.
     pub fn port_forward(
         &self,
         mut request: v1::PortForwardRequest,
@@ -95,12 +95,12 @@ impl From<UrlError> for Error {
     }
 }
 
-/// The runtime as the streaming server sees it.
+/// The runtime as the backend of the streaming server.
 #[derive(Debug)]
 pub struct Sessions(Weak<Runtime>);
 
 impl Sessions {
-    /// Of this runtime.
+    /// For this runtime.
     pub fn of(runtime: &Arc<Runtime>) -> Arc<Self> {
         Arc::new(Self(Arc::downgrade(runtime)))
     }
@@ -150,9 +150,9 @@ impl From<Error> for RuntimeError {
 }
 
 impl Runtime {
-    /// Runs a command for a client, until it ends. If the client goes first, its terminal is hung up; a command without one runs
-    /// on, as it does with other runtimes: it sees the end of its input, and SIGPIPE when it writes, because the shim
-    /// closes its output with the last who is attached.
+    /// Runs a command for a client, until it ends. If the client disconnects first, its terminal is hung up. A command without a
+    /// terminal continues, as with other runtimes: it reads the end of its input, and gets SIGPIPE when it writes, because the
+    /// shim closes its output with the last attached stream.
     async fn run_exec(self: &Arc<Self>, exec: Exec, streams: Streams) -> Result<i32> {
         let container = self.store.containers.get(&exec.container)?;
         container.running()?;
@@ -172,7 +172,7 @@ impl Runtime {
             stdout: streams.stdout.is_some(),
             stderr: streams.stderr.is_some(),
         };
-        // The shim closes the command's output with the last who is attached: both stay until it has ended.
+        // The shim closes the command's output with the last attached stream: both streams stay until the command ends.
         let (mut output, mut input) = match running.shim.attach(attach).await {
             Ok(both) => both,
             Err(error) => {
@@ -189,9 +189,9 @@ impl Runtime {
             drain: self.settings.drain_exec,
         };
         let gone = streams.gone;
-        // However it ends: the shim tells of the end of the command, or has gone.
+        // Ends in any case: the shim reports the exit of the command, or disconnects.
         let outputs = line.drain(&mut output, streams.stdout, streams.stderr);
-        // As long as the command runs: one that has closed its outputs may still read.
+        // While the command runs: it may read after it closed its outputs.
         let inputs = async {
             tokio::join!(
                 line.feed(streams.stdin, &mut input),
@@ -224,12 +224,12 @@ impl Runtime {
         result
     }
 
-    /// Connects a client to the streams of a container, until either of them goes. What the container has written last is
-    /// carried to its end, however slowly the client reads: it holds up nobody any more.
+    /// Connects a client to the streams of a container, until either of them ends. The last output of an exited container is
+    /// delivered completely, however slowly the client reads: it no longer blocks the container.
     ///
-    /// To a client that has ended its input the session ends too, unless that ended the container's input: so it is with
-    /// containerd (`ContainerIO.Attach`), and who pipes a line into a container wants to come back. The input of a terminal
-    /// has no end, and one that the container does not take is no input.
+    /// The session also ends when the client closes its input, unless this closed the container's input: containerd does the
+    /// same (`ContainerIO.Attach`), and a user who pipes a line into a container expects the command to return. The input of a
+    /// terminal has no end, and a container without standard input has none to close.
     async fn run_attach(self: &Arc<Self>, id: &str, streams: Streams) -> Result<()> {
         let container = self.store.containers.get(id)?;
         container.running()?;
@@ -266,7 +266,7 @@ impl Runtime {
                 }
                 sleep(ANSWER).await;
             }
-            // If not all was taken, the client is cut and not the one who left.
+            // If output is left, the client was disconnected by the shim; it did not leave.
             if !all || input.leave().await.is_err() {
                 std::future::pending().await
             }
@@ -274,7 +274,7 @@ impl Runtime {
         let over = async {
             ended(&container).await;
             line.ended.cancel();
-            // With the container the shim has let go of its streams, so that what is still to be read has an end.
+            // The shim closed the streams with the container, so the remaining output has an end.
             if has_output {
                 std::future::pending().await
             }
@@ -292,7 +292,7 @@ impl Runtime {
             tokio::select! {
                 drained = &mut outputs => drained,
                 () = fed => {
-                    // The shim lets go now because it was asked to.
+                    // The shim detaches now because it was told to.
                     outputs.await;
                     Drained::Whole
                 }
@@ -304,7 +304,7 @@ impl Runtime {
             () = over => Drained::Whole,
             () = streams.gone.cancelled() => Drained::Whole,
         };
-        // Whoever clears up after a container that has ended lets go of its clients, when there is nothing more of it.
+        // The cleanup of an exited container detaches its clients when nothing of it is left.
         if drained == Drained::Cut && !was_seen_to_end(&container) {
             return Err(line.cut().await);
         }
@@ -312,7 +312,7 @@ impl Runtime {
     }
 }
 
-/// Whether a container has ended before the eyes of its shim, which then has sent all of its output.
+/// Returns whether the shim observed the exit of the container, and so has sent all of its output.
 fn was_seen_to_end(container: &Container) -> bool {
     let record = container.record();
     record
@@ -321,7 +321,7 @@ fn was_seen_to_end(container: &Container) -> bool {
         .is_some_and(|exit| exit.reason != UNSEEN)
 }
 
-/// When a container has ended and the OCI runtime and its shim have forgotten it.
+/// Completes when a container has exited and was deleted from the OCI runtime and the shim.
 async fn ended(container: &Container) {
     container.exited().await;
     container.is_settled().await;

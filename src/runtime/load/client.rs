@@ -13,10 +13,10 @@ use super::{Answer, Loaded, MESSAGE, read_answer, socket};
 /// Why an archive was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// Nobody serves there.
+    /// No runtime listens on the socket.
     #[error("criscope does not run: nobody serves at {}", .0.display())]
     NotRunning(PathBuf),
-    /// It may not be asked by this user, or went away.
+    /// This user has no access, or the runtime disconnected.
     #[error("{}: {source}", path.display())]
     Io {
         /// The socket.
@@ -29,7 +29,7 @@ pub enum LoadError {
     Failed(String),
 }
 
-/// Whether a runtime with this state directory takes archives in, or would if this user might ask it.
+/// Returns whether a runtime with this state directory listens, even if this user has no access.
 #[must_use]
 pub fn is_served(state: &Path) -> bool {
     let gone = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
@@ -39,8 +39,8 @@ pub fn is_served(state: &Path) -> bool {
     }
 }
 
-/// Has the runtime with this state directory take in an archive, a file that can be read from any place. `progress` is told
-/// bytes done and bytes in all, 0 if unknown.
+/// Has the runtime with this state directory import an archive, a seekable file. `progress` receives the bytes done and the
+/// total, 0 if unknown.
 ///
 /// # Errors
 /// [`LoadError`]. The runtime stops when this process ends.
@@ -81,7 +81,7 @@ pub fn load(
     }
 }
 
-/// The name and the descriptor go in one message.
+/// Sends the name and the descriptor in one message.
 fn send(stream: &UnixStream, file: &File, name: &str) -> io::Result<()> {
     let mut end = name.len().min(MESSAGE);
     while !name.is_char_boundary(end) {
@@ -91,7 +91,7 @@ fn send(stream: &UnixStream, file: &File, name: &str) -> io::Result<()> {
     let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut room);
     control.push(SendAncillaryMessage::ScmRights(&fds));
-    // One byte at least: an empty message carries no descriptor.
+    // At least one byte: an empty message carries no descriptor.
     let text = if end == 0 { "-" } else { &name[..end] };
     sendmsg(
         stream,

@@ -16,12 +16,12 @@ use criscope_image::ImportedImage;
 pub use self::client::{LoadError, is_served, load};
 pub(super) use self::server::serve;
 
-/// An image of an archive that is here now.
+/// An imported image.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Loaded {
     /// Its id.
     pub id: String,
-    /// The names that it got, spelt out. None if the archive has none: then it goes by its id.
+    /// Its full names. Empty if the archive has none: the image is then known by its id.
     pub names: Vec<String>,
 }
 
@@ -34,22 +34,22 @@ impl From<ImportedImage> for Loaded {
     }
 }
 
-/// What the daemon says, a line of JSON each.
+/// Messages of the daemon, one line of JSON each.
 #[derive(Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    /// Bytes done, and of how many as far as is known.
+    /// Bytes done, and the total as far as it is known.
     Progress(u64, u64),
-    /// The end: all images of the archive that are for this machine.
+    /// Success: all images of the archive for this platform.
     Loaded(Vec<Loaded>),
-    /// The end: why not.
+    /// Failure: the reason.
     Failed(String),
 }
 
-/// The longest name of an archive that is passed on, and what the message of a client may take.
+/// Maximum length of an archive name, and of a client's message, in bytes.
 const MESSAGE: usize = 8 << 10;
 
-/// Where the socket is, for a runtime with this state directory.
+/// The socket of a runtime with this state directory.
 #[must_use]
 pub fn socket(state: &Path) -> PathBuf {
     state.join("load").join("socket")

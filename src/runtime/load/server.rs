@@ -16,22 +16,22 @@ use tokio::time::interval;
 use super::{Answer, Loaded, MESSAGE, socket, write_answer};
 use criscope_image::ImageStore;
 
-/// How often a client is told how far it is; then it is also seen that it has gone.
+/// Interval of progress messages, which also detect a client that disconnected.
 const PROGRESS: Duration = Duration::from_millis(250);
 
-/// A client that says nothing for so long is left alone.
+/// How long to wait for the request of a client.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Archives at the same time; others wait in the queue of the socket.
+/// Concurrent imports; others wait in the backlog of the socket.
 const AT_ONCE: usize = 4;
 
-/// After an accept that failed, for want of descriptors for example.
+/// Pause after a failed accept, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Takes in what clients pass, until it is dropped. Images that are half taken in then are not.
+/// Imports the archives of clients, until it is dropped. Unfinished imports are discarded.
 ///
 /// # Errors
-/// There can be no socket.
+/// The socket cannot be created.
 pub(in crate::runtime) async fn serve(images: ImageStore, state: PathBuf) -> io::Result<()> {
     let path = socket(&state);
     let listener = bind(&path)?;
@@ -58,11 +58,11 @@ pub(in crate::runtime) async fn serve(images: ImageStore, state: PathBuf) -> io:
     }
 }
 
-/// Whoever has the image store has the socket: what is there is of a process that has ended.
+/// The owner of the image store owns the socket: an existing file belongs to a process that has ended.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let dir = path.parent().unwrap_or(path);
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    // Also if it was there before.
+    // Also for an existing directory.
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -106,14 +106,14 @@ async fn answer(stream: UnixStream, images: &ImageStore) -> io::Result<()> {
                 let pulls = images.pulls();
                 let own = pulls.iter().find(|pull| pull.reference == name);
                 let (done, all) = own.map_or((0, 0), |own| (own.bytes_done, own.bytes_total));
-                // A client that has gone ends its import.
+                // A client that disconnects cancels its import.
                 say(&stream, Answer::Progress(done, all)).await?;
             }
         }
     }
 }
 
-/// A line fits into the socket: this does not wait, unless the client does not read.
+/// A line fits into the socket buffer: this blocks only if the client does not read.
 async fn say(stream: &Blocking, answer: Answer) -> io::Result<()> {
     let own = stream.try_clone()?;
     tokio::task::spawn_blocking(move || write_answer(&own, &answer)).await?

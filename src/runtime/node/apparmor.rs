@@ -1,4 +1,4 @@
-//! AppArmor: whether it is on, and the profile that `RuntimeDefault` stands for.
+//! AppArmor: detection, and the profile behind `RuntimeDefault`.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 
 use super::files::Files;
 
-/// The profile a container gets that asks for the runtime's default.
+/// Name of the runtime's default profile.
 pub const DEFAULT_PROFILE: &str = "criscope-default";
 
-/// Where distributions put the tool that loads profiles, below the root.
+/// Paths of the profile loader in distributions, below the root.
 const PARSERS: &[&str] = &["sbin/apparmor_parser", "usr/sbin/apparmor_parser"];
-/// What the kernel has loaded: a name and a mode in brackets per line.
+/// The loaded profiles: one name and mode in brackets per line.
 const LOADED: &str = "sys/kernel/security/apparmor/profiles";
 
 /// Why a profile cannot be loaded.
@@ -25,7 +25,7 @@ pub(super) enum Error {
     NotLoaded,
 }
 
-/// The kernel enforces AppArmor, and there is the tool to load profiles with.
+/// Returns whether the kernel enforces AppArmor and the profile loader is installed.
 pub(super) fn is_on(files: &Files) -> bool {
     files.exists("sys/kernel/security/apparmor")
         && files
@@ -38,10 +38,12 @@ fn parser(files: &Files) -> Option<&'static str> {
     PARSERS.iter().copied().find(|path| files.exists(path))
 }
 
-/// The profile that `RuntimeDefault` stands for: one that is named and loaded, else ours, which is loaded for it.
+/// Returns the profile for `RuntimeDefault`: the configured one if it is loaded, otherwise the built-in one, which is loaded
+/// if necessary.
 ///
 /// # Errors
-/// Why it cannot be loaded, also as a warning: containers that ask for it are refused, those that say nothing run without.
+/// The reason why the profile is unavailable, which is also logged as a warning: containers that request it are refused,
+/// others run without one.
 pub(super) fn usable(files: &Files, named: Option<&str>) -> Result<String, String> {
     let wanted = named.unwrap_or(DEFAULT_PROFILE);
     let had = match named {
@@ -61,7 +63,7 @@ pub(super) fn usable(files: &Files, named: Option<&str>) -> Result<String, Strin
         .map_err(|error| error.to_string())
 }
 
-/// Loads the default profile if it is not.
+/// Loads the default profile unless it is loaded.
 pub(super) fn ensure_default(files: &Files) -> Result<(), Error> {
     if is_loaded(files, DEFAULT_PROFILE) {
         return Ok(());
@@ -78,7 +80,7 @@ fn is_loaded(files: &Files, name: &str) -> bool {
     })
 }
 
-/// `-K` and `-r`: no cache on disk, and in place of what came under this name in between.
+/// `-K` and `-r`: no cache on disk, and replaces a profile of this name loaded in the meantime.
 fn load(parser: &Path, profile: &str) -> Result<(), Error> {
     let mut child = Command::new(parser)
         .args(["-K", "-r"])
@@ -86,7 +88,7 @@ fn load(parser: &Path, profile: &str) -> Result<(), Error> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
-    // A profile is smaller than a pipe: this does not wait for the reader.
+    // A profile fits into a pipe buffer, so this write does not block.
     let written = child
         .stdin
         .take()
@@ -101,8 +103,8 @@ fn load(parser: &Path, profile: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The default profile: files, network and capabilities as the container has them anyway, but no mounts, no kernel
-/// settings, no look into other processes, and no signals but from the OCI runtime and its like.
+/// The default profile: files, network and capabilities as granted to the container, but no mounts, no kernel settings, no
+/// access to other processes, and signals only from the OCI runtime and containers with the same profile.
 fn profile(files: &Files) -> String {
     let mut text = String::new();
     let known = |path: &str| files.exists(&format!("etc/apparmor.d/{path}"));
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// Writes a program. By one of its own: a child of another test would inherit what we write with, and an executable that
+    /// Writes a program, by a separate process: a child of another test would inherit the descriptor, and an executable that
     /// is open for writing cannot be started.
     fn install(path: &Path, text: &str) {
         let mut child = Command::new("install")
@@ -163,7 +165,7 @@ mod tests {
         assert!(child.wait().expect("ends").success());
     }
 
-    /// A machine with AppArmor whose tool keeps what it is given.
+    /// A machine with AppArmor whose loader stores its input.
     fn machine(script: &str) -> (tempfile::TempDir, Files) {
         let dir = tempfile::tempdir().expect("dir");
         let put = |path: &str, text: &str| {
@@ -202,7 +204,7 @@ mod tests {
             seen.ends_with("}\n") && seen.contains("  deny mount,\n"),
             "{seen}"
         );
-        // Nothing is done for one that is there.
+        // A loaded profile is not loaded again.
         fs::remove_file(dir.path().join("seen")).expect("there");
         fs::write(dir.path().join(LOADED), "criscope-default (enforce)\n").expect("write");
         ensure_default(&files).expect("there");

@@ -7,7 +7,7 @@ use oci_spec::runtime::Capability;
 use super::NodeError;
 use super::files::Files;
 
-/// By number, as `linux/capability.h` has them.
+/// By number, as in `linux/capability.h`.
 const NAMES: [&str; 41] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -53,7 +53,7 @@ const NAMES: [&str; 41] = [
 ];
 const SYS_RESOURCE: usize = 24;
 
-/// What the daemon has and may pass on.
+/// The capabilities that the daemon has and may pass on.
 #[derive(Debug)]
 pub(super) struct Own {
     effective: u64,
@@ -80,8 +80,8 @@ impl Own {
         })
     }
 
-    /// Those in the bounding set: no child, be it root, gets another one. One newer than the list is left out: no
-    /// specification can name it.
+    /// Those in the bounding set, which limits every child process. Capabilities newer than the list are omitted: no
+    /// specification can name them.
     pub(super) fn bounding(&self) -> Vec<Capability> {
         let names = NAMES.iter().enumerate();
         names

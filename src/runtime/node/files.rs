@@ -1,4 +1,4 @@
-//! The machine's files, below a root: `/`, or a directory of a test.
+//! The machine's files below a root: `/`, or a test directory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -24,13 +24,13 @@ impl Files {
         self.root.join(path)
     }
 
-    /// A file that need not be there: without the blanks around it.
+    /// Reads an optional file, trimmed.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         let text = fs::read_to_string(self.root.join(path)).ok()?;
         Some(text.trim().to_owned())
     }
 
-    /// A file that every Linux has.
+    /// Reads a file that exists on every Linux.
     pub(super) fn need(&self, path: &'static str) -> Result<String, NodeError> {
         fs::read_to_string(self.root.join(path))
             .map(|text| text.trim().to_owned())

@@ -1,4 +1,4 @@
-//! What the node can limit: swap, and how low an OOM score may go.
+//! Limits that the node supports: swap, and the lowest OOM score.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use super::NodeError;
 use super::files::Files;
 use crate::runtime::oci::spec::CgroupVersion;
 
-/// Whether the kernel accounts swap per cgroup (`swapaccount=`).
+/// Returns whether the kernel accounts swap per cgroup (`swapaccount=`).
 pub(super) fn swap_accounting(all: &Hierarchies, files: &Files) -> bool {
     match all.version() {
         CgroupVersion::V1 => all
@@ -19,7 +19,7 @@ pub(super) fn swap_accounting(all: &Hierarchies, files: &Files) -> bool {
                     .map(|dir| dir.join("memory.memsw.limit_in_bytes").exists())
             })
             .unwrap_or(false),
-        // The root has no such file: one below it that has the memory controller tells, be it our own or another.
+        // The root cgroup has no such file. Any cgroup below it with the memory controller has, if swap is accounted.
         CgroupVersion::V2 => {
             let told = |dir: &std::path::Path| {
                 (dir.join("memory.max").exists()).then(|| dir.join("memory.swap.max").exists())
@@ -32,15 +32,15 @@ pub(super) fn swap_accounting(all: &Hierarchies, files: &Files) -> bool {
                     .flatten()
                     .flatten()
                     .find_map(|entry| told(&entry.path()))
-                    // Nobody uses the controller yet, as on a node without systemd. Then the kernel has the files
-                    // where it was built with swap at all.
+                    // The controller is not in use yet, as on a node without systemd. The kernel then provides the files
+                    // if it was built with swap.
                     .unwrap_or_else(|| all.has("memory") && files.exists("proc/swaps"))
             })
         }
     }
 }
 
-/// The daemon's own `oom_score_adj`, where nothing may go below it.
+/// The daemon's own `oom_score_adj`, if it is the lower bound for containers.
 pub(super) fn oom_score_adj_floor(
     files: &Files,
     restricted: bool,

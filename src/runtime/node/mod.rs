@@ -1,4 +1,4 @@
-//! What the node can: see [`detect`].
+//! The features of the node; see [`detect`].
 
 mod apparmor;
 mod capabilities;
@@ -16,43 +16,43 @@ use super::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, Policy, container
 
 pub use self::apparmor::DEFAULT_PROFILE;
 
-/// What the configuration says of the node, and what the OCI runtime says of itself.
+/// The configuration of the node, and the features that the OCI runtime reports.
 #[derive(Debug, Clone, Default)]
 pub struct NodeOptions {
-    /// Who makes cgroups; `None` finds out.
+    /// The cgroup driver; `None` detects it.
     pub cgroup_driver: Option<CgroupDriver>,
-    /// Containers get no cgroup of their own and no limits.
+    /// Containers get neither cgroups nor limits.
     pub disable_cgroup: bool,
-    /// AppArmor is left alone though it is on.
+    /// AppArmor is not used even if it is enabled.
     pub disable_apparmor: bool,
-    /// The profile `RuntimeDefault` stands for, if it is not ours.
+    /// The profile for `RuntimeDefault`, instead of the built-in one.
     pub apparmor_profile: Option<String>,
-    /// SELinux is used where it is on.
+    /// SELinux is used if it is enabled.
     pub enable_selinux: bool,
-    /// No container goes below the daemon's own `oom_score_adj`. So it is anyway without `CAP_SYS_RESOURCE`.
+    /// No container goes below the daemon's own `oom_score_adj`. Without `CAP_SYS_RESOURCE` this always applies.
     pub restrict_oom_score_adj: bool,
-    /// What a container gets that asks for nothing; `None` is what containerd gives.
+    /// The default capabilities of containers; `None` for those of containerd.
     pub default_capabilities: Option<Vec<Capability>>,
-    /// The most processes of a container, 0 for no limit of ours.
+    /// Maximum number of processes in a container; 0 for no limit.
     pub pids_limit: i64,
-    /// What is said of all pods.
+    /// Settings of all pods.
     pub policy: Policy,
-    /// The answer of the OCI runtime's `features`, of those that have the verb.
+    /// Output of the OCI runtime's `features`, if it has that command.
     pub runtime_features: Option<serde_json::Value>,
-    /// The OCI runtime's version, for those that have not.
+    /// The OCI runtime's version, for those without it.
     pub runtime_version: Option<Version>,
 }
 
 /// Why the node cannot run containers as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// There are no cgroups.
+    /// No cgroup hierarchy is mounted.
     #[error(transparent)]
     Cgroup(#[from] cgroup::Error),
-    /// systemd is to make the cgroups, but did not boot the machine.
+    /// The driver is systemd, but systemd did not boot the machine.
     #[error("the cgroup driver is systemd, but the service manager of this machine is another")]
     NoSystemd,
-    /// A file that every Linux has cannot be read.
+    /// A file that exists on every Linux cannot be read.
     #[error("{path}: {reason}")]
     File {
         /// The file.
@@ -63,7 +63,7 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// What a gRPC caller is told.
+    /// The gRPC code for callers.
     #[must_use]
     pub fn code(&self) -> tonic::Code {
         match self {
@@ -74,14 +74,14 @@ impl NodeError {
     }
 }
 
-/// Finds out what this machine can. Reads files only, but for one thing: where AppArmor is on and the default profile
-/// is not loaded, it is loaded. If that fails, or one that the options name is not loaded, `apparmor_default` and a warning
-/// say why.
+/// Detects the features of this machine. Only reads files, with one exception: if AppArmor is enabled and the default
+/// profile is not loaded, it is loaded. If that fails, or a configured profile is not loaded, `apparmor_default` has the
+/// reason, which is also logged as a warning.
 ///
 /// Blocks for some milliseconds.
 ///
 /// # Errors
-/// [`NodeError`] when containers could not be made at all.
+/// [`NodeError`] if no container could be created.
 pub fn detect(options: &NodeOptions) -> Result<NodeFacts, NodeError> {
     let files = Files::new("/");
     let hierarchies = match Hierarchies::detect() {
@@ -95,7 +95,7 @@ pub fn detect(options: &NodeOptions) -> Result<NodeFacts, NodeError> {
     Ok(facts)
 }
 
-/// All that is read from files below a root.
+/// The part that only reads files below a root.
 fn facts(
     options: &NodeOptions,
     files: &Files,
@@ -138,8 +138,8 @@ fn facts(
     })
 }
 
-/// systemd where it booted the machine: it fights whoever else makes cgroups in its tree, and the kubelet asks us which
-/// one it is. sd_booted(3) says how to tell.
+/// Returns systemd if it booted the machine (sd_booted(3)): it interferes with other managers in its cgroup tree. The
+/// kubelet adopts this choice.
 fn driver(options: &NodeOptions, files: &Files) -> Result<CgroupDriver, NodeError> {
     let booted = files.exists("run/systemd/system");
     match options.cgroup_driver {
@@ -155,7 +155,7 @@ fn driver(options: &NodeOptions, files: &Files) -> Result<CgroupDriver, NodeErro
 mod tests {
     use super::*;
 
-    /// A machine of files.
+    /// A machine made of files.
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Files) {
         let dir = tempfile::tempdir().expect("dir");
         let common = [

@@ -1,4 +1,4 @@
-//! What the kernel and the OCI runtime have of seccomp, SELinux and recursive read-only mounts.
+//! Support of the kernel and the OCI runtime for seccomp, SELinux and recursive read-only mounts.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(super) fn kernel(files: &Files) -> Result<(u32, u32), NodeError> {
     })
 }
 
-/// The first two numbers of a version.
+/// Parses the first two numbers of a version.
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.splitn(3, '.').map(|part| {
         let end = part.find(|c: char| !c.is_ascii_digit());
@@ -25,7 +25,7 @@ fn numbers(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()??, parts.next()??))
 }
 
-/// The kernel filters system calls, and the OCI runtime was not built without the library for it.
+/// Returns whether the kernel supports seccomp filters and the OCI runtime was built with libseccomp.
 pub(super) fn seccomp(files: &Files, features: Option<&Value>) -> bool {
     let kernel = files.exists("proc/sys/kernel/seccomp/actions_avail")
         || files
@@ -35,7 +35,7 @@ pub(super) fn seccomp(files: &Files, features: Option<&Value>) -> bool {
     kernel && enabled.unwrap_or(true)
 }
 
-/// SELinux is on, enforcing or not.
+/// Returns whether SELinux is enabled, enforcing or permissive.
 pub(super) fn selinux(files: &Files) -> bool {
     files.exists("sys/fs/selinux/enforce")
 }

@@ -1,4 +1,4 @@
-//! The way between a client and a process.
+//! The connection between a client and a process.
 
 use std::time::Duration;
 
@@ -9,37 +9,37 @@ use crate::runtime::error::{Error, shim_gone};
 use crate::runtime::shim_client::{self, Attached, Input, Kill, Output, Resize, Shim, Target};
 use criscope_shim::STUCK;
 
-/// What is read of a client at a time.
+/// Bytes read from a client at a time.
 const PIECE: usize = 16 << 10;
 
-/// In what parts the time is counted that output may stay open for.
+/// Resolution of the time for which output may stay open.
 const DRAIN_PART: Duration = Duration::from_millis(100);
 
-/// What a terminal's programs are sent when nobody is left to look.
+/// The signal for the programs of a terminal whose client has disconnected.
 const SIGHUP: i32 = 1;
 
-/// How the output of a process came to an end.
+/// How the output of a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drained {
-    /// With the process, or because it closed what the client wants of it.
+    /// With the process, or because it closed the requested streams.
     Whole,
-    /// The shim let go of the client, or has gone.
+    /// The shim detached the client, or disconnected.
     Cut,
 }
 
-/// A client's way to a process.
+/// A client's connection to a process.
 pub(super) struct Line {
     pub(super) shim: Shim,
     pub(super) target: Target,
     pub(super) tty: bool,
-    /// The process has.
+    /// The process has exited.
     pub(super) ended: CancellationToken,
-    /// How long is waited for its output after that: a child of it may hold it open for ever.
+    /// How long to wait for output after that: a child process may hold it open forever.
     pub(super) drain: Option<Duration>,
 }
 
 impl Line {
-    /// Carries what a process writes, until it has closed what the client wants of it.
+    /// Copies the output of a process, until it closed the requested streams.
     pub(super) async fn drain(
         &self,
         output: &mut Attached,
@@ -62,14 +62,14 @@ impl Line {
             if let Some(out) = to
                 && out.write_all(&piece).await.is_err()
             {
-                // The client has gone: what is left is read and thrown away, so that the process does not stall.
+                // The client has disconnected: the rest is read and discarded, so that the process does not block.
                 *to = None;
             }
         }
         Drained::Whole
     }
 
-    /// Why the shim let go of the client of a process that still runs.
+    /// Why the shim detached the client of a running process.
     pub(super) async fn cut(&self) -> Error {
         match self.shim.greet().await {
             Ok(()) => Error::Exhausted(format!("the output was not taken for {STUCK:?}")),
@@ -78,8 +78,8 @@ impl Line {
         }
     }
 
-    /// When the process has ended and nothing came for what is left of the patience. The time that a slow client takes for
-    /// what came does not count.
+    /// Completes when the process has exited and no output arrived for the rest of the grace period. The time that a slow
+    /// client takes to read does not count.
     async fn given_up(&self, patience: &mut Option<Duration>) {
         self.ended.cancelled().await;
         let Some(patience) = patience else {
@@ -92,7 +92,7 @@ impl Line {
         }
     }
 
-    /// Hands the client's input to the process, until there is no more. Whether all of it was sent.
+    /// Copies the client's input to the process. Returns whether all of it was sent.
     pub(super) async fn feed(
         &self,
         stdin: Option<cri_streaming::Input>,
@@ -105,11 +105,11 @@ impl Line {
                 return false;
             }
         }
-        // Of a container it ends only if it was made so; the shim knows.
+        // The input of a container ends only with `stdin_once`, which the shim knows.
         input.end().await.is_ok()
     }
 
-    /// Sets the sizes that the client sends. Never ends.
+    /// Applies the terminal sizes that the client sends. Never ends.
     pub(super) async fn resize(&self, mut sizes: tokio::sync::mpsc::Receiver<cri_streaming::Size>) {
         while let Some(size) = sizes.recv().await {
             let resize = Resize {
@@ -118,14 +118,14 @@ impl Line {
                 height: size.height.into(),
             };
             if self.tty {
-                // One that has ended meanwhile needs no size.
+                // The process may have exited in the meantime.
                 let _ended = self.shim.resize(resize).await;
             }
         }
         std::future::pending().await
     }
 
-    /// Nobody looks at the terminal any more.
+    /// Hangs up the terminal.
     pub(super) async fn hang_up(&self) {
         if !self.tty {
             return;
