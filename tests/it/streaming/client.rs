@@ -179,7 +179,11 @@ impl Client {
 
     /// Sends input until nobody takes it, which is in the middle of a message.
     pub(crate) async fn fill(&mut self) {
-        let piece = [b'x'; 30_000];
+        let mut piece = [b'x'; 30_000];
+        // Lines: a terminal discards input beyond 4,095 bytes of one line (termios(3)), and then never stops taking more.
+        for line in piece.chunks_mut(1_000) {
+            line[999] = b'\n';
+        }
         let mut sent = 0;
         while timeout(QUIET, self.send(0, &piece)).await.is_ok() {
             sent += piece.len();
