@@ -1,5 +1,7 @@
 //! Exec, attach and port-forward of a real containerd, led through criscope.
 
+use std::time::Duration;
+
 use criscope::cri::v1;
 use criscope::cri::v1::{AttachRequest, ExecRequest, PortForwardRequest};
 
@@ -163,10 +165,13 @@ where
     let port = [("port", "9"), ("requestid", "0")];
     let headers = |kind| [("streamtype", kind), port[0], port[1]];
     let error = spdy.open(&headers("error")).await;
-    let _data = spdy.open(&headers("data")).await;
+    let data = spdy.open(&headers("data")).await;
     let text = spdy
         .wait(error, |got| (got.data.len() > 20).then(|| got.data.clone()))
         .await;
     let text = String::from_utf8(text).expect("text");
     assert!(text.contains("port 9"), "{text}");
+    // A client that closes its socket while something is unread resets the connection, and has not ended it properly.
+    spdy.end(error).await;
+    let _ = tokio::time::timeout(Duration::from_millis(500), spdy.end(data)).await;
 }
