@@ -217,7 +217,7 @@ fn finished(app: Router<Sources>, sources: Sources) -> Router {
 async fn no_page() -> (StatusCode, &'static str) {
     (
         StatusCode::NOT_FOUND,
-        "no such page; / links to all pages\n",
+        "page not found; see / for a list of pages\n",
     )
 }
 

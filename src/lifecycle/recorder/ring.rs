@@ -53,8 +53,8 @@ impl Ring {
         drop(old);
     }
 
-    /// The records, the oldest first, and the number of those before them. Records that are overwritten during the copy are
-    /// missing, and so are those added after it began.
+    /// Returns the records, oldest first, and how many older ones were overwritten. Records overwritten during the copy, or
+    /// added after it began, are not included.
     pub(super) fn copy(&self) -> (Vec<CallRecord>, u64) {
         let (mut from, until) = self.lock().span(self.limit);
         let mut copied = Vec::with_capacity((until - from) as usize);

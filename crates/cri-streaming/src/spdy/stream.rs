@@ -45,7 +45,7 @@ impl Drop for Streams {
 /// One stream. Dropping it resets it.
 #[derive(Debug)]
 pub struct Stream {
-    /// Its id: odd, and higher than those before it.
+    /// The stream id. Streams that the client opens have odd, increasing ids (SPDY/3.1, section 2.3.2).
     pub id: u32,
     /// The headers of its SYN_STREAM.
     pub headers: Headers,

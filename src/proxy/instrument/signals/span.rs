@@ -222,7 +222,7 @@ impl Steps {
     }
 }
 
-/// An exported span is marked as sampled, whoever decided it and when.
+/// The context of an exported span. Always marked as sampled: only sampled spans are exported.
 fn context(placement: &SpanPlacement<'_>, span: SpanId) -> SpanContext {
     let state = placement.state.cloned().unwrap_or(TraceState::NONE);
     SpanContext::new(placement.trace_id, span, TraceFlags::SAMPLED, false, state)

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::parse::{device, flat, limit, number, text};
-use super::v2::sizes;
-use super::{Cpu, DeviceIo, Error, HugePages, Io, Memory, Pids, Usage};
+use super::v2::{pids, sizes};
+use super::{Cpu, DeviceIo, Error, HugePages, Io, Memory, Usage};
 use crate::cgroup::Cgroup;
 
 /// Nanoseconds of a clock tick: `USER_HZ` is 100 on all architectures that containers run on.
@@ -128,16 +128,6 @@ fn io(dir: &Path) -> Result<Option<Io>, Error> {
     }))
 }
 
-fn pids(dir: &Path) -> Result<Option<Pids>, Error> {
-    let Some(current) = number(dir, "pids.current")? else {
-        return Ok(None);
-    };
-    Ok(Some(Pids {
-        current,
-        limit: limit(dir, "pids.max")?,
-    }))
-}
-
 fn huge_pages(dir: &Path) -> Result<Vec<HugePages>, Error> {
     let mut all = Vec::new();
     for size in sizes(dir, ".usage_in_bytes") {
@@ -158,6 +148,7 @@ mod tests {
     use super::super::read;
     use super::*;
     use crate::cgroup::Hierarchies;
+    use crate::cgroup::usage::Pids;
     use std::fs;
 
     /// The hierarchies of a node with version 1, with one cgroup `c`.

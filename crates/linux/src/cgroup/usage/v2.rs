@@ -117,7 +117,8 @@ fn io(dir: &Path) -> Result<Option<Io>, Error> {
     Ok(Some(Io { devices, pressure }))
 }
 
-fn pids(dir: &Path) -> Result<Option<Pids>, Error> {
+/// Reads the pids controller, whose files are the same in both versions.
+pub(super) fn pids(dir: &Path) -> Result<Option<Pids>, Error> {
     let Some(current) = number(dir, "pids.current")? else {
         return Ok(None);
     };
