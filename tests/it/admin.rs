@@ -113,7 +113,7 @@ async fn readiness_tells_of_the_runtime() {
     assert_eq!(proxy.get("/").await.0, 200);
     let (status, text) = proxy.get("/nothing").await;
     assert_eq!(status, 404);
-    assert!(text.contains("no such page"), "{text}");
+    assert!(text.contains("page not found"), "{text}");
     assert_eq!(proxy.http("POST", "/metrics", "").await.0, 405);
 
     fake.stop();
