@@ -372,6 +372,7 @@ pub(crate) fn story(episode: Episode) -> PodStory {
         now_unix_us: NOW,
         namespace: episode.namespace.clone(),
         name: episode.name.clone(),
+        cause: episode.cause.clone(),
         headline: episode
             .crash_loop
             .clone()

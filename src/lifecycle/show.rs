@@ -48,6 +48,7 @@ impl Episode {
                 ms: millis(time),
             })
         });
+        let cause = diagnosis::of_episode(self, now);
         view::Episode {
             kind: self.kind.name().to_owned(),
             namespace: self.pod.namespace.to_string(),
@@ -61,7 +62,8 @@ impl Episode {
             state: self.state,
             began_unix_us: self.began,
             duration_ms: self.duration_ms(),
-            headline: diagnosis::headline(self, now),
+            headline: cause.to_string(),
+            cause: cause.name().to_owned(),
             phases: phases.collect(),
             retries: self.retries,
             failures: self.failures,

@@ -94,7 +94,7 @@ impl Stories {
                 && *pod.name == *name
                 && uid.is_none_or(|uid| *pod.uid == *uid)
         };
-        let (mut episodes, headline) = self.read(in_flight, is_meant, |episodes, _| {
+        let (mut episodes, cause) = self.read(in_flight, is_meant, |episodes, _| {
             let loops = diagnosis::crash_loops(episodes, now).into_iter();
             let shown = episodes
                 .iter()
@@ -103,21 +103,22 @@ impl Stories {
                     crash_loop,
                     ..episode.view(now)
                 });
-            (shown.collect::<Vec<_>>(), diagnosis::of_pod(episodes, now))
+            let cause = diagnosis::of_pod(episodes, now);
+            let cause = cause.map(|cause| (cause.to_string(), cause.name()));
+            (shown.collect::<Vec<_>>(), cause)
         });
         let sessions = self.sessions().of_pod(is_meant);
         if episodes.is_empty() && sessions.is_empty() {
             return None;
         }
         episodes.sort_by_key(|episode| episode.began_unix_us);
+        let (headline, cause) = cause.unwrap_or_else(|| (NO_EPISODE.to_owned(), "no_episode"));
         Some(PodStory {
             now_unix_us: now,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            headline: match episodes.is_empty() {
-                true => NO_EPISODE.to_owned(),
-                false => headline,
-            },
+            headline,
+            cause: cause.to_owned(),
             episodes,
             sessions,
         })

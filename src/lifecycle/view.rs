@@ -35,6 +35,9 @@ pub struct PodStory {
     pub name: String,
     /// Why it was slow, or is not up, in one sentence: that of the episode that matters most now.
     pub headline: String,
+    /// The kind of cause that the headline is about, as [`Episode::cause`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cause: String,
     /// The episodes, with their calls. A pod that was recreated under the same name has another uid.
     pub episodes: Vec<Episode>,
     /// Sessions of exec, attach and port-forward: the ended ones, the oldest first, then the open ones likewise.
@@ -87,6 +90,9 @@ pub struct Episode {
     pub duration_ms: f64,
     /// Where the time went and what went wrong, in one sentence.
     pub headline: String,
+    /// The kind of cause that the headline is about: `image_pull_failed`, `slow_network`, `crash_loop`. Names are stable.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cause: String,
     /// The sentence on the crash loop of a container that it started. Absent once the pod is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash_loop: Option<String>,

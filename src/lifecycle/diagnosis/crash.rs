@@ -6,22 +6,31 @@ use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::ExitReason;
-use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, Exit};
-use crate::units::duration;
 
 /// How long after its last exit a running container counts as crash looping, in microseconds: twice the kubelet's longest
 /// back-off.
 const RECENT: u64 = 10 * 60 * 1_000_000;
 
 /// A crash loop of a container.
-#[derive(Debug)]
-struct CrashLoop {
-    sentence: String,
+#[derive(Clone, Debug)]
+pub(in crate::lifecycle) struct CrashLoop<'a> {
+    pub(super) container: &'a str,
+    /// Its last exit.
+    pub(super) last: &'a Exit,
+    /// Successful starts that were seen, and the time from the first to the last event, in microseconds.
+    pub(super) starts: usize,
+    pub(super) window: u64,
     /// Whether the pod was stopped since.
-    is_over: bool,
+    pub(super) is_over: bool,
+}
+
+impl CrashLoop<'_> {
     /// When it ended last, in microseconds since 1970.
-    at: u64,
+    pub(super) fn at(&self) -> u64 {
+        self.last.at
+    }
 }
 
 /// An exit and the id of its sandbox; empty if unknown.
@@ -104,7 +113,7 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
     runs
 }
 
-impl Runs<'_> {
+impl<'a> Runs<'a> {
     /// Returns whether the last exit is part of a crash loop. `is_down`: it has not started again.
     fn keeps_ending(&self, is_down: bool) -> bool {
         let Some(&(last, sandbox)) = self.ends.last() else {
@@ -120,46 +129,36 @@ impl Runs<'_> {
     }
 
     /// Its crash loop, if any. `now` in microseconds since 1970.
-    fn crash_loop(&self, name: &str, now: u64) -> Option<CrashLoop> {
+    fn crash_loop(&self, container: &'a str, now: u64) -> Option<CrashLoop<'a>> {
         let (last, _) = *self.ends.last()?;
         let is_down = self.starts.last().is_none_or(|at| *at <= last.at);
         let is_recent = now.saturating_sub(last.at) < RECENT;
         if !self.keeps_ending(is_down) || !(is_down || is_recent) {
             return None;
         }
-        let is_over = is_down && self.is_gone;
-        let keeps = if is_over { "kept" } else { "keeps" };
-        let mut sentence = format!("container {name} {keeps} {}", how(last, true));
-        // Starts that precede criscope are counted by the restart count.
         let began = self.starts.first().copied().unwrap_or(last.at);
         let ended = self.starts.last().copied().unwrap_or(began);
-        match self.starts.len() {
-            0 | 1 => sentence += &format!(", {} restarts", last.attempt),
-            n => {
-                let window = ended.max(last.at).saturating_sub(began);
-                sentence += &format!(", {n} starts in {}", duration(millis(window)));
-            }
-        }
         Some(CrashLoop {
-            sentence,
-            is_over,
-            at: last.at,
+            container,
+            last,
+            starts: self.starts.len(),
+            window: ended.max(last.at).saturating_sub(began),
+            is_over: is_down && self.is_gone,
         })
     }
 }
 
 /// The crash loops of a pod, by container name.
-fn loops<'a>(episodes: &[&'a Episode], now: u64) -> BTreeMap<&'a str, CrashLoop> {
+fn loops<'a>(episodes: &[&'a Episode], now: u64) -> BTreeMap<&'a str, CrashLoop<'a>> {
     let runs = runs(episodes).into_iter();
     runs.filter_map(|(name, run)| Some((name, run.crash_loop(name, now)?)))
         .collect()
 }
 
-/// The sentence on the newest crash loop of a pod, current or until the pod was stopped, and the time of its last exit.
-pub(super) fn sentence(episodes: &[&Episode], now: u64) -> Option<(String, u64)> {
+/// The newest crash loop of a pod, current or until the pod was stopped.
+pub(super) fn newest<'a>(episodes: &[&'a Episode], now: u64) -> Option<CrashLoop<'a>> {
     let loops = loops(episodes, now).into_values();
-    let newest = loops.max_by_key(|it| it.at)?;
-    Some((newest.sentence, newest.at))
+    loops.max_by_key(CrashLoop::at)
 }
 
 /// For each start and restart the sentence on the crash loop of a container that it started. The episodes may be of many
@@ -181,7 +180,7 @@ pub(in crate::lifecycle) fn marks(episodes: &[&Episode], now: u64) -> Vec<Option
             .filter(|_| episode.kind != Kind::Stop)?;
         let of_it = containers(episode).filter_map(|name| loops.get(name));
         let goes_on = of_it.filter(|it| !it.is_over);
-        Some(goes_on.max_by_key(|it| it.at)?.sentence.clone())
+        Some(goes_on.max_by_key(|it| it.at())?.to_string())
     };
     episodes.iter().map(mark).collect()
 }
@@ -198,32 +197,11 @@ fn containers(episode: &Episode) -> impl Iterator<Item = &str> {
     own.chain(calls).chain(exits)
 }
 
-/// How a container ended.
-pub(super) fn how(exit: &Exit, keeps: bool) -> String {
-    let ran = duration(millis(exit.ran));
-    match (exit.reason, keeps) {
-        (ExitReason::OomKilled, true) => {
-            format!(
-                "being killed for lack of memory: exit code {} after {ran}",
-                exit.code
-            )
-        }
-        (ExitReason::OomKilled, false) => {
-            format!(
-                "was killed for lack of memory after {ran} (exit code {})",
-                exit.code
-            )
-        }
-        (_, true) => format!("ending: exit code {} after {ran}", exit.code),
-        (_, false) => format!("ended with exit code {} after {ran}", exit.code),
-    }
-}
-
 /// The last failed exit in an episode, if the container had run only briefly.
-pub(super) fn afterwards(episode: &Episode) -> Option<String> {
+pub(super) fn afterwards(episode: &Episode) -> Option<&Exit> {
     let failed = episode.exits.iter().rev().find(|exit| exit.code != 0)?;
     // A stop kills its containers, and one that ran for long has done its work; running out of memory counts at any age.
     let soon = failed.ran < 60_000_000 || failed.reason == ExitReason::OomKilled;
     let stops = episode.kind == Kind::Stop;
-    (soon && !stops).then(|| format!("container {} {}", failed.container, how(failed, false)))
+    (soon && !stops).then_some(failed)
 }

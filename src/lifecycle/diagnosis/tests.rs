@@ -29,6 +29,15 @@ fn episodes(store: &EpisodeStore) -> Vec<&Episode> {
     store.episodes().collect()
 }
 
+fn headline(episode: &Episode, now: u64) -> String {
+    super::of_episode(episode, now).to_string()
+}
+
+fn of_pod(episodes: &[&Episode], now: u64) -> String {
+    let cause = super::of_pod(episodes, now);
+    cause.expect("episodes").to_string()
+}
+
 /// The pod's headline at this time, with closed episodes if enough time has passed.
 fn says(calls: impl IntoIterator<Item = EpisodeCall>, now: u64) -> String {
     let mut store = store(calls);

@@ -4,11 +4,11 @@ use crate::cri::Method;
 use crate::lifecycle::episode_call::{EpisodeCall, Work, millis};
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::process_scanner::WorkKind;
-use crate::units::duration;
 
 /// The longest worker of a kind over several calls.
 #[derive(Debug)]
-pub(super) struct Worker<'a> {
+pub(in crate::lifecycle) struct Worker<'a> {
+    pub(super) kind: WorkKind,
     pub(super) name: &'a str,
     /// Whether it is a step of the built-in runtime.
     pub(super) own: bool,
@@ -39,6 +39,7 @@ pub(super) fn longest<'a>(
         let active = own().filter(|(_, work)| work.activity.is_some());
         let active = active.max_by_key(|(_, work)| work.took());
         Some(Worker {
+            kind,
             name,
             own: own().any(|(_, work)| work.own),
             activity: active.and_then(|(_, work)| work.activity.as_deref()),
@@ -61,34 +62,14 @@ fn covered<'a>(work: impl Iterator<Item = &'a Work>) -> u64 {
     sum
 }
 
-impl Worker<'_> {
-    /// `the CNI plugin calico (running iptables)`, `the OCI runtime runc create`.
-    pub(super) fn phrase(&self, kind: WorkKind) -> String {
-        match (kind, self.activity) {
-            (WorkKind::Cni, None) => format!("the CNI plugin {}", self.name),
-            (WorkKind::Cni, Some(activity)) => {
-                format!("the CNI plugin {} (running {activity})", self.name)
-            }
-            (WorkKind::Oci, None) => format!("the OCI runtime {}", self.name),
-            (WorkKind::Oci, Some(activity)) => format!("the OCI runtime {} {activity}", self.name),
-            _ if self.own => self.name.to_owned(),
-            _ => format!("the runtime's {}", self.name),
-        }
-    }
-}
-
-/// `9.50 s in the CNI plugin slow`, for the kind of work that took longest in these calls.
-pub(super) fn most<'a>(calls: &(impl Iterator<Item = &'a EpisodeCall> + Clone)) -> Option<String> {
+/// The longest worker of all kinds in these calls.
+pub(super) fn most<'a>(
+    calls: &(impl Iterator<Item = &'a EpisodeCall> + Clone),
+) -> Option<Worker<'a>> {
     let kinds = WorkKind::ALL.into_iter();
-    let workers = kinds.filter_map(|kind| Some((kind, longest(kind, calls)?)));
+    let workers = kinds.filter_map(|kind| longest(kind, calls));
     // Of two with the same time the first is more specific.
-    let most = workers.reduce(|a, b| if b.1.ms > a.1.ms { b } else { a });
-    let (kind, worker) = most?;
-    Some(format!(
-        "{} in {}",
-        duration(worker.ms),
-        worker.phrase(kind)
-    ))
+    workers.reduce(|a, b| if b.ms > a.ms { b } else { a })
 }
 
 /// Work observed last within this time counts as current, in microseconds: scans are periodic.
@@ -98,7 +79,7 @@ const NOW: u64 = 2_000_000;
 const JUST_NOW: u64 = 5_000;
 
 /// The current work for a call in flight.
-pub(super) fn at_work(call: &EpisodeCall) -> Option<String> {
+pub(super) fn at_work(call: &EpisodeCall) -> Option<Worker<'_>> {
     let now = call.end_us();
     let goes_on = |work: &Work| {
         let since = now.saturating_sub(work.ended);
@@ -110,13 +91,12 @@ pub(super) fn at_work(call: &EpisodeCall) -> Option<String> {
     WorkKind::ALL.into_iter().find_map(|kind| {
         let mut newest_first = call.work.iter().rev();
         let work = newest_first.find(|work| work.kind == kind && goes_on(work))?;
-        let worker = Worker {
+        Some(Worker {
             name: &work.name,
             own: work.own,
             activity: work.activity.as_deref(),
             ..longest(kind, &std::iter::once(call))?
-        };
-        Some(worker.phrase(kind))
+        })
     })
 }
 

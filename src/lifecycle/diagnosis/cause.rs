@@ -1,0 +1,229 @@
+//! What the rules found out: the cause of a delay or failure, as data. `words` makes the sentence.
+
+use super::crash::CrashLoop;
+use super::work::Worker;
+use crate::call::episode::Kind;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::episode_store::Exit;
+use crate::lifecycle::timeline::EpisodePhase;
+
+/// Why an episode took long, is incomplete, or failed; its `Display` is the headline. Durations in milliseconds, times of
+/// day in microseconds since 1970.
+#[derive(Debug)]
+pub(in crate::lifecycle) enum Cause<'a> {
+    /// A call has been in flight for long.
+    InFlight(InFlight<'a>),
+    /// The newest failed call that no later one made good.
+    Failing(Failure<'a>),
+    /// Failed calls that a later one made good.
+    Recovered {
+        failure: Failure<'a>,
+        kind: Kind,
+        took: f64,
+    },
+    /// The kubelet makes no further call in an incomplete start.
+    Silent { after: &'a EpisodeCall, since: f64 },
+    /// A start ended without a started container.
+    GivenUp { after: f64 },
+    /// A container ends again and again.
+    CrashLoop(CrashLoop<'a>),
+    /// A container ended soon after its start; and what is known besides.
+    Exited {
+        exit: &'a Exit,
+        then: Box<Cause<'a>>,
+    },
+    /// Most of the time passed there.
+    Slow(Slow<'a>),
+    /// Nothing took long.
+    Quick(Quick<'a>),
+}
+
+/// A call in flight.
+#[derive(Debug)]
+pub(in crate::lifecycle) struct InFlight<'a> {
+    pub(super) call: &'a EpisodeCall,
+    pub(super) work: Progress<'a>,
+    /// Failed calls of the episode before it.
+    pub(super) failures: u32,
+}
+
+/// The observed work for a call in flight.
+#[derive(Debug)]
+pub(in crate::lifecycle) enum Progress<'a> {
+    /// At work now.
+    Now(Worker<'a>),
+    /// The longest work; it has ended.
+    SoFar(Worker<'a>),
+    /// None was seen.
+    Unseen,
+}
+
+/// All failed attempts at the same call.
+#[derive(Debug)]
+pub(in crate::lifecycle) struct Failure<'a> {
+    /// The last of them.
+    pub(super) last: &'a EpisodeCall,
+    pub(super) tries: usize,
+    pub(super) how: How<'a>,
+    /// The longest work observed for calls of this method.
+    pub(super) work: Option<Worker<'a>>,
+    /// Whether a later call succeeded.
+    pub(super) past: bool,
+    pub(super) now: u64,
+}
+
+/// How a call failed.
+#[derive(Debug)]
+pub(in crate::lifecycle) enum How<'a> {
+    /// The caller's deadline passed.
+    Late {
+        first: &'a EpisodeCall,
+        deadline: f64,
+        times: usize,
+        /// Later tries that were refused because the first still ran.
+        refused: usize,
+    },
+    /// The runtime refused it because an earlier try holds the name.
+    Reserved { times: usize },
+    /// The caller cancelled.
+    Cancelled { longest: f64 },
+    /// A CNI plugin, if it is known which, or the network in general.
+    Network { plugin: Option<String> },
+    /// Any other error.
+    Error,
+}
+
+/// The largest part of an episode's duration.
+#[derive(Debug)]
+pub(in crate::lifecycle) struct Slow<'a> {
+    pub(super) took: f64,
+    pub(super) of: f64,
+    pub(super) phase: EpisodePhase,
+    pub(super) what: What<'a>,
+}
+
+/// What is known about that part.
+#[derive(Debug)]
+pub(in crate::lifecycle) enum What<'a> {
+    /// The longest CNI plugin, if one was seen, and whether it accounts for the whole.
+    Network {
+        worker: Option<Worker<'a>>,
+        whole: bool,
+    },
+    /// The number of images, the longest pull, and the longest step within pulls.
+    Pull {
+        images: usize,
+        longest: Option<&'a EpisodeCall>,
+        layer: Option<Worker<'a>>,
+    },
+    /// The longest time without a call, and the call after it.
+    Outside {
+        longest: Option<(f64, &'a EpisodeCall)>,
+    },
+    /// The number of init containers, and the name and time of the longest.
+    Init {
+        waits: usize,
+        longest: Option<(&'a str, f64)>,
+    },
+    /// The container that was waited for, and whether it was started again.
+    Stop {
+        container: Option<&'a str>,
+        again: bool,
+    },
+    /// Calls of one method.
+    Calls {
+        name: &'static str,
+        longest: Option<&'a EpisodeCall>,
+        count: usize,
+        /// The worker that accounts for most of the time.
+        worker: Option<Worker<'a>>,
+        /// Whether any work was seen.
+        seen: bool,
+    },
+}
+
+/// An episode that was not slow.
+#[derive(Debug)]
+pub(in crate::lifecycle) struct Quick<'a> {
+    pub(super) took: f64,
+    pub(super) end: End<'a>,
+}
+
+/// What it came to.
+#[derive(Debug)]
+pub(in crate::lifecycle) enum End<'a> {
+    /// The pod's containers were started.
+    Up,
+    /// A container was started again.
+    ContainerUp(Option<&'a str>),
+    /// Only an image was pulled.
+    Pulled,
+    /// Only a container was stopped.
+    ContainerStopped(&'a str),
+    /// The pod was stopped.
+    Gone,
+    /// It is incomplete.
+    Begun,
+}
+
+impl Cause<'_> {
+    /// A stable name of its kind.
+    pub(in crate::lifecycle) fn name(&self) -> &'static str {
+        match self {
+            Self::InFlight(_) => "call_in_flight",
+            Self::Failing(failure) => failure.name(),
+            Self::Recovered { .. } => "recovered",
+            Self::Silent { .. } => "no_further_call",
+            Self::GivenUp { .. } => "no_container_started",
+            Self::CrashLoop(_) => "crash_loop",
+            Self::Exited { .. } => "container_ended",
+            Self::Slow(slow) => slow.name(),
+            Self::Quick(quick) => match quick.end {
+                End::Begun => "begun",
+                _ => "quick",
+            },
+        }
+    }
+}
+
+impl Slow<'_> {
+    fn name(&self) -> &'static str {
+        match self.phase {
+            EpisodePhase::Sandbox => "slow_sandbox",
+            EpisodePhase::Network => "slow_network",
+            EpisodePhase::ImagePull => "slow_image_pull",
+            EpisodePhase::ContainerCreate => "slow_container_create",
+            EpisodePhase::ContainerStart => "slow_container_start",
+            EpisodePhase::InitContainer => "slow_init_container",
+            EpisodePhase::ContainerStop => "slow_container_stop",
+            EpisodePhase::SandboxStop => "slow_sandbox_stop",
+            EpisodePhase::ContainerRemove => "slow_container_remove",
+            EpisodePhase::SandboxRemove => "slow_sandbox_remove",
+            EpisodePhase::OutsideCri => "slow_outside_cri",
+        }
+    }
+}
+
+impl Failure<'_> {
+    fn name(&self) -> &'static str {
+        match self.how {
+            How::Late { .. } => "deadline_passed",
+            How::Reserved { .. } => "name_reserved",
+            How::Cancelled { .. } => "cancelled",
+            How::Network { .. } => "network_failed",
+            How::Error => match EpisodePhase::of(self.last.method) {
+                EpisodePhase::Sandbox => "sandbox_failed",
+                EpisodePhase::ImagePull => "image_pull_failed",
+                EpisodePhase::ContainerCreate => "container_create_failed",
+                EpisodePhase::ContainerStart => "container_start_failed",
+                EpisodePhase::ContainerStop => "container_stop_failed",
+                EpisodePhase::SandboxStop => "sandbox_stop_failed",
+                EpisodePhase::ContainerRemove => "container_remove_failed",
+                EpisodePhase::SandboxRemove => "sandbox_remove_failed",
+                EpisodePhase::Network | EpisodePhase::InitContainer | EpisodePhase::OutsideCri => {
+                    "call_failed"
+                }
+            },
+        }
+    }
+}

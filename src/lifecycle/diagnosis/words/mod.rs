@@ -1,0 +1,169 @@
+//! The sentences: `Display` of a [`Cause`]. The object first, then the cause, then the evidence.
+
+mod failure;
+mod slow;
+
+use std::fmt::{self, Display, Formatter};
+
+use super::cause::{Cause, End, InFlight, Progress, Quick};
+use super::crash::CrashLoop;
+use super::work::Worker;
+use crate::call::Client;
+use crate::call::episode::Kind;
+use crate::cri::subject::ExitReason;
+use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_store::Exit;
+use crate::lifecycle::process_scanner::WorkKind;
+use crate::units::duration;
+
+impl Display for Cause<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InFlight(call) => call.fmt(f),
+            Self::Failing(failure) => failure.fmt(f),
+            Self::Recovered {
+                failure,
+                kind,
+                took,
+            } => {
+                let end = match kind {
+                    Kind::Stop => "gone",
+                    Kind::Start | Kind::Restart => "up",
+                };
+                write!(f, "{failure}; {end} after {}", duration(*took))
+            }
+            Self::Silent { after, since } => write!(
+                f,
+                "kubelet: no call for {} since {} ended: it waits for something outside the CRI",
+                duration(*since),
+                subject(after)
+            ),
+            Self::GivenUp { after } => write!(
+                f,
+                "no container was started: the pod was stopped, or given up, after {}",
+                duration(*after)
+            ),
+            Self::CrashLoop(crash_loop) => crash_loop.fmt(f),
+            Self::Exited { exit, then } => {
+                write!(f, "container {} {}; {then}", exit.container, ended(exit))
+            }
+            Self::Slow(slow) => slow.fmt(f),
+            Self::Quick(quick) => quick.fmt(f),
+        }
+    }
+}
+
+impl Display for InFlight<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let took = duration(self.call.duration_ms());
+        write!(f, "{} has taken {took}", subject(self.call))?;
+        if let Some(deadline) = self.call.deadline_ms() {
+            write!(f, " of its {}", duration(deadline))?;
+        }
+        match &self.work {
+            Progress::Now(worker) => write!(f, "; now in {worker}")?,
+            Progress::SoFar(worker) => {
+                write!(f, "; so far {} in {worker}", duration(worker.ms))?;
+            }
+            Progress::Unseen => {}
+        }
+        match self.failures {
+            0 => Ok(()),
+            1 => write!(f, "; 1 call failed before"),
+            n => write!(f, "; {n} calls failed before"),
+        }
+    }
+}
+
+impl Display for Quick<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let took = duration(self.took);
+        match self.end {
+            End::Up => write!(f, "up after {took}, nothing slow"),
+            End::ContainerUp(Some(name)) => {
+                write!(f, "container {name} up after {took}, nothing slow")
+            }
+            End::ContainerUp(None) => write!(f, "the container up after {took}, nothing slow"),
+            End::Pulled => write!(f, "image pulled in {took}"),
+            End::ContainerStopped(name) => {
+                write!(f, "container {name} stopped after {took}; the pod stays")
+            }
+            End::Gone => write!(f, "gone after {took}, nothing slow"),
+            End::Begun => write!(f, "begun, {took} so far, nothing slow"),
+        }
+    }
+}
+
+impl Display for CrashLoop<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let keeps = if self.is_over { "kept" } else { "keeps" };
+        let (code, ran) = (self.last.code, duration(millis(self.last.ran)));
+        let ending = match self.last.reason {
+            ExitReason::OomKilled => "being killed for lack of memory",
+            _ => "ending",
+        };
+        let name = self.container;
+        write!(
+            f,
+            "container {name} {keeps} {ending}: exit code {code} after {ran}"
+        )?;
+        // Starts that precede criscope are counted by the restart count.
+        match self.starts {
+            0 | 1 => write!(f, ", {} restarts", self.last.attempt),
+            n => write!(f, ", {n} starts in {}", duration(millis(self.window))),
+        }
+    }
+}
+
+impl Display for Worker<'_> {
+    /// `the CNI plugin calico (running iptables)`, `the OCI runtime runc create`.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = self.name;
+        match (self.kind, self.activity) {
+            (WorkKind::Cni, None) => write!(f, "the CNI plugin {name}"),
+            (WorkKind::Cni, Some(activity)) => {
+                write!(f, "the CNI plugin {name} (running {activity})")
+            }
+            (WorkKind::Oci, None) => write!(f, "the OCI runtime {name}"),
+            (WorkKind::Oci, Some(activity)) => write!(f, "the OCI runtime {name} {activity}"),
+            (WorkKind::Runtime, _) if self.own => f.write_str(name),
+            (WorkKind::Runtime, _) => write!(f, "the runtime's {name}"),
+        }
+    }
+}
+
+/// How a container ended.
+fn ended(exit: &Exit) -> String {
+    let (code, ran) = (exit.code, duration(millis(exit.ran)));
+    match exit.reason {
+        ExitReason::OomKilled => {
+            format!("was killed for lack of memory after {ran} (exit code {code})")
+        }
+        _ => format!("ended with exit code {code} after {ran}"),
+    }
+}
+
+/// `once`, `twice`, `3 times`.
+fn times(n: usize) -> String {
+    match n {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        n => format!("{n} times"),
+    }
+}
+
+/// A call and its target: `CreateContainer of app`.
+fn subject(call: &EpisodeCall) -> String {
+    match call.target() {
+        "" => call.method.name().to_owned(),
+        target => format!("{} of {target}", call.method.name()),
+    }
+}
+
+/// The caller, which set the deadline or cancelled.
+fn caller(call: &EpisodeCall) -> &'static str {
+    match call.peer.client {
+        Client::Other => "caller",
+        client => client.name(),
+    }
+}

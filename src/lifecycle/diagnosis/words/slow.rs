@@ -1,0 +1,146 @@
+//! Sentences on episodes that took long.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::{subject, times};
+use crate::lifecycle::diagnosis::cause::{Slow, What};
+use crate::lifecycle::diagnosis::work::Worker;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::units::duration;
+
+impl Display for Slow<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        // `9.50 s of 9.90 s`
+        let share = format!("{} of {}", duration(self.took), duration(self.of));
+        match &self.what {
+            What::Network { worker, whole } => network(f, &share, worker.as_ref(), *whole),
+            What::Pull {
+                images,
+                longest,
+                layer,
+            } => pull(f, &share, *images, *longest, layer.as_ref()),
+            What::Outside { longest } => self.outside(f, &share, *longest),
+            What::Init { longest: None, .. } => write!(f, "init containers: {share}"),
+            What::Init {
+                waits: 1,
+                longest: Some((name, _)),
+            } => write!(f, "init container {name} ran for {share}"),
+            What::Init {
+                waits,
+                longest: Some((name, ms)),
+            } => write!(
+                f,
+                "{waits} init containers ran for {share}, {} of it {name}",
+                duration(*ms)
+            ),
+            What::Stop { container, again } => {
+                let name = container.unwrap_or("a container");
+                let again = if *again {
+                    ", which was then started again"
+                } else {
+                    ""
+                };
+                write!(f, "{share} waiting for container {name} to end{again}")
+            }
+            What::Calls { .. } => self.calls(f, &share),
+        }
+    }
+}
+
+impl Slow<'_> {
+    fn outside(
+        &self,
+        f: &mut Formatter<'_>,
+        share: &str,
+        longest: Option<(f64, &EpisodeCall)>,
+    ) -> fmt::Result {
+        write!(f, "kubelet: {share} passed between CRI calls")?;
+        let Some((gap, call)) = longest else {
+            return Ok(());
+        };
+        let (long, before) = (duration(gap), subject(call));
+        if gap >= 0.99 * self.took {
+            write!(f, ", before {before}")
+        } else if gap >= 0.5 * self.took {
+            write!(f, ", most of it ({long}) before {before}")
+        } else {
+            write!(f, ", the longest gap ({long}) before {before}")
+        }
+    }
+
+    fn calls(&self, f: &mut Formatter<'_>, share: &str) -> fmt::Result {
+        let What::Calls {
+            name,
+            longest,
+            count,
+            worker,
+            seen,
+        } = &self.what
+        else {
+            return Ok(());
+        };
+        let Some(longest) = longest else {
+            return write!(f, "{share} in {name}");
+        };
+        let during = subject(longest);
+        if let Some(worker) = worker {
+            let took = duration(worker.ms.min(self.took));
+            let of = duration(self.of);
+            return write!(f, "{took} of {of} in {worker}, during {during}");
+        }
+        write!(f, "{share} in {during}")?;
+        if *count != 1 {
+            let most = duration(longest.duration_ms());
+            let times = times(*count);
+            write!(f, " (called {times}, the longest took {most})")?;
+        }
+        if *seen {
+            write!(f, ", in the runtime itself")?;
+        }
+        Ok(())
+    }
+}
+
+fn network(
+    f: &mut Formatter<'_>,
+    share: &str,
+    worker: Option<&Worker<'_>>,
+    whole: bool,
+) -> fmt::Result {
+    let Some(worker) = worker else {
+        return write!(f, "network: {share}");
+    };
+    let during = subject(worker.call);
+    if whole {
+        return write!(f, "network: {share} in {worker}, during {during}");
+    }
+    write!(
+        f,
+        "network: {share} in CNI plugins, most of it ({}) in {}, during {during}",
+        duration(worker.ms),
+        worker.name
+    )
+}
+
+fn pull(
+    f: &mut Formatter<'_>,
+    share: &str,
+    images: usize,
+    longest: Option<&EpisodeCall>,
+    layer: Option<&Worker<'_>>,
+) -> fmt::Result {
+    write!(f, "image pull: {share}")?;
+    let Some(longest) = longest else {
+        return Ok(());
+    };
+    let image = longest.image.as_deref().unwrap_or("an image");
+    if images > 1 {
+        let most = duration(longest.duration_ms());
+        return write!(f, " pulling {images} images, {most} of it {image}");
+    }
+    write!(f, " pulling {image}")?;
+    match layer {
+        Some(step) => write!(f, ", {} of it {}", duration(step.ms), step.name),
+        None => Ok(()),
+    }
+}
