@@ -11,6 +11,7 @@ use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
+use super::held_ping::HeldPing;
 use super::{Error, Remote};
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
 use crate::uds::Stream;
@@ -78,18 +79,21 @@ impl Remote {
     /// As [`Remote::connect`].
     pub(in crate::proxy::backend) async fn handshake(
         &self,
-    ) -> Result<(SendRequest<Bytes>, Connection<Stream, Bytes>), Error> {
+    ) -> Result<(SendRequest<Bytes>, Connection<HeldPing<Stream>, Bytes>), Error> {
         let refused = |source| Error::Connect {
             name: Arc::clone(&self.name),
             path: self.path.clone(),
             source,
         };
         let stream = Stream::new(open(&self.path).await.map_err(refused)?).map_err(refused)?;
-        settings().handshake(stream).await.map_err(|error| {
-            // It only writes; the runtime's SETTINGS are read later.
-            let source = error.into_io();
-            refused(source.unwrap_or_else(|| io::ErrorKind::Other.into()))
-        })
+        settings()
+            .handshake(HeldPing::new(stream))
+            .await
+            .map_err(|error| {
+                // It only writes; the runtime's SETTINGS are read later.
+                let source = error.into_io();
+                refused(source.unwrap_or_else(|| io::ErrorKind::Other.into()))
+            })
     }
 }
 

@@ -9,6 +9,7 @@ pub mod connect;
 pub mod error;
 pub mod exchange;
 pub mod forward;
+pub mod held_ping;
 
 use std::path::PathBuf;
 use std::sync::Arc;

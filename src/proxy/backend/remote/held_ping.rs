@@ -1,0 +1,242 @@
+//! Sends the acknowledgements of PINGs together with what follows them.
+//!
+//! gRPC for Go sends a PING with the data of nearly every response, to estimate the bandwidth of the connection. h2 would
+//! acknowledge it before the caller has its response: one more system call in the latency of the call, and the runtime wakes up
+//! for it. So an acknowledgement waits for the next frames of this connection, at most [`PATIENCE`]. RFC 9113, section 6.7,
+//! asks for a higher priority than other frames, and sets no time.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// How long an acknowledgement waits for other frames.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Length of a PING frame: header and eight bytes.
+const LENGTH: usize = 17;
+
+/// Begin of the header of an acknowledgement: length, type PING, flag ACK, stream 0.
+const HEADER: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
+
+/// A stream that holds acknowledgements back. See the module documentation.
+#[derive(Debug)]
+pub struct HeldPing<S> {
+    inner: S,
+    /// The acknowledgement, and how much of it was written.
+    held: Option<([u8; LENGTH], usize)>,
+    /// Until when it may wait.
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl<S> HeldPing<S> {
+    /// Wraps a stream. Must be called inside a Tokio runtime.
+    pub fn new(inner: S) -> Self {
+        Self {
+            inner,
+            held: None,
+            deadline: Box::pin(sleep(Duration::ZERO)),
+        }
+    }
+
+    /// Takes a write that is one acknowledgement.
+    fn hold(&mut self, bytes: &[u8]) -> bool {
+        let Ok(frame) = <[u8; LENGTH]>::try_from(bytes) else {
+            return false;
+        };
+        if self.held.is_some() || !frame.starts_with(&HEADER) {
+            return false;
+        }
+        self.held = Some((frame, 0));
+        self.deadline.as_mut().reset(Instant::now() + PATIENCE);
+        true
+    }
+}
+
+impl<S: AsyncWrite + Unpin> HeldPing<S> {
+    /// Writes what is held, and then `bufs`. Returns how much was written of `bufs`.
+    fn poll_release(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        while let Some((frame, written)) = &mut self.held {
+            let rest = &frame[*written..];
+            let mut all = [IoSlice::new(rest); 8];
+            let copied = bufs.len().min(all.len() - 1);
+            all[1..=copied].copy_from_slice(&bufs[..copied]);
+            let sent = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, &all[..=copied]))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            if sent < rest.len() {
+                *written += sent;
+                continue;
+            }
+            let of_bufs = sent - rest.len();
+            self.held = None;
+            if of_bufs > 0 || bufs.is_empty() {
+                return Poll::Ready(Ok(of_bufs));
+            }
+        }
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    /// Writes what is held.
+    fn poll_release_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.held.is_some() {
+            ready!(self.poll_release(cx, &[]))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for HeldPing<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for HeldPing<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if let [only] = bufs
+            && self.hold(only)
+        {
+            return Poll::Ready(Ok(LENGTH));
+        }
+        self.poll_release(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    /// What is held counts as flushed; the deadline wakes the connection, which flushes again.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.held.is_some() {
+            if self.deadline.as_mut().poll(cx).is_pending() {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.poll_release_held(cx))?;
+        }
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_release_held(cx))?;
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+
+    fn acknowledgement(with: u8) -> [u8; LENGTH] {
+        let mut frame = [with; LENGTH];
+        frame[..HEADER.len()].copy_from_slice(&HEADER);
+        frame
+    }
+
+    fn pair(room: usize) -> (HeldPing<DuplexStream>, DuplexStream) {
+        let (ours, theirs) = duplex(room);
+        (HeldPing::new(ours), theirs)
+    }
+
+    async fn read(from: &mut DuplexStream, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        from.read_exact(&mut bytes).await.expect("bytes");
+        bytes
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_goes_with_the_next_frame() {
+        let (mut ours, mut theirs) = pair(100);
+        ours.write_all(&acknowledgement(7)).await.expect("held");
+        ours.flush().await.expect("flushed");
+        let early = tokio::time::timeout(PATIENCE / 2, theirs.read_u8()).await;
+        assert!(early.is_err(), "nothing was sent yet");
+        ours.write_all(b"next").await.expect("written");
+        let mut both = acknowledgement(7).to_vec();
+        both.extend_from_slice(b"next");
+        assert_eq!(read(&mut theirs, both.len()).await, both);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_goes_alone_when_its_time_is_over() {
+        let (mut ours, mut theirs) = pair(100);
+        ours.write_all(&acknowledgement(7)).await.expect("held");
+        let begun = Instant::now();
+        // As h2 does: it flushes whenever the connection is woken.
+        let mut flushed = 0;
+        let flushes = std::future::poll_fn(|cx| {
+            flushed += 1;
+            let _ = Pin::new(&mut ours).poll_flush(cx);
+            Poll::<()>::Pending
+        });
+        let arrived = read(&mut theirs, LENGTH);
+        let arrived = tokio::select! {
+            () = flushes => unreachable!("never ready"),
+            arrived = arrived => arrived,
+        };
+        assert_eq!(arrived, acknowledgement(7));
+        assert!(begun.elapsed() >= PATIENCE);
+        assert_eq!(flushed, 2, "once at first, once at the deadline");
+    }
+
+    #[tokio::test]
+    async fn a_second_one_takes_the_first_along_and_order_is_kept() {
+        // Room for less than a frame: everything is written in pieces.
+        let (mut ours, mut theirs) = pair(5);
+        let written = tokio::spawn(async move {
+            for with in [1, 2, 3] {
+                ours.write_all(&acknowledgement(with)).await.expect("taken");
+            }
+            ours.write_all(b"end").await.expect("written");
+            ours.shutdown().await.expect("shut down");
+        });
+        let mut all = Vec::new();
+        theirs.read_to_end(&mut all).await.expect("all");
+        written.await.expect("written");
+        let want = [1, 2, 3].map(acknowledgement).concat();
+        assert_eq!(all, [&want[..], b"end"].concat());
+    }
+
+    #[tokio::test]
+    async fn it_is_not_lost_at_the_end() {
+        let (mut ours, mut theirs) = pair(100);
+        ours.write_all(&acknowledgement(9)).await.expect("held");
+        ours.shutdown().await.expect("shut down");
+        assert_eq!(read(&mut theirs, LENGTH).await, acknowledgement(9));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_frames_are_not_held() {
+        let (mut ours, mut theirs) = pair(100);
+        let mut ping = acknowledgement(1);
+        ping[4] = 0;
+        ours.write_all(&ping).await.expect("written");
+        assert_eq!(read(&mut theirs, LENGTH).await, ping);
+    }
+}
