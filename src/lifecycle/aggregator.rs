@@ -159,8 +159,10 @@ impl Aggregator {
     }
 
     fn call(&mut self, record: Box<CallRecord>, steps: Option<&RuntimeSteps>) {
-        let observations = self.parts.stories.observations().take(record.seq);
-        let mut call = EpisodeCall::new(record, observations, steps);
+        let observations = self.parts.stories.observations();
+        let scanned = observations.is_scanned_since(record.began);
+        let seen = observations.take(record.seq);
+        let mut call = EpisodeCall::new(record, seen, steps).scanned(scanned);
         let applied = {
             let mut store = self.parts.stories.store();
             // A journal line names its pod, also if only the store knew it.

@@ -27,6 +27,9 @@ pub(super) struct EpisodeCall {
     pub(super) retry: bool,
     #[serde(rename = "seen", default, skip_serializing_if = "Vec::is_empty")]
     pub(super) work: Vec<Work>,
+    /// Whether processes were scanned for it: then none at work means none seen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) scanned: bool,
 }
 
 /// A piece of work of the runtime. Times in microseconds since 1970.
@@ -42,6 +45,13 @@ pub(super) struct Work {
     /// Whether it is a step of the built-in runtime, with exact times.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) own: bool,
+    /// The number of spans above a span, up to that of the call; 0 for other work.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) depth: u16,
+}
+
+fn is_zero(depth: &u16) -> bool {
+    *depth == 0
 }
 
 /// Milliseconds, with fractions.
@@ -78,7 +88,14 @@ impl EpisodeCall {
             record,
             retry: false,
             work: longest(work),
+            scanned: false,
         }
+    }
+
+    /// Notes that processes were scanned while it was in flight.
+    pub(super) fn scanned(mut self, scanned: bool) -> Self {
+        self.scanned = scanned;
+        self
     }
 
     /// A call in flight.
@@ -143,6 +160,7 @@ impl Work {
             began: unix_micros(span.began),
             ended: unix_micros(span.ended),
             own: false,
+            depth: span.depth,
         }
     }
 
@@ -171,6 +189,7 @@ impl Work {
             began,
             ended: began.saturating_add(micros_of(record.took())),
             own: true,
+            depth: 0,
         })
     }
 
@@ -183,6 +202,7 @@ impl Work {
             began: unix_micros(observation.began),
             ended: unix_micros(observation.last_seen),
             own: false,
+            depth: 0,
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use opentelemetry::trace::TraceId;
 
 use super::Stories;
+use super::diagnosis;
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, Exit};
 use super::timeline::EpisodePhase;
@@ -38,11 +39,12 @@ const START_PHASE: Label = fixed(
         "outside_cri",
     ],
 );
-/// The calls of a start that can fail.
+/// The parts of a start that can fail.
 const START_CALL: Label = fixed(
     "phase",
     &[
         "sandbox",
+        "network",
         "image_pull",
         "container_create",
         "container_start",
@@ -89,9 +91,10 @@ const START_PHASES: [EpisodePhase; 7] = [
     EpisodePhase::InitContainer,
     EpisodePhase::OutsideCri,
 ];
-/// The calls of a start, in the order of the catalogue.
-const START_CALLS: [EpisodePhase; 4] = [
+/// The parts of a start that can fail, in the order of the catalogue.
+const START_CALLS: [EpisodePhase; 5] = [
     EpisodePhase::Sandbox,
+    EpisodePhase::Network,
     EpisodePhase::ImagePull,
     EpisodePhase::ContainerCreate,
     EpisodePhase::ContainerStart,
@@ -150,7 +153,7 @@ impl StoryMetrics {
 
     /// A call of an episode of this kind has ended.
     pub(super) fn call(&self, kind: Kind, call: &EpisodeCall) {
-        let phase = EpisodePhase::of(call.method);
+        let phase = diagnosis::phase(call);
         let failed = START_CALLS.iter().position(|p| *p == phase);
         if let Some(i) = failed.filter(|_| kind == Kind::Start && call.is_bad())
             && let Some(failures) = self.failures.at([i])

@@ -191,6 +191,7 @@ impl EpisodeCall {
             activity: (!activity.is_empty()).then(|| activity.into()),
             began: began + from * 1000,
             ended: began + to * 1000,
+            depth: 0,
         });
         self
     }

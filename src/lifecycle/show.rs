@@ -1,6 +1,6 @@
 //! Views of episodes.
 
-use super::diagnosis;
+use super::diagnosis::Pods;
 use super::episode_call::millis;
 use super::episode_store::{Episode, EpisodeStore};
 use super::timeline::EpisodePhase;
@@ -16,15 +16,13 @@ impl EpisodeStore {
         let others = self.of_pod(&episode.pod).take(MOST_READ);
         let others = others.filter(|other| other.number != episode.number);
         let all: Vec<_> = [episode].into_iter().chain(others).collect();
-        let mut shown = episode.view(now);
-        shown.crash_loop = diagnosis::crash_loops(&all, now).swap_remove(0);
-        shown
+        episode.view(&Pods::new(&all, now))
     }
 }
 
 impl Episode {
-    /// With its calls, without the pod's other episodes; `now` in microseconds since 1970.
-    pub(super) fn view(&self, now: u64) -> view::Episode {
+    /// With its calls. It is one of the `pods`' episodes.
+    pub(super) fn view<'a>(&'a self, pods: &Pods<'a>) -> view::Episode {
         let waits = self.waits().into_iter().map(|wait| view::Wait {
             before: wait.before,
             offset_ms: millis(wait.began.saturating_sub(self.began)),
@@ -34,12 +32,12 @@ impl Episode {
         view::Episode {
             calls: self.calls.iter().map(|c| c.view(self.began)).collect(),
             waits: waits.collect(),
-            ..self.summary(now)
+            ..self.summary(pods)
         }
     }
 
     /// Without its calls.
-    pub(super) fn summary(&self, now: u64) -> view::Episode {
+    pub(super) fn summary<'a>(&'a self, pods: &Pods<'a>) -> view::Episode {
         let shares = self.shares();
         let phases = EpisodePhase::ALL.into_iter().filter_map(|phase| {
             let time = shares[phase as usize];
@@ -48,7 +46,7 @@ impl Episode {
                 ms: millis(time),
             })
         });
-        let cause = diagnosis::of_episode(self, now);
+        let cause = pods.cause(self);
         view::Episode {
             kind: self.kind.name().to_owned(),
             namespace: self.pod.namespace.to_string(),
@@ -64,6 +62,7 @@ impl Episode {
             duration_ms: self.duration_ms(),
             headline: cause.to_string(),
             cause: cause.name().to_owned(),
+            crash_loop: pods.crash_loop(self),
             phases: phases.collect(),
             retries: self.retries,
             failures: self.failures,

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::diagnosis;
+use super::diagnosis::Pods;
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, EpisodeStore, Limits};
 use super::process_scanner::Observations;
 use super::sessions::Sessions;
 use super::settings;
-use super::view::{self, OpenSession, PodStory, Recent};
+use super::view::{OpenSession, PodStory, Recent};
 use crate::call::Call;
 use crate::call::episode::{Kind, is_episodic};
 use crate::call::times::{micros_of, unix_micros};
@@ -61,14 +61,8 @@ impl Stories {
             in_flight,
             |_| true,
             |episodes, store| {
-                let loops = diagnosis::crash_loops(episodes, now).into_iter();
-                let shown = episodes
-                    .iter()
-                    .zip(loops)
-                    .map(|(episode, crash_loop)| view::Episode {
-                        crash_loop,
-                        ..episode.summary(now)
-                    });
+                let pods = Pods::new(episodes, now);
+                let shown = episodes.iter().map(|episode| episode.summary(&pods));
                 (shown.collect::<Vec<_>>(), store.forgotten())
             },
         );
@@ -95,15 +89,9 @@ impl Stories {
                 && uid.is_none_or(|uid| *pod.uid == *uid)
         };
         let (mut episodes, cause) = self.read(in_flight, is_meant, |episodes, _| {
-            let loops = diagnosis::crash_loops(episodes, now).into_iter();
-            let shown = episodes
-                .iter()
-                .zip(loops)
-                .map(|(episode, crash_loop)| view::Episode {
-                    crash_loop,
-                    ..episode.view(now)
-                });
-            let cause = diagnosis::of_pod(episodes, now);
+            let pods = Pods::new(episodes, now);
+            let shown = episodes.iter().map(|episode| episode.view(&pods));
+            let cause = pods.newest();
             let cause = cause.map(|cause| (cause.to_string(), cause.name()));
             (shown.collect::<Vec<_>>(), cause)
         });
@@ -151,7 +139,10 @@ impl Stories {
     pub(super) fn in_flight(&self, in_flight: &[Arc<Call>]) -> Vec<EpisodeCall> {
         let calls = in_flight.iter().filter(|call| is_episodic(call.method));
         calls
-            .map(|call| EpisodeCall::in_flight(call, self.observations.of(call.seq)))
+            .map(|call| {
+                let scanned = self.observations.is_scanned_since(call.started_at);
+                EpisodeCall::in_flight(call, self.observations.of(call.seq)).scanned(scanned)
+            })
             .collect()
     }
 

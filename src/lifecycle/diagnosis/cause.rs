@@ -1,6 +1,7 @@
 //! What the rules found out: the cause of a delay or failure, as data. `words` makes the sentence.
 
 use super::crash::CrashLoop;
+use super::fault::Fault;
 use super::work::Worker;
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -54,8 +55,8 @@ pub(in crate::lifecycle) enum Progress<'a> {
     Now(Worker<'a>),
     /// The longest work; it has ended.
     SoFar(Worker<'a>),
-    /// None was seen.
-    Unseen,
+    /// None was seen; `looked`: and processes were scanned.
+    Unseen { looked: bool },
 }
 
 /// All failed attempts at the same call.
@@ -64,9 +65,11 @@ pub(in crate::lifecycle) struct Failure<'a> {
     /// The last of them.
     pub(super) last: &'a EpisodeCall,
     pub(super) tries: usize,
-    pub(super) how: How<'a>,
-    /// The longest work observed for calls of this method.
-    pub(super) work: Option<Worker<'a>>,
+    pub(super) how: How,
+    /// The work observed for these calls.
+    pub(super) work: Progress<'a>,
+    /// Later tries that were refused because the runtime still holds the name of this one.
+    pub(super) refused: usize,
     /// Whether a later call succeeded.
     pub(super) past: bool,
     pub(super) now: u64,
@@ -74,23 +77,36 @@ pub(in crate::lifecycle) struct Failure<'a> {
 
 /// How a call failed.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum How<'a> {
-    /// The caller's deadline passed.
-    Late {
-        first: &'a EpisodeCall,
-        deadline: f64,
-        times: usize,
-        /// Later tries that were refused because the first still ran.
-        refused: usize,
-    },
-    /// The runtime refused it because an earlier try holds the name.
+pub(in crate::lifecycle) enum How {
+    /// The caller's deadline passed, so many times.
+    Late { deadline: f64, times: usize },
+    /// The runtime itself gave up, before the caller's deadline or without one.
+    GaveUp { after: f64, deadline: Option<f64> },
+    /// The runtime refused it because an earlier try holds the name, and why that try failed is not known.
     Reserved { times: usize },
-    /// The caller cancelled.
-    Cancelled { longest: f64 },
+    /// The caller cancelled, so many times.
+    Cancelled { longest: f64, times: usize },
     /// A CNI plugin, if it is known which, or the network in general.
-    Network { plugin: Option<String> },
-    /// Any other error.
-    Error,
+    Network {
+        plugin: Option<String>,
+        fault: Option<Fault>,
+    },
+    /// The image of the sandbox's own container.
+    PauseImage { fault: Option<Fault> },
+    /// Any other error, and what its text proves.
+    Error { fault: Option<Fault> },
+}
+
+impl How {
+    /// What the error text proves.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Network { fault, .. } | Self::PauseImage { fault } | Self::Error { fault } => {
+                *fault
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The largest part of an episode's duration.
@@ -125,9 +141,10 @@ pub(in crate::lifecycle) enum What<'a> {
         waits: usize,
         longest: Option<(&'a str, f64)>,
     },
-    /// The container that was waited for, and whether it was started again.
+    /// The container that was waited for, how it ended, and whether it was started again.
     Stop {
         container: Option<&'a str>,
+        exit: Option<&'a Exit>,
         again: bool,
     },
     /// Calls of one method.
@@ -152,8 +169,10 @@ pub(in crate::lifecycle) struct Quick<'a> {
 /// What it came to.
 #[derive(Debug)]
 pub(in crate::lifecycle) enum End<'a> {
-    /// The pod's containers were started.
-    Up,
+    /// Containers of the pod were started; the CRI does not say whether more will follow. Those that have not ended.
+    Up(Vec<&'a str>),
+    /// Its last container has done its work.
+    Done(&'a Exit),
     /// A container was started again.
     ContainerUp(Option<&'a str>),
     /// Only an image was pulled.
@@ -180,6 +199,7 @@ impl Cause<'_> {
             Self::Slow(slow) => slow.name(),
             Self::Quick(quick) => match quick.end {
                 End::Begun => "begun",
+                End::Done(_) => "container_done",
                 _ => "quick",
             },
         }
@@ -206,12 +226,17 @@ impl Slow<'_> {
 
 impl Failure<'_> {
     fn name(&self) -> &'static str {
+        if let Some(fault) = self.how.fault() {
+            return fault.name();
+        }
         match self.how {
             How::Late { .. } => "deadline_passed",
+            How::GaveUp { .. } => "runtime_gave_up",
             How::Reserved { .. } => "name_reserved",
             How::Cancelled { .. } => "cancelled",
             How::Network { .. } => "network_failed",
-            How::Error => match EpisodePhase::of(self.last.method) {
+            How::PauseImage { .. } => "pause_image_failed",
+            How::Error { .. } => match EpisodePhase::of(self.last.method) {
                 EpisodePhase::Sandbox => "sandbox_failed",
                 EpisodePhase::ImagePull => "image_pull_failed",
                 EpisodePhase::ContainerCreate => "container_create_failed",

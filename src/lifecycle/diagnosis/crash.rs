@@ -1,6 +1,6 @@
 //! Crash loops.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::call::Ending;
 use crate::call::episode::Kind;
@@ -104,7 +104,8 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
         }
     }
     for run in runs.values_mut() {
-        run.ends.retain(|end| !asked.has(end));
+        run.ends
+            .retain(|end| has_run(end.0, episodes) && !asked.has(end));
         run.ends.sort_by_key(|(exit, _)| exit.at);
         run.starts.sort_unstable();
         let last = run.ends.last();
@@ -149,59 +150,45 @@ impl<'a> Runs<'a> {
 }
 
 /// The crash loops of a pod, by container name.
-fn loops<'a>(episodes: &[&'a Episode], now: u64) -> BTreeMap<&'a str, CrashLoop<'a>> {
+pub(super) fn loops<'a>(episodes: &[&'a Episode], now: u64) -> BTreeMap<&'a str, CrashLoop<'a>> {
     let runs = runs(episodes).into_iter();
     runs.filter_map(|(name, run)| Some((name, run.crash_loop(name, now)?)))
         .collect()
 }
 
-/// The newest crash loop of a pod, current or until the pod was stopped.
-pub(super) fn newest<'a>(episodes: &[&'a Episode], now: u64) -> Option<CrashLoop<'a>> {
-    let loops = loops(episodes, now).into_values();
-    loops.max_by_key(CrashLoop::at)
-}
-
-/// For each start and restart the sentence on the crash loop of a container that it started. The episodes may be of many
-/// pods; their calls are read once.
-pub(in crate::lifecycle) fn marks(episodes: &[&Episode], now: u64) -> Vec<Option<String>> {
-    let mut pods = HashMap::<_, Vec<_>>::new();
-    for episode in episodes {
-        pods.entry(pod(episode)).or_default().push(*episode);
-    }
-    // Most pods have too few exits for a crash loop.
-    pods.retain(|_, own| own.iter().map(|episode| episode.exits.len()).sum::<usize>() >= 2);
-    let loops: HashMap<_, _> = pods
-        .into_iter()
-        .map(|(pod, own)| (pod, loops(&own, now)))
-        .collect();
-    let mark = |episode: &&Episode| {
-        let loops = loops
-            .get(&pod(episode))
-            .filter(|_| episode.kind != Kind::Stop)?;
-        let of_it = containers(episode).filter_map(|name| loops.get(name));
-        let goes_on = of_it.filter(|it| !it.is_over);
-        Some(goes_on.max_by_key(|it| it.at())?.to_string())
+/// Returns whether the container has run. A runtime reports an exit, with a code of its own, of a container that could not be
+/// started as well.
+fn has_run(exit: &Exit, pod: &[&Episode]) -> bool {
+    let started = |call: &EpisodeCall| {
+        let container = call.container.as_deref();
+        call.method == Method::StartContainer
+            && call.has_ended(Ending::Ok)
+            && container.is_some_and(|c| *c.name == *exit.container && c.attempt == exit.attempt)
     };
-    episodes.iter().map(mark).collect()
+    exit.ran > 0 || pod.iter().flat_map(|e| &e.calls).any(started)
 }
 
-fn pod(episode: &Episode) -> (&str, &str, &str) {
-    (&episode.pod.uid, &episode.pod.namespace, &episode.pod.name)
-}
-
-/// The containers of an episode.
-fn containers(episode: &Episode) -> impl Iterator<Item = &str> {
-    let own = episode.container.iter().map(|container| &*container.name);
-    let calls = episode.calls.iter().filter_map(|c| c.container_name());
-    let exits = episode.exits.iter().map(|exit| &*exit.container);
-    own.chain(calls).chain(exits)
-}
-
-/// The last failed exit in an episode, if the container had run only briefly.
-pub(super) fn afterwards(episode: &Episode) -> Option<&Exit> {
-    let failed = episode.exits.iter().rev().find(|exit| exit.code != 0)?;
-    // A stop kills its containers, and one that ran for long has done its work; running out of memory counts at any age.
+/// The last exit in an episode that is a fault: that of a container that ran, was not asked to end, and had run only briefly
+/// or is still down.
+pub(super) fn afterwards<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<&'a Exit> {
+    let mut failed = episode.exits.iter().rev().filter(|exit| exit.code != 0);
+    // A stop kills its containers.
+    let failed = failed.next().filter(|_| episode.kind != Kind::Stop)?;
+    let sandbox = episode.sandbox_id.as_deref().unwrap_or_default();
+    let calls = || {
+        pod.iter()
+            .flat_map(|e| e.calls.iter().map(move |c| (*e, c)))
+    };
+    let mut asked = StopRequests::default();
+    calls().for_each(|(episode, call)| asked.note(episode, call));
+    let is_own = has_run(failed, pod) && !asked.has(&(failed, sandbox));
+    // One that ran for long has done its work, if it runs again; running out of memory counts at any age.
     let soon = failed.ran < 60_000_000 || failed.reason == ExitReason::OomKilled;
-    let stops = episode.kind == Kind::Stop;
-    (soon && !stops).then_some(failed)
+    let again = calls().any(|(_, call)| {
+        call.method == Method::StartContainer
+            && call.has_ended(Ending::Ok)
+            && call.container_name() == Some(&*failed.container)
+            && call.end_us() > failed.at
+    });
+    (is_own && (soon || !again)).then_some(failed)
 }

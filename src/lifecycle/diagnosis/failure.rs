@@ -1,6 +1,7 @@
 //! Failed calls, current and past.
 
-use super::cause::{Failure, How};
+use super::cause::{Failure, How, Progress};
+use super::fault::{self, Fault};
 use super::work;
 use crate::call::Ending;
 use crate::cri::Method;
@@ -49,49 +50,90 @@ pub(super) fn of<'a>(
 ) -> Failure<'a> {
     let calls = episode.calls.iter();
     let failed: Vec<_> = calls.filter(|c| c.is_bad() && is_same(c, call)).collect();
+    // What a refused try says is that an earlier one was not undone. That one is the cause.
+    let last = failed.iter().rposition(|c| !is_refusal(c));
+    let refused = failed.len() - last.map_or(0, |at| at + 1);
+    let (last, refused) = match last {
+        Some(at) => (failed[at], refused),
+        None => (call, 0),
+    };
     Failure {
-        last: call,
-        tries: failed.len(),
-        how: how(call, &failed),
-        work: work::most(&work::calls_of(episode, call.method)),
+        last,
+        tries: failed.len() - refused,
+        how: how(last, &failed),
+        work: progress(&failed),
+        refused,
         past,
         now,
     }
 }
 
-fn how<'a>(last: &EpisodeCall, failed: &[&'a EpisodeCall]) -> How<'a> {
-    let late = failed.iter().filter(|c| c.has_ended(Ending::Deadline));
-    let refused = failed.iter().filter(|c| is_refusal(c)).count();
-    if let Some(first) = late.clone().next() {
-        return How::Late {
-            first,
-            deadline: first.deadline_ms().unwrap_or(first.duration_ms()),
-            times: late.count(),
-            refused,
-        };
+fn progress<'a>(failed: &[&'a EpisodeCall]) -> Progress<'a> {
+    let looked = failed.iter().any(|call| call.scanned);
+    let most = work::most(&failed.iter().copied());
+    most.map_or(Progress::Unseen { looked }, Progress::SoFar)
+}
+
+fn how(last: &EpisodeCall, failed: &[&EpisodeCall]) -> How {
+    if is_refusal(last) {
+        let times = failed.len();
+        return How::Reserved { times };
     }
-    if refused > 0 {
-        return How::Reserved { times: refused };
-    }
-    if failed.iter().all(|c| c.has_ended(Ending::Cancelled)) {
-        let longest = failed.iter().map(|c| c.elapsed_us()).max();
-        let longest = millis(longest.unwrap_or_default());
-        return How::Cancelled { longest };
-    }
-    match last.method {
-        Method::RunPodSandbox | Method::StopPodSandbox if is_of_network(last) => How::Network {
-            plugin: plugin(last),
+    let ending = last.outcome().map(|outcome| outcome.ending);
+    let is_alike = |c: &&&EpisodeCall| match ending {
+        Some(Ending::Deadline) => is_late(c),
+        Some(ending) => c.has_ended(ending),
+        None => false,
+    };
+    let alike = || failed.iter().filter(is_alike);
+    let said = last.error().is_some();
+    match ending {
+        Some(Ending::Deadline) if is_late(last) => How::Late {
+            deadline: last.deadline_ms().unwrap_or(last.duration_ms()),
+            times: alike().count(),
         },
-        _ => How::Error,
+        Some(Ending::Deadline) => How::GaveUp {
+            after: last.duration_ms(),
+            deadline: last.deadline_ms(),
+        },
+        // A status of this code is the runtime's; a caller that cancels gets none.
+        Some(Ending::Cancelled) if !said => How::Cancelled {
+            longest: millis(alike().map(|c| c.elapsed_us()).max().unwrap_or_default()),
+            times: alike().count(),
+        },
+        _ => error(last),
     }
 }
 
-/// Returns whether the runtime refused because an earlier attempt still runs.
+fn error(last: &EpisodeCall) -> How {
+    let fault = Fault::of(last);
+    if fault::is_of_sandbox_image(last) {
+        return How::PauseImage { fault };
+    }
+    if fault::is_of_network(last) {
+        let plugin = fault::plugin(message(last)).or_else(|| only_plugin(last));
+        return How::Network { plugin, fault };
+    }
+    How::Error { fault }
+}
+
+/// A caller's clock starts before ours, and a runtime gives up a little before the deadline that it was sent. In
+/// milliseconds.
+const SLACK: f64 = 100.0;
+
+/// Returns whether the caller's deadline had passed at the end.
+fn is_late(call: &EpisodeCall) -> bool {
+    let ran_out = |deadline: f64| call.duration_ms() + SLACK.min(deadline / 10.0) >= deadline;
+    call.has_ended(Ending::Deadline) && call.deadline_ms().is_some_and(ran_out)
+}
+
+/// Returns whether the runtime refused because it still holds the name for an earlier attempt.
 fn is_refusal(call: &EpisodeCall) -> bool {
     let Some(error) = call.error() else {
         return false;
     };
-    error.contains("is reserved") || error.contains("name is in use")
+    let makes = matches!(call.method, Method::RunPodSandbox | Method::CreateContainer);
+    makes && (error.contains("is reserved") || error.contains("name is in use"))
 }
 
 /// The error message of a call.
@@ -99,28 +141,10 @@ pub(super) fn message(call: &EpisodeCall) -> &str {
     call.error().map_or("", |error| error)
 }
 
-/// Returns whether the error message is about the network.
-fn is_of_network(call: &EpisodeCall) -> bool {
-    let error = message(call).to_ascii_lowercase();
-    ["network", "cni", "plugin type", "ipam"]
-        .iter()
-        .any(|word| error.contains(word))
-}
-
-/// The CNI plugin in the error message, or the observed one.
-fn plugin(call: &EpisodeCall) -> Option<String> {
-    let named = message(call)
-        .split_once("plugin type=")
-        .and_then(|(_, rest)| {
-            let name: String = rest
-                .trim_start_matches(['"', '\\'])
-                .chars()
-                .take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-                .collect();
-            (!name.is_empty()).then_some(name)
-        });
-    named.or_else(|| {
-        let worker = work::longest(WorkKind::Cni, &std::iter::once(call))?;
-        Some(worker.name.to_owned())
-    })
+/// The CNI plugin that was seen during the call, if there was only one: of several it is not known which one failed.
+fn only_plugin(call: &EpisodeCall) -> Option<String> {
+    let plugins = || call.work.iter().filter(|work| work.kind == WorkKind::Cni);
+    let first = plugins().next()?;
+    let is_only = plugins().all(|work| work.name == first.name);
+    is_only.then(|| (*first.name).to_owned())
 }

@@ -6,12 +6,15 @@ use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
-use crate::lifecycle::episode_store::Episode;
+use crate::lifecycle::episode_store::{Episode, Exit};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::timeline::EpisodePhase;
 
 /// An episode that took less is not slow. In milliseconds.
 const QUICK: f64 = 2_000.0;
+
+/// How far the times of exits may be off, in microseconds.
+const CLOCKS: u64 = 1_000_000;
 
 /// Returns whether an episode was slow.
 pub(super) fn is_slow(episode: &Episode) -> bool {
@@ -19,30 +22,30 @@ pub(super) fn is_slow(episode: &Episode) -> bool {
 }
 
 /// The largest part of an episode's duration.
-pub(super) fn of(episode: &Episode) -> Cause<'_> {
+pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Cause<'a> {
     let shares = episode.shares();
     let phases = EpisodePhase::ALL.into_iter();
     let longest = phases.max_by_key(|phase| shares[*phase as usize]);
     let Some(phase) = longest.filter(|_| is_slow(episode)) else {
-        return Cause::Quick(quick(episode));
+        return Cause::Quick(quick(episode, pod));
     };
     let took = millis(shares[phase as usize]);
     Cause::Slow(Slow {
         took,
         of: episode.duration_ms(),
         phase,
-        what: what(episode, phase, took),
+        what: what(episode, pod, phase, took),
     })
 }
 
-fn what(episode: &Episode, phase: EpisodePhase, ms: f64) -> What<'_> {
+fn what<'a>(episode: &'a Episode, pod: &[&'a Episode], phase: EpisodePhase, ms: f64) -> What<'a> {
     let within = |method| within(episode, method, ms);
     match phase {
         EpisodePhase::Network => network(episode, ms),
         EpisodePhase::ImagePull => pull(episode, ms),
         EpisodePhase::OutsideCri => outside(episode),
         EpisodePhase::InitContainer => init(episode),
-        EpisodePhase::ContainerStop => stop(episode),
+        EpisodePhase::ContainerStop => stop(episode, pod),
         EpisodePhase::Sandbox => within(Method::RunPodSandbox),
         EpisodePhase::ContainerCreate => within(Method::CreateContainer),
         EpisodePhase::ContainerStart => within(Method::StartContainer),
@@ -53,11 +56,11 @@ fn what(episode: &Episode, phase: EpisodePhase, ms: f64) -> What<'_> {
 }
 
 /// An episode that was not slow.
-fn quick(episode: &Episode) -> Quick<'_> {
+fn quick<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Quick<'a> {
     let container = episode.container.as_deref().map(|c| &*c.name);
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let end = match episode.kind {
-        Kind::Start if started => End::Up,
+        Kind::Start if started => up(episode, pod),
         Kind::Restart if started => End::ContainerUp(container),
         Kind::Restart if container.is_none() => End::Pulled,
         Kind::Stop => match only_stopped(episode) {
@@ -78,6 +81,34 @@ fn only_stopped(episode: &Episode) -> Option<&str> {
         .all(|c| c.method == Method::StopContainer);
     let last = episode.calls.back().filter(|_| all_stops)?;
     last.container_name()
+}
+
+/// What came of the containers that the start of a pod started.
+fn up<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> End<'a> {
+    let exit_of = |call: &EpisodeCall| {
+        let container = call.container.as_deref()?;
+        let mut exits = episode.exits.iter().rev();
+        exits.find(|exit| *exit.container == *container.name && exit.attempt == container.attempt)
+    };
+    let started = || {
+        let calls = work::calls_of(episode, Method::StartContainer);
+        calls.filter(|call| call.has_ended(Ending::Ok))
+    };
+    let up = started().filter(|call| exit_of(call).is_none());
+    let mut up: Vec<_> = up.filter_map(|call| call.container_name()).collect();
+    up.dedup();
+    let done = started().last().and_then(exit_of);
+    let calls = || pod.iter().flat_map(|episode| &episode.calls);
+    let is_last = |exit: &&Exit| {
+        let later = |call: &EpisodeCall| {
+            call.method == Method::StartContainer && call.is_good() && call.end_us() > exit.at
+        };
+        exit.code == 0 && up.is_empty() && !calls().any(later)
+    };
+    match done.filter(is_last) {
+        Some(exit) => End::Done(exit),
+        None => End::Up(up),
+    }
 }
 
 fn network(episode: &Episode, ms: f64) -> What<'_> {
@@ -118,12 +149,25 @@ fn within(episode: &Episode, method: Method, ms: f64) -> What<'_> {
     }
 }
 
-fn stop(episode: &Episode) -> What<'_> {
+fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> What<'a> {
     let longest = longest_call(work::calls_of(episode, Method::StopContainer));
     What::Stop {
         container: longest.and_then(|c| c.container_name()),
+        exit: longest.and_then(|call| exit_within(call, pod)),
         again: episode.kind == Kind::Restart,
     }
+}
+
+/// The exit that the StopContainer waited for. Runtimes report the time of an exit by another clock.
+fn exit_within<'a>(call: &EpisodeCall, pod: &[&'a Episode]) -> Option<&'a Exit> {
+    let container = call.container.as_deref()?;
+    let window = call.began_us()..=call.end_us().saturating_add(CLOCKS);
+    let mut exits = pod.iter().flat_map(|episode| &episode.exits);
+    exits.find(|exit| {
+        *exit.container == *container.name
+            && exit.attempt == container.attempt
+            && window.contains(&exit.at)
+    })
 }
 
 /// Time in init containers.

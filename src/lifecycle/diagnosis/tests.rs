@@ -3,6 +3,9 @@
 mod crash;
 mod failures;
 mod init;
+mod pod_texts;
+mod scripts;
+mod texts;
 
 use super::*;
 use crate::cri::status::Code;
@@ -30,12 +33,17 @@ fn episodes(store: &EpisodeStore) -> Vec<&Episode> {
 }
 
 fn headline(episode: &Episode, now: u64) -> String {
-    super::of_episode(episode, now).to_string()
+    super::of_episode(episode, &[episode], now).to_string()
 }
 
 fn of_pod(episodes: &[&Episode], now: u64) -> String {
-    let cause = super::of_pod(episodes, now);
+    let cause = Pods::new(episodes, now).newest();
     cause.expect("episodes").to_string()
+}
+
+fn crash_loops(episodes: &[&Episode], now: u64) -> Vec<Option<String>> {
+    let pods = Pods::new(episodes, now);
+    episodes.iter().map(|e| pods.crash_loop(e)).collect()
 }
 
 /// The pod's headline at this time, with closed episodes if enough time has passed.
@@ -63,7 +71,10 @@ fn chain<const N: usize, const M: usize>(
 fn a_start_without_trouble() {
     let pod = pod("web");
     let calls = chain([pod.run(0, 900)], up(&pod, 1000));
-    assert_eq!(says(calls, 60_000), "up after 1.20 s, nothing slow");
+    assert_eq!(
+        says(calls, 60_000),
+        "container app up after 1.20 s, nothing slow"
+    );
 }
 
 #[test]
@@ -292,7 +303,10 @@ fn the_newest_pod_of_a_name_counts() {
         new.create(("app", 0), 50_100, 10),
         new.start(("app", 0), 50_200, 10),
     ];
-    assert_eq!(says(calls, 70_000), "up after 210 ms, nothing slow");
+    assert_eq!(
+        says(calls, 70_000),
+        "container app up after 210 ms, nothing slow"
+    );
 }
 
 #[test]

@@ -15,6 +15,8 @@ pub(in crate::lifecycle) struct Worker<'a> {
     pub(super) activity: Option<&'a str>,
     /// Milliseconds; concurrent work counts once.
     pub(super) ms: f64,
+    /// The part of it that no span within it explains. The longest counts: of spans within each other the innermost.
+    alone: f64,
     /// The call during which it worked longest.
     pub(super) call: &'a EpisodeCall,
 }
@@ -35,6 +37,7 @@ pub(super) fn longest<'a>(
     let workers = names.into_iter().filter_map(|name| {
         let own = || of_kind().filter(|(_, work)| *work.name == *name);
         let ms = millis(covered(own().map(|(_, work)| work)));
+        let alone = millis(own().map(|(call, work)| alone(call, work)).sum());
         let (call, _) = own().max_by_key(|(_, work)| work.took())?;
         let active = own().filter(|(_, work)| work.activity.is_some());
         let active = active.max_by_key(|(_, work)| work.took());
@@ -44,10 +47,20 @@ pub(super) fn longest<'a>(
             own: own().any(|(_, work)| work.own),
             activity: active.and_then(|(_, work)| work.activity.as_deref()),
             ms,
+            alone: ms.min(alone),
             call,
         })
     });
-    workers.max_by(|a, b| a.ms.total_cmp(&b.ms))
+    workers.max_by(|a, b| a.alone.total_cmp(&b.alone))
+}
+
+/// The part of a span in which none of the spans within it ran, in microseconds; other work has none within it.
+fn alone(call: &EpisodeCall, span: &Work) -> u64 {
+    let within = call.work.iter().filter(|work| {
+        let is_below = work.kind == span.kind && work.depth > span.depth;
+        is_below && work.began >= span.began && work.ended <= span.ended
+    });
+    span.took().saturating_sub(covered(within))
 }
 
 /// Total time that these cover, in microseconds.

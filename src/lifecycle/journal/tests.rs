@@ -100,7 +100,7 @@ fn a_story_goes_on_where_it_was() {
     let view = |store: &EpisodeStore| {
         store
             .episodes()
-            .map(|t| t.view(at(30_000)))
+            .map(|t| store.view(t, at(30_000)))
             .collect::<Vec<_>>()
     };
     assert_eq!(view(&again), view(&whole));

@@ -145,6 +145,11 @@ impl Observations {
         self.lock().scanned = Some(at);
     }
 
+    /// Returns whether processes were scanned after this time.
+    pub fn is_scanned_since(&self, at: SystemTime) -> bool {
+        self.lock().scanned.is_some_and(|scanned| scanned > at)
+    }
+
     /// Removes calls a minute after they ended: by then the aggregator has taken their observations.
     pub fn retain(&self, in_flight: impl Fn(u64) -> bool) {
         self.retain_at(in_flight, Instant::now());

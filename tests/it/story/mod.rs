@@ -162,7 +162,7 @@ async fn what_fails_first_is_part_of_the_start() {
     );
     let headline = line["msg"].as_str().unwrap_or_default();
     assert!(
-        headline.starts_with("image docker.io/library/app:1 could not be pulled: NOT_FOUND"),
+        headline.starts_with("image docker.io/library/app:1 could not be pulled: the registry has no such image: NOT_FOUND"),
         "{line}"
     );
     assert_adds_up(&line);

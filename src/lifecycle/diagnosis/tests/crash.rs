@@ -108,7 +108,10 @@ fn a_container_that_did_its_work_is_no_crash() {
     let pod = pod("job");
     let mut store = runs(&pod, &[100], [end(0, 0, 1000, 1300)]);
     let (headline, marks) = headline_and_marks(&mut store, 60_000);
-    assert_eq!(headline, "up after 300 ms, nothing slow");
+    assert_eq!(
+        headline,
+        "container app ended with exit code 0 after 1.00 s; the start took 300 ms"
+    );
     assert_eq!(marks, [("start".to_owned(), State::Ok, None)]);
 }
 

@@ -19,13 +19,13 @@ fn an_image_that_is_not_there() {
     ];
     assert_eq!(
         says(calls, 100_000),
-        "image registry.x/app:1 cannot be pulled: NOT_FOUND image not found (4 tries, the last 12 s ago)"
+        "image registry.x/app:1 cannot be pulled: the registry has no such image: NOT_FOUND image not found (4 tries, the last 12 s ago)"
     );
     // After the deadline of the start the sentence is the same.
     let calls = [pod.run(0, 100), pull(1000)];
     assert_eq!(
         says(calls, 1_802_000),
-        "image registry.x/app:1 cannot be pulled: NOT_FOUND image not found (30 min ago)"
+        "image registry.x/app:1 cannot be pulled: the registry has no such image: NOT_FOUND image not found (30 min ago)"
     );
 }
 
@@ -47,7 +47,7 @@ fn an_image_that_came_late() {
     );
     assert_eq!(
         says(calls, 60_000),
-        "image app:1 could not be pulled: UNAVAILABLE no route to host (2 tries failed first); up after 33.3 s"
+        "image app:1 could not be pulled: no route to the registry: UNAVAILABLE no route to host (2 tries failed first); up after 33.3 s"
     );
 }
 
@@ -77,8 +77,8 @@ fn a_retry_that_is_refused() {
         .seen(WorkKind::Cni, "slow", "", 100, 240_000);
     assert_eq!(
         says([late, refused(250_000), refused(260_000)], 270_000),
-        "RunPodSandbox passed the kubelet's deadline of 4m 00s, and 2 more tries were refused while the first went on \
-         (name is reserved); 4m 00s in the CNI plugin slow"
+        "RunPodSandbox passed the kubelet's deadline of 4m 00s, and 2 more tries were refused since: the runtime \
+         still holds its name (name is reserved); 4m 00s in the CNI plugin slow"
     );
     assert_eq!(
         says([refused(0)], 1000),
@@ -112,7 +112,7 @@ fn a_network_that_fails() {
     );
     assert_eq!(
         text,
-        "network: it cannot be set up: UNKNOWN cni plugin not initialized (5 s ago)"
+        "network: it cannot be set up: no CNI configuration is loaded: UNKNOWN cni plugin not initialized (5 s ago)"
     );
 }
 
@@ -130,6 +130,6 @@ fn a_container_that_cannot_start() {
     ];
     assert_eq!(
         says(calls, 17_000),
-        "container app cannot be started: UNKNOWN exec: no such file or directory (2 tries, the last 1 s ago)"
+        "container app cannot be started: its command, or its interpreter, is not in the image: UNKNOWN exec: no such file or directory (2 tries, the last 1 s ago)"
     );
 }

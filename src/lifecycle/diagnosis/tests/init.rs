@@ -81,6 +81,6 @@ fn an_init_container_that_takes_its_time() {
     ];
     assert_eq!(
         says_with(parts, &pod, 90_000),
-        "up after 1.10 s, nothing slow"
+        "started after 1.10 s, nothing slow"
     );
 }

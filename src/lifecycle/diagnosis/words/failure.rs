@@ -2,42 +2,47 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{caller, subject, times};
+use super::{NO_PROCESS, caller, subject, times};
 use crate::cri::Method;
 use crate::cri::status::code_name;
-use crate::lifecycle::diagnosis::cause::{Failure, How};
+use crate::lifecycle::diagnosis::cause::{Failure, How, Progress};
 use crate::lifecycle::diagnosis::failure::message;
+use crate::lifecycle::diagnosis::fault::Fault;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::units::{self, duration};
+
+const HOLDS: &str = "the runtime still holds its name (name is reserved)";
 
 /// Longest error text in a headline, in bytes.
 const MESSAGE: usize = 300;
 
 impl Display for Failure<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match &self.how {
-            How::Late { .. } => self.late(f),
+        match self.how {
+            How::Late { deadline, times: n } => self.late(f, deadline, n),
+            How::GaveUp { after, deadline } => self.gave_up(f, after, deadline),
             How::Reserved { times: n } => {
                 write!(
                     f,
                     "{} is refused {}: an earlier try still holds the name (name is reserved)",
                     subject(self.last),
-                    times(*n)
+                    times(n)
                 )?;
                 self.work(f)
             }
-            How::Cancelled { longest } => {
+            How::Cancelled { longest, times: n } => {
                 write!(
                     f,
                     "{} was broken off by the {} {} after {}",
                     subject(self.last),
                     caller(self.last),
-                    times(self.tries),
-                    duration(*longest)
+                    times(n),
+                    duration(longest)
                 )?;
+                self.refused(f)?;
                 self.work(f)
             }
-            How::Network { .. } | How::Error => self.error(f),
+            How::Network { .. } | How::PauseImage { .. } | How::Error { .. } => self.error(f),
         }
     }
 }
@@ -46,47 +51,66 @@ impl Failure<'_> {
     /// The observed work, as a suffix.
     fn work(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.work {
-            Some(worker) => write!(f, "; {} in {worker}", duration(worker.ms)),
-            None => Ok(()),
+            Progress::Now(worker) | Progress::SoFar(worker) => {
+                write!(f, "; {} in {worker}", duration(worker.ms))
+            }
+            Progress::Unseen { looked: true } => write!(f, "; {NO_PROCESS}"),
+            Progress::Unseen { looked: false } => Ok(()),
         }
     }
 
-    fn late(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let How::Late {
-            first,
-            deadline,
-            times: n,
-            refused,
-        } = self.how
-        else {
-            return Ok(());
+    /// The tries that were refused later, as a suffix.
+    fn refused(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let tries = match self.refused {
+            0 => return Ok(()),
+            1 => "1 more try was",
+            n => return write!(f, ", and {n} more tries were refused since: {HOLDS}"),
         };
-        write!(
-            f,
-            "{} passed the {}'s deadline of {}",
-            subject(first),
-            caller(first),
-            duration(deadline)
-        )?;
+        write!(f, ", and {tries} refused since: {HOLDS}")
+    }
+
+    fn late(&self, f: &mut Formatter<'_>, deadline: f64, n: usize) -> fmt::Result {
+        let (subject, caller) = (subject(self.last), caller(self.last));
+        let deadline = duration(deadline);
+        write!(f, "{subject} passed the {caller}'s deadline of {deadline}")?;
         if n > 1 {
             write!(f, " {}", times(n))?;
         }
-        if refused > 0 {
-            let tries = if refused == 1 {
-                "try was"
-            } else {
-                "tries were"
-            };
-            write!(
-                f,
-                ", and {refused} more {tries} refused while the first went on (name is reserved)"
-            )?;
+        self.refused(f)?;
+        if let Some(text) = beyond_deadline(message(self.last)) {
+            write!(f, "; the runtime says: {}", cut(text))?;
         }
         self.work(f)
     }
 
+    fn gave_up(&self, f: &mut Formatter<'_>, after: f64, deadline: Option<f64>) -> fmt::Result {
+        let (operation, caller) = (self.operation(), caller(self.last));
+        write!(
+            f,
+            "{operation}: the runtime gave up after {}",
+            duration(after)
+        )?;
+        match deadline {
+            Some(deadline) => write!(f, " of the {caller}'s {}", duration(deadline))?,
+            None => write!(f, ", the {caller} set no deadline")?,
+        }
+        write!(f, ": {}", said(self.last))?;
+        self.tries(f)?;
+        self.work(f)
+    }
+
     fn error(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.operation(), said(self.last))?;
+        write!(f, "{}: ", self.operation())?;
+        if let Some(words) = self.how.fault().and_then(Fault::words) {
+            write!(f, "{words}: ")?;
+        }
+        write!(f, "{}", said(self.last))?;
+        self.tries(f)?;
+        self.refused(f)
+    }
+
+    /// How often, and when.
+    fn tries(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match (self.past, self.tries) {
             (true, 1) => write!(f, " (1 try failed first)"),
             (true, n) => write!(f, " ({n} tries failed first)"),
@@ -103,12 +127,24 @@ impl Failure<'_> {
     fn operation(&self) -> String {
         let cannot = if self.past { "could not" } else { "cannot" };
         let target = self.last.target();
-        if let How::Network { plugin } = &self.how {
-            return match (self.last.method, plugin) {
-                (Method::StopPodSandbox, _) => format!("network: it {cannot} be taken down"),
-                (_, Some(plugin)) => format!("network: the CNI plugin {plugin} fails"),
-                (_, None) => format!("network: it {cannot} be set up"),
-            };
+        match &self.how {
+            How::Network { plugin, .. } => {
+                return match (self.last.method, plugin) {
+                    (Method::StopPodSandbox, Some(plugin)) => {
+                        format!("network: the CNI plugin {plugin} {cannot} take it down")
+                    }
+                    (Method::StopPodSandbox, None) => format!("network: it {cannot} be taken down"),
+                    (_, Some(plugin)) if self.past => {
+                        format!("network: the CNI plugin {plugin} failed")
+                    }
+                    (_, Some(plugin)) => format!("network: the CNI plugin {plugin} fails"),
+                    (_, None) => format!("network: it {cannot} be set up"),
+                };
+            }
+            How::PauseImage { .. } => {
+                return format!("the sandbox {cannot} be made, its pause image {cannot} be pulled");
+            }
+            _ => {}
         }
         match self.last.method {
             Method::PullImage => format!("image {target} {cannot} be pulled"),
@@ -128,14 +164,33 @@ impl Failure<'_> {
 fn said(call: &EpisodeCall) -> String {
     let message = message(call).trim();
     let code = call.outcome().map(|outcome| code_name(outcome.code));
-    let mut text = code.unwrap_or_default().to_owned();
-    if !message.is_empty() {
-        let cut = message.floor_char_boundary(MESSAGE);
-        text += " ";
-        text += message[..cut].trim_end();
-        if cut < message.len() {
-            text += " ...";
-        }
+    let code = code.unwrap_or_default();
+    match message {
+        "" => code.to_owned(),
+        _ => format!("{code} {}", cut(message)),
     }
-    text
+}
+
+/// An error text that fits into a headline.
+fn cut(message: &str) -> String {
+    let end = message.floor_char_boundary(MESSAGE);
+    match end < message.len() {
+        true => format!("{} ...", message[..end].trim_end()),
+        false => message.to_owned(),
+    }
+}
+
+/// What the text of a call that passed its deadline says besides that.
+fn beyond_deadline(message: &str) -> Option<&str> {
+    let ends = [
+        "context deadline exceeded",
+        "DeadlineExceeded",
+        "deadline exceeded",
+    ];
+    let mut text = message.trim();
+    for end in ends {
+        text = text.strip_suffix(end).unwrap_or(text);
+    }
+    let text = text.trim_end_matches([':', ' ']);
+    (!text.is_empty()).then_some(text)
 }

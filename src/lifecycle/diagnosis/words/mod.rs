@@ -16,6 +16,8 @@ use crate::lifecycle::episode_store::Exit;
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::units::duration;
 
+const NO_PROCESS: &str = "no process was seen at work for it";
+
 impl Display for Cause<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -45,7 +47,12 @@ impl Display for Cause<'_> {
             ),
             Self::CrashLoop(crash_loop) => crash_loop.fmt(f),
             Self::Exited { exit, then } => {
-                write!(f, "container {} {}; {then}", exit.container, ended(exit))
+                write!(f, "container {} {}; ", exit.container, ended(exit))?;
+                match &**then {
+                    // It is not up any more.
+                    Self::Quick(quick) => write!(f, "the start took {}", duration(quick.took)),
+                    slow => slow.fmt(f),
+                }
             }
             Self::Slow(slow) => slow.fmt(f),
             Self::Quick(quick) => quick.fmt(f),
@@ -65,7 +72,8 @@ impl Display for InFlight<'_> {
             Progress::SoFar(worker) => {
                 write!(f, "; so far {} in {worker}", duration(worker.ms))?;
             }
-            Progress::Unseen => {}
+            Progress::Unseen { looked: true } => write!(f, "; {NO_PROCESS}")?,
+            Progress::Unseen { looked: false } => {}
         }
         match self.failures {
             0 => Ok(()),
@@ -78,8 +86,24 @@ impl Display for InFlight<'_> {
 impl Display for Quick<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let took = duration(self.took);
-        match self.end {
-            End::Up => write!(f, "up after {took}, nothing slow"),
+        match &self.end {
+            End::Up(names) => match &names[..] {
+                [] => write!(f, "started after {took}, nothing slow"),
+                [name] => write!(f, "container {name} up after {took}, nothing slow"),
+                [_, _] | [_, _, _] => {
+                    let names = names.join(", ");
+                    write!(f, "containers {names} up after {took}, nothing slow")
+                }
+                _ => write!(
+                    f,
+                    "{} containers up after {took}, nothing slow",
+                    names.len()
+                ),
+            },
+            End::Done(exit) => {
+                let name = &exit.container;
+                write!(f, "container {name} {}; the start took {took}", ended(exit))
+            }
             End::ContainerUp(Some(name)) => {
                 write!(f, "container {name} up after {took}, nothing slow")
             }
@@ -97,16 +121,16 @@ impl Display for Quick<'_> {
 impl Display for CrashLoop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let keeps = if self.is_over { "kept" } else { "keeps" };
-        let (code, ran) = (self.last.code, duration(millis(self.last.ran)));
+        let code = self.last.code;
         let ending = match self.last.reason {
             ExitReason::OomKilled => "being killed for lack of memory",
             _ => "ending",
         };
         let name = self.container;
-        write!(
-            f,
-            "container {name} {keeps} {ending}: exit code {code} after {ran}"
-        )?;
+        write!(f, "container {name} {keeps} {ending}: exit code {code}")?;
+        if self.last.ran > 0 {
+            write!(f, " after {}", duration(millis(self.last.ran)))?;
+        }
         // Starts that precede criscope are counted by the restart count.
         match self.starts {
             0 | 1 => write!(f, ", {} restarts", self.last.attempt),
@@ -134,12 +158,17 @@ impl Display for Worker<'_> {
 
 /// How a container ended.
 fn ended(exit: &Exit) -> String {
-    let (code, ran) = (exit.code, duration(millis(exit.ran)));
+    let code = exit.code;
+    // Some runtimes do not report when it was started.
+    let after = match exit.ran {
+        0 => String::new(),
+        ran => format!(" after {}", duration(millis(ran))),
+    };
     match exit.reason {
         ExitReason::OomKilled => {
-            format!("was killed for lack of memory after {ran} (exit code {code})")
+            format!("was killed for lack of memory{after} (exit code {code})")
         }
-        _ => format!("ended with exit code {code} after {ran}"),
+        _ => format!("ended with exit code {code}{after}"),
     }
 }
 

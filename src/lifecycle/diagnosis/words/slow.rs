@@ -8,6 +8,9 @@ use crate::lifecycle::diagnosis::work::Worker;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::units::duration;
 
+/// The exit code after SIGKILL.
+const KILLED: i32 = 137;
+
 impl Display for Slow<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         // `9.50 s of 9.90 s`
@@ -33,14 +36,28 @@ impl Display for Slow<'_> {
                 "{waits} init containers ran for {share}, {} of it {name}",
                 duration(*ms)
             ),
-            What::Stop { container, again } => {
+            What::Stop {
+                container,
+                exit,
+                again,
+            } => {
                 let name = container.unwrap_or("a container");
-                let again = if *again {
-                    ", which was then started again"
-                } else {
-                    ""
-                };
-                write!(f, "{share} waiting for container {name} to end{again}")
+                match exit {
+                    Some(exit) if exit.code == KILLED => write!(
+                        f,
+                        "{share} until container {name} was killed: it did not end when asked (exit code {KILLED})"
+                    )?,
+                    Some(exit) => write!(
+                        f,
+                        "{share} until container {name} ended when asked (exit code {})",
+                        exit.code
+                    )?,
+                    None => write!(f, "{share} waiting for container {name} to end")?,
+                }
+                match again {
+                    true => write!(f, ", which was then started again"),
+                    false => Ok(()),
+                }
             }
             What::Calls { .. } => self.calls(f, &share),
         }

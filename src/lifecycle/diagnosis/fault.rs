@@ -1,0 +1,287 @@
+//! What an error text proves. Each row of the table is a class of faults and the wordings of containerd, CRI-O, runc, crun,
+//! libcni and the built-in runtime that only this fault has. A text that matches no row has no class: it is shown as it is.
+
+use crate::cri::Method;
+use crate::cri::status::Code;
+use crate::lifecycle::episode_call::EpisodeCall;
+
+/// Where a wording counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    Any,
+    /// Pulls, also that of the pause image.
+    Image,
+    /// CreateContainer and StartContainer.
+    Container,
+    /// Any but pulls: the same words of a registry mean its disk or its limits.
+    Node,
+    /// Networks of sandboxes.
+    Network,
+}
+
+use Scope::{Any, Container, Image, Network, Node};
+
+macro_rules! faults {
+    ($($fault:ident = $name:literal, $words:expr, $scope:ident: [$($wording:literal),* $(,)?];)*) => {
+        /// A class of faults.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(in crate::lifecycle) enum Fault {$($fault),*}
+
+        impl Fault {
+            /// The stable name.
+            pub(super) const fn name(self) -> &'static str {
+                match self {$(Self::$fault => $name),*}
+            }
+
+            /// The class in plain words; `None` if the texts say it themselves.
+            pub(super) const fn words(self) -> Option<&'static str> {
+                match self {$(Self::$fault => $words),*}
+            }
+        }
+
+        /// The rows, the most specific first. Lower case; `*` stands for any text.
+        const TABLE: &[(Fault, Scope, &[&str])] = &[$((Fault::$fault, $scope, &[$($wording),*])),*];
+    };
+}
+
+faults! {
+    RuntimeLost = "runtime_lost", Some("the connection to the runtime broke during the call"), Any:
+        ["backend *at unix://*: connection lost"];
+    RuntimeAway = "runtime_away", Some("the runtime cannot be reached"), Any:
+        ["backend *at unix://"];
+    // A text about a limit of the kernel, not about a disk.
+    KernelLimit = "kernel_limit", None, Any:
+        ["inotify*no space left on device", "cgroup*no space left on device", "cpuset*no space left on device"];
+    NoInodes = "no_inodes", Some("no inodes are left"), Any: ["no space: * inodes are free"];
+    NoSpace = "no_space", Some("a disk is full"), Any:
+        ["no space left on device", "no space: *bytes are free"];
+    Quota = "disk_quota", Some("a disk quota is used up"), Any: ["disk quota exceeded"];
+    ReadOnly = "read_only", Some("a file system is read-only"), Any: ["read-only file system"];
+    DiskError = "disk_error", Some("a disk or file system fails"), Any:
+        ["input/output error", "structure needs cleaning"];
+    BrokenMount = "broken_mount", Some("a network file system is not connected"), Any:
+        ["stale file handle", "stale nfs file handle", "transport endpoint is not connected"];
+    TooManyFiles = "too_many_files", Some("the limit of open files or inotify instances is reached"), Any:
+        ["too many open files"];
+    TooManyProcesses = "too_many_processes", Some("the limit of processes is reached"), Any:
+        ["fork/exec *resource temporarily unavailable", "clone*resource temporarily unavailable", "pthread_create failed",
+         "failed to create new os thread"];
+    NoMemory = "no_memory", Some("no memory could be allocated"), Any: ["cannot allocate memory"];
+    LocalService = "local_service_away", Some("a local service cannot be reached"), Any:
+        ["dial unix *connection refused", "dial unix *no such file or directory"];
+
+    RateLimited = "registry_rate_limit", Some("the registry limits the rate of pulls"), Image:
+        ["429 too many requests", "toomanyrequests", "rate limit", "too many requests"];
+    Proxy = "proxy_unreachable", Some("the HTTP proxy cannot be reached"), Image: ["proxyconnect "];
+    Dns = "registry_dns", Some("the registry's name cannot be resolved"), Image:
+        ["no such host", "lookup *server misbehaving", "lookup *i/o timeout", "lookup *connection refused",
+         "temporary failure in name resolution", "name or service not known", "failed to lookup address", "dns error"];
+    Refused = "registry_refuses_connections", Some("the registry's address refuses connections"), Image:
+        ["connection refused"];
+    Unreachable = "registry_unreachable", Some("no route to the registry"), Image:
+        ["no route to host", "network is unreachable", "host is unreachable", "network unreachable", "host unreachable"];
+    PlainHttp = "registry_plain_http", Some("the registry speaks HTTP without TLS"), Image:
+        ["server gave http response to https client", "does not look like a tls handshake",
+         "received corrupt message of type invalidcontenttype"];
+    NoAnswer = "registry_timeout", Some("the registry did not answer in time"), Image:
+        ["tls handshake timeout", "dial tcp *i/o timeout", "client.timeout exceeded", "awaiting headers", "connection timed out",
+         "i/o timeout", "operation timed out", "no answer within"];
+    Certificate = "registry_certificate", Some("the registry's certificate is not accepted"), Image:
+        ["x509:", "certificate signed by unknown", "invalid peer certificate", "certificate verify failed",
+         "certificate has expired"];
+    Tls = "registry_tls", Some("the TLS handshake with the registry failed"), Image:
+        ["tls: handshake failure", "remote error: tls", "tls: protocol version", "received fatal alert"];
+    Broke = "registry_connection_broke", Some("the connection to the registry broke"), Image:
+        ["connection reset by peer", "broken pipe"];
+    RegistryFails = "registry_error", Some("the registry failed"), Image:
+        ["500 internal server error", "502 bad gateway", "503 service unavailable", "504 gateway time"];
+    Platform = "image_platform", Some("the image has no variant for this node's platform"), Image:
+        ["no match for platform", "no matching manifest", "no image found in manifest list", "no image found in image index",
+         ": no image for "];
+    Digest = "image_digest", Some("the content does not match its digest"), Image:
+        ["wrong digest", "failed commit on ref*unexpected commit digest", "unexpected commit digest",
+         "digest did not match", "does not match the digest"];
+    Reference = "image_reference", Some("the image reference is invalid"), Image:
+        ["invalid reference format", "invalid image reference", "couldn't parse image", "failed to parse reference",
+         "failed to parse image reference"];
+    Signature = "image_signature", Some("its signature is not accepted"), Image:
+        ["signaturevalidationfailed", "source image rejected"];
+    NoAccess = "image_no_access", Some("the registry has no such image, or denies access with these credentials"), Image:
+        ["pull access denied", "insufficient_scope", "requested access to the resource is denied"];
+    Unauthorized = "registry_unauthorized", Some("the registry does not accept the credentials, or none were sent"), Image:
+        ["401 unauthorized", "unauthorized: ", "authentication required", "no basic auth credentials",
+         "invalid username/password", "incorrect username or password", ": authentication failed"];
+    Denied = "registry_denied", Some("the registry denies access"), Image: ["403 forbidden", ": access denied"];
+    ImageMissing = "image_not_found", Some("the registry has no such image"), Image:
+        ["manifest unknown", "name unknown", "repository name not known", "resolve reference *: not found"];
+
+    PluginMissing = "cni_plugin_missing", Some("the program is not installed"), Network:
+        ["failed to find plugin", "cni plugin * was not found in"];
+    Addresses = "cni_no_addresses", Some("no addresses are left"), Network:
+        ["no ip addresses available", "no addresses available", "no available ip", "ip pool exhausted", "no free ip",
+         "no more ip"];
+    NetworkUnready = "cni_not_ready", Some("no CNI configuration is loaded"), Network:
+        ["cni plugin not initialized", "cni config uninitialized", "no cni configuration file", "no network is ready",
+         "no networks found in", "no network config found"];
+    PluginKilled = "cni_plugin_killed", Some("it was killed"), Network:
+        ["signal: killed", "was killed: timed out"];
+    HostPort = "host_port_taken", Some("a host port is taken"), Node:
+        ["cannot open hostport", "hostport*already allocated", "hostport*address already in use"];
+    Handler = "unknown_handler", Some("the runtime has no such runtime handler"), Node:
+        ["no runtime for \"*is configured", "failed to find runtime handler", "unknown runtime handler",
+         "no runtime handler", "runtime handler * is not configured"];
+    ShimGone = "shim_gone", Some("the pod's shim has ended"), Node:
+        ["ttrpc: closed", "shim is gone", "no connection to the shim", "shim disconnected"];
+
+    ProgramMissing = "program_missing", Some("a program of the node is missing"), Node:
+        ["fork/exec *no such file or directory", "unable to retrieve oci runtime error *executable file *not found",
+         "exec: \"runc\": executable file not found", "exec: \"crun\": executable file not found",
+         "exec: \"containerd-shim*executable file not found", "binary not installed"];
+    ProgramBroken = "program_broken", Some("a program of the node cannot be executed"), Node:
+        ["fork/exec *exec format error", "fork/exec *permission denied"];
+    Hook = "oci_hook_failed", Some("an OCI hook failed"), Container: ["error running *hook", "error executing hook"];
+    MemoryLimit = "memory_limit_too_low", Some("its memory limit is too low to start"), Container:
+        ["container init was oom-killed", "oom-killed (memory limit too low"];
+    CommandMissing = "command_not_found", Some("its command is not in the image"), Container:
+        ["executable file *not found"];
+    CommandOrInterpreterMissing = "command_or_interpreter_not_found",
+        Some("its command, or its interpreter, is not in the image"), Container:
+        ["exec: *no such file or directory", "exec /*no such file or directory",
+         "exec <redacted>: no such file or directory"];
+    CommandDenied = "command_not_executable", Some("its command may not be executed"), Container:
+        ["exec: *permission denied", "exec /*permission denied", "exec: *is a directory", "open executable: permission denied"];
+    CommandFormat = "command_format", Some("its command is made for another architecture, or is no program"), Container:
+        ["exec format error"];
+    User = "unknown_user", Some("the image does not have its user or group"), Container:
+        ["unable to find user", "unable to find group", "no matching entries in passwd", "no users found"];
+    AppArmor = "apparmor_profile", Some("its AppArmor profile is not loaded"), Container:
+        ["apparmor*not loaded", "apparmor profile not found", "no profile of this name is loaded", "apparmor*not found"];
+    Device = "cdi_device", Some("its CDI device is not known"), Container: ["unresolvable cdi device"];
+    SandboxGone = "sandbox_gone", Some("its sandbox does not exist any more"), Container:
+        ["failed to find sandbox id", "sandbox \"*\" does not exist", "sandbox \"*\": not found"];
+    SandboxEnded = "sandbox_ended", Some("its sandbox has ended"), Container:
+        ["sandbox *is not running", "sandbox *is not ready"];
+    ImageGone = "image_gone", Some("its image is not on this node"), Container:
+        ["failed to get image", "failed to resolve image", "image \"*\": not found", "image \"*\" does not exist"];
+    Mount = "mount_failed", Some("a mount failed"), Container:
+        ["error mounting", "failed to fulfil mount request", "failed to mount", "failed to generate spec: failed to stat",
+         "failed to generate container*spec: failed to stat", "failed to apply oci options: *failed to stat",
+         "failed to prepare to mount"];
+
+    Busy = "busy", None, Any: ["device or resource busy"];
+    PermissionDenied = "permission_denied", None, Any: ["permission denied", "operation not permitted"];
+}
+
+impl Fault {
+    /// The class that code and text of a failed call prove.
+    pub(super) fn of(call: &EpisodeCall) -> Option<Self> {
+        let text = lower(call);
+        let pulls = call.method == Method::PullImage || is_of_sandbox_image(call);
+        let creates = matches!(
+            call.method,
+            Method::CreateContainer | Method::StartContainer
+        );
+        let counts = |scope: Scope| match scope {
+            Any => true,
+            Image => pulls,
+            Container => creates,
+            Node => !pulls,
+            Network => !pulls && is_of_network(call),
+        };
+        let mut rows = TABLE.iter().filter(|(_, scope, _)| counts(*scope));
+        let row = rows.find(|(.., wordings)| wordings.iter().any(|it| has(&text, it)));
+        row.map(|(fault, ..)| *fault).or_else(|| by_code(call))
+    }
+}
+
+/// What the code of a pull proves, whatever the text.
+fn by_code(call: &EpisodeCall) -> Option<Fault> {
+    let code = call.outcome()?.code;
+    // Layers and snapshots can be missing as well.
+    let text = lower(call);
+    let parts = ["snapshot", "extract", "content digest", "layer", "blob"];
+    let whole = !parts.iter().any(|it| text.contains(it));
+    match (call.method, code) {
+        (Method::PullImage, Code::NotFound) if whole => Some(Fault::ImageMissing),
+        (Method::PullImage, Code::Unauthenticated) => Some(Fault::Unauthorized),
+        _ => None,
+    }
+}
+
+/// Returns whether the text has the parts of the wording, which `*` separates, in this order.
+fn has(text: &str, wording: &str) -> bool {
+    let mut rest = Some(text);
+    for part in wording.split('*') {
+        rest = rest.and_then(|rest| Some(rest.split_once(part)?.1));
+    }
+    rest.is_some()
+}
+
+fn lower(call: &EpisodeCall) -> String {
+    call.error().map_or("", |text| text).to_ascii_lowercase()
+}
+
+/// Returns whether a sandbox failed for its pause image.
+pub(super) fn is_of_sandbox_image(call: &EpisodeCall) -> bool {
+    let wordings = [
+        "sandbox image",
+        "pause image",
+        "infra image",
+        "creating pod sandbox*initializing source",
+    ];
+    let text = lower(call);
+    call.method == Method::RunPodSandbox && wordings.iter().any(|it| has(&text, it))
+}
+
+/// Returns whether the text of a sandbox's failure is about its network.
+pub(super) fn is_of_network(call: &EpisodeCall) -> bool {
+    let wordings = [
+        "plugin type=",
+        "network for sandbox",
+        "network sandbox",
+        "network: ",
+        "networkplugin",
+        "network plugin",
+        "netplugin",
+        "failed to find plugin",
+        "network is ready",
+        "network config",
+        "ipam",
+        "hostport",
+    ];
+    let text = lower(call);
+    let is_cni = |word: &str| word == "cni";
+    let sandbox = matches!(call.method, Method::RunPodSandbox | Method::StopPodSandbox);
+    sandbox
+        && !is_of_sandbox_image(call)
+        && (wordings.iter().any(|it| text.contains(it))
+            || text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_cni))
+}
+
+/// The CNI plugin that failed, if the text names it: of plugins that call each other, the innermost.
+pub(super) fn plugin(text: &str) -> Option<String> {
+    // The first error is the cause; what the rollback says comes after it.
+    let cause = text.split("; the rollback failed").next()?;
+    let named = [
+        // libcni: containerd and CRI-O.
+        ("plugin type=", &[" failed", " name="][..]),
+        ("failed to find plugin ", &[" in path"]),
+        // The built-in runtime.
+        (
+            "CNI plugin ",
+            &[" ADD", " DEL", " CHECK", " STATUS", " GC", " was not found"],
+        ),
+        ("cannot run CNI plugin ", &[":"]),
+    ];
+    let found = named.iter().flat_map(|(before, after)| {
+        cause.match_indices(before).filter_map(move |(at, _)| {
+            let rest = cause[at + before.len()..].trim_start_matches(['"', '\\', '\'']);
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))?;
+            let (name, rest) = rest.split_at(end);
+            let rest = rest.trim_start_matches(['"', '\\', '\'']);
+            let is_name = !name.is_empty() && after.iter().any(|it| rest.starts_with(it));
+            is_name.then(|| (at, name.to_owned()))
+        })
+    });
+    found.max_by_key(|(at, _)| *at).map(|(_, name)| name)
+}

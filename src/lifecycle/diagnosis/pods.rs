@@ -1,0 +1,110 @@
+//! The episodes in which causes are looked for, by pod: what one of them shows can explain another.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::cause::Cause;
+use super::crash::{self, CrashLoop};
+use super::{failure, hangs, of_episode, slow};
+use crate::call::episode::Kind;
+use crate::lifecycle::episode_store::Episode;
+use crate::lifecycle::view::State;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(in crate::lifecycle) struct Pods<'a> {
+    pods: HashMap<Key<'a>, Pod<'a>>,
+    /// The newest episode.
+    newest: Option<&'a Episode>,
+    /// In microseconds since 1970.
+    now: u64,
+}
+
+/// Uid, namespace and name.
+type Key<'a> = (&'a str, &'a str, &'a str);
+
+#[derive(Debug, Default)]
+struct Pod<'a> {
+    episodes: Vec<&'a Episode>,
+    loops: BTreeMap<&'a str, CrashLoop<'a>>,
+}
+
+fn key(episode: &Episode) -> Key<'_> {
+    (&episode.pod.uid, &episode.pod.namespace, &episode.pod.name)
+}
+
+impl<'a> Pods<'a> {
+    /// These episodes; `now` in microseconds since 1970.
+    pub(in crate::lifecycle) fn new(episodes: &[&'a Episode], now: u64) -> Self {
+        let mut pods = HashMap::<_, Pod<'_>>::new();
+        for episode in episodes {
+            let pod = pods.entry(key(episode)).or_default();
+            pod.episodes.push(*episode);
+        }
+        for pod in pods.values_mut() {
+            pod.loops = crash::loops(&pod.episodes, now);
+        }
+        let newest = episodes.iter().copied().max_by_key(|e| e.began);
+        Self { pods, newest, now }
+    }
+
+    /// The cause of one of the episodes.
+    pub(in crate::lifecycle) fn cause(&self, episode: &'a Episode) -> Cause<'a> {
+        let pod = self.pods.get(&key(episode));
+        let pod = pod.map_or(&[][..], |pod| &pod.episodes);
+        of_episode(episode, pod, self.now)
+    }
+
+    /// For a start or restart the sentence on the crash loop of a container that it started.
+    pub(in crate::lifecycle) fn crash_loop(&self, episode: &Episode) -> Option<String> {
+        let pod = self.pods.get(&key(episode))?;
+        if pod.loops.is_empty() || episode.kind == Kind::Stop {
+            return None;
+        }
+        let of_it = containers(episode).filter_map(|name| pod.loops.get(name));
+        let goes_on = of_it.filter(|it| !it.is_over);
+        Some(goes_on.max_by_key(|it| it.at())?.to_string())
+    }
+
+    /// The cause that matters most now for the pod with the newest episode: of several pods of one name the newest counts.
+    /// `None` without episodes.
+    pub(in crate::lifecycle) fn newest(&self) -> Option<Cause<'a>> {
+        let pod = self.pods.get(&key(self.newest?))?;
+        let last = |wanted: &dyn Fn(&Episode) -> bool| {
+            let wanted = pod.episodes.iter().copied().filter(|e| wanted(e));
+            wanted.max_by_key(|e| e.began)
+        };
+        if let Some(episode) = last(&hangs) {
+            return Some(self.cause(episode));
+        }
+        let fails = |e: &Episode| failure::unresolved(e).is_some() && e.state != State::Ok;
+        let failing = last(&|e| e.state == State::Open && fails(e));
+        let crash_loop = pod.loops.values().max_by_key(|it| it.at());
+        if let Some(crash_loop) = crash_loop
+            && failing.is_none_or(|e| crash_loop.at() > e.ended)
+        {
+            return Some(Cause::CrashLoop(crash_loop.clone()));
+        }
+        // A quick stop does not replace the headline of the start.
+        let shows = |e: &Episode| e.kind != Kind::Stop || slow::is_slow(e);
+        let open = || last(&|e| e.state == State::Open && shows(e));
+        // A failure counts until a newer episode succeeded.
+        let newest = || last(&|e| e.state != State::Open);
+        let failed = || newest().filter(|e| e.state == State::Failed);
+        let slowest = || {
+            pod.episodes.iter().copied().max_by(|a, b| {
+                let up = |e: &Episode| e.kind != Kind::Stop;
+                up(a).cmp(&up(b)).then(a.duration().cmp(&b.duration()))
+            })
+        };
+        let matters = failing.or_else(open).or_else(failed).or_else(slowest)?;
+        Some(self.cause(matters))
+    }
+}
+
+/// The containers of an episode.
+fn containers(episode: &Episode) -> impl Iterator<Item = &str> {
+    let own = episode.container.iter().map(|container| &*container.name);
+    let calls = episode.calls.iter().filter_map(|c| c.container_name());
+    let exits = episode.exits.iter().map(|exit| &*exit.container);
+    own.chain(calls).chain(exits)
+}
