@@ -7,7 +7,7 @@ fn line(call: EpisodeCall, code: Code, text: &str) -> String {
     says([call.fails(code, text)], 5_500)
 }
 
-/// Checks that the line is this operation, these words of a class (if any) and the text.
+/// Checks that the line is this operation, these words of a class (if any) and the cause in the text.
 pub(super) fn check(call: &EpisodeCall, operation: &str, cases: &[(Code, &str, &str)]) {
     for (code, text, words) in cases {
         let words = match *words {
@@ -15,9 +15,10 @@ pub(super) fn check(call: &EpisodeCall, operation: &str, cases: &[(Code, &str, &
             words => format!("{words}: "),
         };
         let code_name = crate::cri::status::code_name(*code);
+        let cause = crate::cri::error_chain::innermost(text);
         assert_eq!(
             line(call.clone(), *code, text),
-            format!("{operation}: {words}{code_name} {text} (5 s ago)")
+            format!("{operation}: {words}{code_name} {cause} (5 s ago)")
         );
     }
 }

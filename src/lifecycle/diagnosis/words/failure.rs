@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{NO_PROCESS, caller, subject, times};
-use crate::cri::Method;
 use crate::cri::status::code_name;
+use crate::cri::{Method, error_chain};
 use crate::lifecycle::diagnosis::cause::{Failure, How, Progress};
 use crate::lifecycle::diagnosis::failure::message;
 use crate::lifecycle::diagnosis::fault::Fault;
@@ -78,7 +78,11 @@ impl Failure<'_> {
         }
         self.refused(f)?;
         if let Some(text) = beyond_deadline(message(self.last)) {
-            write!(f, "; the runtime says: {}", cut(text))?;
+            write!(
+                f,
+                "; the runtime says: {}",
+                error_chain::shortened(text, MESSAGE)
+            )?;
         }
         self.work(f)
     }
@@ -162,21 +166,12 @@ impl Failure<'_> {
 
 /// Status code and error message.
 fn said(call: &EpisodeCall) -> String {
-    let message = message(call).trim();
+    let message = error_chain::innermost(message(call));
     let code = call.outcome().map(|outcome| code_name(outcome.code));
     let code = code.unwrap_or_default();
     match message {
         "" => code.to_owned(),
-        _ => format!("{code} {}", cut(message)),
-    }
-}
-
-/// An error text that fits into a headline.
-fn cut(message: &str) -> String {
-    let end = message.floor_char_boundary(MESSAGE);
-    match end < message.len() {
-        true => format!("{} ...", message[..end].trim_end()),
-        false => message.to_owned(),
+        _ => format!("{code} {}", error_chain::shortened(message, MESSAGE)),
     }
 }
 
