@@ -64,7 +64,7 @@ metrics! {
     RUNTIME_IMAGE_PULLS = Metric::counter("runtime_image_pulls_total", &[STEP_OUTCOME],
         "Pulls of the built-in runtime that ended.");
     RUNTIME_IMAGE_PULLS_IN_PROGRESS = Metric::gauge("runtime_image_pulls_in_progress", Unit::Count, &[],
-        "Pulls of the built-in runtime that go on.");
+        "Pulls of the built-in runtime in progress.");
     RUNTIME_IMAGE_PULL_BYTES = Metric::new(Kind::Counter, "runtime_image_pull_bytes_total", Unit::Bytes, &[],
         "Bytes of layers that came from registries, those of pulls that failed included.");
     RUNTIME_IMAGES = Metric::gauge("runtime_images", Unit::Count, &[],

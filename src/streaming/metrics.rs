@@ -31,13 +31,13 @@ metrics! {
     STREAM_SESSIONS = Metric::gauge("stream_sessions", Unit::Count, &[STREAM_KIND, STREAM_TRANSPORT],
         "Sessions of exec, attach and port-forward that are open.");
     STREAM_SESSIONS_ENDED = Metric::counter("stream_sessions_ended_total", &[STREAM_KIND, STREAM_TRANSPORT, STREAM_OUTCOME],
-        "Sessions that ended, by how: the command or container ended or the client was done, the client went away before, it could not be run or reached, the client did not open its streams or broke the protocol, nothing was sent for too long, this program stopped.");
+        "Ended sessions by outcome: the command or container ended or the client closed the session, the client disconnected earlier, the target could not be run or reached, the client opened no streams or violated the protocol, the session was idle for too long, criscope was stopped.");
     STREAM_SESSION_DURATION = Metric::histogram("stream_session_duration_seconds", Unit::Seconds, &[STREAM_KIND], SESSION_BUCKETS,
         "Time from the request for a session to its end.");
     STREAM_BYTES = Metric::new(MetricKind::Counter, "stream_bytes_total", Unit::Bytes, &[STREAM_KIND, fixed("direction", &["in", "out"])],
-        "Bytes that sessions carried to containers and pods (in) and from them (out); without what the protocols add, or with it, TLS included, if an upstream serves the session.");
+        "Bytes that sessions carried to containers and pods (in) and from them (out), without protocol overhead; with it, TLS included, if an upstream serves the session.");
     STREAM_CONNECTIONS = Metric::counter("stream_connections_total", &[],
-        "Connections into pods that ended sessions of port-forward have asked for; not counted where an upstream serves the session.");
+        "Connections into pods that ended port-forward sessions requested; not counted if an upstream serves the session.");
     STREAM_TOKENS = Metric::counter("stream_tokens_total", &[fixed("result", &["issued", "used", "expired", "refused", "full"])],
         "Tokens of URLs of sessions: given out, used, too old, asked for and not there, not given out because too many are.");
 }

@@ -20,7 +20,7 @@ metrics! {
     CONFIG_HASH_INFO = Metric::gauge("config_hash_info", Unit::Flag, &[one("hash", "hash of the configuration in force")],
         "The configuration in force; always 1.");
     START_TIME = Metric::gauge("start_time_seconds", Unit::Seconds, &[],
-        "When this program was ready to set up its telemetry.");
+        "When the process set up its telemetry.");
     TOKIO_WORKERS = Metric::gauge("tokio_workers", Unit::Count, &[],
         "Worker threads of the async runtimes.");
     TOKIO_ALIVE_TASKS = Metric::gauge("tokio_alive_tasks", Unit::Count, &[],

@@ -74,7 +74,7 @@ pub enum Error {
         reference: String,
     },
     /// All callers that waited have gone.
-    #[error("cancelled: nobody waits for {what} any more")]
+    #[error("cancelled: no caller waits for {what} any more")]
     Cancelled {
         /// The layer.
         what: String,

@@ -8,9 +8,9 @@ use crate::telemetry::registry::{Registry, RegistryError};
 
 metrics! {
     STREAM_URLS = Metric::counter("stream_urls_total", &[fixed("result", &["proxied", "not_loopback", "unparsable", "unread", "limit_reached", "unavailable"])],
-        "URLs of sessions that upstreams gave: proxied by this program, or passed on unchanged: because the address is not loopback, because the URL was not parsed, because the request or the answer was not read, because too many sessions are open or pending, or because the proxy is not available.");
+        "Session URLs in responses of upstreams: replaced by that of the session proxy, or passed on unchanged because the address is not loopback, the URL could not be parsed, the request or the response was not read, too many sessions are open or pending, or the proxy is not available.");
     STREAM_UPSTREAM_ANSWERS = Metric::counter("stream_upstream_answers_total", &[fixed("status", &["101", "2xx", "3xx", "4xx", "5xx", "other", "none"])],
-        "Answers of upstreams to the requests for sessions that this program proxies, by HTTP status, which cannot be read under TLS; none if the upstream could not be reached or hung up.");
+        "Responses of upstreams to the requests for proxied sessions, by HTTP status, which cannot be read under TLS; none if the upstream could not be reached or closed the connection.");
     STREAM_UPSTREAM_UPGRADE = Metric::histogram("stream_upstream_upgrade_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
         "Time from dialling the upstream to its 101.");
 }

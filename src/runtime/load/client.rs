@@ -14,7 +14,7 @@ use super::{Answer, Loaded, MESSAGE, read_answer, socket};
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// No runtime listens on the socket.
-    #[error("criscope does not run: nobody serves at {}", .0.display())]
+    #[error("criscope is not running: no listener at {}", .0.display())]
     NotRunning(PathBuf),
     /// This user has no access, or the runtime disconnected.
     #[error("{}: {source}", path.display())]
