@@ -14,6 +14,7 @@ use super::episode_call::EpisodeCall;
 use super::episode_store::{Applied, Exit};
 use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
 use super::metrics::StoryMetrics;
+use super::usual::UsualFile;
 use super::{EpisodeSubscriber, Event, Stories, summary};
 use crate::call::Call;
 use crate::call::CallRecord;
@@ -65,6 +66,7 @@ pub struct Aggregator {
     parts: Parts,
     metrics: StoryMetrics,
     journal: Option<Journal>,
+    usual: Option<UsualFile>,
     /// Exits before this, in microseconds since 1970, are not counted: an earlier process counted them, or they are too
     /// old.
     counts_from: u64,
@@ -80,6 +82,7 @@ impl Aggregator {
             metrics: StoryMetrics::new(registry, &parts.stories)?,
             parts,
             journal: None,
+            usual: None,
             counts_from: 0,
         })
     }
@@ -106,6 +109,9 @@ impl Aggregator {
             // It fails only if the journal's thread panicked.
             let _ = spawn_blocking(move || journal.close()).await;
         }
+        if let Some(usual) = self.usual.take() {
+            usual.close(&self.parts.stories).await;
+        }
     }
 
     fn now(&self) -> u64 {
@@ -118,6 +124,7 @@ impl Aggregator {
         let Some(dir) = self.parts.state_dir.clone() else {
             return;
         };
+        self.usual = Some(UsualFile::load(&dir, &self.parts.stories).await);
         let files = JournalFiles::new(&dir);
         let stories = Arc::clone(&self.parts.stories);
         let replayed = spawn_blocking({
@@ -203,6 +210,9 @@ impl Aggregator {
     fn tick(&mut self) {
         let now = self.now();
         let some_open = self.parts.stories.store().open_episodes().next().is_some();
+        if let Some(usual) = &mut self.usual {
+            usual.tick(&self.parts.stories);
+        }
         if some_open {
             let in_flight = self.parts.stories.in_flight(&(self.parts.in_flight)());
             self.parts.stories.store().tick(now, &in_flight);
@@ -237,6 +247,7 @@ impl Aggregator {
             summary::write(episode, &shown);
             (shown, ids)
         };
+        self.parts.stories.store().learn(number);
         if let Some(subscriber) = &self.parts.subscriber {
             subscriber.closed(&shown, &ids);
         }

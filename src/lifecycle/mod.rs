@@ -37,6 +37,7 @@ mod summary;
 pub mod tables;
 pub mod timeline;
 pub mod trace;
+mod usual;
 pub mod view;
 
 pub use self::aggregator::Aggregator;

@@ -19,6 +19,9 @@ settings! {
         /// How long after its last call a start counts as complete. The CRI does not say how many containers a pod has, so
         /// only silence tells the end of a start; the silence itself is not counted.
         quiet: Duration = secs(10), Span::between(ms(100), secs(600));
+        /// How long a start, restart or stop may take before its headline says where the time went. Shorter ones are called
+        /// slow only if a call took unusually long for this node.
+        slow: Duration = secs(2), Span::between(ms(1), secs(3600));
         /// How long after its first call an incomplete start counts as failed.
         give_up: Duration = secs(1800), Span::between(secs(1), secs(86400));
     }

@@ -16,7 +16,7 @@ impl EpisodeStore {
         let others = self.of_pod(&episode.pod).take(MOST_READ);
         let others = others.filter(|other| other.number != episode.number);
         let all: Vec<_> = [episode].into_iter().chain(others).collect();
-        episode.view(&Pods::new(&all, now))
+        episode.view(&Pods::new(&all, self.node(), now))
     }
 }
 

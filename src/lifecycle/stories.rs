@@ -10,6 +10,7 @@ use super::episode_store::{Episode, EpisodeStore, Limits};
 use super::process_scanner::Observations;
 use super::sessions::Sessions;
 use super::settings;
+use super::usual::Usual;
 use super::view::{OpenSession, PodStory, Recent};
 use crate::call::Call;
 use crate::call::episode::{Kind, is_episodic};
@@ -36,7 +37,7 @@ impl Stories {
             give_up: micros_of(settings.give_up),
         };
         Self {
-            store: Mutex::new(EpisodeStore::new(limits)),
+            store: Mutex::new(EpisodeStore::new(limits, Usual::new(settings.slow))),
             observations,
             sessions: Mutex::default(),
         }
@@ -61,7 +62,7 @@ impl Stories {
             in_flight,
             |_| true,
             |episodes, store| {
-                let pods = Pods::new(episodes, now);
+                let pods = Pods::new(episodes, store.node(), now);
                 let shown = episodes.iter().map(|episode| episode.summary(&pods));
                 (shown.collect::<Vec<_>>(), store.forgotten())
             },
@@ -88,8 +89,8 @@ impl Stories {
                 && *pod.name == *name
                 && uid.is_none_or(|uid| *pod.uid == *uid)
         };
-        let (mut episodes, cause) = self.read(in_flight, is_meant, |episodes, _| {
-            let pods = Pods::new(episodes, now);
+        let (mut episodes, cause) = self.read(in_flight, is_meant, |episodes, store| {
+            let pods = Pods::new(episodes, store.node(), now);
             let shown = episodes.iter().map(|episode| episode.view(&pods));
             let cause = pods.newest();
             let cause = cause.map(|cause| (cause.to_string(), cause.name()));

@@ -126,6 +126,7 @@ containers = 20
 state_dir = "/var/lib/x"
 episodes = 99
 quiet = "3s"
+slow = "4s"
 give_up = "1m"
 [sampler]
 enabled = false
@@ -208,6 +209,7 @@ max_dump_bytes = "1MiB"
             state_dir: PathBuf::from("/var/lib/x"),
             episodes: 99,
             quiet: Duration::from_secs(3),
+            slow: Duration::from_secs(4),
             give_up: Duration::from_secs(60),
         },
         sampler: Sampler {

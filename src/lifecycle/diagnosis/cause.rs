@@ -7,6 +7,7 @@ use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::Exit;
 use crate::lifecycle::timeline::EpisodePhase;
+use crate::lifecycle::usual::Compared;
 
 /// Why an episode took long, is incomplete, or failed; its `Display` is the headline. Durations in milliseconds, times of
 /// day in microseconds since 1970.
@@ -35,6 +36,12 @@ pub(in crate::lifecycle) enum Cause<'a> {
     },
     /// Most of the time passed there.
     Slow(Slow<'a>),
+    /// It did not take long, but a call took unusually long for this node.
+    Unusual {
+        call: &'a EpisodeCall,
+        usual: Compared,
+        end: Quick<'a>,
+    },
     /// Nothing took long.
     Quick(Quick<'a>),
 }
@@ -46,6 +53,7 @@ pub(in crate::lifecycle) struct InFlight<'a> {
     pub(super) work: Progress<'a>,
     /// Failed calls of the episode before it.
     pub(super) failures: u32,
+    pub(super) usual: Option<Compared>,
 }
 
 /// The observed work for a call in flight.
@@ -116,6 +124,8 @@ pub(in crate::lifecycle) struct Slow<'a> {
     pub(super) of: f64,
     pub(super) phase: EpisodePhase,
     pub(super) what: What<'a>,
+    /// The longest call of that part, beside what is usual.
+    pub(super) usual: Option<(&'a EpisodeCall, Compared)>,
 }
 
 /// What is known about that part.
@@ -197,6 +207,7 @@ impl Cause<'_> {
             Self::CrashLoop(_) => "crash_loop",
             Self::Exited { .. } => "container_ended",
             Self::Slow(slow) => slow.name(),
+            Self::Unusual { .. } => "unusual",
             Self::Quick(quick) => match quick.end {
                 End::Begun => "begun",
                 End::Done(_) => "container_done",

@@ -17,6 +17,7 @@ pub(super) use self::pods::Pods;
 use super::episode_call::{EpisodeCall, millis};
 use super::episode_store::Episode;
 use super::timeline::EpisodePhase;
+use super::usual::Node;
 use super::view::State;
 use crate::call::Ending;
 use crate::call::episode::Kind;
@@ -28,10 +29,15 @@ const WORTH: f64 = 1_000.0;
 const SILENCE: f64 = 5_000.0;
 
 /// The cause of an episode, one of those of its `pod`. `now` in microseconds since 1970.
-fn of_episode<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Cause<'a> {
+fn of_episode<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    node: &Node<'_>,
+    now: u64,
+) -> Cause<'a> {
     let in_flight = longest_in_flight(episode);
     if let Some(call) = in_flight.filter(|call| call.duration_ms() >= WORTH) {
-        return Cause::InFlight(waits(episode, call));
+        return Cause::InFlight(waits(episode, call, node));
     }
     if let Some(call) = failure::unresolved(episode) {
         return Cause::Failing(failure::of(episode, call, now, false));
@@ -50,7 +56,7 @@ fn of_episode<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Cause<
             took: episode.duration_ms(),
         };
     }
-    let time = slow::of(episode, pod);
+    let time = slow::of(episode, pod, node);
     match crash::afterwards(episode, pod) {
         Some(exit) => Cause::Exited {
             exit,
@@ -80,7 +86,7 @@ fn longest_in_flight(episode: &Episode) -> Option<&EpisodeCall> {
     calls.max_by_key(|call| call.elapsed())
 }
 
-fn waits<'a>(episode: &Episode, call: &'a EpisodeCall) -> InFlight<'a> {
+fn waits<'a>(episode: &Episode, call: &'a EpisodeCall, node: &Node<'_>) -> InFlight<'a> {
     let most = || work::most(&std::iter::once(call));
     InFlight {
         call,
@@ -89,6 +95,7 @@ fn waits<'a>(episode: &Episode, call: &'a EpisodeCall) -> InFlight<'a> {
             None => most().map_or(unseen(call), Progress::SoFar),
         },
         failures: episode.failures,
+        usual: node.compare(episode, call),
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
-use super::{failure, hangs, of_episode, slow};
+use super::{failure, hangs, of_episode};
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_store::Episode;
+use crate::lifecycle::usual::Node;
 use crate::lifecycle::view::State;
 
 /// See the module documentation.
@@ -15,6 +16,7 @@ pub(in crate::lifecycle) struct Pods<'a> {
     pods: HashMap<Key<'a>, Pod<'a>>,
     /// The newest episode.
     newest: Option<&'a Episode>,
+    node: Node<'a>,
     /// In microseconds since 1970.
     now: u64,
 }
@@ -33,8 +35,8 @@ fn key(episode: &Episode) -> Key<'_> {
 }
 
 impl<'a> Pods<'a> {
-    /// These episodes; `now` in microseconds since 1970.
-    pub(in crate::lifecycle) fn new(episodes: &[&'a Episode], now: u64) -> Self {
+    /// These episodes of a node; `now` in microseconds since 1970.
+    pub(in crate::lifecycle) fn new(episodes: &[&'a Episode], node: Node<'a>, now: u64) -> Self {
         let mut pods = HashMap::<_, Pod<'_>>::new();
         for episode in episodes {
             let pod = pods.entry(key(episode)).or_default();
@@ -44,14 +46,19 @@ impl<'a> Pods<'a> {
             pod.loops = crash::loops(&pod.episodes, now);
         }
         let newest = episodes.iter().copied().max_by_key(|e| e.began);
-        Self { pods, newest, now }
+        Self {
+            pods,
+            newest,
+            node,
+            now,
+        }
     }
 
     /// The cause of one of the episodes.
     pub(in crate::lifecycle) fn cause(&self, episode: &'a Episode) -> Cause<'a> {
         let pod = self.pods.get(&key(episode));
         let pod = pod.map_or(&[][..], |pod| &pod.episodes);
-        of_episode(episode, pod, self.now)
+        of_episode(episode, pod, &self.node, self.now)
     }
 
     /// For a start or restart the sentence on the crash loop of a container that it started.
@@ -85,7 +92,8 @@ impl<'a> Pods<'a> {
             return Some(Cause::CrashLoop(crash_loop.clone()));
         }
         // A quick stop does not replace the headline of the start.
-        let shows = |e: &Episode| e.kind != Kind::Stop || slow::is_slow(e);
+        let is_slow = |e: &Episode| self.node.usual.is_slow(e.duration_ms());
+        let shows = |e: &Episode| e.kind != Kind::Stop || is_slow(e);
         let open = || last(&|e| e.state == State::Open && shows(e));
         // A failure counts until a newer episode succeeded.
         let newest = || last(&|e| e.state != State::Open);

@@ -5,29 +5,27 @@ use super::work::{self, Worker};
 use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
-use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_call::{EpisodeCall, Work, millis};
 use crate::lifecycle::episode_store::{Episode, Exit};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::timeline::EpisodePhase;
-
-/// An episode that took less is not slow. In milliseconds.
-const QUICK: f64 = 2_000.0;
+use crate::lifecycle::usual::{Compared, Node};
 
 /// How far the times of exits may be off, in microseconds.
 const CLOCKS: u64 = 1_000_000;
 
-/// Returns whether an episode was slow.
-pub(super) fn is_slow(episode: &Episode) -> bool {
-    episode.duration_ms() >= QUICK
-}
-
 /// The largest part of an episode's duration.
-pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Cause<'a> {
+pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>) -> Cause<'a> {
     let shares = episode.shares();
     let phases = EpisodePhase::ALL.into_iter();
     let longest = phases.max_by_key(|phase| shares[*phase as usize]);
-    let Some(phase) = longest.filter(|_| is_slow(episode)) else {
-        return Cause::Quick(quick(episode, pod));
+    let is_slow = node.usual.is_slow(episode.duration_ms());
+    let Some(phase) = longest.filter(|_| is_slow) else {
+        let end = quick(episode, pod);
+        return match unusual(episode, node) {
+            Some((call, usual)) => Cause::Unusual { call, usual, end },
+            None => Cause::Quick(end),
+        };
     };
     let took = millis(shares[phase as usize]);
     Cause::Slow(Slow {
@@ -35,7 +33,31 @@ pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Cause<'a> {
         of: episode.duration_ms(),
         phase,
         what: what(episode, pod, phase, took),
+        usual: compared(episode, phase, node),
     })
+}
+
+/// The call that took longest of those that took unusually long.
+fn unusual<'a>(episode: &'a Episode, node: &Node<'_>) -> Option<(&'a EpisodeCall, Compared)> {
+    let calls = episode.calls.iter().filter(|call| call.is_good());
+    let compared = calls.filter_map(|call| Some((call, node.compare(episode, call)?)));
+    let unusual = compared.filter(|(_, usual)| usual.is_unusual);
+    unusual.max_by_key(|(call, _)| call.elapsed())
+}
+
+/// The longest call of a phase beside what is usual.
+fn compared<'a>(
+    episode: &'a Episode,
+    phase: EpisodePhase,
+    node: &Node<'_>,
+) -> Option<(&'a EpisodeCall, Compared)> {
+    let is_of = |call: &&EpisodeCall| match phase {
+        EpisodePhase::Network => call.work.iter().any(Work::is_network),
+        EpisodePhase::OutsideCri => false,
+        phase => EpisodePhase::of(call.method) == phase,
+    };
+    let longest = longest_call(episode.calls.iter().filter(is_of))?;
+    Some((longest, node.compare(episode, longest)?))
 }
 
 fn what<'a>(episode: &'a Episode, pod: &[&'a Episode], phase: EpisodePhase, ms: f64) -> What<'a> {

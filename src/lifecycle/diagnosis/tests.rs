@@ -6,6 +6,7 @@ mod init;
 mod pod_texts;
 mod scripts;
 mod texts;
+mod usual;
 
 use super::*;
 use crate::cri::status::Code;
@@ -13,13 +14,15 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{EpisodeStore, Exit, Limits};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::script::{Pod, at, pod};
+use crate::lifecycle::usual::Usual;
 
 fn store(calls: impl IntoIterator<Item = EpisodeCall>) -> EpisodeStore {
-    let mut store = EpisodeStore::new(Limits {
+    let limits = Limits {
         episodes: 100,
         quiet: 10_000_000,
         give_up: 1_800_000_000,
-    });
+    };
+    let mut store = EpisodeStore::new(limits, Usual::default());
     for call in calls {
         let now = call.end_us();
         store.tick(now, &[]);
@@ -33,16 +36,22 @@ fn episodes(store: &EpisodeStore) -> Vec<&Episode> {
 }
 
 fn headline(episode: &Episode, now: u64) -> String {
-    super::of_episode(episode, &[episode], now).to_string()
+    let store = store([]);
+    let node = store.node();
+    super::of_episode(episode, &[episode], &node, now).to_string()
 }
 
 fn of_pod(episodes: &[&Episode], now: u64) -> String {
-    let cause = Pods::new(episodes, now).newest();
+    let store = store([]);
+    let node = store.node();
+    let cause = Pods::new(episodes, node, now).newest();
     cause.expect("episodes").to_string()
 }
 
 fn crash_loops(episodes: &[&Episode], now: u64) -> Vec<Option<String>> {
-    let pods = Pods::new(episodes, now);
+    let store = store([]);
+    let node = store.node();
+    let pods = Pods::new(episodes, node, now);
     episodes.iter().map(|e| pods.crash_loop(e)).collect()
 }
 

@@ -17,6 +17,7 @@ pub(super) use self::exits::Exit;
 use self::exits::KnownExits;
 use self::spans::PendingSpans;
 use super::episode_call::EpisodeCall;
+use super::usual::Usual;
 use super::view::State;
 use crate::call::episode::Kind;
 use crate::cri::Method;
@@ -46,6 +47,8 @@ pub(super) struct EpisodeStore {
     closed: Vec<u64>,
     /// Episodes evicted since the last [`EpisodeStore::take_unreported`] without being reported.
     unreported: usize,
+    /// What is usual on this node.
+    pub(super) usual: Usual,
 }
 
 /// The effect of a call.
@@ -61,7 +64,7 @@ pub(super) enum Applied {
 
 impl EpisodeStore {
     /// An empty store.
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, usual: Usual) -> Self {
         Self {
             limits,
             episodes: BTreeMap::new(),
@@ -73,6 +76,7 @@ impl EpisodeStore {
             pending: PendingSpans::default(),
             closed: Vec::new(),
             unreported: 0,
+            usual,
         }
     }
 
@@ -406,10 +410,12 @@ impl EpisodeStore {
 
     /// A store with this pod only, to which calls in flight can be applied.
     pub(super) fn excerpt(&self, pod: &PodIdentity) -> Self {
-        let mut store = Self::new(Limits {
+        let limits = Limits {
             episodes: usize::MAX,
             ..self.limits
-        });
+        };
+        // Its episodes are shown with what the whole store knows.
+        let mut store = Self::new(limits, Usual::default());
         store.next = self.next;
         for episode in self.episodes_of(pod) {
             let number = episode.number;

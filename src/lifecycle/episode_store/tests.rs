@@ -15,7 +15,7 @@ const LIMITS: Limits = Limits {
 };
 
 fn store() -> EpisodeStore {
-    EpisodeStore::new(LIMITS)
+    EpisodeStore::new(LIMITS, Usual::default())
 }
 
 /// Each episode as a line: kind, container and attempt, state, methods.
@@ -380,10 +380,13 @@ fn an_episode_keeps_its_first_and_its_newest_calls() {
 
 #[test]
 fn closed_episodes_are_forgotten_first() {
-    let mut store = EpisodeStore::new(Limits {
-        episodes: 3,
-        ..LIMITS
-    });
+    let mut store = EpisodeStore::new(
+        Limits {
+            episodes: 3,
+            ..LIMITS
+        },
+        Usual::default(),
+    );
     apply(&mut store, [pod("open").run(0, 10)]);
     apply(&mut store, start(&pod("a"), 0));
     store.tick(at(20_000), &[]);

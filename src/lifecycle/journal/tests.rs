@@ -13,16 +13,20 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{EpisodeStore, Exit, Limits};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::script::{at, pod};
+use crate::lifecycle::usual::Usual;
 use crate::lifecycle::view::State;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
 fn store() -> EpisodeStore {
-    EpisodeStore::new(Limits {
-        episodes: 100,
-        quiet: 10_000_000,
-        give_up: 1_800_000_000,
-    })
+    EpisodeStore::new(
+        Limits {
+            episodes: 100,
+            quiet: 10_000_000,
+            give_up: 1_800_000_000,
+        },
+        Usual::default(),
+    )
 }
 
 struct Dir {

@@ -272,7 +272,8 @@ fn the_cause_of_a_long_stop() {
         store.tick(at(200_000), &[]);
         let all = episodes(&store);
         let stop = all.iter().find(|e| e.kind == Kind::Stop).expect("a stop");
-        Pods::new(&all, at(200_000)).cause(stop).to_string()
+        let node = store.node();
+        Pods::new(&all, node, at(200_000)).cause(stop).to_string()
     };
     let waits = "30.0 s of 30.3 s waiting for container app to end";
     assert_eq!(of_stop(vec![]), waits);
@@ -295,10 +296,10 @@ fn names_of_causes() {
     let name = |calls: Vec<EpisodeCall>, now| {
         let mut store = store(calls);
         store.tick(at(now), &[]);
-        Pods::new(&episodes(&store), at(now))
-            .newest()
-            .expect("a cause")
-            .name()
+        let node = store.node();
+        let all = episodes(&store);
+        let cause = Pods::new(&all, node, at(now)).newest();
+        cause.expect("a cause").name()
     };
     let pull = || pod.pull("a:1", 200, 100);
     let cases = [

@@ -14,6 +14,7 @@ use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::Exit;
 use crate::lifecycle::process_scanner::WorkKind;
+use crate::lifecycle::usual::{CROWD, Compared};
 use crate::units::duration;
 
 const NO_PROCESS: &str = "no process was seen at work for it";
@@ -55,6 +56,10 @@ impl Display for Cause<'_> {
                 }
             }
             Self::Slow(slow) => slow.fmt(f),
+            Self::Unusual { call, usual, end } => {
+                let took = duration(call.duration_ms());
+                write!(f, "{} took {took}, {usual}; {end}", subject(call))
+            }
             Self::Quick(quick) => quick.fmt(f),
         }
     }
@@ -75,10 +80,24 @@ impl Display for InFlight<'_> {
             Progress::Unseen { looked: true } => write!(f, "; {NO_PROCESS}")?,
             Progress::Unseen { looked: false } => {}
         }
+        if let Some(usual) = &self.usual {
+            write!(f, "; {usual}")?;
+        }
         match self.failures {
             0 => Ok(()),
             1 => write!(f, "; 1 call failed before"),
             n => write!(f, "; {n} calls failed before"),
+        }
+    }
+}
+
+impl Display for Compared {
+    /// `usually 3.00 s here`, `while 20 pods start, 600 ms alone`.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let usual = duration(self.typical.median);
+        match self.is_unusual && self.starts >= CROWD {
+            true => write!(f, "while {} pods start, {usual} alone", self.starts),
+            false => write!(f, "usually {usual} here"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{subject, times};
+use crate::cri::Method;
 use crate::lifecycle::diagnosis::cause::{Slow, What};
 use crate::lifecycle::diagnosis::work::Worker;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -13,6 +14,22 @@ const KILLED: i32 = 137;
 
 impl Display for Slow<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.part(f)?;
+        let Some((call, usual)) = &self.usual else {
+            return Ok(());
+        };
+        // Where the call is the whole part, its time has just been said.
+        if call.method == Method::PullImage && call.duration_ms() >= 0.99 * self.took {
+            return write!(f, "; {usual}");
+        }
+        let took = duration(call.duration_ms());
+        write!(f, "; {} took {took}, {usual}", call.method.name())
+    }
+}
+
+impl Slow<'_> {
+    /// The part, and what is known of it.
+    fn part(&self, f: &mut Formatter<'_>) -> fmt::Result {
         // `9.50 s of 9.90 s`
         let share = format!("{} of {}", duration(self.took), duration(self.of));
         match &self.what {

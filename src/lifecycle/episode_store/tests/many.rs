@@ -81,11 +81,14 @@ fn two_hundred_pods_at_once_never_mix() {
 #[test]
 fn nonsense_stays_within_bounds() {
     let mut random = StdRng::seed_from_u64(9);
-    let mut store = EpisodeStore::new(Limits {
-        episodes: 40,
-        quiet: 10_000_000,
-        give_up: 60_000_000,
-    });
+    let mut store = EpisodeStore::new(
+        Limits {
+            episodes: 40,
+            quiet: 10_000_000,
+            give_up: 60_000_000,
+        },
+        Usual::default(),
+    );
     for n in 0..20_000_u64 {
         let pod =
             pod(&format!("p{}", random.random_range(0..30))).attempt(random.random_range(0..3));

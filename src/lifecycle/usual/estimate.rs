@@ -1,0 +1,68 @@
+//! A running estimate of the median and the 90th percentile of durations, without the samples.
+//!
+//! Both move in steps on a logarithmic scale: up when a sample is larger, down when it is smaller, in the ratio that
+//! balances at the quantile. A step does not depend on how far off the sample is, so that a single value, or a short storm,
+//! moves them by a few percent at most; after some samples a step is 3 %.
+
+use serde::{Deserialize, Serialize};
+
+/// Samples that are kept to begin with.
+const FIRST: usize = 5;
+/// The smallest step, in powers of two.
+const STEP: f64 = 0.04;
+/// The shortest duration that is told apart, in milliseconds.
+const LEAST: f64 = 0.01;
+
+/// See the module documentation. Values are binary logarithms of milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Estimate {
+    n: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    first: Vec<f64>,
+    median: f64,
+    high: f64,
+}
+
+impl Estimate {
+    /// Adds a sample, in milliseconds.
+    pub(super) fn add(&mut self, ms: f64) {
+        let x = ms.max(LEAST).log2();
+        self.n = self.n.saturating_add(1);
+        if self.first.len() < FIRST && usize::try_from(self.n).is_ok_and(|n| n <= FIRST) {
+            self.first.push(x);
+            self.first.sort_by(f64::total_cmp);
+            self.median = self.first[self.first.len() / 2];
+            self.high = self.first.last().copied().unwrap_or(x);
+            if self.first.len() == FIRST {
+                self.first = Vec::new();
+            }
+            return;
+        }
+        let step = (1.0 / f64::from(self.n)).max(STEP);
+        self.median = moved(self.median, x, step, 0.5);
+        self.high = moved(self.high, x, step, 0.9).max(self.median);
+    }
+
+    /// Number of samples.
+    pub(super) fn samples(&self) -> u32 {
+        self.n
+    }
+
+    /// The median, in milliseconds.
+    pub(super) fn median(&self) -> f64 {
+        self.median.exp2()
+    }
+
+    /// The 90th percentile, in milliseconds.
+    pub(super) fn high(&self) -> f64 {
+        self.high.exp2()
+    }
+}
+
+/// A step towards the sample, weighted so that it balances where the share `quantile` of samples is below; never beyond it.
+fn moved(at: f64, sample: f64, step: f64, quantile: f64) -> f64 {
+    match sample > at {
+        true => (at + 2.0 * step * quantile).min(sample),
+        false => (at - 2.0 * step * (1.0 - quantile)).max(sample),
+    }
+}

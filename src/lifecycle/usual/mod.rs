@@ -1,0 +1,131 @@
+//! What is usual on this node: how long its calls, CNI plugins and image pulls take when they succeed, so that "12 s" can be
+//! told from "12 s, usually 3 s here".
+//!
+//! A [`Typical`] value is estimated per [`Key`], in a few bytes and without the samples. Only closed, successful episodes
+//! without failed calls teach, each at most once per key, and only while at most [`ALONE`] pods start: what happens in a
+//! storm is measured against it and does not change it. Kept in a file beside the journal.
+
+mod estimate;
+mod file;
+mod key;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use self::estimate::Estimate;
+pub(super) use self::file::UsualFile;
+pub(super) use self::key::Key;
+pub(super) use self::node::{CROWD, Compared, Node};
+
+/// Most keys; the one not fed for longest is evicted.
+const MOST: usize = 256;
+/// Fewest samples for a comparison.
+const FEWEST: u32 = 5;
+/// Most pods that start at the same time in a sample, including its own.
+pub(super) const ALONE: usize = 2;
+
+/// The memory. Times of day in microseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Usual {
+    keys: HashMap<Key, Entry>,
+    /// Whether it has changed since it was written.
+    #[serde(skip)]
+    changed: bool,
+    /// What takes so long is slow even if it is usual. In milliseconds.
+    #[serde(skip)]
+    slow: f64,
+}
+
+impl Default for Usual {
+    /// With the default of `story.slow`.
+    fn default() -> Self {
+        Self::new(Duration::from_secs(2))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    #[serde(flatten)]
+    estimate: Estimate,
+    /// When it was fed last.
+    at: u64,
+}
+
+/// What a duration usually is here, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Typical {
+    /// Half take less.
+    pub(super) median: f64,
+    /// Nine of ten take less.
+    pub(super) high: f64,
+}
+
+impl Typical {
+    /// A duration is unusual if it is more than twice the median, above what nine of ten take, and the difference is worth
+    /// mentioning.
+    pub(super) fn is_exceeded_by(&self, ms: f64) -> bool {
+        ms > 2.0 * self.median && ms > self.high && ms - self.median >= WORTH
+    }
+}
+
+/// A difference that is worth mentioning, in milliseconds.
+const WORTH: f64 = 500.0;
+
+impl Usual {
+    /// An empty memory; what takes at least `slow` is slow even if it is usual.
+    pub(super) fn new(slow: Duration) -> Self {
+        Self {
+            keys: HashMap::new(),
+            changed: false,
+            slow: slow.as_secs_f64() * 1e3,
+        }
+    }
+
+    /// Takes over what an earlier process learned.
+    pub(super) fn restore(&mut self, earlier: Self) {
+        self.keys = earlier.keys;
+    }
+
+    /// Returns whether it is slow even if it is usual, in milliseconds.
+    pub(super) fn is_slow(&self, ms: f64) -> bool {
+        ms >= self.slow
+    }
+
+    /// What is usual for this key; `None` while there are too few samples.
+    pub(super) fn of(&self, key: &Key) -> Option<Typical> {
+        let estimate = &self.keys.get(key)?.estimate;
+        (estimate.samples() >= FEWEST).then(|| Typical {
+            median: estimate.median(),
+            high: estimate.high(),
+        })
+    }
+
+    /// Adds a sample, in milliseconds.
+    pub(super) fn learn(&mut self, key: Key, ms: f64, at: u64) {
+        if !ms.is_finite() || ms < 0.0 {
+            return;
+        }
+        if self.keys.len() >= MOST && !self.keys.contains_key(&key) {
+            let oldest = self.keys.iter().min_by_key(|(_, entry)| entry.at);
+            let oldest = oldest.map(|(key, _)| key.clone());
+            oldest.and_then(|key| self.keys.remove(&key));
+        }
+        let entry = self.keys.entry(key).or_insert_with(|| Entry {
+            estimate: Estimate::default(),
+            at,
+        });
+        entry.estimate.add(ms);
+        entry.at = entry.at.max(at);
+        self.changed = true;
+    }
+
+    /// A copy to be written, if it has changed since the last one.
+    pub(super) fn take_changed(&mut self) -> Option<Self> {
+        std::mem::take(&mut self.changed).then(|| self.clone())
+    }
+}

@@ -1,0 +1,121 @@
+//! The node around an episode: what is usual here, and how many pods start at the same time.
+
+use super::{ALONE, Key, Typical, Usual};
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_store::{Episode, EpisodeStore};
+use crate::lifecycle::process_scanner::WorkKind;
+use crate::lifecycle::view::State;
+
+/// So many pods that start at the same time explain that a call takes longer than usual.
+pub(in crate::lifecycle) const CROWD: usize = 5;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(in crate::lifecycle) struct Node<'a> {
+    pub(in crate::lifecycle) usual: &'a Usual,
+    /// Begin and end of each start, in microseconds since 1970.
+    starts: Vec<(u64, u64)>,
+}
+
+/// A duration beside what is usual.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lifecycle) struct Compared {
+    pub(in crate::lifecycle) typical: Typical,
+    /// Whether it is far above.
+    pub(in crate::lifecycle) is_unusual: bool,
+    /// Pods that started at the same time.
+    pub(in crate::lifecycle) starts: usize,
+}
+
+impl EpisodeStore {
+    /// The node, as its episodes show it.
+    pub(in crate::lifecycle) fn node(&self) -> Node<'_> {
+        let starts = self.episodes().filter(|e| e.kind == Kind::Start);
+        Node {
+            usual: &self.usual,
+            starts: starts.map(|e| (e.began, e.ended)).collect(),
+        }
+    }
+
+    /// Learns from a closed episode.
+    pub(in crate::lifecycle) fn learn(&mut self, number: u64) {
+        let Some(episode) = self.get(number) else {
+            return;
+        };
+        let node = self.node();
+        let is_alone = |call: &&EpisodeCall| node.starts_during(call) <= ALONE;
+        if episode.state != State::Ok || episode.failures > 0 {
+            return;
+        }
+        let mut samples = Vec::<(Key, f64)>::new();
+        let calls = episode.calls.iter().filter(|call| call.is_good());
+        for call in calls.filter(is_alone) {
+            for (key, ms) in samples_of(episode, call) {
+                // Once per key and episode.
+                if key.is_short() && !samples.iter().any(|(known, _)| *known == key) {
+                    samples.push((key, ms));
+                }
+            }
+        }
+        let at = episode.ended;
+        for (key, ms) in samples {
+            self.usual.learn(key, ms, at);
+        }
+    }
+}
+
+/// What a call teaches. The time of plugins is exact only where the built-in runtime ran them; the process scanner sees
+/// none but slow ones.
+fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(Key, f64)> {
+    let mut samples: Vec<_> = keys(episode, call)
+        .into_iter()
+        .map(|key| (key, call.duration_ms()))
+        .collect();
+    let plugins = call
+        .work
+        .iter()
+        .filter(|work| work.own && work.kind == WorkKind::Cni);
+    samples.extend(plugins.map(|work| (Key::Plugin((*work.name).into()), millis(work.took()))));
+    samples
+}
+
+/// The kinds of work of a call, the most specific first. A grace period says something of its container only.
+fn keys(episode: &Episode, call: &EpisodeCall) -> Vec<Key> {
+    match call.method {
+        Method::StopContainer => Vec::new(),
+        Method::PullImage => {
+            let image = call.image.as_deref();
+            let own = image.map(Key::repository);
+            own.into_iter()
+                .chain([Key::call(call.method, None)])
+                .collect()
+        }
+        method => vec![Key::call(method, episode.handler.as_deref())],
+    }
+}
+
+impl Node<'_> {
+    /// Pods that start while this call is in flight.
+    fn starts_during(&self, call: &EpisodeCall) -> usize {
+        let (from, to) = (call.began_us(), call.end_us());
+        let during = |&&(began, ended): &&(u64, u64)| began < to && ended > from;
+        self.starts.iter().filter(during).count()
+    }
+
+    /// A call beside what is usual; `None` without enough samples.
+    pub(in crate::lifecycle) fn compare(
+        &self,
+        episode: &Episode,
+        call: &EpisodeCall,
+    ) -> Option<Compared> {
+        let mut keys = keys(episode, call).into_iter();
+        let typical = keys.find_map(|key| self.usual.of(&key))?;
+        Some(Compared {
+            typical,
+            is_unusual: typical.is_exceeded_by(call.duration_ms()),
+            starts: self.starts_during(call),
+        })
+    }
+}
