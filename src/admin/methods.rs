@@ -58,9 +58,16 @@ pub(super) fn facts(table: &RpcTable) -> Markup {
     // Not sum(), which is -0 for an empty iterator.
     let rate = rates.fold(0.0, |a, b| a + b);
     let failed = table.methods.iter().map(|row| row.minute.errors).sum();
+    let routine: u64 = table.methods.iter().map(|row| row.minute.routine).sum();
     html! {
         (fact("Calls", format_args!("{rate:.1}/s")))
-        (fact("Errors", html! { (errors(failed)) " " small { "in the last minute" } }))
+        (fact("Errors", html! {
+            (errors(failed)) " "
+            small {
+                "in the last minute"
+                @if routine > 0 { "; " (routine) " routine, as NOT_FOUND of a removed container" }
+            }
+        }))
     }
 }
 
@@ -114,6 +121,7 @@ pub(super) mod tests {
         );
         let facts = facts(&it).into_string();
         assert!(facts.contains("4.2/s"), "{facts}");
+        assert!(!facts.contains("routine"), "{facts}");
         let none = table(&RpcTable::default()).into_string();
         assert!(none.contains("No call has ended"), "{none}");
     }

@@ -56,7 +56,7 @@ fn title_of(title: &str, whole: f64, seconds: f64) -> Markup {
 
 fn of_window(table: &RpcTable, part: fn(&RpcRow) -> &Window) -> Markup {
     let columns = html! {
-        (text("method")) (number("calls")) (number("per second")) (number("errors")) (number("cancelled"))
+        (text("method")) (number("calls")) (number("per second")) (number("errors")) (number("routine")) (number("cancelled"))
         (number("p50")) (number("p95")) (number("p99")) (number("in flight")) (number("stuck")) (number("oldest"))
     };
     let time = |ms: Option<f64>| ms.map(units::duration).unwrap_or_default();
@@ -68,6 +68,7 @@ fn of_window(table: &RpcTable, part: fn(&RpcRow) -> &Window) -> Markup {
                 td.n { (window.calls) }
                 td.n { (format_args!("{:.2}", window.rate())) }
                 td.n.late { (count(window.errors)) }
+                td.n { (count(window.routine)) }
                 td.n { (count(window.cancelled)) }
                 td.n { (time(window.p50_ms)) }
                 td.n { (time(window.p95_ms)) }

@@ -125,7 +125,7 @@ pub(super) fn build(
     Ok(Built {
         connections: Arc::new(Connections::new(&registry)?),
         registry: Arc::new(registry),
-        rates: Arc::new(Rates::new(signals.durations())),
+        rates: Arc::new(Rates::new(signals.durations(), signals.routine())),
         signals,
         stories,
         aggregator: Some(aggregator),

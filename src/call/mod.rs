@@ -10,6 +10,7 @@ mod outcome;
 mod peer;
 mod record;
 mod route;
+pub mod routine;
 pub mod steps;
 pub mod times;
 pub mod trace;

@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::call::Ending;
+use crate::call::{Ending, routine};
 use crate::cri::method::Method;
-use crate::telemetry::family::Histograms;
+use crate::telemetry::family::{Counters, Histograms};
 use crate::telemetry::metric::CALL_BUCKETS;
 
 /// Interval between two snapshots.
@@ -28,18 +28,24 @@ const COARSE: usize = 60 + 1;
 /// Bounds of the call histogram; the last count is the total.
 const BUCKETS: usize = CALL_BUCKETS.len() + 1;
 
-/// Counts of one method: calls by ending, and calls up to each bound. They wrap: a difference is right as long as fewer
+/// The ends that are told apart, as indices of [`Counts::ends`]. The last is part of no other.
+const OK: usize = 0;
+const FAILED: usize = 1;
+const CANCELLED: usize = 2;
+const ROUTINE: usize = 3;
+
+/// Counts of one method: calls by their end, and calls up to each bound. They wrap: a difference is right as long as fewer
 /// than 2^32 calls lie between two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
-    endings: [u32; Ending::ALL.len()],
+    ends: [u32; 4],
     up_to: [u32; BUCKETS],
 }
 
 impl Counts {
     fn since(&self, before: &Self) -> Self {
         let mut since = *self;
-        for (now, before) in since.endings.iter_mut().zip(before.endings) {
+        for (now, before) in since.ends.iter_mut().zip(before.ends) {
             *now = now.wrapping_sub(before);
         }
         for (now, before) in since.up_to.iter_mut().zip(before.up_to) {
@@ -77,8 +83,10 @@ pub struct Within {
     pub time: Duration,
     /// Calls that ended.
     pub calls: u64,
-    /// Of these, those that ended with an error, or at their deadline.
+    /// Of these, those that ended with an error, or at their deadline, unless that is routine.
     pub errors: u64,
+    /// Of these, those whose error is routine ([`crate::call::routine`]).
+    pub routine: u64,
     /// Of these, those that the caller cancelled.
     pub cancelled: u64,
     /// Median, 95th and 99th percentile; `None` without calls.
@@ -87,13 +95,17 @@ pub struct Within {
 
 impl Within {
     fn of(counts: &Counts, time: Duration) -> Self {
-        let ended = |ending: Ending| u64::from(counts.endings[ending as usize]);
+        let ended = |end: usize| u64::from(counts.ends[end]);
         let quantile = |share| counts.quantile(share).map(Duration::from_secs_f64);
         Self {
             time,
-            calls: Ending::ALL.into_iter().map(ended).sum(),
-            errors: ended(Ending::Error) + ended(Ending::Deadline),
-            cancelled: ended(Ending::Cancelled),
+            calls: [OK, FAILED, CANCELLED, ROUTINE]
+                .into_iter()
+                .map(ended)
+                .sum(),
+            errors: ended(FAILED),
+            routine: ended(ROUTINE),
+            cancelled: ended(CANCELLED),
             quantiles: [0.5, 0.95, 0.99].map(quantile),
         }
     }
@@ -164,6 +176,7 @@ struct State {
 /// See the module documentation.
 pub struct Rates {
     durations: Arc<Histograms<2>>,
+    routine: Arc<Counters<2>>,
     started: Instant,
     started_at: SystemTime,
     state: Mutex<State>,
@@ -176,10 +189,12 @@ impl fmt::Debug for Rates {
 }
 
 impl Rates {
-    /// Rates of the calls in these histograms, by method and ending.
-    pub fn new(durations: Arc<Histograms<2>>) -> Self {
+    /// Rates of the calls in these histograms, by method and ending. `routine` counts those whose error is routine, by method
+    /// and code.
+    pub fn new(durations: Arc<Histograms<2>>, routine: Arc<Counters<2>>) -> Self {
         let rates = Self {
             durations,
+            routine,
             started: Instant::now(),
             started_at: SystemTime::now(),
             state: Mutex::new(State {
@@ -215,17 +230,38 @@ impl Rates {
 
     /// The counts of every method that was called.
     fn read(&self) -> [Option<Counts>; Method::COUNT] {
+        // Read first: a call that ends meanwhile is then an error for a moment, instead of a negative number of errors.
+        let routine = Method::ALL.map(|method| self.routine(method));
         let mut all = [None; Method::COUNT];
         self.durations.read(|[method, ending], observed| {
             let counts: &mut Counts = all[method].get_or_insert_default();
+            let end = match Ending::ALL[ending] {
+                Ending::Ok => OK,
+                Ending::Error | Ending::Deadline => FAILED,
+                Ending::Cancelled => CANCELLED,
+            };
             // Wrapping is intended.
-            counts.endings[ending] = observed.count as u32;
+            counts.ends[end] = counts.ends[end].wrapping_add(observed.count as u32);
             let up_to = observed.up_to.into_iter().chain([observed.count]);
             for (sum, n) in counts.up_to.iter_mut().zip(up_to) {
                 *sum = sum.wrapping_add(n as u32);
             }
         });
+        for (counts, routine) in all.iter_mut().zip(routine) {
+            if let Some(Counts { ends, .. }) = counts {
+                ends[FAILED] = ends[FAILED].wrapping_sub(routine);
+                ends[ROUTINE] = routine;
+            }
+        }
         all
+    }
+
+    /// Calls of a method so far whose error is routine.
+    fn routine(&self, method: Method) -> u32 {
+        let codes = routine::CODES.into_iter();
+        let counts = codes.filter_map(|code| self.routine.used([method.index(), code as usize]));
+        // Wrapping is intended.
+        counts.fold(0, |sum, count| sum.wrapping_add(count.get() as u32))
     }
 
     fn step(&self, now: Instant) {
@@ -289,13 +325,15 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::instrument::signals::metrics::RPC_DURATION;
+    use crate::cri::status::Code;
+    use crate::proxy::instrument::signals::metrics::{RPC_DURATION, RPC_ROUTINE};
     use crate::telemetry::Registry;
 
     fn rates() -> Rates {
         let registry = Registry::new(prometheus::Registry::new(), []);
         let durations = registry.histograms(&RPC_DURATION);
-        Rates::new(Arc::new(durations.expect("once")))
+        let routine = registry.counters(&RPC_ROUTINE).expect("once");
+        Rates::new(Arc::new(durations.expect("once")), Arc::new(routine))
     }
 
     fn observe(rates: &Rates, method: Method, ending: Ending, seconds: f64, times: usize) {
@@ -344,6 +382,19 @@ mod tests {
         );
         assert_eq!(later.minute.quantiles, [None; 3]);
         assert_eq!(later.all.time, Duration::from_secs(5000));
+    }
+
+    /// A healthy node: the kubelet asks about containers that it has just removed.
+    #[test]
+    fn routine_errors_are_no_errors() {
+        let rates = rates();
+        let status = Method::ContainerStatus;
+        observe(&rates, status, Ending::Ok, 0.001, 100);
+        observe(&rates, status, Ending::Error, 0.001, 36);
+        let missing = [status.index(), Code::NotFound as usize];
+        rates.routine.at(missing).expect("in range").inc_by(35);
+        let all = at(&rates, 1, status).all;
+        assert_eq!((all.calls, all.errors, all.routine), (136, 1, 35));
     }
 
     /// A method that is called for the first time counts from zero, whatever its older snapshots hold.

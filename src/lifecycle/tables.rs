@@ -56,8 +56,11 @@ pub struct Window {
     pub seconds: f64,
     /// Calls that ended.
     pub calls: u64,
-    /// Of these, those that ended with an error or at their deadline.
+    /// Of these, those that ended with an error or at their deadline, unless that is routine.
     pub errors: u64,
+    /// Of these, those whose error is routine on a healthy node, such as `NOT_FOUND` of a status.
+    #[serde(default)]
+    pub routine: u64,
     /// Of these, those that the caller cancelled.
     pub cancelled: u64,
     /// Median duration.
@@ -88,6 +91,7 @@ impl From<Within> for Window {
             seconds: within.time.as_secs_f64(),
             calls: within.calls,
             errors: within.errors,
+            routine: within.routine,
             cancelled: within.cancelled,
             p50_ms,
             p95_ms,
@@ -238,7 +242,7 @@ mod tests {
     use super::*;
     use crate::call::Ending;
     use crate::lifecycle::view::call::tests::{plain, record};
-    use crate::proxy::instrument::signals::metrics::RPC_DURATION;
+    use crate::proxy::instrument::signals::metrics::{RPC_DURATION, RPC_ROUTINE};
     use crate::telemetry::Registry;
 
     #[test]
@@ -281,7 +285,8 @@ mod tests {
         let durations = registry.histograms(&RPC_DURATION).expect("once");
         let ended = [Method::Version.index(), Ending::Error as usize];
         durations.at(ended).expect("in range").observe(0.3);
-        let rates = Rates::new(Arc::new(durations));
+        let routine = registry.counters(&RPC_ROUTINE).expect("once");
+        let rates = Rates::new(Arc::new(durations), Arc::new(routine));
         let flying = [Arc::new(Call::example(Method::PullImage))];
         flying[0].reaches(50);
         let table = rpc_table(&rates, &flying);

@@ -71,6 +71,11 @@ impl<V: Vector, const N: usize> Family<V, N> {
         Some(number)
     }
 
+    /// The series at these positions, if it was used.
+    pub fn used(&self, index: [usize; N]) -> Option<&V::Series> {
+        self.slots.get(self.number(index)?)?.get()
+    }
+
     /// The series at these positions in the lists of label values. The first use of a series makes it appear in
     /// scrapes; every later one is two loads. `None` if a position is out of range.
     pub fn at(&self, index: [usize; N]) -> Option<&V::Series> {
@@ -160,6 +165,7 @@ mod tests {
         assert_eq!(vector.with_label_values(&["3", "y"]).get(), 21);
         assert_eq!(vector.with_label_values(&["2", "x"]).get(), 10);
         assert!(family.at([3, 0]).is_none());
+        assert!(family.used([0, 0]).is_some() && family.used([0, 2]).is_none());
         assert!(family.at([0, 2]).is_none());
     }
 

@@ -1,5 +1,6 @@
 //! StopContainer.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,9 +42,13 @@ impl Runtime {
                 sent.inspect_err(|_| container.release_stop_signal())?;
                 failpoint(Failpoint::ContainerSignalled);
             }
-            let exited = timeout(grace, container.exited());
-            let waited = self.steps.step(RuntimeStep::GraceWait, None, exited);
-            if waited.await.is_ok() {
+            // A container that needs to be killed is no failure of the wait.
+            let wait = async {
+                let exited = timeout(grace, container.exited()).await;
+                Ok::<_, Infallible>(exited.is_ok())
+            };
+            let Ok(exited) = self.steps.step(RuntimeStep::GraceWait, None, wait).await;
+            if exited {
                 return settled(&container).await;
             }
         }

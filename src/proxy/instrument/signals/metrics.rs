@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use opentelemetry::trace::TraceId;
 
+use crate::call::routine::is_routine;
 use crate::call::{Call, Ending, Outcome, RouteReason};
 use crate::cri::Method;
 use crate::cri::method::Class;
@@ -44,6 +45,8 @@ metrics! {
         "Time from the request headers to the one end of the call.").with_exemplars();
     RPC_TOTAL = Metric::counter("rpc_total", &[METHOD, CODE, CLIENT],
         "Calls that ended, by the status the caller saw and the kind of caller.");
+    RPC_ROUTINE = Metric::counter("rpc_routine_total", &[METHOD, CODE],
+        "Calls among those of criscope_rpc_total whose error is routine on a healthy node, such as NOT_FOUND of a status: no error for alerts and budgets.");
     RPC_IN_FLIGHT = Metric::gauge("rpc_in_flight", Unit::Count, &[METHOD],
         "Calls that have entered and not yet ended.");
     RPC_OLDEST_IN_FLIGHT = Metric::gauge("rpc_oldest_in_flight_seconds", Unit::Seconds, &[METHOD],
@@ -94,6 +97,8 @@ pub(super) struct RpcMetrics {
     /// Also read by pages.
     pub(super) duration: Arc<Histograms<2>>,
     total: Counters<3>,
+    /// Also read by pages.
+    pub(super) routine: Arc<Counters<2>>,
     in_flight: Gauges<1>,
     stuck: Counters<1>,
     response_bytes: Histograms<1>,
@@ -108,6 +113,7 @@ impl RpcMetrics {
         Ok(Self {
             duration: Arc::new(registry.histograms(&RPC_DURATION)?),
             total: registry.counters(&RPC_TOTAL)?,
+            routine: Arc::new(registry.counters(&RPC_ROUTINE)?),
             in_flight: registry.gauges(&RPC_IN_FLIGHT)?,
             stuck: registry.counters(&RPC_STUCK)?,
             response_bytes: registry.histograms(&RPC_RESPONSE_BYTES)?,
@@ -144,6 +150,11 @@ impl RpcMetrics {
                 .at([method, outcome.code as usize, call.peer.client as usize])
         {
             total.inc();
+        }
+        if is_routine(call.method, outcome.code)
+            && let Some(routine) = self.routine.at([method, outcome.code as usize])
+        {
+            routine.inc();
         }
         if outcome.ending == Ending::Ok
             && lists(call.method)

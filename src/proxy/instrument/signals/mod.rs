@@ -18,7 +18,7 @@ use crate::call::trace::TraceIds;
 use crate::call::{Call, Ending, Outcome};
 use crate::cri::Method;
 use crate::cri::method::Class;
-use crate::telemetry::family::Histograms;
+use crate::telemetry::family::{Counters, Histograms};
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::propagation;
 use crate::telemetry::registry::{Registry, RegistryError};
@@ -85,6 +85,11 @@ impl Signals {
     /// The durations of calls by method and outcome.
     pub fn durations(&self) -> Arc<Histograms<2>> {
         Arc::clone(&self.metrics.duration)
+    }
+
+    /// Calls whose error is routine, by method and code.
+    pub fn routine(&self) -> Arc<Counters<2>> {
+        Arc::clone(&self.metrics.routine)
     }
 
     /// Applies new sampling settings.
