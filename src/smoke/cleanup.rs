@@ -99,6 +99,11 @@ async fn remove_own_image(cri: &Cri, reference: &str, may_come: bool) -> Result<
     let mut removed = false;
     loop {
         let (present, _) = image_status(cri, reference).await?;
+        if removed && present.is_some() && start.elapsed() >= RETRY {
+            return Err(StepError::check(format!(
+                "the runtime still has the image {reference} after its removal"
+            )));
+        }
         if present.is_some() {
             remove_image(cri, reference).await?;
             removed = true;

@@ -1,10 +1,13 @@
 //! Parses container logs: the CRI log format, one line `TIME STREAM TAGS MESSAGE` per write (Kubernetes,
-//! `kubelet-cri-logging`). The tag `P` marks a partial line, `F` its last part.
+//! `kubelet-cri-logging`). The tag `P` marks a partial line, `F` its last part. The kubelet also reads the format of docker's
+//! `json-file` driver, which cri-dockerd leaves in place: an object with `log`, `stream` and `time` per line.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
+use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 /// Source of a line.
@@ -64,12 +67,17 @@ pub fn parse(log: &str) -> Result<Vec<LogLine>, LogError> {
         let Some(raw) = raw.strip_suffix('\n') else {
             break;
         };
-        let (stream, whole, message) = entry(raw).map_err(|reason| LogError::Format {
-            number: index + 1,
-            reason,
-        })?;
+        let entry = match raw.starts_with('{') {
+            true => docker_entry(raw),
+            false => entry(raw).map(|(stream, whole, message)| (stream, whole, message.into())),
+        };
+        let (stream, whole, message): (_, _, Cow<'_, str>) =
+            entry.map_err(|reason| LogError::Format {
+                number: index + 1,
+                reason,
+            })?;
         let part = &mut parts[stream as usize];
-        part.push_str(message);
+        part.push_str(&message);
         if whole {
             lines.push(LogLine {
                 stream,
@@ -78,6 +86,31 @@ pub fn parse(log: &str) -> Result<Vec<LogLine>, LogError> {
         }
     }
     Ok(lines)
+}
+
+/// A line of docker's `json-file` driver. A message without a newline at its end is partial.
+#[derive(Deserialize)]
+struct DockerLine {
+    log: String,
+    stream: String,
+    time: String,
+}
+
+fn docker_entry(raw: &str) -> Result<(Stream, bool, Cow<'_, str>), &'static str> {
+    let line: DockerLine = serde_json::from_str(raw)
+        .map_err(|_| "neither the CRI format nor docker's with `log`, `stream` and `time`")?;
+    if !is_rfc3339_nano(&line.time) {
+        return Err("no RFC 3339 time");
+    }
+    let stream = match &*line.stream {
+        "stdout" => Stream::Stdout,
+        "stderr" => Stream::Stderr,
+        _ => return Err("the stream is neither stdout nor stderr"),
+    };
+    let message = line.log.strip_suffix('\n');
+    let whole = message.is_some();
+    let message = message.unwrap_or(&line.log).to_owned();
+    Ok((stream, whole, message.into()))
 }
 
 /// Stream, whether the line is complete, and the message.
@@ -193,6 +226,21 @@ mod tests {
             ]
         );
         assert_eq!(parse("").expect("empty"), []);
+    }
+
+    #[test]
+    fn the_format_of_docker_is_read_too() {
+        let log = r#"{"log":"one ","stream":"stdout","time":"2026-01-02T03:04:05.678901234Z"}
+{"log":"oops\n","stream":"stderr","time":"2026-01-02T03:04:05Z"}
+{"log":"two\n","stream":"stdout","time":"2026-01-02T03:04:06Z"}
+"#;
+        assert_eq!(
+            parse(log).expect("a log"),
+            [
+                line(Stream::Stderr, "oops"),
+                line(Stream::Stdout, "one two")
+            ]
+        );
     }
 
     #[test]

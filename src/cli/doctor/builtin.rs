@@ -4,12 +4,15 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::unistd::geteuid;
 use serde_json::Value;
 
 use super::super::output::Finding;
-use crate::config::{Cni, Runtime};
+use super::trial::{self, Trial};
+use crate::config::{CgroupDriver, Cni, Runtime};
+use crate::units;
 
 const TOPIC: &str = "runtime";
 
@@ -19,8 +22,12 @@ const NETWORK_ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     let search = env::var_os("PATH").unwrap_or_default();
     let own = env::current_exe().unwrap_or_default();
+    let is_root = geteuid().is_root();
     let mut findings = handlers(runtime, &search);
-    findings.extend(privilege(geteuid().is_root()));
+    if is_root {
+        findings.extend(trials(runtime, &search));
+    }
+    findings.extend(privilege(is_root));
     findings.push(shim(runtime, &own, &search));
     findings.extend(networks(&runtime.cni));
     findings
@@ -55,6 +62,57 @@ fn handlers(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
     let missing = found.missing.iter();
     let missing = missing.map(|error| Finding::warn(TOPIC, error.to_string()));
     std::iter::once(ok).chain(missing).collect()
+}
+
+/// Runs a container with each handler.
+fn trials(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
+    // Reported above.
+    let Ok(found) = runtime.handler_programs(search) else {
+        return Vec::new();
+    };
+    let temp = env::temp_dir();
+    let findings = found.handlers.iter().map(|(handler, program)| {
+        let systemd = handler.systemd_cgroup;
+        let trial = Trial {
+            program,
+            systemd_cgroup: systemd.unwrap_or_else(|| is_systemd(runtime.cgroup_driver)),
+            options: &handler.options,
+            temp: &temp,
+        };
+        tried(&handler.name, handler.name == found.default, trial.run())
+    });
+    findings.collect()
+}
+
+fn tried(name: &str, is_default: bool, result: Result<Duration, trial::Error>) -> Finding {
+    match result {
+        Ok(took) => {
+            let took = units::duration(took.as_secs_f64() * 1e3);
+            Finding::ok(TOPIC, format!("{name} ran a container in {took}"))
+        }
+        Err(error @ (trial::Error::NoProgram | trial::Error::Prepare(_))) => {
+            Finding::warn(TOPIC, format!("{name} was not tried: {error}"))
+        }
+        Err(error) => {
+            let text = format!("{name} cannot run a container on this node: {error}");
+            match is_default {
+                true => Finding::fail(TOPIC, text),
+                false => Finding::warn(TOPIC, text),
+            }
+        }
+    }
+}
+
+/// As the runtime decides: systemd where it runs the node and cgroups are v2.
+fn is_systemd(driver: CgroupDriver) -> bool {
+    match driver {
+        CgroupDriver::Systemd => true,
+        CgroupDriver::Cgroupfs => false,
+        CgroupDriver::Auto => {
+            Path::new("/run/systemd/system").is_dir()
+                && Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+        }
+    }
 }
 
 fn shim(runtime: &Runtime, own: &Path, search: &OsStr) -> Finding {
@@ -203,6 +261,23 @@ mod tests {
         // Invalid files are skipped, as the runtime does, and reported.
         fs::write(dir.path().join("net.d/10-a.conflist"), "{").expect("written");
         assert_eq!(levels(&runtime.cni), [Level::Warn, Level::Ok]);
+    }
+
+    #[test]
+    fn a_handler_that_refuses_containers_is_no_ok() {
+        let refused = || Err(trial::Error::Refused("unknown cgroup version".to_owned()));
+        let finding = tried("crun", true, refused());
+        assert_eq!(finding.level, Level::Fail);
+        assert!(
+            finding.text.ends_with("unknown cgroup version"),
+            "{finding:?}"
+        );
+        assert_eq!(tried("crun", false, refused()).level, Level::Warn);
+        assert_eq!(tried("crun", true, Ok(Duration::ZERO)).level, Level::Ok);
+        assert_eq!(
+            tried("crun", true, Err(trial::Error::NoProgram)).level,
+            Level::Warn
+        );
     }
 
     #[test]

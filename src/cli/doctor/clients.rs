@@ -11,7 +11,6 @@ use super::sockdiag::{Served, served};
 use super::upstreams;
 use crate::call::Client;
 use crate::config::Config;
-use crate::settings::lexical;
 
 const TOPIC: &str = "clients";
 
@@ -59,9 +58,8 @@ impl Connected {
 }
 
 fn connected(path: &Path, served: &[Served], owners: &HashMap<u32, (i32, String)>) -> Connected {
-    let path = lexical(path);
     let mut connected = Connected::default();
-    for connection in served.iter().filter(|served| lexical(&served.path) == path) {
+    for connection in served.iter().filter(|served| served.is_at(path)) {
         match owners.get(&connection.client) {
             Some((pid, comm)) => {
                 connected.programs.insert(*pid, comm.clone());
@@ -179,6 +177,7 @@ mod tests {
     fn what_only_root_can_name_is_counted() {
         let served = [Served {
             path: "/run/c.sock".into(),
+            file: None,
             client: 7,
         }];
         let found = connected(Path::new("/var/run/c.sock"), &served, &HashMap::new());

@@ -10,6 +10,7 @@ mod listen;
 mod process;
 mod sockdiag;
 mod socket;
+mod trial;
 mod upstream;
 
 #[cfg(test)]

@@ -2,21 +2,28 @@
 //! a unix socket. `/proc/net/unix` does not.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
+use nix::sys::stat::{major, minor};
+
+use crate::settings::lexical;
 
 /// The server's end of a connection: a connected socket with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Served {
     /// The path the server bound.
     pub(super) path: PathBuf,
+    /// The file it bound, which keeps its identity when it is renamed: inode and device, as the kernel numbers them.
+    pub(super) file: Option<(u32, u32)>,
     /// Inode of the client's socket.
     pub(super) client: u32,
 }
@@ -31,8 +38,10 @@ const NLM_F_DUMP: u16 = 0x300;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const AF_UNIX: u8 = 1;
 const UDIAG_SHOW_NAME: u32 = 0x1;
+const UDIAG_SHOW_VFS: u32 = 0x2;
 const UDIAG_SHOW_PEER: u32 = 0x4;
 const UNIX_DIAG_NAME: u16 = 0;
+const UNIX_DIAG_VFS: u16 = 1;
 const UNIX_DIAG_PEER: u16 = 2;
 /// Length of `struct unix_diag_msg`.
 const MESSAGE: usize = 16;
@@ -83,7 +92,7 @@ fn request() -> Vec<u8> {
     bytes.extend([AF_UNIX, 0, 0, 0]); // family, protocol, padding
     bytes.extend(ESTABLISHED.to_ne_bytes());
     bytes.extend(0_u32.to_ne_bytes()); // any inode
-    bytes.extend((UDIAG_SHOW_NAME | UDIAG_SHOW_PEER).to_ne_bytes());
+    bytes.extend((UDIAG_SHOW_NAME | UDIAG_SHOW_VFS | UDIAG_SHOW_PEER).to_ne_bytes());
     bytes.extend([0xff; 8]); // no cookie
     bytes
 }
@@ -111,7 +120,7 @@ fn parse(mut bytes: &[u8], found: &mut Vec<Served>) -> io::Result<bool> {
 /// `struct unix_diag_msg` and its attributes; `None` if it has no path or no peer.
 fn message(payload: &[u8]) -> Option<Served> {
     let mut attributes = payload.get(MESSAGE..)?;
-    let (mut path, mut client) = (None, None);
+    let (mut path, mut file, mut client) = (None, None, None);
     while let (Some(length), Some(kind)) = (u16_at(attributes, 0), u16_at(attributes, 2)) {
         let length = usize::from(length);
         let value = attributes.get(4..length)?;
@@ -122,6 +131,8 @@ fn message(payload: &[u8]) -> Option<Served> {
                 let name = value.get(..end.unwrap_or(value.len()))?;
                 path = Some(PathBuf::from(OsStr::from_bytes(name)));
             }
+            // struct unix_diag_vfs
+            UNIX_DIAG_VFS => file = u32_at(value, 0).zip(u32_at(value, 4)),
             UNIX_DIAG_PEER => client = u32_at(value, 0),
             _ => {}
         }
@@ -129,8 +140,33 @@ fn message(payload: &[u8]) -> Option<Served> {
     }
     Some(Served {
         path: path?,
+        file,
         client: client?,
     })
+}
+
+/// Returns whether the path is a socket with another inode.
+fn is_another(file: &Option<(u32, u32)>, path: &Path) -> bool {
+    let inode = fs::metadata(path).map(|found| found.ino() & u64::from(u32::MAX));
+    matches!((file, inode), (Some((known, _)), Ok(now)) if u64::from(*known) != now)
+}
+
+impl Served {
+    /// Returns whether a client that connects to this path reaches the same socket: it has this name, or had another when it
+    /// was bound, as a socket of systemd or one that was renamed into place.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        let same_name = lexical(&self.path) == lexical(path);
+        let same_file = fs::metadata(path).is_ok_and(|found| {
+            // The kernel gives the lower half of the inode, and 12 and 20 bits of its own numbers of the device.
+            let [major, minor] = [major(found.dev()), minor(found.dev())];
+            let device = (major << 20) | minor;
+            self.file.is_some_and(|(inode, dev)| {
+                u64::from(inode) == found.ino() & u64::from(u32::MAX) && u64::from(dev) == device
+            })
+        });
+        // Of some file systems the device that programs see is another.
+        same_file || (same_name && !is_another(&self.file, path))
+    }
 }
 
 fn aligned(length: usize) -> usize {
@@ -164,15 +200,32 @@ mod tests {
         let _server = listener.accept().expect("accepted");
         let link = format!("/proc/self/fd/{}", client.as_raw_fd());
         let inode = std::fs::metadata(link).expect("there").ino();
-        let expected = Served {
-            path,
-            client: u32::try_from(inode).expect("fits"),
-        };
+        let client = u32::try_from(inode).expect("fits");
         // The list is read in pieces, and other sockets come and go meanwhile.
         until("our socket", || {
             let served = served().expect("answered");
-            served.contains(&expected).then_some(())
+            let mut ours = served.iter().filter(|served| served.client == client);
+            ours.any(|served| served.path == path).then_some(())
         });
+    }
+
+    /// As our own listener does, and as systemd may: the kernel knows the first name only.
+    #[test]
+    fn a_socket_that_was_renamed_is_found_at_its_new_name() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [first, path] = ["first.sock", "a.sock"].map(|name| directory.path().join(name));
+        let listener = UnixListener::bind(&first).expect("bound");
+        std::fs::rename(&first, &path).expect("renamed");
+        let _client = UnixStream::connect(&path).expect("connected");
+        let _server = listener.accept().expect("accepted");
+        let found = until("our socket", || {
+            let served = served().expect("answered");
+            served.into_iter().find(|served| served.path == first)
+        });
+        assert!(found.is_at(&path), "{found:?}");
+        // Another socket has the old name now.
+        let _other = UnixListener::bind(&first).expect("bound");
+        assert!(!found.is_at(&first), "{found:?}");
     }
 
     #[test]

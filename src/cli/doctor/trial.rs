@@ -1,0 +1,272 @@
+//! Runs a container with an OCI runtime: `true` of this node, on a root of read-only bind mounts. A program that is installed may
+//! still refuse every container, for instance on a cgroup hierarchy that it does not know.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio, id};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// How long the container may take, and how long its removal.
+const LIMIT: Duration = Duration::from_secs(10);
+const REMOVAL: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(10);
+
+/// Longest error text, in bytes.
+const MOST: usize = 300;
+
+/// Directories and links of the node that a program needs.
+const PARTS: [&str; 6] = ["bin", "lib", "lib32", "lib64", "sbin", "usr"];
+
+/// An OCI runtime with the options that matter here.
+#[derive(Debug)]
+pub(super) struct Trial<'a> {
+    /// The program.
+    pub(super) program: &'a Path,
+    /// Whether it is called with `--systemd-cgroup`.
+    pub(super) systemd_cgroup: bool,
+    /// Further global options.
+    pub(super) options: &'a [String],
+    /// Where its directory is made.
+    pub(super) temp: &'a Path,
+}
+
+/// Why the container did not run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The bundle cannot be made.
+    #[error("the trial could not be prepared: {0}")]
+    Prepare(io::Error),
+    /// This node has no program to run.
+    #[error("this node has no /bin/true to try it with")]
+    NoProgram,
+    /// The program does not start.
+    #[error("it does not start: {0}")]
+    Start(io::Error),
+    /// It did not end.
+    #[error("a container did not end within {LIMIT:?}")]
+    Late,
+    /// It failed.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Trial<'_> {
+    /// Runs the container and removes it. Returns how long it took.
+    pub(super) fn run(&self) -> Result<Duration, Error> {
+        let argument = ["/bin/true", "/usr/bin/true"];
+        let argument = argument.iter().find(|path| Path::new(path).exists());
+        let argument = argument.ok_or(Error::NoProgram)?;
+        let bundle = Bundle::make(self.temp, &spec(argument, self.systemd_cgroup))
+            .map_err(Error::Prepare)?;
+        let result = self.verb(&bundle, &["run", "--bundle"], LIMIT);
+        // It is gone already unless something went wrong.
+        if result.is_err() {
+            let _ = self.verb(&bundle, &["delete", "--force"], REMOVAL);
+        }
+        result
+    }
+
+    fn verb(&self, bundle: &Bundle, verb: &[&str], limit: Duration) -> Result<Duration, Error> {
+        let errors = File::create(bundle.errors()).map_err(Error::Prepare)?;
+        let mut command = Command::new(self.program);
+        command.arg("--root").arg(bundle.state());
+        if self.systemd_cgroup {
+            command.arg("--systemd-cgroup");
+        }
+        command.args(self.options).args(verb);
+        if verb.contains(&"--bundle") {
+            command.arg(&bundle.0);
+        }
+        command.arg(name()).stdin(Stdio::null());
+        let streams = errors.try_clone().map_err(Error::Prepare)?;
+        command
+            .stdout(Stdio::from(streams))
+            .stderr(Stdio::from(errors));
+        let began = Instant::now();
+        let mut child = command.spawn().map_err(Error::Start)?;
+        loop {
+            match child.try_wait().map_err(Error::Start)? {
+                Some(status) if status.success() => return Ok(began.elapsed()),
+                Some(status) => {
+                    let said = fs::read_to_string(bundle.errors()).unwrap_or_default();
+                    return Err(Error::Refused(last_line(&said, &status.to_string())));
+                }
+                None if began.elapsed() >= limit => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err(Error::Late);
+                }
+                None => sleep(POLL),
+            }
+        }
+    }
+}
+
+/// The container's id, and the last part of its cgroup.
+fn name() -> String {
+    format!("criscope-doctor-{}", id())
+}
+
+fn last_line(said: &str, status: &str) -> String {
+    let line = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+    let line = line.unwrap_or(status);
+    line[..line.floor_char_boundary(MOST)].to_owned()
+}
+
+/// The parts of the node's root that are directories, to be mounted.
+fn parts() -> impl Iterator<Item = (&'static str, PathBuf)> {
+    let parts = PARTS.iter().map(|part| (*part, Path::new("/").join(part)));
+    parts.filter(|(_, path)| fs::symlink_metadata(path).is_ok())
+}
+
+fn is_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
+}
+
+/// `config.json` (OCI runtime specification).
+fn spec(program: &str, systemd: bool) -> Value {
+    let mounts = parts().filter(|(_, path)| !is_link(path));
+    let mounts = mounts.map(|(part, path)| {
+        json!({
+            "destination": format!("/{part}"), "type": "bind", "source": path,
+            "options": ["rbind", "ro", "nosuid", "nodev"],
+        })
+    });
+    let proc = json!({"destination": "/proc", "type": "proc", "source": "proc"});
+    let namespaces = ["pid", "ipc", "uts", "mount", "network"];
+    let cgroup = match systemd {
+        true => format!("system.slice:criscope:{}", name()),
+        false => format!("/{}", name()),
+    };
+    json!({
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": false, "cwd": "/", "args": [program], "env": ["PATH=/usr/bin:/bin"],
+            "user": {"uid": 0, "gid": 0}, "noNewPrivileges": true,
+        },
+        "root": {"path": "rootfs", "readonly": false},
+        "hostname": "criscope-doctor",
+        "mounts": mounts.chain([proc]).collect::<Vec<_>>(),
+        "linux": {
+            "cgroupsPath": cgroup,
+            "resources": {"pids": {"limit": 64}},
+            "namespaces": namespaces.map(|kind| json!({"type": kind})),
+        },
+    })
+}
+
+/// The directory of a trial. It is removed piece by piece, never recursively: a mount that a runtime forgot must not be
+/// followed.
+struct Bundle(PathBuf);
+
+impl Bundle {
+    fn make(temp: &Path, spec: &Value) -> io::Result<Self> {
+        let bundle = Self(temp.join(name()));
+        let dir = |path: &Path| DirBuilder::new().mode(0o700).create(path);
+        dir(&bundle.0)?;
+        dir(&bundle.root())?;
+        dir(&bundle.state())?;
+        dir(&bundle.root().join("proc"))?;
+        for (part, path) in parts() {
+            let place = bundle.root().join(part);
+            match is_link(&path) {
+                true => symlink(fs::read_link(&path)?, place)?,
+                false => dir(&place)?,
+            }
+        }
+        fs::write(bundle.0.join("config.json"), spec.to_string())?;
+        Ok(bundle)
+    }
+
+    fn root(&self) -> PathBuf {
+        self.0.join("rootfs")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.join("state")
+    }
+
+    fn errors(&self) -> PathBuf {
+        self.0.join("errors")
+    }
+}
+
+impl Drop for Bundle {
+    fn drop(&mut self) {
+        for (part, _) in parts() {
+            let place = self.root().join(part);
+            let _ = match is_link(&place) {
+                true => fs::remove_file(place),
+                false => fs::remove_dir(place),
+            };
+        }
+        // What a runtime makes for its own mounts in the root.
+        for made in ["proc", "dev", "sys"] {
+            let _ = fs::remove_dir(self.root().join(made));
+        }
+        let _ = fs::remove_dir(self.root());
+        let _ = fs::remove_dir(self.state().join(name()));
+        let _ = fs::remove_dir(self.state());
+        for file in ["config.json", "errors"] {
+            let _ = fs::remove_file(self.0.join(file));
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn script(dir: &Path, text: &str) -> PathBuf {
+        let path = dir.join("runtime");
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("made executable");
+        path
+    }
+
+    fn trial(text: &str) -> (Result<Duration, Error>, Vec<String>) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let program = script(dir.path(), text);
+        let temp = dir.path().join("temp");
+        fs::create_dir(&temp).expect("made");
+        let trial = Trial {
+            program: &program,
+            systemd_cgroup: false,
+            options: &[],
+            temp: &temp,
+        };
+        let result = trial.run();
+        let left = fs::read_dir(&temp).expect("there").flatten();
+        let left = left.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        (result, left.collect())
+    }
+
+    #[test]
+    fn a_runtime_that_refuses_every_container_is_found_out() {
+        let (result, left) = trial("echo 'cgroups: unknown hierarchy' >&2; exit 1");
+        let error = result.expect_err("refused").to_string();
+        assert_eq!(error, "cgroups: unknown hierarchy");
+        assert_eq!(left, [""; 0]);
+        let (result, left) = trial("exit 3");
+        let error = result.expect_err("refused").to_string();
+        assert!(error.contains('3'), "{error}");
+        assert_eq!(left, [""; 0]);
+    }
+
+    #[test]
+    fn a_runtime_that_takes_it_is_well() {
+        let (result, left) = trial(
+            "[ \"$1\" = --root ] && [ \"$3\" = run ] && [ -f \"$5/config.json\" ] && [ -d \"$5/rootfs/usr\" ]",
+        );
+        assert!(result.is_ok(), "{result:?}");
+        assert_eq!(left, [""; 0]);
+    }
+}
