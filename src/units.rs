@@ -87,6 +87,12 @@ pub fn rfc3339(unix_us: u64) -> String {
     date::<{ MILLIS.encode() }>(Duration::from_micros(unix_us))
 }
 
+/// A time of day in UTC, to the second: `09:08:07`.
+pub fn clock(unix_us: u64) -> String {
+    let s = unix_us / 1_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+}
+
 /// A time since 1970 for file names: `20260131T235959.123Z` (ISO 8601, basic format, UTC). Names sort by time.
 pub fn file_stamp(since_1970: Duration) -> String {
     date::<{ MILLIS.set_use_separators(false).encode() }>(since_1970)

@@ -28,7 +28,7 @@ fn standing(backend: &Standing) -> Markup {
             span.bad { "✗ down" } " " small { (since) ": " (backend.reason) }
         }
         @for it in backend.conditions.iter().filter(|it| !it.status) {
-            " " span.warn { "✗ " (it.kind) } " " small { (it.reason) }
+            " " span.warn { "✗ " (it.kind) } " " small { (it.reason) " " (it.message) }
         }
         @if backend.reconnects > 0 { " " small { "reconnected " (backend.reconnects) " times" } }
     }
@@ -59,11 +59,12 @@ mod tests {
             kind: "NetworkReady".to_owned(),
             status: false,
             reason: "NoCni".to_owned(),
+            message: "no network".to_owned(),
         });
         assert!(
             standing(&backend)
                 .into_string()
-                .contains("✗ NetworkReady</span> <small>NoCni")
+                .contains("✗ NetworkReady</span> <small>NoCni no network")
         );
         backend.up = false;
         assert!(standing(&backend).into_string().contains("not probed yet"));

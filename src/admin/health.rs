@@ -64,12 +64,15 @@ fn describe(text: &mut String, backend: &Backend) {
     };
     for condition in &state.conditions {
         let sign = if condition.status { '+' } else { '-' };
-        let _ = match condition.reason.is_empty() {
+        let words = [&*condition.reason, &*condition.message];
+        let words: Vec<_> = words.into_iter().filter(|it| !it.is_empty()).collect();
+        let _ = match words.is_empty() {
             true => writeln!(text, "    [{sign}] {}", condition.kind),
             false => writeln!(
                 text,
                 "    [{sign}] {}: {}",
-                condition.kind, condition.reason
+                condition.kind,
+                words.join(": ")
             ),
         };
     }

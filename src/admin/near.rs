@@ -10,12 +10,22 @@ const MOST: usize = 5;
 /// Smallest Jaro-Winkler similarity of a suggestion; 1 is equality.
 const NEAR: f64 = 0.82;
 
-/// The response for an unknown pod.
-pub(super) fn unknown(namespace: &str, name: &str, episodes: &[Episode]) -> Unknown {
+/// The response for an unknown pod. `notes`: what that can mean; the first becomes part of the first sentence.
+pub(super) fn unknown(
+    namespace: &str,
+    name: &str,
+    episodes: &[Episode],
+    mut notes: Vec<String>,
+) -> Unknown {
     let known: BTreeSet<_> = episodes
         .iter()
         .map(|episode| (episode.namespace.as_str(), episode.name.as_str()))
         .collect();
+    let others = match known.len() {
+        0 => ", nor of any other".to_owned(),
+        1 => "; one other pod is recorded".to_owned(),
+        n => format!("; {n} other pods are recorded"),
+    };
     let mut near: Vec<_> = known
         .iter()
         .map(|pod| (similarity(namespace, name, *pod), pod))
@@ -23,16 +33,13 @@ pub(super) fn unknown(namespace: &str, name: &str, episodes: &[Episode]) -> Unkn
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     Unknown {
-        error: format!(
-            "no record of pod {namespace}/{name}{}",
-            match known.len() {
-                0 => ", nor of any other".to_owned(),
-                1 => "; one other pod is recorded".to_owned(),
-                n => format!("; {n} other pods are recorded"),
-            }
-        ),
+        error: match notes.is_empty() {
+            true => format!("no record of pod {namespace}/{name}{others}"),
+            false => format!("no record of pod {namespace}/{name}: {}", notes.remove(0)),
+        },
         namespace: namespace.to_owned(),
         name: name.to_owned(),
+        notes,
         known: known.len(),
         near: near
             .into_iter()
@@ -59,7 +66,7 @@ mod tests {
     use crate::lifecycle::examples;
 
     fn near(namespace: &str, name: &str) -> Vec<String> {
-        unknown(namespace, name, &examples::all()).near
+        unknown(namespace, name, &examples::all(), Vec::new()).near
     }
 
     #[test]
@@ -68,7 +75,7 @@ mod tests {
         assert_eq!(near("shop", "web"), ["shop/web-7d4b9c6f5-x2x9k"], "a part");
         assert_eq!(near("shop", "modle-0")[0], "shop/model-0", "a slip");
         assert!(near("shop", "nothing-like-it").is_empty());
-        let unknown = unknown("shop", "zz", &[]);
+        let unknown = unknown("shop", "zz", &[], Vec::new());
         assert_eq!((unknown.known, unknown.near.len()), (0, 0));
     }
 }

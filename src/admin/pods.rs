@@ -172,7 +172,12 @@ pub async fn one(
         Some(story) => pod_page(&story).into_response(),
         None => {
             let recent = sources.stories.recent(&calls);
-            let unknown = near::unknown(&namespace, &name, &recent.episodes);
+            let unknown = near::unknown(
+                &namespace,
+                &name,
+                &recent.episodes,
+                sources.stories.about_unknown(),
+            );
             match json {
                 true => (StatusCode::NOT_FOUND, Json(unknown)).into_response(),
                 false => unknown_page(&unknown).into_response(),
@@ -204,6 +209,7 @@ fn unknown_page(unknown: &Unknown) -> Page {
             p { "Did you mean:" }
             ul { @for (namespace, name) in near { li { (links::pod(namespace, name)) } } }
         }
+        @if !unknown.notes.is_empty() { ul { @for note in &unknown.notes { li { (note) "." } } } }
         p {
             "Only pods whose calls went through this criscope are recorded, and the oldest are dropped. "
             a href="/debug/pods" { "All pods" } "."

@@ -48,6 +48,9 @@ pub(super) struct Condition {
     pub(super) status: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) reason: String,
+    /// What the runtime says about it, redacted.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) message: String,
 }
 
 /// `/debug/backends`
@@ -79,6 +82,7 @@ fn state(backend: &Backend, in_flight: usize) -> Standing {
         kind: c.kind,
         status: c.status,
         reason: c.reason,
+        message: c.message,
     });
     Standing {
         name: backend.name().to_string(),
@@ -119,7 +123,7 @@ fn row(state: &Standing) -> Markup {
             td { @if let Some((name, version)) = &state.runtime { (name) " " (version) ", " (state.api) } }
             td {
                 @for condition in &state.conditions {
-                    (condition.kind) ": " (if condition.status { "yes" } else { "no" }) " " (condition.reason) br;
+                    (condition.kind) ": " (if condition.status { "yes" } else { "no" }) " " (condition.reason) " " (condition.message) br;
                 }
             }
             td.n { @if let Some(ms) = state.last_status_ms { (units::since((ms * 1e3) as u64, 0)) } }

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
+use super::node::Node;
 use super::observer::LifecycleObserver;
 use super::{Error, recording};
 use crate::admin;
@@ -81,6 +82,11 @@ pub(super) fn build(
     )?;
     drops.register(&registry)?;
 
+    let backends = config.backends.iter();
+    let backends: Vec<_> = backends
+        .map(|settings| backend(settings, builtin).map(Arc::new))
+        .collect::<Result<_, _>>()?;
+    let connections = Arc::new(Connections::new(&registry)?);
     let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
     let (call_sink, events) = CallSink::new(Arc::clone(&recorder), Arc::clone(drops));
     let feed = call_sink.feed();
@@ -92,6 +98,7 @@ pub(super) fn build(
         sink: call_sink,
         observations: Arc::clone(&observations),
         dumps: Arc::clone(&dumps),
+        backends: backends.clone(),
     });
     let signals = Signals::new(
         &registry,
@@ -108,22 +115,22 @@ pub(super) fn build(
         state_dir: Some(config.story.state_dir.clone()),
         drops: Arc::clone(drops),
         subscriber: sink.map(|sink| Arc::new(Trace::new(sink, signals.sampling())) as _),
+        node: Arc::new(Node {
+            backends: backends.clone(),
+            connections: Arc::clone(&connections),
+        }),
         clock: Arc::new(SystemTime::now),
     };
     let aggregator = Aggregator::new(aggregator, &registry)?;
 
     let limits = config.telemetry.identity;
     let index = Arc::new(Index::new(limits.sandboxes, limits.containers));
-    let backends = config.backends.iter();
-    let backends: Vec<_> = backends
-        .map(|settings| backend(settings, builtin).map(Arc::new))
-        .collect::<Result<_, _>>()?;
     backend::metrics::register(&registry, &backends)?;
     pod_index::metrics::register(&registry, &index)?;
     let names = backends.iter().map(|b| Arc::clone(b.name())).collect();
     let table = Table::new(rules(config)?, Arc::clone(&index), names);
     Ok(Built {
-        connections: Arc::new(Connections::new(&registry)?),
+        connections,
         registry: Arc::new(registry),
         rates: Arc::new(Rates::new(signals.durations(), signals.routine())),
         signals,

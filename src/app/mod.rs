@@ -7,6 +7,7 @@
 mod build;
 mod builtin;
 pub mod load;
+mod node;
 mod observer;
 mod recording;
 mod sessions;

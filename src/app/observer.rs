@@ -1,12 +1,15 @@
 //! Passes records and events of the request path to [`crate::lifecycle`].
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::call::{Call, Outcome};
+use crate::cri::Method;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::recorder::Dumps;
 use crate::lifecycle::recorder::dumps::Reason;
 use crate::lifecycle::{CallSink, activity};
+use crate::proxy::backend::Backend;
 use crate::proxy::instrument::CallObserver;
 
 /// See the module documentation.
@@ -15,10 +18,14 @@ pub(super) struct LifecycleObserver {
     pub(super) sink: CallSink,
     pub(super) observations: Arc<Observations>,
     pub(super) dumps: Arc<Dumps>,
+    pub(super) backends: Vec<Arc<Backend>>,
 }
 
 impl CallObserver for LifecycleObserver {
     fn ended(&self, call: &Call, outcome: &Outcome, is_notable: bool) {
+        if matches!(call.method, Method::Status | Method::ImageFsInfo) {
+            self.learn(call);
+        }
         self.sink.end(call, outcome, is_notable);
     }
 
@@ -28,6 +35,25 @@ impl CallObserver for LifecycleObserver {
 
     fn overdue(&self, call: &Call) {
         self.dumps.ask(Reason::Stuck, Some(describe(call)));
+    }
+}
+
+impl LifecycleObserver {
+    /// Takes in what the answer says about its backend, if it is that of one.
+    fn learn(&self, call: &Call) {
+        let (Some(route), Some(answer)) = (call.route.get(), call.response.get()) else {
+            return;
+        };
+        let mut backends = self.backends.iter();
+        let Some(backend) = backends.find(|backend| *backend.name() == route.backend) else {
+            return;
+        };
+        if let Some(conditions) = &answer.conditions {
+            backend.saw_conditions(conditions);
+        }
+        if let Some(path) = &answer.image_fs {
+            backend.health().set_image_fs(Path::new(path.text()));
+        }
     }
 }
 

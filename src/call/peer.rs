@@ -39,7 +39,9 @@ impl Client {
     /// Classifies a program by its name.
     pub fn from_comm(comm: &str) -> Self {
         match comm {
-            "kubelet" | "hyperkube" => Self::Kubelet,
+            // Of upstream; within one program: hyperkube, k3s, MicroK8s and MicroShift.
+            "kubelet" | "hyperkube" | "k3s" | "k3s-server" | "k3s-agent" | "kubelite"
+            | "microshift" => Self::Kubelet,
             "crictl" => Self::Crictl,
             _ => Self::Other,
         }

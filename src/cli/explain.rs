@@ -6,6 +6,7 @@ use super::Failure;
 use super::ask::{AdminArgs, block_on, encoded, print_json};
 use super::output;
 use super::render::explain::story;
+use crate::cri::visible::visible;
 use crate::lifecycle::view::{PodStory, Unknown};
 
 /// Width of the output without a terminal.
@@ -73,8 +74,12 @@ impl Error {
     }
 }
 
-fn what(unknown: &Unknown) -> &str {
-    &unknown.error
+/// The sentence, and below it what it can mean and the state of the node.
+fn what(unknown: &Unknown) -> String {
+    let notes = unknown.notes.iter();
+    notes.fold(unknown.error.clone(), |text, note| {
+        format!("{text}\n  - {}", visible(note))
+    })
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -150,6 +155,11 @@ mod tests {
         };
         let hint = |unknown: &Unknown| Error::Unknown(unknown.clone()).hint().expect("a hint");
         assert!(hint(&unknown).contains("criscope pods"));
+        unknown.notes = vec!["NetworkReady of main has been false for 3m 00s: no CNI".to_owned()];
+        assert_eq!(
+            Error::Unknown(unknown.clone()).to_string(),
+            "nothing is known\n  - NetworkReady of main has been false for 3m 00s: no CNI"
+        );
         unknown.near = vec!["shop/web".to_owned(), "shop/db".to_owned()];
         assert_eq!(hint(&unknown), "did you mean shop/web, shop/db?");
     }

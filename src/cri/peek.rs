@@ -12,7 +12,7 @@ use super::method::{FirstId, Method};
 use super::redact::image_reference;
 use super::subject::{
     ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, ResponseDetails,
-    Subject,
+    RuntimeCondition, Subject, Unseen,
 };
 
 /// Longest identity string kept, in bytes. The kubelet's are at most 253.
@@ -83,6 +83,27 @@ partial! {
     ExecSyncAnswer {
         #[prost(int32, tag = "3")] exit_code: i32,
     }
+    Condition {
+        #[prost(string, tag = "1")] kind: String,
+        #[prost(bool, tag = "2")] status: bool,
+        #[prost(string, tag = "3")] reason: String,
+        #[prost(string, tag = "4")] message: String,
+    }
+    Conditions {
+        #[prost(message, repeated, tag = "1")] conditions: Vec<Condition>,
+    }
+    StatusAnswer {
+        #[prost(message, optional, tag = "1")] status: Option<Conditions>,
+    }
+    MountPoint {
+        #[prost(string, tag = "1")] mountpoint: String,
+    }
+    Filesystem {
+        #[prost(message, optional, tag = "2")] id: Option<MountPoint>,
+    }
+    ImageFsAnswer {
+        #[prost(message, repeated, tag = "1")] images: Vec<Filesystem>,
+    }
 }
 
 impl PodMetadata {
@@ -138,6 +159,20 @@ fn cut(text: &str) -> &str {
 
 fn id(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| cut(text).into())
+}
+
+/// Most conditions of a runtime; there are two or three.
+const MOST_CONDITIONS: usize = 16;
+
+fn conditions(status: &Conditions) -> Arc<[RuntimeCondition]> {
+    let conditions = status.conditions.iter().take(MOST_CONDITIONS);
+    let conditions = conditions.map(|it| RuntimeCondition {
+        kind: cut(&it.kind).into(),
+        status: it.status,
+        reason: cut(&it.reason).into(),
+        message: Unseen::new(&it.message[..it.message.floor_char_boundary(4 * MAX)]),
+    });
+    conditions.collect()
 }
 
 fn decode<M: Message + Default>(message: &[u8]) -> M {
@@ -209,6 +244,8 @@ pub const fn wants_answer(method: Method) -> bool {
             | Method::CreateContainer
             | Method::ContainerStatus
             | Method::ExecSync
+            | Method::Status
+            | Method::ImageFsInfo
     )
 }
 
@@ -224,6 +261,15 @@ pub fn answer(method: Method, message: &[u8]) -> ResponseDetails {
         Method::ContainerStatus => {
             let status = decode::<ContainerStatusAnswer>(message).status;
             answer.state = status.as_ref().map(ContainerStatus::state);
+        }
+        Method::Status => {
+            let status = decode::<StatusAnswer>(message).status;
+            answer.conditions = status.map(|it| conditions(&it));
+        }
+        Method::ImageFsInfo => {
+            let images = decode::<ImageFsAnswer>(message).images;
+            let id = images.into_iter().next().and_then(|fs| fs.id);
+            answer.image_fs = id.map(|id| Unseen::new(cut(&id.mountpoint)));
         }
         _ => {}
     }
@@ -376,6 +422,22 @@ mod tests {
                 "{word}"
             );
         }
+
+        let message = v1::StatusResponse {
+            status: Some(v1::RuntimeStatus {
+                conditions: vec![v1::RuntimeCondition {
+                    r#type: "NetworkReady".into(),
+                    status: false,
+                    reason: "NetworkPluginNotReady".into(),
+                    message: "secret path".into(),
+                }],
+            }),
+            ..Default::default()
+        };
+        let details = answer(Method::Status, &message.encode_to_vec());
+        let conditions = details.conditions.as_deref().expect("conditions");
+        assert_eq!(conditions[0].message.text(), "secret path");
+        assert!(!format!("{details:?}").contains("secret"));
 
         let message = v1::RunPodSandboxResponse {
             pod_sandbox_id: "s9".into(),

@@ -69,6 +69,45 @@ pub struct ResponseDetails {
     pub exit_code: Option<i32>,
     /// State of the container (ContainerStatus).
     pub state: Option<ContainerState>,
+    /// The conditions of the runtime (Status).
+    pub conditions: Option<Arc<[RuntimeCondition]>>,
+    /// The mount point of the filesystem of images (ImageFsInfo).
+    pub image_fs: Option<Unseen>,
+}
+
+/// A condition of a runtime, as it reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeCondition {
+    /// `RuntimeReady`, `NetworkReady`, ...
+    pub kind: Arc<str>,
+    /// Whether it holds.
+    pub status: bool,
+    /// One word.
+    pub reason: Arc<str>,
+    /// A sentence, to be redacted before it is shown.
+    pub message: Unseen,
+}
+
+/// Text that may hold a secret, which `Debug` does not print.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Unseen(Arc<str>);
+
+impl Unseen {
+    /// Wraps a text.
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, which is not for logs and pages.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Unseen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
 }
 
 /// The state of a container, from its runtime.

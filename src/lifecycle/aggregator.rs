@@ -1,5 +1,7 @@
 //! Applies ended calls to the episode store, closes episodes and reports them. A task of the side thread.
 
+mod node;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use super::episode_call::EpisodeCall;
 use super::episode_store::{Applied, Exit};
 use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
 use super::metrics::StoryMetrics;
+use super::node::{Alive, NodeSource, Watch};
 use super::usual::UsualFile;
 use super::{EpisodeSubscriber, Event, Stories, summary};
 use crate::call::Call;
@@ -48,6 +51,8 @@ pub struct Parts {
     pub drops: Arc<Drops>,
     /// Receives closed episodes, besides metrics and log.
     pub subscriber: Option<Arc<dyn EpisodeSubscriber>>,
+    /// The state of the node.
+    pub node: Arc<dyn NodeSource>,
     /// The wall clock.
     pub clock: Clock,
 }
@@ -67,6 +72,9 @@ pub struct Aggregator {
     metrics: StoryMetrics,
     journal: Option<Journal>,
     usual: Option<UsualFile>,
+    watch: Watch,
+    /// The newest time in the journal at the start, in microseconds since 1970; 0 without one.
+    journal_until: u64,
     /// Exits before this, in microseconds since 1970, are not counted: an earlier process counted them, or they are too
     /// old.
     counts_from: u64,
@@ -80,7 +88,12 @@ impl Aggregator {
     pub fn new(parts: Parts, registry: &Registry) -> Result<Self, RegistryError> {
         Ok(Self {
             metrics: StoryMetrics::new(registry, &parts.stories)?,
+            watch: Watch::new(
+                Arc::clone(&parts.node),
+                parts.state_dir.as_deref().map(Alive::new),
+            ),
             parts,
+            journal_until: 0,
             journal: None,
             usual: None,
             counts_from: 0,
@@ -90,6 +103,7 @@ impl Aggregator {
     /// Runs until `stop`, then applies the queued events and flushes the journal.
     pub async fn run(mut self, stop: CancellationToken) {
         self.begin().await;
+        self.begin_node().await;
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -99,12 +113,16 @@ impl Aggregator {
                     Some(event) => self.take_in(event),
                     None => break,
                 },
-                _ = ticks.tick() => self.tick(),
+                _ = ticks.tick() => {
+                    self.look_at_node().await;
+                    self.tick();
+                }
             }
         }
         while let Ok(event) = self.parts.events.try_recv() {
             self.take_in(event);
         }
+        self.end_node().await;
         if let Some(journal) = self.journal.take() {
             // It fails only if the journal's thread panicked.
             let _ = spawn_blocking(move || journal.close()).await;
@@ -132,6 +150,7 @@ impl Aggregator {
             move || replay(&files, &stories)
         });
         if let Ok(replayed) = replayed.await {
+            self.journal_until = replayed.last;
             if replayed.last > 0 {
                 self.counts_from = self.counts_from.min(replayed.last);
             }

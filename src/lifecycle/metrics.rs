@@ -67,6 +67,8 @@ metrics! {
         "Parts of the same time; they add up to it, and a part that did not occur is not counted.");
     POD_START_FAILURES = Metric::counter("pod_start_failures_total", &[START_CALL],
         "Calls of pod starts that failed, each at once.");
+    POD_STARTS_FAILING = Metric::gauge("pod_starts_failing", Unit::Count, &[START_CALL],
+        "Pods that are starting and whose newest call of this phase failed and was not made good since.");
     POD_STARTS_OPEN = Metric::gauge("pod_starts_open", Unit::Count, &[],
         "Pod starts that have not come to their end.");
     POD_START_OLDEST_OPEN = Metric::gauge("pod_start_oldest_open_seconds", Unit::Seconds, &[],
@@ -127,6 +129,7 @@ impl StoryMetrics {
     /// If they are registered already.
     pub(super) fn new(registry: &Registry, stories: &Arc<Stories>) -> Result<Self, RegistryError> {
         compute(registry, stories)?;
+        super::node::metrics::register(registry, stories)?;
         let metrics = Self {
             starts: registry.histograms(&POD_START_DURATION)?,
             phases: registry.histograms(&POD_START_PHASE)?,
@@ -218,6 +221,12 @@ fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryEr
         out.put(&[], starts as f64);
     })?;
     let source = Arc::clone(stories);
+    registry.computed(&POD_STARTS_FAILING, move |out| {
+        for (phase, pods) in START_CALLS.iter().zip(source.failing(&START_CALLS)) {
+            out.put(&[phase.name()], pods as f64);
+        }
+    })?;
+    let source = Arc::clone(stories);
     registry.computed(&POD_START_OLDEST_OPEN, move |out| {
         if let Some(age) = source.oldest_open_start() {
             out.put(&[], seconds(age));
@@ -239,6 +248,11 @@ pub(crate) fn populate(registry: &Registry) {
     let settings = super::settings::Story::read(&mut reader, "/nowhere".as_ref());
     let stories = Arc::new(Stories::new(&settings, Arc::default()));
     let metrics = StoryMetrics::new(registry, &stories).expect("once");
+    {
+        let mut node = stories.node();
+        node.kubelet = Some(true);
+        node.disks = vec![("upstream".into(), super::node::ImageFs::default())];
+    }
     let (up, open) = (pod("up"), pod("open"));
     let mut store = stories.store();
     for call in [

@@ -23,6 +23,7 @@ pub mod episode_subscriber;
 pub(crate) mod examples;
 mod journal;
 pub(crate) mod metrics;
+pub mod node;
 pub mod otlp_receiver;
 pub mod process_scanner;
 pub mod rates;

@@ -1,15 +1,17 @@
 //! The episodes and sessions of this node, for pages and commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::diagnosis::Pods;
+use super::diagnosis::{self, Pods};
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, EpisodeStore, Limits};
+use super::node::NodeStatus;
 use super::process_scanner::Observations;
 use super::sessions::Sessions;
 use super::settings;
+use super::timeline::EpisodePhase;
 use super::usual::Usual;
 use super::view::{OpenSession, PodStory, Recent};
 use crate::call::Call;
@@ -26,6 +28,7 @@ pub struct Stories {
     pub(super) store: Mutex<EpisodeStore>,
     observations: Arc<Observations>,
     sessions: Mutex<Sessions>,
+    node: Mutex<NodeStatus>,
 }
 
 impl Stories {
@@ -40,6 +43,7 @@ impl Stories {
             store: Mutex::new(EpisodeStore::new(limits, Usual::new(settings.slow))),
             observations,
             sessions: Mutex::default(),
+            node: Mutex::default(),
         }
     }
 
@@ -49,6 +53,11 @@ impl Stories {
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node at the last look.
+    pub(super) fn node(&self) -> MutexGuard<'_, NodeStatus> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn observations(&self) -> &Observations {
@@ -163,6 +172,16 @@ impl Stories {
             *counts.entry(episode.kind.name()).or_default() += 1;
         }
         counts
+    }
+
+    /// Number of pods with an open start whose newest failed call is of this phase, and was not made good; one number for
+    /// each phase.
+    pub(super) fn failing<const N: usize>(&self, phases: &[EpisodePhase; N]) -> [usize; N] {
+        let store = self.store();
+        let starts = store.open_episodes().filter(|it| it.kind == Kind::Start);
+        let failing = starts.filter_map(|it| Some((diagnosis::failing(it)?, &it.pod.uid)));
+        let failing: HashSet<_> = failing.collect();
+        phases.map(|phase| failing.iter().filter(|(it, _)| *it == phase).count())
     }
 
     /// Age of the oldest open start, in microseconds.

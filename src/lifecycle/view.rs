@@ -248,4 +248,7 @@ pub struct Unknown {
     pub known: usize,
     /// Pods with similar names, as `NAMESPACE/NAME`, the most similar first.
     pub near: Vec<String>,
+    /// What that can mean, and the state of the node: one sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }

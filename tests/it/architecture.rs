@@ -163,6 +163,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "settings",
             "call",
             "cri",
+            "units",
         ],
     ),
     // The sessions of other runtimes, and what their URLs are replaced by.

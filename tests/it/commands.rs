@@ -48,7 +48,7 @@ pub(crate) async fn printed(proxy: &Proxy, args: &[&str]) -> String {
 }
 
 /// What it complains of; it has to end with 1.
-async fn complaint(proxy: &Proxy, args: &[&str]) -> String {
+pub(crate) async fn complaint(proxy: &Proxy, args: &[&str]) -> String {
     let output = output(proxy, args).await;
     assert_eq!(output.status.code(), Some(1), "{args:?}");
     assert!(output.stdout.is_empty(), "{args:?}");

@@ -14,6 +14,7 @@ mod faults;
 mod hostile;
 mod identity;
 mod listener;
+mod node;
 mod otlp;
 mod pages;
 mod prometheus;

@@ -121,7 +121,7 @@ fn hostile_names_stay_text_on_every_page() {
         namespace: Some("\"><script>".to_owned()),
         ..Filter::default()
     };
-    let unknown = near::unknown("<b>", "\"><script>", &recent.episodes);
+    let unknown = near::unknown("<b>", "\"><script>", &recent.episodes, Vec::new());
     for html in [
         list_page(&recent, &filter, 9).into_html(),
         pod_page(&examples::story(examples::hostile())).into_html(),

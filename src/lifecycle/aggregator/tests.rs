@@ -60,6 +60,7 @@ fn aggregator(state_dir: Option<&Path>) -> Running {
         state_dir: state_dir.map(Path::to_owned),
         drops,
         subscriber: Some(Arc::clone(&heard) as _),
+        node: Arc::new(crate::lifecycle::node::Nothing),
         clock: Arc::new(move || base.1 + base.0.elapsed()),
     };
     let aggregator = Aggregator::new(parts, &registry).expect("metrics");

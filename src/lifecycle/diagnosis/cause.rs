@@ -2,10 +2,12 @@
 
 use super::crash::CrashLoop;
 use super::fault::Fault;
+use super::node::Waits;
 use super::work::Worker;
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::Exit;
+use crate::lifecycle::node::{NodeFact, PressureShare};
 use crate::lifecycle::timeline::EpisodePhase;
 use crate::lifecycle::usual::Compared;
 
@@ -25,6 +27,31 @@ pub(in crate::lifecycle) enum Cause<'a> {
     },
     /// The kubelet makes no further call in an incomplete start.
     Silent { after: &'a EpisodeCall, since: f64 },
+    /// A fact about the node that an unfinished episode waits for.
+    NodeBlocks {
+        fact: &'a NodeFact,
+        waits: Waits<'a>,
+        now: u64,
+    },
+    /// Calls failed because their backend was away; a later one succeeded.
+    BackendWasAway {
+        fact: &'a NodeFact,
+        kind: Kind,
+        took: f64,
+        now: u64,
+    },
+    /// Most of the time passed between calls, while this held.
+    NodeInGap {
+        fact: &'a NodeFact,
+        took: f64,
+        of: f64,
+        now: u64,
+    },
+    /// A cause, and what the node was like meanwhile.
+    Beside {
+        cause: Box<Cause<'a>>,
+        beside: Beside<'a>,
+    },
     /// A start ended without a started container.
     GivenUp { after: f64 },
     /// A container ends again and again.
@@ -44,6 +71,25 @@ pub(in crate::lifecycle) enum Cause<'a> {
     },
     /// Nothing took long.
     Quick(Quick<'a>),
+}
+
+/// What the node was like during an episode.
+#[derive(Debug)]
+pub(in crate::lifecycle) struct Beside<'a> {
+    /// criscope was down just before the first call of a container of an unknown pod.
+    pub(super) unseen: Option<&'a NodeFact>,
+    /// What tasks of the node waited for.
+    pub(super) short: Option<PressureShare>,
+    /// The disk of the images was nearly full.
+    pub(super) full: Option<&'a NodeFact>,
+    pub(super) now: u64,
+}
+
+impl Beside<'_> {
+    /// Returns whether there is nothing to add.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.unseen.is_none() && self.short.is_none() && self.full.is_none()
+    }
 }
 
 /// A call in flight.
@@ -203,6 +249,9 @@ impl Cause<'_> {
             Self::Failing(failure) => failure.name(),
             Self::Recovered { .. } => "recovered",
             Self::Silent { .. } => "no_further_call",
+            Self::NodeBlocks { fact, .. } | Self::NodeInGap { fact, .. } => fact.name(),
+            Self::BackendWasAway { .. } => "recovered",
+            Self::Beside { cause, .. } => cause.name(),
             Self::GivenUp { .. } => "no_container_started",
             Self::CrashLoop(_) => "crash_loop",
             Self::Exited { .. } => "container_ended",

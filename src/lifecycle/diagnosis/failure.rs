@@ -41,6 +41,12 @@ pub(super) fn worst(episode: &Episode) -> Option<&EpisodeCall> {
     bad().max_by_key(|call| bad().filter(|c| is_same(c, call)).count())
 }
 
+/// The number of failed attempts at the same call.
+pub(super) fn tries(episode: &Episode, call: &EpisodeCall) -> usize {
+    let calls = episode.calls.iter();
+    calls.filter(|c| c.is_bad() && is_same(c, call)).count()
+}
+
 /// The failure of `call` and of earlier attempts at it. `past`: it was resolved.
 pub(super) fn of<'a>(
     episode: &'a Episode,

@@ -5,6 +5,7 @@ mod cause;
 mod crash;
 mod failure;
 mod fault;
+mod node;
 mod pods;
 mod slow;
 #[cfg(test)]
@@ -35,6 +36,13 @@ fn of_episode<'a>(
     node: &Node<'_>,
     now: u64,
 ) -> Cause<'a> {
+    let is_slow = node.usual.is_slow(episode.duration_ms()) && episode.kind != Kind::Stop;
+    let cause = node::blocks(episode, now).unwrap_or_else(|| of_calls(episode, pod, node, now));
+    node::with(cause, episode, is_slow, now)
+}
+
+/// The same from the calls alone.
+fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now: u64) -> Cause<'a> {
     let in_flight = longest_in_flight(episode);
     if let Some(call) = in_flight.filter(|call| call.duration_ms() >= WORTH) {
         return Cause::InFlight(waits(episode, call, node));
@@ -50,13 +58,22 @@ fn of_episode<'a>(
         return Cause::GivenUp { after };
     }
     if let Some(call) = failure::worst(episode) {
+        if let Some(fact) = node::away(episode, call) {
+            let took = episode.duration_ms();
+            return Cause::BackendWasAway {
+                fact,
+                kind: episode.kind,
+                took,
+                now,
+            };
+        }
         return Cause::Recovered {
             failure: failure::of(episode, call, now, true),
             kind: episode.kind,
             took: episode.duration_ms(),
         };
     }
-    let time = slow::of(episode, pod, node);
+    let time = slow::of(episode, pod, node, now);
     match crash::afterwards(episode, pod) {
         Some(exit) => Cause::Exited {
             exit,
@@ -74,6 +91,11 @@ pub(super) fn phase(call: &EpisodeCall) -> EpisodePhase {
         }
         method => EpisodePhase::of(method),
     }
+}
+
+/// The phase of the newest failed call that no later one made good.
+pub(super) fn failing(episode: &Episode) -> Option<EpisodePhase> {
+    failure::unresolved(episode).map(phase)
 }
 
 /// Returns whether a call of it has been in flight for long.

@@ -1,6 +1,7 @@
 //! Where the time went in an episode without failures.
 
 use super::cause::{Cause, End, Quick, Slow, What};
+use super::node;
 use super::work::{self, Worker};
 use crate::call::Ending;
 use crate::call::episode::Kind;
@@ -15,7 +16,12 @@ use crate::lifecycle::usual::{Compared, Node};
 const CLOCKS: u64 = 1_000_000;
 
 /// The largest part of an episode's duration.
-pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>) -> Cause<'a> {
+pub(super) fn of<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    node: &Node<'_>,
+    now: u64,
+) -> Cause<'a> {
     let shares = episode.shares();
     let phases = EpisodePhase::ALL.into_iter();
     let longest = phases.max_by_key(|phase| shares[*phase as usize]);
@@ -28,6 +34,18 @@ pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>)
         };
     };
     let took = millis(shares[phase as usize]);
+    if phase == EpisodePhase::OutsideCri
+        && let Some((gap, call)) = widest_gap(episode)
+        && let Some(fact) = node::in_gap(episode, call.began_us() - gap, call.began_us())
+    {
+        let of = episode.duration_ms();
+        return Cause::NodeInGap {
+            fact,
+            took,
+            of,
+            now,
+        };
+    }
     Cause::Slow(Slow {
         took,
         of: episode.duration_ms(),
@@ -204,6 +222,12 @@ fn init(episode: &Episode) -> What<'_> {
 
 /// Time without a call.
 fn outside(episode: &Episode) -> What<'_> {
+    let longest = widest_gap(episode).map(|(gap, call)| (millis(gap), call));
+    What::Outside { longest }
+}
+
+/// The longest time without a call, in microseconds, and the call after it.
+fn widest_gap(episode: &Episode) -> Option<(u64, &EpisodeCall)> {
     let (mut end, mut widest) = (episode.began, None::<(u64, &EpisodeCall)>);
     for call in &episode.calls {
         let gap = call.began_us().saturating_sub(end);
@@ -212,6 +236,5 @@ fn outside(episode: &Episode) -> What<'_> {
         }
         end = end.max(call.end_us());
     }
-    let longest = widest.map(|(gap, call)| (millis(gap), call));
-    What::Outside { longest }
+    widest
 }

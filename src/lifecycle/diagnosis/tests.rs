@@ -3,6 +3,7 @@
 mod crash;
 mod failures;
 mod init;
+mod node;
 mod pod_texts;
 mod scripts;
 mod texts;

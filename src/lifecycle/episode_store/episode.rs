@@ -10,6 +10,7 @@ use crate::call::episode::{Ids, Kind};
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::node::{NodeFact, PressureSpan};
 use crate::lifecycle::timeline::{self, EpisodePhase, Interval, Shares};
 use crate::lifecycle::view::State;
 
@@ -47,6 +48,9 @@ pub(in crate::lifecycle) struct Episode {
     /// Failures that no later call has made good.
     unresolved: Vec<(EpisodePhase, Box<str>)>,
     pub(in crate::lifecycle) exits: Vec<Exit>,
+    /// What the node was like meanwhile.
+    pub(in crate::lifecycle) node: Vec<NodeFact>,
+    pub(in crate::lifecycle) pressure: Option<PressureSpan>,
 }
 
 impl Episode {
@@ -77,6 +81,8 @@ impl Episode {
             started: 0,
             unresolved: Vec::new(),
             exits: Vec::new(),
+            node: Vec::new(),
+            pressure: None,
         }
     }
 

@@ -4,6 +4,7 @@
 mod assign;
 mod episode;
 mod exits;
+mod node;
 mod spans;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ pub(super) use self::exits::Exit;
 use self::exits::KnownExits;
 use self::spans::PendingSpans;
 use super::episode_call::EpisodeCall;
+use super::node::NodeHistory;
 use super::usual::Usual;
 use super::view::State;
 use crate::call::episode::Kind;
@@ -43,6 +45,7 @@ pub(super) struct EpisodeStore {
     forgotten: u64,
     exits: KnownExits,
     pending: PendingSpans,
+    node: NodeHistory,
     /// Episodes closed since the last [`EpisodeStore::take_closed`].
     closed: Vec<u64>,
     /// Episodes evicted since the last [`EpisodeStore::take_unreported`] without being reported.
@@ -74,6 +77,7 @@ impl EpisodeStore {
             forgotten: 0,
             exits: KnownExits::default(),
             pending: PendingSpans::default(),
+            node: NodeHistory::default(),
             closed: Vec::new(),
             unreported: 0,
             usual,
@@ -179,7 +183,8 @@ impl EpisodeStore {
         self.make_room();
         let number = self.next;
         self.next += 1;
-        let episode = Episode::open(number, kind, Arc::clone(pod), first);
+        let mut episode = Episode::open(number, kind, Arc::clone(pod), first);
+        self.tell_of_node(&mut episode, first);
         self.episodes.insert(number, episode);
         self.pods.entry(pod.uid.clone()).or_default().push(number);
         self.open.insert(number);
@@ -417,6 +422,7 @@ impl EpisodeStore {
         // Its episodes are shown with what the whole store knows.
         let mut store = Self::new(limits, Usual::default());
         store.next = self.next;
+        store.node = self.node.clone();
         for episode in self.episodes_of(pod) {
             let number = episode.number;
             if episode.is_open() {

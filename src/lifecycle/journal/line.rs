@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::Exit;
+use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::view::State;
 
 /// A line.
@@ -20,6 +21,8 @@ pub(in crate::lifecycle) enum JournalLine<'a> {
     Exit(ExitLine<'a>),
     /// An episode is over and was reported.
     Closed(ClosedLine),
+    /// A fact about the node began or ended.
+    Node(Cow<'a, NodeFact>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -60,6 +63,11 @@ impl<'a> JournalLine<'a> {
         })
     }
 
+    /// The line of a fact about the node.
+    pub(in crate::lifecycle) fn node(fact: &'a NodeFact) -> Self {
+        Self::Node(Cow::Borrowed(fact))
+    }
+
     /// The line of a closed and reported episode.
     pub(in crate::lifecycle) fn closed(root: SpanId, state: State, at: u64) -> Self {
         let root = root.to_string();
@@ -86,6 +94,8 @@ mod tests {
             r#"{"call":{"seq":8,"method":"RunPodSandbox","began":1,"elapsed":2,"client":"other","pod":{"namespace":"","name":"","uid":"","attempt":0},"ending":"ok","code":0}}"#,
             r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container_id":"c1","container":"app","attempt":1,"code":137,"reason":"oom_killed","ran":5,"at":1750000000900000}}"#,
             r#"{"closed":{"root":"0fd3efd10e782af0","state":"failed","at":1750000000900000}}"#,
+            r#"{"node":{"fact":"not_ready","backend":"main","condition":"NetworkReady","from":1,"to":2,"reason":"no CNI"}}"#,
+            r#"{"node":{"fact":"criscope_down","from":1,"to":2}}"#,
         ];
         for text in lines {
             let line: JournalLine<'_> = serde_json::from_str(text).expect("read");

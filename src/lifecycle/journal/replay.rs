@@ -95,6 +95,10 @@ impl Replayed {
                 self.last = self.last.max(exit.at);
                 store().note_exit(&pod, container_id.as_deref(), exit.into_owned());
             }
+            JournalLine::Node(fact) => {
+                self.last = self.last.max(fact.to.unwrap_or(fact.from));
+                store().note_fact(fact.into_owned());
+            }
             JournalLine::Closed(closed) => {
                 self.last = self.last.max(closed.at);
                 self.closed(&mut store(), &closed);

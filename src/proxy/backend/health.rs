@@ -1,8 +1,9 @@
 //! The state of a runtime, written by its probe and read by all others.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use crate::cri::method::ApiVersion;
 
@@ -12,6 +13,7 @@ pub struct Health {
     alpha: AtomicBool,
     reconnects: AtomicU64,
     state: Mutex<State>,
+    image_fs: Mutex<Option<PathBuf>>,
 }
 
 /// State of a runtime as its probe sees it.
@@ -23,9 +25,11 @@ pub struct State {
     pub reason: String,
     /// When `up` last changed.
     pub since: Option<Instant>,
+    /// The same on the wall clock.
+    pub changed: Option<SystemTime>,
     /// Name and version from its Version response.
     pub runtime: Option<(String, String)>,
-    /// The conditions of its last successful Status.
+    /// The conditions of its last successful Status, the kubelet's own included.
     pub conditions: Vec<Condition>,
     /// When the last successful Status arrived.
     pub last_status: Option<Instant>,
@@ -40,6 +44,20 @@ pub struct Condition {
     pub status: bool,
     /// One word, as the runtime reports it.
     pub reason: String,
+    /// A sentence, redacted if it is that of another runtime.
+    pub message: String,
+    /// Since when `status` is what it is; the first time it was seen so.
+    pub since: SystemTime,
+}
+
+impl Condition {
+    /// The sentence, or else the word.
+    pub fn said(&self) -> &str {
+        match self.message.is_empty() {
+            true => &self.reason,
+            false => &self.message,
+        }
+    }
 }
 
 impl Health {
@@ -82,6 +100,46 @@ impl Health {
         change(&mut state);
         if state.up != was_up || state.since.is_none() {
             state.since = Some(Instant::now());
+            state.changed = Some(SystemTime::now());
+        }
+    }
+
+    /// Takes in the conditions of a Status. Returns those whose status changed, as they were and as they are; a condition
+    /// that is false from the beginning counts.
+    pub(super) fn set_conditions(
+        &self,
+        mut conditions: Vec<Condition>,
+    ) -> Vec<(Option<Condition>, Condition)> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = Vec::new();
+        for new in &mut conditions {
+            let mut before = state.conditions.iter();
+            let before = before.find(|it| it.kind == new.kind);
+            match before {
+                Some(before) if before.status == new.status => new.since = before.since,
+                Some(before) => changes.push((Some(before.clone()), new.clone())),
+                None if !new.status => changes.push((None, new.clone())),
+                None => {}
+            }
+        }
+        state.conditions = conditions;
+        state.last_status = Some(Instant::now());
+        changes
+    }
+
+    /// A path on the filesystem of its images, once a caller has asked the runtime for it.
+    pub fn image_fs(&self) -> Option<PathBuf> {
+        self.image_fs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Sets that path.
+    pub fn set_image_fs(&self, path: &Path) {
+        let mut known = self.image_fs.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_deref() != Some(path) && path.is_absolute() {
+            *known = Some(path.to_owned());
         }
     }
 

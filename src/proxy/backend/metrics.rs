@@ -1,12 +1,25 @@
 //! Metrics of the connections to backends.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Backend;
-use crate::telemetry::metric::{BACKEND, Metric, Unit, metrics};
+use super::health::Condition;
+use crate::telemetry::metric::{BACKEND, Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
+/// Conditions by their names in the CRI, and that of containerd; all others together.
+static CONDITIONS: [&str; 4] = [
+    "RuntimeReady",
+    "NetworkReady",
+    "ContainerdHasNoDeprecationWarnings",
+    OTHER,
+];
+const OTHER: &str = "other";
+
 metrics! {
+    BACKEND_CONDITION = Metric::gauge("backend_condition", Unit::Flag, &[BACKEND, fixed("condition", &CONDITIONS)],
+        "Whether a condition of the backend's Status holds, such as NetworkReady; absent while the backend is down.");
     BACKEND_UP = Metric::gauge("backend_up", Unit::Flag, &[BACKEND],
         "Whether the backend is connected and answers.");
     BACKEND_RECONNECTS = Metric::counter("backend_reconnects_total", &[BACKEND],
@@ -31,6 +44,14 @@ pub(crate) fn register(
         }
     })?;
     let all = backends.to_vec();
+    registry.computed(&BACKEND_CONDITION, move |out| {
+        for backend in all.iter().filter(|backend| backend.health().is_up()) {
+            for (name, holds) in conditions(&backend.health().state().conditions) {
+                out.put(&[backend.name(), name], f64::from(u8::from(holds)));
+            }
+        }
+    })?;
+    let all = backends.to_vec();
     registry.computed(&BACKEND_RECONNECTS, move |out| {
         for backend in &all {
             out.put(&[backend.name()], backend.health().reconnects() as f64);
@@ -38,26 +59,75 @@ pub(crate) fn register(
     })
 }
 
+/// The conditions under the names of the label: several of one name hold if each does.
+fn conditions(all: &[Condition]) -> BTreeMap<&'static str, bool> {
+    let mut named = BTreeMap::new();
+    for condition in all {
+        let name = CONDITIONS.iter().find(|name| **name == condition.kind);
+        let holds = named.entry(*name.unwrap_or(&OTHER)).or_insert(true);
+        *holds &= condition.status;
+    }
+    named
+}
+
+/// Gives every metric of this module a series.
+#[cfg(test)]
+pub(crate) fn populate(registry: &Registry, name: &str) {
+    use crate::cri::subject::{RuntimeCondition, Unseen};
+
+    let backend = Arc::new(Backend::remote(
+        name,
+        "/run/containerd/containerd.sock".into(),
+    ));
+    backend.health().update(|state| state.up = true);
+    let conditions = CONDITIONS.map(|kind| RuntimeCondition {
+        kind: kind.into(),
+        status: true,
+        reason: "".into(),
+        message: Unseen::new(""),
+    });
+    backend.saw_conditions(&conditions);
+    register(registry, &[backend]).expect("once");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cri::subject::{RuntimeCondition, Unseen};
 
     #[test]
     fn a_scrape_shows_the_health_of_each_backend() {
         let registry = Registry::new(prometheus::Registry::new(), []);
         let backend = |name| Arc::new(Backend::remote(name, "/nowhere".into()));
         let (main, spare) = (backend("main"), backend("spare"));
-        register(&registry, &[Arc::clone(&main), spare]).expect("once");
+        register(&registry, &[Arc::clone(&main), Arc::clone(&spare)]).expect("once");
         main.health().update(|state| state.up = true);
         main.health().reconnected();
+        let condition = |kind: &str, status| RuntimeCondition {
+            kind: kind.into(),
+            status,
+            reason: "".into(),
+            message: Unseen::new(""),
+        };
+        let conditions = [
+            condition("NetworkReady", false),
+            condition("Strange", true),
+            condition("Stranger", false),
+        ];
+        main.saw_conditions(&conditions);
+        spare.saw_conditions(&conditions);
         let text = String::from_utf8(registry.encode().expect("encodes")).expect("utf-8");
         for line in [
             "criscope_backend_up{backend=\"main\"} 1",
             "criscope_backend_up{backend=\"spare\"} 0",
+            "criscope_backend_condition{backend=\"main\",condition=\"NetworkReady\"} 0",
+            "criscope_backend_condition{backend=\"main\",condition=\"other\"} 0",
             "criscope_backend_reconnects_total{backend=\"main\"} 1",
             "criscope_backend_reconnects_total{backend=\"spare\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
+        let spare = "criscope_backend_condition{backend=\"spare\"";
+        assert!(!text.contains(spare), "it is down:\n{text}");
     }
 }

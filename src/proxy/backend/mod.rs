@@ -1,6 +1,7 @@
 //! Backends: a runtime behind a unix socket ([`remote`]) or the one in this process ([`local`]). Both are probed, and their
 //! lists fill the pod index.
 
+mod conditions;
 pub mod health;
 pub mod local;
 pub(crate) mod metrics;

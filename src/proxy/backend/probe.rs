@@ -4,7 +4,7 @@
 //! quickly and then every two seconds. Calls do not wait for the probe: each connects on its own and fails at once.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -13,10 +13,10 @@ use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
-use super::health::Condition;
 use super::remote::exchange::{Fault, ResponseBody, exchange};
 use super::{Backend, Kind, remote};
 use crate::cri::method::ApiVersion;
+use crate::cri::subject::{RuntimeCondition, Unseen};
 use crate::cri::v1;
 use crate::grpc::status::Status;
 use crate::grpc::{Answering, Body, CriService, Request, unary};
@@ -117,12 +117,13 @@ impl ProbeConnection {
         came_up();
         loop {
             match self.status().await {
-                Ok(conditions) => self.backend.health().update(|state| {
-                    state.up = true;
-                    state.reason.clear();
-                    state.conditions = conditions;
-                    state.last_status = Some(Instant::now());
-                }),
+                Ok(conditions) => {
+                    self.backend.health().update(|state| {
+                        state.up = true;
+                        state.reason.clear();
+                    });
+                    self.backend.saw_conditions(&conditions);
+                }
                 Err(status) if status.code == Code::DeadlineExceeded => {
                     mark_down(&self.backend, status.shown().into());
                 }
@@ -171,7 +172,7 @@ impl ProbeConnection {
         Err(last.unwrap_or_else(|| Status::unavailable("no version of the CRI is spoken")))
     }
 
-    async fn status(&mut self) -> Result<Vec<Condition>, Status> {
+    async fn status(&mut self) -> Result<Vec<RuntimeCondition>, Status> {
         let api = self.backend.health().api();
         let answer: v1::StatusResponse = self
             .ask(api, "Status", &v1::StatusRequest::default())
@@ -179,10 +180,11 @@ impl ProbeConnection {
         let conditions = answer.status.unwrap_or_default().conditions;
         Ok(conditions
             .into_iter()
-            .map(|c| Condition {
-                kind: c.r#type,
+            .map(|c| RuntimeCondition {
+                kind: c.r#type.into(),
                 status: c.status,
-                reason: c.reason,
+                reason: c.reason.into(),
+                message: Unseen::new(&c.message),
             })
             .collect())
     }

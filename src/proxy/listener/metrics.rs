@@ -1,5 +1,7 @@
 //! Metrics of the connections of callers.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::call::Client;
 use crate::telemetry::family::{Counters, Gauges};
 use crate::telemetry::metric::{CLIENT, Metric, Unit, metrics};
@@ -17,6 +19,7 @@ metrics! {
 pub struct Connections {
     open: Gauges<0>,
     total: Counters<1>,
+    kubelets: AtomicU64,
 }
 
 impl Connections {
@@ -28,11 +31,15 @@ impl Connections {
         Ok(Self {
             open: registry.gauges(&CONNECTIONS_OPEN)?,
             total: registry.counters(&CONNECTIONS_TOTAL)?,
+            kubelets: AtomicU64::default(),
         })
     }
 
     /// A connection was accepted.
     pub fn opened(&self, client: Client) {
+        if client == Client::Kubelet {
+            self.kubelets.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(total) = self.total.at([client as usize]) {
             total.inc();
         }
@@ -42,10 +49,18 @@ impl Connections {
     }
 
     /// A connection that was counted by [`Connections::opened`] is gone.
-    pub fn closed(&self) {
+    pub fn closed(&self, client: Client) {
+        if client == Client::Kubelet {
+            self.kubelets.fetch_sub(1, Ordering::Relaxed);
+        }
         if let Some(open) = self.open.at([]) {
             open.dec();
         }
+    }
+
+    /// Connections of kubelets open now.
+    pub fn kubelets(&self) -> u64 {
+        self.kubelets.load(Ordering::Relaxed)
     }
 
     /// Connections open now.
@@ -66,8 +81,9 @@ mod tests {
         let connections = Connections::new(&registry).expect("once");
         connections.opened(Client::Kubelet);
         connections.opened(Client::Crictl);
-        connections.closed();
-        assert_eq!(connections.open(), 1);
+        assert_eq!(connections.kubelets(), 1);
+        connections.closed(Client::Crictl);
+        assert_eq!((connections.open(), connections.kubelets()), (1, 1));
         let text = String::from_utf8(registry.encode().expect("encodes")).expect("utf-8");
         for line in [
             "criscope_connections_open 1",

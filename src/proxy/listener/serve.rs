@@ -138,18 +138,18 @@ where
 }
 
 /// Counts an open connection, also if its task panics.
-struct Open(Arc<Connections>);
+struct Open(Arc<Connections>, Client);
 
 impl Open {
     fn new(connections: &Arc<Connections>, client: Client) -> Self {
         connections.opened(client);
-        Self(Arc::clone(connections))
+        Self(Arc::clone(connections), client)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.closed();
+        self.0.closed(self.1);
     }
 }
 

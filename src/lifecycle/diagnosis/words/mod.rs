@@ -1,6 +1,7 @@
 //! The sentences: `Display` of a [`Cause`]. The object first, then the cause, then the evidence.
 
 mod failure;
+mod node;
 mod slow;
 
 use std::fmt::{self, Display, Formatter};
@@ -29,11 +30,12 @@ impl Display for Cause<'_> {
                 kind,
                 took,
             } => {
-                let end = match kind {
-                    Kind::Stop => "gone",
-                    Kind::Start | Kind::Restart => "up",
-                };
-                write!(f, "{failure}; {end} after {}", duration(*took))
+                write!(
+                    f,
+                    "{failure}; {} after {}",
+                    ended_as(*kind),
+                    duration(*took)
+                )
             }
             Self::Silent { after, since } => write!(
                 f,
@@ -41,6 +43,29 @@ impl Display for Cause<'_> {
                 duration(*since),
                 subject(after)
             ),
+            Self::NodeBlocks { fact, waits, now } => node::blocks(f, fact, waits, *now),
+            Self::BackendWasAway {
+                fact,
+                kind,
+                took,
+                now,
+            } => {
+                let fact = fact.sentence(*now);
+                write!(f, "{fact}; {} after {}", ended_as(*kind), duration(*took))
+            }
+            Self::NodeInGap {
+                fact,
+                took,
+                of,
+                now,
+            } => write!(
+                f,
+                "{}; {} of {} passed between CRI calls",
+                fact.sentence(*now),
+                duration(*took),
+                duration(*of)
+            ),
+            Self::Beside { cause, beside } => write!(f, "{cause}{beside}"),
             Self::GivenUp { after } => write!(
                 f,
                 "no container was started: the pod was stopped, or given up, after {}",
@@ -62,6 +87,14 @@ impl Display for Cause<'_> {
             }
             Self::Quick(quick) => quick.fmt(f),
         }
+    }
+}
+
+/// The state of a pod after an episode.
+const fn ended_as(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Stop => "gone",
+        Kind::Start | Kind::Restart => "up",
     }
 }
 

@@ -24,7 +24,6 @@ use crate::cri::status::{CODES, Code};
 use crate::cri::subject::{ContainerIdentity, PodIdentity, ResponseDetails, Subject};
 use crate::lifecycle::otlp_receiver::metrics::Receiving;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
-use crate::proxy::backend::Backend;
 use crate::proxy::listener::metrics::Connections;
 use crate::proxy::pod_index::Index;
 use crate::proxy::{backend, pod_index};
@@ -158,8 +157,7 @@ fn populated() -> Registry {
     watch_in_flight(&registry, Arc::new(Oldest)).expect("once");
     let connections = Connections::new(&registry).expect("once");
     Client::ALL.into_iter().for_each(|c| connections.opened(c));
-    let backend = Backend::remote(BACKEND, "/run/containerd/containerd.sock".into());
-    backend::metrics::register(&registry, &[Arc::new(backend)]).expect("once");
+    backend::metrics::populate(&registry, BACKEND);
     pod_index::metrics::register(&registry, &Arc::new(Index::new(1, 1))).expect("once");
     ScanMetrics::new(&registry).expect("once");
     Receiving::new(&registry).expect("once");

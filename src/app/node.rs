@@ -1,0 +1,53 @@
+//! Reads the state of the node for `lifecycle`, which knows neither backends nor the listener.
+
+use std::sync::Arc;
+
+use crate::lifecycle::node::{BackendState, NodeSource, NotReady};
+use crate::proxy::backend::{Backend, State};
+use crate::proxy::listener::metrics::Connections;
+
+/// The conditions that keep the kubelet from starting pods. Others, such as containerd's deprecation warnings, do not.
+const REQUIRED: [&str; 2] = ["RuntimeReady", "NetworkReady"];
+
+/// See the module documentation.
+pub(super) struct Node {
+    pub(super) backends: Vec<Arc<Backend>>,
+    pub(super) connections: Arc<Connections>,
+}
+
+impl NodeSource for Node {
+    fn backends(&self) -> Vec<BackendState> {
+        self.backends.iter().map(|backend| state(backend)).collect()
+    }
+
+    fn kubelets(&self) -> u64 {
+        self.connections.kubelets()
+    }
+}
+
+fn state(backend: &Backend) -> BackendState {
+    let health = backend.health();
+    let State {
+        up,
+        reason,
+        changed,
+        conditions,
+        ..
+    } = health.state();
+    let not_ready = conditions
+        .into_iter()
+        .filter(|it| !it.status && REQUIRED.contains(&&*it.kind))
+        .map(|it| NotReady {
+            reason: it.said().to_owned(),
+            condition: it.kind,
+            since: it.since,
+        });
+    BackendState {
+        name: Arc::clone(backend.name()),
+        up: changed.map(|_| up),
+        since: changed,
+        reason,
+        not_ready: not_ready.collect(),
+        image_fs: health.image_fs(),
+    }
+}

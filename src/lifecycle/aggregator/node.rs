@@ -1,0 +1,85 @@
+//! Facts about the node on their way into the store and the journal.
+
+use tokio::task::spawn_blocking;
+
+use super::Aggregator;
+use crate::lifecycle::journal::JournalLine;
+use crate::lifecycle::node::{Alive, FactKind, NodeFact, Watch};
+use crate::units::rfc3339;
+
+impl Aggregator {
+    /// After the journal was replayed: notes how long criscope was down.
+    pub(super) async fn begin_node(&mut self) {
+        let now = self.now();
+        let kubelet = self.parts.stories.store().has_seen_kubelet();
+        self.watch.begin(now, kubelet);
+        *self.parts.stories.node() = self.watch.status.clone();
+        let alive = self.parts.state_dir.as_deref().map(Alive::new);
+        let Some(alive) = alive else { return };
+        let last = self.journal_until;
+        let downtime = spawn_blocking(move || Watch::downtime(&alive, last, now)).await;
+        if let Some(fact) = downtime.ok().flatten() {
+            tracing::info!(
+                event = "story.gap",
+                from = rfc3339(fact.from),
+                to = rfc3339(now),
+                "criscope was down: calls in between are not known"
+            );
+            self.note(fact);
+        }
+    }
+
+    /// Looks at the node.
+    pub(super) async fn look_at_node(&mut self) {
+        let now = self.now();
+        let (holding, is_busy) = {
+            let store = self.parts.stories.store();
+            (store.facts(), store.open_episodes().next().is_some())
+        };
+        let changes = self.watch.look(now, &holding).await;
+        *self.parts.stories.node() = self.watch.status.clone();
+        for fact in changes {
+            report(&fact, now);
+            self.note(fact);
+        }
+        if let Some(sample) = self.watch.sample(now, is_busy) {
+            self.parts.stories.store().note_pressure(sample);
+        }
+    }
+
+    /// Before the end: leaves the time.
+    pub(super) async fn end_node(&mut self) {
+        let now = self.now();
+        let alive = self.parts.state_dir.as_deref().map(Alive::new);
+        if let Some(alive) = alive {
+            // Without it the next process does not know since when nobody looked, and says nothing.
+            let _ = spawn_blocking(move || alive.write(now)).await;
+        }
+    }
+
+    fn note(&self, fact: NodeFact) {
+        self.write(Some(JournalLine::node(&fact)));
+        self.parts.stories.store().note_fact(fact);
+    }
+}
+
+/// Backends and their conditions are logged by their probes.
+fn report(fact: &NodeFact, now: u64) {
+    match (&fact.kind, fact.holds()) {
+        (FactKind::NoKubelet, true) => tracing::warn!(
+            event = "kubelet.gone",
+            since = rfc3339(fact.from),
+            "no kubelet is connected"
+        ),
+        (FactKind::NoKubelet, false) => {
+            tracing::info!(event = "kubelet.back", "{}", fact.sentence(now));
+        }
+        (FactKind::ImageFsFull { backend }, true) => tracing::warn!(
+            event = "node.image_fs",
+            cri.backend = backend,
+            reason = fact.reason,
+            "the disk of the images is nearly full"
+        ),
+        _ => {}
+    }
+}

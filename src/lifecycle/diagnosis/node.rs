@@ -1,0 +1,135 @@
+//! What the node has to do with an episode: a backend that does not answer or is not ready, a kubelet that is gone, times in
+//! which criscope was down, and pressure.
+
+use super::cause::{Beside, Cause};
+use super::{SILENCE, WORTH, failure, fault, longest_in_flight, work};
+use crate::call::Ending;
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::cri::status::Code;
+use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_store::Episode;
+use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::view::State;
+
+/// How far a call may lie beside the time for which a backend is known to be down, in microseconds: calls notice first.
+const SLACK: u64 = 2_000_000;
+
+/// What an episode waits for.
+#[derive(Debug)]
+pub(in crate::lifecycle) enum Waits<'a> {
+    /// For the end of this call.
+    Call(&'a EpisodeCall),
+    /// For another try of this call, which has failed so often.
+    Retry(&'a EpisodeCall, usize),
+    /// For the call after this one.
+    Next(&'a EpisodeCall),
+}
+
+/// The fact that an unfinished episode waits for.
+pub(super) fn blocks(episode: &Episode, now: u64) -> Option<Cause<'_>> {
+    if episode.state == State::Ok {
+        return None;
+    }
+    let waits = waits(episode, now)?;
+    let mut holding = episode.node.iter().filter(|fact| fact.holds());
+    let fact = holding.find(|fact| is_cause(fact, &waits))?;
+    Some(Cause::NodeBlocks { fact, waits, now })
+}
+
+fn waits(episode: &Episode, now: u64) -> Option<Waits<'_>> {
+    if let Some(call) = longest_in_flight(episode) {
+        return (call.duration_ms() >= WORTH).then_some(Waits::Call(call));
+    }
+    if let Some(call) = failure::unresolved(episode) {
+        return Some(Waits::Retry(call, failure::tries(episode, call)));
+    }
+    let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
+    let last = episode.calls.back()?;
+    let is_silent = millis(now.saturating_sub(episode.ended)) >= SILENCE;
+    let is_open = episode.state == State::Open && episode.kind == Kind::Start;
+    (is_open && !started && is_silent).then_some(Waits::Next(last))
+}
+
+fn is_cause(fact: &NodeFact, waits: &Waits<'_>) -> bool {
+    match &fact.kind {
+        FactKind::BackendDown { backend } => match waits {
+            Waits::Call(call) => is_on(call, backend),
+            Waits::Retry(call, _) => is_on(call, backend) && is_unavailable(call),
+            Waits::Next(_) => true,
+        },
+        FactKind::NotReady { condition, .. } => match waits {
+            // CRI-O waits for the network within the call.
+            Waits::Call(call) => call.method == Method::RunPodSandbox,
+            Waits::Retry(call, _) => {
+                call.method == Method::RunPodSandbox
+                    && (condition != "NetworkReady" || fault::is_of_network(call))
+            }
+            Waits::Next(_) => true,
+        },
+        FactKind::NoKubelet => matches!(waits, Waits::Next(_)),
+        FactKind::CriscopeDown | FactKind::ImageFsFull { .. } => false,
+    }
+}
+
+fn is_on(call: &EpisodeCall, backend: &str) -> bool {
+    let route = call.route.as_ref();
+    route.is_none_or(|route| *route.backend == *backend)
+}
+
+fn is_unavailable(call: &EpisodeCall) -> bool {
+    let outcome = call.outcome();
+    outcome.is_some_and(|outcome| outcome.code == Code::Unavailable)
+}
+
+/// Why a call that was repeated with success had failed: its backend was away.
+pub(super) fn away<'a>(episode: &'a Episode, call: &EpisodeCall) -> Option<&'a NodeFact> {
+    let (from, to) = (
+        call.began_us().saturating_sub(SLACK),
+        call.end_us().saturating_add(SLACK),
+    );
+    let is_it = |fact: &&NodeFact| {
+        let of = matches!(&fact.kind, FactKind::BackendDown { backend } if is_on(call, backend));
+        of && fact.within(from, to) > 0
+    };
+    let mut facts = episode.node.iter().filter(|_| is_unavailable(call));
+    facts.find(is_it)
+}
+
+/// The fact that explains a gap between calls, from and to in microseconds since 1970: one that held for at least half of it.
+pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<&NodeFact> {
+    let facts = episode.node.iter();
+    let facts = facts.filter(|fact| !matches!(fact.kind, FactKind::ImageFsFull { .. }));
+    let longest = facts.max_by_key(|fact| fact.within(from, to))?;
+    (2 * longest.within(from, to) >= to.saturating_sub(from)).then_some(longest)
+}
+
+/// Adds what the node was like: a start that began unseen, and scarcity if the episode was slow.
+pub(super) fn with<'a>(
+    cause: Cause<'a>,
+    episode: &'a Episode,
+    is_slow: bool,
+    now: u64,
+) -> Cause<'a> {
+    let mut facts = episode.node.iter();
+    let before = |fact: &&NodeFact| {
+        fact.kind == FactKind::CriscopeDown && fact.to.is_some_and(|to| to <= episode.began)
+    };
+    let unseen = facts.clone().find(before);
+    let is_full = |fact: &&NodeFact| matches!(fact.kind, FactKind::ImageFsFull { .. });
+    let full = facts.find(is_full).filter(|_| is_slow);
+    let pressure = episode.pressure.as_ref().filter(|_| is_slow);
+    let beside = Beside {
+        unseen,
+        short: pressure.and_then(|it| it.short_of()),
+        full,
+        now,
+    };
+    match beside.is_nothing() {
+        true => cause,
+        false => Cause::Beside {
+            cause: Box::new(cause),
+            beside,
+        },
+    }
+}

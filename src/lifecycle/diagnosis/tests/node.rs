@@ -1,0 +1,178 @@
+//! What the node has to do with a pod.
+
+use super::*;
+use crate::lifecycle::node::{FactKind, NodeFact, PressureSample};
+
+/// An unready network, from then to then; in milliseconds.
+fn unready(from: u64, to: Option<u64>) -> NodeFact {
+    let kind = FactKind::NotReady {
+        backend: "main".to_owned(),
+        condition: "NetworkReady".to_owned(),
+    };
+    let text = "Network plugin returns error: cni config uninitialized";
+    NodeFact {
+        to: to.map(at),
+        ..NodeFact::new(kind, at(from), text)
+    }
+}
+
+fn down(from: u64, to: Option<u64>) -> NodeFact {
+    let kind = FactKind::BackendDown {
+        backend: "main".to_owned(),
+    };
+    NodeFact {
+        to: to.map(at),
+        ..NodeFact::new(kind, at(from), "connection refused")
+    }
+}
+
+/// The headline at `now` of a pod whose calls came after the facts began.
+fn tells(facts: &[NodeFact], calls: Vec<EpisodeCall>, now: u64) -> String {
+    let mut store = store([]);
+    for fact in facts {
+        let begun = NodeFact {
+            to: None,
+            ..fact.clone()
+        };
+        store.note_fact(begun);
+    }
+    for call in calls {
+        store.tick(call.end_us(), &[]);
+        store.apply(call);
+    }
+    for fact in facts {
+        store.note_fact(fact.clone());
+    }
+    store.tick(at(now), &[]);
+    of_pod(&episodes(&store), at(now))
+}
+
+#[test]
+fn a_pod_that_waits_for_the_network_says_so_first() {
+    let pod = pod("web");
+    let facts = [unready(0, None)];
+    let refused = "failed to setup network for sandbox: cni plugin not initialized";
+    let fails = |from| pod.run(from, 100).fails(Code::Unknown, refused);
+    let calls = vec![fails(20_000), fails(32_000)];
+    assert_eq!(
+        tells(&facts, calls, 180_000),
+        "NetworkReady of main has been false for 3m 00s: cni config uninitialized; RunPodSandbox failed twice, the last 2 min ago"
+    );
+    // CRI-O waits within the call.
+    let calls = vec![pod.run(20_000, 40_000).under_way(Some(240_000))];
+    assert_eq!(
+        tells(&facts, calls, 60_000),
+        "NetworkReady of main has been false for 1m 00s: cni config uninitialized; RunPodSandbox has taken 40.0 s"
+    );
+    let calls = vec![pod.run(20_000, 1000)];
+    let told = tells(&facts, calls, 60_000);
+    assert!(
+        told.starts_with("NetworkReady of main has been false"),
+        "{told}"
+    );
+    assert!(
+        told.ends_with("no call since RunPodSandbox ended 39 s ago"),
+        "{told}"
+    );
+}
+
+/// A wrong line is worse than none.
+#[test]
+fn what_has_another_cause_keeps_it() {
+    let pod = pod("web");
+    let facts = [unready(0, None)];
+    let pull = pod.pull("web:1", 21_000, 100);
+    let calls = vec![
+        pod.run(20_000, 900),
+        pull.fails(Code::NotFound, "no such image"),
+    ];
+    let told = tells(&facts, calls, 60_000);
+    assert!(told.starts_with("image web:1 cannot be pulled"), "{told}");
+    let run = pod.run(20_000, 100);
+    let calls = vec![run.fails(Code::Unknown, "no space left on device")];
+    let told = tells(&facts, calls, 60_000);
+    assert!(told.starts_with("the sandbox cannot be made"), "{told}");
+    // It held long before, and no more.
+    let calls = chain([pod.run(20_000, 900)], up(&pod, 21_000));
+    let told = tells(&[unready(0, Some(20_500))], calls, 60_000);
+    assert_eq!(told, "up after 1.20 s, nothing slow");
+}
+
+#[test]
+fn a_backend_that_was_away_explains_calls_and_gaps() {
+    let pod = pod("web");
+    let refused = |from| {
+        let run = pod.run(from, 1);
+        run.fails(Code::Unavailable, "backend main: connection refused")
+    };
+    let told = tells(&[down(0, None)], vec![refused(5000)], 60_000);
+    assert_eq!(
+        told,
+        "the runtime main has not answered for 1m 00s: connection refused; RunPodSandbox failed once, the last 54 s ago"
+    );
+    let calls = [refused(5000), pod.run(40_000, 500)];
+    let told = tells(
+        &[down(0, Some(30_000))],
+        chain(calls, up(&pod, 40_500)),
+        90_000,
+    );
+    assert_eq!(
+        told,
+        "the runtime main did not answer from 15:06:40 to 15:07:10 UTC (30.0 s): connection refused; up after 35.7 s"
+    );
+}
+
+#[test]
+fn a_gap_in_which_nobody_looked_is_not_blamed_on_the_kubelet() {
+    let pod = pod("web");
+    let mut store = store([pod.run(0, 900)]);
+    store.note_fact(NodeFact {
+        to: Some(at(190_000)),
+        ..NodeFact::new(FactKind::CriscopeDown, at(5000), "")
+    });
+    for call in up(&pod, 200_000) {
+        store.apply(call);
+    }
+    store.tick(at(300_000), &[]);
+    let told = of_pod(&episodes(&store), at(300_000));
+    assert_eq!(
+        told,
+        "criscope was down from 15:06:45 to 15:09:50 UTC: nothing is known of calls in between; 3m 19s of 3m 20s passed between CRI calls"
+    );
+    // The sandbox was made while nobody looked.
+    let mut store = self::store([]);
+    store.note_fact(NodeFact {
+        to: Some(at(190_000)),
+        ..NodeFact::new(FactKind::CriscopeDown, at(5000), "")
+    });
+    for call in up(&pod, 191_000) {
+        store.apply(call);
+    }
+    store.tick(at(300_000), &[]);
+    let told = of_pod(&episodes(&store), at(300_000));
+    assert!(
+        told.ends_with("; what came before is not known: criscope was down from 15:06:45 to 15:09:50 UTC: nothing is known of calls in between"),
+        "{told}"
+    );
+}
+
+#[test]
+fn scarcity_is_named_with_its_numbers() {
+    let pod = pod("web");
+    let sample = |ms: u64, io: u64| PressureSample {
+        at: at(ms),
+        some: [0, 0, io * 1000],
+    };
+    let mut store = store([]);
+    store.note_pressure(sample(0, 100));
+    store.apply(pod.run(1000, 38_000));
+    store.note_pressure(sample(40_000, 24_900));
+    for call in up(&pod, 39_000) {
+        store.apply(call);
+    }
+    store.tick(at(90_000), &[]);
+    assert_eq!(
+        of_pod(&episodes(&store), at(90_000)),
+        "38.0 s of 38.2 s in RunPodSandbox; the node was short of io: some task waited for it 62 % of 40.0 s"
+    );
+}

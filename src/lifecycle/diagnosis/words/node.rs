@@ -1,0 +1,57 @@
+//! What the node has to do with an episode.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::{subject, times};
+use crate::lifecycle::diagnosis::cause::Beside;
+use crate::lifecycle::diagnosis::node::Waits;
+use crate::lifecycle::episode_call::millis;
+use crate::lifecycle::node::NodeFact;
+use crate::units::{duration, since};
+
+/// A fact, and what waits for it.
+pub(super) fn blocks(
+    f: &mut Formatter<'_>,
+    fact: &NodeFact,
+    waits: &Waits<'_>,
+    now: u64,
+) -> fmt::Result {
+    write!(f, "{}; ", fact.sentence(now))?;
+    match waits {
+        Waits::Call(call) => {
+            let took = duration(call.duration_ms());
+            write!(f, "{} has taken {took}", subject(call))
+        }
+        Waits::Retry(call, tries) => {
+            let ago = since(now, call.end_us());
+            let tries = times(*tries);
+            write!(f, "{} failed {tries}, the last {ago}", subject(call))
+        }
+        Waits::Next(call) => {
+            let ago = since(now, call.end_us());
+            write!(f, "no call since {} ended {ago}", subject(call))
+        }
+    }
+}
+
+impl Display for Beside<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(down) = self.unseen {
+            let down = down.sentence(self.now);
+            write!(f, "; what came before is not known: {down}")?;
+        }
+        if let Some(short) = &self.short {
+            write!(
+                f,
+                "; the node was short of {}: some task waited for it {:.0} % of {}",
+                short.resource,
+                short.share * 100.0,
+                duration(millis(short.over))
+            )?;
+        }
+        match self.full {
+            Some(full) => write!(f, "; {}", full.sentence(self.now)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What episodes know of the node.
+
+use super::{Episode, EpisodeStore};
+use crate::call::Client;
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::node::{NodeFact, PressureSample, note};
+
+/// The first container of a pod that is created this long after a downtime, in microseconds, was perhaps preceded by calls
+/// that nobody saw.
+const AFTER_DOWNTIME: u64 = 300_000_000;
+
+impl EpisodeStore {
+    /// Takes in a fact that began or ended. Open episodes of its time learn it.
+    pub(in crate::lifecycle) fn note_fact(&mut self, fact: NodeFact) {
+        for number in &self.open {
+            if let Some(episode) = self.episodes.get_mut(number)
+                && fact.to.is_none_or(|to| to > episode.began)
+            {
+                note(&mut episode.node, &fact);
+            }
+        }
+        self.node.put(fact);
+    }
+
+    /// Takes in a sample of pressure, for the open episodes.
+    pub(in crate::lifecycle) fn note_pressure(&mut self, sample: PressureSample) {
+        for number in &self.open {
+            let episode = self.episodes.get_mut(number);
+            if let Some(pressure) = episode.and_then(|episode| episode.pressure.as_mut()) {
+                pressure.extend(sample);
+            }
+        }
+        self.node.sample(sample);
+    }
+
+    /// The facts about the node that hold.
+    pub(in crate::lifecycle) fn facts(&self) -> Vec<NodeFact> {
+        self.node.holding().cloned().collect()
+    }
+
+    /// The facts that held at some time since then.
+    pub(in crate::lifecycle) fn node_since(&self, from: u64) -> Vec<NodeFact> {
+        self.node.since(from).cloned().collect()
+    }
+
+    /// Returns whether a kubelet made one of the calls.
+    pub(in crate::lifecycle) fn has_seen_kubelet(&self) -> bool {
+        let mut calls = self.episodes.values().flat_map(|episode| &episode.calls);
+        calls.any(|call| call.peer.client == Client::Kubelet)
+    }
+
+    /// Tells a new episode what the node was like since it began.
+    pub(super) fn tell_of_node(&self, episode: &mut Episode, first: &EpisodeCall) {
+        for fact in self.node.since(episode.began) {
+            note(&mut episode.node, fact);
+        }
+        episode.pressure = self.node.pressure();
+        let container = first.container.as_deref();
+        let is_first = container.is_none_or(|container| container.attempt == 0);
+        if episode.kind != Kind::Stop
+            && first.method != Method::RunPodSandbox
+            && is_first
+            && self.of_pod(&episode.pod).next().is_none()
+            && let Some(down) = self.node.downtime(episode.began, AFTER_DOWNTIME)
+        {
+            note(&mut episode.node, down);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A fact about the node that holds for some time, in data and in words.
+
+use serde::{Deserialize, Serialize};
+
+use crate::lifecycle::episode_call::millis;
+use crate::units::{clock, duration};
+
+/// Longest reason kept, in bytes.
+const MOST_REASON: usize = 300;
+
+/// How containerd and CRI-O begin the message of NetworkReady.
+const WRAPPER: &str = "Network plugin returns error: ";
+
+/// A fact and its time, in microseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::lifecycle) struct NodeFact {
+    #[serde(flatten)]
+    pub(in crate::lifecycle) kind: FactKind,
+    pub(in crate::lifecycle) from: u64,
+    /// `None` while it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::lifecycle) to: Option<u64>,
+    /// What the runtime or the connection says; empty if it says nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(in crate::lifecycle) reason: String,
+}
+
+/// What holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "fact", rename_all = "snake_case")]
+pub(in crate::lifecycle) enum FactKind {
+    /// A backend does not answer.
+    BackendDown { backend: String },
+    /// A condition of a backend is false.
+    NotReady { backend: String, condition: String },
+    /// A kubelet was connected, and none is now.
+    NoKubelet,
+    /// criscope itself was not running.
+    CriscopeDown,
+    /// The filesystem of a backend's images has hardly any space or inodes left.
+    ImageFsFull { backend: String },
+}
+
+impl NodeFact {
+    /// A stable name of its kind.
+    pub(in crate::lifecycle) fn name(&self) -> &'static str {
+        match self.kind {
+            FactKind::BackendDown { .. } => "backend_down",
+            FactKind::NotReady { .. } => "backend_not_ready",
+            FactKind::NoKubelet => "no_kubelet",
+            FactKind::CriscopeDown => "criscope_down",
+            FactKind::ImageFsFull { .. } => "image_fs_full",
+        }
+    }
+
+    /// A fact that holds from now on.
+    pub(in crate::lifecycle) fn new(kind: FactKind, from: u64, reason: &str) -> Self {
+        let reason = reason.strip_prefix(WRAPPER).unwrap_or(reason).trim();
+        let reason = &reason[..reason.floor_char_boundary(MOST_REASON)];
+        Self {
+            kind,
+            from,
+            to: None,
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// Returns whether it holds now.
+    pub(in crate::lifecycle) fn holds(&self) -> bool {
+        self.to.is_none()
+    }
+
+    /// How long it held between these times, in microseconds.
+    pub(in crate::lifecycle) fn within(&self, from: u64, to: u64) -> u64 {
+        let end = self.to.unwrap_or(u64::MAX).min(to);
+        end.saturating_sub(self.from.max(from))
+    }
+
+    /// The fact as a sentence without a full stop; `now` in microseconds since 1970.
+    pub(in crate::lifecycle) fn sentence(&self, now: u64) -> String {
+        let mut text = match self.to {
+            None => self.present(&duration(millis(now.saturating_sub(self.from)))),
+            Some(to) => self.past(to),
+        };
+        if !self.reason.is_empty() {
+            text += ": ";
+            text += &self.reason;
+        }
+        text
+    }
+
+    fn present(&self, time: &str) -> String {
+        match &self.kind {
+            FactKind::BackendDown { backend } => {
+                format!("the runtime {backend} has not answered for {time}")
+            }
+            FactKind::NotReady { backend, condition } => {
+                format!("{condition} of {backend} has been false for {time}")
+            }
+            FactKind::NoKubelet => format!("no kubelet has been connected for {time}"),
+            FactKind::CriscopeDown => format!("criscope has been down for {time}"),
+            FactKind::ImageFsFull { backend } => {
+                format!("the disk of the images of {backend} has been nearly full for {time}")
+            }
+        }
+    }
+
+    fn past(&self, to: u64) -> String {
+        let when = format!("from {} to {} UTC", clock(self.from), clock(to));
+        let time = duration(millis(to.saturating_sub(self.from)));
+        match &self.kind {
+            FactKind::BackendDown { backend } => {
+                format!("the runtime {backend} did not answer {when} ({time})")
+            }
+            FactKind::NotReady { backend, condition } => {
+                format!("{condition} of {backend} was false {when} ({time})")
+            }
+            FactKind::NoKubelet => format!("no kubelet was connected {when} ({time})"),
+            FactKind::CriscopeDown => {
+                format!("criscope was down {when}: nothing is known of calls in between")
+            }
+            FactKind::ImageFsFull { backend } => {
+                format!("the disk of the images of {backend} was nearly full {when} ({time})")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: u64 = 1_767_268_800_000_000;
+
+    #[test]
+    fn a_fact_says_what_since_when_and_why() {
+        let kind = FactKind::NotReady {
+            backend: "containerd".to_owned(),
+            condition: "NetworkReady".to_owned(),
+        };
+        let text = "Network plugin returns error: cni plugin not initialized";
+        let mut fact = NodeFact::new(kind, NOON + 63_000_000, text);
+        assert_eq!(
+            fact.sentence(NOON + 253_000_000),
+            "NetworkReady of containerd has been false for 3m 10s: cni plugin not initialized"
+        );
+        fact.to = Some(NOON + 250_000_000);
+        assert_eq!(
+            fact.sentence(NOON),
+            "NetworkReady of containerd was false from 12:01:03 to 12:04:10 UTC (3m 07s): cni plugin not initialized"
+        );
+        assert_eq!(fact.within(NOON, NOON + 100_000_000), 37_000_000);
+        assert_eq!(fact.within(NOON + 300_000_000, NOON + 400_000_000), 0);
+        let down = NodeFact {
+            kind: FactKind::CriscopeDown,
+            from: NOON + 63_000_000,
+            to: Some(NOON + 250_000_000),
+            reason: String::new(),
+        };
+        assert_eq!(
+            down.sentence(NOON),
+            "criscope was down from 12:01:03 to 12:04:10 UTC: nothing is known of calls in between"
+        );
+        let text = serde_json::to_string(&down).expect("json");
+        assert_eq!(serde_json::from_str::<NodeFact>(&text).expect("read"), down);
+    }
+}

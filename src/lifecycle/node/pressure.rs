@@ -1,0 +1,123 @@
+//! Pressure stall information (`/proc/pressure`, kernel documentation `accounting/psi`): the time during which some task
+//! waited for CPU, memory or I/O. A kernel may lack it, or have it off.
+
+use std::fs;
+use std::path::Path;
+
+/// The resources, in the order of [`Sample::some`].
+const RESOURCES: [&str; 3] = ["cpu", "memory", "io"];
+
+/// A share below this is no contention.
+const LEAST_SHARE: f64 = 0.25;
+
+/// Totals since boot, in microseconds during which some task waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) struct Sample {
+    /// When, in microseconds since 1970.
+    pub(in crate::lifecycle) at: u64,
+    pub(in crate::lifecycle) some: [u64; 3],
+}
+
+impl Sample {
+    /// Reads the files in `dir`, `/proc/pressure` outside of tests; `None` if the kernel has none.
+    pub(in crate::lifecycle) fn read(dir: &Path, at: u64) -> Option<Self> {
+        let mut some = [0; 3];
+        for (total, resource) in some.iter_mut().zip(RESOURCES) {
+            *total = parse(&fs::read_to_string(dir.join(resource)).ok()?)?;
+        }
+        Some(Self { at, some })
+    }
+}
+
+/// The total of the line `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`.
+fn parse(text: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with("some "))?;
+    let total = line.split(' ').find_map(|word| word.strip_prefix("total="));
+    total?.parse().ok()
+}
+
+/// Pressure between two samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) struct PressureSpan {
+    first: Sample,
+    last: Sample,
+}
+
+/// The resource that tasks of the node waited for most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::lifecycle) struct PressureShare {
+    /// `cpu`, `memory` or `io`.
+    pub(in crate::lifecycle) resource: &'static str,
+    /// The part of the time during which some task waited, up to 1.
+    pub(in crate::lifecycle) share: f64,
+    /// The time it was measured over, in microseconds.
+    pub(in crate::lifecycle) over: u64,
+}
+
+impl PressureSpan {
+    /// From this sample on.
+    pub(super) fn new(first: Sample) -> Self {
+        Self { first, last: first }
+    }
+
+    /// Up to this sample.
+    pub(in crate::lifecycle) fn extend(&mut self, sample: Sample) {
+        self.last = sample;
+    }
+
+    /// The resource that was short, if one was. A boot or a change of the clock in between yields none.
+    pub(in crate::lifecycle) fn short_of(&self) -> Option<PressureShare> {
+        let over = self.last.at.checked_sub(self.first.at).filter(|t| *t > 0)?;
+        let shares = (0..RESOURCES.len()).filter_map(|i| {
+            let waited = self.last.some[i].checked_sub(self.first.some[i])?;
+            Some(PressureShare {
+                resource: RESOURCES[i],
+                share: (waited as f64 / over as f64).min(1.0),
+                over,
+            })
+        });
+        let most = shares.max_by(|a, b| a.share.total_cmp(&b.share))?;
+        (most.share >= LEAST_SHARE).then_some(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at: u64, some: [u64; 3]) -> Sample {
+        Sample { at, some }
+    }
+
+    #[test]
+    fn the_scarcest_resource_is_named_with_its_share() {
+        let mut span = PressureSpan::new(sample(1_000_000, [5, 5, 1000]));
+        assert_eq!(span.short_of(), None);
+        span.extend(sample(41_000_000, [4_000_005, 5, 24_801_000]));
+        let short = span.short_of().expect("io");
+        assert_eq!((short.resource, short.over), ("io", 40_000_000));
+        assert!((short.share - 0.62).abs() < 1e-9, "{short:?}");
+        span.extend(sample(41_000_000, [5, 5, 2_000_000]));
+        assert_eq!(span.short_of(), None, "a little is no contention");
+        span.extend(sample(900_000, [0, 0, 0]));
+        assert_eq!(span.short_of(), None, "the clock was set back");
+    }
+
+    #[test]
+    fn the_files_of_the_kernel_are_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let put = |name: &str, total: u64| {
+            let text = format!(
+                "some avg10=1.00 avg60=0.00 avg300=0.00 total={total}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n"
+            );
+            fs::write(dir.path().join(name), text).expect("written");
+        };
+        put("cpu", 11);
+        put("memory", 22);
+        assert_eq!(Sample::read(dir.path(), 7), None, "one is missing");
+        put("io", 33);
+        assert_eq!(Sample::read(dir.path(), 7), Some(sample(7, [11, 22, 33])));
+        fs::write(dir.path().join("io"), "off").expect("written");
+        assert_eq!(Sample::read(dir.path(), 7), None);
+    }
+}

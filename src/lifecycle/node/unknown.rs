@@ -1,0 +1,99 @@
+//! What it means that a pod is not known, and what the node is like.
+
+use std::time::SystemTime;
+
+use super::{BackendState, FactKind, NodeFact, NodeStatus};
+use crate::call::times::unix_micros;
+use crate::lifecycle::Stories;
+use crate::lifecycle::episode_call::millis;
+use crate::units::{clock, duration};
+
+impl Stories {
+    /// Sentences on why a pod may be unknown, the most telling first.
+    pub fn about_unknown(&self) -> Vec<String> {
+        let now = unix_micros(SystemTime::now());
+        let (facts, since, forgotten) = {
+            let store = self.store();
+            let oldest = store.episodes().map(|episode| episode.began).min();
+            let began = self.node().began;
+            let since = oldest.map_or(began, |oldest| oldest.min(began));
+            (store.node_since(since), since, store.forgotten())
+        };
+        let status = self.node().clone();
+        let mut notes: Vec<_> = facts
+            .iter()
+            .filter(|fact| fact.holds())
+            .map(|fact| blocked(fact, now))
+            .collect();
+        notes.push(meaning(since, now));
+        let downtimes = facts
+            .iter()
+            .filter(|fact| fact.kind == FactKind::CriscopeDown);
+        notes.extend(downtimes.map(|fact| fact.sentence(now)));
+        if forgotten > 0 {
+            notes.push(format!(
+                "{forgotten} older episodes were dropped from memory (story.episodes): the pod may have been among them"
+            ));
+        }
+        notes.push(kubelet(&status, now));
+        notes.extend(
+            status
+                .backends
+                .iter()
+                .map(|backend| of_backend(backend, now)),
+        );
+        notes
+    }
+}
+
+/// A fact that holds, and what follows from it.
+fn blocked(fact: &NodeFact, now: u64) -> String {
+    let consequence = match &fact.kind {
+        FactKind::NotReady { condition, .. } if condition == "NetworkReady" => {
+            "the kubelet starts only pods with hostNetwork"
+        }
+        FactKind::NotReady { .. } | FactKind::BackendDown { .. } => "no pod can start",
+        FactKind::NoKubelet => "nobody asks for pods to be started",
+        FactKind::ImageFsFull { .. } => "the kubelet may evict pods and admit no new ones",
+        FactKind::CriscopeDown => "nothing is known of that time",
+    };
+    format!("{}; {consequence}", fact.sentence(now))
+}
+
+fn meaning(since: u64, now: u64) -> String {
+    format!(
+        "since {} UTC ({}), when the records begin, no call has named it: the kubelet has not called RunPodSandbox for it (scheduling, admission, volumes), it started before that, it runs on another node, or the name is wrong",
+        clock(since),
+        duration(millis(now.saturating_sub(since)))
+    )
+}
+
+fn kubelet(status: &NodeStatus, now: u64) -> String {
+    match status.kubelet {
+        Some(true) => "the kubelet is connected".to_owned(),
+        Some(false) => "the kubelet is not connected".to_owned(),
+        None => format!(
+            "no kubelet has connected since criscope started {} ago",
+            duration(millis(now.saturating_sub(status.began)))
+        ),
+    }
+}
+
+fn of_backend(backend: &BackendState, now: u64) -> String {
+    let name = &backend.name;
+    let time = backend.since.map(unix_micros);
+    let time = time.map(|since| duration(millis(now.saturating_sub(since))));
+    match (backend.up, time) {
+        (Some(true), Some(time)) if backend.not_ready.is_empty() => {
+            format!("the runtime {name} has answered for {time} and is ready")
+        }
+        (Some(true), Some(time)) => {
+            let conditions = backend.not_ready.iter().map(|it| &*it.condition);
+            let conditions: Vec<_> = conditions.collect();
+            let conditions = conditions.join(" and ");
+            format!("the runtime {name} has answered for {time}, but {conditions} is false")
+        }
+        (Some(false), Some(time)) => format!("the runtime {name} has not answered for {time}"),
+        _ => format!("the runtime {name} has not been probed yet"),
+    }
+}

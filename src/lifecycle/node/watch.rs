@@ -1,0 +1,321 @@
+//! Compares the node with what is known of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::pressure::Sample;
+use super::{Alive, BackendState, FactKind, ImageFs, NodeFact, NodeSource};
+use crate::call::times::unix_micros;
+
+/// A kubelet that restarts is back sooner, in microseconds.
+const KUBELET_PATIENCE: u64 = 10_000_000;
+
+/// Looks between two writes of the time, two reads of the disks, and two samples of pressure while no episode is open.
+const ALIVE_EVERY: u64 = 5;
+const DISKS_EVERY: u64 = 30;
+const IDLE_SAMPLE_EVERY: u64 = 10;
+
+/// The state of the node at the last look, for metrics and pages.
+#[derive(Clone, Debug, Default)]
+pub(in crate::lifecycle) struct NodeStatus {
+    /// When this process began to look, in microseconds since 1970.
+    pub(in crate::lifecycle) began: u64,
+    /// Whether a kubelet is connected; `None` if none was ever seen.
+    pub(in crate::lifecycle) kubelet: Option<bool>,
+    pub(in crate::lifecycle) backends: Vec<BackendState>,
+    /// The filesystems of images, by backend.
+    pub(in crate::lifecycle) disks: Vec<(Arc<str>, ImageFs)>,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(in crate::lifecycle) struct Watch {
+    source: Arc<dyn NodeSource>,
+    alive: Option<Alive>,
+    pressure: PathBuf,
+    looks: u64,
+    pub(in crate::lifecycle) status: NodeStatus,
+    /// When the last connection of a kubelet was seen.
+    kubelet_at: u64,
+    writing: Option<JoinHandle<()>>,
+    reading: Option<JoinHandle<Vec<(Arc<str>, ImageFs)>>>,
+}
+
+impl Watch {
+    /// A watch of `source`, which writes its time to `alive`.
+    pub(in crate::lifecycle) fn new(source: Arc<dyn NodeSource>, alive: Option<Alive>) -> Self {
+        Self {
+            source,
+            alive,
+            pressure: Path::new("/proc/pressure").to_owned(),
+            looks: 0,
+            status: NodeStatus::default(),
+            kubelet_at: 0,
+            writing: None,
+            reading: None,
+        }
+    }
+
+    /// Begins at `now`; `kubelet`: an earlier process was called by one.
+    pub(in crate::lifecycle) fn begin(&mut self, now: u64, kubelet: bool) {
+        self.status.began = now;
+        self.status.kubelet = kubelet.then_some(false);
+        self.kubelet_at = now;
+    }
+
+    /// The time in which criscope was down before it began; `None` if that is not known or too short to matter. `last` is the
+    /// newest time in the journal. Blocks.
+    pub(in crate::lifecycle) fn downtime(alive: &Alive, last: u64, now: u64) -> Option<NodeFact> {
+        const LEAST: u64 = 1_000_000;
+        let last = alive.read()?.max(last);
+        (last.saturating_add(LEAST) <= now).then(|| NodeFact {
+            to: Some(now),
+            ..NodeFact::new(FactKind::CriscopeDown, last, "")
+        })
+    }
+
+    /// Returns the facts that began or ended since the last look; `holding` are those that held then.
+    pub(in crate::lifecycle) async fn look(
+        &mut self,
+        now: u64,
+        holding: &[NodeFact],
+    ) -> Vec<NodeFact> {
+        self.status.backends = self.source.backends();
+        self.kubelet(now);
+        self.disks().await;
+        self.write_time(now);
+        self.looks += 1;
+        let found = self.found(now);
+        let begun = found.iter().filter(|fact| {
+            let mut known = holding.iter();
+            !known.any(|known| known.kind == fact.kind)
+        });
+        let ended = holding.iter().filter(|known| {
+            !found.iter().any(|fact| fact.kind == known.kind) && !self.is_open_question(&known.kind)
+        });
+        let ended = ended.map(|fact| NodeFact {
+            to: Some(now),
+            ..fact.clone()
+        });
+        ended.chain(begun.cloned()).collect()
+    }
+
+    /// Pressure, if it is time for a sample: each second look while an episode is open.
+    pub(in crate::lifecycle) fn sample(&self, now: u64, is_busy: bool) -> Option<Sample> {
+        let every = if is_busy { 2 } else { IDLE_SAMPLE_EVERY };
+        let due = self.looks.is_multiple_of(every);
+        due.then(|| Sample::read(&self.pressure, now))?
+    }
+
+    /// The facts of now.
+    fn found(&self, now: u64) -> Vec<NodeFact> {
+        let mut found = Vec::new();
+        for backend in &self.status.backends {
+            let name = || backend.name.to_string();
+            if backend.up == Some(false) {
+                let since = backend.since.map_or(now, unix_micros);
+                let kind = FactKind::BackendDown { backend: name() };
+                found.push(NodeFact::new(kind, since, &backend.reason));
+            }
+            for it in &backend.not_ready {
+                let kind = FactKind::NotReady {
+                    backend: name(),
+                    condition: it.condition.clone(),
+                };
+                found.push(NodeFact::new(kind, unix_micros(it.since), &it.reason));
+            }
+        }
+        for (backend, fs) in &self.status.disks {
+            if let Some(shortage) = fs.shortage() {
+                let backend = backend.to_string();
+                let kind = FactKind::ImageFsFull { backend };
+                found.push(NodeFact::new(kind, now, &shortage));
+            }
+        }
+        let missing = self.status.kubelet == Some(false);
+        if missing && now.saturating_sub(self.kubelet_at) >= KUBELET_PATIENCE {
+            found.push(NodeFact::new(FactKind::NoKubelet, self.kubelet_at, ""));
+        }
+        found
+    }
+
+    /// Returns whether the look could not tell whether a fact still holds: its backend was not probed yet.
+    fn is_open_question(&self, kind: &FactKind) -> bool {
+        let of = |name: &str| {
+            let mut backends = self.status.backends.iter();
+            backends.any(|backend| *backend.name == *name && backend.up.is_none())
+        };
+        match kind {
+            FactKind::BackendDown { backend } | FactKind::NotReady { backend, .. } => of(backend),
+            FactKind::ImageFsFull { backend } => {
+                let mut disks = self.status.disks.iter();
+                !disks.any(|(name, _)| **name == **backend)
+            }
+            FactKind::NoKubelet | FactKind::CriscopeDown => false,
+        }
+    }
+
+    fn kubelet(&mut self, now: u64) {
+        let before = self.status.kubelet;
+        if self.source.kubelets() > 0 {
+            self.status.kubelet = Some(true);
+            self.kubelet_at = now;
+        } else if before.is_some() {
+            self.status.kubelet = Some(false);
+        }
+    }
+
+    /// Takes the result of the last read, and begins the next one when it is time.
+    async fn disks(&mut self) {
+        if let Some(reading) = self.reading.take_if(|reading| reading.is_finished()) {
+            self.status.disks = reading.await.unwrap_or_default();
+        }
+        let paths = self.status.backends.iter().filter_map(|backend| {
+            let path = backend.image_fs.clone()?;
+            Some((Arc::clone(&backend.name), path))
+        });
+        let paths: Vec<_> = paths.collect();
+        let known = self.status.disks.len();
+        let is_due = self.looks.is_multiple_of(DISKS_EVERY) || paths.len() != known;
+        if is_due && self.reading.is_none() && !paths.is_empty() {
+            self.reading = Some(spawn_blocking(move || {
+                let read = |(name, path): (_, PathBuf)| Some((name, ImageFs::read(&path)?));
+                paths.into_iter().filter_map(read).collect()
+            }));
+        }
+    }
+
+    fn write_time(&mut self, now: u64) {
+        let is_due = self.looks.is_multiple_of(ALIVE_EVERY);
+        let is_free = self.writing.as_ref().is_none_or(JoinHandle::is_finished);
+        if let Some(alive) = self.alive.clone().filter(|_| is_due && is_free) {
+            self.writing = Some(spawn_blocking(move || {
+                // The next process then does not know since when nobody looked, and says nothing.
+                let _ = alive.write(now);
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::lifecycle::node::NotReady;
+
+    #[derive(Default)]
+    struct Fake {
+        backends: Mutex<Vec<BackendState>>,
+        kubelets: AtomicU64,
+    }
+
+    impl NodeSource for Fake {
+        fn backends(&self) -> Vec<BackendState> {
+            self.backends.lock().expect("lock").clone()
+        }
+
+        fn kubelets(&self) -> u64 {
+            self.kubelets.load(Ordering::Relaxed)
+        }
+    }
+
+    const SECOND: u64 = 1_000_000;
+
+    fn backend(up: Option<bool>, reason: &str) -> BackendState {
+        BackendState {
+            name: "main".into(),
+            up,
+            since: Some(UNIX_EPOCH + Duration::from_secs(100)),
+            reason: reason.to_owned(),
+            ..BackendState::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn facts_begin_and_end_with_what_they_are_about() {
+        let fake = Arc::new(Fake::default());
+        let mut watch = Watch::new(Arc::clone(&fake) as _, None);
+        watch.begin(100 * SECOND, false);
+        let set = |state| *fake.backends.lock().expect("lock") = vec![state];
+        set(backend(None, ""));
+        assert_eq!(watch.look(100 * SECOND, &[]).await, []);
+        set(backend(Some(false), "connection refused"));
+        let [down] = &watch.look(101 * SECOND, &[]).await[..] else {
+            panic!("one");
+        };
+        assert_eq!(
+            down.sentence(131 * SECOND),
+            "the runtime main has not answered for 31.0 s: connection refused"
+        );
+        let held = [down.clone()];
+        assert_eq!(watch.look(102 * SECOND, &held).await, []);
+        // After a restart of criscope it is not known yet whether that still holds.
+        set(backend(None, ""));
+        assert_eq!(watch.look(103 * SECOND, &held).await, []);
+        let not_ready = NotReady {
+            condition: "NetworkReady".to_owned(),
+            since: UNIX_EPOCH + Duration::from_secs(104),
+            reason: "no CNI".to_owned(),
+        };
+        set(BackendState {
+            not_ready: vec![not_ready],
+            ..backend(Some(true), "")
+        });
+        let changes = watch.look(105 * SECOND, &held).await;
+        let said: Vec<_> = changes.iter().map(|f| f.sentence(106 * SECOND)).collect();
+        assert_eq!(
+            said,
+            [
+                "the runtime main did not answer from 00:01:40 to 00:01:45 UTC (5.00 s): connection refused",
+                "NetworkReady of main has been false for 2.00 s: no CNI",
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_kubelet_is_missed_once_it_was_seen() {
+        let fake = Arc::new(Fake::default());
+        let mut watch = Watch::new(Arc::clone(&fake) as _, None);
+        watch.begin(0, false);
+        assert_eq!(watch.look(60 * SECOND, &[]).await, []);
+        assert_eq!(watch.status.kubelet, None, "a node without any");
+        fake.kubelets.store(2, Ordering::Relaxed);
+        assert_eq!(watch.look(61 * SECOND, &[]).await, []);
+        fake.kubelets.store(0, Ordering::Relaxed);
+        assert_eq!(watch.look(65 * SECOND, &[]).await, [], "it may restart");
+        let [gone] = &watch.look(75 * SECOND, &[]).await[..] else {
+            panic!("one");
+        };
+        assert_eq!((gone.from, &gone.kind), (61 * SECOND, &FactKind::NoKubelet));
+        let mut later = Watch::new(fake, None);
+        later.begin(0, true);
+        assert_eq!(
+            later.status.kubelet,
+            Some(false),
+            "an earlier process saw it"
+        );
+    }
+
+    #[test]
+    fn the_time_in_which_nobody_looked_is_known() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let alive = Alive::new(&dir.path().join("state"));
+        assert_eq!(Watch::downtime(&alive, 0, 9 * SECOND), None, "never run");
+        alive.write(5 * SECOND).expect("written");
+        let gap = Watch::downtime(&alive, 0, 9 * SECOND).expect("known");
+        assert_eq!((gap.from, gap.to), (5 * SECOND, Some(9 * SECOND)));
+        let gap = Watch::downtime(&alive, 7 * SECOND, 9 * SECOND).expect("known");
+        assert_eq!(gap.from, 7 * SECOND, "the journal knows better");
+        assert_eq!(Watch::downtime(&alive, 0, 5 * SECOND + 10), None, "at once");
+        assert_eq!(
+            Watch::downtime(&alive, 0, 1),
+            None,
+            "the clock was set back"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! The conditions of a runtime: `RuntimeReady`, `NetworkReady` and what else its Status carries, from the probe's own calls and
+//! from the answers to the kubelet's.
+
+use std::time::SystemTime;
+
+use super::Backend;
+use super::health::Condition;
+use crate::cri::redact;
+use crate::cri::subject::RuntimeCondition;
+use crate::units::duration;
+
+impl Backend {
+    /// Takes in the conditions of a Status answer, and logs those that changed.
+    pub fn saw_conditions(&self, conditions: &[RuntimeCondition]) {
+        let now = SystemTime::now();
+        let conditions = conditions.iter().map(|it| Condition {
+            kind: redact::own_text(&it.kind).into(),
+            status: it.status,
+            reason: redact::own_text(&it.reason).into(),
+            message: self.shown(it.message.text()),
+            since: now,
+        });
+        for (before, now) in self.health().set_conditions(conditions.collect()) {
+            log(self.name(), before.as_ref(), &now);
+        }
+    }
+
+    /// What the runtime says, for logs and pages. The built-in runtime quotes nobody.
+    fn shown(&self, message: &str) -> String {
+        let text = match self.is_local() {
+            true => redact::own_text(message),
+            false => redact::error_text(message, None, None, Some(self.name())),
+        };
+        text.into()
+    }
+}
+
+fn log(backend: &str, before: Option<&Condition>, now: &Condition) {
+    if !now.status {
+        return tracing::warn!(
+            event = "backend.condition",
+            cri.backend = backend,
+            condition = now.kind,
+            status = false,
+            reason = now.reason,
+            error.message = now.message,
+            "{} is false: {}",
+            now.kind,
+            now.said()
+        );
+    }
+    let lasted = before.and_then(|before| now.since.duration_since(before.since).ok());
+    let lasted = lasted.unwrap_or_default().as_secs_f64() * 1e3;
+    tracing::info!(
+        event = "backend.condition",
+        cri.backend = backend,
+        condition = now.kind,
+        status = true,
+        "{} is true again after {}",
+        now.kind,
+        duration(lasted)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::subject::Unseen;
+
+    fn condition(kind: &str, status: bool, message: &str) -> RuntimeCondition {
+        RuntimeCondition {
+            kind: kind.into(),
+            status,
+            reason: "NetworkPluginNotReady".into(),
+            message: Unseen::new(message),
+        }
+    }
+
+    #[test]
+    fn a_condition_keeps_the_time_of_its_change() {
+        let backend = Backend::remote("main", "/nowhere".into());
+        let states = || backend.health().state().conditions;
+        backend.saw_conditions(&[condition("NetworkReady", false, "hunter2: not ready")]);
+        let first = states();
+        assert!(!first[0].status);
+        assert!(!first[0].message.contains("hunter2"), "{first:?}");
+        assert!(first[0].message.contains("not ready"), "{first:?}");
+        backend.saw_conditions(&[condition("NetworkReady", false, "another reason")]);
+        assert_eq!(states()[0].since, first[0].since);
+        backend.saw_conditions(&[condition("NetworkReady", true, "")]);
+        assert!(states()[0].since > first[0].since);
+        assert_eq!(states()[0].said(), "NetworkPluginNotReady");
+    }
+}

@@ -1,0 +1,106 @@
+//! The state of the node: conditions of the runtime, and times in which criscope was down.
+
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::commands::{complaint, printed};
+use crate::harness::fake::Fake;
+use crate::harness::proxy::{Proxy, Start};
+use crate::harness::{pods, until};
+
+/// What containerd says with an empty `/etc/cni/net.d`.
+const NO_CNI: &str = "Network plugin returns error: cni plugin not initialized";
+
+fn network(fake: &Fake, is_ready: bool) {
+    for condition in &mut fake.node().conditions {
+        if condition.r#type == "NetworkReady" {
+            condition.status = is_ready;
+            condition.reason = "NetworkPluginNotReady".into();
+            condition.message = if is_ready { "" } else { NO_CNI }.into();
+        }
+    }
+}
+
+async fn proxy(fake: &Fake, state: &Path) -> Proxy {
+    let config = format!("[story]\nstate_dir = \"{}\"\n", state.display());
+    let start = Start::new(crate::CRISCOPE).config(&config);
+    start.upstream(fake.path()).ready().await
+}
+
+/// An empty CNI directory: the kubelet makes no call at all for the pods that wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_is_not_ready_is_the_first_line() {
+    let (fake, state) = (pods::runtime(), tempfile::tempdir().expect("dir"));
+    network(&fake, false);
+    let proxy = proxy(&fake, state.path()).await;
+    let is_false = |scrape: &crate::harness::scrape::Scrape| {
+        let network = scrape.metric("criscope_backend_condition");
+        let network = network.with("condition", "NetworkReady");
+        !network.is_empty() && network.sum() == 0.0
+    };
+    proxy.wait_scrape("the condition", is_false).await;
+    let error = until("the fact", || async {
+        let error = complaint(&proxy, &["explain", "shop/waits"]).await;
+        error.contains("has been false for").then_some(error)
+    })
+    .await;
+    let first = error.lines().next().expect("a line");
+    assert!(
+        first.contains("no record of pod shop/waits: NetworkReady of upstream has been false for"),
+        "{error}"
+    );
+    assert!(first.contains("cni plugin not initialized"), "{error}");
+    assert!(
+        error.contains("the kubelet has not called RunPodSandbox for it"),
+        "{error}"
+    );
+    assert!(
+        error.contains("no kubelet has connected since criscope started"),
+        "{error}"
+    );
+
+    // A pod whose sandbox is made nevertheless, and whose next call does not come.
+    proxy.client().await.call(pods::run("silent")).await;
+    let story = until("the silence", || async {
+        let story = printed(&proxy, &["explain", "shop/silent"]).await;
+        story.contains("NetworkReady").then_some(story)
+    })
+    .await;
+    assert!(
+        story.contains("no call since RunPodSandbox ended"),
+        "{story}"
+    );
+
+    network(&fake, true);
+    let again =
+        |line: &serde_json::Value| line["event"] == "backend.condition" && line["status"] == true;
+    let line = proxy.wait_line("the network is back", again).await;
+    assert_eq!(line["condition"], "NetworkReady", "{line}");
+    drop(proxy.stop().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_without_criscope_is_known() {
+    let (fake, state) = (pods::runtime(), tempfile::tempdir().expect("dir"));
+    let first = proxy(&fake, state.path()).await;
+    first.client().await.call(pods::run("web")).await;
+    let alive = state.path().join("alive");
+    until("the time", || async { alive.exists().then_some(()) }).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    first.signal(Signal::SIGKILL);
+    first.ended().await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let second = proxy(&fake, state.path()).await;
+    let error = until("the gap", || async {
+        let error = complaint(&second, &["explain", "shop/other"]).await;
+        error.contains("criscope was down from").then_some(error)
+    })
+    .await;
+    assert!(
+        error.contains("nothing is known of calls in between"),
+        "{error}"
+    );
+    drop(second.stop().await);
+}
