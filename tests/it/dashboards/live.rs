@@ -25,6 +25,16 @@ const MAY_BE_EMPTY: &[(&str, &str)] = &[
         "criscope_sampler_",
         "processes are looked at, and plugins seen, only behind a real runtime",
     ),
+    ("criscope_runtime_", "only the built-in runtime has these"),
+    ("criscope_stream_", "nobody opens a session here"),
+    (
+        "criscope_kubelet_connected",
+        "the caller is a test, not a program called kubelet",
+    ),
+    (
+        "criscope_image_fs_",
+        "nobody asks the runtime for its filesystem here",
+    ),
     (
         "phase=\"network\"",
         "the time in plugins is known only where plugins are seen",

@@ -117,6 +117,14 @@ fn panels_say_what_they_show() {
                 .collect();
             need("refIds that differ", ids.len() == panel.targets().len());
             if panel.text("type") == "stat" {
+                // A range would show the last value of a series that ended an hour ago.
+                let mut targets = panel.targets().iter();
+                need(
+                    "values of now",
+                    targets.all(|t| t["instant"] == true && t["range"] == false),
+                );
+                let none = &panel.json["fieldConfig"]["defaults"]["noValue"];
+                need("a text for no value", none.is_string());
                 let steps = &panel.json["fieldConfig"]["defaults"]["thresholds"]["steps"];
                 need(
                     "thresholds",
@@ -180,6 +188,18 @@ fn panels_stand_beside_each_other() {
         }
     }
     report(&problems);
+}
+
+/// The built-in runtime and sessions are part of every dashboard.
+#[test]
+fn dashboards_show_the_runtime_and_sessions() {
+    for dashboard in all() {
+        for prefix in ["criscope_runtime_", "criscope_stream_"] {
+            let mut queries = dashboard.queries().into_iter();
+            let has = queries.any(|query| query.expr.contains(prefix));
+            assert!(has, "{}: no query of {prefix}", dashboard.file);
+        }
+    }
 }
 
 /// A histogram of durations that is drawn over time leads to traces.

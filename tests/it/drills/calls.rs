@@ -69,9 +69,12 @@ pub(super) async fn failing(node: Node<'_>, it: &Ordinary) -> Fired {
         .set("CreateContainer", Manner::Fails(Code::Internal));
     it.manners.set("PullImage", Manner::Fails(Code::Unknown));
     let fail = async || {
-        if let Some(pod) = kubelet.sandbox("app").await {
-            kubelet.pull(&pod).await;
-            kubelet.container(&pod, 0).await;
+        // One pod with a mistake is no fault of the node.
+        for name in ["app-1", "app-2"] {
+            if let Some(pod) = kubelet.sandbox(name).await {
+                kubelet.pull(&pod).await;
+                kubelet.container(&pod, 0).await;
+            }
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };

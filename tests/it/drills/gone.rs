@@ -17,6 +17,14 @@ pub(super) async fn runtime(node: Node<'_>, it: &Ordinary) -> Fired {
         tokio::time::sleep(Duration::from_millis(300)).await;
     })
     .await;
+    let ready = |is_ready: bool| {
+        for condition in &mut it.fake.node().conditions {
+            condition.status = is_ready;
+        }
+    };
+    ready(false);
+    let not_ready = node.fires("CriscopeRuntimeNotReady", stays).await;
+    ready(true);
     let flapping = node.fires("CriscopeBackendFlapping", async || {
         it.fake.stop();
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -27,7 +35,7 @@ pub(super) async fn runtime(node: Node<'_>, it: &Ordinary) -> Fired {
     let flapping = flapping.await;
     it.fake.stop();
     let down = node.fires("CriscopeBackendDown", stays).await;
-    vec![flapping, down]
+    vec![not_ready, flapping, down]
 }
 
 /// A criscope that can be killed and comes back at the same port.

@@ -24,6 +24,14 @@ use crate::rules::file::{alerts, scaled};
 /// How long a node does well before the first fault: longer than most alerts wait.
 const WELL: Duration = Duration::from_secs(8);
 
+/// Alerts without a drill, which have unit tests only, and why.
+const NOT_DRILLED: [(&str, &str); 4] = [
+    ("CriscopeImageDiskFull", "it takes a disk that is full"),
+    ("CriscopeKubeletGone", "it takes a program of that name"),
+    ("CriscopeShimsLost", "it takes the built-in runtime"),
+    ("CriscopeRecoveryProblems", "it takes the built-in runtime"),
+];
+
 /// A node and who looks at it.
 struct Node<'a> {
     name: &'static str,
@@ -161,6 +169,8 @@ async fn every_alert_fires_on_its_fault_and_not_before() {
         let window = rule.labels.get("window").cloned();
         (rule.alert.expect("a name"), window)
     });
+    let not_drilled = NOT_DRILLED.map(|(name, _)| name);
+    let shipped = shipped.filter(|(name, _)| !not_drilled.contains(&&**name));
     assert_eq!(
         fired,
         shipped.collect(),

@@ -46,8 +46,10 @@ pub(super) async fn drill(node: Node<'_>, it: &Ordinary) -> Fired {
     it.manners
         .set("CreateContainer", Manner::Fails(Code::Internal));
     let failing = node.fires("CriscopePodStartFailing", async || {
-        let pod = kubelet.sandbox("failing").await.expect("a sandbox");
-        kubelet.container(&pod, 0).await;
+        for name in ["failing-1", "failing-2", "failing-3"] {
+            let pod = kubelet.sandbox(name).await.expect("a sandbox");
+            kubelet.container(&pod, 0).await;
+        }
         tokio::time::sleep(Duration::from_millis(300)).await;
     });
     vec![slow, storm, kills, failing.await]
