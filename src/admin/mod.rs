@@ -70,6 +70,7 @@ use self::hosts::Hosts;
 pub use self::pulls::Pulling;
 use self::serve::Caller;
 use crate::lifecycle::Stories;
+use crate::lifecycle::containerd::PullProgress;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::Rates;
 use crate::lifecycle::recorder::{Dumps, Recorder};
@@ -102,6 +103,8 @@ pub struct Sources {
     pub observations: Arc<Observations>,
     /// The image pulls of the built-in runtime, if it is enabled.
     pub pulling: Option<Pulling>,
+    /// Those of containerd.
+    pub pull_progress: Arc<PullProgress>,
     /// The settings in effect.
     pub config: Arc<ArcSwap<InEffect>>,
     /// The routing rules.

@@ -64,17 +64,18 @@ pub(super) fn pulls(sources: &Sources) -> Pulls {
                 .filter(|call| call.method == Method::PullImage)
                 .map(|call| Pull::from(Call::of(&CallRecord::in_flight(call))))
                 .collect(),
-            sources
-                .pulling
-                .as_ref()
-                .map(|read| (read.0)())
-                .unwrap_or_default(),
+            {
+                let mut all = sources.pull_progress.read();
+                let own = sources.pulling.as_ref().map(|read| (read.0)());
+                all.extend(own.unwrap_or_default());
+                all
+            },
         ),
         recent: recent.iter().map(Call::of).collect(),
     }
 }
 
-/// Adds the progress of the built-in runtime to each pull. It normalises image names: `busybox` becomes
+/// Adds the progress to each pull. The built-in runtime normalises image names: `busybox` becomes
 /// `docker.io/library/busybox:latest`.
 fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull> {
     for pull in &mut pulls {
@@ -121,18 +122,29 @@ pub(super) fn in_flight(pulls: &[Pull]) -> Markup {
 
 /// The progress of a pull by layer, below the name of the image so that it fits into a narrow card.
 fn layers(progress: &Progress) -> Markup {
+    if progress.shared_by > 0 {
+        let bytes = units::bytes(progress.bytes);
+        return html! { br; span.sub { (progress.shared_by) " pulls share " (bytes) } };
+    }
     if progress.layers.is_empty() {
         return html! { br; span.sub { "resolving" } };
     }
-    let of = |done, all| format!("{} of {}", units::bytes(done), units::bytes(all));
+    let of = |done, all| match all {
+        0 => format!("{} so far", units::bytes(done)),
+        all => format!("{} of {}", units::bytes(done), units::bytes(all)),
+    };
     html! {
-        progress value=(progress.bytes) max=(progress.of_bytes.max(1)) aria-hidden="true" {}
+        @if progress.of_bytes > 0 {
+            progress value=(progress.bytes) max=(progress.of_bytes) aria-hidden="true" {}
+        }
         (of(progress.bytes, progress.of_bytes))
         @for layer in progress.layers.iter().filter(|layer| layer.phase != "done") {
             br;
             span.sub {
                 (layer.digest.chars().take(SHOWN).collect::<String>()) " " (layer.phase) ": "
-                @if layer.phase == "unpacking" {
+                @if layer.phase == "unpacking" && layer.unpacked_bytes == 0 {
+                    (units::bytes(layer.bytes))
+                } @else if layer.phase == "unpacking" {
                     (units::bytes(layer.unpacked_bytes)) " so far"
                 } @else {
                     (of(layer.bytes, layer.of_bytes))

@@ -184,12 +184,17 @@ fn detail(detail: &Detail, scale: Scale) -> Markup {
     let (class, kind) = match detail.what.as_str() {
         "cni" => ("network", "CNI plugin "),
         "oci" => ("create", "OCI runtime "),
+        "blocked" => ("other", ""),
+        "helper" => ("other", "program "),
+        "layers" => ("other", "layers: "),
         // Steps of the built-in runtime are named in plain words; names of spans of another runtime need the prefix.
         _ if detail.source == "runtime" => ("other", ""),
         _ => ("other", "runtime "),
     };
     let doing = detail.doing.as_ref().map(|doing| format!(": {doing}"));
-    let what = format!("{kind}{}{}", detail.name, doing.unwrap_or_default());
+    let command = detail.command.as_ref().map(|it| format!(" {it}"));
+    let (command, doing) = (command.unwrap_or_default(), doing.unwrap_or_default());
+    let what = format!("{kind}{}{command}{doing}", detail.name);
     let words = format!("{what}, took {}", units::duration(detail.duration_ms));
     html! {
         li.detail {

@@ -17,6 +17,7 @@ use crate::admin;
 use crate::call::Call;
 use crate::config::{self, Config, Routing};
 use crate::grpc::CriService;
+use crate::lifecycle::containerd::PullProgress;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::Rates;
 use crate::lifecycle::recorder::{Dumps, Recorder};
@@ -62,6 +63,8 @@ pub(super) struct Built {
     pub(super) connections: Arc<Connections>,
     /// The image pulls of the built-in runtime.
     pub(super) pulling: Option<admin::Pulling>,
+    /// Those of containerd.
+    pub(super) pull_progress: Arc<PullProgress>,
     pub(super) started: Instant,
 }
 
@@ -150,6 +153,7 @@ pub(super) fn build(
         table: Arc::new(table),
         heartbeat: Arc::default(),
         pulling: None,
+        pull_progress: Arc::default(),
         started: Instant::now(),
     })
 }
@@ -257,6 +261,7 @@ impl Built {
             routing: Arc::clone(&self.routing),
             heartbeat: Arc::clone(&self.heartbeat),
             pulling: self.pulling.clone(),
+            pull_progress: Arc::clone(&self.pull_progress),
             log,
             started: self.started,
         }

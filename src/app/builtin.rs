@@ -282,5 +282,6 @@ fn shown(pull: &PullView) -> Progress {
         of_bytes: pull.bytes_total,
         idle_ms: pull.idle.as_secs_f64() * 1e3,
         layers: layers.collect(),
+        shared_by: 0,
     }
 }

@@ -203,6 +203,8 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         .map(|k| side.spawn(k.run(end_aggregator.clone())));
     let sampler = parts.sampler(&config, &drops)?;
     side.spawn(stop.clone().run_until_cancelled_owned(sampler.run()));
+    let pull_watch = parts.pull_watch(&config);
+    side.spawn(stop.clone().run_until_cancelled_owned(pull_watch.run()));
     if let Some(listener) = receiver_listener {
         let receiver = parts.receiver(listener, &config, &drops)?;
         side.spawn(stop.clone().run_until_cancelled_owned(receiver.run()));

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use super::build::{Built, reading};
 use crate::call::episode::is_episodic;
 use crate::config::Config;
+use crate::lifecycle::containerd::PullWatch;
 use crate::lifecycle::otlp_receiver::Receiver;
 use crate::lifecycle::otlp_receiver::metrics::Receiving;
-use crate::lifecycle::process_scanner::Sampler;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
+use crate::lifecycle::process_scanner::{Sampler, Upstream, Upstreams};
 use crate::telemetry::Drops;
 use crate::telemetry::otlp::Destination;
 use crate::telemetry::registry::RegistryError;
@@ -25,10 +26,38 @@ impl Built {
         Ok(Sampler::new(
             config.sampler.clone(),
             reading(&self.in_flight),
+            self.upstreams(),
             Arc::clone(&self.observations),
             ScanMetrics::new(&self.registry)?,
             Arc::clone(drops),
         ))
+    }
+
+    /// The watch over the pulls of containerd.
+    pub(super) fn pull_watch(&self, config: &Config) -> PullWatch {
+        PullWatch {
+            settings: config.containerd.clone(),
+            calls: reading(&self.in_flight),
+            upstreams: self.upstreams(),
+            observations: Arc::clone(&self.observations),
+            progress: Arc::clone(&self.pull_progress),
+        }
+    }
+
+    /// The runtimes behind the proxy.
+    fn upstreams(&self) -> Upstreams {
+        let backends = self.backends.clone();
+        Arc::new(move || {
+            let remote = backends.iter().filter_map(|backend| {
+                Some(Upstream {
+                    backend: Arc::clone(backend.name()),
+                    socket: backend.socket()?.to_owned(),
+                    pid: backend.health().pid(),
+                    is_containerd: backend.health().is_runtime("containerd"),
+                })
+            });
+            remote.collect()
+        })
     }
 
     /// The receiver of the runtime's spans on a bound listener.

@@ -128,6 +128,18 @@ impl RuntimeStep {
             _ => Worker::Own,
         }
     }
+
+    /// The command of a CNI plugin (CNI specification 1.1, `CNI_COMMAND`); `None` for other steps.
+    pub const fn cni_command(self) -> Option<&'static str> {
+        match self {
+            Self::CniAdd => Some("ADD"),
+            Self::CniDel => Some("DEL"),
+            Self::CniCheck => Some("CHECK"),
+            Self::CniStatus => Some("STATUS"),
+            Self::CniGc => Some("GC"),
+            _ => None,
+        }
+    }
 }
 
 /// How a step ended. A metric label.

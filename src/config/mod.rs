@@ -13,7 +13,7 @@ pub use load::{Loaded, Overrides};
 pub use reference::{annotated_file, reference_markdown};
 
 pub use crate::admin::settings::Admin;
-pub use crate::lifecycle::settings::{Receiver, Recorder, Sampler, Story};
+pub use crate::lifecycle::settings::{Containerd, Receiver, Recorder, Sampler, Story};
 pub use crate::proxy::backend::settings::{Backend, BackendKind};
 pub use crate::proxy::listener::settings::Server;
 pub use crate::proxy::pod_index::settings::IdentityLimits;
@@ -38,6 +38,7 @@ settings! {
         telemetry: Telemetry = Telemetry::read;
         story: Story = |reader| Story::read(reader, &server.listen);
         sampler: Sampler = Sampler::read;
+        containerd: Containerd = Containerd::read;
         receiver: Receiver = Receiver::read;
         recorder: Recorder = Recorder::read;
         streaming: Streaming = Streaming::checked;

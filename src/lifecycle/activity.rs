@@ -15,6 +15,12 @@ pub fn of(observations: &Observations, call: &Call) -> Option<String> {
 fn words(observations: &[Observation]) -> Option<String> {
     let last = observations.iter().max_by_key(|s| (s.last_seen, s.began))?;
     let whose = match last.work {
+        WorkKind::Blocked => {
+            let held = last.activity.as_deref().unwrap_or("blocked");
+            return Some(format!("{}, {held}", last.name));
+        }
+        WorkKind::Helper => "program",
+        WorkKind::Layers => "layers:",
         WorkKind::Cni => "cni plugin",
         WorkKind::Oci => "oci runtime",
         WorkKind::Runtime => "runtime",
@@ -42,6 +48,7 @@ mod tests {
         Observation {
             work,
             name: name.into(),
+            command: None,
             activity: activity.map(Into::into),
             began: at(began),
             last_seen: at(last),

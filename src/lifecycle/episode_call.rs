@@ -38,6 +38,9 @@ pub(super) struct Work {
     #[serde(rename = "work")]
     pub(super) kind: WorkKind,
     pub(super) name: Arc<str>,
+    /// The command of a CNI plugin: `ADD` or `DEL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) command: Option<Arc<str>>,
     #[serde(rename = "doing", default, skip_serializing_if = "Option::is_none")]
     pub(super) activity: Option<Arc<str>>,
     pub(super) began: u64,
@@ -156,6 +159,7 @@ impl Work {
         Self {
             kind: WorkKind::Runtime,
             name: Arc::clone(&span.name),
+            command: None,
             activity: None,
             began: unix_micros(span.began),
             ended: unix_micros(span.ended),
@@ -185,6 +189,7 @@ impl Work {
         Some(Self {
             kind,
             name,
+            command: record.step.cni_command().map(Arc::from),
             activity,
             began,
             ended: began.saturating_add(micros_of(record.took())),
@@ -198,6 +203,7 @@ impl Work {
         Self {
             kind: observation.work,
             name: observation.name,
+            command: observation.command,
             activity: observation.activity,
             began: unix_micros(observation.began),
             ended: unix_micros(observation.last_seen),
@@ -230,6 +236,7 @@ impl Work {
         view::Detail {
             what: self.kind.name().to_owned(),
             name: (*self.name).to_owned(),
+            command: self.command.as_deref().map(str::to_owned),
             doing: self.activity.as_deref().map(str::to_owned),
             offset_ms: millis(self.began.saturating_sub(from)),
             duration_ms: millis(self.took()),

@@ -32,6 +32,7 @@ fn detail(what: &str, name: &str, doing: Option<&str>, at: f64, ms: f64) -> Deta
     Detail {
         what: what.to_owned(),
         name: name.to_owned(),
+        command: None,
         doing: doing.map(str::to_owned),
         offset_ms: at,
         duration_ms: ms,

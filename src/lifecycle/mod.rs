@@ -15,6 +15,7 @@
 pub mod activity;
 pub mod aggregator;
 pub mod call_sink;
+pub mod containerd;
 mod diagnosis;
 mod episode_call;
 mod episode_store;

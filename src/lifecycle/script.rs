@@ -188,6 +188,7 @@ impl EpisodeCall {
             own: false,
             kind: work,
             name: name.into(),
+            command: None,
             activity: (!activity.is_empty()).then(|| activity.into()),
             began: began + from * 1000,
             ended: began + to * 1000,

@@ -1,4 +1,4 @@
-//! `[story]`, `[sampler]`, `[receiver]` and `[recorder]`
+//! `[story]`, `[sampler]`, `[containerd]`, `[receiver]` and `[recorder]`
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,15 @@ settings! {
         /// How often processes are scanned. A node with many processes is scanned less often, so that scans never use more
         /// than a twentieth of a core.
         period: Duration = ms(100), Span::between(ms(10), secs(60));
+    }
+}
+
+settings! {
+    /// What is asked of a containerd behind the proxy besides the CRI, on the same socket.
+    pub struct Containerd in "containerd" {
+        /// Whether its content service is asked how far image pulls are. It is asked once a second while an image is pulled,
+        /// on a connection of its own; without the service nothing else changes.
+        pull_progress: bool = true, Switch;
     }
 }
 

@@ -185,6 +185,9 @@ impl Spans<'_> {
         let times = (detail.offset_ms, detail.duration_ms);
         let mut span = self.span(spans.trace_id, spans.client, name, times);
         span.attributes.push(KeyValue::new("cri.inferred", true));
+        if let Some(command) = &detail.command {
+            span.attributes.push(text("cri.cni.command", command));
+        }
         if let Some(doing) = &detail.doing {
             span.attributes.push(text("cri.doing", doing));
         }

@@ -144,11 +144,16 @@ pub struct Phase {
 /// A piece of work that the runtime did for a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Detail {
-    /// `cni` (a CNI plugin), `oci` (the OCI runtime), or `runtime` (a span or a step of the runtime itself).
+    /// `cni` (a CNI plugin), `oci` (the OCI runtime), `helper` (another program that the runtime started), `blocked` (a
+    /// process of the runtime that cannot go on), or `runtime` (a span or a step of the runtime itself).
     pub what: String,
-    /// Name of the plugin, of the OCI runtime, or of the span.
+    /// Name of the plugin, of the program, or of the span.
     pub name: String,
-    /// Its activity: the program it started (`iptables`), or the command (`create`).
+    /// The command of a CNI plugin: `ADD` or `DEL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Its activity: the program it started (`iptables`), the command (`create`), or what holds it up (`blocked in umount
+    /// of /a/b (nfs)`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doing: Option<String>,
     /// From the begin of the episode.
@@ -193,7 +198,7 @@ pub struct Pull {
     /// The call.
     #[serde(flatten)]
     pub call: Call,
-    /// Progress of the built-in runtime.
+    /// How far it is, as far as the runtime says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
 }
@@ -205,7 +210,11 @@ impl From<Call> for Pull {
     }
 }
 
-/// Progress of a pull by the built-in runtime.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Progress of a pull by the built-in runtime or by containerd.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// The image as a full reference.
@@ -214,6 +223,9 @@ pub struct Progress {
     pub bytes: u64,
     /// Bytes of all layers; 0 until they are known.
     pub of_bytes: u64,
+    /// How many pulls the bytes belong to, if it is not known which; 0 if they are those of this one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shared_by: u64,
     /// Time since the last bytes arrived.
     pub idle_ms: f64,
     /// Its layers, from the bottom up.

@@ -273,6 +273,14 @@ impl Containerd {
         }
     }
 
+    /// Its process.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().expect("it runs").pid()
+    }
+
     /// The number of open connections to its socket.
     pub fn connections(&self) -> usize {
         const CONNECTED: &str = "03";

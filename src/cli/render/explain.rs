@@ -322,10 +322,15 @@ fn detail(detail: &Detail) -> Row {
     let (ink, kind) = match detail.what.as_str() {
         "cni" => (Ink::Yellow, "CNI "),
         "oci" => (Ink::Cyan, "OCI "),
+        "blocked" => (Ink::Red, ""),
+        "helper" => (Ink::Cyan, ""),
+        "layers" => (Ink::Magenta, "layers: "),
         // The names of the built-in runtime's steps are descriptive already.
         _ if detail.source == "runtime" => (Ink::Dim, ""),
         _ => (Ink::Dim, "in "),
     };
+    let command = detail.command.as_ref().map(|it| format!("{it} "));
+    let command = command.unwrap_or_default();
     let activity = detail
         .doing
         .as_ref()
@@ -335,7 +340,7 @@ fn detail(detail: &Detail) -> Row {
         at: detail.offset_ms,
         took: detail.duration_ms,
         ink,
-        name: format!("  {kind}{}{activity}", detail.name),
+        name: format!("  {kind}{command}{}{activity}", detail.name),
         about: String::new(),
         detail: true,
         error: None,

@@ -132,6 +132,8 @@ give_up = "1m"
 enabled = false
 after = "1s"
 period = "50ms"
+[containerd]
+pull_progress = false
 [receiver]
 listen = "127.0.0.1:4319"
 [recorder]
@@ -216,6 +218,9 @@ max_dump_bytes = "1MiB"
             enabled: false,
             after: Duration::from_secs(1),
             period: Duration::from_millis(50),
+        },
+        containerd: Containerd {
+            pull_progress: false,
         },
         receiver: Receiver {
             listen: Some(([127, 0, 0, 1], 4319).into()),

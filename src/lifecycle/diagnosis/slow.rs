@@ -82,10 +82,14 @@ fn what<'a>(episode: &'a Episode, pod: &[&'a Episode], phase: EpisodePhase, ms: 
     let within = |method| within(episode, method, ms);
     match phase {
         EpisodePhase::Network => network(episode, ms),
-        EpisodePhase::ImagePull => pull(episode, ms),
+        EpisodePhase::ImagePull => {
+            held_up(episode, Method::PullImage, ms).unwrap_or_else(|| pull(episode, ms))
+        }
         EpisodePhase::OutsideCri => outside(episode),
         EpisodePhase::InitContainer => init(episode),
-        EpisodePhase::ContainerStop => stop(episode, pod),
+        EpisodePhase::ContainerStop => {
+            held_up(episode, Method::StopContainer, ms).unwrap_or_else(|| stop(episode, pod))
+        }
         EpisodePhase::Sandbox => within(Method::RunPodSandbox),
         EpisodePhase::ContainerCreate => within(Method::CreateContainer),
         EpisodePhase::ContainerStart => within(Method::StartContainer),
@@ -162,11 +166,12 @@ fn pull(episode: &Episode, ms: f64) -> What<'_> {
     let mut images: Vec<_> = pulls.clone().filter_map(|c| c.image.as_deref()).collect();
     images.sort_unstable();
     images.dedup();
-    let layer = work::longest(WorkKind::Runtime, &pulls);
+    let own = work::longest(WorkKind::Runtime, &pulls).filter(|worker| worker.own);
+    let layer = work::longest(WorkKind::Layers, &pulls).or(own);
     What::Pull {
         images: images.len(),
         longest: longest_call(pulls),
-        layer: layer.filter(|worker| worker.own && worker.ms >= 0.5 * ms),
+        layer: layer.filter(|worker| worker.ms >= 0.5 * ms),
     }
 }
 
@@ -178,7 +183,13 @@ fn longest_call<'a>(calls: impl Iterator<Item = &'a EpisodeCall>) -> Option<&'a 
 fn within(episode: &Episode, method: Method, ms: f64) -> What<'_> {
     let calls = work::calls_of(episode, method);
     let counts = |worker: &Worker<'_>| worker.ms >= 0.5 * ms;
-    let kinds = [WorkKind::Oci, WorkKind::Runtime].into_iter();
+    let kinds = [
+        WorkKind::Blocked,
+        WorkKind::Oci,
+        WorkKind::Helper,
+        WorkKind::Runtime,
+    ];
+    let kinds = kinds.into_iter();
     let mut workers = kinds.filter_map(|kind| work::longest(kind, &calls).filter(counts));
     What::Calls {
         name: method.name(),
@@ -187,6 +198,12 @@ fn within(episode: &Episode, method: Method, ms: f64) -> What<'_> {
         worker: workers.next(),
         seen: calls.clone().any(|c| !c.work.is_empty()),
     }
+}
+
+/// Calls of one method that were held up for most of the time by a process that could not go on.
+fn held_up(episode: &Episode, method: Method, ms: f64) -> Option<What<'_>> {
+    let held = work::longest(WorkKind::Blocked, &work::calls_of(episode, method))?;
+    (held.ms >= 0.5 * ms).then(|| within(episode, method, ms))
 }
 
 fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> What<'a> {

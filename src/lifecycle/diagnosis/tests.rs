@@ -217,6 +217,41 @@ fn a_kubelet_that_takes_its_time() {
 }
 
 #[test]
+fn a_process_that_cannot_go_on_is_the_cause() {
+    let pod = pod("web");
+    let place = "blocked in umount of /v/1 (nfs4)";
+    let start = [
+        pod.run(0, 100),
+        pod.pull("app:1", 200, 41_000).seen(
+            WorkKind::Blocked,
+            "containerd",
+            "frozen by its cgroup",
+            500,
+            40_000,
+        ),
+        pod.create(("app", 0), 41_200, 20_000)
+            .seen(WorkKind::Oci, "runc", "create", 0, 20_000)
+            .seen(WorkKind::Blocked, "runc", place, 500, 19_000),
+        pod.start(("app", 0), 61_300, 300),
+    ];
+    assert_eq!(
+        says(start, 90_000),
+        "39.5 s of 1m 02s in containerd, frozen by its cgroup, during PullImage of app:1"
+    );
+    let create = [
+        pod.run(0, 100),
+        pod.create(("app", 0), 200, 20_000)
+            .seen(WorkKind::Oci, "runc", "create", 0, 20_000)
+            .seen(WorkKind::Blocked, "runc", place, 500, 19_000),
+        pod.start(("app", 0), 20_300, 300),
+    ];
+    assert_eq!(
+        says(create, 90_000),
+        "18.5 s of 20.6 s in runc, blocked in umount of /v/1 (nfs4), during CreateContainer of app"
+    );
+}
+
+#[test]
 fn a_call_in_flight() {
     let pod = pod("web");
     let run = pod.run(0, 31_000).under_way(Some(240_000));
@@ -226,8 +261,22 @@ fn a_call_in_flight() {
         "RunPodSandbox has taken 31.0 s of its 4m 00s; now in the CNI plugin calico"
     );
     assert_eq!(
-        says([run], 31_000),
+        says([run.clone()], 31_000),
         "RunPodSandbox has taken 31.0 s of its 4m 00s"
+    );
+    let held = run
+        .clone()
+        .seen(WorkKind::Oci, "runc", "create", 100, 30_900);
+    let stopped = held.seen(
+        WorkKind::Blocked,
+        "runc",
+        "stopped by a signal",
+        600,
+        30_900,
+    );
+    assert_eq!(
+        says([stopped], 31_000),
+        "RunPodSandbox has taken 31.0 s of its 4m 00s; now in runc, stopped by a signal"
     );
     let pull = pod.pull("app:1", 200, 5000).under_way(None);
     assert_eq!(

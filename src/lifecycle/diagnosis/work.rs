@@ -81,8 +81,11 @@ pub(super) fn most<'a>(
 ) -> Option<Worker<'a>> {
     let kinds = WorkKind::ALL.into_iter();
     let workers = kinds.filter_map(|kind| longest(kind, calls));
-    // Of two with the same time the first is more specific.
-    workers.reduce(|a, b| if b.ms > a.ms { b } else { a })
+    // Of two with the same time the first is more specific. A process that cannot go on explains the work of others.
+    workers.reduce(|a, b| {
+        let explains = a.kind == WorkKind::Blocked && a.ms >= 0.5 * b.ms;
+        if b.ms > a.ms && !explains { b } else { a }
+    })
 }
 
 /// Work observed last within this time counts as current, in microseconds: scans are periodic.

@@ -17,6 +17,17 @@ pub(super) enum Verb {
     Other,
 }
 
+impl Verb {
+    /// The command as it is written.
+    pub(super) const fn command(self) -> Option<&'static str> {
+        match self {
+            Self::Add => Some("ADD"),
+            Self::Del => Some("DEL"),
+            Self::Other => None,
+        }
+    }
+}
+
 /// The parameters of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plugin {

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use super::WorkKind;
 use crate::telemetry::family::{Counters, Gauges, Histograms};
 use crate::telemetry::metric::{LOOK_BUCKETS, Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
+
+/// The kinds of work of processes.
+const WORK: [&str; 4] = ["blocked", "cni", "oci", "helper"];
 
 metrics! {
     SAMPLER_ENABLED = Metric::gauge("sampler_enabled", Unit::Flag, &[],
@@ -13,8 +17,8 @@ metrics! {
         "Scans of the processes of the node.");
     SAMPLER_SCAN = Metric::histogram("sampler_scan_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
         "CPU time of one scan; scans are made less often the longer they take.");
-    SAMPLER_OBSERVATIONS = Metric::counter("sampler_observations_total", &[fixed("work", &["cni", "oci"])],
-        "CNI plugins and OCI runtimes that were seen at work for a call.");
+    SAMPLER_OBSERVATIONS = Metric::counter("sampler_observations_total", &[fixed("work", &WORK)],
+        "CNI plugins, OCI runtimes and other programs that were seen at work for a call, and processes that held one up (`blocked`).");
 }
 
 /// For the process scanner.
@@ -40,7 +44,9 @@ impl ScanMetrics {
         };
         scans.enabled(false);
         let _ = (scans.scans.at([]), scans.time.at([]));
-        let _ = (scans.observations.at([0]), scans.observations.at([1]));
+        for work in 0..WORK.len() {
+            let _ = scans.observations.at([work]);
+        }
         Ok(scans)
     }
 
@@ -59,9 +65,10 @@ impl ScanMetrics {
         }
     }
 
-    /// A CNI plugin, or else an OCI runtime, was seen at work for a call.
-    pub fn seen(&self, is_oci: bool) {
-        if let Some(observations) = self.observations.at([usize::from(is_oci)]) {
+    /// A process was seen at work for a call, or holding one up.
+    pub fn seen(&self, work: WorkKind) {
+        let at = WORK.iter().position(|name| *name == work.name());
+        if let Some(observations) = at.and_then(|at| self.observations.at([at])) {
             observations.inc();
         }
     }

@@ -10,9 +10,12 @@
 //! | `scan` | one scan, and the state between scans |
 //! | `processes` | the young processes of the node, and what each is |
 //! | `target` | assigns processes to calls |
+//! | `upstream` | the runtimes behind the proxy, and which of them a process works for |
+//! | `blocked` | processes that cannot go on |
 //! | `cni`, `oci` | recognise plugins and runtimes, parse their parameters |
 //! | `proc`, `clock` | `/proc` and the clocks |
 
+mod blocked;
 mod clock;
 mod cni;
 pub(crate) mod metrics;
@@ -22,6 +25,7 @@ mod proc;
 mod processes;
 mod scan;
 mod target;
+mod upstream;
 
 use std::fmt;
 use std::io;
@@ -35,6 +39,7 @@ use self::metrics::ScanMetrics;
 pub use self::observations::{Observation, Observations, WorkKind};
 use self::proc::Proc;
 use self::scan::{Found, ProcessScanner};
+pub use self::upstream::{Upstream, Upstreams};
 use crate::call::Call;
 use crate::lifecycle::settings;
 use crate::telemetry::Drops;
@@ -58,6 +63,8 @@ pub struct Sampler {
     pub settings: settings::Sampler,
     /// The calls in flight.
     pub calls: InFlightCalls,
+    /// The runtimes behind the proxy.
+    pub upstreams: Upstreams,
     /// Destination of observations.
     pub observations: Arc<Observations>,
     /// Metrics.
@@ -92,6 +99,7 @@ impl Sampler {
     pub fn new(
         settings: settings::Sampler,
         calls: InFlightCalls,
+        upstreams: Upstreams,
         observations: Arc<Observations>,
         metrics: ScanMetrics,
         drops: Arc<Drops>,
@@ -99,6 +107,7 @@ impl Sampler {
         Self {
             settings,
             calls,
+            upstreams,
             observations,
             metrics,
             drops,
@@ -130,9 +139,14 @@ impl Sampler {
                 self.observations
                     .retain(|seq| calls.binary_search_by_key(&seq, |c| c.seq).is_ok());
             }
-            let works = calls.iter().filter(|call| target::works(call.method));
-            let ages: Vec<_> = works.map(|call| call.age()).collect();
-            let oldest = ages.iter().max().copied().unwrap_or_default();
+            let looked_at = |call: &&Arc<Call>| target::is_looked_at(call.method);
+            let ages = |works: bool| -> Vec<_> {
+                let calls = calls.iter().filter(looked_at);
+                let calls = calls.filter(|call| target::works(call.method) == works);
+                calls.map(|call| call.age()).collect()
+            };
+            let (ages, pulls) = (ages(true), ages(false));
+            let oldest = ages.iter().chain(&pulls).max().copied().unwrap_or_default();
             if oldest < self.settings.after {
                 scanner.rest();
                 tokio::time::sleep((self.settings.after - oldest).max(LEAST)).await;
@@ -151,7 +165,11 @@ impl Sampler {
         let youngest = ages.iter().filter(|age| **age >= after).min();
         let exact = youngest.copied().unwrap_or_default() / EXACT;
         // Another call may become slow in the meantime.
-        let wanted = self.settings.period.max(exact.min(after));
+        let wanted = match youngest {
+            // Only pulls are slow: nothing happens in them that takes less.
+            None => self.settings.period.max(after),
+            Some(_) => self.settings.period.max(exact.min(after)),
+        };
         wanted.max(cost * (SHARE - 1))
     }
 
@@ -172,6 +190,7 @@ impl Sampler {
         calls: Vec<Arc<Call>>,
     ) -> Result<(ProcessScanner, Duration), Off> {
         let was_limited = scanner.is_limited();
+        scanner.set_upstreams((self.upstreams)());
         let scanned = spawn_blocking(move || {
             let begin = clock::cpu();
             let found = scanner.scan(&calls);
@@ -200,7 +219,7 @@ impl Sampler {
                 name = &*name,
                 "a process works for a slow call"
             );
-            self.metrics.seen(matches!(work, WorkKind::Oci));
+            self.metrics.seen(work);
         }
         for (seq, observations) in found.calls {
             if !self.observations.put(seq, observations) {

@@ -4,26 +4,42 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Who did the work.
+/// Who did the work, or what holds it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkKind {
+    /// A process of the runtime that cannot go on: stopped, frozen, or blocked in the kernel.
+    Blocked,
     /// A CNI plugin.
     Cni,
     /// The OCI runtime.
     Oci,
+    /// Another program that the runtime started: `umount`, `mount.nfs`, `unpigz`.
+    Helper,
+    /// The layers of an image that is pulled, from containerd's content service.
+    Layers,
     /// The runtime itself, from a span that it exported.
     Runtime,
 }
 
 impl WorkKind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Cni, Self::Oci, Self::Runtime];
+    pub const ALL: [Self; 6] = [
+        Self::Blocked,
+        Self::Cni,
+        Self::Oci,
+        Self::Helper,
+        Self::Layers,
+        Self::Runtime,
+    ];
 
     /// The word on pages and in logs.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Blocked => "blocked",
             Self::Cni => "cni",
             Self::Oci => "oci",
+            Self::Helper => "helper",
+            Self::Layers => "layers",
             Self::Runtime => "runtime",
         }
     }
@@ -31,8 +47,11 @@ impl WorkKind {
     /// The same in a sentence, as "in the CNI plugin calico".
     const fn location(self) -> &'static str {
         match self {
+            Self::Blocked => "in",
             Self::Cni => "in the CNI plugin",
             Self::Oci => "in the OCI runtime",
+            Self::Helper => "in the program",
+            Self::Layers => "in the layers'",
             Self::Runtime => "in the runtime:",
         }
     }
@@ -47,8 +66,10 @@ pub struct Observation {
     pub work: WorkKind,
     /// Name of the program: the type of the CNI plugin, the OCI runtime.
     pub name: Arc<str>,
+    /// The command of a CNI plugin: `ADD` or `DEL`.
+    pub command: Option<Arc<str>>,
     /// The program it started, or its command; the most frequent observation. Programs that started each other are joined
-    /// by slashes.
+    /// by slashes. What holds up a blocked process: `blocked in umount of /a/b (nfs)`.
     pub activity: Option<Arc<str>>,
     /// When it began: the kernel's start time of the process, or the first observation.
     pub began: SystemTime,
@@ -61,6 +82,7 @@ impl Observation {
     pub fn phrase(&self) -> String {
         let (location, name) = (self.work.location(), &self.name);
         match &self.activity {
+            Some(held) if self.work == WorkKind::Blocked => format!("{location} {name}, {held}"),
             Some(activity) => format!("{location} {name} ({activity})"),
             None => format!("{location} {name}"),
         }
@@ -77,8 +99,20 @@ const UNASKED: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 struct Entry {
     observations: Vec<Observation>,
+    /// Those of a pull's layers.
+    layers: Vec<Observation>,
     /// When it was first missing among the calls in flight.
     gone: Option<Instant>,
+}
+
+impl Entry {
+    fn all(&self) -> Vec<Observation> {
+        self.observations
+            .iter()
+            .chain(&self.layers)
+            .cloned()
+            .collect()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -103,7 +137,7 @@ impl Observations {
     pub fn of(&self, seq: u64) -> Vec<Observation> {
         let store = self.lock();
         let entry = store.calls.get(&seq);
-        entry.map(|e| e.observations.clone()).unwrap_or_default()
+        entry.map(Entry::all).unwrap_or_default()
     }
 
     /// The current activity of a call, as "in the CNI plugin calico (iptables)". `None` if the last scan found no process
@@ -118,7 +152,7 @@ impl Observations {
     /// Removes the observations of a call that has ended, and returns them.
     pub fn take(&self, seq: u64) -> Vec<Observation> {
         let entry = self.lock().calls.remove(&seq);
-        entry.map(|e| e.observations).unwrap_or_default()
+        entry.map(|e| e.all()).unwrap_or_default()
     }
 
     /// Replaces the observations of a call. Returns false if there is no room.
@@ -138,6 +172,14 @@ impl Observations {
         }
         store.calls.entry(seq).or_default().observations = observations;
         true
+    }
+
+    /// Replaces the observations of a pull's layers, if there is room.
+    pub fn put_layers(&self, seq: u64, layers: Vec<Observation>) {
+        let mut store = self.lock();
+        if store.calls.len() < LIMITS.0 || store.calls.contains_key(&seq) {
+            store.calls.entry(seq).or_default().layers = layers;
+        }
     }
 
     /// Stores the time of the last scan: work last seen before it has ended.
@@ -184,6 +226,7 @@ mod tests {
         Observation {
             work,
             name: name.into(),
+            command: None,
             activity: activity.map(Arc::from),
             began: time,
             last_seen: time,

@@ -1,4 +1,5 @@
-//! OCI runtimes and their shims: recognition and commands.
+//! OCI runtimes and their shims: recognition and commands. Wrappers of an OCI runtime may have any name: they are recognised
+//! by their command line.
 
 use super::proc::Comm;
 
@@ -90,9 +91,89 @@ pub(super) fn read(cmdline: &[u8], mut is_id: impl FnMut(&[u8])) -> Option<Verb>
     verb
 }
 
+/// Options of OCI runtimes before the command whose value is the next argument (the command lines of runc and crun).
+const WITH_VALUE: &[&[u8]] = &[
+    b"root",
+    b"log",
+    b"log-format",
+    b"criu",
+    b"rootless",
+    b"cgroup-manager",
+];
+
+/// Options that only an OCI runtime has.
+const OWN: &[&[u8]] = &[b"root", b"bundle", b"b", b"pid-file", b"console-socket"];
+
+/// The command, if this is the command line of an OCI runtime, whatever the name of the program: options, a known command,
+/// and at least one option that other programs do not have. Keeps none of it.
+pub(super) fn verb_of_any(cmdline: &[u8]) -> Option<Verb> {
+    let mut args = cmdline
+        .split(|b| *b == 0)
+        .skip(1)
+        .filter(|arg| !arg.is_empty());
+    let mut verb = None;
+    let mut own = false;
+    while let Some(arg) = args.next() {
+        let Some(flag) = arg.strip_prefix(b"-") else {
+            // A script that is interpreted comes before its arguments.
+            match Verb::of(arg) {
+                Some(found) if verb.is_none() => verb = Some(found),
+                None if verb.is_none() && !arg.starts_with(b"/") => return None,
+                _ => {}
+            }
+            continue;
+        };
+        let flag = flag.strip_prefix(b"-").unwrap_or(flag);
+        let (name, has_value) = match flag.iter().position(|b| *b == b'=') {
+            Some(at) => (&flag[..at], true),
+            None => (flag, false),
+        };
+        own |= OWN.contains(&name);
+        if verb.is_none() && !has_value && WITH_VALUE.contains(&name) {
+            args.next();
+        }
+    }
+    verb.filter(|_| own)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wrapper_is_known_by_its_arguments() {
+        let verb = |args: &[&str]| verb_of_any(args.join("\0").as_bytes());
+        let wrapper = [
+            "acme-runtime",
+            "--root",
+            "/run/x",
+            "--log-format",
+            "json",
+            "create",
+            "--bundle",
+            "/b",
+            "ab",
+        ];
+        assert_eq!(verb(&wrapper), Some(Verb::Create));
+        let script = [
+            "/bin/sh",
+            "/usr/bin/wrap",
+            "--root=/run/x",
+            "--systemd-cgroup",
+            "start",
+            "ab",
+        ];
+        assert_eq!(verb(&script), Some(Verb::Start));
+        for other in [
+            &["mysqld", "--root", "start"][..],
+            &["app", "create", "ab"],
+            &["app", "serve", "--root", "/x", "create"],
+            &["acme-runtime", "--root", "/run/x", "--version"],
+            &[],
+        ] {
+            assert_eq!(verb(other), None, "{other:?}");
+        }
+    }
 
     fn found(cmdline: &[&str], id: &str) -> (Option<Verb>, bool) {
         let mut found = false;

@@ -12,6 +12,9 @@ pub(super) const MOST: usize = 64 << 10;
 /// Most bytes read of a `stat`: 52 numbers and a name.
 const STAT: usize = 2048;
 
+/// Most bytes read of a short file.
+const SHORT: usize = 8 << 10;
+
 /// Longest name that is kept, in bytes.
 const NAME: usize = 64;
 
@@ -178,6 +181,50 @@ impl Proc {
         let seen = read.map(|_| visit(&self.buffer[..whole]));
         self.buffer[..len].fill(0);
         Ok(seen?)
+    }
+
+    /// The directory of a process, or of one of its threads.
+    pub(super) fn dir(&self, pid: u32, thread: Option<u32>) -> PathBuf {
+        match thread {
+            Some(thread) => self.path(pid, &format!("task/{thread}")),
+            None => self.path(pid, ""),
+        }
+    }
+
+    /// The threads of a process.
+    pub(super) fn threads(&self, pid: u32) -> Result<impl Iterator<Item = u32> + use<>, Failure> {
+        let entries = fs::read_dir(self.path(pid, "task"))?;
+        Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
+    }
+
+    /// The state of a thread, as the letter in its `stat`.
+    pub(super) fn thread_state(&self, pid: u32, thread: u32) -> Result<u8, Failure> {
+        let mut text = [0; STAT];
+        let path = self.path(pid, &format!("task/{thread}/stat"));
+        let len = fill(&mut File::open(path)?, &mut text)?;
+        let stat = Stat::parse(&text[..len]).ok_or(Failure::Gone)?;
+        Ok(stat.state)
+    }
+
+    /// A short file of a process or thread that holds no strings of its own: `syscall`, `wchan`, `stack`, `cgroup`.
+    pub(super) fn short(
+        &self,
+        pid: u32,
+        thread: Option<u32>,
+        file: &str,
+    ) -> Result<String, Failure> {
+        let mut text = vec![0; SHORT];
+        let len = fill(
+            &mut File::open(self.dir(pid, thread).join(file))?,
+            &mut text,
+        )?;
+        text.truncate(len);
+        String::from_utf8(text).map_err(|_| Failure::Gone)
+    }
+
+    /// The mount namespace of a process, as `mnt:[4026531841]`.
+    pub(super) fn mount_namespace(&self, pid: u32) -> Result<PathBuf, Failure> {
+        Ok(fs::read_link(self.path(pid, "ns/mnt"))?)
     }
 
     /// The file name of its program.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::cni::{self, Plugin};
 use super::oci;
 use super::proc::{Comm, Failure, Proc, Stat, shown};
+use super::upstream::{MonitorArgs, Owner, Upstream, is_of_another_namespace};
 
 /// Most processes kept. A node has some thousands at most.
 const MOST: usize = 1 << 15;
@@ -34,6 +35,8 @@ pub(super) enum Kind {
     Plugin(Plugin),
     /// The OCI runtime.
     Runtime(oci::Verb),
+    /// Another program that the runtime started.
+    Helper,
 }
 
 /// A process.
@@ -62,6 +65,8 @@ pub(super) struct Processes {
     scan: u64,
     /// When old processes were last verified, since boot.
     sure: Duration,
+    /// The runtimes behind the proxy.
+    pub(super) upstreams: Vec<Upstream>,
 }
 
 impl Processes {
@@ -72,6 +77,7 @@ impl Processes {
             environs: (0, 0),
             scan: 0,
             sure: Duration::ZERO,
+            upstreams: Vec::new(),
         }
     }
 
@@ -100,6 +106,11 @@ impl Processes {
         let mut young: Vec<_> = young.map(|(pid, p)| (p.start, *pid)).collect();
         young.sort_unstable();
         young.into_iter().map(|(_, pid)| pid).collect()
+    }
+
+    /// All processes.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Process)> {
+        self.all.iter().map(|(pid, process)| (*pid, process))
     }
 
     pub(super) fn get(&self, pid: u32) -> Option<&Process> {
@@ -190,9 +201,8 @@ impl Processes {
             };
             let (comm, start) = (process.comm, process.start);
             let kind = match oci::is_runtime(&comm) {
-                true => self.runtime(pid),
-                false if self.may_be_plugin(pid) => self.plugin(pid, &comm),
-                false => Kind::Plain,
+                true => self.runtime(pid, |texts| oci::read(texts, |_| ())),
+                false => self.kind_of_any(pid, &comm),
             };
             // The id may have been reused between the two reads.
             let same = self.proc.stat(pid).is_ok_and(|stat| stat.start == start);
@@ -238,19 +248,75 @@ impl Processes {
                     false => Kind::Plain,
                 }
             }
-            Err(Failure::Gone) => Kind::Plain,
+            // It is ending, or is read again.
+            Err(Failure::Gone) => Kind::New,
         }
     }
 
-    fn runtime(&mut self, pid: u32) -> Kind {
+    /// The kind of a process whose name says nothing.
+    fn kind_of_any(&mut self, pid: u32, comm: &Comm) -> Kind {
+        if self.may_be_plugin(pid) {
+            let kind = self.plugin(pid, comm);
+            if !matches!(kind, Kind::Plain) {
+                return kind;
+            }
+        }
+        match self.may_be_wrapper(pid) {
+            true => self.runtime(pid, oci::verb_of_any),
+            false => Kind::Plain,
+        }
+    }
+
+    /// A wrapper of an OCI runtime is started by a shim, or by the runtime itself. The containers of a shim are its children
+    /// too: they have mount namespaces of their own, and their command lines are not opened.
+    fn may_be_wrapper(&self, pid: u32) -> bool {
+        let Some((parent, by)) = self.ancestors(pid).next() else {
+            return false;
+        };
+        let is_monitor = oci::is_monitor(&by.comm);
+        if !is_monitor && !self.upstreams.iter().any(|it| it.pid == Some(parent)) {
+            return false;
+        }
+        let namespace = |pid| self.proc.mount_namespace(pid).ok();
+        namespace(parent).is_some_and(|of| namespace(pid) == Some(of))
+    }
+
+    fn runtime(&mut self, pid: u32, verb: impl Fn(&[u8]) -> Option<oci::Verb>) -> Kind {
         let read = self.proc.texts(pid, "cmdline", |texts| {
-            (!texts.is_empty()).then(|| oci::read(texts, |_| ()))
+            (!texts.is_empty()).then(|| verb(texts))
         });
         match read {
             Ok(None) => Kind::New,
             Ok(Some(Some(verb))) => Kind::Runtime(verb),
             Ok(Some(None)) | Err(_) => Kind::Plain,
         }
+    }
+
+    /// The engine that an OCI runtime works for, from its ancestors and command lines.
+    pub(super) fn owner(&mut self, pid: u32, monitor: Option<u32>) -> Owner {
+        let other = self.proc.texts(pid, "cmdline", is_of_another_namespace);
+        if other != Ok(false) {
+            return Owner::Other;
+        }
+        let itself = self.get(pid).filter(|it| oci::is_monitor(&it.comm));
+        let monitor = monitor.or(itself.map(|_| pid));
+        let args = monitor.map(|pid| self.proc.texts(pid, "cmdline", MonitorArgs::read));
+        let by_args = match args {
+            // A name that is that of a call was compared before.
+            Some(Ok(args)) if args.named => Owner::Other,
+            Some(Ok(args)) => args.owner(&self.upstreams),
+            _ => Owner::Unknown,
+        };
+        if by_args != Owner::Unknown {
+            return by_args;
+        }
+        let above = self.ancestors(pid).find_map(|(pid, _)| {
+            let mut upstreams = self.upstreams.iter();
+            upstreams.find(|upstream| upstream.pid == Some(pid))
+        });
+        above.map_or(Owner::Unknown, |upstream| {
+            Owner::Backend(Arc::clone(&upstream.backend))
+        })
     }
 
     /// The name of a process: that of its executable if the comm is a prefix of it. Scripts, links to multi-call binaries

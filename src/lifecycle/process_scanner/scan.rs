@@ -5,11 +5,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::blocked::Blocked;
 use super::clock::{self, Moment};
+use super::cni;
 use super::observations::{Observation, WorkKind};
 use super::proc::{Proc, shown};
 use super::processes::{Kind, Process, Processes};
-use super::target::{self, Named, Runtime, Target};
+use super::target::{self, Named, Runtime, Target, Traces};
+use super::upstream::Upstream;
 use crate::call::Call;
 
 /// Most observations of one call.
@@ -50,6 +53,7 @@ pub(super) struct ProcessScanner {
     seen: HashMap<u64, Vec<Work>>,
     /// Ids of sandboxes under creation, by the call that creates them.
     sandboxes: HashMap<u64, Arc<str>>,
+    blocked: Blocked,
 }
 
 impl ProcessScanner {
@@ -59,7 +63,13 @@ impl ProcessScanner {
             tick: clock::tick(),
             seen: HashMap::new(),
             sandboxes: HashMap::new(),
+            blocked: Blocked::default(),
         }
+    }
+
+    /// Sets the runtimes behind the proxy.
+    pub(super) fn set_upstreams(&mut self, upstreams: Vec<Upstream>) {
+        self.processes.upstreams = upstreams;
     }
 
     /// See [`Processes::is_limited`].
@@ -77,6 +87,7 @@ impl ProcessScanner {
         self.processes.forget();
         self.seen = HashMap::new();
         self.sandboxes = HashMap::new();
+        self.blocked.forget();
     }
 
     /// Scans. `calls` are all calls in flight: a process may work for one that is not slow.
@@ -110,11 +121,42 @@ impl ProcessScanner {
             found.new.extend(self.note(pid, &now, &entered));
         }
         self.note_activities();
-        let calls = self.seen.iter();
-        found.calls = calls
-            .map(|(seq, seen)| (*seq, seen.iter().map(|s| s.observation.clone()).collect()))
-            .collect();
+        let workers = self.workers();
+        let new = self
+            .blocked
+            .look(&mut self.processes, &targets, &workers, &now);
+        found.new.extend(new);
+        found.calls = self.observations();
         Ok(found)
+    }
+
+    /// The processes at work for calls, those that they started included.
+    fn workers(&self) -> Vec<(u32, u64)> {
+        let young = self.processes.young().into_iter();
+        let working = young.filter_map(|pid| {
+            let own = self.processes.get(pid)?.call;
+            let above = || self.processes.get(self.worker_above(pid)?)?.call;
+            Some((pid, own.or_else(above)?))
+        });
+        working.collect()
+    }
+
+    /// All observations, by call.
+    fn observations(&self) -> Vec<(u64, Vec<Observation>)> {
+        let mut calls: Vec<_> = self.seen.keys().copied().collect();
+        calls.extend(
+            self.blocked
+                .calls()
+                .filter(|seq| !self.seen.contains_key(seq)),
+        );
+        let of = |seq: u64| {
+            let seen = self.seen.get(&seq).into_iter().flatten();
+            let mut all: Vec<_> = seen.map(|work| work.observation.clone()).collect();
+            all.extend(self.blocked.of(seq).cloned());
+            all.sort_by_key(|it| it.began);
+            all
+        };
+        calls.into_iter().map(|seq| (seq, of(seq))).collect()
     }
 
     /// Ticks since boot, rounded down as the kernel does.
@@ -155,6 +197,7 @@ impl ProcessScanner {
                 let monitor = self.processes.ancestors(pid);
                 let monitor = monitor.filter(|(_, p)| super::oci::is_monitor(&p.comm));
                 let monitor = monitor.map(|(pid, p)| (pid, self.time(p.start + 1))).next();
+                let owner = self.processes.owner(pid, monitor.map(|(pid, _)| pid));
                 let named = self.named(pid, targets);
                 let monitor = monitor.map(|(pid, start)| (self.named(pid, targets), start));
                 let runtime = Runtime {
@@ -162,14 +205,42 @@ impl ProcessScanner {
                     start,
                     named: &named,
                     monitor: monitor.as_ref().map(|(named, start)| (named, *start)),
+                    owner: &owner,
                 };
                 target::of_runtime(targets, &runtime).map(|t| t.seq)
+            }
+            Kind::Plain => {
+                let seq = self.helped(pid, start, targets);
+                if let Some(process) = self.processes.get_mut(pid).filter(|_| seq.is_some()) {
+                    process.kind = Kind::Helper;
+                }
+                seq
             }
             _ => None,
         };
         if let Some(process) = self.processes.get_mut(pid) {
             process.call = call;
         }
+    }
+
+    /// The call for which the runtime started another program.
+    fn helped(&mut self, pid: u32, start: Duration, targets: &[Target]) -> Option<u64> {
+        let process = self.processes.get(pid)?;
+        let (comm, parent) = (process.comm, self.processes.get(process.ppid)?);
+        // Between fork and exec it is a copy. A monitor waits for the OCI runtime that it has started.
+        if parent.comm == comm || super::oci::is_monitor(&comm) {
+            return None;
+        }
+        let mut upstreams = self.processes.upstreams.iter();
+        let upstream = upstreams.find(|upstream| upstream.pid == Some(process.ppid))?;
+        let backend = Arc::clone(&upstream.backend);
+        let cmdline = self.processes.proc.texts(pid, "cmdline", |cmdline| {
+            let args = cmdline.split(|b| *b == 0).skip(1);
+            args.map(|arg| target::traces(targets, arg))
+                .reduce(Traces::and)
+                .unwrap_or_default()
+        });
+        target::of_helper(targets, &comm, &cmdline.ok()?, &backend, start).map(|t| t.seq)
     }
 
     /// The calls that a command line names.
@@ -213,9 +284,14 @@ impl ProcessScanner {
         if seen.len() >= OBSERVATIONS {
             return None;
         }
-        let (work, activity) = match &process.kind {
-            Kind::Runtime(verb) => (WorkKind::Oci, Some(verb.name().into())),
-            _ => (WorkKind::Cni, None),
+        let (work, command, activity) = match &process.kind {
+            Kind::Runtime(verb) => (WorkKind::Oci, None, Some(verb.name().into())),
+            Kind::Helper => (WorkKind::Helper, None, None),
+            Kind::Plugin(plugin) => {
+                let command = plugin.verb.and_then(cni::Verb::command);
+                (WorkKind::Cni, command.map(Arc::from), None)
+            }
+            _ => return None,
         };
         // The tick in which it started may have begun before the call.
         let began = now.wall_at(began).max(*entered);
@@ -224,6 +300,7 @@ impl ProcessScanner {
         let observation = Observation {
             work,
             name,
+            command,
             activity,
             began: began.min(now.wall),
             last_seen: now.wall,

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::cni::{self, Plugin};
 use super::oci;
+use super::proc::Comm;
+use super::upstream::Owner;
 use crate::call::Call;
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
@@ -13,7 +15,9 @@ use crate::cri::subject::{ContainerIdentity, PodIdentity};
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) seq: u64,
-    method: Method,
+    pub(super) method: Method,
+    /// The backend that it went to; `None` while that is not chosen.
+    pub(super) backend: Option<Arc<str>>,
     /// When it was received, since boot.
     pub(super) began: Duration,
     pod: Option<Arc<PodIdentity>>,
@@ -26,16 +30,17 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// `None` for calls without child processes: runtimes pull images in process.
+    /// `None` for calls that take no work, and for those of the built-in runtime.
     pub(super) fn of(call: &Call, now: Duration) -> Option<Self> {
         // The built-in runtime records its own steps, more exactly.
-        if !works(call.method) || call.steps.get().is_some() {
+        if !is_looked_at(call.method) || call.steps.get().is_some() {
             return None;
         }
         let subject = call.subject.get()?;
         Some(Self {
             seq: call.seq,
             method: call.method,
+            backend: call.route.get().map(|route| Arc::clone(&route.backend)),
             began: now.saturating_sub(call.age()),
             pod: subject.pod.clone(),
             sandbox: subject.sandbox_id.clone(),
@@ -46,6 +51,11 @@ impl Target {
                 subject.container.as_deref(),
             ),
         })
+    }
+
+    /// Returns whether it went to this backend.
+    pub(super) fn is_of(&self, backend: &str) -> bool {
+        self.backend.as_deref().is_none_or(|own| own == backend)
     }
 
     /// Stores the id of a sandbox under creation.
@@ -61,6 +71,16 @@ impl Target {
             true => self.sandbox.as_deref(),
             false => self.container_id.as_deref(),
         }
+    }
+
+    /// How much is known about it: grows with what is learnt.
+    pub(super) fn known(&self) -> u64 {
+        self.seq * 2 + 1 + u64::from(self.sandbox.is_some())
+    }
+
+    /// The id of its container, if it is about one.
+    pub(super) fn container(&self) -> Option<&str> {
+        self.container_id.as_deref()
     }
 
     /// Returns whether the runtime may act on containers that the call does not name.
@@ -79,7 +99,13 @@ impl Target {
     }
 }
 
-/// Returns whether runtimes start processes for calls of this method.
+/// Returns whether calls of this method may take long because of the runtime. A pull is done by the runtime itself, which may
+/// be stopped or blocked.
+pub(super) const fn is_looked_at(method: Method) -> bool {
+    crate::call::episode::is_episodic(method)
+}
+
+/// Returns whether runtimes start plugins or OCI runtimes for calls of this method.
 pub(super) const fn works(method: Method) -> bool {
     crate::call::episode::is_episodic(method) && !matches!(method, Method::PullImage)
 }
@@ -141,6 +167,53 @@ pub(super) fn of_plugin<'a>(
     only(fitting().filter(|t| is_new && t.sandbox.is_none() && t.is_pod_of(plugin)))
 }
 
+/// What an argument or a path says about its pod, sandbox or container.
+#[derive(Debug, Default)]
+pub(super) struct Traces {
+    /// The calls that it names.
+    pub(super) calls: Vec<u64>,
+    /// Whether it names an object of none of these calls.
+    pub(super) foreign: bool,
+}
+
+impl Traces {
+    /// Both together.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.calls.extend(other.calls);
+        self.foreign |= other.foreign;
+        self
+    }
+}
+
+/// Length of the id of a container, and of a pod's uid (RFC 9562).
+const ID: usize = 64;
+const UUID: usize = 36;
+
+/// Compares the parts of an argument or a path with the ids of the calls. `k8s_app_web_shop_UID_0`, `cri-containerd-ID.scope` and
+/// `cni-UUID` have ids as parts too.
+pub(super) fn traces(targets: &[Target], text: &[u8]) -> Traces {
+    let mut traces = Traces::default();
+    for part in text.split(|b| matches!(b, b'/' | b'=' | b'_' | b':' | b'.')) {
+        let is = |id: Option<&str>| {
+            let id = id.filter(|id| !id.is_empty());
+            id.is_some_and(|id| {
+                part == id.as_bytes() || part.ends_with(format!("-{id}").as_bytes())
+            })
+        };
+        let before = traces.calls.len();
+        for target in targets {
+            let uid = target.pod.as_deref().map(|pod| &*pod.uid);
+            if is(target.sandbox.as_deref()) || is(target.container_id.as_deref()) || is(uid) {
+                traces.calls.push(target.seq);
+            }
+        }
+        let hex = |b: &u8| b.is_ascii_hexdigit() || *b == b'-';
+        let is_id = part.len() == ID || part.len() == UUID;
+        traces.foreign |= traces.calls.len() == before && is_id && part.iter().all(hex);
+    }
+    traces
+}
+
 /// The calls that a command line names.
 #[derive(Debug, Default)]
 pub(super) struct Named {
@@ -164,6 +237,30 @@ impl Named {
     }
 }
 
+/// Programs that unpack the layers of an image.
+const UNPACKERS: [&str; 6] = ["unpigz", "pigz", "igzip", "gzip", "zstd", "unzstd"];
+
+/// The call for which a runtime started a program that is neither plugin nor OCI runtime: the one that its command line names,
+/// or else the only one in flight. `start` is rounded up to the next tick.
+pub(super) fn of_helper<'a>(
+    targets: &'a [Target],
+    comm: &Comm,
+    named: &Traces,
+    backend: &str,
+    start: Duration,
+) -> Option<&'a Target> {
+    let unpacks = UNPACKERS.iter().any(|name| comm.is(name));
+    // containerd pulls its sandbox image in RunPodSandbox.
+    let may_pull = |t: &Target| matches!(t.method, Method::PullImage | Method::RunPodSandbox);
+    let fits = |t: &&Target| t.is_of(backend) && start >= t.began && (!unpacks || may_pull(t));
+    let by_name = |t: &&Target| named.calls.contains(&t.seq);
+    let fitting = || targets.iter().filter(fits);
+    if fitting().any(|t| by_name(&t)) {
+        return only(fitting().filter(by_name));
+    }
+    only(fitting().filter(|_| !named.foreign))
+}
+
 /// A running OCI runtime.
 #[derive(Debug)]
 pub(super) struct Runtime<'a> {
@@ -173,6 +270,8 @@ pub(super) struct Runtime<'a> {
     pub(super) named: &'a Named,
     /// The shim or monitor that started it: the calls it names, and its start time.
     pub(super) monitor: Option<(&'a Named, Duration)>,
+    /// The engine that it works for.
+    pub(super) owner: &'a Owner,
 }
 
 /// The call that an OCI runtime works for.
@@ -196,13 +295,19 @@ pub(super) fn of_runtime<'a>(targets: &'a [Target], runtime: &Runtime<'_>) -> Op
         };
         return only(targets.iter().filter(of_monitor).filter(fits));
     }
-    // No call has this id: new objects have none yet.
+    // No call has this id: new objects have none yet. Those of other engines are unknown for good.
+    let Owner::Backend(owner) = runtime.owner else {
+        return None;
+    };
     use oci::Verb::{Create, Run, Start};
     let makes = matches!(runtime.verb, Create | Run | Start);
     let is_new = |t: &&Target| {
         // An older shim belongs to an existing sandbox.
         let old_monitor = runtime.monitor.is_some_and(|(_, start)| start < t.began);
-        makes && t.own_id().is_none() && (t.method == Method::CreateContainer || !old_monitor)
+        makes
+            && t.is_of(owner)
+            && t.own_id().is_none()
+            && (t.method == Method::CreateContainer || !old_monitor)
     };
     only(targets.iter().filter(is_new).filter(fits))
 }

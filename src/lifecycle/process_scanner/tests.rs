@@ -1,5 +1,7 @@
 //! Scans of a simulated `/proc`, and of real processes.
 
+mod blocked;
+mod owners;
 mod real;
 mod running;
 
@@ -15,6 +17,7 @@ use super::clock::{self, Moment};
 use super::observations::{Observation, WorkKind};
 use super::proc::Proc;
 use super::scan::{Found, ProcessScanner};
+use super::upstream::Upstream;
 use crate::call::Call;
 use crate::cri::Method;
 use crate::cri::subject::{PodIdentity, Subject};
@@ -25,6 +28,9 @@ const CANARY: &str = "hunter2";
 struct Node {
     dir: TempDir,
 }
+
+/// The daemon's socket.
+const SOCKET: &str = "/run/containerd/containerd.sock";
 
 /// Number of the daemon's process.
 const DAEMON: u32 = 100;
@@ -90,8 +96,14 @@ impl Node {
     }
 
     fn scanner(&self) -> ProcessScanner {
-        let scanner = ProcessScanner::new(Proc::new(self.dir.path()));
+        let mut scanner = ProcessScanner::new(Proc::new(self.dir.path()));
         assert!(scanner.sees_others());
+        scanner.set_upstreams(vec![Upstream {
+            backend: "main".into(),
+            socket: SOCKET.into(),
+            pid: Some(DAEMON),
+            is_containerd: true,
+        }]);
         scanner
     }
 }
@@ -198,7 +210,15 @@ fn what_was_learnt_from_a_plugin_helps_to_know_the_runtime() {
         node.add(pid, "containerd-shim", 1, now);
         node.cmdline(
             pid,
-            &["containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", id],
+            &[
+                "containerd-shim-runc-v2",
+                "-namespace",
+                "k8s.io",
+                "-id",
+                id,
+                "-address",
+                SOCKET,
+            ],
         );
         node.runtime(
             pid + 1,
@@ -279,24 +299,6 @@ fn the_end_of_a_sandbox_is_told_from_that_of_its_containers() {
 }
 
 #[test]
-fn environments_of_containers_are_not_opened() {
-    let node = Node::new();
-    let mut scanner = node.scanner();
-    let calls = [call(1, Method::RunPodSandbox, "cart", [None; 2])];
-    node.add(150, "containerd-shim", 1, 70);
-    node.add(151, "app", 150, 71);
-    // It claims to be a plugin and runs in a container. So does the next, started by a service of the node.
-    node.plugin(300, "evil", 151, "ADD", "s1", "cart");
-    node.plugin(301, "cron-job", 1, "ADD", "s1", "cart");
-    let found = scanner.scan(&calls).expect("scan");
-    assert!(found.calls.is_empty(), "{found:?}");
-    assert!(
-        format!("{scanner:?}").contains("environs: (0, 0)"),
-        "{scanner:?}"
-    );
-}
-
-#[test]
 fn a_number_that_changes_hands_is_another_process() {
     let node = Node::new();
     let mut scanner = node.scanner();
@@ -304,7 +306,7 @@ fn a_number_that_changes_hands_is_another_process() {
     node.plugin(300, "calico", DAEMON, "ADD", "s1", "cart");
     let before = scanner.scan(&calls).expect("scan");
     node.end(300);
-    node.add(300, "logger", DAEMON, ticks_now() + 1);
+    node.add(300, "logger", 1, ticks_now() + 1);
     let after = scanner.scan(&calls).expect("scan");
     assert_eq!(of(&before, 1)[0], of(&after, 1)[0], "not seen again");
     node.end(300);
@@ -368,36 +370,17 @@ fn processes_that_vanish_or_lie_do_no_harm() {
 }
 
 #[test]
-fn a_runtime_in_cri_o_is_known_by_its_monitor() {
-    let node = Node::new();
-    let mut scanner = node.scanner();
-    let calls = [
-        call(1, Method::RunPodSandbox, "cart", [None; 2]),
-        call(2, Method::RunPodSandbox, "till", [None; 2]),
-    ];
-    node.add(300, "conmon", DAEMON, ticks_now());
-    node.cmdline(
-        300,
-        &["conmon", "-c", "ab", "-n", "k8s_POD_till_shop_uid-till_0"],
-    );
-    node.add(301, "crun", 300, ticks_now());
-    node.cmdline(301, &["crun", "create", "--bundle", "/x/ab/userdata", "ab"]);
-    let found = scanner.scan(&calls).expect("scan");
-    assert_eq!(names(&found, 2), ["in the OCI runtime crun (create)"]);
-    assert_eq!(found.calls.len(), 1);
-}
-
-#[test]
-fn calls_that_are_pulls_or_polls_need_no_look() {
+fn calls_that_are_polls_need_no_look() {
     let node = Node::new();
     let mut scanner = node.scanner();
     node.plugin(300, "calico", DAEMON, "ADD", "s1", "cart");
-    let calls = [
-        call(1, Method::PullImage, "cart", [None; 2]),
-        call(2, Method::ListContainers, "cart", [None; 2]),
-    ];
-    let found = scanner.scan(&calls).expect("scan");
+    let poll = call(2, Method::ListContainers, "cart", [None; 2]);
+    let found = scanner.scan(&[poll]).expect("scan");
     assert!(found.at.is_none() && found.calls.is_empty());
+    // No plugin works for a pull.
+    let pull = call(1, Method::PullImage, "cart", [None; 2]);
+    let found = scanner.scan(&[pull]).expect("scan");
+    assert!(found.at.is_some() && found.calls.is_empty(), "{found:?}");
 }
 
 #[test]

@@ -208,6 +208,7 @@ async fn what_was_seen_of_processes_hangs_below_the_call_to_the_backend() {
     let detail = |what: &str, name: &str, source: &str| Detail {
         what: what.into(),
         name: name.into(),
+        command: None,
         doing: (what == "cni").then(|| "iptables".into()),
         offset_ms: 20.0,
         duration_ms: 70.0,

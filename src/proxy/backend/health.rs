@@ -1,7 +1,7 @@
 //! The state of a runtime, written by its probe and read by all others.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -12,6 +12,7 @@ use crate::cri::method::ApiVersion;
 pub struct Health {
     alpha: AtomicBool,
     reconnects: AtomicU64,
+    pid: AtomicI32,
     state: Mutex<State>,
     image_fs: Mutex<Option<PathBuf>>,
 }
@@ -75,6 +76,18 @@ impl Health {
             .store(api == ApiVersion::V1Alpha2, Ordering::Relaxed);
     }
 
+    /// The process that listens on its socket, in our PID namespace; `None` if the kernel does not tell, or if the first process
+    /// of the node has opened the socket for it.
+    pub fn pid(&self) -> Option<u32> {
+        let pid = u32::try_from(self.pid.load(Ordering::Relaxed)).ok();
+        pid.filter(|pid| *pid > 1)
+    }
+
+    /// Sets the process that listens on its socket.
+    pub(super) fn set_pid(&self, pid: i32) {
+        self.pid.store(pid, Ordering::Relaxed);
+    }
+
     /// Number of returns after it was down.
     pub fn reconnects(&self) -> u64 {
         self.reconnects.load(Ordering::Relaxed)
@@ -91,6 +104,12 @@ impl Health {
     /// Returns whether it is up.
     pub fn is_up(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).up
+    }
+
+    /// Returns whether this is the name in its Version response.
+    pub fn is_runtime(&self, name: &str) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.runtime.as_ref().is_some_and(|(own, _)| own == name)
     }
 
     /// Changes the state.

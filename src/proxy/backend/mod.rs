@@ -80,6 +80,14 @@ impl Backend {
         }
     }
 
+    /// Its socket; `None` in this process.
+    pub fn socket(&self) -> Option<&std::path::Path> {
+        match &self.kind {
+            Kind::Remote(remote) => Some(remote.path()),
+            Kind::Local(_) => None,
+        }
+    }
+
     /// The findings of its probe.
     pub fn health(&self) -> &Health {
         &self.health

@@ -22,14 +22,14 @@ use crate::harness::until;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A kubelet that has one pod.
-struct Kubelet {
+pub(super) struct Kubelet {
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
     config: v1::PodSandboxConfig,
 }
 
 impl Kubelet {
-    async fn on(proxy: &Proxy, containerd: &Containerd, pod: &str) -> Self {
+    pub(super) async fn on(proxy: &Proxy, containerd: &Containerd, pod: &str) -> Self {
         let channel = client::connect(&proxy.socket(), PATIENCE)
             .await
             .expect("connect");
@@ -57,7 +57,7 @@ impl Kubelet {
         }
     }
 
-    async fn sandbox(&mut self, deadline: Duration) -> Result<String, Status> {
+    pub(super) async fn sandbox(&mut self, deadline: Duration) -> Result<String, Status> {
         let mut request = Request::new(v1::RunPodSandboxRequest {
             config: Some(self.config.clone()),
             runtime_handler: String::new(),
@@ -67,7 +67,7 @@ impl Kubelet {
         Ok(made.into_inner().pod_sandbox_id)
     }
 
-    async fn pull(&mut self, image: &str) -> Result<(), Status> {
+    pub(super) async fn pull(&mut self, image: &str) -> Result<(), Status> {
         let request = v1::PullImageRequest {
             image: Some(spec(image)),
             auth: None,
@@ -139,7 +139,7 @@ impl Kubelet {
     }
 
     /// The end of the pod.
-    async fn remove(&mut self, sandbox: &str) {
+    pub(super) async fn remove(&mut self, sandbox: &str) {
         let pod_sandbox_id = sandbox.to_owned();
         let request = v1::StopPodSandboxRequest { pod_sandbox_id };
         self.runtime

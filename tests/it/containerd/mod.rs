@@ -1,9 +1,11 @@
 //! In front of a real containerd, which dies, and which has pods. Needs root and the Debian packages containerd, runc,
 //! containernetworking-plugins and busybox-static.
 
+mod blocked;
 mod explained;
 mod load;
 mod pod;
+mod pulls;
 mod sessions;
 mod slow;
 

@@ -202,6 +202,15 @@ impl Display for Worker<'_> {
             }
             (WorkKind::Oci, None) => write!(f, "the OCI runtime {name}"),
             (WorkKind::Oci, Some(activity)) => write!(f, "the OCI runtime {name} {activity}"),
+            (WorkKind::Blocked, held) => write!(f, "{name}, {}", held.unwrap_or("blocked")),
+            (WorkKind::Layers, words) => {
+                let what = match name {
+                    "unpack" => "the unpacking of its layers",
+                    _ => "the fetch of its layers",
+                };
+                write!(f, "{what} ({})", words.unwrap_or("number unknown"))
+            }
+            (WorkKind::Helper, _) => write!(f, "{name}, started by the runtime"),
             (WorkKind::Runtime, _) if self.own => f.write_str(name),
             (WorkKind::Runtime, _) => write!(f, "the runtime's {name}"),
         }

@@ -174,7 +174,7 @@ fn pull(
     }
     write!(f, " pulling {image}")?;
     match layer {
-        Some(step) => write!(f, ", {} of it {}", duration(step.ms), step.name),
+        Some(step) => write!(f, ", {} of it {}", duration(step.ms), step),
         None => Ok(()),
     }
 }

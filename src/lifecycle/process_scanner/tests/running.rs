@@ -19,8 +19,15 @@ fn sampler(root: &Path) -> (Sampler, Registry) {
     let registry = Registry::new(prometheus::Registry::new(), []);
     let metrics = ScanMetrics::new(&registry).expect("once");
     let calls = Arc::new(|| vec![call(1, Method::StopContainer, "cart", [None; 2])]);
-    let observations = Arc::new(Observations::default());
-    let mut sampler = Sampler::new(settings, calls, observations, metrics, Arc::default());
+    let (upstreams, observations) = (Arc::new(Vec::new), Arc::new(Observations::default()));
+    let mut sampler = Sampler::new(
+        settings,
+        calls,
+        upstreams,
+        observations,
+        metrics,
+        Arc::default(),
+    );
     sampler.root = root.to_owned();
     (sampler, registry)
 }
@@ -53,4 +60,5 @@ fn it_takes_no_more_than_its_share() {
     assert_eq!(pause(&[600_000], 1), ms(500), "another call is soon slow");
     assert_eq!(pause(&[600_000, 900], 1), ms(100), "the youngest counts");
     assert_eq!(pause(&[600_000, 10], 1), ms(500), "that one is not slow");
+    assert_eq!(pause(&[], 1), ms(500), "only pulls are slow");
 }

@@ -34,6 +34,7 @@ fn dumps(state: &Path, keep: usize, max_bytes: usize) -> Arc<Dumps> {
     let seen = Observation {
         work: WorkKind::Cni,
         name: "calico".into(),
+        command: None,
         activity: None,
         began: SystemTime::now(),
         last_seen: SystemTime::now(),

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
 
 use super::held_ping::HeldPing;
 use super::{Error, Remote};
@@ -85,7 +86,11 @@ impl Remote {
             path: self.path.clone(),
             source,
         };
-        let stream = Stream::new(open(&self.path).await.map_err(refused)?).map_err(refused)?;
+        let stream = open(&self.path).await.map_err(refused)?;
+        if let Ok(peer) = getsockopt(&stream, PeerCredentials) {
+            self.health.set_pid(peer.pid());
+        }
+        let stream = Stream::new(stream).map_err(refused)?;
         settings()
             .handshake(HeldPing::new(stream))
             .await

@@ -32,6 +32,11 @@ impl Remote {
         Self { name, path, health }
     }
 
+    /// Its socket.
+    pub(super) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
     /// Its address, for log lines and pages.
     pub(super) fn endpoint(&self) -> String {
         format!("unix://{}", self.path.display())

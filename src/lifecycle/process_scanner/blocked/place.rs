@@ -1,0 +1,259 @@
+//! Where in the kernel a thread is blocked: the system call, its file's mount, and the kernel's function. Contents of files and
+//! names within a mount are never shown.
+
+use std::fs::File as OpenFile;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::mounts;
+use super::syscalls::{Entry, File, Syscall};
+
+/// Most bytes read of a path argument.
+const PATH: usize = 1024;
+
+/// Most bytes read of a table of mounts.
+const MOUNTS: usize = 1 << 20;
+
+/// How long reading the memory and the mounts of a process may take: both take locks of the process.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Longest name of a kernel function that is shown.
+const SYMBOL: usize = 48;
+
+/// Where a thread is blocked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The word for its system call.
+    pub(super) call: Option<&'static str>,
+    /// The path of its file, not to be shown: it names a pod or a container.
+    pub(super) path: Option<Box<str>>,
+    /// The mount point.
+    pub(super) mount: Option<Box<str>>,
+    /// The type of its file system.
+    pub(super) fs: Option<Box<str>>,
+    /// The kernel's function.
+    pub(super) symbol: Option<Box<str>>,
+}
+
+impl Place {
+    /// As `blocked in umount of /a/b (nfs)`.
+    pub(super) fn words(&self) -> Arc<str> {
+        let fs = self.fs.as_deref();
+        let kind = fs.map(|fs| format!(" ({fs})")).unwrap_or_default();
+        match (self.call, &self.mount, &self.symbol) {
+            (Some(call @ ("mount" | "umount")), Some(mount), _) => {
+                format!("blocked in {call} of {mount}{kind}")
+            }
+            (Some(call), Some(mount), _) => format!("blocked in {call} on {mount}{kind}"),
+            (Some(call), None, Some(symbol)) => {
+                let kind = fs.map_or_else(|| format!(" ({symbol})"), |_| kind);
+                format!("blocked in {call}{kind}")
+            }
+            (Some(call), None, None) => format!("blocked in {call}{kind}"),
+            (None, _, Some(symbol)) => format!("blocked in the kernel ({symbol})"),
+            (None, _, None) => "blocked in the kernel".to_owned(),
+        }
+        .into()
+    }
+
+    /// Whether it is on a file system that another machine or program serves.
+    pub(super) fn is_served(&self) -> bool {
+        const SERVED: [&str; 7] = ["nfs", "fuse", "cifs", "smb", "ceph", "9p", "virtiofs"];
+        let fs = self.fs.as_deref().unwrap_or_default();
+        SERVED.iter().any(|served| fs.starts_with(served))
+    }
+}
+
+/// Finds places.
+#[derive(Debug, Default)]
+pub(super) struct Finder {
+    /// Whether a read has not returned.
+    busy: Arc<AtomicBool>,
+}
+
+impl Finder {
+    /// The place of a thread that has been in the system call `entry` for a while. `symbols` are the kernel's functions, the
+    /// innermost first. Without `own_paths` the paths are those of a container and are not read.
+    pub(super) fn find(
+        &self,
+        process: &Path,
+        entry: Option<Entry>,
+        symbols: &[String],
+        own_paths: bool,
+    ) -> Place {
+        let known = entry.and_then(|entry| Some((entry, entry.known()?)));
+        let read = known.filter(|_| own_paths).and_then(|(entry, syscall)| {
+            let process = process.to_owned();
+            self.in_time(move || file(&process, &entry, syscall))
+        });
+        let found = read.flatten().unwrap_or_default();
+        let of_symbols = || symbols.iter().find_map(|it| mounts::fs_of_symbol(it));
+        Place {
+            call: known.map(|(_, syscall)| syscall.name),
+            path: found.path,
+            mount: found.mount,
+            fs: found.fs.or_else(|| of_symbols().map(Box::from)),
+            symbol: symbols.first().map(|it| shown_symbol(it)),
+        }
+    }
+
+    /// Runs `read` on a thread of its own, and waits a while for it. At most one such thread exists.
+    fn in_time<T: Send + 'static>(&self, read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        if self.busy.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let busy = Arc::clone(&self.busy);
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let started = thread::Builder::new()
+            .name("scan-file".to_owned())
+            .spawn(move || {
+                let result = read();
+                busy.store(false, Ordering::Release);
+                let _ = sender.send(result);
+            });
+        if started.is_err() {
+            self.busy.store(false, Ordering::Release);
+            return None;
+        }
+        receiver.recv_timeout(PATIENCE).ok()
+    }
+}
+
+/// The file of a system call.
+#[derive(Debug, Default)]
+struct Found {
+    path: Option<Box<str>>,
+    mount: Option<Box<str>>,
+    fs: Option<Box<str>>,
+}
+
+/// The path of a system call's file and its mount. For mount and umount the path is the mount point, also if nothing is mounted
+/// there any more.
+fn file(process: &Path, entry: &Entry, syscall: Syscall) -> Option<Found> {
+    let argument = |at: usize| entry.arguments.get(at).copied();
+    let path = match syscall.file {
+        File::Path(at) => text(process, argument(at)?)?,
+        File::Descriptor(at) => link(process, argument(at)?)?,
+        File::At(directory, at) => {
+            let path = text(process, argument(at)?).unwrap_or_default();
+            match path.starts_with('/') {
+                true => path,
+                // What is relative to it is not needed: both are on one mount, or one below.
+                false => link(process, argument(directory)?)?,
+            }
+        }
+        File::None => return None,
+    };
+    let mountinfo = read_some(&process.join("mountinfo"), MOUNTS)?;
+    let on = mounts::of(&mountinfo, &path);
+    let path = mounts::shown(&path);
+    let is_point = matches!(syscall.name, "mount" | "umount");
+    Some(match (on, path) {
+        // Its own file system, or none: then it is not that of the mount above.
+        (on, Some(path)) if is_point => Found {
+            fs: on.filter(|on| on.point == path).map(|on| on.fs),
+            mount: Some(path.clone()),
+            path: Some(path),
+        },
+        (on, path) => {
+            let (mount, fs) = on.map(|on| (on.point, on.fs)).unzip();
+            Found { path, mount, fs }
+        }
+    })
+}
+
+/// The path at this address in the memory of a process.
+fn text(process: &Path, address: u64) -> Option<String> {
+    let memory = OpenFile::open(process.join("mem")).ok()?;
+    let mut buffer = [0; PATH];
+    let len = memory.read_at(&mut buffer, address).ok()?;
+    let end = buffer[..len].iter().position(|b| *b == 0)?;
+    String::from_utf8(buffer[..end].to_vec()).ok()
+}
+
+/// The path of a descriptor.
+fn link(process: &Path, descriptor: u64) -> Option<String> {
+    let descriptor = u32::try_from(descriptor).ok()?;
+    let link: PathBuf = std::fs::read_link(process.join(format!("fd/{descriptor}"))).ok()?;
+    let link = link.into_os_string().into_string().ok()?;
+    link.starts_with('/').then_some(link)
+}
+
+fn read_some(path: &Path, most: usize) -> Option<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    let file = OpenFile::open(path).ok()?;
+    file.take(most as u64).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+fn shown_symbol(symbol: &str) -> Box<str> {
+    let fit = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+    let symbol: String = symbol.chars().filter(fit).take(SYMBOL).collect();
+    symbol.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(call: Option<&'static str>, mount: &str, fs: &str, symbol: &str) -> String {
+        let some = |text: &str| (!text.is_empty()).then(|| text.into());
+        let place = Place {
+            call,
+            path: None,
+            mount: some(mount),
+            fs: some(fs),
+            symbol: some(symbol),
+        };
+        place.words().to_string()
+    }
+
+    #[test]
+    fn a_place_is_said_as_far_as_it_is_known() {
+        for (place, words) in [
+            (
+                place(Some("umount"), "/v/1", "nfs4", "rpc_wait"),
+                "blocked in umount of /v/1 (nfs4)",
+            ),
+            (
+                place(Some("fsync"), "/var", "ext4", ""),
+                "blocked in fsync on /var (ext4)",
+            ),
+            (
+                place(Some("stat"), "", "nfs", "rpc_wait"),
+                "blocked in stat (nfs)",
+            ),
+            (
+                place(Some("close"), "", "", "do_exit"),
+                "blocked in close (do_exit)",
+            ),
+            (place(Some("sync"), "", "", ""), "blocked in sync"),
+            (
+                place(None, "", "", "io_schedule"),
+                "blocked in the kernel (io_schedule)",
+            ),
+            (place(None, "", "", ""), "blocked in the kernel"),
+        ] {
+            assert_eq!(place, words);
+        }
+    }
+
+    #[test]
+    fn a_read_that_hangs_is_left_alone() {
+        let finder = Finder::default();
+        let (end, ended) = mpsc::sync_channel::<()>(1);
+        assert_eq!(finder.in_time(move || ended.recv().is_ok()), None);
+        assert_eq!(finder.in_time(|| 1), None, "one at a time");
+        end.send(()).expect("it waits");
+        while finder.busy.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(finder.in_time(|| 1), Some(1));
+    }
+}
