@@ -10,7 +10,7 @@ use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::image_config::{self, ImageConfig};
 use crate::layer::{LayerFetcher, blocking};
-use crate::progress::{PullView, Pulls};
+use crate::progress::{EndedPull, PullView, Pulls};
 use crate::registry::RegistryClient;
 use crate::store::{Collected, ContentStore, Held, Problem, Record};
 
@@ -260,6 +260,12 @@ impl ImageStore {
     #[must_use]
     pub fn pulls(&self) -> Vec<PullView> {
         self.pulls.views()
+    }
+
+    /// The last pulls and imports that ended, the oldest first.
+    #[must_use]
+    pub fn ended_pulls(&self) -> Vec<EndedPull> {
+        self.pulls.ended()
     }
 
     /// Removes what neither an image nor a lease needs and what has been unused for [`ImageStoreConfig::keep_unused`]. To be

@@ -57,7 +57,7 @@ pub use self::import::{DirectoryImport, ImportDirectory, ImportedImage};
 pub use self::manifest::{Descriptor, ImageManifest, Manifest};
 pub use self::observer::{ActiveStep, NoObserver, Observer, Outcome, Step, Steps};
 pub use self::platform::{DeclaredPlatform, Platform};
-pub use self::progress::{LayerPhase, LayerView, PullPhase, PullView};
+pub use self::progress::{EndedPull, LayerPhase, LayerView, PullPhase, PullView};
 pub use self::reference::Reference;
 pub use self::registry::{FetchedManifest, RegistryClient, Repository};
 pub use self::store::{Collected, Problem, RECORD_VERSION};

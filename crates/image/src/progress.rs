@@ -1,10 +1,14 @@
 //! Progress of pulls, for pages and metrics. Counters are lock-free and can be read at any time.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::digest::Digest;
+
+/// Most ended pulls that are remembered.
+const MOST_ENDED: usize = 100;
 
 /// The state of a layer in a pull.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -76,6 +80,19 @@ pub struct PullView {
     pub bytes_total: u64,
     /// From the base up.
     pub layers: Vec<LayerView>,
+}
+
+/// A pull or an import that has ended.
+#[derive(Clone, Debug)]
+pub struct EndedPull {
+    /// The reference in full, or the path of an archive.
+    pub reference: String,
+    /// When it ended.
+    pub ended: SystemTime,
+    /// Bytes fetched meanwhile, without those of layers that were present or left by earlier pulls.
+    pub bytes_fetched: u64,
+    /// Bytes of all layers; 0 if the manifest was not known.
+    pub bytes_total: u64,
 }
 
 /// Counters of one layer, shared by the pulls that share the layer.
@@ -162,6 +179,8 @@ struct PullState {
     phase: PullPhase,
     moved: Instant,
     layers: Vec<Arc<LayerProgress>>,
+    /// Bytes of layers that were there before.
+    present: u64,
 }
 
 #[derive(Debug)]
@@ -171,9 +190,16 @@ struct Pull {
     state: Mutex<PullState>,
 }
 
-/// All pulls in progress.
+/// All pulls in progress, and the last ones that ended.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pulls(Arc<Mutex<Vec<Arc<Pull>>>>);
+pub(super) struct Pulls(Arc<Mutex<All>>);
+
+#[derive(Debug, Default)]
+struct All {
+    running: Vec<Arc<Pull>>,
+    /// The oldest first.
+    ended: VecDeque<EndedPull>,
+}
 
 impl Pulls {
     /// Adds a pull to the list until the guard is dropped.
@@ -185,9 +211,10 @@ impl Pulls {
                 phase: PullPhase::Resolving,
                 moved: Instant::now(),
                 layers: Vec::new(),
+                present: 0,
             }),
         });
-        lock(&self.0).push(Arc::clone(&pull));
+        lock(&self.0).running.push(Arc::clone(&pull));
         PullGuard {
             all: self.clone(),
             pull,
@@ -195,12 +222,26 @@ impl Pulls {
     }
 
     pub(super) fn views(&self) -> Vec<PullView> {
-        let pulls = lock(&self.0).clone();
+        let pulls = lock(&self.0).running.clone();
         pulls.iter().map(|pull| pull.view()).collect()
+    }
+
+    pub(super) fn ended(&self) -> Vec<EndedPull> {
+        lock(&self.0).ended.iter().cloned().collect()
     }
 }
 
 impl Pull {
+    fn ended(&self) -> EndedPull {
+        let view = self.view();
+        EndedPull {
+            reference: view.reference,
+            ended: SystemTime::now(),
+            bytes_fetched: view.bytes_done.saturating_sub(lock(&self.state).present),
+            bytes_total: view.bytes_total,
+        }
+    }
+
     fn view(&self) -> PullView {
         let state = lock(&self.state);
         let layers: Vec<_> = state.layers.iter().map(|layer| layer.view()).collect();
@@ -235,14 +276,23 @@ impl PullGuard {
     }
 
     pub(super) fn layers(&self, layers: Vec<Arc<LayerProgress>>) {
-        lock(&self.pull.state).layers = layers;
+        let mut state = lock(&self.pull.state);
+        state.present = layers.iter().map(|layer| layer.bytes_fetched()).sum();
+        state.layers = layers;
+        drop(state);
         self.enter(PullPhase::Layers);
     }
 }
 
 impl Drop for PullGuard {
     fn drop(&mut self) {
-        lock(&self.all.0).retain(|pull| !Arc::ptr_eq(pull, &self.pull));
+        let ended = self.pull.ended();
+        let mut all = lock(&self.all.0);
+        all.running.retain(|pull| !Arc::ptr_eq(pull, &self.pull));
+        all.ended.push_back(ended);
+        if all.ended.len() > MOST_ENDED {
+            all.ended.pop_front();
+        }
     }
 }
 
@@ -271,5 +321,29 @@ mod tests {
         assert_eq!(pulls.views()[0].layers[0].phase, LayerPhase::Done);
         drop(guard);
         assert!(pulls.views().is_empty());
+        let [ended] = &pulls.ended()[..] else {
+            panic!("one")
+        };
+        assert_eq!((ended.bytes_fetched, ended.bytes_total), (10, 10));
+    }
+
+    #[test]
+    fn what_was_present_is_not_fetched_and_only_the_last_are_remembered() {
+        let pulls = Pulls::default();
+        let guard = pulls.begin("a/b:c".to_owned());
+        let [here, new] = [5, 10].map(|size| LayerProgress::new(Digest::of(b"x"), size));
+        here.finished();
+        new.fetched(4);
+        let layers = [here, new].map(Arc::new);
+        guard.layers(layers.to_vec());
+        layers[1].finished();
+        drop(guard);
+        let ended = pulls.ended().remove(0);
+        assert_eq!((ended.bytes_fetched, ended.bytes_total), (6, 15));
+        for n in 0..2 * MOST_ENDED {
+            drop(pulls.begin(n.to_string()));
+        }
+        let ended = pulls.ended();
+        assert_eq!((ended.len(), &*ended[0].reference), (MOST_ENDED, "100"));
     }
 }
