@@ -3,7 +3,7 @@
 #   1. installs missing packages (apt): runc, unless crun is installed, and CNI plugins
 #   2. builds criscope
 #   3. starts criscope as the container runtime, or in front of a containerd (--upstream)
-#   4. runs one pod through criscope's socket, and shows the time of each step and the story of the pod
+#   4. runs one pod through criscope's socket, and shows the time of each step and where the time of its start went
 #   5. stops everything and removes all files, mounts, cgroups and interfaces
 #
 # No registry is used: the image is built from a static busybox. An existing runtime is never touched: root, state, socket,
@@ -400,14 +400,14 @@ run_smoke() {
     local rc=0
     wait "$SMOKE_PID" || rc=$?
     SMOKE_PID=''
-    [ "$rc" = 0 ] || die "the smoke failed (exit code $rc); the end of $log:" "$(tail -n 15 "$log")"
+    [ "$rc" = 0 ] || die "the test pod failed (exit code $rc); the end of $log:" "$(tail -n 15 "$log")"
 }
 
 show_story() {
     [ -z "$DIRECT" ] || return 0
-    note "its story (criscope explain criscope/criscope-smoke):"
+    note "why its start took as long as it did (criscope explain criscope/criscope-smoke):"
     "$CRISCOPE" explain --admin "http://$ADMIN" criscope/criscope-smoke | sed 's/^/        /' ||
-        die "cannot read the story of the pod from http://$ADMIN"
+        die "cannot read the pod from http://$ADMIN"
 }
 
 show_metrics() {
@@ -423,9 +423,9 @@ show_metrics() {
 
 say_how() {
     note "a kubelet uses it with:    --container-runtime-endpoint=unix:///run/criscope/criscope.sock"
-    note "                           (containerRuntimeEndpoint in its configuration; restart it, and back again the same way)"
+    note "                           (or containerRuntimeEndpoint in its configuration; restart it. To undo: the old value, and restart)"
     if [ "$MODE" = builtin ]; then
-        note "criscope is started with:  criscope serve        (criscope-shim beside it; see docs/INSTALL.md)"
+        note "criscope is started with:  criscope serve        (criscope-shim in the same directory; see docs/INSTALL.md)"
     else
         note "criscope is started with:  criscope serve --upstream unix:///run/containerd/containerd.sock"
     fi
@@ -575,7 +575,7 @@ stop_all() {
         if [ -n "$SHARED" ] || [ -n "$INTERFACES" ]; then (set +e; tear_down) || rc=1; else rm -rf "$DIR" "$STATE"; fi
         took
     done
-    [ -n "$found" ] || note "nothing to stop"
+    [ -n "$found" ] || note "no earlier run is left"
     return "$rc"
 }
 
@@ -585,7 +585,7 @@ keep_running() {
     KEPT=1
     trap - EXIT INT TERM HUP PIPE
     note "left running, everything below $DIR and $STATE"
-    note "look:  curl http://$ADMIN/metrics    curl http://$ADMIN/debug/calls    tail -f $DIR/criscope.log"
+    note "look:  http://$ADMIN/    $CRISCOPE pods --admin $ADMIN    curl http://$ADMIN/metrics    tail -f $DIR/criscope.log"
     note "use:   crictl --runtime-endpoint unix://$CRISCOPE_SOCKET info"
     note "again: $CRISCOPE smoke --endpoint unix://$CRISCOPE_SOCKET"
     note "stop:  $SELF --stop $DIR"
@@ -601,7 +601,7 @@ run_stage() {
     case $MODE in
         builtin) step "criscope as the runtime in $DIR" ;;
         containerd)
-            step "a containerd of its own in $DIR"
+            step "a separate containerd in $DIR"
             start_containerd
             took
             step "criscope in front of it"

@@ -93,6 +93,18 @@ pub fn clock(unix_us: u64) -> String {
     format!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
 }
 
+/// Two times of day in UTC: `12:01 to 12:09`, with seconds if they are less than five minutes apart.
+pub fn from_to(from_us: u64, to_us: u64) -> String {
+    let length = match to_us.saturating_sub(from_us) {
+        ..300_000_000 => "hh:mm:ss".len(),
+        _ => "hh:mm".len(),
+    };
+    let (mut from, mut to) = (clock(from_us), clock(to_us));
+    from.truncate(length);
+    to.truncate(length);
+    format!("{from} to {to}")
+}
+
 /// A time since 1970 for file names: `20260131T235959.123Z` (ISO 8601, basic format, UTC). Names sort by time.
 pub fn file_stamp(since_1970: Duration) -> String {
     date::<{ MILLIS.set_use_separators(false).encode() }>(since_1970)
@@ -162,6 +174,13 @@ mod tests {
         assert_eq!(ago(0, now), "now", "a clock that was set back");
         assert_eq!(since(now, now), "now");
         assert_eq!(since(now, now - 5_000_000), "5 s ago");
+    }
+
+    #[test]
+    fn a_span_of_the_day_has_seconds_if_it_is_short() {
+        let at = |s: u64| 1_769_850_487_123_456 + s * 1_000_000;
+        assert_eq!(from_to(at(0), at(480)), "09:08 to 09:16");
+        assert_eq!(from_to(at(0), at(30)), "09:08:07 to 09:08:37");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::Sources;
 use super::links;
 use super::page::page_at;
-use super::table::{number, text, wide};
+use super::table::{number, text, wide_flowing};
 use super::waterfall::gauge;
 use crate::call::CallRecord;
 use crate::lifecycle::view::Call;
@@ -57,12 +57,7 @@ pub(super) fn table(rows: &[Call]) -> Markup {
         (text("Caller"))
     };
     let rows = html! { @for call in rows { (row(call)) } };
-    wide(
-        "Calls in flight",
-        "Calls in flight, oldest first",
-        &columns,
-        &rows,
-    )
+    wide_flowing("Calls in flight, oldest first", &columns, &rows)
 }
 
 fn row(call: &Call) -> Markup {

@@ -32,6 +32,14 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// The page, for this method alone if there is one.
+    pub(super) fn of(method: Option<String>) -> Self {
+        Self {
+            method,
+            ..Self::default()
+        }
+    }
+
     /// The filter, or what is wrong with the query.
     fn filter(&self) -> Result<Filter, &'static str> {
         let pod = self.pod.as_deref().map(|pod| {
@@ -78,7 +86,7 @@ fn answer(sources: &Sources, wanted: &Wanted, filter: &Filter) -> Response {
         None => page_at(
             "/debug/flight",
             "Flight recorder",
-            &html(&dump, wanted, sources),
+            &html(&dump, wanted, filter, sources),
         )
         .into_response(),
     }
@@ -99,8 +107,14 @@ fn file(how: &str, name: &str, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()
     (headers, body).into_response()
 }
 
-fn html(dump: &Dump, wanted: &Wanted, sources: &Sources) -> Markup {
-    html! { (summary(dump, wanted)) (recorded(dump)) (files(sources)) }
+fn html(dump: &Dump, wanted: &Wanted, filter: &Filter, sources: &Sources) -> Markup {
+    html! {
+        (summary(dump, wanted))
+        (recorded(dump))
+        // Samples are of a method, not of a pod.
+        @if filter.pod.is_none() { (tracez::part(sources, filter.method)) }
+        (files(sources))
+    }
 }
 
 fn summary(dump: &Dump, wanted: &Wanted) -> Markup {

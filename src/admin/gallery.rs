@@ -1,4 +1,5 @@
-//! Pages of invented data. With `CRISCOPE_GALLERY=DIR` they are written to files for a browser.
+//! Pages of invented data. With `CRISCOPE_GALLERY=DIR` they are written to files for a browser; `docs/live.png` is `readme.html` in a
+//! window of 1240 by 1000.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use super::pods::{self, Filter};
 use super::runtimes::Standing;
 use crate::lifecycle::examples::{self, NOW};
 use crate::lifecycle::tables::RpcTable;
-use crate::lifecycle::view::{Call, Episode, OpenSession, Pull, Session};
+use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, Pull, Session};
 use crate::version;
 
 fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> Call {
@@ -96,7 +97,8 @@ fn busy() -> Live {
             session("exec", Some("sh"), Some("web-7d4b9c6f5-x2x9k")),
             session("portforward", None, None),
         ],
-        starts: examples::all(),
+        pods: examples::pods().pods,
+        known_pods: 10,
         crash_loops: 1,
         pulls: vec![Pull::from(Call {
             image: Some("registry.example.com/ml/model-server:2026-01".to_owned()),
@@ -110,6 +112,14 @@ fn busy() -> Live {
         })],
         ..quiet()
     }
+}
+
+/// Without hostile names.
+fn readme() -> Live {
+    let mut live = busy();
+    live.pods.retain(|pod| pod.namespace == "shop");
+    live.known_pods = live.pods.len();
+    live
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -130,20 +140,19 @@ fn many() -> Live {
         }
     });
     Live {
-        starts: starts.collect(),
+        pods: starts.filter_map(pod).collect(),
         ..busy()
     }
 }
 
-/// A list with two restarts of one crash loop.
+fn pod(episode: Episode) -> Option<Pod> {
+    let reason = episode.headline.clone();
+    Pod::of(vec![episode], reason, NOW)
+}
+
 fn list() -> Page {
-    let mut recent = examples::recent();
-    recent.episodes.push(Episode {
-        attempt: 2,
-        began_unix_us: NOW - 62_000_000,
-        ..examples::crash_loop()
-    });
-    pods::list_page(&recent, &Filter::default(), recent.episodes.len())
+    let pods = examples::pods();
+    pods::list_page(&pods, &Filter::default(), pods.pods.len())
 }
 
 #[test]
@@ -155,12 +164,13 @@ fn pages_are_whole_with_nothing_with_some_and_with_many() {
     let mut pages = vec![
         ("quiet".to_owned(), live::html(&quiet()).into_html()),
         ("busy".to_owned(), live::html(&busy()).into_html()),
+        ("readme".to_owned(), live::html(&readme()).into_html()),
         ("many".to_owned(), live::html(&many()).into_html()),
         ("down".to_owned(), live::html(&down).into_html()),
         ("pods".to_owned(), list().into_html()),
     ];
     for (n, episode) in examples::all().into_iter().enumerate() {
-        let page = pods::pod_page(&examples::story(episode)).into_html();
+        let page = pods::pod_page(&examples::story(episode), None).into_html();
         pages.push((format!("pod-{n}"), page));
     }
     for (name, html) in pages {

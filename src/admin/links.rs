@@ -1,4 +1,4 @@
-//! Links to pages of pods. Names come from callers: they are percent-encoded in the path.
+//! Links to pages of pods and traces. Names come from callers: they are percent-encoded in the path.
 
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -22,6 +22,12 @@ pub(super) fn pod_path(namespace: &str, name: &str) -> String {
 /// A link to a pod's page.
 pub(super) fn pod(namespace: &str, name: &str) -> Markup {
     html! { a href=(pod_path(namespace, name)) { span.muted { (namespace) "/" } (name) } }
+}
+
+/// A link to a trace; `url` is `admin.trace_url`.
+pub(super) fn trace(url: &str, id: &str) -> Markup {
+    let id_in_url = utf8_percent_encode(id, SEGMENT).to_string();
+    html! { small { a href=(url.replace("{trace_id}", &id_in_url)) rel="noreferrer" { code { (id) } } } }
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ use super::runtimes::{self, Standing};
 use super::table::{card, fact};
 use super::{Sources, methods, nav, pulls, sessions, starts};
 use crate::lifecycle::tables::{RpcTable, rpc_table};
-use crate::lifecycle::view::{Call, Episode, OpenSession, Pull, State as Stand, crash_loops};
+use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, PodState, Pull, crash_loops};
 use crate::units;
 use crate::version;
 
-/// Most starts and restarts shown.
+/// Most pods shown, and starts and restarts as JSON.
 const STARTS: usize = 40;
 
 /// `/?format=json`
@@ -42,6 +42,10 @@ pub(super) struct Live {
     pub(super) methods: RpcTable,
     /// The newest starts and restarts, without their calls.
     pub(super) starts: Vec<Episode>,
+    /// Pods: those in trouble, then those being started or stopped, then the newest.
+    pub(super) pods: Vec<Pod>,
+    /// Number of pods in memory.
+    pub(super) known_pods: usize,
     /// The number of crash loops, including those without a restart in `starts`.
     pub(super) crash_loops: usize,
     /// Image pulls in progress.
@@ -50,9 +54,12 @@ pub(super) struct Live {
 
 /// `/`
 pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
-    let live = live(&sources);
+    let mut live = live(&sources);
     match format.is_json() {
-        true => Json(live).into_response(),
+        true => {
+            (live.starts, live.crash_loops) = starts_and_loops(&sources);
+            Json(live).into_response()
+        }
         false => html(&live).into_response(),
     }
 }
@@ -66,12 +73,21 @@ pub async fn bare(State(sources): State<Sources>) -> Page {
     lone("criscope", &body)
 }
 
-fn live(sources: &Sources) -> Live {
+/// The newest starts and restarts, and the number of crash loops among all of them.
+fn starts_and_loops(sources: &Sources) -> (Vec<Episode>, usize) {
     let mut recent = sources.stories.recent(&sources.in_flight.calls());
     recent.episodes.retain(|episode| episode.kind != "stop");
-    let crash_loops = crash_loops(&recent.episodes);
-    let crash_loops = crash_loops.iter().flatten().count();
+    let loops = crash_loops(&recent.episodes);
+    let loops = loops.iter().flatten().count();
     recent.episodes.truncate(STARTS);
+    (recent.episodes, loops)
+}
+
+fn live(sources: &Sources) -> Live {
+    let mut pods = sources.stories.pods(&sources.in_flight.calls());
+    let loops = |pod: &&Pod| pod.state == PodState::CrashLoop;
+    let crash_loops = pods.pods.iter().filter(loops).count();
+    pods.pods.truncate(STARTS);
     Live {
         now_unix_us: units::unix_us(SystemTime::now()),
         version: version::with_commit(),
@@ -81,7 +97,9 @@ fn live(sources: &Sources) -> Live {
         calls: calls::rows(sources),
         sessions: sources.stories.open_sessions(),
         methods: rpc_table(&sources.rates, &sources.in_flight.calls()),
-        starts: recent.episodes,
+        starts: Vec::new(),
+        pods: pods.pods,
+        known_pods: pods.known,
         crash_loops,
         pulls: pulls::pulls(sources).in_flight,
     }
@@ -106,7 +124,7 @@ pub(super) fn html(live: &Live) -> Page {
         div.cols {
             div.stack {
                 (card("flight", "Calls in flight", &html! { "oldest first" }, &calls::table(&live.calls)))
-                (recent_starts(live))
+                (pods(live))
             }
             div.stack {
                 (card("methods", "Methods", &by_method, &methods::table(&live.methods)))
@@ -134,28 +152,27 @@ fn facts(live: &Live) -> Markup {
     }
 }
 
-fn recent_starts(live: &Live) -> Markup {
-    let episodes: Vec<_> = live.starts.iter().collect();
-    if episodes.is_empty() {
+fn pods(live: &Live) -> Markup {
+    let pods: Vec<_> = live.pods.iter().collect();
+    if pods.is_empty() {
         let none = html! { p.none { "No pod has been started since criscope started." } };
-        return card("starts", "Pod starts", &html! {}, &none);
+        return card("starts", "Pods", &html! {}, &none);
     }
-    let failed = episodes
+    let failing = pods
         .iter()
-        .filter(|episode| episode.state == Stand::Failed)
-        .count();
+        .filter(|pod| matches!(pod.state, PodState::Failing | PodState::Failed));
+    let failing = failing.count();
+    let loops = live.crash_loops;
     let note = html! {
-        "newest first"
-        @if failed > 0 { "; " span.bad { (failed) " failed" } }
-        @if live.crash_loops > 0 {
-            "; " a.warn href="/debug/pods?state=crash_loop" {
-                (live.crash_loops) (if live.crash_loops == 1 { " crash loop" } else { " crash loops" })
-            }
+        @if failing > 0 { a.bad href="/debug/pods?state=failing" { (failing) " failing" } "; " }
+        @if loops > 0 {
+            a.warn href="/debug/pods?state=crash_loop" { (loops) (if loops == 1 { " crash loop" } else { " crash loops" }) } "; "
         }
+        "failing first, then the newest"
     };
     let content = html! {
-        (starts::rows(&episodes, live.now_unix_us))
-        p.sub { a href="/debug/pods?sort=slowest" { "All episodes, slowest first" } }
+        (starts::rows(&pods, live.now_unix_us))
+        p.sub { a href="/debug/pods" { "All " (live.known_pods) " pods" } }
     };
-    card("starts", "Pod starts", &note, &content)
+    card("starts", "Pods", &note, &content)
 }

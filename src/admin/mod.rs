@@ -8,12 +8,16 @@
 //! | `/livez` | 200 while the request path makes progress |
 //! | `/readyz` | 200 while every backend answers; `?verbose` for details |
 //! | `/debug/calls` | every call in flight; `?format=json` |
-//! | `/debug/pods`, `/debug/pods/NAMESPACE/NAME` | the stories of pods; `?format=json` |
+//! | `/debug` | a list of the pages that the navigation does not name |
+//! | `/debug/pods` | the pods; `?format=json` for episodes, with `&by=pod` for pods |
+//! | `/debug/pods/NAMESPACE/NAME` | the story of a pod; `?format=json` |
 //! | `/debug/images/pulls` | images being pulled, and recent pulls; `?format=json` |
 //! | `/debug/rpcz` | rates, errors and latencies by method; `?format=json` |
-//! | `/debug/tracez` | samples of calls by latency, and of errors; `?format=json`, `?method=` |
 //! | `/debug/flight` | the flight recorder; `?format=json`, `?format=perfetto`, `?pod=NAMESPACE/NAME`, `?method=` |
-//! | `/debug/backends`, `/debug/routes`, `/debug/config` | runtimes, rules and settings; `?format=json` |
+//! | `/debug/tracez` | its samples of calls by latency, and of errors; `?format=json`, `?method=`; as a page part of the above |
+//! | `/debug/backends` | runtimes and the routing of calls to them; `?format=json` |
+//! | `/debug/routes` | the routing; `?format=json`; as a page part of the above |
+//! | `/debug/config` | settings; `?format=json` |
 //! | `/debug/log-level` | GET the log filter; over the socket, PUT a new one |
 //!
 //! It does not run on the thread of the request path, which a slow scrape therefore cannot delay. Connections, request heads,
@@ -111,6 +115,8 @@ pub struct Sources {
     pub routing: Arc<Routing>,
     /// The liveness of the request path.
     pub heartbeat: Arc<Heartbeat>,
+    /// The page of a trace, with `{trace_id}`.
+    pub trace_url: Option<String>,
     /// The log filter.
     pub log: LogHandle,
     /// The start of the process.
@@ -198,6 +204,7 @@ fn always() -> Router<Sources> {
 
 fn pages(app: Router<Sources>) -> Router<Sources> {
     app.route("/", get(live::page))
+        .route("/debug", get(page::debug))
         .route("/debug/calls", get(calls::page))
         .route("/debug/pods", get(pods::list))
         .route("/debug/pods/{namespace}/{name}", get(pods::one))

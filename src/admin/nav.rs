@@ -1,34 +1,78 @@
-//! The bar at the top of every page.
+//! The bars at the top of every page.
 
 use maud::{Markup, html};
 
-/// Path and label of each page.
-const PAGES: [(&str, &str); 13] = [
+/// Path and label of the pages that answer most questions.
+const PAGES: [(&str, &str); 6] = [
     ("/", "Live"),
     ("/debug/pods", "Pods"),
     ("/debug/calls", "Calls"),
     ("/debug/images/pulls", "Images"),
     ("/debug/rpcz", "Methods"),
-    ("/debug/tracez", "Samples"),
-    ("/debug/flight", "Recorder"),
-    ("/debug/backends", "Backends"),
-    ("/debug/routes", "Routes"),
-    ("/debug/config", "Settings"),
-    ("/readyz?verbose", "Readiness"),
-    ("/metrics", "Metrics"),
-    ("/debug/log-level", "Log level"),
+    (DEBUG, "Debug"),
 ];
 
-/// The bar, with the page at `path` marked.
+/// The first page of the group "Debug".
+const DEBUG: &str = "/debug";
+
+/// Path, label and content of the pages of the group "Debug".
+const GROUP: [(&str, &str, &str); 6] = [
+    (
+        "/debug/flight",
+        "Recorder",
+        "the last calls, samples of calls by latency, and failed calls; as JSON or a trace file",
+    ),
+    (
+        "/debug/backends",
+        "Backends",
+        "the runtimes behind criscope, their conditions, and which calls go where",
+    ),
+    (
+        "/debug/config",
+        "Settings",
+        "the configuration in effect, and which changes need a restart",
+    ),
+    (
+        "/readyz?verbose",
+        "Readiness",
+        "the checks of /readyz, as text",
+    ),
+    ("/metrics", "Metrics", "the Prometheus metrics, as text"),
+    ("/debug/log-level", "Log level", "the log filter, as text"),
+];
+
+/// The bars, with the page at `path` marked. A page of the group "Debug" has that of the group as well.
 pub(super) fn html(path: &str) -> Markup {
-    bar(&PAGES, path)
+    let in_group = path == DEBUG || GROUP.iter().any(|(of, ..)| *of == path);
+    html! {
+        (bar(&PAGES, if in_group { DEBUG } else { path }))
+        @if in_group {
+            nav.group aria-label="Debug pages" {
+                ul { @for (of, word, _) in GROUP { (entry(of, word, of == path)) } }
+            }
+        }
+    }
 }
 
 /// The bar of an endpoint without pages below `/debug`.
 pub(super) fn lone() -> Markup {
-    let mut pages = PAGES.to_vec();
-    pages.retain(|(path, _)| !path.starts_with("/debug"));
-    bar(&pages, "/")
+    bar(
+        &[
+            ("/", "Live"),
+            ("/readyz?verbose", "Readiness"),
+            ("/metrics", "Metrics"),
+        ],
+        "/",
+    )
+}
+
+/// The list of the pages of the group "Debug".
+pub(super) fn index() -> Markup {
+    html! {
+        dl.index {
+            @for (path, word, content) in GROUP { dt { a href=(path) { (word) } } dd { (content) } }
+        }
+    }
 }
 
 fn bar(pages: &[(&str, &str)], here: &str) -> Markup {
@@ -37,15 +81,15 @@ fn bar(pages: &[(&str, &str)], here: &str) -> Markup {
         header.top {
             a.brand href="/" { "criscope" }
             nav aria-label="Pages" {
-                ul {
-                    @for (path, word) in pages {
-                        li { a href=(path) aria-current=[(*path == here).then_some("page")] { (word) } }
-                    }
-                }
+                ul { @for (path, word) in pages { (entry(path, word, *path == here)) } }
             }
             div #refresh {}
         }
     }
+}
+
+fn entry(path: &str, word: &str, is_here: bool) -> Markup {
+    html! { li { a href=(path) aria-current=[is_here.then_some("page")] { (word) } } }
 }
 
 #[cfg(test)]
@@ -54,9 +98,16 @@ mod tests {
 
     #[test]
     fn one_place_is_marked() {
-        let html = html("/debug/pods").into_string();
-        assert_eq!(html.matches("aria-current").count(), 1);
-        assert!(html.contains("href=\"/debug/pods\" aria-current=\"page\">Pods<"));
+        let one = html("/debug/pods").into_string();
+        assert_eq!(one.matches("aria-current").count(), 1);
+        assert!(one.contains("href=\"/debug/pods\" aria-current=\"page\">Pods<"));
+        assert!(!one.contains("Recorder"), "{one}");
+        let group = html("/debug/backends").into_string();
+        assert!(
+            group.contains("href=\"/debug\" aria-current=\"page\">Debug<"),
+            "{group}"
+        );
+        assert!(group.contains("href=\"/debug/backends\" aria-current=\"page\">Backends<"));
         assert!(!lone().into_string().contains("/debug"));
     }
 }

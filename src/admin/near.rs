@@ -41,6 +41,7 @@ pub(super) fn unknown(
         name: name.to_owned(),
         notes,
         known: known.len(),
+        more: near.len().checked_sub(MOST).filter(|more| *more > 0),
         near: near
             .into_iter()
             .take(MOST)
@@ -53,6 +54,7 @@ pub(super) fn unknown(
 fn similarity(namespace: &str, name: &str, pod: (&str, &str)) -> f64 {
     let of_name = match pod.1 {
         it if it == name => 1.0,
+        it if it.starts_with(name) => 0.96,
         it if name.len() >= 3 && it.contains(name) => 0.95,
         it => strsim::jaro_winkler(it, name),
     };
@@ -72,8 +74,10 @@ mod tests {
     #[test]
     fn near_names_are_found() {
         assert_eq!(near("default", "db-0")[0], "shop/db-0", "another namespace");
-        assert_eq!(near("shop", "web"), ["shop/web-7d4b9c6f5-x2x9k"], "a part");
+        let both = ["shop/web-7d4b9c6f5-qq4fz", "shop/web-7d4b9c6f5-x2x9k"];
+        assert_eq!(near("shop", "web"), both, "a part");
         assert_eq!(near("shop", "modle-0")[0], "shop/model-0", "a slip");
+        assert_eq!(near("shop", "db")[0], "shop/db-0", "a short part");
         assert!(near("shop", "nothing-like-it").is_empty());
         let unknown = unknown("shop", "zz", &[], Vec::new());
         assert_eq!((unknown.known, unknown.near.len()), (0, 0));

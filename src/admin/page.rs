@@ -40,6 +40,11 @@ pub fn page_at(path: &str, title: &str, body: &Markup) -> Page {
     framed(&nav::html(path), title, &html! { (title) }, body)
 }
 
+/// `/debug`: the pages of that group.
+pub(super) async fn debug() -> Page {
+    page_at("/debug", "Debug", &nav::index())
+}
+
 /// A page of an endpoint without the pages below `/debug`.
 pub(super) fn lone(title: &str, body: &Markup) -> Page {
     framed(&nav::lone(), title, &html! { (title) }, body)

@@ -1,4 +1,4 @@
-//! The stories of pods: all recent episodes, and those of one pod.
+//! Pods: the list, and the story of one.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -10,34 +10,42 @@ use serde::Deserialize;
 use super::page::{Page, framed, page_at};
 use super::table::card;
 use super::{Sources, links, nav, near, starts, story};
-use crate::lifecycle::view::{Episode, PodStory, Recent, State as Stand, Unknown, crash_loops};
+use crate::lifecycle::view::{
+    Episode, Pod, PodStory, Pods, Recent, State as Stand, Unknown, crash_loops, sort,
+};
 
-/// Most episodes of a list, unless `limit` says otherwise.
+/// Most pods on the page, and most episodes of a list, unless `limit` says otherwise.
 const LIMIT: usize = 200;
 
-/// The query: which of the recent episodes, in which order.
+/// The query: which pods or episodes, in which order.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Filter {
     format: Option<String>,
-    /// `start`, `restart`, `stop`, or several separated by commas.
+    /// `pod`: JSON of pods instead of episodes.
+    by: Option<String>,
+    /// Of episodes: `start`, `restart`, `stop`, or several separated by commas.
     kind: Option<String>,
-    /// `open`, `ok`, `failed`, `crash_loop`, or several separated by commas.
+    /// Of pods a word that [`PodState::is_meant`] knows, of episodes `open`, `ok`, `failed`, `crash_loop`; or several
+    /// separated by commas.
     state: Option<String>,
     namespace: Option<String>,
-    /// Anything but `false`: only episodes with a failed call or of a crash loop.
+    /// A part of the name.
+    name: Option<String>,
+    /// Anything but `false`: only those with a failed call or of a crash loop.
     failed: Option<String>,
-    /// `slowest`: slowest first, after the newest restart of each crash loop. Otherwise newest first.
+    /// `slowest`: slowest first, after what is in trouble. Otherwise newest first.
     sort: Option<String>,
     limit: Option<usize>,
 }
 
 /// Treats an empty value, as forms send it, as absent.
 fn asked(value: Option<&String>) -> Option<&str> {
-    value.map(String::as_str).filter(|value| !value.is_empty())
+    let value = value.map(|value| value.trim());
+    value.filter(|value| !value.is_empty())
 }
 
-fn listed(list: Option<&str>, word: &str) -> bool {
-    list.is_none_or(|list| list.split(',').any(|entry| entry == word))
+fn listed(list: Option<&str>, is_meant: impl Fn(&str) -> bool) -> bool {
+    list.is_none_or(|list| list.split(',').any(is_meant))
 }
 
 fn word(episode: &Episode) -> &'static str {
@@ -50,15 +58,33 @@ fn word(episode: &Episode) -> &'static str {
 }
 
 impl Filter {
+    fn is_named(&self, namespace: &str, name: &str) -> bool {
+        asked(self.namespace.as_ref()).is_none_or(|it| it == namespace)
+            && asked(self.name.as_ref()).is_none_or(|part| match part.split_once('/') {
+                Some((of, part)) => namespace == of && name.contains(part),
+                None => name.contains(part),
+            })
+    }
+
+    fn only_failed(&self) -> bool {
+        asked(self.failed.as_ref()).is_some_and(|it| it != "false")
+    }
+
     fn lets_pass(&self, episode: &Episode) -> bool {
-        let failed = asked(self.failed.as_ref()).is_some_and(|it| it != "false");
-        listed(asked(self.kind.as_ref()), &episode.kind)
-            && listed(asked(self.state.as_ref()), word(episode))
-            && asked(self.namespace.as_ref()).is_none_or(|it| it == episode.namespace)
-            && (!failed
+        listed(asked(self.kind.as_ref()), |it| it == episode.kind)
+            && listed(asked(self.state.as_ref()), |it| it == word(episode))
+            && self.is_named(&episode.namespace, &episode.name)
+            && (!self.only_failed()
                 || episode.failures > 0
                 || episode.state == Stand::Failed
                 || episode.crash_loop.is_some())
+    }
+
+    fn lets_pod_pass(&self, pod: &Pod) -> bool {
+        let is_meant = |it: &str| pod.state.is_meant(it).unwrap_or(false);
+        listed(asked(self.state.as_ref()), is_meant)
+            && self.is_named(&pod.namespace, &pod.name)
+            && (!self.only_failed() || pod.failures > 0 || pod.state.is_trouble())
     }
 
     fn is_slowest(&self) -> bool {
@@ -72,6 +98,15 @@ impl Filter {
             slowest_first(&mut recent.episodes);
         }
         recent.episodes.truncate(self.limit.unwrap_or(LIMIT));
+    }
+
+    /// The same for pods; returns how many there were before truncation.
+    fn apply_to_pods(&self, pods: &mut Pods, limit: usize) -> usize {
+        pods.pods.retain(|pod| self.lets_pod_pass(pod));
+        sort(&mut pods.pods, self.is_slowest());
+        let found = pods.pods.len();
+        pods.pods.truncate(self.limit.unwrap_or(limit));
+        found
     }
 }
 
@@ -89,66 +124,93 @@ fn slowest_first(episodes: &mut Vec<Episode>) {
 
 /// `/debug/pods`
 pub async fn list(State(sources): State<Sources>, Query(filter): Query<Filter>) -> Response {
-    let mut recent = sources.stories.recent(&sources.in_flight.calls());
-    let known = recent.episodes.len();
-    filter.apply(&mut recent);
-    match filter.format.as_deref() == Some("json") {
-        true => Json(recent).into_response(),
-        false => list_page(&recent, &filter, known).into_response(),
+    let calls = sources.in_flight.calls();
+    let is_json = filter.format.as_deref() == Some("json");
+    if is_json && filter.by.as_deref() != Some("pod") {
+        let mut recent = sources.stories.recent(&calls);
+        filter.apply(&mut recent);
+        return Json(recent).into_response();
     }
+    let mut pods = sources.stories.pods(&calls);
+    if is_json {
+        filter.apply_to_pods(&mut pods, usize::MAX);
+        return Json(pods).into_response();
+    }
+    let found = filter.apply_to_pods(&mut pods, LIMIT);
+    list_page(&pods, &filter, found).into_response()
 }
 
-/// The page of the list; `known` counts the episodes before the filter.
-pub(super) fn list_page(recent: &Recent, filter: &Filter, known: usize) -> Page {
-    let episodes: Vec<_> = recent.episodes.iter().collect();
+/// The page of the list; `found` counts the pods that match.
+pub(super) fn list_page(pods: &Pods, filter: &Filter, found: usize) -> Page {
+    let shown: Vec<_> = pods.pods.iter().collect();
     let rows = html! {
-        @if !episodes.is_empty() {
-            (starts::rows(&episodes, recent.now_unix_us))
-        } @else if known == 0 {
+        @if !shown.is_empty() {
+            (starts::rows(&shown, pods.now_unix_us))
+        } @else if pods.known == 0 {
             p.none { "No pod has been started, restarted or stopped yet." }
         } @else {
-            p.none { "None of the " (known) " episodes matches." }
+            p.none { "None of the " (pods.known) " pods matches. " a href="/debug/pods" { "All pods" } }
         }
+        @if found > shown.len() { p.sub { "and " (found - shown.len()) " more: narrow the search" } }
     };
     let note = html! {
-        (episodes.len()) " of " (known) @if recent.forgotten > 0 { "; " (recent.forgotten) " older ones were dropped" }
+        (found) " of " (pods.known)
+        @if pods.forgotten > 0 { "; " (pods.forgotten) " older episodes were dropped" }
     };
     let title = match filter.is_slowest() {
-        true => "Episodes, slowest first",
-        false => "Episodes, newest first",
+        true => "In trouble first, then the slowest",
+        false => "In trouble first, then the newest",
     };
     let body = html! { (form(filter)) (card("list", title, &note, &rows)) };
     page_at("/debug/pods", "Pods", &body)
 }
 
-/// The filter as a form, which works without a script.
+/// The filter as links and a form, which work without a script.
 fn form(filter: &Filter) -> Markup {
+    let chosen = asked(filter.state.as_ref()).unwrap_or_default();
     html! {
-        form.filter action="/debug/pods" {
+        form.filter action="/debug/pods" role="search" {
+            label {
+                "Search "
+                input type="search" name="name" size="18" placeholder="part of a name"
+                    value=(filter.name.as_deref().unwrap_or_default());
+            }
+            label {
+                "Namespace "
+                input name="namespace" size="12" value=(filter.namespace.as_deref().unwrap_or_default());
+            }
             @for (label, name, chosen, options) in [
-                ("Kind", "kind", &filter.kind, &[("", "all"), ("start", "start"), ("restart", "restart"), ("stop", "stop")][..]),
-                ("State", "state", &filter.state, &[
-                    ("", "all"), ("ok", "ok"), ("failed", "failed"), ("crash_loop", "crash loop"), ("open", "open"),
-                ]),
-                ("Order", "sort", &filter.sort, &[("", "newest first"), ("slowest", "slowest first")]),
+                ("State", "state", chosen, &STATES[..]),
+                ("Order", "sort", filter.sort.as_deref().unwrap_or_default(), &ORDERS[..]),
             ] {
                 label {
                     (label) " "
                     select name=(name) {
-                        @for (value, text) in options {
-                            option value=(value) selected[*value == chosen.as_deref().unwrap_or_default()] { (text) }
-                        }
+                        @for (value, text) in options { option value=(value) selected[*value == chosen] { (text) } }
                     }
                 }
             }
-            label {
-                "Namespace "
-                input name="namespace" size="16" value=(filter.namespace.as_deref().unwrap_or_default());
-            }
             button { "Show" }
+            @if chosen != "failing" { a href="/debug/pods?state=failing" { "Failing only" } }
+            @else { a href="/debug/pods" { "All pods" } }
         }
     }
 }
+
+/// Values and labels of the filter by state.
+const STATES: [(&str, &str); 9] = [
+    ("", "all"),
+    ("failing", "failing, crash loop or failed"),
+    ("crash_loop", "crash loop"),
+    ("failed", "failed"),
+    ("open", "starting or stopping"),
+    ("starting", "starting"),
+    ("stopping", "stopping"),
+    ("ok", "ok"),
+    ("gone", "gone"),
+];
+
+const ORDERS: [(&str, &str); 2] = [("", "newest first"), ("slowest", "slowest first")];
 
 /// `?format=json`, and the uid if several pods had this name.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -169,7 +231,7 @@ pub async fn one(
     let json = which.format.as_deref() == Some("json");
     match found {
         Some(story) if json => Json(story).into_response(),
-        Some(story) => pod_page(&story).into_response(),
+        Some(story) => pod_page(&story, sources.trace_url.as_deref()).into_response(),
         None => {
             let recent = sources.stories.recent(&calls);
             let unknown = near::unknown(
@@ -187,14 +249,14 @@ pub async fn one(
 }
 
 /// The page of one pod.
-pub(super) fn pod_page(it: &PodStory) -> Page {
+pub(super) fn pod_page(it: &PodStory, trace_url: Option<&str>) -> Page {
     let title = format!("{}/{}", it.namespace, it.name);
     let heading = html! { span.muted { (it.namespace) "/" } (it.name) };
     framed(
         &nav::html("/debug/pods"),
         &title,
         &heading,
-        &story::html(it),
+        &story::html(it, trace_url),
     )
 }
 

@@ -25,12 +25,33 @@ const RECENT: usize = 100;
 
 /// Reads the progress of the pulls of the built-in runtime.
 #[derive(Clone)]
-pub struct Pulling(Arc<dyn Fn() -> Vec<Progress> + Send + Sync>);
+pub struct Pulling {
+    running: Arc<dyn Fn() -> Vec<Progress> + Send + Sync>,
+    ended: Arc<dyn Fn() -> Vec<Ended> + Send + Sync>,
+}
+
+/// When a pull ended, in microseconds since 1970, and what it fetched.
+type Ended = (u64, Progress);
+
+/// The end of a call is this long after that of its pull at most, in microseconds.
+const SAME_PULL: u64 = 2_000_000;
 
 impl Pulling {
     /// Calls `read` for each page.
     pub fn new(read: impl Fn() -> Vec<Progress> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(read))
+        Self {
+            running: Arc::new(read),
+            ended: Arc::new(Vec::new),
+        }
+    }
+
+    /// The same with pulls that have ended, the oldest first.
+    #[must_use]
+    pub fn with_ended(self, read: impl Fn() -> Vec<Ended> + Send + Sync + 'static) -> Self {
+        Self {
+            ended: Arc::new(read),
+            ..self
+        }
     }
 }
 
@@ -64,33 +85,63 @@ pub(super) fn pulls(sources: &Sources) -> Pulls {
                 .filter(|call| call.method == Method::PullImage)
                 .map(|call| Pull::from(Call::of(&CallRecord::in_flight(call))))
                 .collect(),
-            {
-                let mut all = sources.pull_progress.read();
-                let own = sources.pulling.as_ref().map(|read| (read.0)());
-                all.extend(own.unwrap_or_default());
-                all
-            },
+            running(sources),
         ),
-        recent: recent.iter().map(Call::of).collect(),
+        recent: with_sizes(
+            recent.iter().map(|it| Pull::from(Call::of(it))).collect(),
+            sources
+                .pulling
+                .as_ref()
+                .map(|read| (read.ended)())
+                .unwrap_or_default(),
+        ),
     }
+}
+
+/// Progress of pulls that run: those of containerd, then those of the built-in runtime.
+fn running(sources: &Sources) -> Vec<Progress> {
+    let mut all = sources.pull_progress.read();
+    if let Some(read) = &sources.pulling {
+        all.extend((read.running)());
+    }
+    all
 }
 
 /// Adds the progress to each pull. The built-in runtime normalises image names: `busybox` becomes
 /// `docker.io/library/busybox:latest`.
 fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull> {
     for pull in &mut pulls {
-        let Some(image) = pull.call.image.as_deref().filter(|image| !image.is_empty()) else {
-            continue;
-        };
-        let is_same = |one: &Progress| {
-            let tagged = format!("{image}:latest");
-            [image, &tagged].into_iter().any(|name| {
-                let rest = one.image.strip_suffix(name);
-                rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
-            })
-        };
+        let is_same = |one: &Progress| is_of(one, &pull.call);
         if let Some(at) = progress.iter().position(is_same) {
             pull.progress = Some(progress.swap_remove(at));
+        }
+    }
+    pulls
+}
+
+/// Returns whether this is the progress of a pull of the image of that call.
+fn is_of(progress: &Progress, call: &Call) -> bool {
+    let Some(image) = call.image.as_deref().filter(|image| !image.is_empty()) else {
+        return false;
+    };
+    let tagged = format!("{image}:latest");
+    [image, &tagged].into_iter().any(|name| {
+        let rest = progress.image.strip_suffix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+    })
+}
+
+/// Adds what was fetched to each pull that ended.
+fn with_sizes(mut pulls: Vec<Pull>, mut ended: Vec<Ended>) -> Vec<Pull> {
+    for pull in &mut pulls {
+        let call = &pull.call;
+        let end = call
+            .began_unix_us
+            .saturating_add((call.duration_ms * 1e3) as u64);
+        let is_same =
+            |(at, progress): &Ended| end.abs_diff(*at) < SAME_PULL && is_of(progress, call);
+        if let Some(at) = ended.iter().position(is_same) {
+            pull.progress = Some(ended.swap_remove(at).1);
         }
     }
     pulls
@@ -110,7 +161,7 @@ pub(super) fn in_flight(pulls: &[Pull]) -> Markup {
     }
     let rows = html! {
         @for pull in pulls {
-            tr { (subject(&pull.call, pull.progress.as_ref())) }
+            tr { (subject(pull, true)) }
         }
     };
     wide_flowing(
@@ -154,18 +205,18 @@ fn layers(progress: &Progress) -> Markup {
     }
 }
 
-fn finished(pulls: &[Call], now: u64) -> Markup {
+fn finished(pulls: &[Pull], now: u64) -> Markup {
     if pulls.is_empty() {
         return html! { p.none { "No pull has finished yet." } };
     }
-    let columns =
-        html! { (text("Image")) (text("Pod")) (number("Took")) (text("Result")) (text("Began")) };
+    let columns = html! { (text("Image")) (text("Pod")) (number("Took")) (number("Fetched")) (text("Result")) (text("Began")) };
     let rows = html! {
         @for pull in pulls {
             tr {
-                (subject(pull, None))
-                td.msg { (result(pull)) }
-                td.nw { (units::since(now, pull.began_unix_us)) }
+                (subject(pull, false))
+                td.n { (fetched(pull)) }
+                td.msg { (result(&pull.call)) }
+                td.nw { (units::since(now, pull.call.began_unix_us)) }
             }
         }
     };
@@ -173,22 +224,39 @@ fn finished(pulls: &[Call], now: u64) -> Markup {
 }
 
 /// The cells that every pull has.
-fn subject(pull: &Call, progress: Option<&Progress>) -> Markup {
+fn subject(pull: &Pull, in_flight: bool) -> Markup {
+    let call = &pull.call;
+    let progress = pull.progress.as_ref().filter(|_| in_flight);
     html! {
         th.name scope="row" {
-            @match pull.image.as_deref().unwrap_or_default() {
+            @match call.image.as_deref().unwrap_or_default() {
                 "" => span.muted { "unknown" },
                 image => (image),
             }
             @if let Some(progress) = progress { (layers(progress)) }
         }
         td.name {
-            @match (&pull.namespace, &pull.pod) {
+            @match (&call.namespace, &call.pod) {
                 (Some(namespace), Some(pod)) => (links::pod(namespace, pod)),
-                _ => (pull.client),
+                _ => (call.client),
             }
         }
-        td.n { (units::duration(pull.duration_ms)) }
+        td.n {
+            (units::duration(call.duration_ms))
+            @if let Some(rate) = pull.rate().filter(|_| in_flight) { br; span.sub { (units::bytes(rate)) "/s" } }
+        }
+    }
+}
+
+/// The bytes that a pull fetched, of those of its image, and how fast.
+fn fetched(pull: &Pull) -> Markup {
+    let Some(progress) = &pull.progress else {
+        return html! {};
+    };
+    html! {
+        (units::bytes(progress.bytes))
+        @if progress.bytes < progress.of_bytes { " of " (units::bytes(progress.of_bytes)) }
+        @if let Some(rate) = pull.rate() { br; span.sub { (units::bytes(rate)) "/s" } }
     }
 }
 
@@ -245,7 +313,7 @@ mod tests {
         let html = html(&Pulls {
             now_unix_us: done.began_unix_us + 5_000_000,
             in_flight: vec![running.into()],
-            recent: vec![done],
+            recent: vec![done.into()],
         })
         .into_string();
         assert_eq!(html.matches("r.example/&lt;img&gt;:1").count(), 2, "{html}");
@@ -288,6 +356,41 @@ mod tests {
             assert!(html.contains(text), "{text}: {html}");
         }
         assert!(!html.contains("sha256:c"), "{html}");
+    }
+
+    #[test]
+    fn a_finished_pull_has_its_size_and_rate() {
+        let call = |at: u64| {
+            Pull::from(Call {
+                image: Some("web:1".to_owned()),
+                outcome: "ok".to_owned(),
+                began_unix_us: at,
+                duration_ms: 2_000.0,
+                ..Call::default()
+            })
+        };
+        let ended = |at, bytes| {
+            let image = "docker.io/library/web:1".to_owned();
+            let progress = Progress {
+                image,
+                bytes,
+                of_bytes: 4 << 20,
+                ..Progress::default()
+            };
+            (at, progress)
+        };
+        // The same image twice: the second time all was there.
+        let pulls = with_sizes(
+            vec![call(60_000_000), call(0)],
+            vec![ended(2_000_100, 4 << 20), ended(62_000_100, 0)],
+        );
+        let html = finished(&pulls, 70_000_000).into_string();
+        assert!(
+            html.contains("4.0 MiB<br><span class=\"sub\">2.0 MiB/s"),
+            "{html}"
+        );
+        assert!(html.contains("0 B of 4.0 MiB</td>"), "{html}");
+        assert_eq!(pulls[0].rate(), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The routing rules, and the calls that each backend got by reason: `/debug/routes`.
+//! The routing rules, and the calls that each backend got by reason: `/debug/routes`, and a part of the page of backends.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Sources;
 use super::calls::Format;
-use super::page::page_at;
+use super::runtimes;
 use super::table::{table, text};
 use crate::proxy::instrument::signals::metrics::ROUTE_DECISIONS;
 use crate::telemetry::Registry;
@@ -40,23 +40,31 @@ struct Decision {
     calls: u64,
 }
 
-/// `/debug/routes`
+/// `/debug/routes`; as a page, that of the backends.
 pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+    match format.is_json() {
+        true => Json(routes(&sources)).into_response(),
+        false => runtimes::html_page(&sources).into_response(),
+    }
+}
+
+fn routes(sources: &Sources) -> Routes {
     let routing = &sources.routing;
     let rules = routing.rules.iter().map(|rule| Rule {
         runtime_handler: rule.runtime_handler.clone(),
         backend: rule.backend.clone(),
     });
-    let routes = Routes {
+    Routes {
         default: routing.default.clone(),
         images: routing.images.clone(),
         rules: rules.collect(),
         decisions: decisions(&sources.registry),
-    };
-    match format.is_json() {
-        true => Json(routes).into_response(),
-        false => page_at("/debug/routes", "Routes", &html(&routes)).into_response(),
     }
+}
+
+/// The part of the page of backends.
+pub(super) fn part(sources: &Sources) -> Markup {
+    html(&routes(sources))
 }
 
 /// What `criscope_route_decisions_total` has counted.
@@ -82,6 +90,7 @@ fn decisions(registry: &Registry) -> Vec<Decision> {
 
 fn html(routes: &Routes) -> Markup {
     html! {
+        h2 #routing { "Routing of calls" }
         p {
             "Calls go to " code { (routes.default) } ", image calls to " code { (routes.images) }
             ", unless a rule or the owner of a sandbox or container decides otherwise."
@@ -91,7 +100,7 @@ fn html(routes: &Routes) -> Markup {
                 @for rule in &routes.rules { tr { td { (rule.runtime_handler) } td { (rule.backend) } } }
             }))
         }
-        h2 { "Calls since the start" }
+        h2 { "Calls since criscope started, by backend" }
         (table(&html! { (text("backend")) (text("reason")) (text("calls")) }, &html! {
             @for it in &routes.decisions { tr { td { (it.backend) } td { (it.reason) } td { (it.calls) } } }
         }))

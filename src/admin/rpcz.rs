@@ -34,7 +34,7 @@ fn html(table: &RpcTable) -> Markup {
     html! {
         p {
             "Quantiles are estimated from the buckets of " code { "criscope_rpc_duration_seconds" } ". "
-            a href="/debug/tracez" { "Samples of calls" }
+            a href="/debug/flight#samples" { "Samples of calls" }
         }
         @for (title, whole, part) in parts {
             @let seconds = table.methods.iter().map(|row| part(row).seconds).fold(0.0, f64::max);
@@ -64,7 +64,7 @@ fn of_window(table: &RpcTable, part: fn(&RpcRow) -> &Window) -> Markup {
         @for row in &table.methods {
             @let window = part(row);
             tr {
-                td { a href={ "/debug/tracez?method=" (row.method) } { (row.method) } }
+                td { a href={ "/debug/flight?method=" (row.method) } { (row.method) } }
                 td.n { (window.calls) }
                 td.n { (format_args!("{:.2}", window.rate())) }
                 td.n.late { (count(window.errors)) }

@@ -6,10 +6,10 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::Sources;
 use super::calls::Format;
-use super::page::page_at;
+use super::page::{Page, page_at};
 use super::table::{count, number, table, text};
+use super::{Sources, routes};
 use crate::proxy::backend::Backend;
 use crate::units;
 
@@ -55,11 +55,16 @@ pub(super) struct Condition {
 
 /// `/debug/backends`
 pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
-    let states = standings(&sources);
     match format.is_json() {
-        true => Json(states).into_response(),
-        false => page_at("/debug/backends", "Backends", &html(&states)).into_response(),
+        true => Json(standings(&sources)).into_response(),
+        false => html_page(&sources).into_response(),
     }
+}
+
+/// The page of the backends and of the routing of calls to them.
+pub(super) fn html_page(sources: &Sources) -> Page {
+    let body = html! { (html(&standings(sources))) (routes::part(sources)) };
+    page_at("/debug/backends", "Backends", &body)
 }
 
 /// All backends, in the order of the configuration.
@@ -104,10 +109,7 @@ fn html(states: &[Standing]) -> Markup {
         (text("backend")) (text("socket")) (text("state")) (text("runtime")) (text("conditions"))
         (number("last Status")) (number("reconnects")) (number("in flight"))
     };
-    html! {
-        (table(&columns, &html! { @for state in states { (row(state)) } }))
-        p { a href="/debug/routes" { "Routing of calls" } }
-    }
+    table(&columns, &html! { @for state in states { (row(state)) } })
 }
 
 fn row(state: &Standing) -> Markup {

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::table::{card, number, text, wide};
+use super::table::{card, number, text, wide, wide_flowing};
 use super::{calls, links};
 use crate::lifecycle::view::{OpenSession, Session};
 use crate::units;
@@ -68,7 +68,7 @@ pub(super) fn open(sessions: &[OpenSession]) -> Markup {
     let rows = html! { @for it in sessions.iter().take(SHOWN) { (open_row(it)) } };
     let caption = "Open sessions of exec, attach and port-forward, oldest first";
     html! {
-        (wide("Open sessions", caption, &columns, &rows))
+        (wide_flowing(caption, &columns, &rows))
         @if sessions.len() > SHOWN { p.sub { "and " (sessions.len() - SHOWN) " more" } }
     }
 }

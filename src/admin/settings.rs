@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::settings::settings;
-use crate::settings::value::{Address, HostName, List, MaybeSocket, Switch, fits};
+use crate::settings::value::{Address, HostName, List, Maybe, MaybeSocket, Switch, TraceUrl, fits};
 
 settings! {
     /// The HTTP endpoint for metrics, health and the live pages.
@@ -23,6 +23,10 @@ settings! {
         /// `localhost` and the host name of the node; `.example.com` allows every name below it. Requests for other
         /// hosts are refused with 421, which protects the endpoint against DNS rebinding.
         allowed_hosts: Vec<String> = Vec::new(), List { of: HostName, words: "an array of host names" };
+        /// The page of a trace in Grafana, Jaeger or another viewer, with `{trace_id}` in the place of its id. Pages of pods
+        /// link to it. It helps if traces are exported (`telemetry.otlp`).
+        trace_url: Option<String> = None, Maybe(TraceUrl),
+            or "no links" like "\"https://jaeger.example/trace/{trace_id}\"";
     }
 }
 

@@ -1,31 +1,30 @@
-//! Episodes of several pods as one waterfall: one row each, all on a common scale.
+//! Pods as one waterfall: a row each, all on a common scale.
 
 use maud::{Markup, html};
 
 use super::links;
 use super::waterfall::{self, Scale};
-use crate::lifecycle::view::{Episode, State, crash_loops};
+use crate::lifecycle::view::{Episode, Pod, PodState};
 use crate::units;
 
 /// The rows under a legend and an axis.
-pub(super) fn rows(episodes: &[&Episode], now: u64) -> Markup {
-    let scale = Scale::fitting(episodes.iter().map(|episode| episode.duration_ms));
-    let loops = crash_loops(episodes.iter().copied());
+pub(super) fn rows(pods: &[&Pod], now: u64) -> Markup {
+    let scale = Scale::fitting(pods.iter().map(|pod| pod.episode.duration_ms));
     html! {
-        (legend(episodes))
+        (legend(pods))
         ol.starts {
             li.head aria-hidden="true" {
                 span { "Pod" } span.took { "Took" } span { "State" } span.track-cell { (scale.axis()) }
             }
-            @for (episode, crash_loop) in episodes.iter().zip(loops) { (row(episode, crash_loop, scale, now)) }
+            @for pod in pods { (row(pod, scale, now)) }
         }
     }
 }
 
 /// All phases of a start, and others that occur.
-fn legend(episodes: &[&Episode]) -> Markup {
+fn legend(pods: &[&Pod]) -> Markup {
     let mut phases = waterfall::OF_STARTS.to_vec();
-    for phase in episodes.iter().flat_map(|episode| &episode.phases) {
+    for phase in pods.iter().flat_map(|pod| &pod.episode.phases) {
         if !phases.contains(&phase.phase.as_str()) && phases.len() < 12 {
             phases.push(&phase.phase);
         }
@@ -33,49 +32,52 @@ fn legend(episodes: &[&Episode]) -> Markup {
     waterfall::legend(phases)
 }
 
-fn row(episode: &Episode, crash_loop: Option<&str>, scale: Scale, now: u64) -> Markup {
-    let class = match episode.state {
-        State::Failed => Some("failed"),
-        _ if episode.is_undone() => Some("loops"),
-        State::Ok | State::Open => None,
+fn row(pod: &Pod, scale: Scale, now: u64) -> Markup {
+    let class = match pod.state {
+        PodState::Failing | PodState::Failed => Some("failed"),
+        PodState::CrashLoop => Some("loops"),
+        PodState::Gone => Some("gone"),
+        _ => None,
     };
+    let since = pod.aged_from();
     html! {
         li class=[class] {
-            span.pod { (links::pod(&episode.namespace, &episode.name)) (what(episode)) }
-            span.took { (units::duration(episode.duration_ms)) }
-            span.state { (state(episode)) }
-            span.track-cell { (waterfall::stacked(episode, scale)) }
+            span.pod { (links::pod(&pod.namespace, &pod.name)) (what(&pod.episode)) }
+            span.took { (units::duration(pod.duration_ms)) }
+            span.state { (state(pod.state)) }
+            span.track-cell { (waterfall::stacked(&pod.episode, scale)) }
             span.why {
-                @if let Some(text) = crash_loop { span.warn { (text) } "; " }
-                (episode.headline) " "
-                time.nw datetime=(units::rfc3339(episode.began_unix_us)) {
-                    "· " (units::since(now, episode.began_unix_us))
+                @if pod.state == PodState::CrashLoop { span.warn { (pod.reason) } } @else { (pod.reason) }
+                @if pod.restarts > 0 { " · " span.nw { (pod.restarts) @if pod.restarts == 1 { " restart" } @else { " restarts" } } }
+                " " time.nw datetime=(units::rfc3339(since)) {
+                    "· " @if pod.state == PodState::Gone { "gone " } (units::since(now, since))
                 }
             }
         }
     }
 }
 
-/// The kind of an episode other than a first start.
+/// What the row is about, unless it is the first start or the stop of the pod.
 fn what(episode: &Episode) -> Markup {
     html! {
         @match (episode.kind.as_str(), &episode.container, episode.attempt) {
-            ("start", _, 0) => {},
-            ("start", _, attempt) => { " " span.sub { "sandbox " (attempt + 1) } },
-            ("restart", Some(container), attempt) => { " " span.sub { (container) ", restart " (attempt) } },
-            (kind, ..) => { " " span.sub { (kind) } },
+            ("start", _, 1..) => { " " span.sub { "sandbox attempt " (episode.attempt) } },
+            ("restart", Some(container), _) => { " " span.sub { (container) } },
+            _ => {},
         }
     }
 }
 
-/// The state of an episode as a sign, a word and a colour.
-pub(super) fn state(episode: &Episode) -> Markup {
+/// A state as a sign, a word and a colour.
+pub(super) fn state(state: PodState) -> Markup {
+    let word = state.word();
     html! {
-        @match episode.state {
-            _ if episode.is_undone() => span.warn { "↻ crash loop" },
-            State::Ok => span.good { "✓ ok" },
-            State::Failed => span.bad { "✗ failed" },
-            State::Open => span.open { "… open" },
+        @match state {
+            PodState::Failing | PodState::Failed => span.bad { "✗ " (word) },
+            PodState::CrashLoop => span.warn { "↻ " (word) },
+            PodState::Starting | PodState::Stopping => span.open { "… " (word) },
+            PodState::Ok => span.good { "✓ " (word) },
+            PodState::Gone => span.muted { "– " (word) },
         }
     }
 }

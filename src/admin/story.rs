@@ -4,22 +4,30 @@ use maud::{Markup, html};
 
 use super::table::{fact, number, text, wide};
 use super::waterfall::{self, Scale};
-use super::{calls, sessions, starts};
-use crate::lifecycle::view::{Call, Detail, Episode, Exit, PodStory, Wait, crash_loops};
+use super::{calls, links, sessions, starts};
+use crate::lifecycle::view::{
+    Call, Detail, Episode, Exit, Item, PodStory, Tries, Wait, crash_loops, details, items,
+};
 use crate::units;
 
 /// Everything below the heading: the newest episode first.
-pub(super) fn html(story: &PodStory) -> Markup {
+pub(super) fn html(story: &PodStory, trace_url: Option<&str>) -> Markup {
     let newest_first = || story.episodes.iter().enumerate().rev();
     let loops = crash_loops(newest_first().map(|(_, episode)| episode));
     html! {
         p.lead { (story.headline) }
-        @for ((number, it), crash_loop) in newest_first().zip(loops) { (episode(story, number, it, crash_loop)) }
+        @for ((number, it), crash_loop) in newest_first().zip(loops) { (episode(story, number, it, crash_loop, trace_url)) }
         (sessions::of_pod(&story.sessions, story.now_unix_us))
     }
 }
 
-fn episode(story: &PodStory, number: usize, episode: &Episode, crash_loop: Option<&str>) -> Markup {
+fn episode(
+    story: &PodStory,
+    number: usize,
+    episode: &Episode,
+    crash_loop: Option<&str>,
+    trace_url: Option<&str>,
+) -> Markup {
     let scale = Scale::to(episode.duration_ms);
     let id = format!("e{number}");
     let began = units::rfc3339(episode.began_unix_us);
@@ -28,7 +36,7 @@ fn episode(story: &PodStory, number: usize, episode: &Episode, crash_loop: Optio
     html! {
         section.card aria-labelledby=(id) {
             header {
-                h2 id=(id) { (title(episode)) " " (starts::state(episode)) }
+                h2 id=(id) { (title(episode)) " " (starts::state(episode.pod_state())) }
                 p {
                     time datetime=(began) { (began) }
                     " (" (units::since(story.now_unix_us, episode.began_unix_us)) ")"
@@ -37,7 +45,7 @@ fn episode(story: &PodStory, number: usize, episode: &Episode, crash_loop: Optio
             @for text in sentences.into_iter().flatten().filter(|text| *text != story.headline) {
                 p.lead { (text) }
             }
-            (facts(episode))
+            (facts(episode, story.now_unix_us, trace_url))
             (phases(episode, scale))
             (of_episode(episode, scale))
             (exits(&episode.exits, story.now_unix_us))
@@ -56,18 +64,21 @@ fn title(episode: &Episode) -> String {
     }
 }
 
-fn facts(episode: &Episode) -> Markup {
+fn facts(episode: &Episode, now: u64, trace_url: Option<&str>) -> Markup {
     let id = |name: &str, id: &str| fact(name, html! { small { code { (id) } } });
     html! {
         dl.facts {
-            (fact("Took", units::duration(episode.duration_ms)))
+            (fact("Took", units::duration(episode.lasting_ms(now))))
             @if episode.retries > 0 { (fact("Retries", episode.retries)) }
             @if episode.failures > 0 { (fact("Failed calls", html! { span.bad { (episode.failures) } })) }
             @if episode.kind == "start" && episode.attempt > 0 { (fact("Sandbox attempt", episode.attempt)) }
             @if !episode.handler.is_empty() { (fact("Runtime handler", &episode.handler)) }
             (id("Pod uid", &episode.uid))
             @if let Some(sandbox) = &episode.sandbox_id { (id("Sandbox", calls::short(sandbox))) }
-            (id("Trace", &episode.trace_id))
+            @match trace_url {
+                Some(url) => (fact("Trace", links::trace(url, &episode.trace_id))),
+                None => (id("Trace", &episode.trace_id)),
+            }
         }
     }
 }
@@ -99,12 +110,17 @@ fn of_episode(episode: &Episode, scale: Scale) -> Markup {
         h3 { "Calls" }
         ol.calls {
             li.head aria-hidden="true" {
-                span.n { "At" } span.n { "Took" } span.track-cell { (scale.axis()) } span.what { "Call" }
+                span.what { "Call" } span.n { "At" } span.n { "Took" } span.track-cell { (scale.axis()) }
             }
-            @for (n, it) in episode.calls.iter().enumerate() {
-                @for it in episode.waits.iter().filter(|wait| wait.before == n) { (wait(it, scale)) }
-                (call(it, scale))
-                @for it in &it.details { (detail(it, scale)) }
+            @for item in items(episode) {
+                @match item {
+                    Item::Wait(it) => (wait(it, scale)),
+                    Item::Tries(it) => (tries(&it, scale)),
+                    Item::Call(it) => {
+                        (call(it, scale))
+                        @for (it, count) in details(it) { (detail(&it, count, scale)) }
+                    },
+                }
             }
         }
         @if episode.calls_forgotten > 0 { p.none { (episode.calls_forgotten) " more calls were not kept." } }
@@ -118,8 +134,8 @@ fn wait(wait: &Wait, scale: Scale) -> Markup {
     let words = format!("{word} {}, ran for {took}", wait.container);
     html! {
         li {
-            (times(wait.offset_ms, wait.duration_ms, class, scale, &words))
             span.what { strong { (word) } " " (wait.container) }
+            (times(wait.offset_ms, wait.duration_ms, class, scale, &words))
         }
     }
 }
@@ -140,12 +156,35 @@ fn call(call: &Call, scale: Scale) -> Markup {
     );
     html! {
         li {
-            (times(call.offset_ms, call.duration_ms, &format!("{class}{mark}"), scale, &words))
             span.what {
                 strong { (call.method) } " " (about.unwrap_or_default()) " " (outcome(call))
                 @if call.retry { " " span.sub { "retry" } }
             }
+            (times(call.offset_ms, call.duration_ms, &format!("{class}{mark}"), scale, &words))
             (error(call))
+        }
+    }
+}
+
+/// Equal tries in one row, a bar for each; the last of them follows in full.
+fn tries(tries: &Tries<'_>, scale: Scale) -> Markup {
+    let Some(failed) = tries.failed() else {
+        return html! {};
+    };
+    let (begin, end) = tries.span();
+    let (first, last) = tries.times();
+    let about = failed.container.as_deref().or(failed.image.as_deref());
+    let words = format!("{} tries, {} UTC", tries.count, units::from_to(first, last));
+    let bars = tries.calls.iter().map(|it| (it.offset_ms, it.duration_ms));
+    html! {
+        li.tries {
+            span.what {
+                strong { (failed.method) } " " (about.unwrap_or_default()) " " span.bad { "✗ " (words) }
+                span.sub { "; the last:" }
+            }
+            span.n { (units::duration(begin)) }
+            span.n { (units::duration(end - begin)) }
+            span.track-cell { (waterfall::several("failed other", bars, scale, &words)) }
         }
     }
 }
@@ -180,7 +219,7 @@ fn error(call: &Call) -> Markup {
     }
 }
 
-fn detail(detail: &Detail, scale: Scale) -> Markup {
+fn detail(detail: &Detail, count: usize, scale: Scale) -> Markup {
     let (class, kind) = match detail.what.as_str() {
         "cni" => ("network", "CNI plugin "),
         "oci" => ("create", "OCI runtime "),
@@ -194,12 +233,15 @@ fn detail(detail: &Detail, scale: Scale) -> Markup {
     let doing = detail.doing.as_ref().map(|doing| format!(": {doing}"));
     let command = detail.command.as_ref().map(|it| format!(" {it}"));
     let (command, doing) = (command.unwrap_or_default(), doing.unwrap_or_default());
-    let what = format!("{kind}{}{command}{doing}", detail.name);
+    let mut what = format!("{kind}{}{command}{doing}", detail.name);
+    if count > 1 {
+        what += &format!(" × {count}");
+    }
     let words = format!("{what}, took {}", units::duration(detail.duration_ms));
     html! {
         li.detail {
-            (times(detail.offset_ms, detail.duration_ms, class, scale, &words))
             span.what { (what) }
+            (times(detail.offset_ms, detail.duration_ms, class, scale, &words))
         }
     }
 }
@@ -236,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_story_says_where_the_time_went() {
-        let html = html(&examples::story(examples::slow_cni())).into_string();
+        let html = html(&examples::story(examples::slow_cni()), None).into_string();
         for said in [
             "9.50 s in the CNI plugin calico",
             "CNI plugin calico: iptables",
@@ -251,12 +293,30 @@ mod tests {
 
     #[test]
     fn failures_retries_and_ends_are_told() {
-        let text = html(&examples::story(examples::retries())).into_string();
+        let text = html(&examples::story(examples::retries()), None).into_string();
         assert!(text.contains("DEADLINE_EXCEEDED") && text.contains("deadline was 4m 00s"));
         assert_eq!(text.matches("retry</span>").count(), 2);
-        let text = html(&examples::story(examples::crash_loop())).into_string();
+        let text = html(&examples::story(examples::crash_loop()), None).into_string();
         assert!(text.contains("oom killed") && text.contains("<td class=\"n\">137</td>"));
-        let text = html(&examples::story(examples::in_flight())).into_string();
+        let text = html(&examples::story(examples::in_flight()), None).into_string();
         assert!(text.contains("in flight</span> waiting"));
+    }
+
+    #[test]
+    fn equal_tries_are_one_row_and_the_last_is_shown_in_full() {
+        let text = html(&examples::story(examples::many_tries()), None).into_string();
+        assert!(text.contains("✗ 7 tries, 08:59 to 09:07 UTC"), "{text}");
+        assert_eq!(text.matches("class=\"note\"").count(), 1, "{text}");
+        assert_eq!(text.matches("<strong>PullImage</strong>").count(), 2);
+    }
+
+    #[test]
+    fn a_trace_is_a_link_if_there_is_a_viewer() {
+        let url = Some("https://tempo.example/{trace_id}");
+        let story = examples::story(examples::slow_cni());
+        let text = html(&story, url).into_string();
+        let link = "<a href=\"https://tempo.example/4bf92f3577b34da6a3ce929d0e0e4736\"";
+        assert!(text.contains(link), "{text}");
+        assert!(!html(&story, None).into_string().contains("https://tempo"));
     }
 }

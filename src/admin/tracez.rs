@@ -1,4 +1,4 @@
-//! Samples of calls by latency, and of failed calls: `/debug/tracez`.
+//! Samples of calls by latency, and of failed calls: `/debug/tracez`, and a part of the page of the recorder.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -7,9 +7,8 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::Sources;
-use super::page::page_at;
 use super::table::{self, count, number, text};
+use super::{Sources, flight};
 use crate::cri::Method;
 use crate::lifecycle::tables::{BUCKETS_US, Samples, samples};
 use crate::lifecycle::view;
@@ -30,21 +29,25 @@ pub(super) fn method_of(name: &str) -> Option<Method> {
 /// The response to an unknown method.
 pub(super) const NO_SUCH_METHOD: &str = "no such method\n";
 
-/// `/debug/tracez`
+/// `/debug/tracez`; as a page, that of the recorder.
 pub async fn page(State(sources): State<Sources>, Query(wanted): Query<Wanted>) -> Response {
     let only = wanted.method.as_deref().map(method_of);
     if only == Some(None) {
         return (StatusCode::BAD_REQUEST, NO_SUCH_METHOD).into_response();
     }
-    let samples = samples(
-        &sources.recorder,
-        &sources.in_flight.calls(),
-        only.flatten(),
-    );
     match wanted.format.as_deref() {
-        Some("json") => Json(samples).into_response(),
-        _ => page_at("/debug/tracez", "Samples of calls", &html(&samples)).into_response(),
+        Some("json") => Json(of_recorder(&sources, only.flatten())).into_response(),
+        _ => flight::page(State(sources), Query(flight::Wanted::of(wanted.method))).await,
     }
+}
+
+fn of_recorder(sources: &Sources, only: Option<Method>) -> Samples {
+    samples(&sources.recorder, &sources.in_flight.calls(), only)
+}
+
+/// The part of the page of the recorder.
+pub(super) fn part(sources: &Sources, only: Option<Method>) -> Markup {
+    html(&of_recorder(sources, only))
 }
 
 fn html(samples: &Samples) -> Markup {
@@ -60,7 +63,7 @@ fn html(samples: &Samples) -> Markup {
     let counts = html! {
         @for of in &samples.methods {
             tr {
-                td { a href={ "?method=" (of.method) } { (of.method) } }
+                td { a href={ "/debug/flight?method=" (of.method) } { (of.method) } }
                 td.n { (count(of.in_flight)) }
                 @for bucket in &of.buckets { td.n { (count(bucket.count)) } }
                 td.n.late { (count(of.errors.count)) }
@@ -68,12 +71,12 @@ fn html(samples: &Samples) -> Markup {
         }
     };
     html! {
-        p { "Calls in the " a href="/debug/flight" { "flight recorder" } "." }
+        h2 #samples { "Samples, by method and latency" }
         (table::table(&columns, &counts))
         @for of in &samples.methods {
             @let buckets = || [&of.errors].into_iter().chain(of.buckets.iter().rev());
             @if buckets().any(|bucket| bucket.count > 0) {
-                h2 { (of.method) }
+                h3 { (of.method) }
                 (calls(buckets().flat_map(|bucket| &bucket.samples), samples.now_unix_us))
             }
         }

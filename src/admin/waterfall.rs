@@ -184,6 +184,20 @@ pub(super) fn placed(class: &str, at: f64, ms: f64, scale: Scale, words: &str) -
     }
 }
 
+/// Several bars of one kind on one line.
+pub(super) fn several(
+    class: &str,
+    bars: impl IntoIterator<Item = (f64, f64)>,
+    scale: Scale,
+    words: &str,
+) -> Markup {
+    html! {
+        svg.bar width="100%" height="12" role="img" aria-label=(words) {
+            @for bar in bars { (rect(class, bar, scale, words)) }
+        }
+    }
+}
+
 /// The used part of a deadline.
 pub(super) fn gauge(percent: u64, words: &str) -> Markup {
     let class = match percent {

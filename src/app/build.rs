@@ -247,7 +247,7 @@ impl Built {
         side.spawn(stop.clone().run_until_cancelled_owned(watch.run()));
     }
 
-    pub(super) fn sources(&self, log: logging::LogHandle) -> admin::Sources {
+    pub(super) fn sources(&self, config: &Config, log: logging::LogHandle) -> admin::Sources {
         admin::Sources {
             registry: Arc::clone(&self.registry),
             in_flight: Arc::clone(&self.in_flight),
@@ -262,6 +262,7 @@ impl Built {
             heartbeat: Arc::clone(&self.heartbeat),
             pulling: self.pulling.clone(),
             pull_progress: Arc::clone(&self.pull_progress),
+            trace_url: config.admin.trace_url.clone(),
             log,
             started: self.started,
         }

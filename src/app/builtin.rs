@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
+use crate::call::times::unix_micros;
 use crate::config::{self, Streaming};
 use crate::grpc::CriService;
 use crate::lifecycle::view::{Layer, Progress};
@@ -25,7 +26,9 @@ use crate::runtime::streams::Sessions;
 use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
 use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
-use criscope_image::{ImageStoreConfig, LayerPhase, Limits, Platform, PullView, Timeouts};
+use criscope_image::{
+    EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PullView, Timeouts,
+};
 
 use super::Error;
 
@@ -103,7 +106,9 @@ impl Builtin {
     /// The image pulls in progress.
     pub(super) fn pulls(&self) -> admin::Pulling {
         let images = self.runtime.images().clone();
+        let of_ended = images.clone();
         admin::Pulling::new(move || images.pulls().iter().map(shown).collect())
+            .with_ended(move || of_ended.ended_pulls().iter().map(ended).collect())
     }
 
     /// Serves exec, attach and port-forward until `stop`; then until the sessions have ended.
@@ -261,6 +266,17 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
 }
 
 /// A pull as shown on pages.
+/// An ended pull: its end, in microseconds since 1970, and what it fetched.
+fn ended(pull: &EndedPull) -> (u64, Progress) {
+    let progress = Progress {
+        image: pull.reference.clone(),
+        bytes: pull.bytes_fetched,
+        of_bytes: pull.bytes_total,
+        ..Progress::default()
+    };
+    (unix_micros(pull.ended), progress)
+}
+
 fn shown(pull: &PullView) -> Progress {
     let layers = pull.layers.iter().map(|layer| Layer {
         digest: layer.layer.to_string(),

@@ -210,13 +210,13 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         side.spawn(stop.clone().run_until_cancelled_owned(receiver.run()));
     }
     if let Some(listener) = admin_listener {
-        let sources = parts.sources(log.clone());
+        let sources = parts.sources(&config, log.clone());
         let served = admin::serve(listener, sources, config.admin.clone(), stop.clone());
         side.spawn(served);
     }
     // The socket file is removed at the end.
     let _admin_file = admin_socket.map(|(listener, file)| {
-        let sources = parts.sources(log.clone());
+        let sources = parts.sources(&config, log.clone());
         side.spawn(admin::serve_socket(listener, sources, stop.clone()));
         file
     });

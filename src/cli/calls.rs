@@ -4,17 +4,14 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use serde::Deserialize;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::Failure;
 use super::ask::{AdminArgs, Endpoint, block_on, print_json};
 use super::http::AskError;
 use super::output;
-use super::render::calls::{Now, screen};
-use super::screen::Screen;
+use super::render::calls::{self, Now};
+use super::screen;
 use super::smoke::duration;
-use crate::cri::visible::visible;
 use crate::lifecycle::view::OpenSession;
 
 /// Width of the output without a terminal.
@@ -64,7 +61,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             out.write_all(text.as_bytes())?;
             return Ok(out.flush()?);
         }
-        watch(&endpoint, args.interval.max(SHORTEST)).await
+        let draw = async |height| look(&endpoint, height).await;
+        screen::watch(draw, args.interval.max(SHORTEST)).await
     })
 }
 
@@ -76,55 +74,5 @@ async fn look(endpoint: &Endpoint, height: Option<usize>) -> Result<String, AskE
         sessions: endpoint.json::<Live>(LIVE).await?.sessions,
     };
     let look = output::look(COLUMNS);
-    Ok(screen(endpoint.address(), &now, look, height))
-}
-
-/// Redraws until interrupted. If criscope stops meanwhile, waits for its return.
-async fn watch(endpoint: &Endpoint, period: Duration) -> Result<(), Failure> {
-    let mut ends = Ends::new()?;
-    // An error at the start is printed on the normal screen.
-    look(endpoint, None).await?;
-    let screen = Screen::take()?;
-    let mut ticks = interval(period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let drawn = async {
-            ticks.tick().await;
-            let text = match look(endpoint, Some(height())).await {
-                Ok(text) => text,
-                Err(error) => format!("{}\n\nasking again\n", visible(&error.to_string())),
-            };
-            screen.draw(&text)
-        };
-        tokio::select! {
-            drawn = drawn => drawn?,
-            () = ends.any() => return Ok(()),
-        }
-    }
-}
-
-fn height() -> usize {
-    terminal_size::terminal_size_of(io::stdout()).map_or(24, |(_, height)| usize::from(height.0))
-}
-
-/// The signals that end it.
-struct Ends([Signal; 3]);
-
-impl Ends {
-    fn new() -> io::Result<Self> {
-        Ok(Self([
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ]))
-    }
-
-    async fn any(&mut self) {
-        let [a, b, c] = &mut self.0;
-        tokio::select! {
-            _ = a.recv() => {}
-            _ = b.recv() => {}
-            _ = c.recv() => {}
-        }
-    }
+    Ok(calls::screen(endpoint.address(), &now, look, height))
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::Failure;
 use super::ask::{AdminArgs, block_on, encoded, print_json};
+use super::format::{self, Format};
 use super::output;
 use super::render::explain::story;
 use crate::cri::visible::visible;
@@ -35,8 +36,11 @@ pub(super) struct Args {
     /// Show all episodes in memory, not only the one that matters most
     #[arg(long)]
     all: bool,
-    /// Print the JSON of /debug/pods/NAMESPACE/POD
-    #[arg(long)]
+    /// Output format, instead of text
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+    /// The same as -o json
+    #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }
 
@@ -69,7 +73,11 @@ impl Error {
                 "only pods whose calls went through this criscope are known: see criscope pods"
                     .to_owned(),
             ),
-            Self::Unknown(unknown) => Some(format!("did you mean {}?", unknown.near.join(", "))),
+            Self::Unknown(unknown) => {
+                let more = unknown.more.map(|n| format!(" ({n} more are similar)"));
+                let near = unknown.near.join(", ");
+                Some(format!("did you mean {near}?{}", more.unwrap_or_default()))
+            }
         }
     }
 }
@@ -99,6 +107,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(print_json(&bytes)?);
     }
     let pod_story: PodStory = endpoint.parse(&path, &bytes)?;
+    if let Some(format) = args.output {
+        return Ok(format::print(format, &pod_story)?);
+    }
     let mut out = io::stdout().lock();
     out.write_all(story(&pod_story, args.all, output::look(COLUMNS)).as_bytes())?;
     Ok(out.flush()?)

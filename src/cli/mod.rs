@@ -7,6 +7,7 @@ mod client;
 mod completions;
 mod doctor;
 mod explain;
+mod format;
 mod http;
 mod load_image;
 mod output;

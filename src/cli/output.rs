@@ -95,15 +95,23 @@ impl Finding {
     }
 }
 
-/// The style of tables and waterfalls on standard output. Without a terminal the width is `columns`.
-pub(super) fn look(columns: usize) -> Look {
-    let stdout = io::stdout();
-    let size = terminal_size::terminal_size_of(&stdout);
+/// The style of tables and waterfalls on standard output. Without a known width it is `default`.
+pub(super) fn look(default: usize) -> Look {
     Look {
-        width: size.map_or(columns, |(width, _)| usize::from(width.0)),
-        colour: colour(&stdout),
+        width: columns().unwrap_or(default),
+        colour: colour(&io::stdout()),
         unicode: unicode(),
     }
+}
+
+/// The width of standard output: that of the terminal, or of `COLUMNS` (POSIX), which watch(1) and others set for a pipe.
+/// `None` if there is neither.
+pub(super) fn columns() -> Option<usize> {
+    let size = terminal_size::terminal_size_of(io::stdout());
+    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
+    size.map(|(width, _)| usize::from(width.0))
+        .or_else(said)
+        .filter(|columns| *columns > 0)
 }
 
 /// Returns whether to use colours: only on a terminal, and not with a non-empty NO_COLOR (no-color.org).

@@ -1,9 +1,20 @@
-//! The alternate screen of a terminal, left in any case when the command ends.
+//! The alternate screen of a terminal, left in any case when the command ends, and the loop that redraws it.
 
 use std::io::{self, Write};
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Failure;
+use super::http::AskError;
+use crate::cri::visible::visible;
+
+/// Time between two screens, unless the command has a flag for it.
+pub(super) const PERIOD: Duration = Duration::from_secs(1);
 
 /// Alternate screen, no cursor (xterm's private modes 1049 and 25).
 const TAKE: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
@@ -11,7 +22,7 @@ const GIVE_BACK: &str = "\x1b[?25h\x1b[?1049l";
 
 /// The alternate screen. Dropping it restores the normal screen, and so does a panic, before its message.
 #[derive(Debug)]
-pub(super) struct Screen {
+struct Screen {
     taken: Arc<AtomicBool>,
 }
 
@@ -20,7 +31,7 @@ impl Screen {
     ///
     /// # Errors
     /// If writing fails.
-    pub(super) fn take() -> io::Result<Self> {
+    fn take() -> io::Result<Self> {
         let taken = Arc::new(AtomicBool::new(true));
         let before = panic::take_hook();
         let screen = Self {
@@ -38,7 +49,7 @@ impl Screen {
     ///
     /// # Errors
     /// If writing fails.
-    pub(super) fn draw(&self, text: &str) -> io::Result<()> {
+    fn draw(&self, text: &str) -> io::Result<()> {
         write(&frame(text))
     }
 }
@@ -66,6 +77,68 @@ fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+/// Redraws until interrupted; `draw` is given the number of lines, or none for the first time, whose text is not shown. If
+/// criscope stops meanwhile, waits for its return.
+///
+/// # Errors
+/// If the first time fails, or writing.
+pub(super) async fn watch(
+    draw: impl AsyncFn(Option<usize>) -> Result<String, AskError>,
+    period: Duration,
+) -> Result<(), Failure> {
+    let mut ends = Ends::new()?;
+    // An error at the start is printed on the normal screen.
+    draw(None).await?;
+    let screen = Screen::take()?;
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let drawn = async {
+            ticks.tick().await;
+            let text = match draw(Some(height())).await {
+                Ok(text) => text,
+                Err(error) => format!("{}\n\nretrying\n", visible(&error.to_string())),
+            };
+            screen.draw(&text)
+        };
+        tokio::select! {
+            drawn = drawn => drawn?,
+            () = ends.any() => return Ok(()),
+        }
+    }
+}
+
+fn height() -> usize {
+    terminal_size::terminal_size_of(io::stdout()).map_or(24, |(_, height)| usize::from(height.0))
+}
+
+/// The signals that end a command.
+pub(super) struct Ends([Signal; 3]);
+
+impl Ends {
+    /// Takes the signals over.
+    ///
+    /// # Errors
+    /// If they cannot be handled.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    /// Returns with the next of them.
+    pub(super) async fn any(&mut self) {
+        let [a, b, c] = &mut self.0;
+        tokio::select! {
+            _ = a.recv() => {}
+            _ = b.recv() => {}
+            _ = c.recv() => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Stories for tests of pages and terminal output: typical cases of slow or failed pods.
 
-use super::view::{Call, Detail, Episode, Exit, Phase, PodStory, Recent, State, Wait};
+use super::view::{
+    Call, Detail, Episode, Exit, Phase, Pod, PodStory, Pods, Recent, State, Wait, sort,
+};
 
 /// The time of day in all of them.
 pub(crate) const NOW: u64 = 1_769_850_487_123_456;
@@ -218,6 +220,33 @@ pub(crate) fn failed_image() -> Episode {
     }
 }
 
+/// An image that has been pulled in vain seven times, and will be tried again.
+pub(crate) fn many_tries() -> Episode {
+    let began = NOW - 490_000_000;
+    let mut calls = failed_image().calls;
+    let pull = calls.swap_remove(1);
+    calls.truncate(1);
+    calls.extend((0..7_u32).map(|n| Call {
+        seq: 40 + u64::from(n),
+        offset_ms: 600.0 + f64::from(n) * 80_000.0,
+        began_unix_us: began + 600_000 + u64::from(n) * 80_000_000,
+        retry: n > 0,
+        ..pull.clone()
+    }));
+    Episode {
+        state: State::Open,
+        retries: 6,
+        failures: 7,
+        calls,
+        began_unix_us: began,
+        duration_ms: 481_500.0,
+        headline:
+            "image registry.example.com/shop/wbe:latest cannot be pulled: not found (7 tries)"
+                .to_owned(),
+        ..start("typo-2", 0, 0.0, "")
+    }
+}
+
 /// A container in a crash loop.
 pub(crate) fn crash_loop() -> Episode {
     let exit = |attempt, at: u64| Exit {
@@ -351,6 +380,8 @@ pub(crate) fn all() -> Vec<Episode> {
         slow_pull(),
         slow_init(),
         retries(),
+        many_tries(),
+        gone(),
     ]
 }
 
@@ -364,6 +395,41 @@ pub(crate) fn recent() -> Recent {
         now_unix_us: NOW,
         episodes: episodes.collect(),
         forgotten: 0,
+    }
+}
+
+/// As in `/debug/pods?by=pod`.
+pub(crate) fn pods() -> Pods {
+    let recent = recent();
+    let mut pods: Vec<_> = recent
+        .episodes
+        .into_iter()
+        .filter_map(|episode| {
+            let reason = episode.crash_loop.clone();
+            let reason = reason.unwrap_or_else(|| episode.headline.clone());
+            Pod::of(vec![episode], reason, NOW)
+        })
+        .collect();
+    sort(&mut pods, false);
+    Pods {
+        now_unix_us: NOW,
+        known: pods.len(),
+        pods,
+        forgotten: 0,
+    }
+}
+
+/// A pod whose sandbox was stopped.
+pub(crate) fn gone() -> Episode {
+    Episode {
+        kind: "stop".to_owned(),
+        phases: phases(&[("container_stop", 30.0), ("sandbox_stop", 90.0)]),
+        ..start(
+            "web-7d4b9c6f5-qq4fz",
+            700,
+            120.0,
+            "gone after 120 ms, nothing slow",
+        )
     }
 }
 

@@ -26,6 +26,7 @@ mod journal;
 pub(crate) mod metrics;
 pub mod node;
 pub mod otlp_receiver;
+mod pods;
 pub mod process_scanner;
 pub mod rates;
 pub mod recorder;

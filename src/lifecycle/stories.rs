@@ -123,7 +123,7 @@ impl Stories {
     }
 
     /// Reads the selected pods' episodes, calls in flight included, with the store locked.
-    fn read<T>(
+    pub(super) fn read<T>(
         &self,
         in_flight: &[Arc<Call>],
         is_meant: impl Fn(&PodIdentity) -> bool,
@@ -221,12 +221,12 @@ fn touched(store: &EpisodeStore, calls: Vec<EpisodeCall>) -> Vec<(Arc<PodIdentit
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::cri::status::Code;
     use crate::lifecycle::script::{Pod, pod};
 
-    fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
+    pub(in crate::lifecycle) fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
         let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
         let stories = Stories::new(&settings, Arc::default());
         for call in calls {

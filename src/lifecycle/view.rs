@@ -5,13 +5,18 @@
 
 pub mod call;
 mod loops;
+mod pods;
 mod sessions;
+mod tries;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::call::Call;
 pub(crate) use self::loops::crash_loops;
+pub(crate) use self::pods::sort;
+pub use self::pods::{Pod, PodState, Pods};
 pub use self::sessions::{OpenSession, Session};
+pub(crate) use self::tries::{Item, Tries, details, items};
 
 /// `/debug/pods?format=json`: recent episodes of all pods, the newest first, without their calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -188,8 +193,8 @@ pub struct Pulls {
     pub now_unix_us: u64,
     /// In flight.
     pub in_flight: Vec<Pull>,
-    /// Ended, as far as the recorder holds them.
-    pub recent: Vec<Call>,
+    /// Ended, as far as the recorder holds them, with the bytes that the built-in runtime fetched.
+    pub recent: Vec<Pull>,
 }
 
 /// The pull of an image.
@@ -201,6 +206,16 @@ pub struct Pull {
     /// How far it is, as far as the runtime says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+}
+
+impl Pull {
+    /// Bytes per second on average; `None` if nothing was fetched.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub fn rate(&self) -> Option<u64> {
+        let bytes = self.progress.as_ref().map(|it| it.bytes)?;
+        (bytes > 0 && self.call.duration_ms > 0.0)
+            .then(|| (bytes as f64 * 1e3 / self.call.duration_ms) as u64)
+    }
 }
 
 impl From<Call> for Pull {
@@ -263,4 +278,7 @@ pub struct Unknown {
     /// What that can mean, and the state of the node: one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The number of others with similar names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<usize>,
 }

@@ -98,10 +98,7 @@ async fn a_pod_that_does_not_come_up_is_explained() {
     let table = printed(&proxy, &["pods", "--failed"]).await;
     assert!(table.contains("shop/web-1"), "{table}");
     let none = printed(&proxy, &["pods", "--namespace", "other"]).await;
-    assert_eq!(
-        none,
-        "No pod has been started in namespace other that criscope remembers.\n"
-    );
+    assert_eq!(none, "No pod in namespace other; 1 pod is known.\n");
     let json = printed(&proxy, &["pods", "--json", "--slowest", "1"]).await;
     let json: Value = serde_json::from_str(&json).expect("json");
     assert_eq!(json["episodes"].as_array().map(Vec::len), Some(1));
@@ -113,12 +110,103 @@ async fn a_pod_that_does_not_come_up_is_explained() {
     assert!(error.contains("no record of pod"), "{error}");
 }
 
+/// A proxy in front of a runtime that has no network, after three tries of each of these pods.
+async fn failing(fake: &Fake, names: &[&str]) -> Proxy {
+    fake.on(|_| script::error(2, "cni plugin not initialized"));
+    let proxy = Proxy::before(crate::CRISCOPE, fake).await;
+    let client = proxy.client().await;
+    for name in names.iter().cycle().take(3 * names.len()) {
+        assert_eq!(client.call(run_pod(name)).await.code(), 2);
+    }
+    until("their stories", || async {
+        let (_, json) = proxy.get("/debug/pods?format=json&by=pod").await;
+        let json: Value = serde_json::from_str(&json).ok()?;
+        let pods = json["pods"].as_array()?;
+        let seen: u64 = pods.iter().filter_map(|it| it["failures"].as_u64()).sum();
+        (seen == 3 * names.len() as u64).then_some(())
+    })
+    .await;
+    proxy
+}
+
+#[tokio::test]
+async fn pods_are_chosen_by_name_namespace_and_state() {
+    let fake = Fake::new();
+    let long = "recommendation-engine-canary-".repeat(4) + "7d4b9c6f5-x2x9k";
+    let proxy = failing(&fake, &["web-1", "db-1", &long]).await;
+    let rows = async |args: &[&str]| {
+        let table = printed(&proxy, &[&["pods"], args].concat()).await;
+        table.lines().count() - 1
+    };
+    assert_eq!(rows(&[]).await, 3, "one row per pod, not per try");
+    assert_eq!(rows(&["-A"]).await, 3);
+    assert_eq!(rows(&["-n", "shop", "--state", "failing"]).await, 3);
+    assert_eq!(rows(&["web"]).await, 1);
+    assert_eq!(rows(&["shop/db-1"]).await, 1);
+    assert_eq!(rows(&["--slowest", "2"]).await, 2);
+    assert_eq!(
+        rows(&["--state", "gone,ok"]).await,
+        0,
+        "one line that says so"
+    );
+
+    let wide = printed(&proxy, &["pods", "-o", "wide"]).await;
+    assert!(wide.contains(&long) && wide.contains("uid-web-1"), "{wide}");
+    let json = printed(&proxy, &["pods", "web", "-o", "json"]).await;
+    let json: Value = serde_json::from_str(&json).expect("json");
+    let pod = &json["pods"][0];
+    assert_eq!(
+        (&pod["name"], &pod["state"]),
+        (&"web-1".into(), &"failing".into())
+    );
+    assert_eq!((&json["known"], &pod["failures"]), (&3.into(), &3.into()));
+    let yaml = printed(&proxy, &["pods", "web", "-o", "yaml"]).await;
+    assert!(
+        yaml.contains("state: failing") && yaml.contains("name: web-1"),
+        "{yaml}"
+    );
+    let story = printed(&proxy, &["explain", "shop/web-1", "-o", "yaml"]).await;
+    assert!(story.contains("headline: ") && story.contains("method: RunPodSandbox"));
+
+    // A width, as watch(1) sets it.
+    for columns in ["60", "80", "120"] {
+        let mut command = command(&proxy, &["pods"]);
+        command.env("COLUMNS", columns);
+        let run = tokio::task::spawn_blocking(move || command.output());
+        let output = run.await.expect("joined").expect("run");
+        let table = String::from_utf8(output.stdout).expect("text");
+        let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+        let widest = table.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= columns.parse().ok(), "{columns}: {table}");
+        assert!(
+            table.contains("-x2x9k") && words.contains("cni plugin not initialized"),
+            "{table}"
+        );
+    }
+
+    let said = printed(&proxy, &["explain", "shop/web-1"]).await;
+    assert!(
+        said.contains("3 tries, ") && said.contains("RunPodSandbox failed 3 times"),
+        "{said}"
+    );
+    assert_eq!(
+        said.matches("UNKNOWN: ").count(),
+        1,
+        "the last in full: {said}"
+    );
+    let error = complaint(&proxy, &["explain", "web"]).await;
+    assert!(error.contains("did you mean shop/web-1?"), "{error}");
+}
+
 #[tokio::test]
 async fn nothing_to_show_is_said() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let text = printed(&proxy, &["pods"]).await;
-    assert_eq!(text, "No pod has been started that criscope remembers.\n");
+    assert_eq!(
+        text,
+        "No pod has been started, restarted or stopped through this criscope yet.\n"
+    );
     let text = printed(&proxy, &["calls"]).await;
     assert!(text.contains("No call is in flight.") && text.contains("No call has ended yet."));
     assert_eq!(printed(&proxy, &["calls", "--json"]).await, "[]\n");
@@ -204,6 +292,46 @@ async fn calls_are_watched_on_a_screen_that_is_given_back() {
     assert!(text.starts_with("\u{1b}[?1049h\u{1b}[?25l"), "{text:?}");
     assert!(text.ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{text:?}");
     assert!(text.contains("1 in flight"), "{text:?}");
+}
+
+#[tokio::test]
+async fn pods_are_watched_on_a_screen_and_their_time_counts() {
+    let fake = Fake::new();
+    let proxy = failing(&fake, &["web-1"]).await;
+    let (mut screen, terminal) = terminal();
+    let mut child = command(&proxy, &["pods", "-w"])
+        .stdout(terminal)
+        .spawn()
+        .expect("started");
+    let pid = Pid::from_raw(child.id().try_into().expect("pid"));
+    let reading = tokio::task::spawn_blocking(move || {
+        let (mut text, mut bytes, mut told) = (String::new(), [0; 4096], false);
+        loop {
+            match screen.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(n) => text.push_str(&String::from_utf8_lossy(&bytes[..n])),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+            if !told && text.matches("shop/web-1").count() >= 3 {
+                told = true;
+                kill(pid, Signal::SIGINT).expect("signal");
+            }
+        }
+        text
+    });
+    let text = reading.await.expect("joined");
+    assert!(child.wait().expect("waited").success(), "{text}");
+    let rows: std::collections::BTreeSet<_> = text
+        .lines()
+        .filter(|line| line.contains("shop/web-1"))
+        .collect();
+    assert!(rows.len() >= 3, "each time another: {rows:?}");
+    assert!(
+        text.contains("1 pod: ") && text.contains("1 failing"),
+        "{text:?}"
+    );
+    assert!(text.ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{text:?}");
 }
 
 #[tokio::test]

@@ -250,7 +250,7 @@ async fn a_pod_has_a_page() {
         "</span>web</h1>",
         "<strong>PullImage</strong> registry.example/&lt;b&gt;shop&lt;/b&gt;:1",
         "in flight</span> waiting",
-        "… open",
+        "… starting",
         "role=\"status\" class=\"live\">Live</span>",
     ] {
         assert!(shown.dom.contains(said), "{said}: {}", shown.dom);
@@ -263,6 +263,8 @@ async fn every_page_is_whole_in_a_browser() {
     for path in [
         "/debug/pods",
         "/debug/pods?kind=start&state=failed&sort=slowest&namespace=%3Cb%3E",
+        "/debug/pods?name=web&state=failing",
+        "/debug",
         "/debug/calls",
         "/debug/images/pulls",
         "/debug/pods/shop/web",
@@ -285,6 +287,72 @@ async fn every_page_is_whole_in_a_browser() {
         assert!(shown.dom.contains("<main") && shown.dom.contains("aria-label=\"Pages\""));
         assert!(!shown.dom.contains("<b>"), "{path}: {}", shown.dom);
     }
+}
+
+#[tokio::test]
+async fn the_navigation_is_short_and_old_addresses_still_answer() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let entries = |html: &str| {
+        let nav = html
+            .split("aria-label=\"Pages\"")
+            .nth(1)
+            .unwrap_or_default();
+        let nav = nav.split("</nav>").next().unwrap_or_default();
+        nav.matches("<li>").count()
+    };
+    for (path, heading, part) in [
+        ("/", "", "All 0 pods"),
+        ("/debug", "Debug", "href=\"/debug/flight\""),
+        ("/debug/flight", "Flight recorder", "On disk"),
+        ("/debug/tracez", "Flight recorder", "On disk"),
+        ("/debug/backends", "Backends", "Routing of calls"),
+        ("/debug/routes", "Backends", "Routing of calls"),
+    ] {
+        let (status, html) = proxy.get(path).await;
+        assert_eq!((status, entries(&html)), (200, 6), "{path}: {html}");
+        assert!(
+            html.contains(&format!("{heading}</h1>")) || path == "/",
+            "{path}: {html}"
+        );
+        assert!(html.contains(part) || path == "/", "{path}: {html}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_found_and_leads_to_its_trace() {
+    let fake = Fake::new();
+    fake.on(|_| script::error(5, "no such image"));
+    let config = "[admin]\ntrace_url = \"https://tempo.example/trace/{trace_id}?a=1&b=2\"\n";
+    let proxy = Start::before(crate::CRISCOPE, &fake)
+        .config(config)
+        .ready()
+        .await;
+    let client = proxy.client().await;
+    for name in ["web-1", "db-1"] {
+        assert_eq!(client.call(pull(name)).await.code(), 5);
+    }
+    proxy.wait_balanced(2).await;
+    let (_, html) = soon("its row", async {
+        loop {
+            let found = proxy.get("/debug/pods?name=web&state=failing").await;
+            if found.1.contains("shop/web-1") {
+                break found;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(
+        html.contains("✗ failing") && !html.contains("shop/db-1"),
+        "{html}"
+    );
+    assert!(html.contains("1 of 2"), "{html}");
+    let (_, page) = proxy.get("/debug/pods/shop/web-1").await;
+    assert!(
+        page.contains("<a href=\"https://tempo.example/trace/") && page.contains("?a=1&amp;b=2\""),
+        "{page}"
+    );
 }
 
 #[tokio::test]

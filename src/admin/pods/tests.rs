@@ -19,7 +19,7 @@ fn filters_and_order() {
         limit: Some(3),
         ..Filter::default()
     });
-    assert_eq!(slowest, ["leaky-0", "db-0", "stuck-1"]);
+    assert_eq!(slowest, ["leaky-0", "typo-2", "db-0"]);
     let restarts = names(&Filter {
         kind: some("restart"),
         ..Filter::default()
@@ -31,7 +31,7 @@ fn filters_and_order() {
         namespace: some("shop"),
         ..Filter::default()
     });
-    assert_eq!(both, ["typo-5c9f", "stuck-1"]);
+    assert_eq!(both, ["typo-5c9f", "stuck-1", "typo-2"]);
     let failed = names(&Filter {
         failed: some("true"),
         namespace: some(""),
@@ -39,8 +39,8 @@ fn filters_and_order() {
     });
     assert_eq!(
         failed.len(),
-        4,
-        "two failed, one recovered, one keeps ending: {failed:?}"
+        5,
+        "two failed, one fails, one recovered, one keeps ending: {failed:?}"
     );
 }
 
@@ -72,32 +72,93 @@ fn crash_loops_are_trouble_and_come_before_what_was_slow() {
     assert_eq!(order, [("leaky-0", 3), (slow, 0), ("leaky-0", 2)]);
 }
 
+fn pods(filter: &Filter) -> Vec<String> {
+    let mut pods = examples::pods();
+    filter.apply_to_pods(&mut pods, LIMIT);
+    pods.pods.into_iter().map(|it| it.name).collect()
+}
+
 #[test]
-fn a_list_tells_a_crash_loop_once_and_marks_all_of_it() {
-    let mut recent = examples::recent();
-    let older = Episode {
-        attempt: 2,
-        ..examples::crash_loop()
+fn pods_are_found_by_a_part_of_their_name_and_by_state() {
+    let some = |text: &str| Some(text.to_owned());
+    let of = |name: &str| {
+        pods(&Filter {
+            name: some(name),
+            ..Filter::default()
+        })
     };
-    recent.episodes.push(older);
-    let html = list_page(&recent, &Filter::default(), 9).into_html();
+    assert_eq!(of("leak"), ["leaky-0"]);
+    assert_eq!(of(" leak "), ["leaky-0"]);
+    assert_eq!(of("shop/leak"), ["leaky-0"]);
+    assert!(of("default/leak").is_empty() && of("shop/").len() > 3);
+    let of = |state: &str| {
+        pods(&Filter {
+            state: some(state),
+            namespace: some("shop"),
+            ..Filter::default()
+        })
+    };
+    assert_eq!(of("failing"), ["leaky-0", "typo-5c9f", "typo-2"]);
+    assert_eq!(of("open"), ["stuck-1"]);
+    assert_eq!(of("gone,crash-loop").len(), 2);
+    assert!(of("nonsense").is_empty());
+    let slowest = pods(&Filter {
+        sort: some("slowest"),
+        limit: Some(4),
+        namespace: some("shop"),
+        ..Filter::default()
+    });
+    assert_eq!(slowest, ["typo-2", "typo-5c9f", "leaky-0", "stuck-1"]);
+}
+
+#[test]
+fn a_crash_loop_is_one_row() {
+    let own = vec![
+        examples::crash_loop(),
+        Episode {
+            attempt: 2,
+            began_unix_us: examples::NOW - 60_000_000,
+            ..examples::crash_loop()
+        },
+    ];
     let sentence = examples::crash_loop().crash_loop.expect("a loop");
-    let told = format!("<span class=\"warn\">{sentence}</span>; container app was killed");
+    let pod = Pod::of(own, sentence.clone(), examples::NOW);
+    let list = Pods {
+        pods: pod.into_iter().collect(),
+        known: 1,
+        ..examples::pods()
+    };
+    let html = list_page(&list, &Filter::default(), 1).into_html();
+    let told = format!("<span class=\"warn\">{sentence}</span>");
     assert_eq!(html.matches(&told).count(), 1, "{html}");
-    assert_eq!(html.matches(&sentence).count(), 1);
-    assert_eq!(
-        html.matches("<span class=\"warn\">↻ crash loop</span>")
-            .count(),
-        2
+    assert_eq!(html.matches("↻ crash loop</span>").count(), 1);
+    assert!(
+        html.contains("3 restarts") && html.contains("1m 00s"),
+        "{html}"
     );
-    let page = pod_page(&examples::story(examples::crash_loop())).into_html();
+    let page = pod_page(&examples::story(examples::crash_loop()), None).into_html();
     assert_eq!(page.matches(&sentence).count(), 1, "{page}");
     assert!(page.contains("↻ crash loop") && !page.contains("✓ ok"));
 }
 
 #[test]
+fn what_fails_is_red_and_what_is_gone_is_marked() {
+    let list = examples::pods();
+    let html = list_page(&list, &Filter::default(), list.pods.len()).into_html();
+    assert!(
+        html.contains("<span class=\"bad\">✗ failing</span>"),
+        "{html}"
+    );
+    assert!(html.contains("<li class=\"gone\">") && html.contains("– gone</span>"));
+    let at = |name: &str| html.find(&format!("</span>{name}</a>")).expect(name);
+    assert!(at("typo-2") < at("stuck-1") && at("stuck-1") < at("db-0"));
+    assert!(at("db-0") < at("web-7d4b9c6f5-qq4fz"), "the gone are last");
+    assert!(html.contains("type=\"search\"") && html.contains("state=failing"));
+}
+
+#[test]
 fn a_container_that_others_wait_for_stands_among_the_calls() {
-    let html = pod_page(&examples::story(examples::slow_init())).into_html();
+    let html = pod_page(&examples::story(examples::slow_init()), None).into_html();
     let row = html
         .find("<strong>init container</strong> migrate")
         .expect("a row");
@@ -119,12 +180,13 @@ fn hostile_names_stay_text_on_every_page() {
     let recent = examples::recent();
     let filter = Filter {
         namespace: Some("\"><script>".to_owned()),
+        name: Some("\"><script>".to_owned()),
         ..Filter::default()
     };
     let unknown = near::unknown("<b>", "\"><script>", &recent.episodes, Vec::new());
     for html in [
-        list_page(&recent, &filter, 9).into_html(),
-        pod_page(&examples::story(examples::hostile())).into_html(),
+        list_page(&examples::pods(), &filter, 9).into_html(),
+        pod_page(&examples::story(examples::hostile()), None).into_html(),
         unknown_page(&unknown).into_html(),
     ] {
         // One script, ours; no markup of theirs; nothing invisible.
@@ -136,9 +198,10 @@ fn hostile_names_stay_text_on_every_page() {
 
 #[test]
 fn a_list_says_when_there_is_nothing() {
-    let none = Recent::default();
+    let mut none = Pods::default();
     let html = list_page(&none, &Filter::default(), 0).into_html();
     assert!(html.contains("No pod has been started"), "{html}");
-    let html = list_page(&none, &Filter::default(), 7).into_html();
-    assert!(html.contains("None of the 7 episodes"), "{html}");
+    none.known = 7;
+    let html = list_page(&none, &Filter::default(), 0).into_html();
+    assert!(html.contains("None of the 7 pods"), "{html}");
 }

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{Ink, Paper, image, pad, pod, sessions};
-use crate::lifecycle::view::{Call, Detail, Episode, PodStory, State, Wait, crash_loops};
+use crate::lifecycle::view::{
+    Call, Detail, Episode, Item, PodState, PodStory, Tries, Wait, crash_loops, details, items,
+};
 use crate::smoke::waterfall::Look;
 use crate::units;
 
@@ -26,9 +28,24 @@ struct Row {
     detail: bool,
     /// Written below the line.
     error: Option<String>,
+    /// Begin and duration of each of several bars; empty for one.
+    bars: Vec<(f64, f64)>,
 }
 
 impl Row {
+    /// Its bar, or bars, in `room` columns that represent `total` milliseconds.
+    fn bar(&self, total: f64, room: usize, paper: Paper) -> String {
+        let bars = self.bars.iter().map(|bar| paper.bar(*bar, total, room));
+        bars.reduce(|a, b| {
+            let behind = b.chars().chain(std::iter::repeat(' '));
+            let both = a.chars().zip(behind);
+            let both: String = both.map(|(a, b)| if a == ' ' { b } else { a }).collect();
+            let rest: String = b.chars().skip(a.chars().count()).collect();
+            both + &rest
+        })
+        .unwrap_or_else(|| paper.bar((self.at, self.took), total, room))
+    }
+
     /// Name and subject, in at most this many columns.
     fn label(&self, columns: usize, paper: Paper) -> String {
         let name = paper.cut(&self.name, columns);
@@ -91,7 +108,7 @@ fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
         how.push(format!("{} failed", calls(episode.failures)));
     }
     if episode.retries > 0 {
-        how.push(format!("{} made again", calls(episode.retries)));
+        how.push(format!("{} retried", calls(episode.retries)));
     }
     let name = pod(&episode.namespace, &episode.name);
     for (head, line) in [("pod", name), ("what", how.join(", "))] {
@@ -109,7 +126,10 @@ fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
     let _ = write!(when, ", {since}");
     let mut facts = vec![
         format!("began   {when}"),
-        format!("took    {}", units::duration(episode.duration_ms)),
+        format!(
+            "took    {}",
+            units::duration(episode.lasting_ms(story.now_unix_us))
+        ),
         format!("uid     {}", episode.uid),
         format!("trace   {}", episode.trace_id),
     ];
@@ -174,17 +194,12 @@ fn phases(text: &mut String, episode: &Episode, paper: Paper) {
 }
 
 fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
-    let before = |n| {
-        episode
-            .waits
-            .iter()
-            .filter(move |wait| wait.before == n)
-            .map(wait)
-    };
-    let calls_and_waits = episode.calls.iter().enumerate();
-    let lines: Vec<_> = calls_and_waits
-        .flat_map(|(n, call)| before(n).chain(lines(call)))
-        .collect();
+    let rows = items(episode).into_iter().flat_map(|item| match item {
+        Item::Wait(it) => vec![wait(it)],
+        Item::Call(it) => lines(it),
+        Item::Tries(it) => tries(&it).into_iter().collect(),
+    });
+    let lines: Vec<_> = rows.collect();
     if lines.is_empty() {
         return;
     }
@@ -214,7 +229,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
         )
     );
     for line in &lines {
-        let bar = pad(&paper.bar((line.at, line.took), total, room), room);
+        let bar = pad(&line.bar(total, room, paper), room);
         let name = line.label(label, paper);
         let name = if line.detail {
             paper.ink(Ink::Dim, &name)
@@ -239,10 +254,35 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
     if episode.calls_forgotten > 0 {
         let _ = writeln!(
             text,
-            "and {} more that are forgotten",
+            "and {} more that were not kept",
             calls(episode.calls_forgotten)
         );
     }
+}
+
+/// The line of equal tries: a bar for each of them, the number and the times. The last of them follows in full.
+fn tries(tries: &Tries<'_>) -> Option<Row> {
+    let failed = tries.failed()?;
+    let (begin, end) = tries.span();
+    let (first, last) = tries.times();
+    Some(Row {
+        at: begin,
+        took: end - begin,
+        ink: Ink::Red,
+        name: format!("{} failed {} times", failed.method, tries.count),
+        about: String::new(),
+        detail: false,
+        error: Some(format!(
+            "{} tries, {} UTC; the last:",
+            tries.count,
+            units::from_to(first, last)
+        )),
+        bars: tries
+            .calls
+            .iter()
+            .map(|it| (it.offset_ms, it.duration_ms))
+            .collect(),
+    })
 }
 
 /// The line of a container that a call waited for.
@@ -255,6 +295,7 @@ fn wait(wait: &Wait) -> Row {
         about: wait.container.clone(),
         detail: false,
         error: None,
+        bars: Vec::new(),
     }
 }
 
@@ -292,8 +333,9 @@ fn lines(call: &Call) -> Vec<Row> {
         about,
         detail: false,
         error: failed.then(|| error(call)),
+        bars: Vec::new(),
     }];
-    lines.extend(call.details.iter().map(detail));
+    lines.extend(details(call).iter().map(|(it, count)| detail(it, *count)));
     lines
 }
 
@@ -318,7 +360,7 @@ fn ink_of(method: &str) -> Ink {
     }
 }
 
-fn detail(detail: &Detail) -> Row {
+fn detail(detail: &Detail, count: usize) -> Row {
     let (ink, kind) = match detail.what.as_str() {
         "cni" => (Ink::Yellow, "CNI "),
         "oci" => (Ink::Cyan, "OCI "),
@@ -340,10 +382,14 @@ fn detail(detail: &Detail) -> Row {
         at: detail.offset_ms,
         took: detail.duration_ms,
         ink,
-        name: format!("  {kind}{command}{}{activity}", detail.name),
+        name: match count {
+            1 => format!("  {kind}{command}{}{activity}", detail.name),
+            n => format!("  {kind}{command}{}{activity} x{n}", detail.name),
+        },
         about: String::new(),
         detail: true,
         error: None,
+        bars: Vec::new(),
     }
 }
 
@@ -406,10 +452,16 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper)
 
 /// Colour and word of a state.
 fn word(episode: &Episode) -> (Ink, &'static str) {
-    match episode.state {
-        _ if episode.is_undone() => (Ink::Yellow, "crash loop"),
-        State::Ok => (Ink::Green, "ok"),
-        State::Failed => (Ink::Red, "failed"),
-        State::Open => (Ink::Blue, "not over"),
+    let state = episode.pod_state();
+    let ink = match state {
+        PodState::CrashLoop => Ink::Yellow,
+        PodState::Ok | PodState::Gone => Ink::Green,
+        PodState::Failing | PodState::Failed => Ink::Red,
+        PodState::Starting | PodState::Stopping => Ink::Blue,
+    };
+    match state {
+        PodState::Starting | PodState::Stopping => (ink, "in progress"),
+        PodState::Gone => (ink, "ok"),
+        state => (ink, state.word()),
     }
 }

@@ -89,6 +89,19 @@ impl Paper {
         format!("{}{kept}", self.pick("…", "~"))
     }
 
+    /// The same, truncated in its middle; the end keeps a column more than the begin.
+    fn cut_middle(self, text: &str, columns: usize) -> String {
+        let text = self.text(text);
+        let length = text.chars().count();
+        if length <= columns {
+            return text;
+        }
+        let kept = columns.saturating_sub(1);
+        let begin: String = text.chars().take(kept / 2).collect();
+        let end: String = text.chars().skip(length - (kept - kept / 2)).collect();
+        format!("{begin}{}{end}", self.pick("…", "~"))
+    }
+
     fn pick(self, unicode: &'static str, ascii: &'static str) -> &'static str {
         if self.look.unicode { unicode } else { ascii }
     }
@@ -118,6 +131,16 @@ impl Paper {
             }
         }
         lines
+    }
+
+    /// The same in at most this many lines, the last of them truncated.
+    fn wrapped_to(self, text: &str, columns: usize, lines: usize) -> Vec<String> {
+        let mut wrapped = self.wrapped(text, columns);
+        if wrapped.len() > lines.max(1) {
+            let rest = wrapped.split_off(lines.max(1) - 1).join(" ");
+            wrapped.push(self.cut(&rest, columns));
+        }
+        wrapped
     }
 
     /// Own words separated by commas, wrapped at this many columns; words are not broken.

@@ -1,17 +1,45 @@
-//! Draws recent starts as a table.
+//! Draws the list of pods.
 
 use std::fmt::Write as _;
 
 use super::{Ink, Paper, pad, pod};
-use crate::lifecycle::view::{Episode, Recent, State, crash_loops};
+use crate::lifecycle::view::{Episode, Pod, PodState, Pods};
 use crate::smoke::waterfall::Look;
 use crate::units;
 
-/// Width of the bar.
+/// Which columns, in how many lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Columns {
+    /// Within the width. Below [`INLINE`] columns the reason is written below its pod.
+    Fitting,
+    /// A line for each pod, nothing truncated.
+    Lines,
+    /// The same with uids.
+    Wide,
+}
+
+/// Width from which the reason has a column.
+const INLINE: usize = 110;
+
+/// Width from which phases have a column.
+const PHASED: usize = 140;
+
+/// Width from which restarts have a column.
+const RESTARTS: usize = 76;
+
+/// Width of the bar of phases.
 const BAR: usize = 24;
 
-/// Maximum width of a name on a terminal.
-const NAME: usize = 48;
+/// Width of the columns TOOK, AGE and RESTARTS, with the gap before them.
+const TOOK: usize = 2 + 8;
+const AGE: usize = 2 + 6;
+const RESTARTED: usize = 2 + 8;
+
+/// Names up to this width are aligned where nothing is truncated; a longer one shifts its own line only.
+const ALIGNED: usize = 60;
+
+/// Most lines of a reason.
+const REASON: usize = 3;
 
 /// Phase, letter, word and colour, in the order of the bar.
 const PHASES: [(&str, char, &str, Ink); 7] = [
@@ -24,93 +52,204 @@ const PHASES: [(&str, char, &str, Ink); 7] = [
     ("outside_cri", '.', "outside CRI", Ink::Dim),
 ];
 
-/// Draws the table. Bars and truncation only with `terminal`.
-pub(crate) fn table(recent: &Recent, look: Look, terminal: bool) -> String {
+/// The table, with namespaces if pods of several may be in it.
+pub(crate) fn table(pods: &Pods, look: Look, columns: Columns, namespaces: bool) -> String {
     let paper = Paper::new(look);
-    let names: Vec<_> = recent
-        .episodes
-        .iter()
-        .map(|it| paper.text(&name(it)))
-        .collect();
-    let widest = names.iter().map(|it| it.chars().count()).max().unwrap_or(0);
-    let widest = if terminal { widest.min(NAME) } else { widest }.max(4);
-    let states = recent.episodes.iter().map(|it| word(it).1.len());
-    let states = states.fold(6, usize::max);
-    let has_bar = terminal && paper.width() >= widest + states + BAR + 39;
-
-    let mut text = String::new();
-    let bar_head = if has_bar {
-        pad("PHASES", BAR + 2)
-    } else {
-        String::new()
-    };
-    let head = format!(
-        "{}  {}  {:>8}  {bar_head}{:<6}  WHERE THE TIME WENT",
-        pad("POD", widest),
-        pad("STATE", states),
-        "TOOK",
-        "AGE"
-    );
-    let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &head));
-    let loops = crash_loops(&recent.episodes);
-    for ((episode, name), crash_loop) in recent.episodes.iter().zip(&names).zip(loops) {
-        let name = if terminal {
-            paper.cut(name, widest)
-        } else {
-            name.clone()
-        };
-        let bar = match has_bar {
-            true => format!("{}  ", phases(episode, paper)),
-            false => String::new(),
-        };
-        let used = widest + states + 24 + if has_bar { BAR + 2 } else { 0 };
-        let room = paper.width().saturating_sub(used).max(20);
-        let why = match crash_loop {
-            Some(crash_loop) => format!("{crash_loop}; {}", episode.headline),
-            None => episode.headline.clone(),
-        };
-        let why = match terminal {
-            true => paper.cut(&why, room),
-            false => paper.text(&why),
-        };
-        let (ink, word) = word(episode);
-        let _ = writeln!(
-            text,
-            "{}  {}  {:>8}  {bar}{:<6}  {why}",
-            pad(&name, widest),
-            paper.ink(ink, &pad(word, states)),
-            units::duration(episode.duration_ms),
-            units::ago(recent.now_unix_us, episode.began_unix_us),
-        );
+    let layout = Layout::new(pods, paper, columns, namespaces);
+    let mut text = layout.head();
+    for pod in &pods.pods {
+        layout.row(&mut text, pod, pods.now_unix_us);
     }
-    if has_bar && !names.is_empty() {
+    if layout.bar {
         let _ = writeln!(text, "\n{}", legend(paper));
     }
     text
 }
 
-/// The pod, with container or sandbox attempt unless it is the first start.
-fn name(episode: &Episode) -> String {
-    let name = pod(&episode.namespace, &episode.name);
-    match (episode.kind.as_str(), &episode.container) {
-        ("restart", Some(container)) => format!("{name} ({container} #{})", episode.attempt),
-        ("start", _) if episode.attempt > 0 => format!("{name} (sandbox #{})", episode.attempt),
-        ("start", _) => name,
-        (kind, _) => format!("{name} ({kind})"),
+/// `12 pods: 3 failing, 9 ok`, for the top of a screen.
+pub(crate) fn summary(pods: &Pods, look: Look) -> String {
+    let paper = Paper::new(look);
+    let count = |state| pods.pods.iter().filter(|it| it.state == state).count();
+    let counts = PodState::ALL.map(|state| (count(state), state));
+    let counts = counts.iter().filter(|(n, _)| *n > 0);
+    let counts: Vec<_> = counts
+        .map(|(n, state)| paper.ink(ink(*state), &format!("{n} {}", state.word())))
+        .collect();
+    let all = match pods.pods.len() {
+        1 => "1 pod".to_owned(),
+        n => format!("{n} pods"),
+    };
+    let time = units::rfc3339(pods.now_unix_us);
+    let line = match counts.is_empty() {
+        true => all,
+        false => format!("{all}: {}", counts.join(", ")),
+    };
+    format!("{line}   {}\n\n", paper.ink(Ink::Dim, &time))
+}
+
+/// Widths of the columns.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    paper: Paper,
+    columns: Columns,
+    namespaces: bool,
+    name: usize,
+    state: usize,
+    restarts: bool,
+    bar: bool,
+    /// Columns of the reason beside its pod; `None` if it is written below.
+    reason: Option<usize>,
+}
+
+impl Layout {
+    fn new(pods: &Pods, paper: Paper, columns: Columns, namespaces: bool) -> Self {
+        let width = paper.width();
+        let fits = columns == Columns::Fitting;
+        let states = pods.pods.iter().map(|it| it.state.word().len());
+        let state = states.fold(5, usize::max);
+        let restarts = !fits || width >= RESTARTS;
+        let bar = fits && width >= PHASED;
+        let others = 2 + state + TOOK + AGE + if restarts { RESTARTED } else { 0 };
+        let mut layout = Self {
+            paper,
+            columns,
+            namespaces,
+            name: 0,
+            state,
+            restarts,
+            bar,
+            reason: None,
+        };
+        let names = pods.pods.iter().map(|it| layout.whole_name(it));
+        let widest = names.map(|it| it.chars().count()).fold(4, usize::max);
+        layout.name = match (fits, width) {
+            (false, _) => widest.min(ALIGNED),
+            (true, INLINE..) => widest.min(width * 3 / 10),
+            (true, _) => widest.min(width.saturating_sub(others)),
+        };
+        let used = layout.name + others + 2 + if bar { BAR + 2 } else { 0 };
+        layout.reason = match (fits, width) {
+            (false, _) => Some(usize::MAX),
+            (true, INLINE..) => Some(width.saturating_sub(used)),
+            (true, _) => None,
+        };
+        layout
+    }
+
+    fn head(self) -> String {
+        let mut line = format!("{}  {}", pad("POD", self.name), pad("STATE", self.state));
+        if self.restarts {
+            line += "  RESTARTS";
+        }
+        let _ = write!(line, "  {:>8}  {}", "TOOK", pad("AGE", AGE - 2));
+        if self.bar {
+            let _ = write!(line, "  {}", pad("PHASES", BAR));
+        }
+        if self.columns == Columns::Wide {
+            let _ = write!(line, "  {}", pad("UID", 36));
+        }
+        if self.reason.is_some() {
+            line += "  REASON";
+        }
+        format!("{}\n", self.paper.ink(Ink::Dim, line.trim_end()))
+    }
+
+    fn row(self, text: &mut String, pod: &Pod, now: u64) {
+        let paper = self.paper;
+        let is_gone = pod.state == PodState::Gone;
+        let faint = |text: String| match is_gone {
+            true => paper.ink(Ink::Dim, &text),
+            false => text,
+        };
+        let state = paper.ink(ink(pod.state), &pad(pod.state.word(), self.state));
+        let mut rest = String::new();
+        if self.restarts {
+            let _ = write!(rest, "  {:>8}", pod.restarts);
+        }
+        let took = units::duration(pod.duration_ms);
+        let age = units::ago(now, pod.aged_from());
+        let _ = write!(rest, "  {took:>8}  {}", pad(&age, AGE - 2));
+        if self.columns == Columns::Wide {
+            let _ = write!(rest, "  {}", pad(&paper.text(&pod.uid), 36));
+        }
+        let name = faint(pad(&self.name(pod), self.name));
+        let bar = match self.bar {
+            true => format!("  {}", phases(&pod.episode, paper)),
+            false => String::new(),
+        };
+        let lines = self.reason(pod);
+        let begin = format!("{name}  {state}{}{bar}", faint(rest));
+        let Some(_) = self.reason else {
+            let _ = writeln!(text, "{}", begin.trim_end());
+            for line in lines {
+                let _ = writeln!(text, "  {}", faint(line));
+            }
+            return;
+        };
+        let mut lines = lines.into_iter();
+        let first = faint(lines.next().unwrap_or_default());
+        let _ = writeln!(text, "{}", format!("{begin}  {first}").trim_end());
+        let others = self.name + 2 + self.state + TOOK + AGE;
+        let indent = others + 2 + RESTARTED + if self.bar { BAR + 2 } else { 0 };
+        for line in lines {
+            let _ = writeln!(text, "{:indent$}{}", "", faint(line));
+        }
+    }
+
+    /// The lines of the reason; none if it goes without saying and there is no column for it.
+    fn reason(self, pod: &Pod) -> Vec<String> {
+        let most = match pod.state {
+            PodState::Gone => 1,
+            PodState::Ok => 2,
+            _ => REASON,
+        };
+        match (self.columns, self.reason) {
+            (Columns::Lines | Columns::Wide, _) => vec![self.paper.text(&pod.reason)],
+            (_, Some(room)) if !pod.notable => vec![self.paper.cut(&pod.reason, room)],
+            (_, Some(room)) => self.paper.wrapped_to(&pod.reason, room, most),
+            (_, None) if !pod.notable => Vec::new(),
+            (_, None) => {
+                let room = self.paper.width().saturating_sub(2);
+                self.paper.wrapped_to(&pod.reason, room, most)
+            }
+        }
+    }
+
+    fn whole_name(self, it: &Pod) -> String {
+        let name = match self.namespaces {
+            true => pod(&it.namespace, &it.name),
+            false => it.name.clone(),
+        };
+        self.paper.text(&name)
+    }
+
+    /// The name, truncated in its middle: names of one Deployment differ at their ends. A long namespace is truncated first.
+    fn name(self, it: &Pod) -> String {
+        let whole = self.whole_name(it);
+        if self.columns != Columns::Fitting || whole.chars().count() <= self.name {
+            return whole;
+        }
+        if !self.namespaces {
+            return self.paper.cut_middle(&it.name, self.name);
+        }
+        let namespace = self.paper.cut_middle(&it.namespace, self.name / 3);
+        let left = self.name.saturating_sub(namespace.chars().count() + 1);
+        format!("{namespace}/{}", self.paper.cut_middle(&it.name, left))
     }
 }
 
-/// Colour and word of a state.
-fn word(episode: &Episode) -> (Ink, &'static str) {
-    match episode.state {
-        _ if episode.is_undone() => (Ink::Yellow, "crash loop"),
-        State::Ok => (Ink::Green, "ok"),
-        State::Failed => (Ink::Red, "failed"),
-        State::Open => (Ink::Blue, "open"),
+/// The colour of a state.
+fn ink(state: PodState) -> Ink {
+    match state {
+        PodState::Failing | PodState::Failed => Ink::Red,
+        PodState::CrashLoop => Ink::Yellow,
+        PodState::Starting | PodState::Stopping => Ink::Blue,
+        PodState::Ok => Ink::Green,
+        PodState::Gone => Ink::Dim,
     }
 }
 
-/// The phases in sequence, a letter per cell. The full bar is the whole start, whose duration is in the column beside it.
+/// The phases in sequence, a letter per cell. The full bar is the whole episode.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

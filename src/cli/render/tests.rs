@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use super::calls::Now;
+use super::pods::Columns;
 use super::{calls, explain, pods};
 use crate::lifecycle::examples;
 use crate::lifecycle::tables::{RpcRow, RpcTable, Window};
-use crate::lifecycle::view::{Call, Episode, OpenSession, PodStory, Recent, Session};
+use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, PodStory, Pods, Session};
 use crate::smoke::waterfall::Look;
 
 fn look(width: usize, unicode: bool) -> Look {
@@ -45,6 +46,7 @@ fn stories_look_like_this() {
         ("crash-loop", examples::crash_loop()),
         ("retries", examples::retries()),
         ("in-flight", examples::in_flight()),
+        ("many-tries", examples::many_tries()),
     ];
     for (name, episode) in cases {
         let story = examples::story(episode);
@@ -100,33 +102,77 @@ fn the_episode_that_matters_is_shown_and_the_others_are_named() {
     assert_eq!(explain::story(&none, false, look(80, true)), "\n");
 }
 
+/// The examples of one namespace, without the hostile one.
+fn list() -> Pods {
+    let mut list = examples::pods();
+    list.pods.retain(|it| it.namespace == "shop");
+    list
+}
+
+/// A name as long as Kubernetes' controllers make them.
+fn long_names() -> Pods {
+    let mut list = list();
+    for (n, pod) in list.pods.iter_mut().enumerate() {
+        let middle = "recommendation-engine-canary-".repeat(3);
+        pod.name = format!("{middle}{}-7d4b9c6f5-{n:05}", pod.name);
+        pod.namespace = "team-with-a-rather-long-name-production".to_owned();
+    }
+    list
+}
+
 #[test]
-fn tables_of_starts_look_like_this() {
-    let mut recent = examples::recent();
-    recent.episodes.retain(|it| it.namespace == "shop");
-    for (width, unicode) in [(60, false), (80, true), (140, true)] {
-        let text = pods::table(&recent, look(width, unicode), true);
-        assert!(widest(&text) <= width.max(80), "at {width}:\n{text}");
+fn lists_of_pods_look_like_this() {
+    let list = list();
+    for (width, unicode) in [(60, false), (80, true), (120, true), (160, true)] {
+        let text = pods::table(&list, look(width, unicode), Columns::Fitting, true);
+        assert!(widest(&text) <= width, "at {width}:\n{text}");
         picture(&format!("pods-{width}.txt"), &text);
+        let text = pods::table(&long_names(), look(width, unicode), Columns::Fitting, true);
+        assert!(widest(&text) <= width, "at {width}:\n{text}");
+        picture(&format!("pods-long-{width}.txt"), &text);
+        for (n, _) in list.pods.iter().enumerate() {
+            assert!(
+                text.contains(&format!("-{n:05}")),
+                "names differ at their end:\n{text}"
+            );
+        }
     }
-    let piped = pods::table(&recent, look(80, true), false);
-    for episode in &recent.episodes {
-        assert!(piped.contains(&episode.headline), "nothing is cut: {piped}");
+    let own = pods::table(&list, look(60, true), Columns::Fitting, false);
+    assert!(!own.contains("shop/db-0") && own.contains("db-0"), "{own}");
+    let none = pods::table(&Pods::default(), look(80, true), Columns::Fitting, true);
+    assert_eq!(none.lines().count(), 1);
+}
+
+#[test]
+fn a_list_for_programs_has_a_line_per_pod_and_nothing_truncated() {
+    let list = long_names();
+    for columns in [Columns::Lines, Columns::Wide] {
+        let text = pods::table(&list, look(80, true), columns, true);
+        assert_eq!(text.lines().count(), 1 + list.pods.len(), "{text}");
+        for pod in &list.pods {
+            assert!(
+                text.contains(&pod.path()) && text.contains(&pod.reason),
+                "{text}"
+            );
+            assert_eq!(text.contains(&pod.uid), columns == Columns::Wide);
+        }
     }
-    let sentence = recent.episodes.iter().find_map(|it| it.crash_loop.as_ref());
-    assert!(piped.contains(sentence.expect("a crash loop")), "{piped}");
-    recent.episodes.retain(|it| it.crash_loop.is_none());
-    let healthy = pods::table(&recent, look(80, true), true);
+    let state = |text: &str| text.lines().next().and_then(|line| line.find("STATE"));
+    let mut one = self::list();
+    let text = pods::table(&one, look(80, true), Columns::Lines, true);
+    one.pods.extend(long_names().pods);
+    let with_long = pods::table(&one, look(80, true), Columns::Lines, true);
     assert!(
-        healthy.contains("STATE       TOOK"),
-        "no room is lost: {healthy}"
+        state(&text) < Some(40) && state(&with_long) <= Some(62),
+        "{with_long}"
     );
-    assert_eq!(
-        pods::table(&Recent::default(), look(80, true), true)
-            .lines()
-            .count(),
-        1
-    );
+}
+
+#[test]
+fn a_screen_begins_with_counts() {
+    let text = pods::summary(&list(), look(80, true));
+    let counts = "9 pods: 1 failing, 1 crash loop, 1 failed, 1 starting, 4 ok, 1 gone";
+    assert!(text.starts_with(counts), "{text}");
 }
 
 fn running() -> Vec<Call> {
@@ -249,9 +295,12 @@ fn the_screen_of_calls_looks_like_this() {
 fn hostile_names_stay_text() {
     let hostile = examples::hostile();
     let story = examples::story(hostile.clone());
-    let recent = Recent {
-        episodes: vec![hostile],
-        ..examples::recent()
+    let reason = hostile.headline.clone();
+    let list = Pods {
+        pods: Pod::of(vec![hostile], reason, examples::NOW)
+            .into_iter()
+            .collect(),
+        ..examples::pods()
     };
     let mut call = running().remove(0);
     call.pod = Some("\u{1b}[2J\u{202e}\r\nweb".to_owned());
@@ -269,8 +318,8 @@ fn hostile_names_stay_text() {
         let look = look(80, unicode);
         for text in [
             explain::story(&story, false, look),
-            pods::table(&recent, look, true),
-            pods::table(&recent, look, false),
+            pods::table(&list, look, Columns::Fitting, true),
+            pods::table(&list, look, Columns::Wide, true),
             calls::screen("\u{1b}c", &now, look, None),
         ] {
             let bad = |c: char| {
@@ -282,8 +331,8 @@ fn hostile_names_stay_text() {
         }
     }
     // A name cannot add a line.
-    let lines = pods::table(&recent, look(80, true), false).lines().count();
-    assert_eq!(lines, 2);
+    let text = pods::table(&list, look(80, true), Columns::Lines, true);
+    assert_eq!(text.lines().count(), 2);
 }
 
 #[test]
@@ -306,11 +355,14 @@ fn colours_are_closed_and_do_not_move_anything() {
             "{line:?}"
         );
     }
-    let recent = examples::recent();
-    assert_eq!(
-        stripped(&pods::table(&recent, colour, true)),
-        pods::table(&recent, look(100, true), true)
-    );
+    for width in [80, 160] {
+        let colour = Look { width, ..colour };
+        let list = examples::pods();
+        assert_eq!(
+            stripped(&pods::table(&list, colour, Columns::Fitting, true)),
+            pods::table(&list, look(width, true), Columns::Fitting, true)
+        );
+    }
 }
 
 #[test]
@@ -322,12 +374,11 @@ fn times_that_are_no_numbers_are_drawn_all_the_same() {
     episode.phases[0].ms = f64::NAN;
     let text = explain::story(&examples::story(episode.clone()), false, look(80, true));
     assert!(text.contains("RunPodSandbox"));
-    let recent = Recent {
-        episodes: vec![episode, Episode::default()],
-        ..Recent::default()
+    let pods = [episode, Episode::default()].map(|it| Pod::of(vec![it], String::new(), 0));
+    let list = Pods {
+        pods: pods.into_iter().flatten().collect(),
+        ..Pods::default()
     };
-    assert_eq!(
-        pods::table(&recent, look(160, true), true).lines().count(),
-        5
-    );
+    let text = pods::table(&list, look(160, true), Columns::Fitting, true);
+    assert_eq!(text.lines().count(), 5);
 }

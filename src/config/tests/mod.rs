@@ -87,6 +87,7 @@ drain_timeout = "5s"
 listen = "off"
 socket = "unix:///run/x.adm"
 allowed_hosts = ["Node1.example.com"]
+trace_url = "https://t/{trace_id}"
 debug = false
 [backends.two]
 kind = "upstream"
@@ -164,6 +165,7 @@ max_dump_bytes = "1MiB"
         admin: Admin {
             listen: None,
             debug: false,
+            trace_url: Some("https://t/{trace_id}".to_owned()),
             socket: Some(PathBuf::from("/run/x.adm")),
             allowed_hosts: vec!["node1.example.com".to_owned()],
         },

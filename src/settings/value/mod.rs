@@ -28,7 +28,7 @@ pub(crate) use path::{
 };
 pub(crate) use pod::{Capabilities, Profile, Sysctls, default_capabilities};
 pub(crate) use time::{Span, ms, secs};
-pub(crate) use url::{BaseUrl, TcpAddress};
+pub(crate) use url::{BaseUrl, TcpAddress, TraceUrl};
 
 /// A kind of value: what the parser and the reference need.
 pub(crate) trait Kind {
@@ -222,6 +222,11 @@ pub enum ValueError {
     /// Not a base URL; the text is not repeated, because it may contain a password.
     #[error("not what a URL begins with: {0}; write such as https://node.example:10010")]
     BaseUrl(&'static str),
+    /// Not a URL of traces; the text is not repeated, because it may contain a password.
+    #[error(
+        "not the URL of a trace: {0}; write one such as https://jaeger.example/trace/{{trace_id}}"
+    )]
+    TraceUrl(&'static str),
     /// An invalid filter directive.
     #[error("{text:?} is not a log level: {cause}")]
     Directive {

@@ -1,4 +1,4 @@
-//! A TCP address that is required, and a URL without a path.
+//! A TCP address that is required, a URL without a path, and one with a place for a trace id.
 
 use std::net::SocketAddr;
 
@@ -63,6 +63,51 @@ impl Kind for BaseUrl {
     }
 }
 
+/// A URL of a page that shows a trace, with `{trace_id}` in the place of its id.
+pub(crate) struct TraceUrl;
+
+impl TraceUrl {
+    /// Replaced by the id, in hex.
+    pub(crate) const ID: &str = "{trace_id}";
+}
+
+impl Kind for TraceUrl {
+    type Value = String;
+
+    fn words(&self) -> String {
+        "a URL with the placeholder {trace_id} such as \"https://jaeger.example/trace/{trace_id}\""
+            .to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+        let text = raw.text(self)?;
+        let wrong = |why| Err(ValueError::TraceUrl(why));
+        if !text.contains(Self::ID) {
+            return wrong("it has no {trace_id}");
+        }
+        let Ok(uri) = text.replace(Self::ID, "0").parse::<http::Uri>() else {
+            return wrong("not a URL");
+        };
+        if !matches!(uri.scheme_str(), Some("http" | "https")) {
+            return wrong("it must begin with http:// or https://");
+        }
+        match uri.authority() {
+            None => wrong("no host"),
+            Some(authority) if authority.as_str().contains('@') => {
+                wrong("no user and password belong there")
+            }
+            Some(authority) if !text.contains(authority.as_str()) => {
+                wrong("{trace_id} belongs into the path or the query")
+            }
+            Some(_) => Ok(text.to_owned()),
+        }
+    }
+
+    fn show(&self, value: &String) -> String {
+        quoted(value)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +138,31 @@ mod tests {
         ] {
             assert!(read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_trace_url_has_a_place_for_the_id_and_no_secrets() {
+        let read = |text| TraceUrl.read(&Raw::Text(text));
+        for text in [
+            "https://jaeger.example/trace/{trace_id}",
+            "http://grafana:3000/explore?left=%7B%22query%22:%22{trace_id}%22%7D",
+            "http://[::1]:16686/trace/{trace_id}?uiEmbed=v0#x",
+        ] {
+            assert_eq!(read(text), Ok(text.to_owned()));
+        }
+        for text in [
+            "https://jaeger.example/trace/",
+            "javascript:alert({trace_id})",
+            "ftp://a/{trace_id}",
+            "/trace/{trace_id}",
+            "https://{trace_id}/",
+            "https://a/{trace_id}\"><script>",
+            "https://a/ {trace_id}",
+            "",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+        let error = read("https://me:hunter2@a/{trace_id}").expect_err("refused");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 }

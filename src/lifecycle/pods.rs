@@ -1,0 +1,86 @@
+//! The pods of this node, one entry each, for lists.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::diagnosis;
+use super::episode_store::Episode;
+use super::stories::Stories;
+use super::usual::Node;
+use super::view::{self, Pods};
+use crate::call::Call;
+use crate::call::times::unix_micros;
+
+impl Stories {
+    /// The pods in memory, those in trouble first. Calls in flight are included.
+    pub fn pods(&self, in_flight: &[Arc<Call>]) -> Pods {
+        let now = unix_micros(SystemTime::now());
+        let (mut pods, forgotten) = self.read(
+            in_flight,
+            |_| true,
+            |episodes, store| {
+                let pods = by_pod(episodes).into_values();
+                let pods = pods.filter_map(|own| pod(&own, store.node(), now));
+                (pods.collect::<Vec<_>>(), store.forgotten())
+            },
+        );
+        view::sort(&mut pods, false);
+        Pods {
+            now_unix_us: now,
+            known: pods.len(),
+            pods,
+            forgotten,
+        }
+    }
+}
+
+/// Namespace, name and uid.
+type Key<'a> = [&'a str; 3];
+
+fn by_pod<'a>(episodes: &[&'a Episode]) -> BTreeMap<Key<'a>, Vec<&'a Episode>> {
+    let mut pods = BTreeMap::<_, Vec<_>>::new();
+    for episode in episodes {
+        let pod = &episode.pod;
+        let key = [&*pod.namespace, &*pod.name, &*pod.uid];
+        pods.entry(key).or_default().push(*episode);
+    }
+    pods
+}
+
+/// The entry of one pod; its reason is that of its own page.
+fn pod(own: &[&Episode], node: Node<'_>, now: u64) -> Option<view::Pod> {
+    let causes = diagnosis::Pods::new(own, node, now);
+    let shown = own.iter().map(|episode| episode.summary(&causes));
+    let reason = causes.newest()?;
+    view::Pod::of(shown.collect(), reason.to_string(), now)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cri::status::Code;
+    use crate::lifecycle::script::pod;
+    use crate::lifecycle::stories::tests::stories;
+    use crate::lifecycle::view::PodState;
+
+    #[test]
+    fn a_list_has_one_entry_per_pod_with_the_headline_of_its_page() {
+        let (web, db) = (pod("web"), pod("db"));
+        let stories = stories([
+            web.run(0, 100),
+            web.pull("web:1", 200, 10)
+                .fails(Code::NotFound, "no such image"),
+            web.pull("web:1", 9_000, 10)
+                .fails(Code::NotFound, "no such image"),
+            db.run(0, 100),
+            db.create(("db", 0), 110, 10),
+            db.start(("db", 0), 130, 10),
+        ]);
+        let pods = stories.pods(&[]);
+        let of: Vec<_> = pods.pods.iter().map(|it| (&*it.name, it.state)).collect();
+        assert_eq!(of, [("web", PodState::Failing), ("db", PodState::Starting)]);
+        let story = stories.of_pod("shop", "web", None, &[]).expect("known");
+        assert_eq!(pods.pods[0].reason, story.headline);
+        assert_eq!((pods.known, pods.pods[0].episodes), (2, 1));
+    }
+}

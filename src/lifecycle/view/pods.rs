@@ -1,0 +1,307 @@
+//! Pods in lists: one entry per pod, with its state now. Episodes of a crash loop, retries and restarts are one entry.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Episode, State};
+
+/// A pod that took less to start, restart or stop, without a failed call, needs no explanation. In milliseconds.
+const QUICK: f64 = 2_000.0;
+
+/// An open start without a failure whose last call ended this long ago, in milliseconds, waits; before, it may be complete.
+/// Longer than `story.quiet` is by default, which ends a start whose containers run.
+const SILENT: f64 = 15_000.0;
+
+/// `/debug/pods?format=json&by=pod`: the pods in memory, those in trouble first, those that are gone last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pods {
+    /// The time of this response, in microseconds since 1970.
+    pub now_unix_us: u64,
+    /// The pods that the request asked for.
+    pub pods: Vec<Pod>,
+    /// Number of pods in memory.
+    pub known: usize,
+    /// Episodes evicted since the start of the process.
+    pub forgotten: u64,
+}
+
+/// State of a pod, the worst first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum PodState {
+    /// A call of its start, restart or stop failed and has not succeeded since.
+    Failing,
+    /// A container is in a crash loop.
+    CrashLoop,
+    /// Its start, restart or stop ended with an error or was given up.
+    Failed,
+    /// It is being started, or a container of it.
+    Starting,
+    /// It is being stopped.
+    Stopping,
+    /// The last start or restart succeeded.
+    #[default]
+    Ok,
+    /// Its sandbox was stopped.
+    Gone,
+}
+
+impl PodState {
+    /// Every state.
+    pub const ALL: [Self; 7] = [
+        Self::Failing,
+        Self::CrashLoop,
+        Self::Failed,
+        Self::Starting,
+        Self::Stopping,
+        Self::Ok,
+        Self::Gone,
+    ];
+
+    /// In words.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Failing => "failing",
+            Self::CrashLoop => "crash loop",
+            Self::Failed => "failed",
+            Self::Starting => "starting",
+            Self::Stopping => "stopping",
+            Self::Ok => "ok",
+            Self::Gone => "gone",
+        }
+    }
+
+    /// Returns whether somebody should look at the pod.
+    pub const fn is_trouble(self) -> bool {
+        matches!(self, Self::Failing | Self::CrashLoop | Self::Failed)
+    }
+
+    /// Returns whether calls are expected to follow soon.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Starting | Self::Stopping)
+    }
+
+    /// Returns whether a filter's word selects it: the word of a state with `-` or `_` for spaces, `failing` for all in
+    /// trouble, `open` for those being started or stopped. `None` if there is no such word.
+    pub fn is_meant(self, word: &str) -> Option<bool> {
+        let same = |state: &Self| {
+            let letters = state
+                .word()
+                .bytes()
+                .map(|b| if b == b' ' { b'-' } else { b });
+            let asked = word
+                .bytes()
+                .map(|b| if matches!(b, b'_' | b' ') { b'-' } else { b });
+            letters.eq(asked)
+        };
+        match word {
+            "failing" => Some(self.is_trouble()),
+            "open" => Some(self.is_open()),
+            _ => Self::ALL.iter().find(|it| same(it)).map(|it| *it == self),
+        }
+    }
+
+    /// The place in lists.
+    const fn rank(self) -> u8 {
+        match self {
+            Self::Failing | Self::CrashLoop | Self::Failed => 0,
+            Self::Starting | Self::Stopping => 1,
+            Self::Ok => 2,
+            Self::Gone => 3,
+        }
+    }
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pod {
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Pod name.
+    pub name: String,
+    /// Pod uid.
+    pub uid: String,
+    /// Its state now.
+    pub state: PodState,
+    /// Why it was slow, or is not up, in one sentence: the first line of `criscope explain`.
+    pub reason: String,
+    /// Whether the reason is about a failure or a slow step.
+    pub notable: bool,
+    /// When its first call in memory was received, in microseconds since 1970.
+    pub began_unix_us: u64,
+    /// When its current state began.
+    pub since_unix_us: u64,
+    /// Duration of its last start, restart or stop; up to now while that fails or waits; of a crash loop since its begin.
+    pub duration_ms: f64,
+    /// Container restarts, as the kubelet counts them, as far as they were seen.
+    pub restarts: u32,
+    /// Failed calls of the episodes that make up its state.
+    pub failures: u32,
+    /// Number of its episodes in memory.
+    pub episodes: usize,
+    /// The episode that its state is about, without calls.
+    pub episode: Episode,
+}
+
+impl Pod {
+    /// The pod of these episodes, with the sentence on what matters most now; `None` without any.
+    pub(crate) fn of(mut episodes: Vec<Episode>, reason: String, now: u64) -> Option<Self> {
+        episodes.sort_by_key(|episode| Reverse(episode.began_unix_us));
+        let newest = episodes.first()?;
+        let (state, shown) = state(&episodes);
+        // All of a crash loop is one state.
+        let since = episodes
+            .iter()
+            .filter(|it| it.crash_loop.is_some() && it.crash_loop == shown.crash_loop)
+            .map(|it| it.began_unix_us)
+            .chain([shown.began_unix_us])
+            .min();
+        let since = since.unwrap_or_default();
+        let duration_ms = match state {
+            PodState::CrashLoop => now.saturating_sub(since) as f64 / 1e3,
+            _ => shown.lasting_ms(now),
+        };
+        let failures = current(&episodes).iter().map(|it| it.failures).sum();
+        Some(Self {
+            namespace: newest.namespace.clone(),
+            name: newest.name.clone(),
+            uid: newest.uid.clone(),
+            state,
+            notable: !matches!(state, PodState::Ok | PodState::Gone)
+                || failures > 0
+                || shown.duration_ms >= QUICK
+                || !reason_is_of(&episodes, shown, &reason),
+            reason,
+            began_unix_us: episodes.iter().map(|it| it.began_unix_us).min()?,
+            since_unix_us: since,
+            duration_ms,
+            restarts: restarts(&episodes),
+            failures,
+            episodes: episodes.len(),
+            episode: shown.clone(),
+        })
+    }
+
+    /// `NAMESPACE/NAME`
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// When the age of its entry began: of a pod that is gone, when it was stopped.
+    pub fn aged_from(&self) -> u64 {
+        match self.state {
+            PodState::Gone => self.since_unix_us,
+            _ => self.began_unix_us,
+        }
+    }
+}
+
+/// Returns whether a reason is about this episode, or about none.
+fn reason_is_of(episodes: &[Episode], shown: &Episode, reason: &str) -> bool {
+    shown.says(reason)
+        || !episodes
+            .iter()
+            .any(|it| it.says(reason) && it.duration_ms >= QUICK)
+}
+
+/// Sorts a list: those in trouble first, then those being started or stopped, those that are gone last; within each the
+/// newest first, or the slowest.
+pub(crate) fn sort(pods: &mut [Pod], slowest: bool) {
+    pods.sort_by(|a, b| {
+        let newer = b.since_unix_us.cmp(&a.since_unix_us);
+        let slower = b.duration_ms.total_cmp(&a.duration_ms);
+        let order = if slowest { slower.then(newer) } else { newer };
+        a.state.rank().cmp(&b.state.rank()).then(order)
+    });
+}
+
+/// Those that make up the state of a pod now: the newest stop, if nothing came after it; else the newest start and the newest
+/// restart of each container since the sandbox was stopped. The newest first.
+fn current(episodes: &[Episode]) -> Vec<&Episode> {
+    let stops = |it: &&Episode| it.kind == "stop" && (stops_sandbox(it) || it.state != State::Ok);
+    let mut current: Vec<&Episode> = Vec::new();
+    for episode in episodes {
+        if stops(&episode) {
+            // A stop that was followed by a start is over.
+            if current.is_empty() {
+                current.push(episode);
+            }
+            break;
+        }
+        let same = |it: &&Episode| it.kind == episode.kind && it.container == episode.container;
+        if episode.kind != "stop" && !current.iter().any(|it| same(it)) {
+            current.push(episode);
+        }
+    }
+    match current.is_empty() {
+        true => episodes.first().into_iter().collect(),
+        false => current,
+    }
+}
+
+/// The state of a pod, and the episode that it is about. `episodes` is not empty, the newest first.
+fn state(episodes: &[Episode]) -> (PodState, &Episode) {
+    let current = current(episodes);
+    let newest = current.first().copied().unwrap_or(&episodes[0]);
+    let of = |(n, it): (usize, &&Episode)| match (it.pod_state(), n) {
+        // A failed start or restart counts until a newer one succeeded.
+        (PodState::Failed, 1..) if newest.state == State::Ok => PodState::Ok,
+        (state, _) => state,
+    };
+    let states = current.iter().enumerate().map(|it| (of(it), *it.1));
+    // The first of the worst is the newest of them.
+    let worst = states.min_by_key(|(state, _)| *state);
+    worst.unwrap_or((PodState::Ok, newest))
+}
+
+impl Episode {
+    /// Its duration, in milliseconds; up to now while it fails or waits. `now` in microseconds since 1970.
+    pub(crate) fn lasting_ms(&self, now: u64) -> f64 {
+        let so_far = now.saturating_sub(self.began_unix_us) as f64 / 1e3;
+        match self.pod_state() {
+            PodState::Failing => so_far,
+            PodState::Starting | PodState::Stopping if so_far - self.duration_ms > SILENT => so_far,
+            _ => self.duration_ms,
+        }
+    }
+
+    /// The state of a pod with this episode alone.
+    pub(crate) fn pod_state(&self) -> PodState {
+        let is_stop = self.kind == "stop";
+        match self.state {
+            State::Open if self.failures > self.retries => PodState::Failing,
+            State::Open if is_stop => PodState::Stopping,
+            _ if self.crash_loop.is_some() => PodState::CrashLoop,
+            State::Open => PodState::Starting,
+            State::Failed => PodState::Failed,
+            State::Ok if is_stop && stops_sandbox(self) => PodState::Gone,
+            State::Ok => PodState::Ok,
+        }
+    }
+}
+
+/// Returns whether a stop is one of the pod, not of one container.
+fn stops_sandbox(episode: &Episode) -> bool {
+    let of_sandbox = |phase: &str| matches!(phase, "sandbox_stop" | "sandbox_remove");
+    episode.phases.iter().any(|it| of_sandbox(&it.phase))
+}
+
+/// The sum over containers of the highest restart count seen.
+fn restarts(episodes: &[Episode]) -> u32 {
+    let mut seen = HashMap::<&str, u32>::new();
+    let restarts = episodes.iter().filter(|it| it.kind == "restart");
+    let restarts = restarts.filter_map(|it| Some((it.container.as_deref()?, it.attempt)));
+    let exits = episodes.iter().flat_map(|it| &it.exits);
+    for (container, attempt) in restarts.chain(exits.map(|it| (&*it.container, it.attempt))) {
+        let most = seen.entry(container).or_default();
+        *most = attempt.max(*most);
+    }
+    seen.into_values().fold(0, u32::saturating_add)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! The calls of an episode for people: equal tries in a row are one entry, the last of them stays in full.
+
+use super::{Call, Detail, Episode, Wait};
+
+/// Fewest equal tries that become one entry.
+const FEWEST: usize = 3;
+
+/// Most calls of one try: sandbox, then pull, create and start of some containers.
+const LONGEST: usize = 8;
+
+/// An entry of a waterfall.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Item<'a> {
+    /// A container that the next call waited for.
+    Wait(&'a Wait),
+    /// A call.
+    Call(&'a Call),
+    /// Equal tries, the last of which is the next entry.
+    Tries(Tries<'a>),
+}
+
+/// Tries of the same calls that ended in the same way.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tries<'a> {
+    /// All calls of all tries.
+    pub(crate) calls: &'a [Call],
+    /// Number of tries.
+    pub(crate) count: usize,
+}
+
+impl Tries<'_> {
+    /// The call that failed in each of them.
+    pub(crate) fn failed(&self) -> Option<&Call> {
+        self.calls.last()
+    }
+
+    /// From the begin of the first try to the end of the last, in milliseconds from the begin of the episode.
+    pub(crate) fn span(&self) -> (f64, f64) {
+        let begin = self.calls.first().map_or(0.0, |it| it.offset_ms);
+        let end = self.calls.iter().map(|it| it.offset_ms + it.duration_ms);
+        (begin, end.fold(begin, f64::max))
+    }
+
+    /// Begin of the first and of the last try, in microseconds since 1970.
+    pub(crate) fn times(&self) -> (u64, u64) {
+        let length = self.calls.len() / self.count.max(1);
+        let begin = |at: usize| self.calls.get(at).map_or(0, |it| it.began_unix_us);
+        (begin(0), begin(self.calls.len().saturating_sub(length)))
+    }
+}
+
+/// The entries of an episode's waterfall, in order.
+pub(crate) fn items(episode: &Episode) -> Vec<Item<'_>> {
+    let calls = &episode.calls;
+    let mut items = Vec::new();
+    let mut at = 0;
+    while let Some(call) = calls.get(at) {
+        if let Some(tries) = tries(calls, at) {
+            let length = tries.calls.len() / tries.count;
+            at += tries.calls.len() - length;
+            items.push(Item::Tries(tries));
+            for last in calls.iter().skip(at).take(length) {
+                items.push(Item::Call(last));
+            }
+            at += length;
+            continue;
+        }
+        let before = episode.waits.iter().filter(|wait| wait.before == at);
+        items.extend(before.map(Item::Wait));
+        items.push(Item::Call(call));
+        at += 1;
+    }
+    items
+}
+
+/// The equal tries that begin with this call, if there are enough; the shortest kind of try that repeats.
+fn tries(calls: &[Call], at: usize) -> Option<Tries<'_>> {
+    let rest = calls.get(at..)?;
+    (1..=LONGEST.min(rest.len() / FEWEST)).find_map(|length| {
+        let (first, _) = rest.split_at_checked(length)?;
+        // A try ends with what failed.
+        if !first.last()?.is_failed() {
+            return None;
+        }
+        let same = |chunk: &&[Call]| chunk.iter().zip(first).all(|(a, b)| is_same(a, b));
+        let count = rest.chunks_exact(length).take_while(same).count();
+        let calls = rest.get(..length * count)?;
+        (count >= FEWEST).then_some(Tries { calls, count })
+    })
+}
+
+/// Returns whether two calls asked for the same and ended in the same way.
+fn is_same(a: &Call, b: &Call) -> bool {
+    !a.is_in_flight()
+        && (&a.method, &a.container, &a.image) == (&b.method, &b.container, &b.image)
+        && (&a.outcome, &a.code) == (&b.outcome, &b.code)
+        && a.error.as_deref().map(words) == b.error.as_deref().map(words)
+}
+
+/// An error message without ids, numbers and times, which differ from try to try.
+fn words(error: &str) -> Vec<&str> {
+    let is_word = |word: &&str| !word.is_empty() && !word.contains(|c: char| c.is_ascii_digit());
+    error
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(is_word)
+        .collect()
+}
+
+/// Details of a call with equal ones in one entry and how many there are: from the begin of the first, their durations added.
+pub(crate) fn details(call: &Call) -> Vec<(Detail, usize)> {
+    let mut all: Vec<(Detail, usize)> = Vec::new();
+    for detail in &call.details {
+        let same = |(it, _): &&mut (Detail, usize)| {
+            let timeless = |it: &Detail| Detail {
+                offset_ms: 0.0,
+                duration_ms: 0.0,
+                ..it.clone()
+            };
+            timeless(it) == timeless(detail)
+        };
+        match all.iter_mut().find(same) {
+            Some((it, count)) => {
+                it.offset_ms = it.offset_ms.min(detail.offset_ms);
+                it.duration_ms += detail.duration_ms;
+                *count += 1;
+            }
+            None => all.push((detail.clone(), 1)),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(method: &str, at_s: u32, error: Option<&str>) -> Call {
+        Call {
+            method: method.to_owned(),
+            began_unix_us: u64::from(at_s) * 1_000_000,
+            offset_ms: f64::from(at_s) * 1e3,
+            duration_ms: 900.0,
+            outcome: if error.is_some() { "error" } else { "ok" }.to_owned(),
+            error: error.map(str::to_owned),
+            ..Call::default()
+        }
+    }
+
+    /// `3xRunPodSandbox` for tries, the method for a call.
+    fn shown(calls: Vec<Call>) -> Vec<String> {
+        let episode = Episode {
+            calls,
+            ..Episode::default()
+        };
+        let shown = items(&episode).into_iter().map(|item| match item {
+            Item::Wait(wait) => wait.container.clone(),
+            Item::Call(call) => call.method.clone(),
+            Item::Tries(tries) => {
+                format!(
+                    "{}x{}",
+                    tries.count,
+                    tries.failed().map_or("", |it| &it.method)
+                )
+            }
+        });
+        shown.collect()
+    }
+
+    #[test]
+    fn equal_tries_are_one_entry_and_the_last_stays() {
+        let run = |at| {
+            call(
+                "Run",
+                at,
+                Some(&format!("sandbox \"ab{at}f\": no such plugin")),
+            )
+        };
+        let calls = vec![run(0), run(10), run(20), run(40), call("Run", 80, None)];
+        assert_eq!(shown(calls), ["4xRun", "Run", "Run"]);
+        let two = vec![run(0), run(10)];
+        assert_eq!(shown(two), ["Run", "Run"]);
+        let other = |at| call("Run", at, Some("deadline exceeded"));
+        let mixed = vec![run(0), other(10), run(20), other(30)];
+        assert_eq!(shown(mixed), ["Run"; 4], "two kinds of failure, twice");
+        let mut flying = call("Run", 50, None);
+        Call::IN_FLIGHT.clone_into(&mut flying.outcome);
+        let calls = vec![run(0), run(10), run(20), flying];
+        assert_eq!(shown(calls), ["3xRun", "Run", "Run"]);
+    }
+
+    #[test]
+    fn a_try_may_have_several_calls() {
+        let tries = (0..5).flat_map(|n| {
+            [
+                call("Create", n * 10, None),
+                call("Start", n * 10 + 1, Some("no such file")),
+            ]
+        });
+        let calls: Vec<_> = [call("Run", 0, None)].into_iter().chain(tries).collect();
+        assert_eq!(shown(calls.clone()), ["Run", "5xStart", "Create", "Start"]);
+        let episode = Episode {
+            calls,
+            ..Episode::default()
+        };
+        let Item::Tries(tries) = &items(&episode)[1] else {
+            panic!("tries")
+        };
+        assert_eq!(tries.times(), (0, 40_000_000));
+        assert_eq!(tries.span(), (0.0, 41_900.0));
+        // What succeeds is no try.
+        let fine = (0..5).map(|n| call("Pull", n, None)).collect();
+        assert_eq!(shown(fine), ["Pull"; 5]);
+    }
+
+    #[test]
+    fn equal_details_are_one_entry() {
+        let detail = |at: f64| Detail {
+            what: "cni".to_owned(),
+            name: "bridge".to_owned(),
+            offset_ms: at,
+            duration_ms: 10.0,
+            ..Detail::default()
+        };
+        let mut it = call("Run", 0, None);
+        it.details = vec![detail(5.0), detail(50.0), detail(20.0)];
+        let all = details(&it);
+        assert_eq!((all.len(), all[0].1), (1, 3));
+        assert_eq!((all[0].0.offset_ms, all[0].0.duration_ms), (5.0, 30.0));
+    }
+}
