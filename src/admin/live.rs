@@ -14,6 +14,7 @@ use super::page::{Page, framed, lone};
 use super::runtimes::{self, Standing};
 use super::table::{card, fact};
 use super::{Sources, methods, nav, pulls, sessions, starts};
+use crate::lifecycle::kubelet::relist::RelistState;
 use crate::lifecycle::tables::{RpcTable, rpc_table};
 use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, PodState, Pull, crash_loops};
 use crate::units;
@@ -50,6 +51,9 @@ pub(super) struct Live {
     pub(super) crash_loops: usize,
     /// Image pulls in progress.
     pub(super) pulls: Vec<Pull>,
+    /// The kubelet's relist, if it takes unusually long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) relist: Option<String>,
 }
 
 /// `/`
@@ -96,6 +100,11 @@ fn live(sources: &Sources) -> Live {
         backends: runtimes::standings(sources),
         calls: calls::rows(sources),
         sessions: sources.stories.open_sessions(),
+        relist: sources
+            .stories
+            .relist()
+            .filter(RelistState::is_slow)
+            .map(|state| state.to_string()),
         methods: rpc_table(&sources.rates, &sources.in_flight.calls()),
         starts: Vec::new(),
         pods: pods.pods,
@@ -121,6 +130,7 @@ pub(super) fn html(live: &Live) -> Page {
     };
     let body = html! {
         (facts(live))
+        @if let Some(relist) = &live.relist { p.warn { (relist) } }
         div.cols {
             div.stack {
                 (card("flight", "Calls in flight", &html! { "oldest first" }, &calls::table(&live.calls)))

@@ -7,13 +7,14 @@ use crate::lifecycle::view::{Episode, Phase};
 use crate::units;
 
 /// Name, CSS class (`style.css`) and label of each phase.
-const PHASES: [(&str, &str, &str); 11] = [
+const PHASES: [(&str, &str, &str); 12] = [
     ("sandbox", "sandbox", "sandbox"),
     ("network", "network", "network"),
     ("image_pull", "pull", "image pull"),
     ("container_create", "create", "create"),
     ("container_start", "start", "start"),
     ("init_container", "init", "init container"),
+    ("hook", "init", "hook"),
     ("container_stop", "cstop", "stop container"),
     ("sandbox_stop", "sstop", "stop sandbox"),
     ("container_remove", "cremove", "remove container"),
@@ -22,13 +23,14 @@ const PHASES: [(&str, &str, &str); 11] = [
 ];
 
 /// The phases of a start, for the legend of a list.
-pub(super) const OF_STARTS: [&str; 7] = [
+pub(super) const OF_STARTS: [&str; 8] = [
     "sandbox",
     "network",
     "image_pull",
     "container_create",
     "container_start",
     "init_container",
+    "hook",
     "outside_cri",
 ];
 
@@ -47,6 +49,7 @@ pub(super) fn phase_of(method: &str) -> &'static str {
         "PullImage" => "image_pull",
         "CreateContainer" => "container_create",
         "StartContainer" => "container_start",
+        "ExecSync" => "hook",
         "StopContainer" => "container_stop",
         "StopPodSandbox" => "sandbox_stop",
         "RemoveContainer" => "container_remove",

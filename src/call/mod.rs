@@ -5,6 +5,7 @@
 //! both. [`trace`] and [`episode`] determine the trace that the spans of a call belong to.
 
 pub mod episode;
+mod facts;
 mod live;
 mod outcome;
 mod peer;
@@ -15,6 +16,7 @@ pub mod steps;
 pub mod times;
 pub mod trace;
 
+pub use self::facts::CallFacts;
 pub use self::live::{Call, CallStage, Sealed};
 pub use self::outcome::{Ending, Outcome, Source};
 pub use self::peer::{Client, Peer};

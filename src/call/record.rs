@@ -10,6 +10,7 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::episode;
+use super::facts::CallFacts;
 use super::live::{Call, CallStage};
 use super::outcome::{Ending, Outcome};
 use super::peer::{Client, Peer};
@@ -75,9 +76,9 @@ pub struct CallRecord {
     /// The state in a ContainerStatus response.
     #[serde(skip)]
     pub container_state: Option<ContainerState>,
-    /// Exit code of the command (ExecSync).
-    #[serde(skip)]
-    pub exit_code: Option<i32>,
+    /// What it says besides.
+    #[serde(default, skip_serializing_if = "CallFacts::is_none")]
+    pub facts: CallFacts,
     /// When the request was sent to the backend, counted from `began`, and how long the backend took.
     #[serde(skip)]
     pub backend_time: Option<(Duration, Duration)>,
@@ -155,7 +156,7 @@ impl CallRecord {
             image: subject.and_then(|s| s.image.clone()),
             handler: subject.and_then(|s| s.handler.clone()),
             container_state: response.and_then(|r| r.state),
-            exit_code: response.and_then(|r| r.exit_code),
+            facts: CallFacts::of(call),
             route: call.route.get().cloned(),
             backend_time: call.backend_span(state.elapsed()),
             request_bytes: call.request_bytes(),

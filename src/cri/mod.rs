@@ -1,6 +1,7 @@
 //! The CRI: generated types, the table of methods, partial decoders, status codes and redaction. A leaf: no I/O, no import
 //! of another module.
 
+pub mod annotations;
 pub mod error_chain;
 pub mod identity;
 pub mod image_pattern;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use prost::Message;
 
+use super::annotations;
 use super::method::{FirstId, Method};
 use super::redact::image_reference;
 use super::subject::{
@@ -66,6 +67,12 @@ partial! {
     }
     OneId {
         #[prost(string, tag = "1")] id: String,
+    }
+    StopContainer {
+        #[prost(int64, tag = "2")] timeout: i64,
+    }
+    ExecSync {
+        #[prost(int64, tag = "3")] timeout: i64,
     }
     Filtered {
         #[prost(message, optional, tag = "1")] filter: Option<OneId>,
@@ -187,6 +194,15 @@ pub fn request(method: Method, message: &[u8]) -> Subject {
             let m: RunPodSandbox = decode(message);
             subject.pod = pod(m.config.as_ref());
             subject.handler = Some(cut(&m.runtime_handler).into());
+            subject.origin = annotations::origin(message);
+        }
+        Method::StopContainer => {
+            subject.container_id = first_id(message);
+            subject.timeout = Some(decode::<StopContainer>(message).timeout);
+        }
+        Method::ExecSync => {
+            subject.container_id = first_id(message);
+            subject.timeout = Some(decode::<ExecSync>(message).timeout);
         }
         Method::CreateContainer => {
             let m: CreateContainer = decode(message);
@@ -290,6 +306,9 @@ mod tests {
                 attempt: 2,
             }),
             hostname: "secret-host".into(),
+            annotations: [("kubernetes.io/config.seen", "2025-06-15T15:06:40Z")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
             ..Default::default()
         }
     }
@@ -307,6 +326,8 @@ mod tests {
             ("shop", "web", "u-1", 2)
         );
         assert_eq!(subject.handler.as_deref(), Some("kata"));
+        let origin = subject.origin.expect("an origin");
+        assert_eq!(origin.seen_us, 1_750_000_000_000_000);
     }
 
     #[test]
@@ -346,6 +367,15 @@ mod tests {
         };
         let subject = request(Method::StopContainer, &message.encode_to_vec());
         assert_eq!(subject.container_id.as_deref(), Some("c1"));
+        assert_eq!(subject.timeout, Some(3));
+        let message = v1::ExecSyncRequest {
+            container_id: "c1".into(),
+            cmd: vec!["secret".into()],
+            timeout: 5,
+        };
+        let subject = request(Method::ExecSync, &message.encode_to_vec());
+        assert_eq!(subject.container_id.as_deref(), Some("c1"));
+        assert_eq!(subject.timeout, Some(5));
 
         let message = v1::ListContainersRequest {
             filter: Some(v1::ContainerFilter {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::annotations::PodOrigin;
 use super::names::serde_by_name;
 
 /// A pod's identity in the kubelet's requests.
@@ -56,6 +57,11 @@ pub struct Subject {
     pub image: Option<Arc<str>>,
     /// The requested runtime handler; empty means the default.
     pub handler: Option<Arc<str>>,
+    /// When the kubelet first saw the pod (RunPodSandbox).
+    pub origin: Option<PodOrigin>,
+    /// The timeout in the request, in seconds: of the command (ExecSync, 0 for none), or until the container is killed
+    /// (StopContainer).
+    pub timeout: Option<i64>,
 }
 
 /// Fields of the response, for the few methods whose response is decoded.

@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Applied, Exit};
 use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
+use super::kubelet::execs;
+use super::kubelet::relist::{self, Poll};
 use super::metrics::StoryMetrics;
 use super::node::{Alive, NodeSource, Watch};
 use super::usual::UsualFile;
@@ -140,7 +142,7 @@ impl Aggregator {
     async fn begin(&mut self) {
         self.counts_from = self.now();
         let Some(dir) = self.parts.state_dir.clone() else {
-            return;
+            return self.parts.stories.store().watch_since(self.counts_from);
         };
         self.usual = Some(UsualFile::load(&dir, &self.parts.stories).await);
         let files = JournalFiles::new(&dir);
@@ -151,8 +153,14 @@ impl Aggregator {
         });
         if let Ok(replayed) = replayed.await {
             self.journal_until = replayed.last;
+            let began = self.counts_from;
             if replayed.last > 0 {
                 self.counts_from = self.counts_from.min(replayed.last);
+            }
+            {
+                let mut store = self.parts.stories.store();
+                let first = store.episodes().next().map(|episode| episode.began);
+                store.watch_since(first.unwrap_or(began).min(began));
             }
             self.parts
                 .drops
@@ -171,14 +179,20 @@ impl Aggregator {
                 let mut store = self.parts.stories.store();
                 return spans.into_iter().for_each(|span| store.add_span(span));
             }
+            Event::Polled(poll) => {
+                let took = self.parts.stories.relists().note(poll);
+                return took.into_iter().for_each(|took| self.metrics.relist(took));
+            }
             Event::SessionBegan(open) => return self.parts.stories.sessions().begin(*open),
             Event::SessionEnded(number, session) => {
                 let session = session.map(|session| *session);
                 return self.parts.stories.sessions().end(number, session);
             }
         };
-        if is_episodic(record.method) {
+        if is_episodic(record.method) || execs::is_hook(&record) {
             self.call(record, steps.as_deref());
+        } else if execs::is_probe(&record) {
+            self.parts.stories.store().note_probe(&record);
         } else {
             self.container_status(&record);
         }
@@ -192,7 +206,7 @@ impl Aggregator {
         let applied = {
             let mut store = self.parts.stories.store();
             // A journal line names its pod, also if only the store knew it.
-            store.identify(&mut call);
+            store.observe(&mut call);
             store.apply(call.clone())
         };
         if applied != Applied::Nothing {
@@ -226,14 +240,31 @@ impl Aggregator {
         }
     }
 
+    /// The state of the kubelet's relist, reported when it takes unusually long.
+    fn watch_relist(&self, calls: &[Arc<Call>], now: u64) {
+        let polls = calls.iter().filter(|call| relist::is_poll(call.method));
+        let polls = polls.filter_map(|call| Poll::of(&CallRecord::in_flight(call)));
+        let slow = self.parts.stories.relists().tick(now, polls.collect());
+        if let Some(state) = slow {
+            tracing::warn!(
+                target: "criscope::lifecycle",
+                event = "kubelet.relist.slow",
+                since_ms = state.since as f64 / 1000.0,
+                "{state}"
+            );
+        }
+    }
+
     fn tick(&mut self) {
         let now = self.now();
+        let calls = (self.parts.in_flight)();
+        self.watch_relist(&calls, now);
         let some_open = self.parts.stories.store().open_episodes().next().is_some();
         if let Some(usual) = &mut self.usual {
             usual.tick(&self.parts.stories);
         }
         if some_open {
-            let in_flight = self.parts.stories.in_flight(&(self.parts.in_flight)());
+            let in_flight = self.parts.stories.in_flight(&calls);
             self.parts.stories.store().tick(now, &in_flight);
             self.report_closed();
         }

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use opentelemetry::trace::{SpanId, TraceId};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use super::kubelet::relist::{Poll, is_poll};
 use super::recorder::Recorder;
 use super::sessions::{EndedSession, Open};
 use crate::call::episode::is_episodic;
@@ -21,11 +22,13 @@ const WAITING: usize = 4096;
 /// Input of the aggregator.
 #[derive(Debug)]
 pub enum Event {
-    /// A call of an episode, or a ContainerStatus, has ended; with its steps, if the built-in runtime served it.
+    /// A call of an episode, a ContainerStatus or an ExecSync has ended; with its steps, if the built-in runtime served it.
     Ended(Box<CallRecord>, Option<Arc<RuntimeSteps>>),
     /// Spans that the runtime exported below our calls, [`MOST_SPANS`] at most. They arrive before their call has ended, or
     /// some seconds after.
     Spans(Vec<RuntimeSpan>),
+    /// A call of the kubelet that may be part of its relist has ended.
+    Polled(Poll),
     /// A session of exec, attach or port-forward begins.
     SessionBegan(Box<Open>),
     /// The session with this number has ended; `None` if its pod is unknown.
@@ -84,8 +87,15 @@ impl CallSink {
     /// A call has ended. `matters` is false for an ordinary poll.
     pub fn end(&self, call: &Call, outcome: &Outcome, matters: bool) {
         let record = CallRecord::ended(call, outcome);
+        if is_poll(call.method)
+            && let Some(poll) = Poll::of(&record)
+            && self.feed.try_send(Event::Polled(poll)).is_err()
+        {
+            self.drops.add(DropReason::StoryQueueFull, 1);
+        }
         let is_look = call.method == Method::ContainerStatus && record.container_state.is_some();
-        if is_look || is_episodic(call.method) {
+        let is_exec = call.method == Method::ExecSync && record.container_id.is_some();
+        if is_look || is_exec || is_episodic(call.method) {
             let event = Event::Ended(Box::new(record.clone()), call.steps.get().cloned());
             if self.feed.try_send(event).is_err() {
                 self.drops.add(DropReason::StoryQueueFull, 1);

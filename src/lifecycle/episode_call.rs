@@ -7,6 +7,8 @@ use opentelemetry::trace::SpanId;
 use serde::{Deserialize, Serialize};
 
 use super::call_sink::RuntimeSpan;
+use super::kubelet::execs::FailedProbe;
+use super::kubelet::pulls::PullQueue;
 use super::process_scanner::{Observation, WorkKind};
 use super::view;
 use crate::call::steps::{RuntimeSteps, StepRecord, Worker};
@@ -30,6 +32,16 @@ pub(super) struct EpisodeCall {
     /// Whether processes were scanned for it: then none at work means none seen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) scanned: bool,
+    /// The exec probe that had failed just before (StopContainer).
+    #[serde(
+        rename = "failed_probe",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(super) probe: Option<FailedProbe>,
+    /// The other pulls that it waited for (PullImage).
+    #[serde(rename = "queued", default, skip_serializing_if = "Option::is_none")]
+    pub(super) queue: Option<Box<PullQueue>>,
 }
 
 /// A piece of work of the runtime. Times in microseconds since 1970.
@@ -92,6 +104,8 @@ impl EpisodeCall {
             retry: false,
             work: longest(work),
             scanned: false,
+            probe: None,
+            queue: None,
         }
     }
 
@@ -120,6 +134,11 @@ impl EpisodeCall {
     /// The CLIENT span of the call, the parent of the runtime's spans.
     pub(super) fn client_span(&self) -> Option<SpanId> {
         self.spans.as_ref().map(|spans| spans.client)
+    }
+
+    /// Returns whether it has failed. A hook has not: the kubelet goes on, or stops its container, whatever it says.
+    pub(super) fn is_bad(&self) -> bool {
+        self.method != Method::ExecSync && self.record.is_bad()
     }
 
     /// Adds work that arrived after the end of the call.

@@ -446,6 +446,7 @@ pub(crate) fn story(episode: Episode) -> PodStory {
             .unwrap_or_else(|| episode.headline.clone()),
         episodes: vec![episode],
         sessions: Vec::new(),
+        probes: Vec::new(),
     }
 }
 

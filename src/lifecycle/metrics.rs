@@ -36,6 +36,7 @@ const START_PHASE: Label = fixed(
         "container_create",
         "container_start",
         "init_container",
+        "hook",
         "outside_cri",
     ],
 );
@@ -54,6 +55,15 @@ const START_CALL: Label = fixed(
 const START_BUCKETS: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 ];
+/// Those of the kubelet's `kubelet_pod_start_sli_duration_seconds`.
+const SLI_BUCKETS: &[f64] = &[
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0,
+    300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+/// Relists of the kubelet.
+const RELIST_BUCKETS: &[f64] = &[
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 180.0, 300.0, 600.0,
+];
 /// Their phases.
 const PHASE_BUCKETS: &[f64] = &[
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
@@ -65,6 +75,15 @@ metrics! {
         "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`.").with_exemplars();
     POD_START_PHASE = Metric::histogram("pod_start_phase_seconds", Unit::Seconds, &[START_PHASE], PHASE_BUCKETS,
         "Parts of the same time; they add up to it, and a part that did not occur is not counted.");
+    POD_START_SLI = Metric::histogram("pod_start_sli_duration_seconds", Unit::Seconds, &[], SLI_BUCKETS,
+        "Time from the moment at which the kubelet saw a pod to the end of the last StartContainer of its start, without pulls of \
+        images and without init containers: the pod startup SLI of SIG Scalability. Has the buckets of \
+        `kubelet_pod_start_sli_duration_seconds`, which begins earlier, with the creation of the pod in the API, and ends later, \
+        with the status that the kubelet reported. Only the first sandbox of a pod counts, and only if it came up.");
+    POD_START_TOTAL = Metric::histogram("pod_start_total_duration_seconds", Unit::Seconds, &[], SLI_BUCKETS,
+        "The same with pulls and init containers.");
+    POD_START_BEFORE_CRI = Metric::histogram("pod_start_before_cri_seconds", Unit::Seconds, &[], PHASE_BUCKETS,
+        "The part of it before the first call: volumes, admission and the queue of the kubelet.");
     POD_START_FAILURES = Metric::counter("pod_start_failures_total", &[START_CALL],
         "Calls of pod starts that failed, each at once.");
     POD_STARTS_FAILING = Metric::gauge("pod_starts_failing", Unit::Count, &[START_CALL],
@@ -79,18 +98,25 @@ metrics! {
         "Containers that were started again.");
     CONTAINER_EXITS = Metric::counter("container_exits_total", &[fixed("reason", &EXIT_NAMES)],
         "Containers that ended, as far as the kubelet asked how they are.");
+    RELIST_DURATION = Metric::histogram("kubelet_relist_duration_seconds", Unit::Seconds, &[], RELIST_BUCKETS,
+        "Duration of the kubelet's relists (PLEG), rebuilt from its calls: from its lists of all sandboxes and containers to a \
+        second before the next. The kubelet's own `kubelet_pleg_relist_duration_seconds` ends at 10 s.");
+    RELIST_LAST = Metric::gauge("kubelet_relist_last_seconds", Unit::Seconds, &[],
+        "Time since the begin of the kubelet's last relist whose lists succeeded; above 180 the node is not ready. Absent without \
+        a kubelet at work, and with evented PLEG.");
     STORY_EPISODES = Metric::gauge("story_episodes", Unit::Count, &[fixed("kind", &EPISODE_NAMES)],
         "Starts, restarts and stops that are remembered.");
 }
 
 /// The phases of a start, in the order of the metric's label.
-const START_PHASES: [EpisodePhase; 7] = [
+const START_PHASES: [EpisodePhase; 8] = [
     EpisodePhase::Sandbox,
     EpisodePhase::Network,
     EpisodePhase::ImagePull,
     EpisodePhase::ContainerCreate,
     EpisodePhase::ContainerStart,
     EpisodePhase::InitContainer,
+    EpisodePhase::Hook,
     EpisodePhase::OutsideCri,
 ];
 /// The parts of a start that can fail, in the order of the catalogue.
@@ -107,8 +133,12 @@ const START_CALLS: [EpisodePhase; 5] = [
 pub(super) struct StoryMetrics {
     starts: Histograms<3>,
     phases: Histograms<1>,
+    sli: Histograms<0>,
+    total: Histograms<0>,
+    before_cri: Histograms<0>,
     failures: Counters<1>,
     stops: Histograms<1>,
+    relists: Histograms<0>,
     restarts: Counters<0>,
     exits: Counters<1>,
     registry: Registry,
@@ -133,8 +163,12 @@ impl StoryMetrics {
         let metrics = Self {
             starts: registry.histograms(&POD_START_DURATION)?,
             phases: registry.histograms(&POD_START_PHASE)?,
+            sli: registry.histograms(&POD_START_SLI)?,
+            total: registry.histograms(&POD_START_TOTAL)?,
+            before_cri: registry.histograms(&POD_START_BEFORE_CRI)?,
             failures: registry.counters(&POD_START_FAILURES)?,
             stops: registry.histograms(&POD_STOP_DURATION)?,
+            relists: registry.histograms(&RELIST_DURATION)?,
             restarts: registry.counters(&CONTAINER_RESTARTS)?,
             exits: registry.counters(&CONTAINER_EXITS)?,
             registry: registry.clone(),
@@ -173,6 +207,13 @@ impl StoryMetrics {
         }
     }
 
+    /// A relist of the kubelet has ended; it took these microseconds.
+    pub(super) fn relist(&self, took: u64) {
+        if let Some(relists) = self.relists.at([]) {
+            relists.observe(seconds(took));
+        }
+    }
+
     /// A container has ended.
     pub(super) fn exit(&self, exit: &Exit) {
         if let Some(exits) = self.exits.at([exit.reason as usize]) {
@@ -200,6 +241,7 @@ impl StoryMetrics {
         let handler = self.registry.handler(episode.handler.as_deref());
         let labels = [index(episode.state), usize::from(episode.pulled), handler];
         self.starts.observe(labels, time, trace);
+        self.since_seen(episode);
         let shares = episode.shares();
         for (i, phase) in START_PHASES.into_iter().enumerate() {
             let share = shares[phase as usize];
@@ -207,6 +249,23 @@ impl StoryMetrics {
                 && let Some(phases) = self.phases.at([i])
             {
                 phases.observe(seconds(share));
+            }
+        }
+    }
+}
+
+/// The start since the kubelet saw the pod.
+impl StoryMetrics {
+    fn since_seen(&self, episode: &Episode) {
+        let start = episode.pod_start().filter(|_| episode.state == State::Ok);
+        let Some(start) = start else { return };
+        for (metric, time) in [
+            (&self.sli, start.sli),
+            (&self.total, start.total),
+            (&self.before_cri, start.before_cri),
+        ] {
+            if let Some(metric) = metric.at([]) {
+                metric.observe(seconds(time));
             }
         }
     }
@@ -233,6 +292,12 @@ fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryEr
         }
     })?;
     let source = Arc::clone(stories);
+    registry.computed(&RELIST_LAST, move |out| {
+        if let Some(state) = source.relist() {
+            out.put(&[], seconds(state.since));
+        }
+    })?;
+    let source = Arc::clone(stories);
     registry.computed(&STORY_EPISODES, move |out| {
         for (kind, n) in source.remembered() {
             out.put(&[kind], n as f64);
@@ -253,10 +318,12 @@ pub(crate) fn populate(registry: &Registry) {
         node.kubelet = Some(true);
         node.disks = vec![("upstream".into(), super::node::ImageFs::default())];
     }
+    metrics.relist(20_000);
+    stories.relists().listed_now();
     let (up, open) = (pod("up"), pod("open"));
     let mut store = stories.store();
     for call in [
-        up.run(0, 10),
+        up.run(0, 10).seen_before(10),
         up.create(("app", 0), 10, 10),
         up.start(("app", 0), 20, 10),
         up.stop(60_000, 2000),

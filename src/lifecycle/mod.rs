@@ -23,6 +23,7 @@ pub mod episode_subscriber;
 #[cfg(test)]
 pub(crate) mod examples;
 mod journal;
+pub mod kubelet;
 pub(crate) mod metrics;
 pub mod node;
 pub mod otlp_receiver;

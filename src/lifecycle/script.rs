@@ -6,10 +6,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::episode_call::{EpisodeCall, Work};
 use super::process_scanner::WorkKind;
 use crate::call::{
-    Call, CallRecord, CallStage, CallState, Client, Ending, Outcome, Peer, Route, RouteReason,
-    Source,
+    Call, CallFacts, CallRecord, CallStage, CallState, Client, Ending, Outcome, Peer, Route,
+    RouteReason, Source,
 };
 use crate::cri::Method;
+use crate::cri::annotations::ConfigSource;
 use crate::cri::method::ApiVersion;
 use crate::cri::status::Code;
 use crate::cri::subject::{ContainerIdentity, PodIdentity, Subject};
@@ -115,6 +116,20 @@ impl Pod {
         self.of_container(Method::StopContainer, name, began, took)
     }
 
+    /// An exec probe with a timeout of a second.
+    pub(super) fn probe(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
+        let mut call = self.of_container(Method::ExecSync, name, began, took);
+        call.facts = exec(1, 0);
+        call
+    }
+
+    /// A postStart or preStop hook.
+    pub(super) fn hook(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
+        let mut call = self.probe(name, began, took);
+        call.facts = exec(0, 0);
+        call
+    }
+
     pub(super) fn sweep(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
         self.of_container(Method::RemoveContainer, name, began, took)
     }
@@ -126,6 +141,11 @@ impl Pod {
     pub(super) fn remove(&self, began: u64, took: u64) -> EpisodeCall {
         self.call(Method::RemovePodSandbox, began, took)
     }
+}
+
+fn exec(timeout: u32, exit_code: i32) -> CallFacts {
+    let exit_code = Some(exit_code);
+    CallFacts::Exec { timeout, exit_code }
 }
 
 impl EpisodeCall {
@@ -145,6 +165,27 @@ impl EpisodeCall {
 
     pub(super) fn fails(self, code: Code, error: &str) -> Self {
         self.how(Ending::Error, code, Some(error))
+    }
+
+    /// The command ends with this exit code.
+    pub(super) fn exits(mut self, code: i32) -> Self {
+        if let CallFacts::Exec { exit_code, .. } = &mut self.facts {
+            *exit_code = Some(code);
+        }
+        self
+    }
+
+    /// The grace period of a StopContainer, in seconds.
+    pub(super) fn grace(mut self, grace: u32) -> Self {
+        self.facts = CallFacts::Stop { grace };
+        self
+    }
+
+    /// The kubelet saw its pod these milliseconds before.
+    pub(super) fn seen_before(mut self, before_ms: u32) -> Self {
+        let source = ConfigSource::Api;
+        self.facts = CallFacts::Seen { before_ms, source };
+        self
     }
 
     /// It fails because this deadline passes.

@@ -60,6 +60,7 @@ impl Episode {
             state: self.state,
             began_unix_us: self.began,
             duration_ms: self.duration_ms(),
+            before_cri_ms: self.before_cri().map(millis),
             headline: cause.to_string(),
             cause: cause.name().to_owned(),
             crash_loop: pods.crash_loop(self),

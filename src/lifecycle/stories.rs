@@ -7,6 +7,8 @@ use std::time::SystemTime;
 use super::diagnosis::{self, Pods};
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, EpisodeStore, Limits};
+use super::kubelet::execs;
+use super::kubelet::relist::{RelistState, Relists};
 use super::node::NodeStatus;
 use super::process_scanner::Observations;
 use super::sessions::Sessions;
@@ -17,6 +19,7 @@ use super::view::{OpenSession, PodStory, Recent};
 use crate::call::Call;
 use crate::call::episode::{Kind, is_episodic};
 use crate::call::times::{micros_of, unix_micros};
+use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 
 /// The headline of a pod that has sessions and no episode.
@@ -29,6 +32,7 @@ pub struct Stories {
     observations: Arc<Observations>,
     sessions: Mutex<Sessions>,
     node: Mutex<NodeStatus>,
+    relists: Mutex<Relists>,
 }
 
 impl Stories {
@@ -44,6 +48,7 @@ impl Stories {
             observations,
             sessions: Mutex::default(),
             node: Mutex::default(),
+            relists: Mutex::default(),
         }
     }
 
@@ -58,6 +63,16 @@ impl Stories {
     /// The node at the last look.
     pub(super) fn node(&self) -> MutexGuard<'_, NodeStatus> {
         self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn relists(&self) -> MutexGuard<'_, Relists> {
+        self.relists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of the kubelet's relist (PLEG); `None` if none was seen, or no kubelet is at work. Its `Display` is a
+    /// sentence.
+    pub fn relist(&self) -> Option<RelistState> {
+        self.relists().state(unix_micros(SystemTime::now()))
     }
 
     pub(super) fn observations(&self) -> &Observations {
@@ -98,12 +113,13 @@ impl Stories {
                 && *pod.name == *name
                 && uid.is_none_or(|uid| *pod.uid == *uid)
         };
-        let (mut episodes, cause) = self.read(in_flight, is_meant, |episodes, store| {
+        let (mut episodes, cause, probes) = self.read(in_flight, is_meant, |episodes, store| {
             let pods = Pods::new(episodes, store.node(), now);
             let shown = episodes.iter().map(|episode| episode.view(&pods));
             let cause = pods.newest();
             let cause = cause.map(|cause| (cause.to_string(), cause.name()));
-            (shown.collect::<Vec<_>>(), cause)
+            let probes = store.probes_of(episodes);
+            (shown.collect::<Vec<_>>(), cause, probes)
         });
         let sessions = self.sessions().of_pod(is_meant);
         if episodes.is_empty() && sessions.is_empty() {
@@ -119,6 +135,7 @@ impl Stories {
             cause: cause.to_owned(),
             episodes,
             sessions,
+            probes,
         })
     }
 
@@ -147,12 +164,15 @@ impl Stories {
 
     /// The calls in flight that belong to episodes.
     pub(super) fn in_flight(&self, in_flight: &[Arc<Call>]) -> Vec<EpisodeCall> {
-        let calls = in_flight.iter().filter(|call| is_episodic(call.method));
+        let calls = in_flight
+            .iter()
+            .filter(|call| is_episodic(call.method) || call.method == Method::ExecSync);
         calls
             .map(|call| {
                 let scanned = self.observations.is_scanned_since(call.started_at);
                 EpisodeCall::in_flight(call, self.observations.of(call.seq)).scanned(scanned)
             })
+            .filter(|call| call.method != Method::ExecSync || execs::is_hook(call))
             .collect()
     }
 

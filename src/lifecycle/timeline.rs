@@ -20,6 +20,8 @@ pub enum EpisodePhase {
     ContainerStart,
     /// No call in flight, while a container ran to its end before the next call: an init container.
     InitContainer,
+    /// ExecSync of a postStart or preStop hook.
+    Hook,
     /// StopContainer: mostly the container's grace period.
     ContainerStop,
     /// StopPodSandbox, without observed CNI plugins.
@@ -34,13 +36,14 @@ pub enum EpisodePhase {
 
 impl EpisodePhase {
     /// Every phase, in display order.
-    pub const ALL: [EpisodePhase; 11] = [
+    pub const ALL: [EpisodePhase; 12] = [
         EpisodePhase::Sandbox,
         EpisodePhase::Network,
         EpisodePhase::ImagePull,
         EpisodePhase::ContainerCreate,
         EpisodePhase::ContainerStart,
         EpisodePhase::InitContainer,
+        EpisodePhase::Hook,
         EpisodePhase::ContainerStop,
         EpisodePhase::SandboxStop,
         EpisodePhase::ContainerRemove,
@@ -57,6 +60,7 @@ impl EpisodePhase {
             Self::ContainerCreate => "container_create",
             Self::ContainerStart => "container_start",
             Self::InitContainer => "init_container",
+            Self::Hook => "hook",
             Self::ContainerStop => "container_stop",
             Self::SandboxStop => "sandbox_stop",
             Self::ContainerRemove => "container_remove",
@@ -72,6 +76,7 @@ impl EpisodePhase {
             Method::PullImage => Self::ImagePull,
             Method::CreateContainer => Self::ContainerCreate,
             Method::StartContainer => Self::ContainerStart,
+            Method::ExecSync => Self::Hook,
             Method::StopContainer => Self::ContainerStop,
             Method::StopPodSandbox => Self::SandboxStop,
             Method::RemoveContainer => Self::ContainerRemove,

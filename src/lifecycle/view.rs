@@ -48,6 +48,9 @@ pub struct PodStory {
     /// Sessions of exec, attach and port-forward: the ended ones, the oldest first, then the open ones likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<Session>,
+    /// The exec probes of its containers that this process has seen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<Probe>,
 }
 
 /// State of an episode.
@@ -93,6 +96,9 @@ pub struct Episode {
     pub began_unix_us: u64,
     /// From there to the end of its last call; up to now if a call is in flight.
     pub duration_ms: f64,
+    /// How long before its first call the kubelet saw the pod; of the pod's first sandbox only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_cri_ms: Option<f64>,
     /// Where the time went and what went wrong, in one sentence.
     pub headline: String,
     /// The kind of cause that the headline is about: `image_pull_failed`, `slow_network`, `crash_loop`. Names are stable.
@@ -123,6 +129,29 @@ pub struct Episode {
     pub exits: Vec<Exit>,
 }
 
+/// An exec probe of a container, whose command the kubelet runs by ExecSync. Other probes are no CRI calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Probe {
+    /// Container name.
+    pub container: String,
+    /// Its restart count.
+    pub attempt: u32,
+    /// The timeout of the probe, in seconds.
+    pub timeout_s: u32,
+    /// How often it ran.
+    pub runs: u64,
+    /// How often it failed.
+    pub failed: u64,
+    /// How often it failed in a row, up to now.
+    pub failed_in_a_row: u32,
+    /// `exit code N`, `timed out` or `could not be run`.
+    pub last_result: String,
+    /// When it ended last, in microseconds since 1970.
+    pub last_unix_us: u64,
+    /// How long it took then.
+    pub last_ms: f64,
+}
+
 /// A container that had to exit before a call was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
@@ -139,7 +168,7 @@ pub struct Wait {
 /// A part of an episode's duration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// `sandbox`, `network`, `image_pull`, `container_create`, `container_start`, `init_container`, `container_stop`,
+    /// `sandbox`, `network`, `image_pull`, `container_create`, `container_start`, `init_container`, `hook`, `container_stop`,
     /// `sandbox_stop`, `container_remove`, `sandbox_remove` or `outside_cri`.
     pub phase: String,
     /// Its length.

@@ -42,13 +42,14 @@ const ALIGNED: usize = 60;
 const REASON: usize = 3;
 
 /// Phase, letter, word and colour, in the order of the bar.
-const PHASES: [(&str, char, &str, Ink); 7] = [
+const PHASES: [(&str, char, &str, Ink); 8] = [
     ("sandbox", 's', "sandbox", Ink::Blue),
     ("network", 'N', "network", Ink::Yellow),
     ("image_pull", 'P', "image pull", Ink::Magenta),
     ("container_create", 'c', "create", Ink::Cyan),
     ("container_start", 't', "start", Ink::Green),
     ("init_container", 'i', "init container", Ink::Yellow),
+    ("hook", 'h', "hook", Ink::Yellow),
     ("outside_cri", '.', "outside CRI", Ink::Dim),
 ];
 

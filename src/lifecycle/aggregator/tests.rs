@@ -138,6 +138,7 @@ fn call(method: Method, name: &str, attempt: u32) -> Call {
         container_id: of_container.then(|| format!("c-{name}-{attempt}").into()),
         image: (method == Method::PullImage).then(|| "app:1".into()),
         handler: (method == Method::RunPodSandbox).then(|| "".into()),
+        ..Subject::default()
     };
     call.subject.set(subject).expect("unset");
     call

@@ -2,6 +2,7 @@
 
 use super::crash::CrashLoop;
 use super::fault::Fault;
+use super::kubelet::KubeletCause;
 use super::node::Waits;
 use super::work::Worker;
 use crate::call::episode::Kind;
@@ -61,6 +62,8 @@ pub(in crate::lifecycle) enum Cause<'a> {
         exit: &'a Exit,
         then: Box<Cause<'a>>,
     },
+    /// What the kubelet did, or waited for.
+    Kubelet(KubeletCause<'a>),
     /// Most of the time passed there.
     Slow(Slow<'a>),
     /// It did not take long, but a call took unusually long for this node.
@@ -254,6 +257,7 @@ impl Cause<'_> {
             Self::Beside { cause, .. } => cause.name(),
             Self::GivenUp { .. } => "no_container_started",
             Self::CrashLoop(_) => "crash_loop",
+            Self::Kubelet(cause) => cause.name(),
             Self::Exited { .. } => "container_ended",
             Self::Slow(slow) => slow.name(),
             Self::Unusual { .. } => "unusual",
@@ -275,6 +279,7 @@ impl Slow<'_> {
             EpisodePhase::ContainerCreate => "slow_container_create",
             EpisodePhase::ContainerStart => "slow_container_start",
             EpisodePhase::InitContainer => "slow_init_container",
+            EpisodePhase::Hook => "slow_hook",
             EpisodePhase::ContainerStop => "slow_container_stop",
             EpisodePhase::SandboxStop => "slow_sandbox_stop",
             EpisodePhase::ContainerRemove => "slow_container_remove",
@@ -305,9 +310,10 @@ impl Failure<'_> {
                 EpisodePhase::SandboxStop => "sandbox_stop_failed",
                 EpisodePhase::ContainerRemove => "container_remove_failed",
                 EpisodePhase::SandboxRemove => "sandbox_remove_failed",
-                EpisodePhase::Network | EpisodePhase::InitContainer | EpisodePhase::OutsideCri => {
-                    "call_failed"
-                }
+                EpisodePhase::Network
+                | EpisodePhase::InitContainer
+                | EpisodePhase::Hook
+                | EpisodePhase::OutsideCri => "call_failed",
             },
         }
     }

@@ -5,6 +5,7 @@ mod cause;
 mod crash;
 mod failure;
 mod fault;
+mod kubelet;
 mod node;
 mod pods;
 mod slow;
@@ -45,7 +46,10 @@ fn of_episode<'a>(
 fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now: u64) -> Cause<'a> {
     let in_flight = longest_in_flight(episode);
     if let Some(call) = in_flight.filter(|call| call.duration_ms() >= WORTH) {
-        return Cause::InFlight(waits(episode, call, node));
+        return match kubelet::in_flight(episode, call) {
+            Some(hook) => Cause::Kubelet(hook),
+            None => Cause::InFlight(waits(episode, call, node)),
+        };
     }
     if let Some(call) = failure::unresolved(episode) {
         return Cause::Failing(failure::of(episode, call, now, false));
@@ -73,7 +77,10 @@ fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now:
             took: episode.duration_ms(),
         };
     }
-    let time = slow::of(episode, pod, node, now);
+    let time = match kubelet::of(episode, pod) {
+        Some(cause) => Cause::Kubelet(cause),
+        None => slow::of(episode, pod, node, now),
+    };
     match crash::afterwards(episode, pod) {
         Some(exit) => Cause::Exited {
             exit,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
+use super::kubelet::{self, KubeletCause};
 use super::{failure, hangs, of_episode};
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_store::Episode;
@@ -86,6 +87,12 @@ impl<'a> Pods<'a> {
         let fails = |e: &Episode| failure::unresolved(e).is_some() && e.state != State::Ok;
         let failing = last(&|e| e.state == State::Open && fails(e));
         let crash_loop = pod.loops.values().max_by_key(|it| it.at());
+        let crashed = crash_loop.map_or(0, CrashLoop::at);
+        let kills = kubelet::keeps_killing(&pod.episodes, self.now);
+        let kills = kills.filter(|it| it.at > crashed && failing.is_none_or(|e| it.at > e.ended));
+        if let Some(kills) = kills {
+            return Some(Cause::Kubelet(KubeletCause::KeepsKilling(kills)));
+        }
         if let Some(crash_loop) = crash_loop
             && failing.is_none_or(|e| crash_loop.at() > e.ended)
         {

@@ -93,6 +93,7 @@ fn what<'a>(episode: &'a Episode, pod: &[&'a Episode], phase: EpisodePhase, ms: 
         EpisodePhase::Sandbox => within(Method::RunPodSandbox),
         EpisodePhase::ContainerCreate => within(Method::CreateContainer),
         EpisodePhase::ContainerStart => within(Method::StartContainer),
+        EpisodePhase::Hook => within(Method::ExecSync),
         EpisodePhase::SandboxStop => within(Method::StopPodSandbox),
         EpisodePhase::ContainerRemove => within(Method::RemoveContainer),
         EpisodePhase::SandboxRemove => within(Method::RemovePodSandbox),

@@ -45,6 +45,7 @@ impl EpisodeStore {
             | Method::StopPodSandbox
             | Method::RemoveContainer
             | Method::RemovePodSandbox => self.assign_end(pod, call),
+            Method::ExecSync => self.assign_hook(pod, call),
             _ => Assignment::Nowhere,
         }
     }

@@ -171,7 +171,8 @@ impl Episode {
 
     /// Returns whether it only stopped containers, perhaps to restart them.
     pub(in crate::lifecycle) fn is_tentative(&self) -> bool {
-        let stops = |call: &EpisodeCall| call.method == Method::StopContainer;
+        let stops =
+            |call: &EpisodeCall| matches!(call.method, Method::StopContainer | Method::ExecSync);
         self.kind == Kind::Stop && self.calls.iter().all(stops)
     }
 

@@ -5,7 +5,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason};
+use super::{Episode, EpisodeStore};
+use crate::call::episode::Kind;
+use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason, PodIdentity};
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::view;
 
@@ -68,6 +70,27 @@ impl Exit {
             ran_ms: millis(self.ran),
             at_unix_us: self.at,
         }
+    }
+}
+
+impl EpisodeStore {
+    /// Records the exit of a container. Returns false if it is known.
+    pub(in crate::lifecycle) fn note_exit(
+        &mut self,
+        pod: &PodIdentity,
+        container_id: Option<&str>,
+        exit: Exit,
+    ) -> bool {
+        if !self.exits.note(&pod.uid, container_id, &exit) {
+            return false;
+        }
+        let started = |episode: &&Episode| episode.has_started(&exit.container, exit.attempt);
+        let up = || self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
+        let number = up().find(started).or_else(|| up().next()).map(|t| t.number);
+        if let Some(episode) = number.and_then(|n| self.episodes.get_mut(&n)) {
+            episode.note_exit(exit);
+        }
+        true
     }
 }
 

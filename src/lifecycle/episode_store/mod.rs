@@ -4,7 +4,9 @@
 mod assign;
 mod episode;
 mod exits;
+mod kubelet;
 mod node;
+mod origin;
 mod spans;
 #[cfg(test)]
 mod tests;
@@ -16,6 +18,7 @@ use self::assign::Assignment;
 pub(super) use self::episode::Episode;
 pub(super) use self::exits::Exit;
 use self::exits::KnownExits;
+use self::kubelet::KubeletWork;
 use self::spans::PendingSpans;
 use super::episode_call::EpisodeCall;
 use super::node::NodeHistory;
@@ -44,6 +47,9 @@ pub(super) struct EpisodeStore {
     next: u64,
     forgotten: u64,
     exits: KnownExits,
+    work: KubeletWork,
+    /// Calls before this time may have been missed, in microseconds since 1970.
+    watches_since: u64,
     pending: PendingSpans,
     node: NodeHistory,
     /// Episodes closed since the last [`EpisodeStore::take_closed`].
@@ -76,6 +82,8 @@ impl EpisodeStore {
             next: 0,
             forgotten: 0,
             exits: KnownExits::default(),
+            work: KubeletWork::default(),
+            watches_since: 0,
             pending: PendingSpans::default(),
             node: NodeHistory::default(),
             closed: Vec::new(),
@@ -87,7 +95,12 @@ impl EpisodeStore {
     /// Applies a call. Calls must be applied in the order in which they ended.
     pub(super) fn apply(&mut self, mut call: EpisodeCall) -> Applied {
         self.identify(&mut call);
+        self.judge_origin(&mut call);
         self.pending.attach_to(&mut call);
+        self.note_work(&call);
+        if call.method == Method::ExecSync {
+            return self.apply_hook(call);
+        }
         let Some(pod) = call.pod.clone() else {
             return Applied::Nothing;
         };
@@ -103,6 +116,7 @@ impl EpisodeStore {
         if let (Some(pull), Some(episode)) = (pull, self.episodes.get_mut(&number)) {
             episode.add(pull);
         }
+        self.claim_hooks(number, &call);
         self.claim_kill(number, &call);
         self.count_wait(number, &pod, &call);
         let in_restart = self
@@ -310,25 +324,6 @@ impl EpisodeStore {
         }
     }
 
-    /// Records the exit of a container. Returns false if it is known.
-    pub(super) fn note_exit(
-        &mut self,
-        pod: &PodIdentity,
-        container_id: Option<&str>,
-        exit: Exit,
-    ) -> bool {
-        if !self.exits.note(&pod.uid, container_id, &exit) {
-            return false;
-        }
-        let started = |episode: &&Episode| episode.has_started(&exit.container, exit.attempt);
-        let up = || self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
-        let number = up().find(started).or_else(|| up().next()).map(|t| t.number);
-        if let Some(episode) = number.and_then(|n| self.episodes.get_mut(&n)) {
-            episode.note_exit(exit);
-        }
-        true
-    }
-
     /// Closes the episodes that a quiet period or their age has ended. `in_flight`: calls that have not ended.
     pub(super) fn tick(&mut self, now: u64, in_flight: &[EpisodeCall]) {
         let busy: HashSet<_> = in_flight
@@ -423,6 +418,7 @@ impl EpisodeStore {
         let mut store = Self::new(limits, Usual::default());
         store.next = self.next;
         store.node = self.node.clone();
+        store.watches_since = self.watches_since;
         for episode in self.episodes_of(pod) {
             let number = episode.number;
             if episode.is_open() {

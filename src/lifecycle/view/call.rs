@@ -152,7 +152,7 @@ impl Call {
             container_id: text(&record.container_id),
             image: text(&record.image),
             handler: text(&record.handler).filter(|h| !h.is_empty()),
-            exit_code: record.exit_code,
+            exit_code: record.facts.exit_code(),
             backend: route.map(|r| r.backend.to_string()),
             route: route.map(|r| r.reason.name().to_owned()),
             backend_offset_ms: record.backend_time.map(|(offset, _)| millis(offset)),

@@ -8,8 +8,8 @@ use criscope::cri::subject::{ResponseDetails, Subject};
 use criscope::cri::{Method, peek};
 use prost::Message;
 use prost_reflect::{
-    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,
-    Value,
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor,
+    MethodDescriptor, Value,
 };
 
 use super::filler::pool;
@@ -63,6 +63,76 @@ fn what_is_read_is_on_the_list() {
     assert_eq!(secret, Vec::<&String>::new(), "read, but not on the list");
     let idle: Vec<_> = listed.difference(&read).collect();
     assert_eq!(idle, Vec::<&String>::new(), "on the list, but never read");
+}
+
+/// Labels, annotations and other maps: neither a key nor a value comes out, not even under the two keys that are read.
+#[test]
+fn of_maps_only_a_time_and_a_word_are_read() {
+    const SECRET: &str = "kwyjibo";
+    let pool = pool();
+    let mut maps = 0;
+    for (method, of) in methods(&pool) {
+        each_map(&of.input(), &mut |with| {
+            maps += 1;
+            for key in [
+                "kubernetes.io/config.seen",
+                "kubernetes.io/config.source",
+                SECRET,
+            ] {
+                let said = said(&peek::request(method, &with(key, SECRET)));
+                assert!(!said.contains(SECRET), "{method} {said}");
+            }
+        });
+    }
+    assert!(maps > 5, "{maps}");
+}
+
+/// Calls `f` for each map of text below `of`, with what makes a message in which that map has one entry.
+fn each_map(of: &MessageDescriptor, f: &mut dyn FnMut(&dyn Fn(&str, &str) -> Vec<u8>)) {
+    for path in map_paths(of) {
+        f(&|key, text| {
+            let entry = (
+                MapKey::String(key.to_owned()),
+                Value::String(text.to_owned()),
+            );
+            let mut value = Value::Map([entry].into());
+            for (depth, field) in path.iter().enumerate().rev() {
+                if field.is_list() && depth + 1 < path.len() {
+                    value = Value::List(vec![value]);
+                }
+                let mut message = DynamicMessage::new(field.parent_message().clone());
+                message.set_field(field, value);
+                value = Value::Message(message);
+            }
+            let Value::Message(message) = value else {
+                panic!("a path has a field");
+            };
+            message.encode_to_vec()
+        });
+    }
+}
+
+/// The way to every map from text to text below a message.
+fn map_paths(of: &MessageDescriptor) -> Vec<Vec<FieldDescriptor>> {
+    let mut all = Vec::new();
+    for field in of.fields() {
+        match field.kind() {
+            Kind::Message(entry) if field.is_map() => {
+                let text = |field: FieldDescriptor| field.kind() == Kind::String;
+                if text(entry.map_entry_key_field()) && text(entry.map_entry_value_field()) {
+                    all.push(vec![field]);
+                }
+            }
+            Kind::Message(inner) => {
+                for mut path in map_paths(&inner) {
+                    path.insert(0, field.clone());
+                    all.push(path);
+                }
+            }
+            _ => {}
+        }
+    }
+    all
 }
 
 /// Every method of the protocol.
@@ -134,8 +204,12 @@ fn said(subject: &Subject) -> String {
         container_id,
         image,
         handler,
+        origin,
+        timeout,
     } = subject;
-    format!("{pod:?} {sandbox_id:?} {container:?} {container_id:?} {image:?} {handler:?}")
+    format!(
+        "{pod:?} {sandbox_id:?} {container:?} {container_id:?} {image:?} {handler:?} {origin:?} {timeout:?}"
+    )
 }
 
 fn answered(answer: &ResponseDetails) -> String {

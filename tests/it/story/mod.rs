@@ -1,5 +1,6 @@
 //! The story of a pod, told by the real program from the calls of a caller.
 
+mod kubelet;
 mod loops;
 mod pod;
 mod restart;
@@ -63,6 +64,7 @@ fn assert_adds_up(line: &Value) {
         "image_pull_ms",
         "container_create_ms",
         "container_start_ms",
+        "hook_ms",
         "container_stop_ms",
         "sandbox_stop_ms",
         "container_remove_ms",

@@ -21,6 +21,11 @@ pub(super) fn answers() -> impl Fn(&Parts) -> Vec<Step> + Send + Sync {
         Some("CreateContainer") => script::ok(&[encode(&v1::CreateContainerResponse {
             container_id: format!("container-{}", next.fetch_add(1, Ordering::SeqCst)),
         })]),
+        // Commands fail.
+        Some("ExecSync") => script::ok(&[encode(&v1::ExecSyncResponse {
+            exit_code: 1,
+            ..Default::default()
+        })]),
         Some("ContainerStatus") => script::ok(&[encode(&failed())]),
         _ => script::empty(),
     }
@@ -74,6 +79,35 @@ impl Pod {
             container: String::new(),
             attempt: 0,
         }
+    }
+
+    /// The kubelet saw it at this time, RFC 3339.
+    pub(super) fn seen(mut self, time: &str) -> Self {
+        let annotations = &mut self.config.annotations;
+        annotations.insert("kubernetes.io/config.seen".into(), time.into());
+        annotations.insert("example.com/password".into(), "hunter2".into());
+        self
+    }
+
+    /// A command in its container: a probe with a timeout in seconds, a hook without.
+    pub(super) async fn exec(&self, client: &Client, timeout: i64) {
+        let exec = v1::ExecSyncRequest {
+            container_id: self.container.clone(),
+            cmd: vec!["hunter2".into()],
+            timeout,
+        };
+        self.call(client, "ExecSync", message_of(&exec)).await;
+    }
+
+    /// Its container is stopped and started again.
+    pub(super) async fn kill(&mut self, client: &Client) {
+        let container_id = self.container.clone();
+        let stop = v1::StopContainerRequest {
+            container_id,
+            timeout: 30,
+        };
+        self.call(client, "StopContainer", message_of(&stop)).await;
+        self.again(client).await;
     }
 
     pub(super) async fn run(&mut self, client: &Client) {

@@ -1,6 +1,7 @@
 //! The sentences: `Display` of a [`Cause`]. The object first, then the cause, then the evidence.
 
 mod failure;
+mod kubelet;
 mod node;
 mod slow;
 
@@ -72,6 +73,7 @@ impl Display for Cause<'_> {
                 duration(*after)
             ),
             Self::CrashLoop(crash_loop) => crash_loop.fmt(f),
+            Self::Kubelet(cause) => cause.fmt(f),
             Self::Exited { exit, then } => {
                 write!(f, "container {} {}; ", exit.container, ended(exit))?;
                 match &**then {

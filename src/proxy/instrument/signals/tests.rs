@@ -89,6 +89,8 @@ fn full(method: Method) -> Call {
         container_id: None,
         image: Some("registry:5000/app:1.2@sha256:ab".into()),
         handler: Some("runc".into()),
+        origin: None,
+        timeout: Some(30),
     };
     call.subject.set(subject).expect("once");
     let answer = ResponseDetails {

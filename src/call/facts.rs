@@ -1,0 +1,79 @@
+//! What a call of some methods says besides its subject. Small, since every record in the flight recorder has room for it.
+
+use serde::{Deserialize, Serialize};
+
+use super::live::Call;
+use super::times::unix_micros;
+use crate::cri::Method;
+use crate::cri::annotations::ConfigSource;
+
+/// See the module documentation. Its serde form is part of the journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallFacts {
+    /// Nothing.
+    #[default]
+    None,
+    /// RunPodSandbox: the kubelet saw the pod before.
+    Seen {
+        /// How long before the call, in milliseconds, at most 49 days.
+        before_ms: u32,
+        /// Where it saw it.
+        source: ConfigSource,
+    },
+    /// StopContainer.
+    Stop {
+        /// Seconds until the container is killed.
+        grace: u32,
+    },
+    /// ExecSync.
+    Exec {
+        /// Timeout of the command in seconds; 0 for none.
+        timeout: u32,
+        /// Exit code of the command.
+        exit_code: Option<i32>,
+    },
+}
+
+impl CallFacts {
+    /// Those of a call.
+    pub(super) fn of(call: &Call) -> Self {
+        let Some(subject) = call.subject.get() else {
+            return Self::None;
+        };
+        let seconds = |timeout: i64| u32::try_from(timeout.max(0)).unwrap_or(u32::MAX);
+        match (call.method, subject.origin, subject.timeout) {
+            (Method::RunPodSandbox, Some(origin), _) => {
+                let before = unix_micros(call.started_at).checked_sub(origin.seen_us);
+                match before.map(|micros| u32::try_from(micros / 1000)) {
+                    Some(Ok(before_ms)) => Self::Seen {
+                        before_ms,
+                        source: origin.source,
+                    },
+                    _ => Self::None,
+                }
+            }
+            (Method::StopContainer, _, Some(timeout)) => Self::Stop {
+                grace: seconds(timeout),
+            },
+            (Method::ExecSync, _, Some(timeout)) => Self::Exec {
+                timeout: seconds(timeout),
+                exit_code: call.response.get().and_then(|answer| answer.exit_code),
+            },
+            _ => Self::None,
+        }
+    }
+
+    /// The exit code of the command, if it is an ExecSync that has succeeded.
+    pub fn exit_code(&self) -> Option<i32> {
+        match self {
+            Self::Exec { exit_code, .. } => *exit_code,
+            _ => None,
+        }
+    }
+
+    /// Returns whether there are none.
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}

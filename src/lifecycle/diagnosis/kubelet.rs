@@ -1,0 +1,347 @@
+//! What the kubelet itself did, or waited for: rules that are functions of episodes. `words::kubelet` makes the sentences.
+
+use std::collections::BTreeMap;
+
+use crate::call::episode::Kind;
+use crate::call::{CallFacts, Client};
+use crate::cri::Method;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::episode_store::Episode;
+use crate::lifecycle::kubelet::execs::{ExecResult, FailedProbe};
+use crate::lifecycle::kubelet::pulls::PullQueue;
+use crate::lifecycle::timeline::EpisodePhase;
+
+/// What took less is not slow. In microseconds.
+const SLOW: u64 = 2_000_000;
+/// Kills further apart than this are not one series, in microseconds: six times the longest back-off of the kubelet.
+const SERIES: u64 = 30 * 60 * 1_000_000;
+/// How long after the last kill a container that runs again counts as being killed again and again, in microseconds.
+const RECENT: u64 = 10 * 60 * 1_000_000;
+/// The kubelet kills a container this soon after a failed postStart hook, in microseconds.
+const AT_ONCE: u64 = 2_000_000;
+/// A stop that took its grace period, less this for clocks, ended in a kill. In microseconds.
+const TOLERANCE: u64 = 50_000;
+
+/// A cause that lies with the kubelet, or with what it was asked to do. Times in microseconds.
+#[derive(Clone, Debug)]
+pub(in crate::lifecycle) enum KubeletCause<'a> {
+    /// Most of a start passed before the first call.
+    BeforeFirstCall {
+        /// From the moment at which the kubelet saw the pod to its first call.
+        waited: u64,
+        /// From the first call to the end of the last.
+        then: u64,
+        /// Whether a container was started.
+        up: bool,
+    },
+    /// Most of a start passed while other images were pulled.
+    PullQueue { queue: &'a PullQueue, of: u64 },
+    /// A hook runs.
+    HookRuns { hook: Hook<'a> },
+    /// A postStart hook took most of a start.
+    PostStart { hook: Hook<'a>, of: u64 },
+    /// A container was stopped, with all that is known about it.
+    Stopped { stop: Stop<'a>, of: u64 },
+    /// A container was killed and started again.
+    Killed {
+        reason: KillReason,
+        stop: Stop<'a>,
+        of: u64,
+    },
+    /// A container is killed again and again.
+    KeepsKilling(KeepsKilling<'a>),
+}
+
+/// A hook of a container.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lifecycle) struct Hook<'a> {
+    pub(super) container: &'a str,
+    /// Whether it precedes the end of the container; otherwise it follows its start.
+    pub(super) is_pre_stop: bool,
+    pub(super) took: u64,
+    /// `None` while it runs.
+    pub(super) result: Option<ExecResult>,
+}
+
+/// The stop of a container.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lifecycle) struct Stop<'a> {
+    pub(super) container: &'a str,
+    pub(super) pre_stop: Option<Hook<'a>>,
+    /// From StopContainer to its end.
+    pub(super) took: u64,
+    /// Its grace period in seconds, after which it is killed; `None` if it ended before.
+    pub(super) killed_after: Option<u32>,
+}
+
+/// Why the kubelet killed a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) enum KillReason {
+    /// An exec probe had failed just before: a liveness or startup probe.
+    Probe(FailedProbe),
+    /// Its postStart hook had failed just before.
+    PostStart(ExecResult),
+    /// Nothing that the CRI shows.
+    Unknown,
+}
+
+/// A series of kills of a container.
+#[derive(Clone, Debug)]
+pub(in crate::lifecycle) struct KeepsKilling<'a> {
+    pub(super) container: &'a str,
+    pub(super) kills: usize,
+    /// From the first to the last.
+    pub(super) window: u64,
+    pub(super) reason: KillReason,
+    /// Whether the pod was stopped since.
+    pub(super) is_over: bool,
+    /// When the last one ended, in microseconds since 1970.
+    pub(super) at: u64,
+}
+
+impl KubeletCause<'_> {
+    /// A stable name of its kind.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::BeforeFirstCall { .. } => "before_first_call",
+            Self::PullQueue { .. } => "pull_queue",
+            Self::HookRuns { .. } => "hook_in_flight",
+            Self::PostStart { .. } => "slow_post_start_hook",
+            Self::Stopped { .. } => "slow_container_stop",
+            Self::Killed { .. } => "container_killed",
+            Self::KeepsKilling(_) => "kill_loop",
+        }
+    }
+}
+
+/// The kubelet's part in an episode, if it is the largest.
+pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<'a>> {
+    if let Some(cause) = killed(episode, pod).or_else(|| before_first_call(episode)) {
+        return Some(cause);
+    }
+    let of = Some(episode.duration()).filter(|of| *of >= SLOW)?;
+    let shares = episode.shares();
+    let phases = EpisodePhase::ALL.into_iter();
+    let longest = phases.max_by_key(|phase| shares[*phase as usize])?;
+    match (longest, episode.kind) {
+        (EpisodePhase::OutsideCri, _) => {
+            let queues = episode.calls.iter().filter_map(|c| c.queue.as_deref());
+            let queue = queues.max_by_key(|queue| queue.waited)?;
+            let is_most = queue.waited >= shares[longest as usize] / 2;
+            is_most.then_some(KubeletCause::PullQueue { queue, of })
+        }
+        (EpisodePhase::Hook | EpisodePhase::ContainerStop, Kind::Stop) => {
+            let stop = slowest_stop(episode)?;
+            let is_more = stop.pre_stop.is_some() || stop.killed_after.is_some();
+            is_more.then_some(KubeletCause::Stopped { stop, of })
+        }
+        (EpisodePhase::Hook, _) => {
+            let hooks = episode.calls.iter().filter(|c| is_hook(c));
+            let hook = hook(episode, hooks.max_by_key(|c| c.elapsed())?);
+            Some(KubeletCause::PostStart { hook, of })
+        }
+        _ => None,
+    }
+}
+
+/// A hook in flight.
+pub(super) fn in_flight<'a>(
+    episode: &'a Episode,
+    call: &'a EpisodeCall,
+) -> Option<KubeletCause<'a>> {
+    let hook = is_hook(call).then(|| hook(episode, call))?;
+    Some(KubeletCause::HookRuns { hook })
+}
+
+fn is_hook(call: &EpisodeCall) -> bool {
+    call.method == Method::ExecSync
+}
+
+fn is_same_container(one: &EpisodeCall, other: &EpisodeCall) -> bool {
+    one.container_id.is_some() && one.container_id == other.container_id
+}
+
+/// A hook that follows the start of its container in this episode is a postStart hook.
+fn hook<'a>(episode: &Episode, call: &'a EpisodeCall) -> Hook<'a> {
+    let starts = |c: &EpisodeCall| {
+        c.method == Method::StartContainer && is_same_container(c, call) && c.began < call.began
+    };
+    let stops = |c: &EpisodeCall| {
+        c.method == Method::StopContainer && is_same_container(c, call) && c.end() <= call.end()
+    };
+    let has_started = episode.calls.iter().any(starts);
+    Hook {
+        container: call.container_name().unwrap_or("a container"),
+        is_pre_stop: !has_started || episode.calls.iter().any(stops),
+        took: call.elapsed_us(),
+        result: (!call.is_in_flight()).then(|| ExecResult::of(call)),
+    }
+}
+
+/// A wait before the first call that took longer than every phase after it.
+fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
+    let waited = episode.before_cri().filter(|waited| *waited >= SLOW)?;
+    let longest = episode.shares().into_iter().max().unwrap_or_default();
+    (waited >= longest).then(|| KubeletCause::BeforeFirstCall {
+        waited,
+        then: episode.duration(),
+        up: episode.started > 0,
+    })
+}
+
+fn stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) -> Stop<'a> {
+    let precedes =
+        |c: &&EpisodeCall| is_hook(c) && is_same_container(c, call) && c.began <= call.began;
+    let hook = episode.calls.iter().rev().find(precedes);
+    let took = call.elapsed_us();
+    let grace = match call.facts {
+        CallFacts::Stop { grace } => Some(grace),
+        _ => None,
+    };
+    Stop {
+        container: call.container_name().unwrap_or("a container"),
+        // A hook that takes longer than the grace period goes on while the container is stopped.
+        pre_stop: hook.map(|it| Hook {
+            container: it.container_name().unwrap_or("a container"),
+            is_pre_stop: true,
+            took: call
+                .began_us()
+                .min(it.end_us())
+                .saturating_sub(it.began_us()),
+            result: (it.end_us() <= call.began_us()).then(|| ExecResult::of(it)),
+        }),
+        took,
+        killed_after: grace.filter(|grace| {
+            call.is_good() && took.saturating_add(TOLERANCE) >= u64::from(*grace) * 1_000_000
+        }),
+    }
+}
+
+/// The stop that took longest, its hook included.
+fn slowest_stop(episode: &Episode) -> Option<Stop<'_>> {
+    let calls = episode.calls.iter();
+    let stops = calls.filter(|c| c.method == Method::StopContainer && !c.is_in_flight());
+    let stops = stops.map(|call| stop(episode, call));
+    stops.max_by_key(|stop| stop.took + stop.pre_stop.map_or(0, |hook| hook.took))
+}
+
+/// The kill in a restart. If it is not known why, a slow one is told by its parts.
+fn killed<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<'a>> {
+    let restarted = episode
+        .container
+        .as_deref()
+        .filter(|_| episode.kind == Kind::Restart)?;
+    let mut calls = episode.calls.iter().rev();
+    let call = calls.find(|call| {
+        is_kill(call)
+            && call
+                .container
+                .as_deref()
+                .is_some_and(|c| c.name == restarted.name)
+    })?;
+    let reason = reason(pod, call);
+    let is_known = reason != KillReason::Unknown;
+    (is_known || episode.duration() < SLOW).then(|| KubeletCause::Killed {
+        reason,
+        stop: stop(episode, call),
+        of: episode.duration(),
+    })
+}
+
+/// Returns whether the kubelet stopped a container.
+fn is_kill(call: &EpisodeCall) -> bool {
+    let of_kubelet = call.peer.client != Client::Crictl;
+    call.method == Method::StopContainer && of_kubelet && call.is_good()
+}
+
+fn reason(episodes: &[&Episode], kill: &EpisodeCall) -> KillReason {
+    if let Some(probe) = kill.probe {
+        return KillReason::Probe(probe);
+    }
+    let calls = episodes.iter().flat_map(|episode| &episode.calls);
+    let mut hooks = calls.filter(|call| is_hook(call) && is_same_container(call, kill));
+    let failed = hooks.find_map(|call| {
+        let result = ExecResult::of(call);
+        let (end, began) = (call.end_us(), kill.began_us());
+        let is_just_before = end <= began && began - end <= AT_ONCE;
+        (is_just_before && !result.is_good() && starts_with(episodes, call)).then_some(result)
+    });
+    failed.map_or(KillReason::Unknown, KillReason::PostStart)
+}
+
+/// Returns whether the hook began when its container had just started.
+fn starts_with(episodes: &[&Episode], hook: &EpisodeCall) -> bool {
+    let mut calls = episodes.iter().flat_map(|episode| &episode.calls);
+    calls.any(|call| {
+        let end = call.end_us();
+        call.method == Method::StartContainer
+            && is_same_container(call, hook)
+            && (end..=end + AT_ONCE).contains(&hook.began_us())
+    })
+}
+
+/// The newest series of kills in a pod. `now` in microseconds since 1970.
+pub(super) fn keeps_killing<'a>(episodes: &[&'a Episode], now: u64) -> Option<KeepsKilling<'a>> {
+    let mut names = BTreeMap::<&str, Vec<&EpisodeCall>>::new();
+    let mut newest = BTreeMap::<&str, u32>::new();
+    let mut stopped = 0;
+    for call in episodes.iter().flat_map(|episode| &episode.calls) {
+        let container = call.container.as_deref();
+        match (call.method, container) {
+            (Method::StopContainer, Some(container)) if is_kill(call) => {
+                names.entry(&container.name).or_default().push(call);
+            }
+            (Method::CreateContainer, Some(container)) => {
+                let attempt = newest.entry(&container.name).or_default();
+                *attempt = container.attempt.max(*attempt);
+            }
+            (Method::StopPodSandbox, _) => stopped = call.began_us().max(stopped),
+            _ => {}
+        }
+    }
+    let series = names.into_iter().filter_map(|(container, kills)| {
+        let attempt = newest.get(container).copied()?;
+        series(episodes, container, kills, attempt, stopped, now)
+    });
+    series.max_by_key(|series| series.at)
+}
+
+fn series<'a>(
+    episodes: &[&Episode],
+    container: &'a str,
+    mut kills: Vec<&EpisodeCall>,
+    newest: u32,
+    stopped: u64,
+    now: u64,
+) -> Option<KeepsKilling<'a>> {
+    kills.sort_by_key(|call| call.began);
+    // The kubelet repeats a stop that failed; each container is killed once.
+    kills.dedup_by(|later, earlier| is_same_container(later, earlier));
+    // The last one may be that of the pod: a kill is one after which the container is started again.
+    let is_last = |call: &EpisodeCall| call.container.as_ref().is_none_or(|c| c.attempt >= newest);
+    let of_pod = |call: &EpisodeCall| is_last(call) && stopped >= call.began_us();
+    kills.retain(|call| !of_pod(call));
+    let last = kills.last()?;
+    let at = last.end_us();
+    let gap = |pair: &[&EpisodeCall]| pair[1].began_us().saturating_sub(pair[0].end_us());
+    let far = kills.windows(2).rposition(|pair| gap(pair) > SERIES);
+    let kills = &kills[far.map_or(0, |at| at + 1)..];
+    let is_down = is_last(last);
+    if kills.len() < 2 || !(is_down || now.saturating_sub(at) < RECENT) {
+        return None;
+    }
+    let reasons: Vec<_> = kills.iter().map(|kill| reason(episodes, kill)).collect();
+    let known = reasons.iter().filter(|it| **it != KillReason::Unknown);
+    let reason = match 2 * known.clone().count() > kills.len() {
+        true => known.last().copied(),
+        false => None,
+    };
+    Some(KeepsKilling {
+        container,
+        kills: kills.len(),
+        window: last.began_us().saturating_sub(kills[0].began_us()),
+        reason: reason.unwrap_or(KillReason::Unknown),
+        is_over: stopped >= at,
+        at,
+    })
+}

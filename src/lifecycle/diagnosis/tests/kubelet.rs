@@ -1,0 +1,259 @@
+//! What the kubelet itself does: before its first call, with probes and hooks, one pull after the other.
+
+use super::*;
+
+#[test]
+fn volumes_that_take_long_to_mount() {
+    let web = pod("web");
+    let calls = chain([web.run(41_000, 900).seen_before(41_000)], up(&web, 42_000));
+    assert_eq!(
+        says(calls, 120_000),
+        "kubelet: 41.0 s before the first call: volumes, admission or its queue; then up after 1.20 s"
+    );
+}
+
+#[test]
+fn a_short_wait_before_the_first_call_is_not_worth_a_word() {
+    let web = pod("web");
+    let calls = chain([web.run(300, 900).seen_before(300)], up(&web, 1300));
+    let said = says(calls, 120_000);
+    assert!(said.ends_with("up after 1.20 s, nothing slow"), "{said}");
+    let slow = chain([web.run(3000, 9000).seen_before(3000)], up(&web, 13_000));
+    let said = says(slow, 120_000);
+    assert!(
+        said.starts_with("9.00 s of 10.2 s in RunPodSandbox"),
+        "{said}"
+    );
+}
+
+/// Each run of the container: probes that succeed, then two that fail, and the kill.
+fn killed(web: &Pod, runs: u32, fails: impl Fn(EpisodeCall) -> EpisodeCall) -> EpisodeStore {
+    let mut store = store(chain([web.run(0, 500)], up(web, 600)));
+    for run in 0..runs {
+        let from = 1000 + 45_000 * u64::from(run);
+        for n in 0..3 {
+            store.note_probe(&web.probe(("app", run), from + 10_000 * n, 20).exits(0));
+        }
+        for n in 3..5 {
+            let probe = web.probe(("app", run), from + 1000 * n + 27_000, 20);
+            store.note_probe(&fails(probe));
+        }
+        let mut kill = web.kill(("app", run), from + 31_050, 10_000).grace(10);
+        store.tick(kill.began_us(), &[]);
+        store.observe(&mut kill);
+        store.apply(kill);
+        store.apply(web.create(("app", run + 1), from + 41_100, 100));
+        store.apply(web.start(("app", run + 1), from + 41_300, 100));
+    }
+    store
+}
+
+fn of(store: &EpisodeStore, now: u64) -> String {
+    of_pod(&episodes(store), at(now))
+}
+
+#[test]
+fn a_failing_exec_probe_kills_again_and_again() {
+    let web = pod("web");
+    let store = killed(&web, 4, |probe| probe.exits(1));
+    assert_eq!(
+        of(&store, 180_000),
+        "the kubelet keeps killing app: 4 times in 2m 15s after a failing liveness or startup probe (exec, exit code 1, twice in a row)"
+    );
+}
+
+#[test]
+fn a_probe_that_times_out_kills_once() {
+    let web = pod("web");
+    let late = |probe: EpisodeCall| probe.fails(Code::DeadlineExceeded, "timed out");
+    let store = killed(&web, 1, late);
+    let newest = store.episodes().last().expect("a restart");
+    assert_eq!(
+        headline(newest, at(60_000)),
+        "the kubelet killed app after a failing liveness or startup probe (exec, timed out, twice in a row): 10.0 s until app ended, SIGKILL after its grace period of 10 s; started again, 10.3 s in all"
+    );
+}
+
+#[test]
+fn probes_that_are_no_calls_are_not_guessed() {
+    let web = pod("web");
+    let store = killed(&web, 3, |probe| probe.exits(0));
+    assert_eq!(
+        of(&store, 140_000),
+        "the kubelet keeps killing app: 3 times in 1m 30s: no exec probe had failed; an HTTP, TCP or gRPC probe, or a change of the pod, unknown which"
+    );
+}
+
+#[test]
+fn a_readiness_probe_that_goes_on_failing_during_the_kill_is_not_its_reason() {
+    let web = pod("web");
+    let mut store = store(chain([web.run(0, 500)], up(&web, 600)));
+    for n in 0..10 {
+        store.note_probe(&web.probe(("app", 0), 5000 * n, 20).exits(1));
+    }
+    let mut kill = web.kill(("app", 0), 35_100, 12_000).grace(30);
+    store.observe(&mut kill);
+    assert_eq!(kill.probe, None);
+}
+
+#[test]
+fn the_end_of_a_pod_is_no_kill() {
+    let web = pod("web");
+    let mut store = killed(&web, 1, |probe| probe.exits(1));
+    store.apply(web.kill(("app", 1), 60_000, 2000).grace(30));
+    store.apply(web.stop(62_100, 100));
+    store.tick(at(100_000), &[]);
+    let said = of(&store, 100_000);
+    assert!(
+        !said.contains("kept killing") && !said.contains("keeps killing"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_crictl_stops_the_kubelet_did_not_kill() {
+    let web = pod("web");
+    let mut store = store(chain([web.run(0, 500)], up(&web, 600)));
+    for run in 0..3_u32 {
+        let from = 10_000 * u64::from(run + 1);
+        let mut kill = web.kill(("app", run), from, 100);
+        kill.peer = std::sync::Arc::new(crate::call::Peer {
+            client: crate::call::Client::Crictl,
+            pid: None,
+            comm: None,
+        });
+        store.apply(kill);
+        store.apply(web.create(("app", run + 1), from + 200, 10));
+        store.apply(web.start(("app", run + 1), from + 300, 10));
+    }
+    let said = of(&store, 60_000);
+    assert!(!said.contains("killing"), "{said}");
+}
+
+#[test]
+fn a_slow_post_start_hook() {
+    let web = pod("web");
+    let hook = web.hook(("app", 0), 810, 12_000);
+    let calls: Vec<_> = chain([web.run(0, 500)], up(&web, 600));
+    let running = hook.clone().under_way(None);
+    let so_far = calls.clone().into_iter().chain([running]);
+    assert_eq!(says(so_far, 12_810), "postStart of app has run for 12.0 s");
+    let calls = calls.into_iter().chain([hook]);
+    assert_eq!(
+        says(calls, 60_000),
+        "postStart of app took 12.0 s of 12.8 s"
+    );
+}
+
+#[test]
+fn a_post_start_hook_that_fails_again_and_again() {
+    let web = pod("web");
+    let mut store = store(chain([web.run(0, 500)], up(&web, 600)));
+    for run in 0..3_u32 {
+        let from = 820 + 20_000 * u64::from(run);
+        store.tick(at(from), &[]);
+        store.apply(web.hook(("app", run), from, 200).exits(7));
+        store.apply(web.kill(("app", run), from + 210, 1000).grace(30));
+        store.apply(web.create(("app", run + 1), from + 19_700, 10));
+        store.apply(web.start(("app", run + 1), from + 19_720, 200));
+    }
+    assert_eq!(
+        of(&store, 62_000),
+        "the kubelet keeps killing app: 3 times in 40.0 s after its postStart hook failed (exit code 7)"
+    );
+}
+
+#[test]
+fn a_stop_with_a_hook_and_a_kill() {
+    let web = pod("web");
+    let calls = chain([web.run(0, 500)], up(&web, 600));
+    let stop = [
+        web.hook(("app", 0), 60_000, 15_000),
+        web.kill(("app", 0), 75_010, 15_000).grace(15),
+        web.stop(90_020, 100),
+    ];
+    let calls: Vec<_> = calls.into_iter().chain(stop).collect();
+    let mut store = store(calls);
+    store.tick(at(120_000), &[]);
+    let stop = store.episodes().last().expect("a stop");
+    assert_eq!(stop.began, at(60_000), "the hook is part of the stop");
+    assert_eq!(
+        headline(stop, at(120_000)),
+        "stop: 15.0 s in preStop, then 15.0 s until app ended, SIGKILL after its grace period of 15 s; gone after 30.1 s"
+    );
+}
+
+#[test]
+fn a_hook_that_outlasts_the_grace_period() {
+    let web = pod("web");
+    let calls: Vec<_> = chain([web.run(0, 500)], up(&web, 600));
+    let stop = [
+        web.kill(("app", 0), 90_000, 2000).grace(2),
+        web.hook(("app", 0), 60_000, 32_010)
+            .fails(Code::Unknown, "killed"),
+        web.stop(92_020, 100),
+    ];
+    let mut store = store(calls.into_iter().chain(stop).collect::<Vec<_>>());
+    store.tick(at(120_000), &[]);
+    let stop = store.episodes().last().expect("a stop");
+    assert_eq!(
+        headline(stop, at(120_000)),
+        "stop: 30.0 s in preStop, which had not ended, then 2.00 s until app ended, SIGKILL after its grace period of 2 s; gone after 32.1 s"
+    );
+}
+
+#[test]
+fn a_pull_that_waits_for_another() {
+    let (big, web) = (pod("big"), pod("web"));
+    let mut store = store([
+        big.run(0, 400),
+        web.run(7000, 900),
+        big.pull("big:1", 500, 39_500),
+    ]);
+    let mut pull = web.pull("web:1", 40_010, 1500);
+    store.observe(&mut pull);
+    store.apply(pull);
+    for call in up(&web, 41_600) {
+        store.apply(call);
+    }
+    store.tick(at(90_000), &[]);
+    let own: Vec<_> = store.episodes().filter(|e| *e.pod.name == *"web").collect();
+    assert_eq!(
+        headline(own[0], at(90_000)),
+        "kubelet: waited 32.1 s of 34.8 s for the pull of big:1 (pod shop/big): it pulls one image at a time"
+    );
+}
+
+#[test]
+fn a_container_that_is_stopped_and_started_again_is_not_simply_up() {
+    let web = pod("web");
+    let mut store = store(chain([web.run(0, 500)], up(&web, 600)));
+    store.tick(at(60_000), &[]);
+    let mut kill = web.kill(("app", 0), 60_000, 200).grace(30);
+    store.observe(&mut kill);
+    store.apply(kill);
+    store.apply(web.create(("app", 1), 60_300, 100));
+    store.apply(web.start(("app", 1), 60_410, 100));
+    let newest = store.episodes().last().expect("a restart");
+    assert_eq!(
+        headline(newest, at(61_000)),
+        "the kubelet stopped app for an HTTP, TCP or gRPC probe, or a change of the pod, unknown which: 200 ms until app ended; started again, 510 ms in all"
+    );
+}
+
+#[test]
+fn a_container_that_outlives_its_kill() {
+    let web = pod("web");
+    let calls: Vec<_> = chain([web.run(0, 500)], up(&web, 600));
+    let stop = [
+        web.kill(("app", 0), 60_000, 42_000).grace(2),
+        web.stop(102_020, 100),
+    ];
+    let mut store = store(calls.into_iter().chain(stop).collect::<Vec<_>>());
+    store.tick(at(120_000), &[]);
+    let stop = store.episodes().last().expect("a stop");
+    assert_eq!(
+        headline(stop, at(120_000)),
+        "stop: 42.0 s until app ended, 40.0 s after its grace period of 2 s; gone after 42.1 s"
+    );
+}

@@ -1,0 +1,146 @@
+//! Sentences on what the kubelet did.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::times;
+use crate::lifecycle::diagnosis::kubelet::{Hook, KeepsKilling, KillReason, KubeletCause, Stop};
+use crate::lifecycle::episode_call::millis;
+use crate::units;
+
+/// A container that ends so long after its grace period was not ended by SIGKILL alone, in microseconds.
+const LATE: u64 = 2_000_000;
+
+fn duration(micros: u64) -> String {
+    units::duration(millis(micros))
+}
+
+impl Display for KubeletCause<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BeforeFirstCall { waited, then, up } => {
+                let (waited, then) = (duration(*waited), duration(*then));
+                write!(
+                    f,
+                    "kubelet: {waited} before the first call: volumes, admission or its queue; "
+                )?;
+                match up {
+                    true => write!(f, "then up after {then}"),
+                    false => write!(f, "{then} since the first call"),
+                }
+            }
+            Self::PullQueue { queue, of } => {
+                let (waited, of) = (duration(queue.waited), duration(*of));
+                write!(f, "kubelet: waited {waited} of {of} for ")?;
+                match queue.pulls {
+                    1 => write!(f, "the pull of {} (pod {})", queue.image, queue.pod)?,
+                    n => write!(
+                        f,
+                        "{n} pulls, the longest of {} (pod {})",
+                        queue.image, queue.pod
+                    )?,
+                }
+                f.write_str(": it pulls one image at a time")
+            }
+            Self::HookRuns { hook } => {
+                write!(f, "{hook} has run for {}", duration(hook.took))
+            }
+            Self::PostStart { hook, of } => {
+                write!(
+                    f,
+                    "{hook} took {} of {}",
+                    duration(hook.took),
+                    duration(*of)
+                )?;
+                match hook.result.filter(|result| !result.is_good()) {
+                    Some(result) => write!(f, " and failed: {result}"),
+                    None => Ok(()),
+                }
+            }
+            Self::Stopped { stop, of } => {
+                write!(f, "stop: {stop}")?;
+                write!(f, "; gone after {}", duration(*of))
+            }
+            Self::Killed { reason, stop, of } => {
+                match reason {
+                    KillReason::Unknown => write!(
+                        f,
+                        "the kubelet stopped {} for an HTTP, TCP or gRPC probe, or a change of the pod, unknown which",
+                        stop.container
+                    )?,
+                    known => write!(f, "the kubelet killed {}{known}", stop.container)?,
+                }
+                write!(f, ": {stop}; started again, {} in all", duration(*of))
+            }
+            Self::KeepsKilling(series) => series.fmt(f),
+        }
+    }
+}
+
+impl Display for Hook<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let hook = if self.is_pre_stop {
+            "preStop"
+        } else {
+            "postStart"
+        };
+        write!(f, "{hook} of {}", self.container)
+    }
+}
+
+impl Display for Stop<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(hook) = &self.pre_stop {
+            write!(f, "{} in preStop", duration(hook.took))?;
+            match hook.result {
+                None => f.write_str(", which had not ended")?,
+                Some(result) if !result.is_good() => write!(f, " ({result})")?,
+                Some(_) => {}
+            }
+            f.write_str(", then ")?;
+        }
+        let took = duration(self.took);
+        write!(f, "{took} until {} ended", self.container)?;
+        let late = |grace: u32| self.took.saturating_sub(u64::from(grace) * 1_000_000);
+        match self.killed_after {
+            // The kill did not end it at once, or the runtime was late.
+            Some(grace) if late(grace) >= LATE => write!(
+                f,
+                ", {} after its grace period of {grace} s",
+                duration(late(grace))
+            ),
+            Some(0) => f.write_str(", SIGKILL at once"),
+            Some(grace) => write!(f, ", SIGKILL after its grace period of {grace} s"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Display for KillReason {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Probe(probe) => {
+                write!(f, " after a failing liveness or startup probe (exec, ")?;
+                match probe.in_a_row {
+                    1 => write!(f, "{})", probe.result),
+                    n => write!(f, "{}, {} in a row)", probe.result, times(n as usize)),
+                }
+            }
+            Self::PostStart(result) => write!(f, " after its postStart hook failed ({result})"),
+            Self::Unknown => f.write_str(
+                ": no exec probe had failed; an HTTP, TCP or gRPC probe, or a change of the pod, unknown which",
+            ),
+        }
+    }
+}
+
+impl Display for KeepsKilling<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let keeps = if self.is_over { "kept" } else { "keeps" };
+        let (kills, window) = (times(self.kills), duration(self.window));
+        write!(
+            f,
+            "the kubelet {keeps} killing {}: {kills} in {window}{}",
+            self.container, self.reason
+        )
+    }
+}

@@ -1,0 +1,172 @@
+//! What the kubelet does besides starting and stopping: hooks and probes in containers, and pulls that wait for their turn.
+
+use std::collections::VecDeque;
+
+use super::assign::Assignment;
+use super::{Applied, Episode, EpisodeStore};
+use crate::call::CallRecord;
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::cri::subject::PodIdentity;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::kubelet::execs::Probes;
+use crate::lifecycle::kubelet::pulls::RecentPulls;
+use crate::lifecycle::view;
+
+/// Most hooks that wait for the stop they precede.
+const HOOKS: usize = 64;
+/// The kubelet makes a hook this soon after its StartContainer, and StopContainer this soon after a hook, in microseconds.
+const AT_ONCE: u64 = 2_000_000;
+
+/// What is remembered of the kubelet's own work.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KubeletWork {
+    probes: Probes,
+    pulls: RecentPulls,
+    /// Hooks that have ended and followed no start: preStop hooks, most probably.
+    hooks: VecDeque<EpisodeCall>,
+}
+
+impl EpisodeStore {
+    /// Adds to a call that has ended what only this process knows: who it is about, and what preceded it.
+    pub(in crate::lifecycle) fn observe(&self, call: &mut EpisodeCall) {
+        self.identify(call);
+        self.judge_origin(call);
+        match (call.method, call.container_id.as_deref()) {
+            (Method::StopContainer, Some(id)) => {
+                let hook = self
+                    .work
+                    .hooks
+                    .iter()
+                    .rev()
+                    .find(|hook| precedes(hook, call));
+                let at = hook.map_or(call.began_us(), |hook| hook.began_us());
+                call.probe = self.work.probes.failed_before(id, at);
+            }
+            (Method::PullImage, _) => {
+                let queue = self.end_before(call);
+                let queue = queue.and_then(|end| self.work.pulls.queue_of(call, end));
+                call.queue = queue.map(Box::new);
+            }
+            _ => {}
+        }
+    }
+
+    /// The end of the pod's call before this one.
+    fn end_before(&self, call: &EpisodeCall) -> Option<u64> {
+        let began = call.began_us();
+        let open = self.of_pod(call.pod.as_deref()?).find(|it| it.is_open())?;
+        let ends = open.calls.iter().map(|call| call.end_us());
+        ends.filter(|end| *end <= began).max()
+    }
+
+    /// A probe has ended.
+    pub(in crate::lifecycle) fn note_probe(&mut self, record: &CallRecord) {
+        self.work.probes.note(record);
+    }
+
+    /// Remembers what later calls need to know of this one.
+    pub(super) fn note_work(&mut self, call: &EpisodeCall) {
+        if call.is_in_flight() {
+            return;
+        }
+        match (call.method, call.container_id.as_deref()) {
+            (Method::PullImage, _) => self.work.pulls.note(call),
+            (Method::RemoveContainer, Some(id)) => self.work.probes.forget(id),
+            _ => {}
+        }
+    }
+
+    /// Applies a hook. One that follows no start is kept for the stop that it precedes.
+    pub(super) fn apply_hook(&mut self, call: EpisodeCall) -> Applied {
+        let Some(pod) = call.pod.clone() else {
+            return Applied::Nothing;
+        };
+        let number = match self.assign(&call) {
+            Assignment::In(number) => number,
+            _ if call.is_in_flight() => self.open(Kind::Stop, &pod, &call),
+            _ => {
+                if self.work.hooks.len() >= HOOKS {
+                    self.work.hooks.pop_front();
+                }
+                self.work.hooks.push_back(call);
+                return Applied::Noticed;
+            }
+        };
+        if let Some(episode) = self.episodes.get_mut(&number)
+            && !episode.has(&call)
+        {
+            episode.add(call);
+        }
+        Applied::Part(number)
+    }
+
+    /// The episode of a hook: the one that started its container just before, or that stops it.
+    pub(super) fn assign_hook(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
+        let began = call.began_us();
+        let same = |other: &&EpisodeCall| {
+            other.container_id.is_some() && other.container_id == call.container_id
+        };
+        let is_of = |episode: &&Episode| {
+            episode
+                .calls
+                .iter()
+                .filter(same)
+                .any(|other| match other.method {
+                    Method::StartContainer => {
+                        let end = other.end_us();
+                        other.is_good() && (end..=end + AT_ONCE).contains(&began)
+                    }
+                    Method::StopContainer => other.began_us() >= began,
+                    _ => false,
+                })
+        };
+        match self.of_pod(pod).find(is_of) {
+            Some(episode) => Assignment::In(episode.number),
+            None => Assignment::Nowhere,
+        }
+    }
+
+    /// Moves the hooks that precede this stop of their container into its episode.
+    pub(super) fn claim_hooks(&mut self, number: u64, call: &EpisodeCall) {
+        if call.method != Method::StopContainer || self.work.hooks.is_empty() {
+            return;
+        }
+        let hooks = std::mem::take(&mut self.work.hooks);
+        let (own, others) = hooks.into_iter().partition(|hook| precedes(hook, call));
+        self.work.hooks = others;
+        if let Some(episode) = self.episodes.get_mut(&number) {
+            let own: VecDeque<EpisodeCall> = own;
+            own.into_iter().for_each(|hook| episode.add(hook));
+        }
+    }
+
+    /// The exec probes of the newest container of each name in these episodes.
+    pub(in crate::lifecycle) fn probes_of(&self, episodes: &[&Episode]) -> Vec<view::Probe> {
+        let calls = episodes.iter().flat_map(|episode| &episode.calls);
+        let mut newest = std::collections::BTreeMap::new();
+        for call in calls.filter(|call| call.method == Method::StartContainer) {
+            if let (Some(container), Some(id)) = (&call.container, &call.container_id) {
+                let at = newest
+                    .entry(&*container.name)
+                    .or_insert((call.began, container, id));
+                if at.0 < call.began {
+                    *at = (call.began, container, id);
+                }
+            }
+        }
+        let all = newest.into_values();
+        all.flat_map(|(_, it, id)| self.work.probes.of(id, &it.name, it.attempt))
+            .collect()
+    }
+}
+
+/// Returns whether the hook is one that the kubelet waited for before it stopped the container. A hook that takes longer than
+/// the grace period goes on during the stop.
+fn precedes(hook: &EpisodeCall, stop: &EpisodeCall) -> bool {
+    let (began, end) = (hook.began_us(), hook.end_us());
+    hook.container_id.is_some()
+        && hook.container_id == stop.container_id
+        && began <= stop.began_us()
+        && end.saturating_add(AT_ONCE) >= stop.began_us()
+}

@@ -1,0 +1,7 @@
+//! What the kubelet does itself, as far as its calls show it: when it saw a pod, its probes and hooks, the pulls that it
+//! queues, and its relist.
+
+pub(super) mod execs;
+pub(super) mod pulls;
+pub mod relist;
+pub(super) mod start;

@@ -1,0 +1,155 @@
+//! Pulls that waited for other pulls: a kubelet with `serializeImagePulls`, the default, pulls one image at a time, and a pod
+//! whose turn has not come makes no call.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::call::Client;
+use crate::cri::subject::PodIdentity;
+use crate::lifecycle::episode_call::EpisodeCall;
+
+/// Pulls that are remembered.
+const REMEMBERED: usize = 64;
+/// A shorter wait, in microseconds, is not looked at.
+const WORTH: u64 = 500_000;
+/// The next pull begins this soon after the one before, in microseconds.
+const AT_ONCE: u64 = 500_000;
+
+/// The wait of a pull for others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::lifecycle) struct PullQueue {
+    /// How long, in microseconds.
+    pub(in crate::lifecycle) waited: u64,
+    /// The image whose pull took most of it.
+    pub(in crate::lifecycle) image: Arc<str>,
+    /// The pod that it was pulled for, as `NAMESPACE/NAME`.
+    pub(in crate::lifecycle) pod: Box<str>,
+    /// The number of pulls that it waited for.
+    pub(in crate::lifecycle) pulls: u32,
+}
+
+/// A pull that has ended. Times in microseconds since 1970.
+#[derive(Clone, Debug)]
+struct Pull {
+    began: u64,
+    ended: u64,
+    image: Arc<str>,
+    pod: Arc<PodIdentity>,
+    client: Client,
+}
+
+/// The last pulls of all pods.
+#[derive(Clone, Debug, Default)]
+pub(in crate::lifecycle) struct RecentPulls(VecDeque<Pull>);
+
+impl RecentPulls {
+    /// Adds a pull that has ended.
+    pub(in crate::lifecycle) fn note(&mut self, call: &EpisodeCall) {
+        let (Some(image), Some(pod)) = (&call.image, &call.pod) else {
+            return;
+        };
+        if self.0.len() >= REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back(Pull {
+            began: call.began_us(),
+            ended: call.end_us(),
+            image: Arc::clone(image),
+            pod: Arc::clone(pod),
+            client: call.peer.client,
+        });
+    }
+
+    /// The pulls that this one waited for, if they fill the time since `since`, the end of the pod's call before, and it began
+    /// when the last of them ended. A kubelet that pulls several images at once waits for none.
+    pub(in crate::lifecycle) fn queue_of(
+        &self,
+        call: &EpisodeCall,
+        since: u64,
+    ) -> Option<PullQueue> {
+        let (uid, began, ended) = (&call.pod.as_ref()?.uid, call.began_us(), call.end_us());
+        let gap = began.checked_sub(since).filter(|gap| *gap >= WORTH)?;
+        let of_kubelet = |pull: &&Pull| pull.client == call.peer.client;
+        let mut others: Vec<_> = self.0.iter().filter(of_kubelet).collect();
+        others.retain(|pull| pull.ended > since && pull.began < ended);
+        others.sort_by_key(|pull| pull.began);
+        // Half a second for clocks and for what lies between the end of a call and the begin of the next.
+        let overlaps = |pair: &[&Pull]| pair[0].ended > pair[1].began.saturating_add(AT_ONCE);
+        let at_the_same_time = others.iter().any(|pull| pull.ended > began + AT_ONCE);
+        if at_the_same_time || others.windows(2).any(overlaps) {
+            return None;
+        }
+        let filled: u64 = others.iter().map(|pull| within(pull, since, began)).sum();
+        let last = others.last().filter(|last| *last.pod.uid != **uid)?;
+        let follows = began.saturating_sub(last.ended) <= AT_ONCE;
+        let longest = others
+            .iter()
+            .max_by_key(|pull| within(pull, since, began))?;
+        (follows && filled >= gap / 10 * 8 && *longest.pod.uid != **uid).then(|| PullQueue {
+            waited: gap,
+            image: Arc::clone(&longest.image),
+            pod: format!("{}/{}", longest.pod.namespace, longest.pod.name).into(),
+            pulls: u32::try_from(others.len()).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+/// The time of a pull between these, in microseconds.
+fn within(pull: &Pull, from: u64, to: u64) -> u64 {
+    pull.ended.min(to).saturating_sub(pull.began.max(from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::script::{at, pod};
+
+    fn queue(pulls: &[(&str, u64, u64)], ours: (u64, u64), since: u64) -> Option<PullQueue> {
+        let mut recent = RecentPulls::default();
+        for (name, began, took) in pulls {
+            recent.note(&pod(name).pull(&format!("{name}:1"), *began, *took));
+        }
+        let ours = pod("web").pull("web:1", ours.0, ours.1);
+        recent.queue_of(&ours, at(since))
+    }
+
+    #[test]
+    fn a_pull_that_began_when_another_ended_waited_for_it() {
+        let got = queue(&[("big", 0, 40_000)], (40_010, 1000), 8000).expect("a queue");
+        assert_eq!((&*got.image, &*got.pod), ("big:1", "shop/big"));
+        assert_eq!((got.waited, got.pulls), (32_010_000, 1));
+        let two = queue(
+            &[("a", 0, 10_000), ("b", 10_005, 30_000)],
+            (40_010, 10),
+            1000,
+        );
+        let two = two.expect("a queue");
+        assert_eq!((&*two.image, two.pulls), ("b:1", 2));
+    }
+
+    #[test]
+    fn other_gaps_are_no_queue() {
+        for (why, pulls, since) in [
+            (
+                "the other ended long before",
+                vec![("big", 0, 30_000)],
+                8000,
+            ),
+            ("it filled a small part", vec![("big", 39_000, 1000)], 8000),
+            (
+                "two at a time",
+                vec![("a", 0, 39_000), ("b", 8000, 32_000)],
+                7000,
+            ),
+            ("its own pull before", vec![("web", 0, 40_000)], 8000),
+            ("no gap", vec![("big", 0, 40_000)], 40_000),
+        ] {
+            assert_eq!(queue(&pulls, (40_010, 1000), since), None, "{why}");
+        }
+        // One that ended while ours ran.
+        let parallel = [("big", 0, 40_000), ("other", 30_000, 11_500)];
+        assert_eq!(queue(&parallel, (40_010, 3000), 8000), None);
+    }
+}

@@ -1,0 +1,323 @@
+//! The kubelet's relist (PLEG), rebuilt from its calls.
+//!
+//! The kubelet lists all sandboxes and then all containers, asks for the status of what has changed, waits a second and
+//! begins anew; all in sequence. It declares itself not ready (`PLEG is not healthy`) three minutes after the begin of the
+//! last relist whose lists succeeded. Only that loop lists sandboxes without a filter and containers with an empty one right
+//! after; the image garbage collector does the same once in some minutes, and is told apart by its rhythm. The end of a relist
+//! is not a call: it is taken to be a second before the next begins.
+//!
+//! A kubelet with evented PLEG, which holds GetContainerEvents open, lists every five minutes and is not judged.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::call::{CallRecord, Client};
+use crate::cri::Method;
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
+use crate::units;
+
+/// Pause between two relists, in microseconds.
+const PERIOD: u64 = 1_000_000;
+/// The kubelet is not ready when its last relist began longer ago, in microseconds.
+pub(in crate::lifecycle) const LIMIT: u64 = 180_000_000;
+/// A relist that takes longer is reported, in microseconds.
+const REPORTED: u64 = 60_000_000;
+/// A relist within this time needs no second look, in microseconds.
+const USUAL: u64 = 3 * PERIOD;
+/// Two pairs of lists within this time are of the relist: garbage collection makes one in some minutes. In microseconds.
+const RHYTHM: u64 = 15 * PERIOD;
+/// A kubelet that has made no call for this long is not judged, in microseconds: it may be stopped.
+const GONE: u64 = 30_000_000;
+/// Size of a request without a field, in bytes, with the header of its gRPC frame.
+const EMPTY: u64 = 5;
+/// The same with an empty filter.
+const EMPTY_FILTER: u64 = 7;
+
+/// A call of the kubelet that may be part of a relist. Times in microseconds since 1970.
+#[derive(Clone, Debug)]
+pub struct Poll {
+    method: Method,
+    began: u64,
+    /// When it ended; now for one in flight.
+    ended: u64,
+    unfiltered: bool,
+    good: bool,
+    pod: Option<Arc<PodIdentity>>,
+    container: Option<Arc<ContainerIdentity>>,
+}
+
+impl Poll {
+    /// A call of the kubelet; `None` for any other.
+    pub fn of(record: &CallRecord) -> Option<Self> {
+        (record.peer.client == Client::Kubelet && is_poll(record.method)).then(|| Self {
+            method: record.method,
+            began: record.began_us(),
+            ended: record.end_us(),
+            unfiltered: match lists_sandboxes(record.method) {
+                true => record.request_bytes == EMPTY,
+                false => (EMPTY..=EMPTY_FILTER).contains(&record.request_bytes),
+            },
+            good: record.is_good(),
+            pod: record.pod.clone(),
+            container: record.container.clone(),
+        })
+    }
+
+    fn took(&self) -> u64 {
+        self.ended.saturating_sub(self.began)
+    }
+}
+
+impl fmt::Display for Poll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.method.name())?;
+        if let Some(container) = &self.container {
+            write!(f, " of {}", container.name)?;
+        }
+        match &self.pod {
+            Some(pod) => write!(f, " of {}/{}", pod.namespace, pod.name),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns whether calls of this method may be part of a relist.
+pub(in crate::lifecycle) const fn is_poll(method: Method) -> bool {
+    lists_sandboxes(method)
+        || lists_containers(method)
+        || matches!(
+            method,
+            Method::PodSandboxStatus | Method::ContainerStatus | Method::GetContainerEvents
+        )
+}
+
+const fn lists_sandboxes(method: Method) -> bool {
+    matches!(method, Method::ListPodSandbox | Method::StreamPodSandboxes)
+}
+
+const fn lists_containers(method: Method) -> bool {
+    matches!(method, Method::ListContainers | Method::StreamContainers)
+}
+
+/// The lists that begin a relist.
+#[derive(Clone, Copy, Debug)]
+struct Lists {
+    began: u64,
+    ended: u64,
+    good: bool,
+}
+
+/// The relist in progress, or the pause after it.
+#[derive(Clone, Debug)]
+struct Current {
+    lists: Lists,
+    /// The longest call since its begin.
+    slowest: Option<Poll>,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(in crate::lifecycle) struct Relists {
+    /// A list of all sandboxes that may begin a relist.
+    sandboxes: Option<Poll>,
+    current: Option<Current>,
+    /// Lists that are the next relist, or those of a garbage collector.
+    candidate: Option<Lists>,
+    /// The begin of the last relist whose lists succeeded.
+    good_began: u64,
+    /// The last list that failed, with none that succeeded after it.
+    failed: Option<Poll>,
+    /// Calls in flight.
+    in_flight: Vec<Poll>,
+    last_call: u64,
+    reported: u8,
+}
+
+/// The state of the relist. Durations in microseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelistState {
+    /// Since the begin of the last relist whose lists succeeded; at three minutes the kubelet is not ready.
+    pub since: u64,
+    /// The call to blame, in words, if it took most of that time.
+    pub blame: Option<String>,
+}
+
+impl RelistState {
+    /// Returns whether it takes unusually long.
+    pub fn is_slow(&self) -> bool {
+        self.since >= REPORTED
+    }
+
+    /// Returns whether the kubelet says `PLEG is not healthy` for it.
+    pub fn is_unhealthy(&self) -> bool {
+        self.since > LIMIT
+    }
+}
+
+impl fmt::Display for RelistState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = units::duration(self.since as f64 / 1000.0);
+        write!(f, "the kubelet's relist (PLEG) began {since} ago")?;
+        match self.is_unhealthy() {
+            true => write!(f, ", over its limit of 3 min: the node is not ready")?,
+            false if self.is_slow() => write!(f, "; the node is not ready after 3 min")?,
+            false => {}
+        }
+        match &self.blame {
+            Some(blame) => write!(f, ": {blame}"),
+            None if self.is_slow() => write!(f, ": none of its calls is in flight"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Relists {
+    /// A call has ended. Gives the duration of the relist that is thereby known to have ended, in microseconds.
+    pub(in crate::lifecycle) fn note(&mut self, poll: Poll) -> Option<u64> {
+        self.last_call = self.last_call.max(poll.ended);
+        if poll.method == Method::GetContainerEvents {
+            return None;
+        }
+        if let Some(current) = &mut self.current
+            && poll.began >= current.lists.began
+            && current
+                .slowest
+                .as_ref()
+                .is_none_or(|it| it.took() < poll.took())
+        {
+            current.slowest = Some(poll.clone());
+        }
+        if lists_sandboxes(poll.method) && poll.unfiltered {
+            self.failed = (!poll.good).then(|| poll.clone());
+            self.sandboxes = poll.good.then_some(poll);
+            return None;
+        }
+        if !lists_containers(poll.method) || !poll.unfiltered {
+            return None;
+        }
+        let sandboxes = self.sandboxes.take()?;
+        let follows = poll.began >= sandboxes.ended && poll.began - sandboxes.ended < PERIOD / 2;
+        let lists = Lists {
+            began: sandboxes.began,
+            ended: poll.ended,
+            good: poll.good,
+        };
+        if !poll.good {
+            self.failed = Some(poll);
+        }
+        follows.then(|| self.begins(lists)).flatten()
+    }
+
+    /// Lists that may begin a relist.
+    fn begins(&mut self, lists: Lists) -> Option<u64> {
+        let Some(current) = &self.current else {
+            self.set(lists);
+            return None;
+        };
+        let pause = lists.began.saturating_sub(current.lists.ended);
+        if pause < PERIOD / 10 * 9 {
+            // The relist waits for a second: another part of the kubelet.
+            return None;
+        }
+        let began = current.lists.began;
+        if lists.began - began <= USUAL + PERIOD || !self.is_busy(lists.began) {
+            self.set(lists);
+            return Some(lists.began - began - PERIOD);
+        }
+        match self.candidate.take() {
+            Some(first) if lists.began.saturating_sub(first.began) <= RHYTHM => {
+                self.set(lists);
+                Some(first.began.saturating_sub(began + PERIOD))
+            }
+            _ => {
+                self.candidate = Some(lists);
+                None
+            }
+        }
+    }
+
+    /// Returns whether a call that may belong to the current relist had not ended then.
+    fn is_busy(&self, at: u64) -> bool {
+        let Some(current) = &self.current else {
+            return false;
+        };
+        let of_it = |poll: &&Poll| poll.began >= current.lists.began && poll.began < at;
+        let slowest = current.slowest.iter().filter(|poll| poll.ended > at);
+        let mut all = slowest.chain(&self.in_flight);
+        all.any(|poll| of_it(&poll))
+    }
+
+    fn set(&mut self, lists: Lists) {
+        self.candidate = None;
+        if lists.good {
+            self.good_began = lists.began;
+            self.failed = None;
+            self.reported = 0;
+        }
+        let slowest = None;
+        self.current = Some(Current { lists, slowest });
+    }
+
+    /// The calls in flight at `now`, in microseconds since 1970. Gives the state if it is to be reported.
+    pub(in crate::lifecycle) fn tick(
+        &mut self,
+        now: u64,
+        in_flight: Vec<Poll>,
+    ) -> Option<RelistState> {
+        let evented = |poll: &Poll| poll.method == Method::GetContainerEvents;
+        if in_flight.iter().any(evented) {
+            *self = Self::default();
+            return None;
+        }
+        self.in_flight = in_flight;
+        let state = self.state(now)?;
+        let level = u8::from(state.is_slow()) + u8::from(state.is_unhealthy());
+        let is_new = level > self.reported;
+        self.reported = self.reported.max(level);
+        is_new.then_some(state)
+    }
+
+    /// A relist begins now.
+    #[cfg(test)]
+    pub(in crate::lifecycle) fn listed_now(&mut self) {
+        let now = crate::call::times::unix_micros(std::time::SystemTime::now());
+        self.last_call = now;
+        self.set(Lists {
+            began: now,
+            ended: now,
+            good: true,
+        });
+    }
+
+    /// Its state; `None` if no relist is known, or no kubelet is at work.
+    pub(in crate::lifecycle) fn state(&self, now: u64) -> Option<RelistState> {
+        let current = self.current.as_ref().filter(|_| self.good_began > 0)?;
+        let is_there = !self.in_flight.is_empty() || now.saturating_sub(self.last_call) < GONE;
+        let since = now.saturating_sub(self.good_began);
+        let began = current.lists.began;
+        let flying = self.in_flight.iter().filter(|poll| poll.began >= began);
+        let flying = flying.min_by_key(|poll| poll.began).map(|poll| {
+            let took = now.saturating_sub(poll.began);
+            (took, format!("{poll} has taken {}", words(took)))
+        });
+        let failed = self.failed.as_ref();
+        let failed = failed.map(|poll| (since, format!("{poll} fails")));
+        let slowest = current.slowest.as_ref();
+        let slowest =
+            slowest.map(|poll| (poll.took(), format!("{poll} took {}", words(poll.took()))));
+        let blame = flying.or(failed).or(slowest);
+        is_there.then(|| RelistState {
+            since,
+            blame: blame
+                .filter(|(took, _)| since >= USUAL && *took >= since / 2)
+                .map(|(_, blame)| blame),
+        })
+    }
+}
+
+fn words(micros: u64) -> String {
+    units::duration(micros as f64 / 1000.0)
+}

@@ -1,0 +1,137 @@
+//! The start of a pod as the kubelet counts it: from the moment at which it saw the pod, which is before its first call.
+//!
+//! SIG Scalability defines the pod startup SLI without pulls of images and without init containers. The kubelet measures
+//! from the creation of the pod in the API to the moment at which it sees its own status report; criscope from the moment
+//! at which the kubelet saw the pod to the end of the last StartContainer.
+
+use crate::call::CallFacts;
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::lifecycle::episode_store::Episode;
+use crate::lifecycle::timeline::EpisodePhase;
+
+/// The parts of a pod's start. Times in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) struct PodStart {
+    /// From the moment at which the kubelet saw the pod to its first call.
+    pub(in crate::lifecycle) before_cri: u64,
+    /// From there to the end of the last StartContainer.
+    pub(in crate::lifecycle) total: u64,
+    /// The same without pulls and init containers.
+    pub(in crate::lifecycle) sli: u64,
+}
+
+impl Episode {
+    /// How long before its first call the kubelet saw the pod, in microseconds; `None` if it is not the pod's first sandbox.
+    pub(in crate::lifecycle) fn before_cri(&self) -> Option<u64> {
+        let mut calls = self.calls.iter().filter(|_| self.kind == Kind::Start);
+        calls.find_map(|call| match call.facts {
+            CallFacts::Seen { before_ms, .. } => Some(u64::from(before_ms) * 1000),
+            _ => None,
+        })
+    }
+
+    /// How long its pulls waited for those of other pods, in microseconds. The kubelet counts that as part of the pull.
+    fn queued(&self) -> u64 {
+        let queues = self.calls.iter().filter_map(|call| call.queue.as_deref());
+        queues.map(|queue| queue.waited).sum()
+    }
+
+    /// Its parts, once a container was started.
+    pub(in crate::lifecycle) fn pod_start(&self) -> Option<PodStart> {
+        let before_cri = self.before_cri()?;
+        let started = self
+            .calls
+            .iter()
+            .filter(|call| call.method == Method::StartContainer && call.is_good());
+        let up = started.map(|call| call.end_us()).max()?;
+        let shares = self.shares();
+        let excluded = shares[EpisodePhase::ImagePull as usize]
+            .saturating_add(shares[EpisodePhase::InitContainer as usize])
+            .saturating_add(self.queued());
+        let of_calls = up.saturating_sub(self.began);
+        Some(PodStart {
+            before_cri,
+            total: before_cri + of_calls,
+            sli: before_cri + of_calls.saturating_sub(excluded),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::episode_call::EpisodeCall;
+    use crate::lifecycle::episode_store::{EpisodeStore, Limits};
+    use crate::lifecycle::script::{Pod, at, pod};
+    use crate::lifecycle::usual::Usual;
+
+    const LIMITS: Limits = Limits {
+        episodes: 16,
+        quiet: 10_000_000,
+        give_up: 600_000_000,
+    };
+
+    fn first(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>) -> &Episode {
+        for call in calls {
+            store.apply(call);
+        }
+        store.episodes().next().expect("an episode")
+    }
+
+    fn up(web: &Pod) -> [EpisodeCall; 4] {
+        [
+            web.run(41_000, 500).seen_before(41_000),
+            web.pull("web:1", 41_600, 3000),
+            web.create(("app", 0), 45_000, 100),
+            web.start(("app", 0), 45_100, 200),
+        ]
+    }
+
+    #[test]
+    fn the_time_before_the_first_call_counts_and_pulls_do_not() {
+        let web = pod("web");
+        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let episode = first(&mut store, up(&web));
+        let expected = PodStart {
+            before_cri: 41_000_000,
+            total: 45_300_000,
+            sli: 42_300_000,
+        };
+        assert_eq!(episode.pod_start(), Some(expected));
+        assert_eq!(episode.began, at(41_000), "the first call is the begin");
+    }
+
+    #[test]
+    fn a_replaced_sandbox_says_nothing() {
+        let web = pod("web").attempt(1);
+        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        assert_eq!(first(&mut store, up(&web)).before_cri(), None);
+    }
+
+    #[test]
+    fn a_pod_that_had_a_sandbox_before_says_nothing() {
+        let web = pod("web");
+        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let earlier = [web.run(100, 10), web.start(("app", 0), 120, 10)];
+        first(&mut store, earlier);
+        store.tick(at(30_000), &[]);
+        for call in up(&web) {
+            store.apply(call);
+        }
+        assert_eq!(store.episodes().count(), 2);
+        assert!(
+            store
+                .episodes()
+                .all(|episode| episode.before_cri().is_none())
+        );
+    }
+
+    #[test]
+    fn a_pod_seen_before_we_watched_says_nothing() {
+        let web = pod("web");
+        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        store.watch_since(at(10_000));
+        assert_eq!(first(&mut store, up(&web)).before_cri(), None);
+    }
+}
