@@ -230,6 +230,8 @@ pub(in crate::lifecycle) struct Quick<'a> {
 pub(in crate::lifecycle) enum End<'a> {
     /// Containers of the pod were started; the CRI does not say whether more will follow. Those that have not ended.
     Up(Vec<&'a str>),
+    /// A single container runs, and no call followed: it is an init container, or the only one.
+    Alone { container: &'a str, since: f64 },
     /// Its last container has done its work.
     Done(&'a Exit),
     /// A container was started again.

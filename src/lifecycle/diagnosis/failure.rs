@@ -15,6 +15,12 @@ fn is_same(one: &EpisodeCall, other: &EpisodeCall) -> bool {
         && one.container_name() == other.container_name()
 }
 
+/// Returns whether the same call failed with an error before, after at least the time that this one has taken.
+pub(super) fn is_retry(episode: &Episode, call: &EpisodeCall) -> bool {
+    let mut calls = episode.calls.iter();
+    calls.any(|c| c.has_ended(Ending::Error) && is_same(c, call) && c.elapsed() >= call.elapsed())
+}
+
 /// The newest failure that no later call resolved.
 pub(super) fn unresolved(episode: &Episode) -> Option<&EpisodeCall> {
     let calls = episode.calls.iter().enumerate().rev();

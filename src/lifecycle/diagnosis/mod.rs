@@ -44,8 +44,7 @@ fn of_episode<'a>(
 
 /// The same from the calls alone.
 fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now: u64) -> Cause<'a> {
-    let in_flight = longest_in_flight(episode);
-    if let Some(call) = in_flight.filter(|call| call.duration_ms() >= WORTH) {
+    if let Some(call) = hanging(episode) {
         return match kubelet::in_flight(episode, call) {
             Some(hook) => Cause::Kubelet(hook),
             None => Cause::InFlight(waits(episode, call, node)),
@@ -105,9 +104,11 @@ pub(super) fn failing(episode: &Episode) -> Option<EpisodePhase> {
     failure::unresolved(episode).map(phase)
 }
 
-/// Returns whether a call of it has been in flight for long.
-fn hangs(episode: &Episode) -> bool {
-    longest_in_flight(episode).is_some_and(|call| call.duration_ms() >= WORTH)
+/// A call that has been in flight for long. The retry of a call that failed after as long a time tells nothing new yet.
+fn hanging(episode: &Episode) -> Option<&EpisodeCall> {
+    let longest = longest_in_flight(episode)?;
+    let is_long = longest.duration_ms() >= WORTH && !failure::is_retry(episode, longest);
+    is_long.then_some(longest)
 }
 
 fn longest_in_flight(episode: &Episode) -> Option<&EpisodeCall> {

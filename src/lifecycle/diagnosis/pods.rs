@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
 use super::kubelet::{self, KubeletCause};
-use super::{failure, hangs, of_episode};
+use super::{failure, hanging, of_episode};
 use crate::call::episode::Kind;
+use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::usual::Node;
 use crate::lifecycle::view::State;
@@ -33,6 +34,21 @@ struct Pod<'a> {
 
 fn key(episode: &Episode) -> Key<'_> {
     (&episode.pod.uid, &episode.pod.namespace, &episode.pod.name)
+}
+
+impl<'a> Pod<'a> {
+    /// The start whose sandbox could not be made, for a stop that fails after it: the kubelet cleans up after a failed
+    /// RunPodSandbox, and what broke it mostly breaks that too.
+    fn behind(&self, stop: &Episode) -> Option<&'a Episode> {
+        let before =
+            self.episodes.iter().copied().filter(|e| {
+                stop.kind == Kind::Stop && e.kind != Kind::Stop && e.began <= stop.began
+            });
+        before.max_by_key(|e| e.began).filter(|e| {
+            let failed = failure::unresolved(e);
+            failed.is_some_and(|call| call.method == Method::RunPodSandbox)
+        })
+    }
 }
 
 impl<'a> Pods<'a> {
@@ -81,11 +97,12 @@ impl<'a> Pods<'a> {
             let wanted = pod.episodes.iter().copied().filter(|e| wanted(e));
             wanted.max_by_key(|e| e.began)
         };
-        if let Some(episode) = last(&hangs) {
+        if let Some(episode) = last(&|e| hanging(e).is_some()) {
             return Some(self.cause(episode));
         }
         let fails = |e: &Episode| failure::unresolved(e).is_some() && e.state != State::Ok;
         let failing = last(&|e| e.state == State::Open && fails(e));
+        let failing = failing.map(|e| pod.behind(e).unwrap_or(e));
         let crash_loop = pod.loops.values().max_by_key(|it| it.at());
         let crashed = crash_loop.map_or(0, CrashLoop::at);
         let kills = kubelet::keeps_killing(&pod.episodes, self.now);

@@ -12,6 +12,10 @@ use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::timeline::EpisodePhase;
 use crate::lifecycle::usual::{Compared, Node};
 
+/// A single container of a start that is still open may be an init container. One that ends at once, and the next call for a
+/// container that does not wait for it, need less than this, in microseconds.
+const ALONE: u64 = 2_000_000;
+
 /// How far the times of exits may be off, in microseconds.
 const CLOCKS: u64 = 1_000_000;
 
@@ -27,7 +31,7 @@ pub(super) fn of<'a>(
     let longest = phases.max_by_key(|phase| shares[*phase as usize]);
     let is_slow = node.usual.is_slow(episode.duration_ms());
     let Some(phase) = longest.filter(|_| is_slow) else {
-        let end = quick(episode, pod);
+        let end = quick(episode, pod, now);
         return match unusual(episode, node) {
             Some((call, usual)) => Cause::Unusual { call, usual, end },
             None => Cause::Quick(end),
@@ -101,11 +105,11 @@ fn what<'a>(episode: &'a Episode, pod: &[&'a Episode], phase: EpisodePhase, ms: 
 }
 
 /// An episode that was not slow.
-fn quick<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Quick<'a> {
+fn quick<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Quick<'a> {
     let container = episode.container.as_deref().map(|c| &*c.name);
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let end = match episode.kind {
-        Kind::Start if started => up(episode, pod),
+        Kind::Start if started => up(episode, pod, now),
         Kind::Restart if started => End::ContainerUp(container),
         Kind::Restart if container.is_none() => End::Pulled,
         Kind::Stop => match only_stopped(episode) {
@@ -129,7 +133,7 @@ fn only_stopped(episode: &Episode) -> Option<&str> {
 }
 
 /// What came of the containers that the start of a pod started.
-fn up<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> End<'a> {
+fn up<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> End<'a> {
     let exit_of = |call: &EpisodeCall| {
         let container = call.container.as_deref()?;
         let mut exits = episode.exits.iter().rev();
@@ -150,9 +154,16 @@ fn up<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> End<'a> {
         };
         exit.code == 0 && up.is_empty() && !calls().any(later)
     };
-    match done.filter(is_last) {
-        Some(exit) => End::Done(exit),
-        None => End::Up(up),
+    if let Some(exit) = done.filter(is_last) {
+        return End::Done(exit);
+    }
+    let since = now.saturating_sub(episode.ended);
+    match &up[..] {
+        [name] if episode.is_open() && since >= ALONE => End::Alone {
+            container: name,
+            since: millis(since),
+        },
+        _ => End::Up(up),
     }
 }
 

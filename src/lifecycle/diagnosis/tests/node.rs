@@ -95,7 +95,7 @@ fn what_has_another_cause_keeps_it() {
     // It held long before, and no more.
     let calls = chain([pod.run(20_000, 900)], up(&pod, 21_000));
     let told = tells(&[unready(0, Some(20_500))], calls, 60_000);
-    assert_eq!(told, "up after 1.20 s, nothing slow");
+    assert_eq!(told, "container app up after 1.20 s, nothing slow");
 }
 
 #[test]

@@ -291,6 +291,50 @@ fn the_cause_of_a_long_stop() {
 }
 
 #[test]
+fn a_container_that_may_be_an_init_container() {
+    let pod = pod("web");
+    let start = || chain([pod.run(0, 100)], up(&pod, 100));
+    let fresh = "container app up after 300 ms, nothing slow";
+    assert_eq!(says(start(), 1000), fresh);
+    assert_eq!(
+        says(start(), 4800),
+        "container app has run for 4.50 s, its start took 300 ms; the CRI does not say whether it is an init container"
+    );
+    // No other container followed: the start is closed.
+    assert_eq!(says(start(), 30_000), fresh);
+}
+
+#[test]
+fn what_broke_the_start_is_not_hidden() {
+    let pod = pod("web");
+    let unready = "cni plugin not initialized";
+    let broken = |call: EpisodeCall| call.fails(Code::Unknown, unready);
+    let line = format!(
+        "network: it cannot be set up: no CNI configuration is loaded: UNKNOWN {unready} (4 s ago)"
+    );
+    // By the clean-up, which fails as well.
+    let calls = [broken(pod.run(0, 500)), broken(pod.stop(1000, 100))];
+    assert_eq!(says(calls, 5000), line);
+    // A pod that was up is held by its stop.
+    let calls = chain([pod.run(0, 500)], up(&pod, 500)).into_iter();
+    let calls = calls.chain([broken(pod.stop(20_000, 100))]);
+    assert!(says(calls, 21_000).starts_with("network: it cannot be taken down"));
+    // By a retry that takes no longer than the tries before.
+    let pull = |from, took| pod.pull("a:1", from, took);
+    let failed = || pull(200, 5000).fails(Code::Unknown, "429 Too Many Requests");
+    let retry = |took| {
+        let calls = [
+            pod.run(0, 100),
+            failed(),
+            pull(10_000, took).under_way(None),
+        ];
+        says(calls, 10_000 + took)
+    };
+    assert!(retry(2000).starts_with("image a:1 cannot be pulled: the registry limits"));
+    assert!(retry(9000).starts_with("PullImage of a:1 has taken 9.00 s"));
+}
+
+#[test]
 fn names_of_causes() {
     let pod = pod("web");
     let name = |calls: Vec<EpisodeCall>, now| {

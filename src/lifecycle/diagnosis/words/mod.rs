@@ -154,6 +154,12 @@ impl Display for Quick<'_> {
                     names.len()
                 ),
             },
+            End::Alone { container, since } => write!(
+                f,
+                "container {container} has run for {}, its start took {took}; \
+                 the CRI does not say whether it is an init container",
+                duration(*since)
+            ),
             End::Done(exit) => {
                 let name = &exit.container;
                 write!(f, "container {name} {}; the start took {took}", ended(exit))
