@@ -56,7 +56,7 @@ pub enum Error {
     Namespaces(String, String),
     /// The pod is unknown.
     #[error("{}", what(.0))]
-    Unknown(Unknown),
+    Unknown(Box<Unknown>),
 }
 
 impl Error {
@@ -102,7 +102,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         path.push_str(&format!("&uid={}", encoded(uid)));
     }
     let found = block_on(async { Ok(endpoint.or_else::<Unknown>(&path).await?) })?;
-    let bytes = found.map_err(Error::Unknown)?;
+    let bytes = found.map_err(|unknown| Error::Unknown(Box::new(unknown)))?;
     if args.json {
         return Ok(print_json(&bytes)?);
     }
@@ -164,11 +164,15 @@ mod tests {
             error: "nothing is known".to_owned(),
             ..Unknown::default()
         };
-        let hint = |unknown: &Unknown| Error::Unknown(unknown.clone()).hint().expect("a hint");
+        let hint = |unknown: &Unknown| {
+            Error::Unknown(Box::new(unknown.clone()))
+                .hint()
+                .expect("a hint")
+        };
         assert!(hint(&unknown).contains("criscope pods"));
         unknown.notes = vec!["NetworkReady of main has been false for 3m 00s: no CNI".to_owned()];
         assert_eq!(
-            Error::Unknown(unknown.clone()).to_string(),
+            Error::Unknown(Box::new(unknown.clone())).to_string(),
             "nothing is known\n  - NetworkReady of main has been false for 3m 00s: no CNI"
         );
         unknown.near = vec!["shop/web".to_owned(), "shop/db".to_owned()];

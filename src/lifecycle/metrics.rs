@@ -87,7 +87,7 @@ metrics! {
     POD_START_FAILURES = Metric::counter("pod_start_failures_total", &[START_CALL],
         "Calls of pod starts that failed, each at once.");
     POD_STARTS_FAILING = Metric::gauge("pod_starts_failing", Unit::Count, &[START_CALL],
-        "Pods that are starting and whose newest call of this phase failed and was not made good since.");
+        "Pods that are starting and in which a call of this phase failed and was not made good since.");
     POD_STARTS_OPEN = Metric::gauge("pod_starts_open", Unit::Count, &[],
         "Pod starts that have not come to their end.");
     POD_START_OLDEST_OPEN = Metric::gauge("pod_start_oldest_open_seconds", Unit::Seconds, &[],

@@ -194,12 +194,13 @@ impl Stories {
         counts
     }
 
-    /// Number of pods with an open start whose newest failed call is of this phase, and was not made good; one number for
-    /// each phase.
+    /// Number of pods with an open start in which a call of this phase failed, and no later one made good for it; one number
+    /// for each phase.
     pub(super) fn failing<const N: usize>(&self, phases: &[EpisodePhase; N]) -> [usize; N] {
         let store = self.store();
         let starts = store.open_episodes().filter(|it| it.kind == Kind::Start);
-        let failing = starts.filter_map(|it| Some((diagnosis::failing(it)?, &it.pod.uid)));
+        let failing =
+            starts.flat_map(|it| diagnosis::failing(it).map(|phase| (phase, &it.pod.uid)));
         let failing: HashSet<_> = failing.collect();
         phases.map(|phase| failing.iter().filter(|(it, _)| *it == phase).count())
     }
@@ -285,6 +286,35 @@ pub(super) mod tests {
         );
         assert_ne!(other.headline, newest.headline);
         assert_eq!(of(Some("none")), None);
+    }
+
+    /// One pod counts once, however often it is retried.
+    #[test]
+    fn pods_that_cannot_start_are_counted_by_what_fails() {
+        let refused = |name: &str, from| {
+            let pull = pod(name).pull("web:1", from, 10);
+            pull.fails(Code::NotFound, "no such image")
+        };
+        let well = pod("well");
+        let stories = stories([
+            pod("one").run(0, 10),
+            refused("one", 100),
+            refused("one", 200),
+            pod("one")
+                .create(("app", 0), 300, 10)
+                .fails(Code::Unknown, "no"),
+            pod("two").run(0, 10),
+            refused("two", 400),
+            well.run(0, 10),
+            refused("well", 500),
+            well.pull("web:1", 600, 10),
+        ]);
+        let phases = [
+            EpisodePhase::Sandbox,
+            EpisodePhase::ImagePull,
+            EpisodePhase::ContainerCreate,
+        ];
+        assert_eq!(stories.failing(&phases), [0, 2, 1]);
     }
 
     /// Calls take most of the memory; a list is built without copying them, and has the same headlines.

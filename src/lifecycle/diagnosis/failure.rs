@@ -23,13 +23,18 @@ pub(super) fn is_retry(episode: &Episode, call: &EpisodeCall) -> bool {
 
 /// The newest failure that no later call resolved.
 pub(super) fn unresolved(episode: &Episode) -> Option<&EpisodeCall> {
+    all_unresolved(episode).next()
+}
+
+/// All of them, the newest first.
+pub(super) fn all_unresolved(episode: &Episode) -> impl Iterator<Item = &EpisodeCall> {
     let calls = episode.calls.iter().enumerate().rev();
-    let mut bad = calls.filter(|(_, call)| call.is_bad());
-    let is_open = |&(i, call): &(usize, &EpisodeCall)| {
+    let bad = calls.filter(|(_, call)| call.is_bad());
+    let open = bad.filter(|(i, call)| {
         let mut later = episode.calls.range(i + 1..);
         !later.any(|later| makes_good(later, call))
-    };
-    bad.find(is_open).map(|(_, call)| call)
+    });
+    open.map(|(_, call)| call)
 }
 
 /// Returns whether a success resolves an earlier failure: that of the same call, and for a StartContainer also that of its

@@ -99,9 +99,9 @@ pub(super) fn phase(call: &EpisodeCall) -> EpisodePhase {
     }
 }
 
-/// The phase of the newest failed call that no later one made good.
-pub(super) fn failing(episode: &Episode) -> Option<EpisodePhase> {
-    failure::unresolved(episode).map(phase)
+/// The phases of the failed calls that no later one made good.
+pub(super) fn failing(episode: &Episode) -> impl Iterator<Item = EpisodePhase> {
+    failure::all_unresolved(episode).map(phase)
 }
 
 /// A call that has been in flight for long. The retry of a call that failed after as long a time tells nothing new yet.

@@ -52,11 +52,16 @@ fn waits(episode: &Episode, now: u64) -> Option<Waits<'_>> {
 }
 
 fn is_cause(fact: &NodeFact, waits: &Waits<'_>) -> bool {
+    let (Waits::Call(call) | Waits::Retry(call, _) | Waits::Next(call)) = waits;
     match &fact.kind {
-        FactKind::BackendDown { backend } => match waits {
-            Waits::Call(call) => is_on(call, backend),
-            Waits::Retry(call, _) => is_on(call, backend) && is_unavailable(call),
-            Waits::Next(_) => true,
+        FactKind::BackendDown { backend } | FactKind::NotReady { backend, .. }
+            if !is_on(call, backend) =>
+        {
+            false
+        }
+        FactKind::BackendDown { .. } => match waits {
+            Waits::Retry(call, _) => is_unavailable(call),
+            Waits::Call(_) | Waits::Next(_) => true,
         },
         FactKind::NotReady { condition, .. } => match waits {
             // CRI-O waits for the network within the call.

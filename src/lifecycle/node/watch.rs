@@ -17,6 +17,9 @@ const ALIVE_EVERY: u64 = 5;
 const DISKS_EVERY: u64 = 30;
 const IDLE_SAMPLE_EVERY: u64 = 10;
 
+/// Filesystems by backend.
+type Disks = Vec<(Arc<str>, ImageFs)>;
+
 /// The state of the node at the last look, for metrics and pages.
 #[derive(Clone, Debug, Default)]
 pub(in crate::lifecycle) struct NodeStatus {
@@ -26,7 +29,7 @@ pub(in crate::lifecycle) struct NodeStatus {
     pub(in crate::lifecycle) kubelet: Option<bool>,
     pub(in crate::lifecycle) backends: Vec<BackendState>,
     /// The filesystems of images, by backend.
-    pub(in crate::lifecycle) disks: Vec<(Arc<str>, ImageFs)>,
+    pub(in crate::lifecycle) disks: Disks,
 }
 
 /// See the module documentation.
@@ -40,7 +43,7 @@ pub(in crate::lifecycle) struct Watch {
     /// When the last connection of a kubelet was seen.
     kubelet_at: u64,
     writing: Option<JoinHandle<()>>,
-    reading: Option<JoinHandle<Vec<(Arc<str>, ImageFs)>>>,
+    reading: Option<JoinHandle<Disks>>,
 }
 
 impl Watch {

@@ -92,6 +92,14 @@ fn what_has_another_cause_keeps_it() {
     let calls = vec![run.fails(Code::Unknown, "no space left on device")];
     let told = tells(&facts, calls, 60_000);
     assert!(told.starts_with("the sandbox cannot be made"), "{told}");
+    // The network of another runtime.
+    let mut elsewhere = unready(0, None);
+    elsewhere.kind = FactKind::NotReady {
+        backend: "spare".to_owned(),
+        condition: "NetworkReady".to_owned(),
+    };
+    let told = tells(&[elsewhere], vec![pod.run(20_000, 1000)], 60_000);
+    assert!(told.starts_with("kubelet: no call for"), "{told}");
     // It held long before, and no more.
     let calls = chain([pod.run(20_000, 900)], up(&pod, 21_000));
     let told = tells(&[unready(0, Some(20_500))], calls, 60_000);

@@ -115,6 +115,15 @@ async fn how_containers_are_stopped() {
             "{name}"
         );
     }
+    // A grace period that ends in a kill is no error.
+    let scrape = daemon.program().scrape().await;
+    let waits = |outcome| {
+        let waits = scrape.metric("criscope_runtime_phase_duration_seconds_count");
+        let waits = waits.with("phase", "grace_wait");
+        waits.with("outcome", outcome).sum()
+    };
+    assert!(waits("ok") >= 1.0);
+    assert_eq!(waits("error"), 0.0);
     kubelet.stop("0123456789abcdef", 0).await;
     kubelet.remove("0123456789abcdef").await;
 
