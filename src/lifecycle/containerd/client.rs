@@ -94,20 +94,17 @@ impl Client {
     }
 
     /// Complete content with this filter.
-    pub(super) async fn list(&self, filter: String) -> Result<Vec<Info>, Error> {
-        let filters = vec![filter];
+    pub(super) async fn list(&self, filter: &str) -> Result<Vec<Info>, Error> {
+        let filters = vec![filter.to_owned()];
         let pieces = self.call("List", &Filters { filters }).await?;
         Ok(pieces.into_iter().flat_map(|it: Infos| it.infos).collect())
     }
 
-    /// The size of complete content; `None` if there is none with this digest.
-    pub(super) async fn size(&self, digest: &str) -> Result<Option<u64>, Error> {
+    /// Complete content; `None` if there is none with this digest.
+    pub(super) async fn info(&self, digest: &str) -> Result<Option<Info>, Error> {
         let digest = digest.to_owned();
         match self.call("Info", &InfoRequest { digest }).await {
-            Ok(pieces) => {
-                let info = pieces.into_iter().find_map(|it: InfoResponse| it.info);
-                Ok(info.map(|it| it.size.try_into().unwrap_or_default()))
-            }
+            Ok(pieces) => Ok(pieces.into_iter().find_map(|it: InfoResponse| it.info)),
             Err(Error::Status(Code::NotFound)) => Ok(None),
             Err(error) => Err(error),
         }

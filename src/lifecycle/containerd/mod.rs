@@ -6,21 +6,24 @@
 //! | module | what |
 //! |---|---|
 //! | `client`, `messages` | the calls |
+//! | `manifests` | which manifest a pull is about |
 //! | `pulls` | whose the bytes are, and what is said of them |
 
 mod client;
+mod manifests;
 mod messages;
 mod pulls;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::sleep;
 
 use self::client::{Client, Error};
+use self::messages::Info;
 use self::pulls::{Ingest, Pulled};
 use super::process_scanner::{InFlightCalls, Observations, Upstreams};
 use super::settings;
@@ -41,8 +44,9 @@ const FAILED: Duration = Duration::from_secs(10);
 /// Most pulls that are followed at a time.
 const PULLS: usize = 64;
 
-/// How often a manifest is searched for.
+/// How often a manifest is searched for, and how many are looked at each time.
 const SEARCHES: u32 = 10;
+const CANDIDATES: usize = 8;
 
 /// The progress of pulls in flight, for pages.
 #[derive(Debug, Default)]
@@ -156,7 +160,7 @@ impl Watched {
     }
 
     /// Asks how far these pulls are.
-    async fn look(&mut self, socket: &PathBuf, calls: &[&Arc<Call>]) {
+    async fn look(&mut self, socket: &Path, calls: &[&Arc<Call>]) {
         self.pulls
             .retain(|pull| calls.iter().any(|call| call.seq == pull.seq));
         self.searches
@@ -185,7 +189,7 @@ impl Watched {
         }
     }
 
-    async fn ask(&mut self, socket: &PathBuf) -> Result<(), Error> {
+    async fn ask(&mut self, socket: &Path) -> Result<(), Error> {
         let client = match self.client.take() {
             Some(client) => client,
             None => Client::connect(socket).await?,
@@ -212,8 +216,8 @@ impl Watched {
             let own: Vec<_> = ingests.iter().filter(own).collect();
             let mut complete = Vec::new();
             for digest in pull.unsure(&ingests) {
-                if let Some(size) = client.size(&digest).await? {
-                    complete.push((digest, size));
+                if let Some(info) = client.info(&digest).await? {
+                    complete.push((digest, info.size.try_into().unwrap_or_default()));
                 }
             }
             pull.update(&own, &complete, now);
@@ -224,22 +228,56 @@ impl Watched {
 
     /// Searches for the manifests of pulls. Two pulls of one repository cannot be told apart.
     async fn find_manifests(&mut self, client: &Client, ingests: &[Ingest]) -> Result<(), Error> {
-        let repositories: Vec<_> = self.pulls.iter().map(|it| it.repository.clone()).collect();
-        for pull in self.pulls.iter_mut().filter(|pull| !pull.is_known()) {
-            let Some(repository) = pull.repository.clone() else {
+        if ingests.is_empty() {
+            return Ok(());
+        }
+        let searches = &mut self.searches;
+        let unknown = self.pulls.iter().filter(|pull| !pull.is_known());
+        let mut searching: Vec<_> = unknown.map(|pull| pull.seq).collect();
+        searching.retain(|seq| {
+            let searches = searches.entry(*seq).or_default();
+            *searches += 1;
+            *searches <= SEARCHES
+        });
+        if searching.is_empty() {
+            return Ok(());
+        }
+        let manifests = client.list(manifests::MANIFESTS).await?;
+        for seq in searching {
+            let Some(pull) = self.pulls.iter().find(|pull| pull.seq == seq) else {
                 continue;
             };
-            let same = |it: &&Option<pulls::Repository>| it.as_ref() == Some(&repository);
-            let searches = self.searches.entry(pull.seq).or_default();
-            if repositories.iter().filter(same).count() > 1 || *searches >= SEARCHES {
-                continue;
+            let ingests: Vec<_> = ingests.iter().filter(|it| pull.may_have(it)).collect();
+            let mut own = Vec::new();
+            for manifest in manifests::fitting(&manifests, &ingests).take(CANDIDATES) {
+                if self.is_only_of(client, seq, manifest).await? {
+                    own.push(manifest);
+                }
             }
-            *searches += 1;
-            let infos = client.list(repository.filter()).await?;
-            if let Some(digest) = pulls::manifest(&infos, &repository, ingests) {
-                pull.know(&client.read(digest).await?);
+            // Several with the same layer say different things.
+            if let [manifest] = &own[..] {
+                let text = client.read(&manifest.digest).await?;
+                let pull = self.pulls.iter_mut().find(|pull| pull.seq == seq);
+                pull.into_iter().for_each(|pull| pull.know(&text));
             }
         }
         Ok(())
+    }
+
+    /// Whether a manifest can be that of this pull only.
+    async fn is_only_of(&self, client: &Client, seq: u64, manifest: &Info) -> Result<bool, Error> {
+        if let [only] = &self.pulls[..] {
+            return Ok(only.seq == seq);
+        }
+        let Some(config) = manifests::config(manifest) else {
+            return Ok(false);
+        };
+        let config = client.info(config).await?;
+        let from = |pull: &&Pulled| {
+            let repository = pull.repository.as_ref();
+            repository.is_some_and(|it| config.as_ref().is_some_and(|config| it.has(config)))
+        };
+        let mut all = self.pulls.iter().filter(from);
+        Ok(matches!((all.next(), all.next()), (Some(only), None) if only.seq == seq))
     }
 }

@@ -1,8 +1,7 @@
 //! How far each pull is, from what the content store says.
 //!
-//! The store does not know pulls. A manifest in it carries labels that name its repository and its layers, so a pull's layers
-//! are certain once its manifest is known, and no other pull of the same repository is in flight. Before that, content that
-//! began to be written after the only pull is its. Everything else is shared, and said to be.
+//! The store does not know pulls. A pull's layers are certain once its manifest is known (see `manifests`). Before that, content
+//! that began to be written after the only pull is its. Everything else is shared, and said to be.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::Deserialize;
 
-use super::messages::{Info, Status, Timestamp};
+use super::manifests::Repository;
+use super::messages::{Status, Timestamp};
 use crate::lifecycle::process_scanner::{Observation, WorkKind};
 use crate::lifecycle::view::{Layer, Progress};
 use crate::units;
@@ -18,13 +18,8 @@ use crate::units;
 /// Most layers of an image that are followed.
 const LAYERS: usize = 128;
 
-/// Without new bytes for this time, that is said.
+/// Without new bytes for this time, that is said. containerd writes and counts a mebibyte at a time.
 const IDLE: Duration = Duration::from_secs(5);
-
-/// The labels of a manifest that name its layers, and of content that name its repository, by host (containerd,
-/// `pkg/labels` and the garbage collection labels of images).
-const LAYER_LABEL: &str = "containerd.io/gc.ref.content.l.";
-const SOURCE_LABEL: &str = "containerd.io/distribution.source.";
 
 /// Content that is being written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +43,16 @@ impl Ingest {
         })
     }
 
+    #[cfg(test)]
+    pub(super) fn example(digest: &str, offset: u64, total: u64) -> Self {
+        Self {
+            digest: digest.to_owned(),
+            offset,
+            total,
+            started: SystemTime::now(),
+        }
+    }
+
     /// Bytes written so far.
     pub(super) fn bytes(&self) -> u64 {
         self.offset
@@ -58,49 +63,6 @@ fn time(at: Timestamp) -> SystemTime {
     let seconds = Duration::from_secs(at.seconds.try_into().unwrap_or_default());
     let nanos = Duration::from_nanos(at.nanos.try_into().unwrap_or_default());
     SystemTime::UNIX_EPOCH + seconds + nanos
-}
-
-/// The host and the path of an image's repository, as containerd's labels have them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Repository {
-    host: String,
-    path: String,
-}
-
-impl Repository {
-    /// That of an image reference. Names without a host are Docker's.
-    pub(super) fn of(image: &str) -> Option<Self> {
-        let name = image.split_once('@').map_or(image, |(name, _)| name);
-        let name = match name.rsplit_once(':') {
-            Some((name, tag)) if !tag.contains('/') => name,
-            _ => name,
-        };
-        let is_host = |part: &str| part.contains(['.', ':']) || part == "localhost";
-        let (host, path) = match name.split_once('/') {
-            Some((host, path)) if is_host(host) => (host, path.to_owned()),
-            Some(_) => ("docker.io", name.to_owned()),
-            None => ("docker.io", format!("library/{name}")),
-        };
-        let fit = |text: &str| {
-            text.bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"._-/:".contains(&b))
-        };
-        (!path.is_empty() && fit(host) && fit(&path)).then(|| Self {
-            host: host.to_owned(),
-            path,
-        })
-    }
-
-    /// The filter for its content.
-    pub(super) fn filter(&self) -> String {
-        let Self { host, path } = self;
-        format!("labels.\"{SOURCE_LABEL}{host}\"~=\"(^|,){path}(,|$)\"")
-    }
-
-    fn has(&self, info: &Info) -> bool {
-        let label = info.labels.get(&format!("{SOURCE_LABEL}{}", self.host));
-        label.is_some_and(|it| it.split(',').any(|path| path == self.path))
-    }
 }
 
 /// A layer of a pull.
@@ -263,11 +225,11 @@ impl Pulled {
         };
         let layers = digests.into_iter().filter_map(|digest| {
             let part = self.parts.get(&digest)?;
-            let phase = match (part.done, part.bytes) {
+            let phase = match (part.done, part.fetched) {
                 (true, _) if self.complete.is_some() => "unpacking",
                 (true, _) => "done",
-                (false, 0) => "waiting",
-                (false, _) => "fetching",
+                (false, false) => "waiting",
+                (false, true) => "fetching",
             };
             Some(Layer {
                 digest,
@@ -300,7 +262,7 @@ impl Pulled {
             }
             if self.idle() >= IDLE {
                 let idle = self.idle().as_secs_f64() * 1e3;
-                words += &format!(", no bytes for {}", units::duration(idle));
+                words += &format!(", less than 1 MiB in {}", units::duration(idle));
             }
             // It may have begun up to one look before.
             all.push(observation(
@@ -338,26 +300,6 @@ fn observation(name: &str, words: String, began: SystemTime, last_seen: SystemTi
     }
 }
 
-/// The manifest of a repository that has one of these layers. `None` if there is none, or several that say different things.
-pub(super) fn manifest<'a>(
-    infos: &'a [Info],
-    repository: &Repository,
-    ingests: &[Ingest],
-) -> Option<&'a str> {
-    let names = |info: &Info| {
-        let mut layers = info
-            .labels
-            .iter()
-            .filter(|(key, _)| key.starts_with(LAYER_LABEL));
-        layers.any(|(_, digest)| ingests.iter().any(|it| it.digest == *digest))
-    };
-    let mut fitting = infos
-        .iter()
-        .filter(|info| repository.has(info) && names(info));
-    let first = fitting.next()?;
-    fitting.next().is_none().then_some(&first.digest)
-}
-
 /// A manifest (OCI image specification 1.1, "Image Manifest").
 #[derive(Deserialize)]
 struct Manifest {
@@ -375,63 +317,13 @@ struct Descriptor {
 mod tests {
     use super::*;
 
-    fn ingest(digest: &str, offset: u64, total: u64) -> Ingest {
-        Ingest {
-            digest: digest.to_owned(),
-            offset,
-            total,
-            started: SystemTime::now(),
-        }
-    }
-
-    #[test]
-    fn repositories_are_those_of_containerd() {
-        let of = |image: &str| Repository::of(image).map(|it| (it.host, it.path));
-        let some = |host: &str, path: &str| Some((host.to_owned(), path.to_owned()));
-        assert_eq!(of("busybox"), some("docker.io", "library/busybox"));
-        assert_eq!(of("a/b:1"), some("docker.io", "a/b"));
-        assert_eq!(
-            of("127.0.0.1:5000/x:1@sha256:ab"),
-            some("127.0.0.1:5000", "x")
-        );
-        assert_eq!(of("r.example/a/b"), some("r.example", "a/b"));
-        assert_eq!(of("r.example/a\"b"), None);
-    }
-
-    #[test]
-    fn a_manifest_names_its_layers_and_its_repository() {
-        let info = |digest: &str, repository: &str, layer: &str| Info {
-            digest: digest.to_owned(),
-            size: 1,
-            labels: [
-                (format!("{SOURCE_LABEL}r.example"), repository.to_owned()),
-                (format!("{LAYER_LABEL}0"), layer.to_owned()),
-            ]
-            .into(),
-        };
-        let infos = [
-            info("m1", "other,app", "a"),
-            info("m2", "application", "a"),
-            info("m3", "app", "b"),
-        ];
-        let app = Repository::of("r.example/app:1").expect("a repository");
-        let found = |layers: &[Ingest]| manifest(&infos, &app, layers);
-        assert_eq!(found(&[ingest("a", 1, 2)]), Some("m1"));
-        assert_eq!(found(&[ingest("z", 1, 2)]), None);
-        assert_eq!(
-            found(&[ingest("a", 1, 2), ingest("b", 1, 2)]),
-            None,
-            "two of them"
-        );
-    }
-
     #[test]
     fn fetch_and_unpacking_are_told_apart() {
         let began = SystemTime::now();
         let at = |secs: u64| began + Duration::from_secs(secs);
         let mut pull = Pulled::new(1, "r.example/app:1".into(), began);
         assert_eq!((pull.progress(), pull.observations()), (None, Vec::new()));
-        pull.update(&[&ingest("b", 5, 10)], &[], at(1));
+        pull.update(&[&Ingest::example("b", 5, 10)], &[], at(1));
         let progress = pull.progress().expect("progress");
         assert_eq!(
             (progress.bytes, progress.of_bytes),
@@ -439,8 +331,12 @@ mod tests {
             "there may be more"
         );
         pull.know(br#"{"layers": [{"digest": "a", "size": 20}, {"digest": "b", "size": 10}]}"#);
-        assert_eq!(pull.unsure(&[ingest("b", 6, 10)]), ["a"]);
-        pull.update(&[&ingest("b", 7, 10)], &[("a".to_owned(), 20)], at(2));
+        assert_eq!(pull.unsure(&[Ingest::example("b", 6, 10)]), ["a"]);
+        pull.update(
+            &[&Ingest::example("b", 7, 10)],
+            &[("a".to_owned(), 20)],
+            at(2),
+        );
         let progress = pull.progress().expect("progress");
         assert_eq!((progress.bytes, progress.of_bytes), (27, 30));
         let phases: Vec<_> = progress

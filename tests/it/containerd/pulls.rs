@@ -10,9 +10,9 @@ use crate::harness::proxy::{Proxy, Start};
 use crate::harness::registry::{Registry, trickle};
 use crate::harness::until;
 
-/// Two layers; the second takes this many pieces of 100 ms.
+/// Two layers; the second takes this many pieces of 100 ms. containerd counts what it has written, a mebibyte at a time.
 fn image(pieces: usize) -> (make::Image, Vec<u8>, usize) {
-    let layer = |name: &str, seed| make::layer().file(name, &make::noise(seed, 300_000)).end();
+    let layer = |name: &str, seed| make::layer().file(name, &make::noise(seed, 4 << 20)).end();
     let image = make::gzipped(&[layer("a", 1), layer("b", 2)]);
     let slow = image.layers[1].clone();
     let piece = slow.len() / pieces;
@@ -67,8 +67,13 @@ async fn the_layers_of_a_pull_are_shown_and_told() {
     };
     let (pulled, ()) = tokio::join!(pulling, looking);
     pulled.expect("pulled");
-    let (_, story) = proxy.get("/debug/pods/shop/puller?format=json").await;
-    assert!(story.contains("of it the fetch of its layers ("), "{story}");
+    until("the fetch in the story of the pull", || async {
+        let (_, story) = proxy.get("/debug/pods/shop/puller?format=json").await;
+        story
+            .contains("of it the fetch of its layers (")
+            .then_some(())
+    })
+    .await;
     assert_eq!(progress(&proxy).await, []);
     proxy.stop().await;
     end(containerd);
@@ -79,7 +84,7 @@ async fn two_pulls_are_told_apart_or_said_to_share() {
     let containerd = Containerd::new().await;
     let proxy = before(&containerd).await;
     let registry = Registry::start().await;
-    let layer = |seed| make::layer().file("a", &make::noise(seed, 300_000)).end();
+    let layer = |seed| make::layer().file("a", &make::noise(seed, 4 << 20)).end();
     let images: Vec<_> = (1..=3).map(|seed| make::gzipped(&[layer(seed)])).collect();
     let names = [
         registry.push("one", "1", &images[0]),
