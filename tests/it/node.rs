@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 
 use crate::commands::{complaint, printed};
 use crate::harness::fake::Fake;
+use crate::harness::packages::program;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::{pods, until};
 
@@ -103,4 +104,19 @@ async fn the_time_without_criscope_is_known() {
         "{error}"
     );
     drop(second.stop().await);
+}
+
+/// With the OCI runtimes of this machine, each of which makes its own files in the root of a container.
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_runs_a_container_and_leaves_nothing() {
+    program("runc", "runc");
+    let temp = tempfile::tempdir().expect("dir");
+    let mut command = std::process::Command::new(crate::CRISCOPE);
+    command.args(["doctor"]).env("TMPDIR", temp.path());
+    let run = tokio::task::spawn_blocking(move || command.output());
+    let output = run.await.expect("joined").expect("run");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("runc ran a container in"), "{said}");
+    let left = std::fs::read_dir(temp.path()).expect("there");
+    assert_eq!(left.count(), 0, "{said}");
 }

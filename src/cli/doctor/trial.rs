@@ -138,6 +138,11 @@ fn spec(program: &str, systemd: bool) -> Value {
         })
     });
     let proc = json!({"destination": "/proc", "type": "proc", "source": "proc"});
+    // Otherwise runtimes make devices in the root itself.
+    let dev = json!({
+        "destination": "/dev", "type": "tmpfs", "source": "tmpfs",
+        "options": ["nosuid", "mode=755", "size=64k"],
+    });
     let namespaces = ["pid", "ipc", "uts", "mount", "network"];
     let cgroup = match systemd {
         true => format!("system.slice:criscope:{}", name()),
@@ -151,7 +156,7 @@ fn spec(program: &str, systemd: bool) -> Value {
         },
         "root": {"path": "rootfs", "readonly": false},
         "hostname": "criscope-doctor",
-        "mounts": mounts.chain([proc]).collect::<Vec<_>>(),
+        "mounts": mounts.chain([proc, dev]).collect::<Vec<_>>(),
         "linux": {
             "cgroupsPath": cgroup,
             "resources": {"pids": {"limit": 64}},
@@ -166,7 +171,7 @@ struct Bundle(PathBuf);
 
 impl Bundle {
     fn make(temp: &Path, spec: &Value) -> io::Result<Self> {
-        let bundle = Self(temp.join(name()));
+        let bundle = Self(Self::unused(temp));
         let dir = |path: &Path| DirBuilder::new().mode(0o700).create(path);
         dir(&bundle.0)?;
         dir(&bundle.root())?;
@@ -181,6 +186,13 @@ impl Bundle {
         }
         fs::write(bundle.0.join("config.json"), spec.to_string())?;
         Ok(bundle)
+    }
+
+    /// A path that does not exist yet: one after the other is tried, and something may be left of the first.
+    fn unused(temp: &Path) -> PathBuf {
+        let mut paths = (0..100).map(|n| temp.join(format!("{}-{n}", name())));
+        let unused = paths.find(|path| fs::symlink_metadata(path).is_err());
+        unused.unwrap_or_else(|| temp.join(name()))
     }
 
     fn root(&self) -> PathBuf {
