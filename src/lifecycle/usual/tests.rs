@@ -1,3 +1,5 @@
+//! Estimates, keys and the file.
+
 use super::file::{load, save};
 use super::*;
 use crate::cri::Method;
