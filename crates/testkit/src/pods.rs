@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use criscope::cri::status::Code;
 use criscope::cri::v1;
+use criscope::units::{rfc3339, unix_us};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 
@@ -230,7 +231,10 @@ impl Kubelet {
 
     /// Creates the sandbox of `shop/NAME`; `None` if that fails.
     pub async fn sandbox(&self, name: &str) -> Option<Pod> {
-        let config = config(name);
+        let mut config = config(name);
+        let seen = rfc3339(unix_us(SystemTime::now()));
+        let key = "kubernetes.io/config.seen".to_owned();
+        config.annotations.insert(key, seen);
         let request = v1::RunPodSandboxRequest {
             config: Some(config.clone()),
             ..Default::default()
