@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(
             hint("tls", admin, &schema),
             Hint::Known(
-                ["allowed_hosts", "debug", "listen", "socket"]
+                ["allowed_hosts", "debug", "listen", "socket", "trace_url"]
                     .map(str::to_owned)
                     .into()
             )

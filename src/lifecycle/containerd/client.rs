@@ -153,7 +153,7 @@ impl Client {
         let (response, mut stream) = sender.send_request(request, false)?;
         stream.send_data(body, true)?;
         let (head, mut body) = response.await?.into_parts();
-        check(frame::status(&head.headers))?;
+        check(frame::status(&head.headers).map(|(code, _)| code))?;
         let mut bytes = BytesMut::new();
         while let Some(data) = body.data().await {
             let data = data?;
@@ -164,14 +164,15 @@ impl Client {
             bytes.extend_from_slice(&data);
         }
         let trailers = body.trailers().await?;
-        check(trailers.as_ref().and_then(frame::status))?;
+        let status = trailers.as_ref().and_then(frame::status);
+        check(status.map(|(code, _)| code))?;
         messages(bytes.freeze())
     }
 }
 
-fn check(status: Option<(Code, Option<String>)>) -> Result<(), Error> {
+fn check(status: Option<Code>) -> Result<(), Error> {
     match status {
-        Some((code, _)) if code != Code::Ok => Err(Error::Status(code)),
+        Some(code) if code != Code::Ok => Err(Error::Status(code)),
         _ => Ok(()),
     }
 }

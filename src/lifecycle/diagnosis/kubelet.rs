@@ -331,9 +331,9 @@ fn series<'a>(
         return None;
     }
     let reasons: Vec<_> = kills.iter().map(|kill| reason(episodes, kill)).collect();
-    let known = reasons.iter().filter(|it| **it != KillReason::Unknown);
+    let mut known = reasons.iter().filter(|it| **it != KillReason::Unknown);
     let reason = match 2 * known.clone().count() > kills.len() {
-        true => known.last().copied(),
+        true => known.next_back().copied(),
         false => None,
     };
     Some(KeepsKilling {

@@ -233,7 +233,7 @@ fn current(episodes: &[Episode]) -> Vec<&Episode> {
             break;
         }
         let same = |it: &&Episode| it.kind == episode.kind && it.container == episode.container;
-        if episode.kind != "stop" && !current.iter().any(|it| same(it)) {
+        if episode.kind != "stop" && !current.iter().any(same) {
             current.push(episode);
         }
     }

@@ -87,8 +87,11 @@ fn of_maps_only_a_time_and_a_word_are_read() {
     assert!(maps > 5, "{maps}");
 }
 
+/// Makes a message whose map has this entry.
+type WithEntry<'a> = dyn Fn(&str, &str) -> Vec<u8> + 'a;
+
 /// Calls `f` for each map of text below `of`, with what makes a message in which that map has one entry.
-fn each_map(of: &MessageDescriptor, f: &mut dyn FnMut(&dyn Fn(&str, &str) -> Vec<u8>)) {
+fn each_map(of: &MessageDescriptor, f: &mut dyn FnMut(&WithEntry<'_>)) {
     for path in map_paths(of) {
         f(&|key, text| {
             let entry = (

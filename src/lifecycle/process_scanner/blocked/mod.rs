@@ -256,7 +256,7 @@ impl Blocked {
             _ => None,
         };
         if let Some((how, held)) = whole {
-            let since = self.hold((pid, start, 0), how, now);
+            let since = self.hold((pid, start, 0), &how, now);
             let since = since
                 .filter(|hold| hold.is_long(now))
                 .map(|hold| hold.since.wall);
@@ -310,7 +310,7 @@ impl Blocked {
         if sleeps && known.is_none() {
             return None;
         }
-        let hold = self.hold((pid, suspect.start, thread), How::Kernel(line, state), now)?;
+        let hold = self.hold((pid, suspect.start, thread), &How::Kernel(line, state), now)?;
         if !hold.is_long(now) {
             return None;
         }
@@ -336,14 +336,11 @@ impl Blocked {
     }
 
     /// Records how something is held up.
-    fn hold(&mut self, key: Key, how: How, now: &Moment) -> Option<&Hold> {
+    fn hold(&mut self, key: Key, how: &How, now: &Moment) -> Option<&Hold> {
         let look = self.look;
-        let hold = self
-            .holds
-            .entry(key)
-            .or_insert_with(|| Hold::new(&how, now));
-        if hold.how != how || hold.seen + 1 < look {
-            *hold = Hold::new(&how, now);
+        let hold = self.holds.entry(key).or_insert_with(|| Hold::new(how, now));
+        if hold.how != *how || hold.seen + 1 < look {
+            *hold = Hold::new(how, now);
         }
         hold.looks += 1;
         hold.seen = look;

@@ -197,8 +197,9 @@ mod tests {
         });
         let arrived = read(&mut theirs, LENGTH);
         let arrived = tokio::select! {
-            () = flushes => unreachable!("never ready"),
+            biased;
             arrived = arrived => arrived,
+            () = flushes => unreachable!("never ready"),
         };
         assert_eq!(arrived, acknowledgement(7));
         assert!(begun.elapsed() >= PATIENCE);

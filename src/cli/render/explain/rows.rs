@@ -1,0 +1,184 @@
+//! The lines of the waterfall of a pod: calls, equal tries, waits, and the work within a call.
+
+use std::fmt::Write as _;
+
+use crate::cli::render::{Ink, Paper, image};
+use crate::lifecycle::view::{Call, Detail, Tries, Wait, details};
+use crate::units;
+
+/// One line of the waterfall.
+pub(super) struct Row {
+    pub(super) at: f64,
+    pub(super) took: f64,
+    pub(super) ink: Ink,
+    /// Always shown in full.
+    pub(super) name: String,
+    /// Truncated at its end if it does not fit.
+    pub(super) about: String,
+    /// Indented and dim.
+    pub(super) detail: bool,
+    /// Written below the line.
+    pub(super) error: Option<String>,
+    /// Begin and duration of each of several bars; empty for one.
+    pub(super) bars: Vec<(f64, f64)>,
+}
+
+impl Row {
+    /// Its bar, or bars, in `room` columns that represent `total` milliseconds.
+    pub(super) fn bar(&self, total: f64, room: usize, paper: Paper) -> String {
+        let bars = self.bars.iter().map(|bar| paper.bar(*bar, total, room));
+        bars.reduce(|a, b| {
+            let behind = b.chars().chain(std::iter::repeat(' '));
+            let both = a.chars().zip(behind);
+            let both: String = both.map(|(a, b)| if a == ' ' { b } else { a }).collect();
+            let rest: String = b.chars().skip(a.chars().count()).collect();
+            both + &rest
+        })
+        .unwrap_or_else(|| paper.bar((self.at, self.took), total, room))
+    }
+
+    /// Name and subject, in at most this many columns.
+    pub(super) fn label(&self, columns: usize, paper: Paper) -> String {
+        let name = paper.cut(&self.name, columns);
+        let left = columns.saturating_sub(name.chars().count() + 1);
+        let whole = self.about.chars().count();
+        // A few letters of a longer text are useless.
+        match whole == 0 || left < whole.min(6) {
+            true => name,
+            false => format!("{name} {}", paper.cut_front(&self.about, left)),
+        }
+    }
+}
+
+/// The line of equal tries: a bar for each of them, the number and the times. The last of them follows in full.
+pub(super) fn tries(tries: &Tries<'_>) -> Option<Row> {
+    let failed = tries.failed()?;
+    let (begin, end) = tries.span();
+    let (first, last) = tries.times();
+    Some(Row {
+        at: begin,
+        took: end - begin,
+        ink: Ink::Red,
+        name: format!("{} failed {} times", failed.method, tries.count),
+        about: String::new(),
+        detail: false,
+        error: Some(format!(
+            "{} tries, {} UTC; the last:",
+            tries.count,
+            units::from_to(first, last)
+        )),
+        bars: tries
+            .calls
+            .iter()
+            .map(|it| (it.offset_ms, it.duration_ms))
+            .collect(),
+    })
+}
+
+/// The line of a container that a call waited for.
+pub(super) fn wait(wait: &Wait) -> Row {
+    Row {
+        at: wait.offset_ms,
+        took: wait.duration_ms,
+        ink: Ink::Yellow,
+        name: "init container".to_owned(),
+        about: wait.container.clone(),
+        detail: false,
+        error: None,
+        bars: Vec::new(),
+    }
+}
+
+/// The line of a call and those of its details.
+pub(super) fn lines(call: &Call) -> Vec<Row> {
+    let mut about = match (&call.container, &call.image) {
+        (Some(container), _) => container.clone(),
+        (None, Some(name)) => image(name),
+        (None, None) => String::new(),
+    };
+    let failed = !matches!(call.outcome.as_str(), "ok" | "in_flight");
+    let mut name = call.method.clone();
+    if call.retry {
+        name.push_str(" again");
+    }
+    match (call.outcome.as_str(), &call.phase) {
+        ("in_flight", phase) => {
+            name.push_str(" in flight");
+            let phase = phase.iter().map(|phase| format!(" ({phase})"));
+            about.extend(phase);
+        }
+        _ if failed => name.push_str(" failed"),
+        _ => {}
+    }
+    let about = about.trim_start().to_owned();
+    let mut lines = vec![Row {
+        at: call.offset_ms,
+        took: call.duration_ms,
+        ink: if failed {
+            Ink::Red
+        } else {
+            ink_of(&call.method)
+        },
+        name,
+        about,
+        detail: false,
+        error: failed.then(|| error(call)),
+        bars: Vec::new(),
+    }];
+    lines.extend(details(call).iter().map(|(it, count)| detail(it, *count)));
+    lines
+}
+
+/// `CODE: message`, and the deadline if it was exceeded.
+pub(super) fn error(call: &Call) -> String {
+    let mut text = call.code.clone();
+    if let Some(error) = &call.error {
+        let _ = write!(text, ": {error}");
+    }
+    if let ("deadline", Some(ms)) = (call.outcome.as_str(), call.deadline_ms) {
+        let _ = write!(text, " (the caller's deadline was {})", units::duration(ms));
+    }
+    text
+}
+
+pub(super) fn ink_of(method: &str) -> Ink {
+    match method {
+        "PullImage" => Ink::Magenta,
+        "CreateContainer" => Ink::Cyan,
+        "StartContainer" => Ink::Green,
+        _ => Ink::Blue,
+    }
+}
+
+pub(super) fn detail(detail: &Detail, count: usize) -> Row {
+    let (ink, kind) = match detail.what.as_str() {
+        "cni" => (Ink::Yellow, "CNI "),
+        "oci" => (Ink::Cyan, "OCI "),
+        "blocked" => (Ink::Red, ""),
+        "helper" => (Ink::Cyan, ""),
+        "layers" => (Ink::Magenta, "layers: "),
+        // The names of the built-in runtime's steps are descriptive already.
+        _ if detail.source == "runtime" => (Ink::Dim, ""),
+        _ => (Ink::Dim, "in "),
+    };
+    let command = detail.command.as_ref().map(|it| format!("{it} "));
+    let command = command.unwrap_or_default();
+    let activity = detail
+        .doing
+        .as_ref()
+        .map(|activity| format!(": {activity}"))
+        .unwrap_or_default();
+    Row {
+        at: detail.offset_ms,
+        took: detail.duration_ms,
+        ink,
+        name: match count {
+            1 => format!("  {kind}{command}{}{activity}", detail.name),
+            n => format!("  {kind}{command}{}{activity} x{n}", detail.name),
+        },
+        about: String::new(),
+        detail: true,
+        error: None,
+        bars: Vec::new(),
+    }
+}
