@@ -25,7 +25,7 @@ pub struct Filter {
     by: Option<String>,
     /// Of episodes: `start`, `restart`, `stop`, or several separated by commas.
     kind: Option<String>,
-    /// Of pods a word that [`PodState::is_meant`] knows, of episodes `open`, `ok`, `failed`, `crash_loop`; or several
+    /// Of pods a word that `PodState::is_meant` knows, of episodes `open`, `ok`, `failed`, `crash_loop`; or several
     /// separated by commas.
     state: Option<String>,
     namespace: Option<String>,

@@ -1,7 +1,7 @@
 //! How far image pulls are, from containerd's content service on its CRI socket.
 //!
-//! A task of the side thread with a connection of its own. While a pull is in flight for longer than [`AFTER`], it asks once a
-//! second; otherwise there is no connection. Without the service it asks again after [`ABSENT`], and nothing else changes.
+//! A task of the side thread with a connection of its own. While a pull is in flight for longer than `AFTER`, it asks once a
+//! second; otherwise there is no connection. Without the service it asks again after `ABSENT`, and nothing else changes.
 //!
 //! | module | what |
 //! |---|---|

@@ -2,7 +2,7 @@
 //! criscope itself was down, and pressure. Episodes carry the facts of their time, so that a pod that waits for the node says
 //! so.
 //!
-//! [`Watch`] looks once a second, on the side thread; what may block (disks, files) is read on its blocking pool, one read at a
+//! `Watch` looks once a second, on the side thread; what may block (disks, files) is read on its blocking pool, one read at a
 //! time. Facts are written to the journal.
 
 mod alive;
