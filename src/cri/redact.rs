@@ -9,10 +9,11 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
+use super::error_chain::shortened;
 use super::subject::Subject;
 use super::words;
 
-/// Longest error text kept, in bytes.
+/// Longest error text kept, in bytes. Of a longer one the beginning and the end are: the cause is at the end.
 const MAX_MESSAGE: usize = 1024;
 
 /// Replaces redacted text.
@@ -69,7 +70,8 @@ pub fn error_text(
         digits: 0,
     };
     let mut out = Shown::default();
-    let mut rest = &text[..text.floor_char_boundary(4 * MAX_MESSAGE)];
+    let text = shortened(text, 4 * MAX_MESSAGE);
+    let mut rest = &*text;
     while let Some(start) = rest.find(is_in_word) {
         let (between, from_word) = rest.split_at(start);
         let end = from_word.find(|c| !is_in_run(c)).unwrap_or(from_word.len());
@@ -85,9 +87,9 @@ pub fn error_text(
     out.finish()
 }
 
-/// The prefix of one of criscope's own texts that is kept.
+/// One of criscope's own texts, with the middle left out if it is too long.
 pub fn own_text(text: &str) -> Box<str> {
-    text[..text.floor_char_boundary(MAX_MESSAGE)].into()
+    shortened(text, MAX_MESSAGE).into()
 }
 
 /// Characters within a word, such as a host or file name, which is shown in full or not at all.
@@ -140,7 +142,7 @@ impl Judge<'_> {
             let request = self.request.filter(|_| !is_value);
             return request.is_some_and(|request| !holds(request, word));
         }
-        if word.parse::<Ipv4Addr>().is_ok() {
+        if is_address(word) {
             self.digits = 0;
             return !is_value;
         }
@@ -153,6 +155,15 @@ impl Judge<'_> {
         let is_amount =
             |p: &str| !is_value && (is_number(p) || is_quantity(p)) && self.digits <= MOST_DIGITS;
         pieces(word).all(|p| self.identity.contains(p) || is_known(p) || is_amount(p))
+    }
+}
+
+/// An IPv4 address, or a range of two.
+fn is_address(word: &str) -> bool {
+    let is_one = |text: &str| text.parse::<Ipv4Addr>().is_ok();
+    match word.split_once('-') {
+        Some((first, last)) => is_one(first) && is_one(last),
+        None => is_one(word),
     }
 }
 
@@ -251,10 +262,8 @@ impl Shown {
         self.hidden_at = Some(self.text.len());
     }
 
-    fn finish(mut self) -> Box<str> {
-        self.text
-            .truncate(self.text.floor_char_boundary(MAX_MESSAGE));
-        self.text.into()
+    fn finish(self) -> Box<str> {
+        shortened(&self.text, MAX_MESSAGE).into()
     }
 }
 

@@ -124,6 +124,41 @@ fn credentials_are_hidden() {
     }
 }
 
+/// Facts of the node that no request carries.
+#[test]
+fn platforms_and_ranges_of_addresses_are_shown() {
+    for text in [
+        "no IP addresses available in range set: 10.88.0.1-10.88.0.254",
+        "no image for linux/arm64",
+        "no match for platform linux/amd64 in manifest: not found",
+    ] {
+        assert_eq!(shown(text), text);
+    }
+    for text in [
+        "range=10.88.0.1-10.88.0.254",
+        "10.88.0.1-hunter",
+        "10.88.0.1-4111",
+    ] {
+        assert!(shown(text).contains(HIDDEN), "{text}");
+    }
+}
+
+/// The cause is at the end of a text.
+#[test]
+fn the_end_of_a_long_text_is_kept() {
+    let text = format!(
+        "container {}: no such device",
+        "failed to mount ".repeat(1000)
+    );
+    let got = shown(&text);
+    assert!(got.len() <= MAX_MESSAGE, "{}", got.len());
+    assert!(
+        got.starts_with("container failed") && got.ends_with(": no such device"),
+        "{got}"
+    );
+    assert_eq!(*own_text(&text), *shortened(&text, MAX_MESSAGE));
+}
+
 /// In whatever form a runtime quotes a value, neither the value nor any of its words is shown.
 #[test]
 fn no_form_of_an_echo_is_shown() {

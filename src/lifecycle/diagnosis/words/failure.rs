@@ -81,7 +81,7 @@ impl Failure<'_> {
             write!(
                 f,
                 "; the runtime says: {}",
-                error_chain::shortened(text, MESSAGE)
+                error_chain::shortened(&error_chain::innermost(text), MESSAGE)
             )?;
         }
         self.work(f)
@@ -169,9 +169,9 @@ fn said(call: &EpisodeCall) -> String {
     let message = error_chain::innermost(message(call));
     let code = call.outcome().map(|outcome| code_name(outcome.code));
     let code = code.unwrap_or_default();
-    match message {
+    match &*message {
         "" => code.to_owned(),
-        _ => format!("{code} {}", error_chain::shortened(message, MESSAGE)),
+        message => format!("{code} {}", error_chain::shortened(message, MESSAGE)),
     }
 }
 
