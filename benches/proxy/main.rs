@@ -44,7 +44,7 @@ use crate::compare::Shape;
 use crate::containerd::{Runtime, version_of};
 use crate::error::{Error, IoContext, Result};
 use crate::facts::Facts;
-use crate::memory::Memory;
+use crate::memory::{Idle, Memory};
 use crate::otlp::Sink;
 use crate::paths::{Kind, Proxies, Route};
 use crate::process::adopt_orphans;
@@ -128,14 +128,13 @@ impl Bench {
     }
 
     /// Latency and throughput. Returns criscope's idle memory.
-    async fn with_runtime(&self, runtime: &Runtime, results: &mut Results) -> Result<Option<u64>> {
+    async fn with_runtime(&self, runtime: &Runtime, results: &mut Results) -> Result<Option<Idle>> {
         let folder = self.folder.path().join("real");
         let mut routes = self.start(&self.paths, &runtime.socket, &folder).await?;
         progress("idle memory");
         let mut idle = None;
         if let Some(route) = criscope(&routes) {
-            let (rss, _) = memory::settled(route.process()?, self.plan.settle).await?;
-            idle = Some(rss);
+            idle = Some(Idle::of(route.process()?, self.plan.settle).await?);
         }
         let version = Prepared::runtime("Version", &v1::VersionRequest::default())?;
         let status = Prepared::runtime("Status", &v1::StatusRequest::default())?;
@@ -162,7 +161,7 @@ impl Bench {
     }
 
     /// The long list and memory.
-    async fn with_fake(&self, idle: Option<u64>, results: &mut Results) -> Result<()> {
+    async fn with_fake(&self, idle: Option<Idle>, results: &mut Results) -> Result<()> {
         let fake = Fake::start(self.folder.path())?;
         let mut kinds = self.paths.clone();
         kinds.retain(|&kind| kind != Kind::CriscopeAllTraced);
@@ -192,7 +191,7 @@ impl Bench {
             .await?;
         let mut start_peak = 0;
         if let Some(route) = criscope(&routes) {
-            (_, start_peak) = memory::settled(route.process()?, self.plan.settle).await?;
+            start_peak = memory::peak_after(route.process()?, self.plan.settle).await?;
         }
         results.memory = idle.map(|idle| Memory {
             idle,

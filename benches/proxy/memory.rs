@@ -25,7 +25,7 @@ const POLLS_PER_POD: u64 = 500;
 #[derive(Debug, Serialize)]
 pub(crate) struct Memory {
     /// Idle in front of the runtime, some time after the start.
-    pub(crate) idle: u64,
+    pub(crate) idle: Idle,
     /// Peak while the long list was read quickly, repeatedly.
     pub(crate) list_peak: u64,
     /// Peak while the long list was read slowly.
@@ -34,6 +34,29 @@ pub(crate) struct Memory {
     pub(crate) start_peak: u64,
     /// After each tenth of the many calls.
     pub(crate) during_calls: Vec<Sample>,
+}
+
+/// Resident memory of an idle criscope, in bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Idle {
+    /// All of it. Most is code: the kernel maps what is around each page that was used once, at the start too.
+    pub(crate) rss: u64,
+    /// What is not backed by files, and which the kernel cannot drop.
+    pub(crate) anonymous: u64,
+}
+
+impl Idle {
+    /// Of this process, after a pause.
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub(crate) async fn of(process: &Process, pause: Duration) -> Result<Self> {
+        tokio::time::sleep(pause).await;
+        Ok(Self {
+            rss: process.rss()?,
+            anonymous: process.anonymous()?,
+        })
+    }
 }
 
 /// Memory after a number of calls.
@@ -72,13 +95,13 @@ pub(crate) async fn slow_list(route: &Route, call: &Prepared) -> Result<u64> {
     process.peak_rss()
 }
 
-/// Memory after a pause, and the peak until then.
+/// The peak until the end of a pause.
 ///
 /// # Errors
 /// If the process has ended.
-pub(crate) async fn settled(process: &Process, pause: Duration) -> Result<(u64, u64)> {
+pub(crate) async fn peak_after(process: &Process, pause: Duration) -> Result<u64> {
     tokio::time::sleep(pause).await;
-    Ok((process.rss()?, process.peak_rss()?))
+    process.peak_rss()
 }
 
 /// 16 callers make `calls` calls on one connection: polls, and from time to time the start and stop of a pod, so that the

@@ -45,9 +45,10 @@ fn memory_line(results: &Results) -> String {
     let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
     results.memory.as_ref().map_or_else(String::new, |memory| {
         format!(
-            "Memory of criscope: idle {}; while a list of 10 MB passes {}, to a slow reader {}; started in front of \
+            "Memory of criscope: idle {}, {} of it anonymous; while a list of 10 MB passes {}, to a slow reader {}; started in front of \
              that list {}; after each tenth of the many calls {}.\n",
-            mb(memory.idle),
+            mb(memory.idle.rss),
+            mb(memory.idle.anonymous),
             mb(memory.list_peak),
             mb(memory.slow_list_peak),
             mb(memory.start_peak),

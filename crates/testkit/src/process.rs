@@ -166,6 +166,14 @@ impl Process {
         self.status("VmRSS:")
     }
 
+    /// Anonymous memory, in bytes: what the process allocated or changed, without the pages of its files.
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn anonymous(&self) -> Result<u64> {
+        self.status("RssAnon:")
+    }
+
     /// Peak resident memory since the start or the last [`Process::reset_peak`], in bytes.
     ///
     /// # Errors
