@@ -25,7 +25,7 @@ pub struct Filter {
     by: Option<String>,
     /// Of episodes: `start`, `restart`, `stop`, or several separated by commas.
     kind: Option<String>,
-    /// Of pods a word that `PodState::is_meant` knows, of episodes `open`, `ok`, `failed`, `crash_loop`; or several
+    /// Of pods a word that `PodState::is_meant` knows, of episodes `open`, `failing`, `ok`, `failed`, `cancelled`, `crash_loop`; or several
     /// separated by commas.
     state: Option<String>,
     namespace: Option<String>,
@@ -51,9 +51,7 @@ fn listed(list: Option<&str>, is_meant: impl Fn(&str) -> bool) -> bool {
 fn word(episode: &Episode) -> &'static str {
     match episode.state {
         _ if episode.is_undone() => "crash_loop",
-        Stand::Open => "open",
-        Stand::Ok => "ok",
-        Stand::Failed => "failed",
+        state => state.name(),
     }
 }
 
@@ -72,7 +70,7 @@ impl Filter {
 
     fn lets_pass(&self, episode: &Episode) -> bool {
         listed(asked(self.kind.as_ref()), |it| it == episode.kind)
-            && listed(asked(self.state.as_ref()), |it| it == word(episode))
+            && self.has_state(episode)
             && self.is_named(&episode.namespace, &episode.name)
             && (!self.only_failed()
                 || episode.failures > 0
@@ -85,6 +83,13 @@ impl Filter {
         listed(asked(self.state.as_ref()), is_meant)
             && self.is_named(&pod.namespace, &pod.name)
             && (!self.only_failed() || pod.failures > 0 || pod.state.is_trouble())
+    }
+
+    /// What is failing is open, too.
+    fn has_state(&self, episode: &Episode) -> bool {
+        let is_open = episode.state.is_open();
+        let is_meant = |it: &str| it == word(episode) || (is_open && it == "open");
+        listed(asked(self.state.as_ref()), is_meant)
     }
 
     fn is_slowest(&self) -> bool {

@@ -116,6 +116,7 @@ pub(super) fn build(
         events,
         in_flight: reading(&in_flight),
         state_dir: Some(config.story.state_dir.clone()),
+        kubelet_dir: Some(config.story.kubelet_dir.clone()),
         drops: Arc::clone(drops),
         subscriber: sink.map(|sink| Arc::new(Trace::new(sink, signals.sampling())) as _),
         node: Arc::new(Node {

@@ -9,18 +9,18 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc::Receiver;
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::episode_call::EpisodeCall;
-use super::episode_store::{Applied, Exit};
+use super::episode_call::{EpisodeCall, millis};
+use super::episode_store::{Applied, Due, Exit};
 use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
 use super::kubelet::execs;
 use super::kubelet::relist::{self, Poll};
 use super::metrics::StoryMetrics;
 use super::node::{Alive, NodeSource, Watch};
 use super::usual::UsualFile;
-use super::{EpisodeSubscriber, Event, Stories, summary};
+use super::{EpisodeSubscriber, Event, Stories, allocated_pods, summary};
 use crate::call::Call;
 use crate::call::CallRecord;
 use crate::call::episode::is_episodic;
@@ -32,6 +32,8 @@ use crate::telemetry::registry::{Registry, RegistryError};
 
 /// Interval between two checks for episodes that are over.
 const TICK: Duration = Duration::from_secs(1);
+/// Longest time that a read of the kubelet's checkpoint may take.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Reads the calls in flight.
 pub type InFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
@@ -49,6 +51,8 @@ pub struct Parts {
     pub in_flight: InFlight,
     /// The directory of the journal; `None` for none.
     pub state_dir: Option<PathBuf>,
+    /// The kubelet's directory; `None` if its checkpoint is not read.
+    pub kubelet_dir: Option<PathBuf>,
     /// Counts what is dropped.
     pub drops: Arc<Drops>,
     /// Receives closed episodes, besides metrics and log.
@@ -117,7 +121,7 @@ impl Aggregator {
                 },
                 _ = ticks.tick() => {
                     self.look_at_node().await;
-                    self.tick();
+                    self.tick().await;
                 }
             }
         }
@@ -218,6 +222,9 @@ impl Aggregator {
                 self.metrics.call(kind, &call);
             }
         }
+        if call.is_bad() {
+            self.report_failing(call.end_us());
+        }
         self.report_closed();
     }
 
@@ -255,7 +262,8 @@ impl Aggregator {
         }
     }
 
-    fn tick(&mut self) {
+    async fn tick(&mut self) {
+        self.read_containers().await;
         let now = self.now();
         let calls = (self.parts.in_flight)();
         self.watch_relist(&calls, now);
@@ -266,7 +274,50 @@ impl Aggregator {
         if some_open {
             let in_flight = self.parts.stories.in_flight(&calls);
             self.parts.stories.store().tick(now, &in_flight);
+            self.report_failing(now);
             self.report_closed();
+        }
+    }
+
+    /// Reads which containers the pods have that began to start since the last time.
+    async fn read_containers(&mut self) {
+        let Some(dir) = self.parts.kubelet_dir.clone() else {
+            return;
+        };
+        let pods = self.parts.stories.store().take_unasked();
+        if pods.is_empty() {
+            return;
+        }
+        let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
+        let read = spawn_blocking(move || allocated_pods::read(&dir, &uids));
+        let Ok(Ok(mut known)) = timeout(PATIENCE, read).await else {
+            // A disk that hangs would delay every tick.
+            self.parts.kubelet_dir = None;
+            return;
+        };
+        for pod in pods {
+            if let Some(names) = known.remove(&pod.uid) {
+                self.write(Some(JournalLine::containers(&pod, &names)));
+                self.parts.stories.store().expect(&pod, names);
+            }
+        }
+    }
+
+    /// Reports the episodes that keep failing, as far as that is due.
+    fn report_failing(&self, now: u64) {
+        let due = self.parts.stories.store().take_due(now);
+        for Due { number, root } in due {
+            let mut store = self.parts.stories.store();
+            let Some(episode) = store.get(number) else {
+                continue;
+            };
+            let (shown, ids) = (store.view(episode, now), episode.ids());
+            summary::write_failing(episode, &shown);
+            let subscriber = self.parts.subscriber.as_ref();
+            if let Some(subscriber) = subscriber.filter(|it| root && it.keeps(&shown, &ids)) {
+                subscriber.failing(&shown, &ids);
+                store.note_exported(number, ids.root, shown.began_unix_us);
+            }
         }
     }
 
@@ -284,8 +335,8 @@ impl Aggregator {
     /// Reports a closed episode: metrics, log line, subscriber, journal.
     fn report(&mut self, number: u64) {
         let now = self.now();
-        let (shown, ids) = {
-            let store = self.parts.stories.store();
+        let (shown, ids, before) = {
+            let mut store = self.parts.stories.store();
             let Some(episode) = store.get(number) else {
                 return self.parts.drops.add(DropReason::EpisodesFull, 1);
             };
@@ -295,11 +346,20 @@ impl Aggregator {
             self.metrics
                 .closed(episode, exported.then_some(ids.trace_id));
             summary::write(episode, &shown);
-            (shown, ids)
+            let (before, ended) = (episode.exported(ids.root), episode.ended);
+            if exported {
+                store.note_exported(number, ids.root, ended);
+            }
+            (shown, ids, before)
         };
         self.parts.stories.store().learn(number);
-        if let Some(subscriber) = &self.parts.subscriber {
-            subscriber.closed(&shown, &ids);
+        match (&self.parts.subscriber, before) {
+            (Some(subscriber), Some(until)) => {
+                let from = millis(until.saturating_sub(shown.began_unix_us));
+                subscriber.continued(&shown, &ids, from);
+            }
+            (Some(subscriber), None) => subscriber.closed(&shown, &ids),
+            (None, _) => {}
         }
         self.write(Some(JournalLine::closed(ids.root, shown.state, now)));
     }

@@ -141,6 +141,7 @@ pub(crate) fn slow_init() -> Episode {
             reason: "completed".to_owned(),
             ran_ms: 6520.0,
             at_unix_us: start.began_unix_us + 6_860_000,
+            ordered: false,
         }],
         waits: vec![Wait {
             before: 3,
@@ -235,12 +236,12 @@ pub(crate) fn many_tries() -> Episode {
         ..pull.clone()
     }));
     Episode {
-        state: State::Open,
+        state: State::Failing,
         retries: 6,
         failures: 7,
         calls,
         began_unix_us: began,
-        duration_ms: 481_500.0,
+        duration_ms: 490_000.0,
         headline:
             "image registry.example.com/shop/wbe:latest cannot be pulled: not found (7 tries)"
                 .to_owned(),
@@ -257,6 +258,7 @@ pub(crate) fn crash_loop() -> Episode {
         reason: "oom_killed".to_owned(),
         ran_ms: 2100.0,
         at_unix_us: NOW - at * 1_000_000,
+        ordered: false,
     };
     Episode {
         kind: "restart".to_owned(),

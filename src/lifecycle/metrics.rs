@@ -10,6 +10,7 @@ use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, Exit};
 use super::timeline::EpisodePhase;
 use super::view::State;
+use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::ExitReason;
@@ -21,7 +22,7 @@ static EPISODE_NAMES: [&str; Kind::ALL.len()] = names!(Kind::ALL, Kind::name);
 static EXIT_NAMES: [&str; ExitReason::ALL.len()] = names!(ExitReason::ALL, ExitReason::name);
 
 /// How an episode ended.
-const EPISODE_OUTCOME: Label = fixed("outcome", &["ok", "failed"]);
+const EPISODE_OUTCOME: Label = fixed("outcome", &["ok", "failed", "cancelled"]);
 const RUNTIME_HANDLER: Label = Label {
     name: "runtime_handler",
     values: Values::Handlers,
@@ -72,7 +73,7 @@ const PHASE_BUCKETS: &[f64] = &[
 metrics! {
     POD_START_DURATION = Metric::histogram("pod_start_duration_seconds", Unit::Seconds,
         &[EPISODE_OUTCOME, fixed("image_pull", &["none", "some"]), RUNTIME_HANDLER], START_BUCKETS,
-        "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`.").with_exemplars();
+        "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`. A start that its caller broke off is `cancelled`; one that continues after it was counted is counted again when it is up.").with_exemplars();
     POD_START_PHASE = Metric::histogram("pod_start_phase_seconds", Unit::Seconds, &[START_PHASE], PHASE_BUCKETS,
         "Parts of the same time; they add up to it, and a part that did not occur is not counted.");
     POD_START_SLI = Metric::histogram("pod_start_sli_duration_seconds", Unit::Seconds, &[], SLI_BUCKETS,
@@ -93,7 +94,7 @@ metrics! {
     POD_START_OLDEST_OPEN = Metric::gauge("pod_start_oldest_open_seconds", Unit::Seconds, &[],
         "Age of the oldest of them; absent when there is none.");
     POD_STOP_DURATION = Metric::histogram("pod_stop_duration_seconds", Unit::Seconds, &[EPISODE_OUTCOME], START_BUCKETS,
-        "Time from the first call that stops a pod to the end of the last.");
+        "Time from the first call that stops a pod to the end of the first StopPodSandbox that succeeds.");
     CONTAINER_RESTARTS = Metric::counter("container_restarts_total", &[],
         "Containers that were started again.");
     CONTAINER_EXITS = Metric::counter("container_exits_total", &[fixed("reason", &EXIT_NAMES)],
@@ -149,7 +150,11 @@ fn seconds(micros: u64) -> f64 {
 }
 
 fn index(state: State) -> usize {
-    usize::from(state == State::Failed)
+    match state {
+        State::Open | State::Failing | State::Ok => 0,
+        State::Failed => 1,
+        State::Cancelled => 2,
+    }
 }
 
 impl StoryMetrics {
@@ -192,7 +197,9 @@ impl StoryMetrics {
     pub(super) fn call(&self, kind: Kind, call: &EpisodeCall) {
         let phase = diagnosis::phase(call);
         let failed = START_CALLS.iter().position(|p| *p == phase);
-        if let Some(i) = failed.filter(|_| kind == Kind::Start && call.is_bad())
+        // A call that the kubelet breaks off, as when the pod is deleted, has not failed.
+        let is_failure = call.is_bad() && !call.has_ended(Ending::Cancelled);
+        if let Some(i) = failed.filter(|_| kind == Kind::Start && is_failure)
             && let Some(failures) = self.failures.at([i])
         {
             failures.inc();
@@ -224,10 +231,13 @@ impl StoryMetrics {
     /// An episode was closed. `trace` is its trace, if that is exported.
     pub(super) fn closed(&self, episode: &Episode, trace: Option<TraceId>) {
         let time = seconds(episode.ended.saturating_sub(episode.began));
+        // The kubelet still tries what was given up before.
+        let is_repeated = episode.closings > 1 && episode.state != State::Ok;
         match episode.kind {
+            _ if is_repeated => {}
             Kind::Start => self.start(episode, time, trace),
-            // Only containers were stopped, not the pod.
-            Kind::Stop if episode.is_tentative() => {}
+            // Only containers were stopped, not the pod, or it was stopped before.
+            Kind::Stop if episode.is_tentative() || episode.only_cleans => {}
             Kind::Stop => {
                 if let Some(stops) = self.stops.at([index(episode.state)]) {
                     stops.observe(time);

@@ -14,6 +14,7 @@
 
 pub mod activity;
 pub mod aggregator;
+mod allocated_pods;
 pub mod call_sink;
 pub mod containerd;
 mod diagnosis;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::episode_call::{EpisodeCall, Work};
+use super::episode_store::Exit;
 use super::process_scanner::WorkKind;
 use crate::call::{
     Call, CallFacts, CallRecord, CallStage, CallState, Client, Ending, Outcome, Peer, Route,
@@ -13,7 +14,7 @@ use crate::cri::Method;
 use crate::cri::annotations::ConfigSource;
 use crate::cri::method::ApiVersion;
 use crate::cri::status::Code;
-use crate::cri::subject::{ContainerIdentity, PodIdentity, Subject};
+use crate::cri::subject::{ContainerIdentity, ExitReason, PodIdentity, Subject};
 
 /// That day, in microseconds since 1970.
 pub(super) const DAY: u64 = 1_750_000_000_000_000;
@@ -132,6 +133,22 @@ impl Pod {
 
     pub(super) fn sweep(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
         self.of_container(Method::RemoveContainer, name, began, took)
+    }
+
+    /// The exit of a container that ran between these milliseconds.
+    pub(super) fn exit(&self, name: (&str, u32), code: i32, from: u64, to: u64) -> Exit {
+        Exit {
+            container: name.0.into(),
+            attempt: name.1,
+            code,
+            reason: match code {
+                0 => ExitReason::Completed,
+                _ => ExitReason::Error,
+            },
+            ran: (to - from) * 1000,
+            at: at(to),
+            ordered: false,
+        }
     }
 
     pub(super) fn stop(&self, began: u64, took: u64) -> EpisodeCall {

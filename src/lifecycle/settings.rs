@@ -14,6 +14,9 @@ settings! {
         /// not writable, an error is logged and every start begins without stories.
         state_dir: PathBuf = listen.with_extension("state"), DirPath,
             or "the path of `server.listen` with the ending `.state`" like "\"/run/criscope/criscope.state\"";
+        /// The kubelet's directory. Its checkpoint of allocated resources tells which containers a pod has, so that a start is
+        /// not taken for complete while an init container runs; only names are read. Without the checkpoint nothing changes.
+        kubelet_dir: PathBuf = "/var/lib/kubelet".into(), DirPath;
         /// How many starts, restarts and stops are remembered. The oldest are forgotten first.
         episodes: usize = 512, Count::between(16, 1 << 16);
         /// How long after its last call a start counts as complete. The CRI does not say how many containers a pod has, so

@@ -38,7 +38,7 @@ impl Episode {
 
     /// Without its calls.
     pub(super) fn summary<'a>(&'a self, pods: &Pods<'a>) -> view::Episode {
-        let shares = self.shares();
+        let shares = self.shares_to(self.began + self.shown_duration(pods.now()));
         let phases = EpisodePhase::ALL.into_iter().filter_map(|phase| {
             let time = shares[phase as usize];
             (time > 0).then(|| view::Phase {
@@ -57,9 +57,9 @@ impl Episode {
             sandbox_id: self.sandbox_id.as_deref().map(str::to_owned),
             handler: self.handler.as_deref().unwrap_or_default().to_owned(),
             trace_id: self.ids().trace_id.to_string(),
-            state: self.state,
+            state: self.shown_state(),
             began_unix_us: self.began,
-            duration_ms: self.duration_ms(),
+            duration_ms: millis(self.shown_duration(pods.now())),
             before_cri_ms: self.before_cri().map(millis),
             headline: cause.to_string(),
             cause: cause.name().to_owned(),

@@ -321,12 +321,16 @@ pub(super) mod tests {
     #[test]
     fn a_list_has_the_episodes_without_their_calls() {
         let web = pod("web");
-        let stories = stories([web.run(0, 9000), web.pull("web:1", 9000, 10)]);
+        let stories = stories([
+            web.run(0, 9000),
+            web.pull("web:1", 9000, 10),
+            web.start(("app", 0), 9010, 10),
+        ]);
         let [listed] = &stories.recent(&[]).episodes[..] else {
             panic!("one episode")
         };
         let story = stories.of_pod("shop", "web", None, &[]).expect("known");
-        assert_eq!((listed.calls.len(), story.episodes[0].calls.len()), (0, 2));
+        assert_eq!((listed.calls.len(), story.episodes[0].calls.len()), (0, 3));
         assert_eq!(listed.headline, story.headline);
         assert_eq!(listed.phases, story.episodes[0].phases);
     }

@@ -1,5 +1,6 @@
-//! One line of the log per episode that is over, target `criscope::lifecycle`. Fields are named as the attributes of the span of
-//! the episode, if it has them; those that are not known, and phases that did not occur, are left out.
+//! One line of the log per episode that is over, and a few while it keeps failing, target `criscope::lifecycle`. Fields are
+//! named as the attributes of the span of the episode, if it has them; those that are not known, and phases that did not
+//! occur, are left out.
 
 use super::episode_store::Episode;
 use super::view::{self, State};
@@ -21,7 +22,7 @@ macro_rules! line {
             cri.sandbox.attempt = $episode.container.is_none().then_some($episode.attempt),
             k8s.container.restart_count = $episode.container.is_some().then_some($episode.attempt),
             cri.runtime_handler = (!$episode.handler.is_empty()).then_some(&*$episode.handler),
-            cri.outcome = outcome($episode.state),
+            cri.outcome = $episode.state.name(),
             duration_ms = $episode.duration_ms,
             before_cri_ms = $episode.before_cri_ms,
             sandbox_ms = phase($episode, "sandbox"),
@@ -47,6 +48,16 @@ macro_rules! line {
     };
 }
 
+/// The line of an episode that keeps failing.
+pub(super) fn write_failing(of: &Episode, episode: &view::Episode) {
+    let event = match of.kind {
+        Kind::Start => "pod.start.failing",
+        Kind::Restart => "pod.restart.failing",
+        Kind::Stop => "pod.stop.failing",
+    };
+    line!(WARN, event, episode);
+}
+
 /// The line of a closed episode.
 pub(super) fn write(of: &Episode, episode: &view::Episode) {
     let event = match of.kind {
@@ -56,18 +67,10 @@ pub(super) fn write(of: &Episode, episode: &view::Episode) {
         Kind::Stop if of.is_tentative() => return,
         Kind::Stop => "pod.stop.summary",
     };
-    match episode.state {
-        State::Failed => line!(WARN, event, episode),
-        State::Ok | State::Open if episode.crash_loop.is_some() => line!(WARN, event, episode),
-        State::Ok | State::Open => line!(INFO, event, episode),
-    }
-}
-
-fn outcome(state: State) -> &'static str {
-    match state {
-        State::Open => "open",
-        State::Ok => "ok",
-        State::Failed => "failed",
+    let is_bad = episode.state == State::Failed || episode.crash_loop.is_some();
+    match is_bad || of.is_long() {
+        true => line!(WARN, event, episode),
+        false => line!(INFO, event, episode),
     }
 }
 

@@ -8,13 +8,17 @@
 //! │       └─ oci.runc                                         "
 //! ├─ outside_cri                                              50 ms or more in which no call was in flight
 //! ├─ init_container                                           the same, while a container did its work that others wait for
-//! └─ cri.call/StartContainer                                  stands for a call in the kubelet's own trace; links to it
+//! ├─ cri.call/StartContainer                                  stands for a call in another trace; links to it
+//! └─ pod.start.end                                            the end, if the root was exported before
 //! ```
+//!
+//! The root of an episode that fails for a minute is exported then, with the outcome `failing`; so is that of a start which
+//! continues after it was closed. The end has a span of its own, since a span is exported once.
 //!
 //! The ids of trace and root span are derived from the pod (see [`episode`](crate::call::episode)), so calls can name the
 //! root as their parent long before it is exported, when the episode is closed.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::trace::{
@@ -64,26 +68,22 @@ impl EpisodeSubscriber for Trace {
         if !self.keeps(episode, ids) {
             return;
         }
-        let spans = Spans {
-            episode,
-            ids,
-            scope: &self.scope,
-            began: UNIX_EPOCH + Duration::from_micros(episode.began_unix_us),
-        };
+        let spans = self.spans(episode, ids);
         self.sink.export(spans.root());
-        spans.gaps().into_iter().for_each(|span| {
-            self.sink.export(span);
-        });
-        for call in &episode.calls {
-            let Some(of_call) = call.spans.as_ref().filter(|spans| spans.kept) else {
-                continue;
-            };
-            if of_call.trace_id != ids.trace_id {
-                self.sink.export(spans.stand_in(call, of_call));
-            }
-            for detail in call.details.iter().filter(|d| d.source == "process") {
-                self.sink.export(spans.detail(detail, of_call));
-            }
+        self.export_rest(&spans, 0.0);
+    }
+
+    /// Exports the root alone, so that the trace has one while the episode lasts. Its end is not known yet.
+    fn failing(&self, episode: &Episode, ids: &Ids) {
+        self.sink.export(self.spans(episode, ids).root());
+    }
+
+    /// A span cannot be exported twice: a child of the root tells how the episode ended.
+    fn continued(&self, episode: &Episode, ids: &Ids, from: f64) {
+        if self.keeps(episode, ids) {
+            let spans = self.spans(episode, ids);
+            self.sink.export(spans.end());
+            self.export_rest(&spans, from);
         }
     }
 
@@ -97,6 +97,36 @@ impl EpisodeSubscriber for Trace {
             Some(spans) if spans.trace_id == ids.trace_id => spans.kept,
             Some(spans) => chosen && sampling_caller(spans).is_some(),
         })
+    }
+}
+
+impl Trace {
+    fn spans<'a>(&'a self, episode: &'a Episode, ids: &'a Ids) -> Spans<'a> {
+        Spans {
+            episode,
+            ids,
+            scope: &self.scope,
+            began: UNIX_EPOCH + Duration::from_micros(episode.began_unix_us),
+        }
+    }
+
+    /// Exports what is below the root and began at `from` or later, in milliseconds from the begin of the episode.
+    fn export_rest(&self, spans: &Spans<'_>, from: f64) {
+        let (episode, ids) = (spans.episode, spans.ids);
+        for span in spans.gaps(from).into_iter().chain(spans.retries(from)) {
+            self.sink.export(span);
+        }
+        for call in episode.calls.iter().filter(|call| call.offset_ms >= from) {
+            let Some(of_call) = call.spans.as_ref().filter(|spans| spans.kept) else {
+                continue;
+            };
+            if of_call.trace_id != ids.trace_id {
+                self.sink.export(spans.stand_in(call, of_call));
+            }
+            for detail in call.details.iter().filter(|d| d.source == "process") {
+                self.sink.export(spans.detail(detail, of_call));
+            }
+        }
     }
 }
 
@@ -119,14 +149,7 @@ impl Spans<'_> {
         let times = (0.0, episode.duration_ms);
         let mut root = self.span(self.ids.trace_id, SpanId::INVALID, name, times);
         root.span_context = context(self.ids.trace_id, self.ids.root);
-        root.attributes = describe(episode);
-        if episode.state == State::Failed {
-            let last = episode.calls.iter().rev().find(|call| call.is_failed());
-            let code = last.map_or("given_up", |call| &call.code);
-            root.attributes.push(text(key::ERROR_TYPE, code));
-            let message = last.and_then(|call| call.error.as_deref());
-            root.status = Status::error(cut(message.unwrap_or_default()).to_owned());
-        }
+        self.tell(&mut root);
         let mut seen = HashSet::new();
         let callers = episode.calls.iter().filter_map(|call| {
             let caller = sampling_caller(call.spans.as_ref()?)?;
@@ -137,15 +160,79 @@ impl Spans<'_> {
         root
     }
 
-    /// Gaps between calls; none if calls were forgotten.
-    fn gaps(&self) -> Vec<SpanData> {
+    /// The end of an episode whose root was exported before.
+    fn end(&self) -> SpanData {
+        let name = format!("pod.{}.end", self.episode.kind);
+        let times = (0.0, self.episode.duration_ms);
+        let mut end = self.span(self.ids.trace_id, self.ids.root, name, times);
+        self.tell(&mut end);
+        end
+    }
+
+    /// Attributes and status of the episode.
+    fn tell(&self, span: &mut SpanData) {
+        let episode = self.episode;
+        span.attributes = describe(episode);
+        if matches!(episode.state, State::Failed | State::Failing) {
+            let last = episode.calls.iter().rev().find(|call| call.is_failed());
+            let code = last.map_or("given_up", |call| &call.code);
+            span.attributes.push(text(key::ERROR_TYPE, code));
+            let message = last.and_then(|call| call.error.as_deref());
+            span.status = Status::error(cut(message.unwrap_or_default()).to_owned());
+        }
+    }
+
+    /// The roots of the traces of containers that were tried again in this episode, or had run in an earlier sandbox: the
+    /// trace of a call follows from the call alone, and that does not tell. Each links to the root of the episode.
+    fn retries(&self, from: f64) -> Vec<SpanData> {
+        let mut roots = BTreeMap::<_, (Ids, f64, f64, &Call)>::new();
+        for call in self.episode.calls.iter().filter(|c| c.offset_ms >= from) {
+            let Some((ids, end)) = self.own_trace(call) else {
+                continue;
+            };
+            let root = roots.entry(ids.root.to_bytes());
+            let root = root.or_insert((ids, call.offset_ms, end, call));
+            root.2 = root.2.max(end);
+        }
+        let span = |(ids, from, to, call): (Ids, f64, f64, &Call)| {
+            let mut root = self.span(
+                ids.trace_id,
+                SpanId::INVALID,
+                "pod.restart",
+                (from, to - from),
+            );
+            root.span_context = context(ids.trace_id, ids.root);
+            root.attributes = describe(self.episode);
+            root.attributes.extend(
+                call.container
+                    .as_deref()
+                    .map(|name| text(key::K8S_CONTAINER_NAME, name)),
+            );
+            let of = context(self.ids.trace_id, self.ids.root);
+            root.links.links.push(Link::with_context(of));
+            root
+        };
+        roots.into_values().take(LINKS).map(span).collect()
+    }
+
+    /// The trace of a container's own in which this call was exported, and the end of the call.
+    fn own_trace(&self, call: &Call) -> Option<(Ids, f64)> {
+        let spans = call.spans.as_ref().filter(|spans| spans.kept)?;
+        let (name, attempt) = (call.container.as_deref()?, call.container_attempt?);
+        let ids = Ids::restart(&self.episode.uid, name, attempt);
+        let is_it = ids.trace_id == spans.trace_id && ids.trace_id != self.ids.trace_id;
+        is_it.then_some((ids, call.offset_ms + call.duration_ms))
+    }
+
+    /// Gaps between calls from `from` on; none if calls were forgotten.
+    fn gaps(&self, from: f64) -> Vec<SpanData> {
         if self.episode.calls_forgotten > 0 {
             return Vec::new();
         }
         let mut covered = 0.0_f64;
         let mut gaps = Vec::new();
         for (n, call) in self.episode.calls.iter().enumerate() {
-            if call.offset_ms - covered >= GAP {
+            if call.offset_ms - covered >= GAP && covered >= from {
                 let times = (covered, call.offset_ms - covered);
                 let init = self.episode.waits.iter().find(|wait| wait.before == n);
                 let name = init.map_or("outside_cri", |_| "init_container");
@@ -241,12 +328,7 @@ fn describe(episode: &Episode) -> Vec<KeyValue> {
     if !episode.handler.is_empty() {
         out.push(text("cri.runtime_handler", &episode.handler));
     }
-    let outcome = match episode.state {
-        State::Open => "open",
-        State::Ok => "ok",
-        State::Failed => "failed",
-    };
-    out.push(KeyValue::new("cri.outcome", outcome));
+    out.push(KeyValue::new("cri.outcome", episode.state.name()));
     out.push(KeyValue::new("cri.retries", i64::from(episode.retries)));
     if episode.kind != Kind::Stop.name() {
         out.push(KeyValue::new("cri.image.pulled", episode.pulled));

@@ -57,13 +57,35 @@ pub struct PodStory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Calls may follow; nothing has failed, or the failure is being retried.
+    /// Calls may follow, and nothing has failed that was not made good.
     #[default]
     Open,
+    /// Calls may follow, and a failure has not been made good: the kubelet tries again.
+    Failing,
     /// Completed.
     Ok,
     /// It timed out, or ended with an error.
     Failed,
+    /// Its caller broke it off before it was complete, and nothing had failed: mostly the pod was deleted.
+    Cancelled,
+}
+
+impl State {
+    /// The name in JSON, logs, spans and labels.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Failing => "failing",
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Returns whether it is not over.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Open | Self::Failing)
+    }
 }
 
 /// A start, a restart or a stop.
@@ -94,7 +116,7 @@ pub struct Episode {
     pub state: State,
     /// When its first call was received, in microseconds since 1970.
     pub began_unix_us: u64,
-    /// From there to the end of its last call; up to now if a call is in flight.
+    /// From there to the end of its last call; up to now if a call is in flight, or if it is open and not complete.
     pub duration_ms: f64,
     /// How long before its first call the kubelet saw the pod; of the pod's first sandbox only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,7 +135,7 @@ pub struct Episode {
     pub retries: u32,
     /// Calls that failed.
     pub failures: u32,
-    /// Whether an image was pulled.
+    /// Whether an image was pulled, successfully.
     pub pulled: bool,
     /// Its calls in the order in which they were received; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -213,6 +235,9 @@ pub struct Exit {
     pub ran_ms: f64,
     /// When it ended, in microseconds since 1970.
     pub at_unix_us: u64,
+    /// Whether it was asked to stop while it ran; then the code is no fault.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ordered: bool,
 }
 
 /// `/debug/images/pulls?format=json`: pulls in flight, the longest first, and ended pulls, the newest first.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use self::rows::{lines, tries, wait};
 
 use super::{Ink, Paper, pad, pod, sessions};
-use crate::lifecycle::view::{Episode, Item, PodState, PodStory, crash_loops, items};
+use crate::lifecycle::view::{Episode, Item, PodState, PodStory, State, crash_loops, items};
 use crate::smoke::waterfall::Look;
 use crate::units;
 
@@ -277,6 +277,9 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper)
 
 /// Colour and word of a state.
 fn word(episode: &Episode) -> (Ink, &'static str) {
+    if episode.state == State::Cancelled {
+        return (Ink::Dim, "cancelled");
+    }
     let state = episode.pod_state();
     let ink = match state {
         PodState::CrashLoop => Ink::Yellow,

@@ -125,6 +125,7 @@ sandboxes = 10
 containers = 20
 [story]
 state_dir = "/var/lib/x"
+kubelet_dir = "/var/lib/k"
 episodes = 99
 quiet = "3s"
 slow = "4s"
@@ -211,6 +212,7 @@ max_dump_bytes = "1MiB"
         },
         story: Story {
             state_dir: PathBuf::from("/var/lib/x"),
+            kubelet_dir: PathBuf::from("/var/lib/k"),
             episodes: 99,
             quiet: Duration::from_secs(3),
             slow: Duration::from_secs(4),

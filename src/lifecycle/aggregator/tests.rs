@@ -21,11 +21,26 @@ use crate::lifecycle::view::{Episode, State};
 
 /// Records closed episodes.
 #[derive(Debug, Default)]
-struct Heard(Mutex<Vec<(Episode, Ids)>>);
+struct Heard(Mutex<Vec<(Episode, Ids)>>, Mutex<Vec<String>>);
 
 impl EpisodeSubscriber for Heard {
     fn closed(&self, episode: &Episode, ids: &Ids) {
         self.0.lock().expect("lock").push((episode.clone(), *ids));
+    }
+
+    fn failing(&self, episode: &Episode, _: &Ids) {
+        let line = format!("{} fails", episode.name);
+        self.1.lock().expect("lock").push(line);
+    }
+
+    fn continued(&self, episode: &Episode, ids: &Ids, from: f64) {
+        let line = format!("{} is {} from {from}", episode.name, episode.state.name());
+        self.1.lock().expect("lock").push(line);
+        self.closed(episode, ids);
+    }
+
+    fn keeps(&self, _: &Episode, _: &Ids) -> bool {
+        true
     }
 }
 
@@ -58,6 +73,7 @@ fn aggregator(state_dir: Option<&Path>) -> Running {
             move || in_flight.lock().expect("lock").clone()
         }),
         state_dir: state_dir.map(Path::to_owned),
+        kubelet_dir: state_dir.map(Path::to_owned),
         drops,
         subscriber: Some(Arc::clone(&heard) as _),
         node: Arc::new(crate::lifecycle::node::Nothing),
@@ -330,7 +346,8 @@ async fn a_restart_of_ours_repeats_nothing() {
     // Queued lines are written before it ends.
     first.finish().await;
     let names: Vec<_> = first.heard().iter().map(|e| e.name.clone()).collect();
-    assert_eq!(names, ["gone"]);
+    // The start that the stop ended, and the stop itself.
+    assert_eq!(names, ["gone", "gone"]);
 
     let mut second = aggregator(Some(dir.path()));
     second.end(&call(Method::CreateContainer, "half", 0), Ending::Ok);
@@ -347,4 +364,24 @@ async fn a_restart_of_ours_repeats_nothing() {
         ["RunPodSandbox", "CreateContainer", "StartContainer"]
     );
     assert_eq!(second.stories.recent(&[]).episodes.len(), 4);
+}
+
+/// The root span is exported while a start fails, since nobody knows when it ends.
+#[tokio::test(start_paused = true)]
+async fn a_start_that_keeps_failing_is_told_before_it_is_over() {
+    let mut aggregator = aggregator(None);
+    aggregator.end(&call(Method::RunPodSandbox, "bad", 0), Ending::Ok);
+    aggregator.end(&call(Method::PullImage, "bad", 0), Ending::Error);
+    let told = |aggregator: &Running| aggregator.heard.1.lock().expect("lock").clone();
+    sleep(Duration::from_secs(55)).await;
+    assert_eq!(told(&aggregator), [""; 0]);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(told(&aggregator), ["bad fails"]);
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(told(&aggregator).len(), 1, "a span is exported once");
+    aggregator.start("bad");
+    aggregator.end(&call(Method::PullImage, "bad", 0), Ending::Ok);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(told(&aggregator), ["bad fails", "bad is ok from 0"]);
+    aggregator.finish().await;
 }

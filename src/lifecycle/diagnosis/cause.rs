@@ -7,7 +7,7 @@ use super::node::Waits;
 use super::work::Worker;
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::Exit;
+use crate::lifecycle::episode_store::{Awaited, Exit};
 use crate::lifecycle::node::{NodeFact, PressureShare};
 use crate::lifecycle::timeline::EpisodePhase;
 use crate::lifecycle::usual::Compared;
@@ -53,6 +53,8 @@ pub(in crate::lifecycle) enum Cause<'a> {
         cause: Box<Cause<'a>>,
         beside: Beside<'a>,
     },
+    /// A start waits until a container that was started has ended, or is ready: an init container.
+    Awaiting { awaited: Awaited<'a>, since: f64 },
     /// A start ended without a started container.
     GivenUp { after: f64 },
     /// A container ends again and again.
@@ -257,6 +259,7 @@ impl Cause<'_> {
             Self::NodeBlocks { fact, .. } | Self::NodeInGap { fact, .. } => fact.name(),
             Self::BackendWasAway { .. } => "recovered",
             Self::Beside { cause, .. } => cause.name(),
+            Self::Awaiting { .. } => "awaiting_container",
             Self::GivenUp { .. } => "no_container_started",
             Self::CrashLoop(_) => "crash_loop",
             Self::Kubelet(cause) => cause.name(),

@@ -104,8 +104,10 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
         }
     }
     for run in runs.values_mut() {
-        run.ends
-            .retain(|end| has_run(end.0, episodes) && !asked.has(end));
+        run.ends.retain(|end| {
+            let is_fault = has_run(end.0, episodes) && !end.0.ordered;
+            is_fault && !asked.has(end)
+        });
         run.ends.sort_by_key(|(exit, _)| exit.at);
         run.starts.sort_unstable();
         let last = run.ends.last();
@@ -181,7 +183,7 @@ pub(super) fn afterwards<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Optio
     };
     let mut asked = StopRequests::default();
     calls().for_each(|(episode, call)| asked.note(episode, call));
-    let is_own = has_run(failed, pod) && !asked.has(&(failed, sandbox));
+    let is_own = has_run(failed, pod) && !failed.ordered && !asked.has(&(failed, sandbox));
     // One that ran for long has done its work, if it runs again; running out of memory counts at any age.
     let soon = failed.ran < 60_000_000 || failed.reason == ExitReason::OomKilled;
     let again = calls().any(|(_, call)| {

@@ -50,11 +50,16 @@ fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now:
             None => Cause::InFlight(waits(episode, call, node)),
         };
     }
-    if let Some(call) = failure::unresolved(episode) {
+    let is_unresolved = !episode.is_resolved();
+    if let Some(call) = failure::unresolved(episode).filter(|_| is_unresolved) {
         return Cause::Failing(failure::of(episode, call, now, false));
     }
     if let Some(silent) = silence(episode, now) {
         return silent;
+    }
+    if let Some(awaited) = episode.awaited(now).filter(|_| episode.is_open()) {
+        let since = millis(now.saturating_sub(awaited.since));
+        return Cause::Awaiting { awaited, since };
     }
     if episode.state == State::Failed && episode.kind == Kind::Start {
         let after = episode.duration_ms();

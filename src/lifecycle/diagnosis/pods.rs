@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
-use super::kubelet::{self, KubeletCause};
+use super::kubelet::{self, KeepsKilling, KubeletCause};
 use super::{failure, hanging, of_episode};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::usual::Node;
 use crate::lifecycle::view::State;
+
+/// How long a slow stop that has ended remains the headline, in microseconds.
+const JUST_GONE: u64 = 10_000_000;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ type Key<'a> = (&'a str, &'a str, &'a str);
 struct Pod<'a> {
     episodes: Vec<&'a Episode>,
     loops: BTreeMap<&'a str, CrashLoop<'a>>,
+    /// The newest series of kills by the kubelet.
+    kills: Option<KeepsKilling<'a>>,
 }
 
 fn key(episode: &Episode) -> Key<'_> {
@@ -61,6 +66,7 @@ impl<'a> Pods<'a> {
         }
         for pod in pods.values_mut() {
             pod.loops = crash::loops(&pod.episodes, now);
+            pod.kills = kubelet::keeps_killing(&pod.episodes, now);
         }
         let newest = episodes.iter().copied().max_by_key(|e| e.began);
         Self {
@@ -78,15 +84,31 @@ impl<'a> Pods<'a> {
         of_episode(episode, pod, &self.node, self.now)
     }
 
-    /// For a start or restart the sentence on the crash loop of a container that it started.
+    /// For a start or restart the sentence on the crash loop of a container that it started, or on that of one that the kubelet
+    /// keeps killing.
     pub(in crate::lifecycle) fn crash_loop(&self, episode: &Episode) -> Option<String> {
         let pod = self.pods.get(&key(episode))?;
-        if pod.loops.is_empty() || episode.kind == Kind::Stop {
+        if episode.kind == Kind::Stop {
             return None;
         }
         let of_it = containers(episode).filter_map(|name| pod.loops.get(name));
         let goes_on = of_it.filter(|it| !it.is_over);
-        Some(goes_on.max_by_key(|it| it.at())?.to_string())
+        let crashes = goes_on.max_by_key(|it| it.at());
+        let is_its = |it: &&KeepsKilling<'_>| containers(episode).any(|name| name == it.container);
+        let kills = pod.kills.as_ref().filter(|it| !it.is_over).filter(is_its);
+        match (crashes, kills) {
+            (Some(crashes), Some(kills)) if crashes.at() >= kills.at => Some(crashes.to_string()),
+            (_, Some(kills)) => {
+                let cause = KubeletCause::KeepsKilling(kills.clone());
+                Some(Cause::Kubelet(cause).to_string())
+            }
+            (crashes, None) => Some(crashes?.to_string()),
+        }
+    }
+
+    /// The time for which the causes hold, in microseconds since 1970.
+    pub(in crate::lifecycle) fn now(&self) -> u64 {
+        self.now
     }
 
     /// The cause that matters most now for the pod with the newest episode: of several pods of one name the newest counts.
@@ -105,10 +127,10 @@ impl<'a> Pods<'a> {
         let failing = failing.map(|e| pod.behind(e).unwrap_or(e));
         let crash_loop = pod.loops.values().max_by_key(|it| it.at());
         let crashed = crash_loop.map_or(0, CrashLoop::at);
-        let kills = kubelet::keeps_killing(&pod.episodes, self.now);
+        let kills = pod.kills.as_ref();
         let kills = kills.filter(|it| it.at > crashed && failing.is_none_or(|e| it.at > e.ended));
         if let Some(kills) = kills {
-            return Some(Cause::Kubelet(KubeletCause::KeepsKilling(kills)));
+            return Some(Cause::Kubelet(KubeletCause::KeepsKilling(kills.clone())));
         }
         if let Some(crash_loop) = crash_loop
             && failing.is_none_or(|e| crash_loop.at() > e.ended)
@@ -117,8 +139,15 @@ impl<'a> Pods<'a> {
         }
         // A quick stop does not replace the headline of the start.
         let is_slow = |e: &Episode| self.node.usual.is_slow(e.duration_ms());
-        let shows = |e: &Episode| e.kind != Kind::Stop || is_slow(e);
-        let open = || last(&|e| e.state == State::Open && shows(e));
+        let is_current = |e: &Episode| match e.kind {
+            Kind::Stop if e.state == State::Ok => {
+                let just = self.now.saturating_sub(e.ended) < JUST_GONE;
+                just && is_slow(e) && !e.only_cleans
+            }
+            Kind::Stop => e.state == State::Open && is_slow(e),
+            _ => e.state == State::Open,
+        };
+        let open = || last(&is_current);
         // A failure counts until a newer episode succeeded.
         let newest = || last(&|e| e.state != State::Open);
         let failed = || newest().filter(|e| e.state == State::Failed);

@@ -316,7 +316,7 @@ fn stops() {
     ];
     assert_eq!(
         says(calls, 60_000),
-        "30.0 s of 30.5 s waiting for container app to end"
+        "30.0 s of 30.3 s waiting for container app to end"
     );
     let stop = |from| {
         pod.stop(from, 100)

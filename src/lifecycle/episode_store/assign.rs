@@ -5,7 +5,6 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::view::State;
 
 /// A stop or removal shorter than this, in microseconds, opens no episode: the kubelet's garbage collector repeats the stop
 /// of stopped sandboxes, and removes them a minute later.
@@ -14,7 +13,7 @@ const TRIVIAL: u64 = 1_000_000;
 /// The episode of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Assignment {
-    /// In the open episode with this number.
+    /// In the episode with this number. If that is closed, the call continues it.
     In(u64),
     /// In a new one.
     New(Kind),
@@ -36,8 +35,8 @@ impl EpisodeStore {
         };
         match call.method {
             Method::RunPodSandbox => {
-                let start = self.open_of(pod, Kind::Start);
-                Assignment::in_or_new(start.filter(|t| t.pod.attempt == pod.attempt), Kind::Start)
+                let start = self.of_pod(pod).find(|t| t.kind == Kind::Start);
+                Assignment::in_or_new(start.filter(|t| is_tried_again(t, pod)), Kind::Start)
             }
             Method::PullImage => self.assign_pull(pod, call),
             Method::CreateContainer | Method::StartContainer => self.assign_container(pod, call),
@@ -50,24 +49,30 @@ impl EpisodeStore {
         }
     }
 
-    fn open_of<'a>(&'a self, pod: &'a PodIdentity, kind: Kind) -> Option<&'a Episode> {
-        let mut episodes = self.of_pod(pod);
-        episodes.find(|episode| episode.is_open() && episode.kind == kind)
-    }
-
     /// Returns whether a start or restart of this sandbox is known.
     fn was_up(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
         let mut episodes = self.of_pod(pod);
         episodes.any(|t| t.kind != Kind::Stop && t.is_of_sandbox(pod, call.sandbox_id.as_deref()))
     }
 
-    /// A pull names no container. It belongs to the pod's open start or restart.
+    /// A pull names no container. It belongs to the pod's open start or restart, or to the one that lacks this image.
     fn assign_pull(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
-        let same = |t: &&Episode| t.pod.attempt == pod.attempt;
-        let start = self.open_of(pod, Kind::Start).filter(same);
-        let open = start.or_else(|| self.open_of(pod, Kind::Restart).filter(same));
-        match open {
-            Some(episode) => Assignment::In(episode.number),
+        let of_kind = |kind| {
+            let episodes = self.of_pod(pod);
+            episodes.filter(move |t| t.kind == kind && t.pod.attempt == pod.attempt)
+        };
+        let open = |kind| of_kind(kind).find(|t| t.is_open());
+        let lacks_it = |t: &&Episode| t.may_continue() && t.is_unresolved(call.target());
+        let lacking = |kind| of_kind(kind).find(lacks_it);
+        let found = open(Kind::Start)
+            .or_else(|| lacking(Kind::Start))
+            .or_else(|| open(Kind::Restart))
+            .or_else(|| lacking(Kind::Restart));
+        match found
+            .map(|t| t.number)
+            .or_else(|| self.start_before_init(pod, call))
+        {
+            Some(number) => Assignment::In(number),
             None if self.was_up(pod, call) => Assignment::New(Kind::Restart),
             None => Assignment::New(Kind::Start),
         }
@@ -75,28 +80,27 @@ impl EpisodeStore {
 
     fn assign_container(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let sandbox = call.sandbox_id.as_deref();
-        let open = || {
-            let episodes = self.of_pod(pod);
-            episodes
-                .filter(|t| t.is_open() && t.kind != Kind::Stop && t.is_of_sandbox(pod, sandbox))
+        let able = || {
+            let episodes = self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
+            episodes.filter(|t| (t.is_open() || t.may_continue()) && t.is_of_sandbox(pod, sandbox))
         };
         // A container is started in the episode that created it.
         let id = call.container_id.as_deref();
         if let Some(episode) =
-            open().find(|t| id.is_some_and(|id| t.call_of_container(id).is_some()))
+            able().find(|t| id.is_some_and(|id| t.call_of_container(id).is_some()))
         {
             return Assignment::In(episode.number);
         }
         let unnamed = ContainerIdentity::default();
         let container = call.container.as_deref().unwrap_or(&unnamed);
-        let start = open().find(|t| t.kind == Kind::Start).filter(|start| {
-            // The retry of a failed start has the next attempt number.
-            container.attempt == 0 || start.is_unresolved(&container.name)
-        });
-        if let Some(start) = start {
-            return Assignment::In(start.number);
+        // The attempt does not matter: it counts runs in earlier sandboxes and starts that failed, too.
+        let start = able().find(|t| t.kind == Kind::Start);
+        let start = start.filter(|start| !start.has_run(&container.name));
+        let start = start.map(|t| t.number);
+        if let Some(number) = start.or_else(|| self.start_before_init(pod, call)) {
+            return Assignment::In(number);
         }
-        let restart = open().find(|t| t.kind == Kind::Restart && continues(t, container));
+        let restart = able().find(|t| t.kind == Kind::Restart && continues(t, container));
         match restart {
             Some(episode) => Assignment::In(episode.number),
             None if container.attempt > 0 || self.was_up(pod, call) => {
@@ -119,10 +123,10 @@ impl EpisodeStore {
                 _ => Assignment::In(stop.number),
             };
         }
-        let stopped = newest.is_some_and(|t| t.state == State::Ok && !t.is_tentative());
+        let stopped = self.is_stopped(pod, call);
         let trivial = call.elapsed_us() < TRIVIAL && !call.is_bad();
         match call.method {
-            Method::RemoveContainer => Assignment::Nowhere,
+            Method::RemoveContainer if !stopped || trivial => Assignment::Nowhere,
             Method::RemovePodSandbox if trivial => Assignment::Nowhere,
             _ if stopped && trivial => Assignment::Nowhere,
             _ => Assignment::New(Kind::Stop),
@@ -130,11 +134,19 @@ impl EpisodeStore {
     }
 }
 
+/// Returns whether a RunPodSandbox of this pod is another try of that start. What a failed try left behind may have counted
+/// as a sandbox, so the attempt may be higher.
+fn is_tried_again(start: &Episode, pod: &PodIdentity) -> bool {
+    let same = start.pod.attempt == pod.attempt;
+    (start.is_open() && same)
+        || (start.lacks_sandbox() && (start.is_open() || start.may_continue()))
+}
+
 /// Returns whether a start of this container belongs to that restart.
 fn continues(restart: &Episode, container: &ContainerIdentity) -> bool {
     match &restart.container {
         // So far it has only a pull.
-        None => restart.is_resolved(),
+        None => restart.is_resolved() && restart.is_open(),
         Some(ours) if ours.name != container.name => false,
         Some(ours) => ours.attempt == container.attempt || restart.is_unresolved(&container.name),
     }

@@ -3,24 +3,27 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Limits;
+use opentelemetry::trace::SpanId;
+
 use super::exits::Exit;
+use super::init::Expects;
+use super::verdict::Unresolved;
 use crate::call::CallState;
 use crate::call::episode::{Ids, Kind};
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::node::{NodeFact, PressureSpan};
-use crate::lifecycle::timeline::{self, EpisodePhase, Interval, Shares};
+use crate::lifecycle::timeline::{EpisodePhase, Shares};
 use crate::lifecycle::view::State;
 
 /// Most calls kept of an episode: the first ones, and the newest.
 pub(super) const MOST_CALLS: usize = 128;
 const FIRST_CALLS: usize = 32;
-/// Most unresolved failures.
-const MOST_UNRESOLVED: usize = 16;
 /// Most container exits per episode.
 const MOST_EXITS: usize = 16;
+/// Most names of started containers per episode.
+const MOST_RAN: usize = 64;
 
 /// An episode.
 #[derive(Clone, Debug)]
@@ -39,18 +42,41 @@ pub(in crate::lifecycle) struct Episode {
     pub(in crate::lifecycle) ended: u64,
     pub(in crate::lifecycle) calls: VecDeque<EpisodeCall>,
     pub(in crate::lifecycle) calls_forgotten: u32,
-    forgotten: Shares,
+    pub(super) forgotten: Shares,
     pub(in crate::lifecycle) retries: u32,
     pub(in crate::lifecycle) failures: u32,
+    /// Whether an image was pulled, successfully.
     pub(in crate::lifecycle) pulled: bool,
     /// Successful StartContainer calls.
     pub(in crate::lifecycle) started: u32,
+    /// The names of the containers that were started, in the order of their first start.
+    pub(super) ran: Vec<Box<str>>,
     /// Failures that no later call has made good.
-    unresolved: Vec<(EpisodePhase, Box<str>)>,
+    pub(super) unresolved: Vec<Unresolved>,
+    /// When the oldest of them became known.
+    pub(super) failing_since: Option<u64>,
     pub(in crate::lifecycle) exits: Vec<Exit>,
     /// What the node was like meanwhile.
     pub(in crate::lifecycle) node: Vec<NodeFact>,
     pub(in crate::lifecycle) pressure: Option<PressureSpan>,
+    /// How often it was closed; more than once if it was continued.
+    pub(in crate::lifecycle) closings: u32,
+    /// How often it was reported as failing.
+    pub(super) told: u32,
+    /// The root span that was exported before it is over, and up to when its other spans were, in microseconds since 1970.
+    pub(super) exported: Option<(SpanId, u64)>,
+    /// The time from which giving up counts: its begin, or that of the call that continued it.
+    pub(super) patience_from: u64,
+    /// The end of the last call that stopped or removed what an attempt without a sandbox had left behind.
+    pub(super) tidied: Option<u64>,
+    /// Whether a call of another episode ended it; then it cannot be continued.
+    pub(super) is_cut: bool,
+    /// Whether more containers are expected.
+    pub(super) expects: Expects,
+    /// For a stop: whether the sandbox is stopped or removed.
+    pub(super) is_gone: bool,
+    /// For a stop: whether it only cleans up after an earlier stop of the same sandbox.
+    pub(in crate::lifecycle) only_cleans: bool,
 }
 
 impl Episode {
@@ -79,10 +105,21 @@ impl Episode {
             failures: 0,
             pulled: false,
             started: 0,
+            ran: Vec::new(),
             unresolved: Vec::new(),
+            failing_since: None,
             exits: Vec::new(),
             node: Vec::new(),
             pressure: None,
+            closings: 0,
+            told: 0,
+            exported: None,
+            patience_from: first.began_us(),
+            tidied: None,
+            is_cut: false,
+            expects: Expects::default(),
+            is_gone: false,
+            only_cleans: false,
         }
     }
 
@@ -159,16 +196,6 @@ impl Episode {
         calls.any(|c| c.seq == call.seq && c.began == call.began)
     }
 
-    /// Returns whether a failure of this container or image is unresolved.
-    pub(in crate::lifecycle) fn is_unresolved(&self, target: &str) -> bool {
-        self.unresolved.iter().any(|(_, m)| **m == *target)
-    }
-
-    /// Returns whether no failure is unresolved.
-    pub(in crate::lifecycle) fn is_resolved(&self) -> bool {
-        self.unresolved.is_empty()
-    }
-
     /// Returns whether it only stopped containers, perhaps to restart them.
     pub(in crate::lifecycle) fn is_tentative(&self) -> bool {
         let stops =
@@ -186,10 +213,8 @@ impl Episode {
             .iter()
             .any(|c| c.is_bad() && c.method == call.method && c.target() == call.target());
         self.retries += u32::from(call.retry);
-        self.pulled |= call.method == Method::PullImage;
         if call.is_good() {
-            self.started += u32::from(call.method == Method::StartContainer);
-            self.resolve(&call);
+            self.note_success(&call);
         } else if call.is_bad() {
             self.failures += 1;
             self.note_failure(&call);
@@ -208,7 +233,9 @@ impl Episode {
         }
         let (given, kept): (Vec<_>, Vec<_>) = self.calls.drain(..).partition(|c| wanted(c));
         (self.retries, self.failures, self.started) = (0, 0, 0);
+        self.ran.clear();
         self.unresolved.clear();
+        self.failing_since = None;
         self.pulled = false;
         if let Some(first) = kept.first() {
             (self.began, self.ended) = (first.began_us(), first.began_us());
@@ -251,37 +278,20 @@ impl Episode {
         }
     }
 
-    fn note_failure(&mut self, call: &EpisodeCall) {
-        let target = (EpisodePhase::of(call.method), Box::from(call.target()));
-        if self.unresolved.len() < MOST_UNRESOLVED && !self.unresolved.contains(&target) {
-            self.unresolved.push(target);
+    fn note_success(&mut self, call: &EpisodeCall) {
+        match call.method {
+            Method::PullImage => self.pulled = true,
+            Method::StartContainer => {
+                self.started += 1;
+                let name = call.container_name().unwrap_or_default();
+                if self.ran.len() < MOST_RAN && !self.has_run(name) {
+                    self.ran.push(name.into());
+                }
+            }
+            Method::StopPodSandbox | Method::RemovePodSandbox => self.is_gone = true,
+            _ => {}
         }
-    }
-
-    /// A success resolves failures of the same call; a StartContainer also those of its CreateContainer.
-    fn resolve(&mut self, call: &EpisodeCall) {
-        let phase = EpisodePhase::of(call.method);
-        self.unresolved.retain(|(failed, target)| {
-            let same_call = *failed == phase && **target == *call.target();
-            let started = phase == EpisodePhase::ContainerStart
-                && matches!(
-                    failed,
-                    EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart
-                )
-                && **target == *call.target();
-            !same_call && !started
-        });
-    }
-
-    /// Another episode resolved the failures of a container.
-    pub(super) fn resolve_container(&mut self, name: &str) {
-        self.unresolved.retain(|(failed, target)| {
-            let of_container = matches!(
-                failed,
-                EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart
-            );
-            !(of_container && **target == *name)
-        });
+        self.resolve(call);
     }
 
     fn forget(&mut self) {
@@ -301,48 +311,9 @@ impl Episode {
         self.exits.push(exit);
     }
 
-    /// Its state at `now`; `in_flight` if a call of it has not ended.
-    pub(super) fn verdict(&self, now: u64, in_flight: bool, limits: &Limits) -> State {
-        let quiet = !in_flight && now >= self.ended.saturating_add(limits.quiet);
-        if quiet && self.is_resolved() && self.is_complete() {
-            return State::Ok;
-        }
-        let given_up = now >= self.began.saturating_add(limits.give_up);
-        if given_up { State::Failed } else { State::Open }
-    }
-
-    /// Returns whether it can end without a further call.
-    fn is_complete(&self) -> bool {
-        match self.kind {
-            Kind::Start => self.started > 0,
-            Kind::Restart => {
-                self.started > 0 || self.calls.iter().all(|c| c.method == Method::PullImage)
-            }
-            Kind::Stop => true,
-        }
-    }
-
-    /// Its final state if another episode ends it now.
-    pub(super) fn cut_short(&self) -> State {
-        if self.is_complete() && self.is_resolved() {
-            State::Ok
-        } else {
-            State::Failed
-        }
-    }
-
-    /// Containers that exited successfully before the next one was created: init containers, which the CRI does not mark.
-    fn waited_for(&self) -> impl Iterator<Item = &Exit> {
-        let followed = |exit: &&Exit| {
-            let creates =
-                |c: &&EpisodeCall| c.method == Method::CreateContainer && c.began_us() >= exit.at;
-            let mut creates = self.calls.iter().filter(creates);
-            creates.any(|c| !exit.is_of(c) && c.container.as_ref().is_some_and(|c| c.attempt == 0))
-        };
-        let exits = self.exits.iter().filter(|exit| exit.is_good());
-        exits
-            .filter(move |_| self.kind != Kind::Stop)
-            .filter(followed)
+    /// Returns whether a container of this name was started in it.
+    pub(super) fn has_run(&self, name: &str) -> bool {
+        self.ran.iter().any(|ran| **ran == *name)
     }
 
     /// Returns whether a container of this name and attempt was started in it.
@@ -353,90 +324,4 @@ impl Episode {
                 && container.is_some_and(|c| *c.name == *name && c.attempt == attempt)
         })
     }
-
-    /// The exit of the last started container, if it had succeeded by then.
-    pub(super) fn last_done(&self, by: u64) -> Option<&Exit> {
-        let mut starts = self.calls.iter().rev();
-        let last = starts.find(|c| c.method == Method::StartContainer)?;
-        let name = last.container_name()?;
-        let mut exits = self.exits.iter().rev();
-        exits.find(|exit| *exit.container == *name && exit.is_good() && exit.at <= by)
-    }
-
-    /// Counts the time since then as waiting for this container.
-    pub(super) fn wait_for(&mut self, exit: Exit, since: u64) {
-        self.began = self.began.min(since);
-        self.note_exit(exit);
-    }
-
-    /// Time per phase.
-    pub(in crate::lifecycle) fn shares(&self) -> Shares {
-        let mut intervals = Vec::with_capacity(self.calls.len());
-        for call in &self.calls {
-            let (begin, end) = (call.began_us(), call.end_us());
-            let phase = EpisodePhase::of(call.method);
-            intervals.push(Interval { begin, end, phase });
-            let network = call.work.iter().filter(|s| s.is_network());
-            intervals.extend(network.map(|seen| Interval {
-                begin: seen.began.max(begin),
-                end: seen.ended.min(end),
-                phase: EpisodePhase::Network,
-            }));
-        }
-        intervals.extend(self.waited_for().map(|exit| Interval {
-            begin: exit.at.saturating_sub(exit.ran),
-            end: exit.at,
-            phase: EpisodePhase::InitContainer,
-        }));
-        let mut shares = timeline::divide(self.began, self.ended, &intervals);
-        timeline::add_forgotten(&mut shares, &self.forgotten);
-        shares
-    }
-
-    /// The containers that calls waited for, in order.
-    pub(in crate::lifecycle) fn waits(&self) -> Vec<Wait<'_>> {
-        let mut end = self.began;
-        let mut waits = Vec::new();
-        for (before, call) in self.calls.iter().enumerate() {
-            if let Some(exit) = self.waited_in_gap(end, call) {
-                let began = end.max(exit.at.saturating_sub(exit.ran));
-                waits.push(Wait {
-                    before,
-                    began,
-                    took: exit.at - began,
-                    container: &exit.container,
-                });
-            }
-            end = end.max(call.end_us());
-        }
-        waits
-    }
-
-    /// The init container that the call waited for, in a gap that begins at `from`: one that ran for at least half of the gap
-    /// and exited successfully in it.
-    fn waited_in_gap(&self, from: u64, call: &EpisodeCall) -> Option<&Exit> {
-        let to = call.began_us();
-        self.exits
-            .iter()
-            .filter(|exit| exit.is_good())
-            .find(|exit| {
-                let is_within = exit.at > from && exit.at <= to;
-                let ran = exit
-                    .at
-                    .saturating_sub(from.max(exit.at.saturating_sub(exit.ran)));
-                is_within && !exit.is_of(call) && 2 * ran >= to - from
-            })
-    }
-}
-
-/// An init container that a call waited for.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Wait<'a> {
-    /// The index of the call in the episode.
-    pub(in crate::lifecycle) before: usize,
-    /// Begin of the wait, in microseconds since 1970.
-    pub(in crate::lifecycle) began: u64,
-    /// How long, in microseconds.
-    pub(in crate::lifecycle) took: u64,
-    pub(in crate::lifecycle) container: &'a str,
 }

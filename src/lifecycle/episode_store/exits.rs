@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Episode, EpisodeStore};
 use crate::call::episode::Kind;
+use crate::cri::Method;
 use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason, PodIdentity};
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::view;
@@ -25,6 +26,10 @@ pub(in crate::lifecycle) struct Exit {
     pub(in crate::lifecycle) ran: u64,
     /// When it ended, in microseconds since 1970.
     pub(in crate::lifecycle) at: u64,
+    /// Whether a StopContainer, or a StopPodSandbox of its sandbox, was received while it ran: then its exit code, mostly 137
+    /// or 143, is no fault.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::lifecycle) ordered: bool,
 }
 
 impl Exit {
@@ -47,7 +52,14 @@ impl Exit {
                 at.saturating_sub(began)
             },
             at,
+            ordered: false,
         }
+    }
+
+    /// Returns whether the times say that the container ran. After a failed StartContainer, containerd reports an exit with code
+    /// 128 of a container without a begin, and CRI-O one that began and ended when the container was created.
+    pub(super) fn has_run(&self) -> bool {
+        self.ran > 0
     }
 
     /// Returns whether the call is about the same container.
@@ -69,21 +81,24 @@ impl Exit {
             reason: self.reason.name().to_owned(),
             ran_ms: millis(self.ran),
             at_unix_us: self.at,
+            ordered: self.ordered,
         }
     }
 }
 
 impl EpisodeStore {
-    /// Records the exit of a container. Returns false if it is known.
+    /// Records the exit of a container. Returns false if it is known, or if the container never ran.
     pub(in crate::lifecycle) fn note_exit(
         &mut self,
         pod: &PodIdentity,
         container_id: Option<&str>,
-        exit: Exit,
+        mut exit: Exit,
     ) -> bool {
-        if !self.exits.note(&pod.uid, container_id, &exit) {
+        let has_run = exit.has_run() || self.was_started(pod, &exit);
+        if !has_run || !self.exits.note(&pod.uid, container_id, &exit) {
             return false;
         }
+        exit.ordered |= self.orders.have_ended(pod, &exit);
         let started = |episode: &&Episode| episode.has_started(&exit.container, exit.attempt);
         let up = || self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
         let number = up().find(started).or_else(|| up().next()).map(|t| t.number);
@@ -91,6 +106,18 @@ impl EpisodeStore {
             episode.note_exit(exit);
         }
         true
+    }
+
+    /// Returns whether the container was started successfully. One that ended at once may have begun and ended at the same
+    /// time, by the clock of its runtime.
+    fn was_started(&self, pod: &PodIdentity, exit: &Exit) -> bool {
+        let mut calls = self.of_pod(pod).flat_map(|episode| &episode.calls);
+        calls.any(|call| {
+            let container = call.container.as_deref();
+            call.method == Method::StartContainer
+                && call.is_good()
+                && container.is_some_and(|c| c.name == exit.container && c.attempt == exit.attempt)
+        })
     }
 }
 

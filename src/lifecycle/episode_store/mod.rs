@@ -4,12 +4,19 @@
 mod assign;
 mod episode;
 mod exits;
+mod failing;
+mod init;
 mod kubelet;
+mod moves;
 mod node;
 mod origin;
+mod room;
 mod spans;
+mod stops;
 #[cfg(test)]
 mod tests;
+mod times;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,8 +25,12 @@ use self::assign::Assignment;
 pub(super) use self::episode::Episode;
 pub(super) use self::exits::Exit;
 use self::exits::KnownExits;
+pub(super) use self::failing::Due;
+pub(super) use self::init::Awaited;
+use self::init::KnownInits;
 use self::kubelet::KubeletWork;
 use self::spans::PendingSpans;
+use self::stops::Orders;
 use super::episode_call::EpisodeCall;
 use super::node::NodeHistory;
 use super::usual::Usual;
@@ -50,6 +61,8 @@ pub(super) struct EpisodeStore {
     work: KubeletWork,
     /// Calls before this time may have been missed, in microseconds since 1970.
     watches_since: u64,
+    orders: Orders,
+    inits: KnownInits,
     pending: PendingSpans,
     node: NodeHistory,
     /// Episodes closed since the last [`EpisodeStore::take_closed`].
@@ -65,7 +78,7 @@ pub(super) struct EpisodeStore {
 pub(super) enum Applied {
     /// It is part of the episode with this number.
     Part(u64),
-    /// It is part of none, but closed one.
+    /// It is part of none, but closed one, or told something about it.
     Noticed,
     /// It is part of none.
     Nothing,
@@ -84,6 +97,8 @@ impl EpisodeStore {
             exits: KnownExits::default(),
             work: KubeletWork::default(),
             watches_since: 0,
+            orders: Orders::default(),
+            inits: KnownInits::default(),
             pending: PendingSpans::default(),
             node: NodeHistory::default(),
             closed: Vec::new(),
@@ -104,13 +119,16 @@ impl EpisodeStore {
         let Some(pod) = call.pod.clone() else {
             return Applied::Nothing;
         };
-        let before = self.closed.len();
+        self.note_order(&pod, &call);
         let pull = self.pull_before(&pod, &call);
-        self.close_what_it_ends(&pod, &call);
+        let noticed = self.close_what_it_ends(&pod, &call);
         let number = match self.assign(&call) {
-            Assignment::In(number) => number,
+            Assignment::In(number) => {
+                self.resume(number, &call);
+                number
+            }
             Assignment::New(kind) => self.open(kind, &pod, &call),
-            Assignment::Nowhere if self.closed.len() > before => return Applied::Noticed,
+            Assignment::Nowhere if noticed => return Applied::Noticed,
             Assignment::Nowhere => return Applied::Nothing,
         };
         if let (Some(pull), Some(episode)) = (pull, self.episodes.get_mut(&number)) {
@@ -118,7 +136,9 @@ impl EpisodeStore {
         }
         self.claim_hooks(number, &call);
         self.claim_kill(number, &call);
+        self.claim_pull(number, &pod, &call);
         self.count_wait(number, &pod, &call);
+        self.learn_init(number, &pod, &call);
         let in_restart = self
             .episodes
             .get(&number)
@@ -126,10 +146,16 @@ impl EpisodeStore {
         if in_restart && call.method == Method::StartContainer && call.is_good() {
             self.resolve_in_start(&pod, &call);
         }
-        if let Some(episode) = self.episodes.get_mut(&number)
-            && !episode.has(&call)
-        {
+        let Some(episode) = self.episodes.get_mut(&number) else {
+            return Applied::Nothing;
+        };
+        let is_end = call.method == Method::StopPodSandbox && call.is_good();
+        if !episode.has(&call) {
             episode.add(call);
+        }
+        // What follows is the kubelet's routine clean-up, minutes later.
+        if is_end && episode.kind == Kind::Stop && !episode.only_cleans {
+            self.close(number, State::Ok);
         }
         Applied::Part(number)
     }
@@ -157,13 +183,14 @@ impl EpisodeStore {
         }
     }
 
-    /// Closes the episodes that cannot continue after this call.
-    fn close_what_it_ends(&mut self, pod: &PodIdentity, call: &EpisodeCall) {
+    /// Closes the episodes that cannot continue after this call. Returns whether it mattered to one.
+    fn close_what_it_ends(&mut self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
         let ends = |episode: &Episode| {
             let is_up = episode.kind != Kind::Stop;
             match call.method {
                 Method::RunPodSandbox => {
-                    is_up && (episode.pod.attempt != pod.attempt || episode.started > 0)
+                    let is_other = episode.pod.attempt != pod.attempt || episode.started > 0;
+                    is_up && is_other && !episode.lacks_sandbox()
                 }
                 Method::StopPodSandbox | Method::RemovePodSandbox => {
                     is_up && episode.is_of_sandbox(pod, call.sandbox_id.as_deref())
@@ -177,9 +204,20 @@ impl EpisodeStore {
             .filter(|episode| episode.is_open() && ends(episode))
             .map(|episode| (episode.number, episode.cut_short()))
             .collect();
+        let noticed = !ended.is_empty();
         for (number, state) in ended {
+            let episode = self.episodes.get_mut(&number);
+            if let Some(start) = episode.filter(|t| t.lacks_sandbox() && t.failures > 0) {
+                // The kubelet also stops what a failed try left behind, before the next one.
+                start.tidied = Some(call.end_us());
+                continue;
+            }
             self.close(number, state);
+            if let Some(episode) = self.episodes.get_mut(&number) {
+                episode.is_cut = true;
+            }
         }
+        noticed
     }
 
     /// Returns whether the call creates the next attempt of this restart's container.
@@ -199,128 +237,36 @@ impl EpisodeStore {
         self.next += 1;
         let mut episode = Episode::open(number, kind, Arc::clone(pod), first);
         self.tell_of_node(&mut episode, first);
+        episode.only_cleans = kind == Kind::Stop && self.is_stopped(pod, first);
         self.episodes.insert(number, episode);
         self.pods.entry(pod.uid.clone()).or_default().push(number);
         self.open.insert(number);
         number
     }
 
-    /// A container created for the first time after the start was closed may have waited for a long init container. Its
-    /// episode then begins with that container's run.
-    fn count_wait(&mut self, number: u64, pod: &PodIdentity, call: &EpisodeCall) {
-        let is_first = call.container.as_ref().is_some_and(|c| c.attempt == 0);
-        let is_late = |t: &&Episode| t.kind == Kind::Restart && t.exits.is_empty();
-        let episode = self.episodes.get(&number).filter(is_late);
-        let Some(episode) = episode.filter(|_| is_first && call.method == Method::CreateContainer)
-        else {
-            return;
-        };
-        let before = |t: &&Episode| t.kind != Kind::Stop && t.number < number;
-        let before = self.of_pod(pod).find(before);
-        let done = before.and_then(|before| Some((before.last_done(episode.began)?, before.ended)));
-        let Some((exit, since)) = done.filter(|(exit, _)| !exit.is_of(call)) else {
-            return;
-        };
-        let exit = exit.clone();
-        if let Some(episode) = self.episodes.get_mut(&number) {
-            episode.wait_for(exit, since);
-        }
+    /// Returns whether the sandbox of this call was stopped before, or never made.
+    pub(super) fn is_stopped(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
+        let sandbox = call.sandbox_id.as_deref();
+        let mut episodes = self.of_pod(pod);
+        episodes.any(|t| (t.is_gone || t.tidied.is_some()) && t.is_of_sandbox(pod, sandbox))
     }
 
-    /// Evicts the oldest closed episode, else the oldest.
-    fn make_room(&mut self) {
-        while self.episodes.len() >= self.limits.episodes.max(1) {
-            let mut numbers = self.episodes.keys();
-            let closed = numbers.find(|number| !self.open.contains(number));
-            let Some(number) = closed.or_else(|| self.episodes.keys().next()).copied() else {
-                return;
-            };
-            let closed = self.closed.len();
-            self.closed.retain(|n| *n != number);
-            if self.open.contains(&number) || self.closed.len() < closed {
-                self.unreported += 1;
-            }
-            self.remove(number);
-            self.forgotten += 1;
-        }
-    }
-
-    fn remove(&mut self, number: u64) {
-        self.open.remove(&number);
-        let Some(episode) = self.episodes.remove(&number) else {
-            return;
-        };
-        if let Some(numbers) = self.pods.get_mut(&episode.pod.uid) {
-            numbers.retain(|n| *n != number);
-            if numbers.is_empty() {
-                self.pods.remove(&episode.pod.uid);
-            }
-        }
-    }
-
-    /// The pull just before a container is recreated belongs to the restart, even if it came while the start of the pod, or
-    /// the previous restart, was still open. Moves it from there.
-    fn pull_before(&mut self, pod: &PodIdentity, call: &EpisodeCall) -> Option<EpisodeCall> {
-        let creates = call.method == Method::CreateContainer;
-        if !creates || self.assign(call) != Assignment::New(Kind::Restart) {
-            return None;
-        }
-        let ends_with_pull = |episode: &&Episode| {
-            let last = episode.calls.back();
-            let pulled = last.is_some_and(|c| c.method == Method::PullImage && c.is_good());
-            episode.is_open() && episode.kind != Kind::Stop && episode.calls.len() > 1 && pulled
-        };
-        let number = self.of_pod(pod).find(ends_with_pull)?.number;
-        let episode = self.episodes.get_mut(&number)?;
-        let (seq, began) = episode.calls.back().map(|c| (c.seq, c.began))?;
-        let mut pulls = episode.take_calls(|c| c.seq == seq && c.began == began);
-        pulls.pop()
-    }
-
-    /// A container with a failed probe is stopped and recreated: that is one restart, so the stop is moved to it.
-    fn claim_kill(&mut self, number: u64, call: &EpisodeCall) {
-        let Some(name) = call.container_name() else {
-            return;
-        };
-        let Some(pod) = call.pod.as_deref() else {
-            return;
-        };
-        let is_restart = self
-            .episodes
-            .get(&number)
-            .is_some_and(|t| t.kind == Kind::Restart);
-        if !is_restart || call.method != Method::CreateContainer {
-            return;
-        }
-        let is_kill = |t: &Episode| {
-            t.is_open() && t.is_tentative() && t.is_of_sandbox(pod, call.sandbox_id.as_deref())
-        };
-        let Some(stop) = self.of_pod(pod).find(|t| is_kill(t)).map(|t| t.number) else {
-            return;
-        };
-        let Some(episode) = self.episodes.get_mut(&stop) else {
-            return;
-        };
-        let kills = episode.take_calls(|c| c.container_name() == Some(name));
-        if episode.calls.is_empty() {
-            self.remove(stop);
-        }
-        if let Some(restart) = self.episodes.get_mut(&number) {
-            kills.into_iter().for_each(|kill| restart.add(kill));
-        }
-    }
-
-    /// A restart resolves failures of the start.
-    fn resolve_in_start(&mut self, pod: &PodIdentity, call: &EpisodeCall) {
-        let start = self
-            .of_pod(pod)
-            .find(|t| t.is_open() && t.kind == Kind::Start);
-        let Some(number) = start.map(|t| t.number) else {
-            return;
-        };
-        if let (Some(episode), Some(name)) = (self.episodes.get_mut(&number), call.container_name())
+    /// Opens an episode again that this call continues, and follows the attempt of its sandbox.
+    fn resume(&mut self, number: u64, call: &EpisodeCall) {
+        if let Some(episode) = self.episodes.get_mut(&number)
+            && !episode.is_open()
         {
-            episode.resolve_container(name);
+            episode.state = State::Open;
+            episode.patience_from = call.began_us();
+            self.open.insert(number);
+        }
+        // A start whose sandbox is made with a later attempt is that sandbox's.
+        if let (Some(episode), Some(pod)) = (self.episodes.get_mut(&number), &call.pod)
+            && call.method == Method::RunPodSandbox
+            && episode.pod.attempt != pod.attempt
+        {
+            episode.pod = Arc::clone(pod);
+            episode.tidied = None;
         }
     }
 
@@ -356,6 +302,7 @@ impl EpisodeStore {
             && self.open.remove(&number)
         {
             episode.state = state;
+            episode.closings += 1;
             episode.calls.shrink_to_fit();
             self.closed.push(number);
         }
@@ -406,34 +353,6 @@ impl EpisodeStore {
         let mut call = call.clone();
         self.identify(&mut call);
         call.pod.clone()
-    }
-
-    /// A store with this pod only, to which calls in flight can be applied.
-    pub(super) fn excerpt(&self, pod: &PodIdentity) -> Self {
-        let limits = Limits {
-            episodes: usize::MAX,
-            ..self.limits
-        };
-        // Its episodes are shown with what the whole store knows.
-        let mut store = Self::new(limits, Usual::default());
-        store.next = self.next;
-        store.node = self.node.clone();
-        store.watches_since = self.watches_since;
-        for episode in self.episodes_of(pod) {
-            let number = episode.number;
-            if episode.is_open() {
-                store.open.insert(number);
-            }
-            store.pods.entry(pod.uid.clone()).or_default().push(number);
-            store.episodes.insert(number, episode.clone());
-        }
-        store
-    }
-
-    fn episodes_of<'a>(&'a self, pod: &'a PodIdentity) -> Vec<&'a Episode> {
-        let mut episodes: Vec<_> = self.of_pod(pod).collect();
-        episodes.reverse();
-        episodes
     }
 
     /// Episodes evicted so far.

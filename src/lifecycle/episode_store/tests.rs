@@ -1,7 +1,11 @@
 //! How calls form episodes, one rule at a time.
 
+mod exits;
+mod failing;
 mod init;
 mod many;
+mod stops;
+mod tries;
 
 use super::*;
 use crate::cri::status::Code;
@@ -94,90 +98,6 @@ fn a_call_in_flight_keeps_a_start_open() {
 }
 
 #[test]
-fn retries_belong_to_the_same_start() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(
-        &mut store,
-        [
-            pod.run(0, 2000).late(),
-            pod.run(3000, 10).fails(Code::Unknown, "name is reserved"),
-            pod.run(9000, 10).cancelled(),
-            pod.run(20_000, 100),
-            pod.pull("app:1", 21_000, 100).fails(Code::NotFound, "no"),
-            pod.pull("side:1", 21_200, 100),
-            pod.create(("side", 0), 21_400, 100),
-            pod.start(("side", 0), 21_600, 100),
-        ],
-    );
-    // One container is up, another's image is still missing.
-    store.tick(at(60_000), &[]);
-    assert!(store.episodes().all(Episode::is_open));
-    apply(
-        &mut store,
-        [
-            pod.pull("app:1", 61_000, 100),
-            pod.create(("app", 0), 61_200, 100),
-            pod.start(("app", 0), 61_400, 100),
-        ],
-    );
-    store.tick(at(80_000), &[]);
-    let episode = store.episodes().next().expect("an episode");
-    assert_eq!(store.episodes().count(), 1);
-    assert_eq!(episode.state, State::Ok);
-    assert_eq!(
-        (episode.failures, episode.retries, episode.started),
-        (4, 4, 2)
-    );
-}
-
-#[test]
-fn a_container_that_cannot_start_is_tried_again_in_the_same_start() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(
-        &mut store,
-        [
-            pod.run(0, 100),
-            pod.create(("app", 0), 200, 100),
-            pod.start(("app", 0), 300, 100)
-                .fails(Code::Unknown, "no such file"),
-            pod.create(("app", 1), 10_000, 100),
-            pod.start(("app", 1), 10_200, 100)
-                .fails(Code::Unknown, "no such file"),
-        ],
-    );
-    assert_eq!(store.episodes().count(), 1);
-    store.tick(at(1_799_000), &[]);
-    assert!(store.episodes().all(Episode::is_open));
-    store.tick(at(1_800_000), &[]);
-    let episode = store.episodes().next().expect("an episode");
-    assert_eq!((episode.state, episode.retries), (State::Failed, 1));
-}
-
-#[test]
-fn a_sandbox_that_is_stopped_before_a_container_starts_has_failed() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(
-        &mut store,
-        [
-            pod.run(0, 100),
-            pod.stop(5000, 100),
-            pod.attempt(1).run(6000, 100),
-        ],
-    );
-    assert_eq!(
-        lines(&store),
-        [
-            "start #0 Failed: RunPodSandbox",
-            "stop #0 Open: StopPodSandbox",
-            "start #1 Open: RunPodSandbox",
-        ]
-    );
-    // The end of the old sandbox does not affect the new one.
-    apply(&mut store, [pod.remove(7000, 2000)]);
-    assert!(store.episodes().last().expect("an episode").is_open());
-}
-
-#[test]
 fn a_crash_loop_is_a_restart_each() {
     let (mut store, pod) = (store(), pod("a"));
     apply(&mut store, start(&pod, 0));
@@ -207,73 +127,6 @@ fn a_crash_loop_is_a_restart_each() {
         .map(|line| line.replace("app#2 Open", "app#2 Ok"))
     );
     assert_eq!(store.get(0).map(|t| t.ended), Some(at(900)));
-}
-
-#[test]
-fn a_kill_by_a_probe_is_part_of_the_restart() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(&mut store, start(&pod, 0));
-    store.tick(at(20_000), &[]);
-    apply(
-        &mut store,
-        [
-            pod.kill(("app", 0), 60_000, 30_000),
-            pod.create(("app", 1), 90_100, 100),
-            pod.start(("app", 1), 90_300, 100),
-        ],
-    );
-    assert_eq!(
-        lines(&store)[1..],
-        ["restart app#1 Open: StopContainer CreateContainer StartContainer"]
-    );
-    let restart = store.episodes().last().expect("an episode");
-    assert_eq!(restart.ended - restart.began, 30_400_000);
-}
-
-#[test]
-fn a_stop_is_over_after_silence_and_the_sweep_is_no_second_one() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(&mut store, start(&pod, 0));
-    store.tick(at(20_000), &[]);
-    apply(&mut store, stop(&pod, 60_000));
-    store.tick(at(72_000), &[]);
-    apply(&mut store, [pod.stop(120_000, 5), pod.remove(120_100, 5)]);
-    assert_eq!(
-        lines(&store)[1..],
-        [
-            "stop #0 Ok: StopContainer StopPodSandbox StopPodSandbox RemoveContainer RemovePodSandbox"
-        ]
-    );
-}
-
-#[test]
-fn a_stop_that_fails_stays_open() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(
-        &mut store,
-        [
-            pod.stop(0, 100).fails(Code::Unknown, "cni"),
-            pod.stop(60_000, 100).fails(Code::Unknown, "cni"),
-        ],
-    );
-    store.tick(at(100_000), &[]);
-    assert_eq!(
-        lines(&store),
-        ["stop #0 Open: StopPodSandbox StopPodSandbox"]
-    );
-    apply(&mut store, [pod.stop(120_000, 100)]);
-    store.tick(at(140_000), &[]);
-    assert!(!store.episodes().any(Episode::is_open));
-}
-
-#[test]
-fn what_is_gone_already_is_no_failure() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(
-        &mut store,
-        [pod.stop(0, 2000).fails(Code::NotFound, "not found")],
-    );
-    assert_eq!(store.episodes().map(|t| t.failures).sum::<u32>(), 0);
 }
 
 #[test]
@@ -317,37 +170,6 @@ fn the_same_name_with_another_uid_is_another_pod() {
         .map(|t| (&*t.pod.uid, t.calls.len()))
         .collect();
     assert_eq!(by_uid, [("uid-a", 4), ("uid-new", 4)]);
-}
-
-#[test]
-fn an_end_counts_once_and_goes_to_the_start_it_ended() {
-    let (mut store, pod) = (store(), pod("a"));
-    apply(&mut store, start(&pod, 0));
-    apply(
-        &mut store,
-        [
-            pod.create(("app", 1), 20_000, 1),
-            pod.start(("app", 1), 20_100, 1),
-        ],
-    );
-    let ended = |attempt| Exit {
-        container: "app".into(),
-        attempt,
-        code: 1,
-        reason: crate::cri::subject::ExitReason::Error,
-        ran: 200_000,
-        at: at(1100),
-    };
-    assert!(store.note_exit(&pod.0, Some("c0"), ended(0)));
-    assert!(!store.note_exit(&pod.0, Some("c0"), ended(0)));
-    assert!(store.note_exit(&pod.0, Some("c1"), ended(1)));
-    let exits: Vec<_> = store.episodes().map(|t| t.exits.len()).collect();
-    assert_eq!(exits, [1, 1]);
-    for n in 0..10_000 {
-        store.note_exit(&pod.0, Some(&format!("x{n}")), ended(n));
-    }
-    assert_eq!(store.exits.len(), 2048);
-    assert!(store.episodes().all(|t| t.exits.len() <= 16));
 }
 
 #[test]

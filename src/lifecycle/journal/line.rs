@@ -19,10 +19,18 @@ pub(in crate::lifecycle) enum JournalLine<'a> {
     Call(Cow<'a, EpisodeCall>),
     /// A container has ended.
     Exit(ExitLine<'a>),
+    /// The containers of a pod that starts, without ordinary init containers.
+    Containers(ContainersLine<'a>),
     /// An episode is over and was reported.
     Closed(ClosedLine),
     /// A fact about the node began or ended.
     Node(Cow<'a, NodeFact>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::lifecycle) struct ContainersLine<'a> {
+    pub(super) pod: Cow<'a, PodIdentity>,
+    pub(super) names: Cow<'a, [Box<str>]>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -68,6 +76,12 @@ impl<'a> JournalLine<'a> {
         Self::Node(Cow::Borrowed(fact))
     }
 
+    /// The line of the containers of a pod.
+    pub(in crate::lifecycle) fn containers(pod: &'a PodIdentity, names: &'a [Box<str>]) -> Self {
+        let (pod, names) = (Cow::Borrowed(pod), Cow::Borrowed(names));
+        Self::Containers(ContainersLine { pod, names })
+    }
+
     /// The line of a closed and reported episode.
     pub(in crate::lifecycle) fn closed(root: SpanId, state: State, at: u64) -> Self {
         let root = root.to_string();
@@ -93,6 +107,8 @@ mod tests {
             r#"{"call":{"seq":7,"method":"PullImage","began":1750000000000000,"elapsed":1500,"deadline":240000000,"client":"kubelet","pod":{"namespace":"shop","name":"a","uid":"u","attempt":1},"sandbox":"s","container":["app",2],"container_id":"c","image":"i","handler":"","backend":"main","ending":"error","code":5,"error":"no such image","seen":[{"work":"cni","name":"bridge","doing":"iptables","began":1,"ended":2},{"work":"runtime","name":"making namespaces","began":1,"ended":2,"own":true}]}}"#,
             r#"{"call":{"seq":8,"method":"RunPodSandbox","began":1,"elapsed":2,"client":"other","pod":{"namespace":"","name":"","uid":"","attempt":0},"ending":"ok","code":0}}"#,
             r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container_id":"c1","container":"app","attempt":1,"code":137,"reason":"oom_killed","ran":5,"at":1750000000900000}}"#,
+            r#"{"containers":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"names":["proxy","web"]}}"#,
+            r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container":"app","attempt":1,"code":137,"reason":"error","ran":5,"at":1750000000900000,"ordered":true}}"#,
             r#"{"closed":{"root":"0fd3efd10e782af0","state":"failed","at":1750000000900000}}"#,
             r#"{"node":{"fact":"not_ready","backend":"main","condition":"NetworkReady","from":1,"to":2,"reason":"no CNI"}}"#,
             r#"{"node":{"fact":"criscope_down","from":1,"to":2}}"#,

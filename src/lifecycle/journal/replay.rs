@@ -83,7 +83,15 @@ impl Replayed {
             JournalLine::Call(call) => {
                 self.last = self.last.max(call.end_us());
                 let mut locked = store();
+                let end = call.end_us();
                 locked.apply(call.into_owned());
+                // What was reported before the restart is not reported again.
+                for due in locked.take_due(end).into_iter().filter(|due| due.root) {
+                    let root = locked.get(due.number).map(|t| (t.ids().root, t.began));
+                    if let Some((root, began)) = root {
+                        locked.note_exported(due.number, root, began);
+                    }
+                }
                 self.unreported.extend(locked.take_closed());
             }
             JournalLine::Exit(line) => {
@@ -98,6 +106,9 @@ impl Replayed {
             JournalLine::Node(fact) => {
                 self.last = self.last.max(fact.to.unwrap_or(fact.from));
                 store().note_fact(fact.into_owned());
+            }
+            JournalLine::Containers(line) => {
+                store().expect(&line.pod, line.names.into_owned().into());
             }
             JournalLine::Closed(closed) => {
                 self.last = self.last.max(closed.at);
@@ -118,7 +129,9 @@ impl Replayed {
             .open_episodes()
             .find(|episode| episode.ids().root == root);
         if let Some(number) = open.map(|episode| episode.number) {
+            let ended = store.get(number).map_or(0, |t| t.ended);
             store.close(number, line.state);
+            store.note_exported(number, root, ended);
             store.take_closed();
         }
     }

@@ -12,17 +12,26 @@ const KUBELET: u128 = 7;
 
 /// Exports an episode and returns its spans.
 async fn exported_spans(episode: &Episode, share: f64) -> Vec<SpanData> {
+    exported_by(share, |trace| {
+        trace.closed(episode, &ids());
+        trace.keeps(episode, &ids())
+    })
+    .await
+}
+
+/// The spans that this exports; it returns whether there should be some.
+async fn exported_by(share: f64, export: impl FnOnce(&Trace) -> bool) -> Vec<SpanData> {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
     let mut settings = sampling(1.0, 0.0);
     settings.episodes = share;
     let trace = Trace::new(sink.clone(), Live::new(&settings));
-    trace.closed(episode, &ids());
+    let some = export(&trace);
     tokio::task::spawn_blocking(move || sink.finish())
         .await
         .expect("finish");
     let spans = taken.lock().expect("lock").clone();
-    assert_eq!(!spans.is_empty(), trace.keeps(episode, &ids()));
+    assert_eq!(!spans.is_empty(), some);
     spans
 }
 
@@ -298,4 +307,68 @@ async fn which_episodes_are_exported() {
     episode.calls.iter_mut().for_each(|call| call.spans = None);
     assert!(!exported_spans(&episode, 1.0).await.is_empty());
     assert!(exported_spans(&episode, 0.0).await.is_empty());
+}
+
+/// The trace of a start that fails for long has a root meanwhile; its end comes later, and no span twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_failing_start_has_a_root_before_it_is_over() {
+    let mut episode = start(&spans(Caller::Plain, true));
+    episode.state = State::Failing;
+    let failing = exported_by(1.0, |trace| {
+        trace.failing(&episode, &ids());
+        true
+    });
+    let failing = failing.await;
+    let [root] = &failing[..] else {
+        panic!("{failing:#?}")
+    };
+    assert_eq!(root.span_context.span_id(), ids().root);
+    assert_eq!(attributes(root)["cri.outcome"], "failing");
+    assert!(matches!(root.status, Status::Error { .. }));
+
+    episode.state = State::Ok;
+    let over = |from| {
+        exported_by(1.0, move |trace| {
+            let mut episode = start(&spans(Caller::Plain, true));
+            episode.state = State::Ok;
+            trace.continued(&episode, &ids(), from);
+            true
+        })
+    };
+    let all = over(0.0).await;
+    let [end, gap] = &all[..] else {
+        panic!("{all:#?}")
+    };
+    assert_eq!((&*end.name, &*gap.name), ("pod.start.end", "outside_cri"));
+    assert_eq!(end.parent_span_id, ids().root);
+    assert_ne!(end.span_context.span_id(), ids().root);
+    assert_eq!(attributes(end)["cri.outcome"], "ok");
+    assert_eq!(over(500.0).await.len(), 1, "the gap was exported before");
+}
+
+/// The trace of a call follows from the call alone; that it only tries again in the start of the pod is known later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_container_that_is_tried_again_links_to_the_start() {
+    let mut episode = start(&spans(Caller::Plain, true));
+    let own = Ids::restart("uid-1", "app", 1);
+    for call in &mut episode.calls[1..] {
+        call.container = Some("app".into());
+        call.container_attempt = Some(1);
+        call.spans = Some(SpanIds {
+            trace_id: own.trace_id,
+            ..spans(Caller::Plain, true)
+        });
+    }
+    let all = exported_spans(&episode, 1.0).await;
+    let retry = all.iter().filter(|s| s.span_context.span_id() == own.root);
+    let [root] = &retry.collect::<Vec<_>>()[..] else {
+        panic!("{all:#?}")
+    };
+    assert_eq!(root.span_context.trace_id(), own.trace_id);
+    assert_eq!(since_begin(root), (349, 600));
+    let link = &root.links.links[0].span_context;
+    assert_eq!(
+        (link.trace_id(), link.span_id()),
+        (ids().trace_id, ids().root)
+    );
 }

@@ -46,7 +46,7 @@ pub enum PodState {
     /// The last start or restart succeeded.
     #[default]
     Ok,
-    /// Its sandbox was stopped.
+    /// Its sandbox was stopped, or its start was broken off.
     Gone,
 }
 
@@ -273,13 +273,14 @@ impl Episode {
     pub(crate) fn pod_state(&self) -> PodState {
         let is_stop = self.kind == "stop";
         match self.state {
-            State::Open if self.failures > self.retries => PodState::Failing,
+            State::Failing => PodState::Failing,
             State::Open if is_stop => PodState::Stopping,
             _ if self.crash_loop.is_some() => PodState::CrashLoop,
             State::Open => PodState::Starting,
             State::Failed => PodState::Failed,
             State::Ok if is_stop && stops_sandbox(self) => PodState::Gone,
             State::Ok => PodState::Ok,
+            State::Cancelled => PodState::Gone,
         }
     }
 }

@@ -173,7 +173,9 @@ async fn without_tracing_in_the_kubelet_a_start_is_one_trace() {
         };
         call(&client, Call::runtime(method, encode(&request)), None).await;
     }
-    let spans = wait_for(&collector, "pod.stop").await;
+    // The stop is over before the removal.
+    wait_for(&collector, "pod.stop").await;
+    let spans = wait_for(&collector, "runtime.v1.RuntimeService/RemovePodSandbox").await;
     let stop = Ids::stop("uid-web", "sandbox-1");
     let root = find(&spans, "pod.stop");
     assert_eq!(hex(&root.span_id), stop.root.to_string());

@@ -62,6 +62,27 @@ fn a_failing_exec_probe_kills_again_and_again() {
     );
 }
 
+/// In lists it is what a crash loop is.
+#[test]
+fn a_container_that_is_killed_again_and_again_is_in_a_loop() {
+    let web = pod("web");
+    let store = killed(&web, 4, |probe| probe.exits(1));
+    let told = of(&store, 180_000);
+    let marks = crash_loops(&episodes(&store), at(180_000));
+    assert!(
+        marks.iter().all(|mark| mark.as_ref() == Some(&told)),
+        "{marks:?}"
+    );
+    let (later, once) = (at(3_600_000), killed(&web, 1, |probe| probe.exits(1)));
+    let marks = crash_loops(&episodes(&store), later);
+    assert!(
+        marks.iter().all(Option::is_none),
+        "it has run since: {marks:?}"
+    );
+    let marks = crash_loops(&episodes(&once), at(60_000));
+    assert!(marks.iter().all(Option::is_none), "{marks:?}");
+}
+
 #[test]
 fn a_probe_that_times_out_kills_once() {
     let web = pod("web");

@@ -31,6 +31,7 @@ fn exit(container: &str, code: i32, ran: u64, ended: u64) -> Exit {
         reason,
         ran: ran * 1000,
         at: at(ended),
+        ordered: false,
     }
 }
 

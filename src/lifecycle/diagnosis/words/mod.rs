@@ -14,7 +14,7 @@ use crate::call::Client;
 use crate::call::episode::Kind;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
-use crate::lifecycle::episode_store::Exit;
+use crate::lifecycle::episode_store::{Awaited, Exit};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::usual::{CROWD, Compared};
 use crate::units::duration;
@@ -67,6 +67,16 @@ impl Display for Cause<'_> {
                 duration(*of)
             ),
             Self::Beside { cause, beside } => write!(f, "{cause}{beside}"),
+            Self::Awaiting { awaited, since } => {
+                let Awaited { last, missing, .. } = awaited;
+                let init = if awaited.is_init { "init " } else { "" };
+                let since = duration(*since);
+                write!(f, "{init}container {last} was started {since} ago; ")?;
+                match &missing[..] {
+                    [] => f.write_str("in other pods it was an init container: others may follow"),
+                    some => write!(f, "not started yet: {}", some.join(", ")),
+                }
+            }
             Self::GivenUp { after } => write!(
                 f,
                 "no container was started: the pod was stopped, or given up, after {}",

@@ -67,7 +67,7 @@ fn two_hundred_pods_at_once_never_mix() {
             if n.is_multiple_of(5) {
                 wanted.push(("restart", 2, 0));
             }
-            wanted.push(("stop", 5, 0));
+            wanted.push(("stop", 2, 0));
             assert_eq!(kinds[&format!("p{n}")], wanted, "p{n}");
         }
         assert!(store.episodes.len() <= LIMITS.episodes);

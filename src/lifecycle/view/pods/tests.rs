@@ -39,7 +39,7 @@ fn restart(container: &str, attempt: u32, at: u64, state: State) -> Episode {
 }
 
 fn failing(mut episode: Episode) -> Episode {
-    (episode.state, episode.failures, episode.retries) = (State::Open, 3, 2);
+    (episode.state, episode.failures, episode.retries) = (State::Failing, 3, 2);
     episode
 }
 

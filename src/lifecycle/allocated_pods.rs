@@ -1,0 +1,97 @@
+//! The names of a pod's containers, from the kubelet's checkpoint of allocated resources.
+//!
+//! The CRI does not say how many containers a pod has, nor which of them are init containers. The kubelet (1.33 to 1.36, by
+//! default) writes an entry to `allocated_pods_state` in its directory when it admits a pod, before it calls the runtime. The
+//! entry has the containers that keep their resources: all but ordinary init containers. Only these names are read; a file in
+//! another format, such as that of later kubelets, tells nothing.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// Name of the checkpoint in the kubelet's directory.
+const FILE: &str = "allocated_pods_state";
+/// Largest file that is read. An entry has some hundred bytes.
+const MAX_BYTES: u64 = 4 << 20;
+/// Most containers of a pod.
+const MOST: usize = 64;
+
+/// Container names, without ordinary init containers, by pod uid.
+pub(super) type Containers = HashMap<Box<str>, Arc<[Box<str>]>>;
+
+#[derive(Deserialize)]
+struct Checkpoint {
+    data: String,
+}
+
+#[derive(Deserialize)]
+struct Data {
+    entries: HashMap<Box<str>, Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(rename = "ContainerResources")]
+    containers: HashMap<Box<str>, IgnoredAny>,
+}
+
+/// The containers of these pods, as far as the checkpoint in the kubelet's directory has them. Blocks.
+pub(super) fn read(kubelet_dir: &Path, uids: &[Box<str>]) -> Containers {
+    let mut text = Vec::new();
+    let file = File::open(kubelet_dir.join(FILE));
+    let read = file.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut text));
+    match read {
+        Ok(_) => parse(&text, uids).unwrap_or_default(),
+        Err(_) => Containers::new(),
+    }
+}
+
+fn parse(text: &[u8], uids: &[Box<str>]) -> Option<Containers> {
+    let checkpoint: Checkpoint = serde_json::from_slice(text).ok()?;
+    let mut data: Data = serde_json::from_str(&checkpoint.data).ok()?;
+    let of_pods = uids.iter().filter_map(|uid| {
+        let names = data.entries.remove(uid)?.containers.into_keys();
+        let mut names: Vec<_> = names.take(MOST).collect();
+        names.sort_unstable();
+        (!names.is_empty()).then(|| (uid.clone(), names.into()))
+    });
+    Some(of_pods.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a kubelet 1.36 writes it.
+    const CHECKPOINT: &str = r#"{"data":"{\"entries\":{\"uid-a\":{\"ContainerResources\":{\"web\":{\"requests\":{\"cpu\":\"1\"}},\"proxy\":{}}},\"uid-b\":{\"ContainerResources\":{}}}}","checksum":7}"#;
+
+    #[test]
+    fn only_the_names_of_the_wanted_pods_are_read() {
+        let dir = tempfile::tempdir().expect("dir");
+        let wanted = ["uid-a", "uid-b", "uid-c"].map(Box::from);
+        assert_eq!(read(dir.path(), &wanted), Containers::new(), "no file");
+        std::fs::write(dir.path().join(FILE), CHECKPOINT).expect("written");
+        let names: Arc<[Box<str>]> = Arc::new(["proxy".into(), "web".into()]);
+        let expected = Containers::from([("uid-a".into(), names)]);
+        assert_eq!(read(dir.path(), &wanted), expected);
+        assert_eq!(read(dir.path(), &[]), Containers::new());
+    }
+
+    #[test]
+    fn another_format_tells_nothing() {
+        for text in [
+            "",
+            "{}",
+            r#"{"data":"{}"}"#,
+            r#"{"data":"{\"entries\":[]}"}"#,
+            r#"{"version":2,"data":{"podList":[]}}"#,
+        ] {
+            assert_eq!(parse(text.as_bytes(), &["uid-a".into()]), None, "{text}");
+        }
+    }
+}

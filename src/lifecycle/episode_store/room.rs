@@ -1,0 +1,67 @@
+//! Bounds of the store, and copies of a part of it.
+
+use super::{Episode, EpisodeStore, Limits};
+use crate::cri::subject::PodIdentity;
+use crate::lifecycle::usual::Usual;
+
+impl EpisodeStore {
+    /// Evicts the oldest closed episode, else the oldest.
+    pub(super) fn make_room(&mut self) {
+        while self.episodes.len() >= self.limits.episodes.max(1) {
+            let mut numbers = self.episodes.keys();
+            let closed = numbers.find(|number| !self.open.contains(number));
+            let Some(number) = closed.or_else(|| self.episodes.keys().next()).copied() else {
+                return;
+            };
+            let closed = self.closed.len();
+            self.closed.retain(|n| *n != number);
+            if self.open.contains(&number) || self.closed.len() < closed {
+                self.unreported += 1;
+            }
+            self.remove(number);
+            self.forgotten += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        self.open.remove(&number);
+        let Some(episode) = self.episodes.remove(&number) else {
+            return;
+        };
+        if let Some(numbers) = self.pods.get_mut(&episode.pod.uid) {
+            numbers.retain(|n| *n != number);
+            if numbers.is_empty() {
+                self.pods.remove(&episode.pod.uid);
+            }
+        }
+    }
+
+    /// A store with this pod only, to which calls in flight can be applied.
+    pub(in crate::lifecycle) fn excerpt(&self, pod: &PodIdentity) -> Self {
+        let limits = Limits {
+            episodes: usize::MAX,
+            ..self.limits
+        };
+        // Its episodes are shown with what the whole store knows.
+        let mut store = Self::new(limits, Usual::default());
+        store.next = self.next;
+        store.inits = self.inits.clone();
+        store.node = self.node.clone();
+        store.watches_since = self.watches_since;
+        for episode in self.episodes_of(pod) {
+            let number = episode.number;
+            if episode.is_open() {
+                store.open.insert(number);
+            }
+            store.pods.entry(pod.uid.clone()).or_default().push(number);
+            store.episodes.insert(number, episode.clone());
+        }
+        store
+    }
+
+    fn episodes_of<'a>(&'a self, pod: &'a PodIdentity) -> Vec<&'a Episode> {
+        let mut episodes: Vec<_> = self.of_pod(pod).collect();
+        episodes.reverse();
+        episodes
+    }
+}

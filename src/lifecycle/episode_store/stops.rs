@@ -1,0 +1,85 @@
+//! Requests to stop or remove containers and sandboxes, so that the exits they caused are told from faults.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::EpisodeStore;
+use super::exits::Exit;
+use crate::cri::Method;
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
+use crate::lifecycle::episode_call::EpisodeCall;
+
+/// Requests that are remembered. The kubelet reads the exit a second or two after the request was answered.
+const KNOWN: usize = 1024;
+
+/// A request to stop or remove a container, or the sandbox with all its containers.
+#[derive(Clone, Debug)]
+struct Order {
+    pod: Arc<PodIdentity>,
+    container: Option<Arc<ContainerIdentity>>,
+    /// When it was received, in microseconds since 1970.
+    at: u64,
+}
+
+impl Order {
+    /// Returns whether it was received while that container of that pod ran.
+    fn has_ended(&self, pod: &PodIdentity, exit: &Exit) -> bool {
+        let run = exit.at.saturating_sub(exit.ran)..=exit.at;
+        let is_its = self.container.as_deref().map_or_else(
+            || self.pod.attempt == pod.attempt,
+            |container| container.name == exit.container && container.attempt == exit.attempt,
+        );
+        is_its && run.contains(&self.at) && is_same(&self.pod, pod)
+    }
+}
+
+fn is_same(one: &PodIdentity, other: &PodIdentity) -> bool {
+    one.uid == other.uid && one.name == other.name && one.namespace == other.namespace
+}
+
+/// The newest requests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Orders(VecDeque<Order>);
+
+impl Orders {
+    fn add(&mut self, order: Order) {
+        if self.0.len() >= KNOWN {
+            self.0.pop_front();
+        }
+        self.0.push_back(order);
+    }
+
+    /// Returns whether a request ended this run.
+    pub(super) fn have_ended(&self, pod: &PodIdentity, exit: &Exit) -> bool {
+        let mut newest = self.0.iter().rev();
+        newest.any(|order| order.has_ended(pod, exit))
+    }
+}
+
+impl EpisodeStore {
+    /// Remembers a request to stop or remove, and marks an exit that it caused, if the kubelet read that before the request
+    /// was answered.
+    pub(super) fn note_order(&mut self, pod: &Arc<PodIdentity>, call: &EpisodeCall) {
+        // A removal by container id alone would otherwise count for the whole sandbox.
+        let is_of_container =
+            matches!(call.method, Method::StopContainer | Method::RemoveContainer);
+        if !call.method.takes_away() || is_of_container != call.container.is_some() {
+            return;
+        }
+        let order = Order {
+            pod: Arc::clone(pod),
+            container: call.container.clone(),
+            at: call.began_us(),
+        };
+        for number in self.pods.get(&pod.uid).into_iter().flatten() {
+            let Some(episode) = self.episodes.get_mut(number) else {
+                continue;
+            };
+            let of = Arc::clone(&episode.pod);
+            for exit in episode.exits.iter_mut().filter(|exit| !exit.ordered) {
+                exit.ordered = order.has_ended(&of, exit);
+            }
+        }
+        self.orders.add(order);
+    }
+}

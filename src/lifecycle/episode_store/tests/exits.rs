@@ -1,0 +1,167 @@
+//! Exits of containers.
+
+use super::*;
+
+#[test]
+fn an_end_counts_once_and_goes_to_the_start_it_ended() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    apply(
+        &mut store,
+        [
+            pod.create(("app", 1), 20_000, 1),
+            pod.start(("app", 1), 20_100, 1),
+        ],
+    );
+    let ended = |attempt| Exit {
+        container: "app".into(),
+        attempt,
+        code: 1,
+        reason: crate::cri::subject::ExitReason::Error,
+        ran: 200_000,
+        at: at(1100),
+        ordered: false,
+    };
+    assert!(store.note_exit(&pod.0, Some("c0"), ended(0)));
+    assert!(!store.note_exit(&pod.0, Some("c0"), ended(0)));
+    assert!(store.note_exit(&pod.0, Some("c1"), ended(1)));
+    let exits: Vec<_> = store.episodes().map(|t| t.exits.len()).collect();
+    assert_eq!(exits, [1, 1]);
+    for n in 0..10_000 {
+        store.note_exit(&pod.0, Some(&format!("x{n}")), ended(n));
+    }
+    assert_eq!(store.exits.len(), 2048);
+    assert!(store.episodes().all(|t| t.exits.len() <= 16));
+}
+
+/// Of 252 headlines on containers that ended with 137, 106 followed a StopContainer.
+#[test]
+fn an_exit_that_was_asked_for_is_marked() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    let exit = |id: &str, name, code, from, to, store: &mut EpisodeStore| {
+        assert!(store.note_exit(&pod.0, Some(id), pod.exit(name, code, from, to)));
+        let exits = store.episodes().flat_map(|t| &t.exits);
+        exits.last().map(|exit| exit.ordered)
+    };
+    // A liveness probe failed; the kubelet kills it, and reads the exit after the answer.
+    apply(&mut store, [pod.kill(("app", 0), 5000, 2000)]);
+    assert_eq!(
+        exit("0", ("app", 0), 137, 900, 7000, &mut store),
+        Some(true)
+    );
+    apply(
+        &mut store,
+        [
+            pod.create(("app", 1), 7500, 10),
+            pod.start(("app", 1), 7600, 10),
+        ],
+    );
+    // By itself.
+    assert_eq!(
+        exit("1", ("app", 1), 137, 7600, 8000, &mut store),
+        Some(false)
+    );
+    apply(
+        &mut store,
+        [
+            pod.create(("app", 2), 18_500, 10),
+            pod.start(("app", 2), 18_600, 10),
+        ],
+    );
+    // StopPodSandbox kills what runs, also without a StopContainer.
+    apply(&mut store, [pod.stop(30_000, 500)]);
+    assert_eq!(
+        exit("2", ("app", 2), 137, 18_600, 30_300, &mut store),
+        Some(true)
+    );
+}
+
+/// The kubelet lists containers every second, also while it waits for StopContainer.
+#[test]
+fn an_exit_read_before_the_stop_was_answered_is_marked() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 143, 900, 7000));
+    apply(&mut store, [pod.kill(("other", 0), 5000, 2100)]);
+    assert!(
+        !store
+            .episodes()
+            .flat_map(|t| &t.exits)
+            .any(|exit| exit.ordered)
+    );
+    apply(&mut store, [pod.kill(("app", 0), 5000, 2200)]);
+    assert!(
+        store
+            .episodes()
+            .flat_map(|t| &t.exits)
+            .all(|exit| exit.ordered)
+    );
+}
+
+/// The sandbox with the next attempt is another one.
+#[test]
+fn the_stop_of_an_earlier_sandbox_asked_for_no_exit_in_the_next() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    let next = pod.attempt(1);
+    apply(&mut store, start(&next, 30_000));
+    apply(&mut store, [pod.stop(31_000, 10)]);
+    store.note_exit(
+        &next.0,
+        Some("c"),
+        pod.exit(("app", 1), 137, 30_900, 32_000),
+    );
+    assert!(
+        store
+            .episodes()
+            .flat_map(|t| &t.exits)
+            .all(|exit| !exit.ordered)
+    );
+}
+
+/// containerd reports `exit 128` of a container whose start failed, without a begin; CRI-O the time of its creation as both.
+#[test]
+fn what_never_ran_has_not_ended() {
+    use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason};
+    let (mut store, pod) = (store(), pod("a"));
+    apply(
+        &mut store,
+        [pod.run(0, 100), pod.create(("app", 0), 200, 100)],
+    );
+    let no_such_file = pod
+        .start(("app", 0), 300, 100)
+        .fails(Code::Unknown, "no such file");
+    apply(&mut store, [no_such_file]);
+    let container = ContainerIdentity {
+        name: "app".into(),
+        attempt: 0,
+    };
+    let now = i64::try_from(at(400)).expect("small") * 1000;
+    let (code, reason) = (128, ExitReason::Other);
+    for began in [0, now, i64::MIN] {
+        let exit = Exit::new(
+            &container,
+            began,
+            &ContainerExit {
+                at: now,
+                code,
+                reason,
+            },
+        );
+        assert!(!store.note_exit(&pod.0, Some("c"), exit), "{began}");
+    }
+    assert!(store.episodes().all(|t| t.exits.is_empty()));
+}
+
+/// A clock may not move between the begin and the end of a short run.
+#[test]
+fn what_was_started_and_ended_at_once_has_run() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    assert!(store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 1, 900, 900)));
+    // Of this run it is not known that it began.
+    assert!(!store.note_exit(&pod.0, Some("d"), pod.exit(("app", 1), 128, 900, 900)));
+    let exits = store.episodes().flat_map(|t| &t.exits);
+    assert_eq!(exits.count(), 1);
+}

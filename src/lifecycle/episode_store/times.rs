@@ -1,0 +1,127 @@
+//! Where the time of an episode went: its phases, and the init containers that calls waited for.
+
+use super::Episode;
+use super::exits::Exit;
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::timeline::{self, EpisodePhase, Interval, Shares};
+
+impl Episode {
+    /// Containers that exited successfully before the next one was created: init containers, which the CRI does not mark.
+    fn waited_for(&self) -> impl Iterator<Item = &Exit> {
+        let followed = |exit: &&Exit| {
+            let creates =
+                |c: &&EpisodeCall| c.method == Method::CreateContainer && c.began_us() >= exit.at;
+            let mut creates = self.calls.iter().filter(creates);
+            creates.any(|c| !exit.is_of(c) && self.is_first(c, exit.at))
+        };
+        let exits = self.exits.iter().filter(|exit| exit.is_good());
+        exits
+            .filter(move |_| self.kind != Kind::Stop)
+            .filter(followed)
+    }
+
+    /// Returns whether the call creates a container that had not run in this sandbox before that time.
+    fn is_first(&self, call: &EpisodeCall, by: u64) -> bool {
+        let earlier = |c: &EpisodeCall| {
+            let starts = c.method == Method::StartContainer && c.is_good();
+            starts && c.end_us() <= by && c.container_name() == call.container_name()
+        };
+        match self.kind {
+            Kind::Start => !self.calls.iter().any(earlier),
+            _ => call.container.as_ref().is_some_and(|c| c.attempt == 0),
+        }
+    }
+
+    /// The exit of the last started container, if it had succeeded by then.
+    pub(super) fn last_done(&self, by: u64) -> Option<&Exit> {
+        let mut starts = self.calls.iter().rev();
+        let last = starts.find(|c| c.method == Method::StartContainer)?;
+        let name = last.container_name()?;
+        let mut exits = self.exits.iter().rev();
+        exits.find(|exit| *exit.container == *name && exit.is_good() && exit.at <= by)
+    }
+
+    /// Counts the time since then as waiting for this container.
+    pub(super) fn wait_for(&mut self, exit: Exit, since: u64) {
+        self.began = self.began.min(since);
+        self.note_exit(exit);
+    }
+
+    /// Time per phase, up to the end of the last call.
+    pub(in crate::lifecycle) fn shares(&self) -> Shares {
+        self.shares_to(self.ended)
+    }
+
+    /// Time per phase, up to this time, in microseconds since 1970.
+    pub(in crate::lifecycle) fn shares_to(&self, end: u64) -> Shares {
+        let mut intervals = Vec::with_capacity(self.calls.len());
+        for call in &self.calls {
+            let (begin, end) = (call.began_us(), call.end_us());
+            let phase = EpisodePhase::of(call.method);
+            intervals.push(Interval { begin, end, phase });
+            let network = call.work.iter().filter(|s| s.is_network());
+            intervals.extend(network.map(|seen| Interval {
+                begin: seen.began.max(begin),
+                end: seen.ended.min(end),
+                phase: EpisodePhase::Network,
+            }));
+        }
+        intervals.extend(self.waited_for().map(|exit| Interval {
+            begin: exit.at.saturating_sub(exit.ran),
+            end: exit.at,
+            phase: EpisodePhase::InitContainer,
+        }));
+        let mut shares = timeline::divide(self.began, end, &intervals);
+        timeline::add_forgotten(&mut shares, &self.forgotten);
+        shares
+    }
+
+    /// The containers that calls waited for, in order.
+    pub(in crate::lifecycle) fn waits(&self) -> Vec<Wait<'_>> {
+        let mut end = self.began;
+        let mut waits = Vec::new();
+        for (before, call) in self.calls.iter().enumerate() {
+            if let Some(exit) = self.waited_in_gap(end, call) {
+                let began = end.max(exit.at.saturating_sub(exit.ran));
+                waits.push(Wait {
+                    before,
+                    began,
+                    took: exit.at - began,
+                    container: &exit.container,
+                });
+            }
+            end = end.max(call.end_us());
+        }
+        waits
+    }
+
+    /// The init container that the call waited for, in a gap that begins at `from`: one that ran for at least half of the gap
+    /// and exited successfully in it.
+    fn waited_in_gap(&self, from: u64, call: &EpisodeCall) -> Option<&Exit> {
+        let to = call.began_us();
+        self.exits
+            .iter()
+            .filter(|exit| exit.is_good())
+            .find(|exit| {
+                let is_within = exit.at > from && exit.at <= to;
+                let ran = exit
+                    .at
+                    .saturating_sub(from.max(exit.at.saturating_sub(exit.ran)));
+                is_within && !exit.is_of(call) && 2 * ran >= to - from
+            })
+    }
+}
+
+/// An init container that a call waited for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lifecycle) struct Wait<'a> {
+    /// The index of the call in the episode.
+    pub(in crate::lifecycle) before: usize,
+    /// Begin of the wait, in microseconds since 1970.
+    pub(in crate::lifecycle) began: u64,
+    /// How long, in microseconds.
+    pub(in crate::lifecycle) took: u64,
+    pub(in crate::lifecycle) container: &'a str,
+}

@@ -1,0 +1,204 @@
+//! What is unresolved in an episode, when it is over, and how.
+
+use super::{Episode, Limits};
+use crate::call::Ending;
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::timeline::EpisodePhase;
+use crate::lifecycle::view::State;
+
+/// Most unresolved failures.
+const MOST_UNRESOLVED: usize = 16;
+/// How long after a RunPodSandbox that its caller broke off the next one is awaited, in microseconds. The kubelet breaks a
+/// call off when its pod is deleted, and when it stops itself.
+const AFTER_CANCEL: u64 = 30_000_000;
+/// How long after a failed RunPodSandbox the next one is awaited, in microseconds. The kubelet repeats it after 10 to 15
+/// seconds as long as there is the pod.
+const AFTER_FAILURE: u64 = 180_000_000;
+
+/// A call of these methods that took longer is worth a warning, in microseconds: nothing in the request makes it long.
+const LONG: u64 = 30_000_000;
+/// The same for PullImage, which depends on the size of the image, and StopContainer, on the grace period.
+const VERY_LONG: u64 = 300_000_000;
+
+/// A failure that no later call has made good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unresolved {
+    phase: EpisodePhase,
+    target: Box<str>,
+    /// Whether the caller broke off every such call: then nothing has failed.
+    cancelled: bool,
+}
+
+impl Episode {
+    /// Returns whether a failure of this container or image is unresolved.
+    pub(in crate::lifecycle) fn is_unresolved(&self, target: &str) -> bool {
+        self.unresolved.iter().any(|it| *it.target == *target)
+    }
+
+    /// Returns whether no failure is unresolved.
+    pub(in crate::lifecycle) fn is_resolved(&self) -> bool {
+        self.unresolved.is_empty()
+    }
+
+    /// Returns whether it is open with an unresolved failure. A call that its caller broke off is none.
+    pub(in crate::lifecycle) fn is_failing(&self) -> bool {
+        self.is_open() && self.has_failed()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.unresolved.iter().any(|it| !it.cancelled)
+    }
+
+    /// Its state as it is shown.
+    pub(in crate::lifecycle) fn shown_state(&self) -> State {
+        match self.is_failing() {
+            true => State::Failing,
+            false => self.state,
+        }
+    }
+
+    /// Its duration as it is shown, in microseconds: up to `now` while something is still missing. The silence after which
+    /// a complete start counts as over is no part of it.
+    pub(in crate::lifecycle) fn shown_duration(&self, now: u64) -> u64 {
+        let is_done = self.is_resolved() && self.is_complete() && self.awaited(now).is_none();
+        let is_missing = self.is_open() && !is_done;
+        match is_missing {
+            true => self.duration().max(now.saturating_sub(self.began)),
+            false => self.duration(),
+        }
+    }
+
+    pub(super) fn note_failure(&mut self, call: &EpisodeCall) {
+        let phase = EpisodePhase::of(call.method);
+        let cancelled = call.has_ended(Ending::Cancelled);
+        let same = |it: &&mut Unresolved| it.phase == phase && *it.target == *call.target();
+        if let Some(known) = self.unresolved.iter_mut().find(same) {
+            known.cancelled &= cancelled;
+        } else if self.unresolved.len() < MOST_UNRESOLVED {
+            let target = call.target().into();
+            self.unresolved.push(Unresolved {
+                phase,
+                target,
+                cancelled,
+            });
+        }
+        if self.failing_since.is_none() && self.has_failed() {
+            self.failing_since = Some(call.end_us());
+        }
+    }
+
+    /// A success resolves failures of the same call; a StartContainer also those of its CreateContainer, and a
+    /// StopPodSandbox, which ends all containers, those of StopContainer.
+    pub(super) fn resolve(&mut self, call: &EpisodeCall) {
+        let phase = EpisodePhase::of(call.method);
+        self.unresolved.retain(|it| {
+            let is_same = it.phase == phase && *it.target == *call.target();
+            let is_included = match phase {
+                EpisodePhase::ContainerStart => {
+                    it.phase == EpisodePhase::ContainerCreate && *it.target == *call.target()
+                }
+                EpisodePhase::SandboxStop => it.phase == EpisodePhase::ContainerStop,
+                EpisodePhase::SandboxRemove => true,
+                _ => false,
+            };
+            !is_same && !is_included
+        });
+        self.forget_failing();
+    }
+
+    /// Another episode resolved the failures of a container.
+    pub(super) fn resolve_container(&mut self, name: &str) {
+        self.unresolved.retain(|it| {
+            let of_container = matches!(
+                it.phase,
+                EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart
+            );
+            !(of_container && *it.target == *name)
+        });
+        self.forget_failing();
+    }
+
+    fn forget_failing(&mut self) {
+        if !self.has_failed() {
+            self.failing_since = None;
+        }
+    }
+
+    /// Its state at `now`; `in_flight` if a call of it has not ended.
+    pub(super) fn verdict(&self, now: u64, in_flight: bool, limits: &Limits) -> State {
+        let quiet = !in_flight && now >= self.ended.saturating_add(limits.quiet);
+        if quiet && self.is_resolved() && self.is_complete() && self.awaited(now).is_none() {
+            return State::Ok;
+        }
+        if !in_flight && self.is_abandoned(now) {
+            return self.cut_short();
+        }
+        let given_up = now >= self.patience_from.saturating_add(limits.give_up);
+        if given_up { State::Failed } else { State::Open }
+    }
+
+    /// Returns whether it is a start whose sandbox was never made.
+    pub(super) fn lacks_sandbox(&self) -> bool {
+        let made = |call: &EpisodeCall| call.method != Method::RunPodSandbox || call.is_good();
+        self.kind == Kind::Start && self.started == 0 && !self.calls.iter().any(made)
+    }
+
+    /// Returns whether the kubelet no longer tries to make the sandbox of a start. It does not say so: the deletion of a pod
+    /// without a sandbox takes no call.
+    fn is_abandoned(&self, now: u64) -> bool {
+        let Some(last) = self.calls.back().filter(|_| self.lacks_sandbox()) else {
+            return false;
+        };
+        let was_told = last.has_ended(Ending::Cancelled) || self.tidied.is_some();
+        let wait = if was_told {
+            AFTER_CANCEL
+        } else {
+            AFTER_FAILURE
+        };
+        let since = self.tidied.unwrap_or_default().max(self.ended);
+        last.is_bad() && now >= since.saturating_add(wait)
+    }
+
+    /// Returns whether it can end without a further call.
+    pub(super) fn is_complete(&self) -> bool {
+        match self.kind {
+            Kind::Start => self.started > 0,
+            Kind::Restart => {
+                self.started > 0 || self.calls.iter().all(|c| c.method == Method::PullImage)
+            }
+            Kind::Stop => true,
+        }
+    }
+
+    /// Returns whether a later call may continue it although it is closed: it was given up, and the kubelet had not.
+    pub(super) fn may_continue(&self) -> bool {
+        !self.is_cut && matches!(self.state, State::Failed | State::Cancelled)
+    }
+
+    /// Returns whether one of its calls took so long that the log warns of it.
+    pub(in crate::lifecycle) fn is_long(&self) -> bool {
+        self.calls.iter().any(|call| {
+            let most = match call.method {
+                Method::PullImage | Method::StopContainer => VERY_LONG,
+                _ => LONG,
+            };
+            call.elapsed_us() >= most
+        })
+    }
+
+    /// Its final state if it ends now.
+    pub(super) fn cut_short(&self) -> State {
+        if self.is_complete() && self.is_resolved() {
+            match self.awaited(self.ended) {
+                Some(_) => State::Cancelled,
+                None => State::Ok,
+            }
+        } else if self.is_resolved() || self.has_failed() {
+            State::Failed
+        } else {
+            State::Cancelled
+        }
+    }
+}
