@@ -6,7 +6,7 @@ use super::table::{fact, number, text, wide};
 use super::waterfall::{self, Scale};
 use super::{calls, links, sessions, starts};
 use crate::lifecycle::view::{
-    Call, Detail, Episode, Exit, Item, PodStory, Tries, Wait, crash_loops, details, items,
+    Call, Detail, Episode, Exit, Item, PodStory, PodSync, Tries, Wait, crash_loops, details, items,
 };
 use crate::units;
 
@@ -115,6 +115,7 @@ fn of_episode(episode: &Episode, scale: Scale) -> Markup {
             @for item in items(episode) {
                 @match item {
                     Item::Wait(it) => (wait(it, scale)),
+                    Item::Kubelet(it) => (kubelet(it, scale)),
                     Item::Tries(it) => (tries(&it, scale)),
                     Item::Call(it) => {
                         (call(it, scale))
@@ -136,6 +137,32 @@ fn wait(wait: &Wait, scale: Scale) -> Markup {
         li {
             span.what { strong { (word) } " " (wait.container) }
             (times(wait.offset_ms, wait.duration_ms, class, scale, &words))
+        }
+    }
+}
+
+/// The kubelet's own work. Its bar begins with the episode at the earliest.
+fn kubelet(sync: &PodSync, scale: Scale) -> Markup {
+    let at = sync.offset_ms.max(0.0);
+    let took = (sync.offset_ms + sync.duration_ms - at).max(0.0);
+    let whole = units::duration(sync.duration_ms);
+    let words = format!("kubelet {}, took {whole}", sync.name);
+    let class = if sync.error.is_some() {
+        "other failed"
+    } else {
+        "outside"
+    };
+    html! {
+        li {
+            span.what {
+                strong { "kubelet: " (sync.name) }
+                @if sync.offset_ms < 0.0 { " began " (units::duration(-sync.offset_ms)) " before" }
+                @if sync.error.is_some() { " " span.bad { "✗ " @if sync.tries > 1 { (sync.tries) " tries" } } }
+            }
+            span.n { (units::duration(at)) }
+            span.n { (whole) }
+            span.track-cell { (waterfall::placed(class, at, took, scale, &words)) }
+            @if let Some(error) = &sync.error { span.note { (error) } }
         }
     }
 }

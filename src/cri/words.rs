@@ -12,7 +12,7 @@ pub(super) fn is_known(word: &str) -> bool {
 static KNOWN: LazyLock<HashSet<&str>> = LazyLock::new(|| WORDS.split_ascii_whitespace().collect());
 
 /// Their capitals would split them into pieces too short to be judged.
-const AS_WRITTEN: [&str; 5] = ["GiB", "KiB", "MiB", "SELinux", "gRPC"];
+const AS_WRITTEN: [&str; 6] = ["GiB", "KiB", "MiB", "SELinux", "gRPC", "runAsNonRoot"];
 
 /// In alphabetical order.
 const WORDS: &str = "

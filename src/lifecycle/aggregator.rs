@@ -183,6 +183,10 @@ impl Aggregator {
                 let mut store = self.parts.stories.store();
                 return spans.into_iter().for_each(|span| store.add_span(span));
             }
+            Event::Syncs(spans) => {
+                let mut store = self.parts.stories.store();
+                return spans.into_iter().for_each(|span| store.note_sync(span));
+            }
             Event::Polled(poll) => {
                 let took = self.parts.stories.relists().note(poll);
                 return took.into_iter().for_each(|took| self.metrics.relist(took));

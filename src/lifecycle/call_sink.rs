@@ -7,6 +7,7 @@ use opentelemetry::trace::{SpanId, TraceId};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::kubelet::relist::{Poll, is_poll};
+use super::kubelet::syncs::KubeletSpan;
 use super::recorder::Recorder;
 use super::sessions::{EndedSession, Open};
 use crate::call::episode::is_episodic;
@@ -27,6 +28,8 @@ pub enum Event {
     /// Spans that the runtime exported below our calls, [`MOST_SPANS`] at most. They arrive before their call has ended, or
     /// some seconds after.
     Spans(Vec<RuntimeSpan>),
+    /// Spans of the kubelet's work on pods, [`MOST_SPANS`] at most.
+    Syncs(Vec<KubeletSpan>),
     /// A call of the kubelet that may be part of its relist has ended.
     Polled(Poll),
     /// A session of exec, attach or port-forward begins.

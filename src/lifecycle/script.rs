@@ -5,6 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::episode_call::{EpisodeCall, Work};
 use super::episode_store::Exit;
+use super::kubelet::sync_error::SyncError;
+use super::kubelet::syncs::{KubeletSpan, SyncKind};
 use super::process_scanner::WorkKind;
 use crate::call::{
     Call, CallFacts, CallRecord, CallStage, CallState, Client, Ending, Outcome, Peer, Route,
@@ -148,6 +150,33 @@ impl Pod {
             ran: (to - from) * 1000,
             at: at(to),
             ordered: false,
+        }
+    }
+
+    /// A syncPod of the kubelet.
+    pub(super) fn syncs(&self, began: u64, took: u64) -> KubeletSpan {
+        KubeletSpan {
+            pod: (*self.0).clone(),
+            kind: SyncKind::Sync,
+            began: at(began),
+            ended: at(began + took),
+            error: None,
+        }
+    }
+
+    /// A syncPod of the kubelet that fails.
+    pub(super) fn sync_fails(&self, began: u64, took: u64, text: &str) -> KubeletSpan {
+        KubeletSpan {
+            error: Some(SyncError::read(text, &self.0)),
+            ..self.syncs(began, took)
+        }
+    }
+
+    /// A syncTerminatingPod of the kubelet.
+    pub(super) fn terminates(&self, began: u64, took: u64) -> KubeletSpan {
+        KubeletSpan {
+            kind: SyncKind::Terminating,
+            ..self.syncs(began, took)
         }
     }
 

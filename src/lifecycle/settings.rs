@@ -56,8 +56,9 @@ settings! {
 }
 
 settings! {
-    /// An OTLP receiver for the spans of the runtime. It adds them to the stories and forwards them to
-    /// `telemetry.otlp.endpoint`. Set the OTLP/gRPC endpoint of the runtime to this address.
+    /// An OTLP receiver for the spans of the runtime and of the kubelet. It adds them to the stories and forwards them to
+    /// `telemetry.otlp.endpoint`. Set the OTLP/gRPC endpoint of the runtime, and `tracing.endpoint` of the kubelet, to this
+    /// address.
     pub struct Receiver in "receiver" {
         /// Address to receive OTLP/gRPC on.
         listen: Option<SocketAddr> = None, Address;

@@ -32,6 +32,7 @@ impl Episode {
         view::Episode {
             calls: self.calls.iter().map(|c| c.view(self.began)).collect(),
             waits: waits.collect(),
+            kubelet: self.syncs.iter().map(|it| it.view(self.began)).collect(),
             ..self.summary(pods)
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::diagnosis::{self, Pods};
+use super::diagnosis::{self, Pods, SyncFails};
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, EpisodeStore, Limits};
 use super::kubelet::execs;
@@ -122,7 +122,13 @@ impl Stories {
             (shown.collect::<Vec<_>>(), cause, probes)
         });
         let sessions = self.sessions().of_pod(is_meant);
-        if episodes.is_empty() && sessions.is_empty() {
+        let cause = cause.or_else(|| {
+            let syncs = self.store().syncs_of_name(is_meant);
+            let fails = SyncFails::of_unknown(syncs.iter().map(|it| &**it), now)?;
+            let headline = format!("{fails}; no call has named the pod");
+            Some((headline, "kubelet_sync_failed"))
+        });
+        if cause.is_none() && sessions.is_empty() {
             return None;
         }
         episodes.sort_by_key(|episode| episode.began_unix_us);
@@ -286,6 +292,28 @@ pub(super) mod tests {
         );
         assert_ne!(other.headline, newest.headline);
         assert_eq!(of(Some("none")), None);
+    }
+
+    #[test]
+    fn a_pod_that_no_call_has_named_is_known_by_the_spans_of_the_kubelet() {
+        let stories = stories([]);
+        let of = || stories.of_pod("shop", "web", None, &[]);
+        assert_eq!(of(), None);
+        let text = "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[]: context deadline exceeded";
+        stories
+            .store()
+            .note_sync(pod("web").sync_fails(0, 123_000, text));
+        let story = of().expect("known");
+        let headline = &story.headline;
+        assert!(
+            headline.starts_with(
+                "kubelet: syncPod failed: volume data is not mounted: context deadline exceeded ("
+            ) && headline.ends_with(" ago); no call has named the pod"),
+            "{headline}"
+        );
+        assert_eq!(story.cause, "kubelet_sync_failed");
+        stories.store().note_sync(pod("web").syncs(200_000, 10));
+        assert_eq!(of(), None, "it is over");
     }
 
     /// One pod counts once, however often it is retried.

@@ -149,6 +149,25 @@ pub struct Episode {
     /// Exits of its containers, as far as the kubelet asked for their status.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exits: Vec<Exit>,
+    /// The kubelet's own spans of its time; omitted in lists of episodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kubelet: Vec<PodSync>,
+}
+
+/// A span of the kubelet's work on a pod, or several that failed in the same way one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PodSync {
+    /// `syncPod`, `syncTerminatingPod` or `syncTerminatedPod`.
+    pub name: String,
+    /// From the begin of the episode to the begin of the last of them; negative if it began before.
+    pub offset_ms: f64,
+    /// Duration of the last of them.
+    pub duration_ms: f64,
+    /// Their number.
+    pub tries: u32,
+    /// How they failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// An exec probe of a container, whose command the kubelet runs by ExecSync. Other probes are no CRI calls.

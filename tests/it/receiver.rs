@@ -11,8 +11,8 @@ use flate2::write::GzEncoder;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use prost::Message;
 use tokio::net::TcpStream;
 use tonic::transport::Channel;
@@ -395,4 +395,131 @@ async fn spans_are_not_passed_in_a_circle() {
     let passed = passed.metric("criscope_receiver_passed_on_total").sum();
     assert_eq!(passed, 0.0);
     proxy.stop().await;
+}
+
+fn nanos_ago(ms: u64) -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.expect("after 1970").as_nanos();
+    u64::try_from(now).expect("before 2554") - ms * 1_000_000
+}
+
+/// A span of the kubelet 1.36, with its names and attributes, and a secret in one of them and in its error.
+fn sync_pod(update: &str, began_ms_ago: u64, ended_ms_ago: u64, error: &str) -> Span {
+    let attribute = |key: &str, value: &str| KeyValue {
+        key: key.into(),
+        value: Some(AnyValue {
+            value: Some(Value::StringValue(value.into())),
+        }),
+        ..KeyValue::default()
+    };
+    Span {
+        name: "syncPod".into(),
+        kind: 1,
+        start_time_unix_nano: nanos_ago(began_ms_ago),
+        end_time_unix_nano: nanos_ago(ended_ms_ago),
+        attributes: vec![
+            attribute("k8s.pod.uid", "u1"),
+            attribute("k8s.pod", "shop/web"),
+            attribute("k8s.pod.name", "web"),
+            attribute("k8s.pod.update_type", update),
+            attribute("k8s.namespace.name", "shop"),
+            attribute("token", "hunter2"),
+        ],
+        status: (!error.is_empty()).then(|| Status {
+            message: error.into(),
+            code: 2,
+        }),
+        ..span(&[3; 16], 5, &[], "")
+    }
+}
+
+/// In the scope of the kubelet's pod workers, beside spans of its CRI client.
+fn of_kubelet(spans: Vec<Span>) -> ExportTraceServiceRequest {
+    let scope = |name: &str| {
+        Some(InstrumentationScope {
+            name: name.into(),
+            ..InstrumentationScope::default()
+        })
+    };
+    let client = "go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc";
+    let call = "runtime.v1.RuntimeService/ListPodSandbox";
+    ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans {
+            scope_spans: vec![
+                ScopeSpans {
+                    scope: scope(client),
+                    spans: vec![span(&[4; 16], 6, &[], call)],
+                    ..ScopeSpans::default()
+                },
+                ScopeSpans {
+                    scope: scope("k8s.io/kubernetes/pkg/kubelet"),
+                    spans,
+                    ..ScopeSpans::default()
+                },
+            ],
+            ..ResourceSpans::default()
+        }],
+    }
+}
+
+/// Reads the story once its headline says this.
+async fn story_that_says(proxy: &Proxy, said: &str) -> PodStory {
+    until(said, || async {
+        let (status, text) = proxy.get("/debug/pods/shop/web?format=json").await;
+        assert!(!text.contains("hunter2"), "{text}");
+        let story = (status == 200).then(|| serde_json::from_str::<PodStory>(&text));
+        story
+            .map(|it| it.expect("a story"))
+            .filter(|it| it.headline.contains(said))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_kubelet_says_of_a_pod_is_its_story_before_the_first_call() {
+    let fake = Fake::new();
+    let all = receiving(&fake, "").await;
+    let mut exporter = client(all.address).await;
+    let error = "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[]: hunter2: context deadline exceeded";
+    let failed = [(250_000, 127_000), (126_000, 3000)];
+    for (began, ended) in failed {
+        let spans = of_kubelet(vec![sync_pod("create", began, ended, error)]);
+        exporter.export(spans).await.expect("taken");
+    }
+    let story = story_that_says(&all.proxy, "2 tries").await;
+    let said = "kubelet: syncPod failed: volume data is not mounted: <redacted>: context deadline exceeded (2 tries, the last ";
+    assert!(story.headline.starts_with(said), "{}", story.headline);
+    assert!(story.episodes.is_empty());
+    // Then the volume is there, and the sandbox is made, but a secret is missing.
+    let body = encode(&v1::RunPodSandboxRequest {
+        config: Some(v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: "web".into(),
+                uid: "u1".into(),
+                namespace: "shop".into(),
+                attempt: 0,
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    });
+    let caller = all.proxy.client().await;
+    let call = Call::runtime("RunPodSandbox", body);
+    assert_eq!(caller.call(call).await.code(), 0);
+    let error = r#"failed to "StartContainer" for "app" with CreateContainerConfigError: "secret \"hunter2\" not found""#;
+    let spans = of_kubelet(vec![sync_pod("sync", 1500, 0, error)]);
+    exporter.export(spans).await.expect("taken");
+    let story = story_that_says(&all.proxy, "CreateContainerConfigError of app").await;
+    let [episode] = &story.episodes[..] else {
+        panic!("{story:?}")
+    };
+    assert_eq!(episode.cause, "kubelet_sync_failed");
+    let last = episode.kubelet.last().expect("its span");
+    assert_eq!((&*last.name, last.tries), ("syncPod", 1));
+    assert!(last.offset_ms < 0.0 && (last.duration_ms - 1500.0).abs() < 1.0);
+    let scrape = all.proxy.scrape().await;
+    assert_eq!(received(&scrape, "attributed"), 3.0);
+    assert_eq!(received(&scrape, "unknown"), 3.0);
+    let log = all.proxy.stop().await.join("\n");
+    assert!(!log.contains("hunter2"), "{log}");
 }

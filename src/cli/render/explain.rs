@@ -4,7 +4,7 @@ mod rows;
 
 use std::fmt::Write as _;
 
-use self::rows::{lines, tries, wait};
+use self::rows::{Row, kubelet, lines, tries, wait};
 
 use super::{Ink, Paper, pad, pod, sessions};
 use crate::lifecycle::view::{Episode, Item, PodState, PodStory, State, crash_loops, items};
@@ -154,6 +154,7 @@ fn phases(text: &mut String, episode: &Episode, paper: Paper) {
 fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
     let rows = items(episode).into_iter().flat_map(|item| match item {
         Item::Wait(it) => vec![wait(it)],
+        Item::Kubelet(it) => vec![kubelet(it)],
         Item::Call(it) => lines(it),
         Item::Tries(it) => tries(&it).into_iter().collect(),
     });
@@ -161,7 +162,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
     if lines.is_empty() {
         return;
     }
-    let ends = lines.iter().map(|line| line.at + line.took);
+    let ends = lines.iter().map(Row::end);
     let total = ends.fold(episode.duration_ms, f64::max);
     let labels = lines
         .iter()

@@ -4,6 +4,7 @@ use super::crash::CrashLoop;
 use super::fault::Fault;
 use super::kubelet::KubeletCause;
 use super::node::Waits;
+use super::syncs::InGap;
 use super::work::Worker;
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -196,6 +197,8 @@ pub(in crate::lifecycle) enum What<'a> {
     /// The longest time without a call, and the call after it.
     Outside {
         longest: Option<(f64, &'a EpisodeCall)>,
+        /// What the kubelet's spans say of it.
+        work: Option<InGap<'a>>,
     },
     /// The number of init containers, and the name and time of the longest.
     Init {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::syncs::{self, BeforeCalls, SyncFails};
 use crate::call::episode::Kind;
 use crate::call::{CallFacts, Client};
 use crate::cri::Method;
@@ -33,7 +34,13 @@ pub(in crate::lifecycle) enum KubeletCause<'a> {
         then: u64,
         /// Whether a container was started.
         up: bool,
+        /// What the kubelet's spans say of it.
+        work: BeforeCalls<'a>,
     },
+    /// Most of a stop passed before its first call.
+    BeforeStop { waited: u64, then: u64 },
+    /// The kubelet cannot sync the pod, for a reason that no call shows.
+    SyncFails(SyncFails<'a>),
     /// Most of a start passed while other images were pulled.
     PullQueue { queue: &'a PullQueue, of: u64 },
     /// A hook runs.
@@ -104,6 +111,8 @@ impl KubeletCause<'_> {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::BeforeFirstCall { .. } => "before_first_call",
+            Self::BeforeStop { .. } => "before_stop",
+            Self::SyncFails(_) => "kubelet_sync_failed",
             Self::PullQueue { .. } => "pull_queue",
             Self::HookRuns { .. } => "hook_in_flight",
             Self::PostStart { .. } => "slow_post_start_hook",
@@ -116,7 +125,8 @@ impl KubeletCause<'_> {
 
 /// The kubelet's part in an episode, if it is the largest.
 pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<'a>> {
-    if let Some(cause) = killed(episode, pod).or_else(|| before_first_call(episode)) {
+    let before = || before_first_call(episode).or_else(|| before_stop(episode));
+    if let Some(cause) = killed(episode, pod).or_else(before) {
         return Some(cause);
     }
     let of = Some(episode.duration()).filter(|of| *of >= SLOW)?;
@@ -186,7 +196,16 @@ fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
         waited,
         then: episode.duration(),
         up: episode.started > 0,
+        work: syncs::before_calls(episode, waited),
     })
+}
+
+/// The same of a stop, if a span of the kubelet shows when it began.
+fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
+    let waited = syncs::before_stop(episode).filter(|waited| *waited >= SLOW)?;
+    let longest = episode.shares().into_iter().max().unwrap_or_default();
+    let then = episode.duration();
+    (waited >= longest).then_some(KubeletCause::BeforeStop { waited, then })
 }
 
 fn stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) -> Stop<'a> {

@@ -9,13 +9,16 @@ mod kubelet;
 mod node;
 mod pods;
 mod slow;
+mod syncs;
 #[cfg(test)]
 mod tests;
 mod words;
 mod work;
 
 use self::cause::{Cause, InFlight, Progress};
+use self::kubelet::KubeletCause;
 pub(super) use self::pods::Pods;
+pub(super) use self::syncs::SyncFails;
 use super::episode_call::{EpisodeCall, millis};
 use super::episode_store::Episode;
 use super::timeline::EpisodePhase;
@@ -53,6 +56,9 @@ fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now:
     let is_unresolved = !episode.is_resolved();
     if let Some(call) = failure::unresolved(episode).filter(|_| is_unresolved) {
         return Cause::Failing(failure::of(episode, call, now, false));
+    }
+    if let Some(fails) = syncs::failing(episode, now) {
+        return Cause::Kubelet(KubeletCause::SyncFails(fails));
     }
     if let Some(silent) = silence(episode, now) {
         return silent;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
 use super::kubelet::{self, KeepsKilling, KubeletCause};
-use super::{failure, hanging, of_episode};
+use super::{failure, hanging, of_episode, syncs};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
@@ -157,7 +157,12 @@ impl<'a> Pods<'a> {
                 up(a).cmp(&up(b)).then(a.duration().cmp(&b.duration()))
             })
         };
-        let matters = failing.or_else(open).or_else(failed).or_else(slowest)?;
+        let of_kubelet = || last(&|e| syncs::failing(e, self.now).is_some());
+        let matters = failing
+            .or_else(of_kubelet)
+            .or_else(open)
+            .or_else(failed)
+            .or_else(slowest)?;
         Some(self.cause(matters))
     }
 }

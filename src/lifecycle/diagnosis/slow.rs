@@ -2,6 +2,7 @@
 
 use super::cause::{Cause, End, Quick, Slow, What};
 use super::node;
+use super::syncs;
 use super::work::{self, Worker};
 use crate::call::Ending;
 use crate::call::episode::Kind;
@@ -251,8 +252,13 @@ fn init(episode: &Episode) -> What<'_> {
 
 /// Time without a call.
 fn outside(episode: &Episode) -> What<'_> {
-    let longest = widest_gap(episode).map(|(gap, call)| (millis(gap), call));
-    What::Outside { longest }
+    let widest = widest_gap(episode);
+    let work = widest.and_then(|(gap, call)| {
+        let to = call.began_us();
+        syncs::in_gap(episode, to - gap, to)
+    });
+    let longest = widest.map(|(gap, call)| (millis(gap), call));
+    What::Outside { longest, work }
 }
 
 /// The longest time without a call, in microseconds, and the call after it.

@@ -7,6 +7,7 @@ mod kubelet;
 mod node;
 mod pod_texts;
 mod scripts;
+mod syncs;
 mod texts;
 mod usual;
 

@@ -13,6 +13,7 @@ use crate::call::episode::{Ids, Kind};
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::node::{NodeFact, PressureSpan};
 use crate::lifecycle::timeline::{EpisodePhase, Shares};
 use crate::lifecycle::view::State;
@@ -77,6 +78,8 @@ pub(in crate::lifecycle) struct Episode {
     pub(super) is_gone: bool,
     /// For a stop: whether it only cleans up after an earlier stop of the same sandbox.
     pub(in crate::lifecycle) only_cleans: bool,
+    /// The kubelet's spans of its time, the oldest first.
+    pub(in crate::lifecycle) syncs: Vec<Arc<PodSync>>,
 }
 
 impl Episode {
@@ -120,6 +123,7 @@ impl Episode {
             expects: Expects::default(),
             is_gone: false,
             only_cleans: false,
+            syncs: Vec::new(),
         }
     }
 

@@ -13,6 +13,7 @@ mod origin;
 mod room;
 mod spans;
 mod stops;
+mod syncs;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -32,6 +33,7 @@ use self::kubelet::KubeletWork;
 use self::spans::PendingSpans;
 use self::stops::Orders;
 use super::episode_call::EpisodeCall;
+use super::kubelet::syncs::KubeletSyncs;
 use super::node::NodeHistory;
 use super::usual::Usual;
 use super::view::State;
@@ -64,6 +66,7 @@ pub(super) struct EpisodeStore {
     orders: Orders,
     inits: KnownInits,
     pending: PendingSpans,
+    syncs: KubeletSyncs,
     node: NodeHistory,
     /// Episodes closed since the last [`EpisodeStore::take_closed`].
     closed: Vec<u64>,
@@ -100,6 +103,7 @@ impl EpisodeStore {
             orders: Orders::default(),
             inits: KnownInits::default(),
             pending: PendingSpans::default(),
+            syncs: KubeletSyncs::default(),
             node: NodeHistory::default(),
             closed: Vec::new(),
             unreported: 0,
@@ -238,6 +242,7 @@ impl EpisodeStore {
         let mut episode = Episode::open(number, kind, Arc::clone(pod), first);
         self.tell_of_node(&mut episode, first);
         episode.only_cleans = kind == Kind::Stop && self.is_stopped(pod, first);
+        self.tell_of_syncs(&mut episode, first);
         self.episodes.insert(number, episode);
         self.pods.entry(pod.uid.clone()).or_default().push(number);
         self.open.insert(number);

@@ -1,7 +1,9 @@
 //! What the kubelet does itself, as far as its calls show it: when it saw a pod, its probes and hooks, the pulls that it
-//! queues, and its relist.
+//! queues, and its relist; and the spans of its work on pods, if it exports them.
 
 pub(super) mod execs;
 pub(super) mod pulls;
 pub mod relist;
 pub(super) mod start;
+pub mod sync_error;
+pub mod syncs;

@@ -6,16 +6,16 @@ use crate::telemetry::registry::{Registry, RegistryError};
 
 metrics! {
     RECEIVER_SPANS = Metric::counter("receiver_spans_total", &[fixed("result", &["attributed", "unknown", "dropped"])],
-        "Spans of the runtime that were received: part of a call, part of none that is known, or lost.");
+        "Spans of the runtime and the kubelet that were received: part of a call or of the kubelet's work on a pod, part of none that is known, or lost.");
     RECEIVER_PASSED_ON = Metric::counter("receiver_passed_on_total", &[],
-        "Spans of the runtime that were passed on and that the collector took.");
+        "Spans of the runtime and the kubelet that were passed on and that the collector took.");
 }
 
 /// What became of a span of the runtime that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Received {
-    /// It is part of a call.
+    /// It is part of a call, or of the kubelet's work on a pod.
     Attributed,
     /// It is part of no call that is known.
     Unknown,

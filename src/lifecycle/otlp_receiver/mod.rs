@@ -1,5 +1,6 @@
-//! OTLP/gRPC receiver for the runtime's spans: containerd and CRI-O can export to it. Spans below our calls become part of
-//! the episode; all spans are forwarded to the collector unchanged.
+//! OTLP/gRPC receiver for the spans of the runtime and of the kubelet: containerd, CRI-O and the kubelet can export to it.
+//! Spans below our calls become part of the episode, spans of the kubelet's work on a pod part of its story; all spans are
+//! forwarded to the collector unchanged.
 //!
 //! Off unless `receiver.listen` is set. Connections, concurrent requests, their size and both queues are bounded.
 //!
@@ -7,10 +8,12 @@
 //! |---|---|
 //! | `serve` | one request: limits, response |
 //! | `spans` | decodes ids, names and times of spans |
+//! | `kubelet` | decodes the kubelet's spans of its work on pods |
 //! | `span_tree` | assigns spans to calls |
 //! | `forward` | forwards requests to the collector |
 
 mod forward;
+mod kubelet;
 pub(crate) mod metrics;
 mod serve;
 mod span_tree;

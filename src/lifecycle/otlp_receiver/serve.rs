@@ -18,12 +18,13 @@ use super::EXPORT;
 use super::forward::ForwardQueue;
 use super::metrics::{Received, Receiving};
 use super::span_tree::SpanTree;
-use super::spans;
+use super::spans::{self, Exported, Reported};
 use crate::grpc::frame::Head;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, Response, frame};
 use crate::lifecycle::Event;
 use crate::lifecycle::call_sink::MOST_SPANS;
+use crate::lifecycle::kubelet::syncs::KubeletSpan;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
@@ -109,18 +110,29 @@ impl Shared {
         let read = read
             .await
             .map_err(|_| Status::new(Code::Internal, "cannot be read"))?;
-        let (spans, count) = read.inspect_err(|_| self.metrics.received(Received::Dropped, 1))?;
-        self.metrics
-            .received(Received::Dropped, count - spans.len());
-        self.report(spans);
+        let read = read.inspect_err(|_| self.metrics.received(Received::Dropped, 1))?;
+        let lost = read.count - read.spans.len() - read.syncs.len();
+        self.metrics.received(Received::Dropped, lost);
+        self.report(read.spans);
+        self.report_syncs(read.syncs);
+        let count = read.count;
         if let Some(pass) = &self.pass {
             pass.on(head.headers, body, count);
         }
         Ok(())
     }
 
+    /// Sends the kubelet's spans to the aggregator.
+    fn report_syncs(&self, syncs: Vec<KubeletSpan>) {
+        let count = syncs.len();
+        self.metrics.received(Received::Attributed, count);
+        if count > 0 && self.feed.try_send(Event::Syncs(syncs)).is_err() {
+            self.drops.add(DropReason::StoryQueueFull, count);
+        }
+    }
+
     /// Assigns spans to calls, counts them and sends them to the aggregator.
-    fn report(&self, spans: Vec<spans::Reported>) {
+    fn report(&self, spans: Vec<Reported>) {
         let sorted = {
             let mut span_tree = self
                 .span_tree
@@ -140,11 +152,17 @@ impl Shared {
     }
 }
 
-/// The spans of a framed message, and their number including invalid ones.
-fn spans_of(
-    framed: &[u8],
-    encoding: Option<&[u8]>,
-) -> Result<(Vec<spans::Reported>, usize), Status> {
+/// The spans of a request.
+struct Decoded {
+    spans: Vec<Reported>,
+    /// Those of the kubelet's work on pods.
+    syncs: Vec<KubeletSpan>,
+    /// The number of all, including invalid ones.
+    count: usize,
+}
+
+/// The spans of a framed message.
+fn spans_of(framed: &[u8], encoding: Option<&[u8]>) -> Result<Decoded, Status> {
     let invalid = |text: &str| Status::new(Code::InvalidArgument, text);
     let head = Head::read(framed).ok_or_else(|| invalid("no message"))?;
     let message = framed.get(frame::HEADER..).unwrap_or_default();
@@ -173,15 +191,19 @@ fn spans_of(
             return Err(Status::new(Code::Unimplemented, text));
         }
     };
-    let mut spans = Vec::new();
-    let count = spans::read(message, |span| {
+    let (mut spans, mut syncs) = (Vec::new(), Vec::new());
+    let count = spans::read(message, |span| match span {
         // The rest is only counted. No exporter sends so many at once.
-        if spans.len() < MOST_SPANS * 16 {
-            spans.push(span);
-        }
+        Exported::Span(span) if spans.len() < MOST_SPANS * 16 => spans.push(span),
+        Exported::Kubelet(sync) if syncs.len() < MOST_SPANS => syncs.push(*sync),
+        Exported::Span(_) | Exported::Kubelet(_) => {}
     });
     let count = count.map_err(|error| invalid(&error.to_string()))?;
-    Ok((spans, count))
+    Ok(Decoded {
+        spans,
+        syncs,
+        count,
+    })
 }
 
 /// An empty message, and status OK.

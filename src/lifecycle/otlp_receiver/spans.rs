@@ -1,11 +1,15 @@
 //! Decodes ids, names and times of the spans in an OTLP export request (`opentelemetry/proto/collector/trace/v1`) in place.
-//! Attributes, events, links and resources are skipped and never copied.
+//! Attributes, events, links and resources are skipped and never copied, but for those of the kubelet's spans that `kubelet`
+//! reads.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::trace::{SpanId, TraceId};
 use prost::encoding::{WireType, decode_key, decode_varint};
+
+use super::kubelet;
+use crate::lifecycle::kubelet::syncs::KubeletSpan;
 
 /// Longest name, in characters.
 const NAME: usize = 64;
@@ -27,14 +31,14 @@ pub(super) struct Reported {
 pub(super) struct Malformed;
 
 /// A field of a message: its number, and its content if its wire type matters here.
-enum Value<'a> {
+pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
     Fixed(u64),
     Other,
 }
 
 /// Consumes the next field (Protobuf encoding, "message structure").
-fn field<'a>(rest: &mut &'a [u8]) -> Result<Option<(u32, Value<'a>)>, Malformed> {
+pub(super) fn field<'a>(rest: &mut &'a [u8]) -> Result<Option<(u32, Value<'a>)>, Malformed> {
     if rest.is_empty() {
         return Ok(None);
     }
@@ -66,7 +70,7 @@ fn field<'a>(rest: &mut &'a [u8]) -> Result<Option<(u32, Value<'a>)>, Malformed>
 }
 
 /// Passes every message in the field `tag` to `each`.
-fn messages<'a>(
+pub(super) fn messages<'a>(
     mut rest: &'a [u8],
     tag: u32,
     each: &mut dyn FnMut(&'a [u8]) -> Result<(), Malformed>,
@@ -79,19 +83,30 @@ fn messages<'a>(
     Ok(())
 }
 
+/// A span of an export request.
+pub(super) enum Exported {
+    /// One of a runtime, most probably.
+    Span(Reported),
+    /// One of the kubelet's work on a pod.
+    Kubelet(Box<KubeletSpan>),
+}
+
 /// Passes every span of an export request to `give`, and returns their number. Spans without ids are only counted.
 ///
 /// # Errors
 /// [`Malformed`]; spans before the error have been passed on.
-pub(super) fn read(request: &[u8], mut give: impl FnMut(Reported)) -> Result<usize, Malformed> {
+pub(super) fn read(request: &[u8], mut give: impl FnMut(Exported)) -> Result<usize, Malformed> {
     let mut count = 0;
     // ExportTraceServiceRequest.resource_spans, ResourceSpans.scope_spans, ScopeSpans.spans
     messages(request, 1, &mut |resource| {
         messages(resource, 2, &mut |scope| {
+            let of_kubelet = kubelet::is_scope(scope)?;
             messages(scope, 2, &mut |bytes| {
                 count += 1;
-                if let Some(reported) = span(bytes)? {
-                    give(reported);
+                if of_kubelet && let Some(sync) = kubelet::span(bytes)? {
+                    give(Exported::Kubelet(Box::new(sync)));
+                } else if let Some(reported) = span(bytes)? {
+                    give(Exported::Span(reported));
                 }
                 Ok(())
             })
@@ -127,7 +142,7 @@ fn span(mut rest: &[u8]) -> Result<Option<Reported>, Malformed> {
     }))
 }
 
-fn time(nanos: u64) -> SystemTime {
+pub(super) fn time(nanos: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos)
 }
 
@@ -193,7 +208,11 @@ mod tests {
     #[test]
     fn ids_names_and_times_are_read_and_nothing_else() {
         let mut spans = Vec::new();
-        assert_eq!(read(&request(), |s| spans.push(s)), Ok(2));
+        let give = |it| match it {
+            Exported::Span(span) => spans.push(span),
+            Exported::Kubelet(_) => panic!("not of the kubelet"),
+        };
+        assert_eq!(read(&request(), give), Ok(2));
         let [span] = &spans[..] else { panic!("one") };
         assert_eq!(span.trace_id, TraceId::from_bytes([7; 16]));
         assert_eq!(span.span_id, SpanId::from_bytes([8; 8]));

@@ -1,6 +1,6 @@
 //! The calls of an episode for people: equal tries in a row are one entry, the last of them stays in full.
 
-use super::{Call, Detail, Episode, Wait};
+use super::{Call, Detail, Episode, PodSync, Wait};
 
 /// Fewest equal tries that become one entry.
 const FEWEST: usize = 3;
@@ -17,6 +17,8 @@ pub(crate) enum Item<'a> {
     Call(&'a Call),
     /// Equal tries, the last of which is the next entry.
     Tries(Tries<'a>),
+    /// The kubelet's own work.
+    Kubelet(&'a PodSync),
 }
 
 /// Tries of the same calls that ended in the same way.
@@ -54,7 +56,11 @@ pub(crate) fn items(episode: &Episode) -> Vec<Item<'_>> {
     let calls = &episode.calls;
     let mut items = Vec::new();
     let mut at = 0;
+    let mut syncs = episode.kubelet.iter().peekable();
     while let Some(call) = calls.get(at) {
+        while let Some(sync) = syncs.next_if(|sync| sync.offset_ms <= call.offset_ms) {
+            items.push(Item::Kubelet(sync));
+        }
         if let Some(tries) = tries(calls, at) {
             let length = tries.calls.len() / tries.count;
             at += tries.calls.len() - length;
@@ -70,6 +76,7 @@ pub(crate) fn items(episode: &Episode) -> Vec<Item<'_>> {
         items.push(Item::Call(call));
         at += 1;
     }
+    items.extend(syncs.map(Item::Kubelet));
     items
 }
 
@@ -154,6 +161,7 @@ mod tests {
         };
         let shown = items(&episode).into_iter().map(|item| match item {
             Item::Wait(wait) => wait.container.clone(),
+            Item::Kubelet(sync) => sync.name.clone(),
             Item::Call(call) => call.method.clone(),
             Item::Tries(tries) => {
                 format!(
@@ -164,6 +172,34 @@ mod tests {
             }
         });
         shown.collect()
+    }
+
+    #[test]
+    fn the_kubelets_work_stands_before_the_call_that_it_precedes() {
+        let sync = |offset_ms| PodSync {
+            name: "syncPod".into(),
+            offset_ms,
+            ..PodSync::default()
+        };
+        let call = |offset_ms| Call {
+            method: "PullImage".into(),
+            offset_ms,
+            ..Call::default()
+        };
+        let episode = Episode {
+            calls: vec![call(0.0), call(10.0)],
+            kubelet: vec![sync(-5.0), sync(5.0), sync(20.0)],
+            ..Episode::default()
+        };
+        let shown: Vec<_> = items(&episode)
+            .iter()
+            .map(|item| match item {
+                Item::Kubelet(sync) => sync.offset_ms,
+                Item::Call(call) => call.offset_ms,
+                _ => f64::NAN,
+            })
+            .collect();
+        assert_eq!(shown, [-5.0, 0.0, 5.0, 10.0, 20.0]);
     }
 
     #[test]

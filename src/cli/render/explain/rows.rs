@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::cli::render::{Ink, Paper, image};
-use crate::lifecycle::view::{Call, Detail, Tries, Wait, details};
+use crate::lifecycle::view::{Call, Detail, PodSync, Tries, Wait, details};
 use crate::units;
 
 /// One line of the waterfall.
@@ -24,6 +24,12 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// Where its bars end.
+    pub(super) fn end(&self) -> f64 {
+        let ends = self.bars.iter().map(|(at, took)| at + took);
+        ends.reduce(f64::max).unwrap_or(self.at + self.took)
+    }
+
     /// Its bar, or bars, in `room` columns that represent `total` milliseconds.
     pub(super) fn bar(&self, total: f64, room: usize, paper: Paper) -> String {
         let bars = self.bars.iter().map(|bar| paper.bar(*bar, total, room));
@@ -86,6 +92,34 @@ pub(super) fn wait(wait: &Wait) -> Row {
         detail: false,
         error: None,
         bars: Vec::new(),
+    }
+}
+
+/// The line of the kubelet's own work. Its bar begins with the episode at the earliest.
+pub(super) fn kubelet(sync: &PodSync) -> Row {
+    let at = sync.offset_ms.max(0.0);
+    let mut name = format!("kubelet: {}", sync.name);
+    match (&sync.error, sync.tries) {
+        (None, _) => {}
+        (Some(_), 0 | 1) => name.push_str(" failed"),
+        (Some(_), n) => {
+            let _ = write!(name, " failed {n} times");
+        }
+    }
+    let before = sync.offset_ms < 0.0;
+    let before = before.then(|| format!("(began {} before)", units::duration(-sync.offset_ms)));
+    Row {
+        at,
+        took: sync.duration_ms,
+        ink: match sync.error {
+            Some(_) => Ink::Red,
+            None => Ink::Dim,
+        },
+        name,
+        about: before.unwrap_or_default(),
+        detail: false,
+        error: sync.error.clone(),
+        bars: vec![(at, (sync.offset_ms + sync.duration_ms - at).max(0.0))],
     }
 }
 

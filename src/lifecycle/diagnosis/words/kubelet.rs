@@ -10,24 +10,33 @@ use crate::units;
 /// A container that ends so long after its grace period was not ended by SIGKILL alone, in microseconds.
 const LATE: u64 = 2_000_000;
 
-fn duration(micros: u64) -> String {
+pub(super) fn duration(micros: u64) -> String {
     units::duration(millis(micros))
 }
 
 impl Display for KubeletCause<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BeforeFirstCall { waited, then, up } => {
+            Self::BeforeFirstCall {
+                waited,
+                then,
+                up,
+                work,
+            } => {
                 let (waited, then) = (duration(*waited), duration(*then));
-                write!(
-                    f,
-                    "kubelet: {waited} before the first call: volumes, admission or its queue; "
-                )?;
+                write!(f, "kubelet: {waited} before the first call{work}; ")?;
                 match up {
                     true => write!(f, "then up after {then}"),
                     false => write!(f, "{then} since the first call"),
                 }
             }
+            Self::BeforeStop { waited, then } => write!(
+                f,
+                "kubelet: {} in syncTerminatingPod before the first call: preStop hooks that are no exec run there; then gone after {}",
+                duration(*waited),
+                duration(*then)
+            ),
+            Self::SyncFails(fails) => fails.fmt(f),
             Self::PullQueue { queue, of } => {
                 let (waited, of) = (duration(queue.waited), duration(*of));
                 write!(f, "kubelet: waited {waited} of {of} for ")?;

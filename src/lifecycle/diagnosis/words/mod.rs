@@ -4,6 +4,7 @@ mod failure;
 mod kubelet;
 mod node;
 mod slow;
+mod syncs;
 
 use std::fmt::{self, Display, Formatter};
 

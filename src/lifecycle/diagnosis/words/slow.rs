@@ -39,7 +39,10 @@ impl Slow<'_> {
                 longest,
                 layer,
             } => pull(f, &share, *images, *longest, layer.as_ref()),
-            What::Outside { longest } => self.outside(f, &share, *longest),
+            What::Outside { longest, work } => {
+                self.outside(f, &share, *longest)?;
+                work.as_ref().map_or(Ok(()), |work| write!(f, "{work}"))
+            }
             What::Init { longest: None, .. } => write!(f, "init containers: {share}"),
             What::Init {
                 waits: 1,

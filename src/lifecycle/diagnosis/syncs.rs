@@ -1,0 +1,137 @@
+//! What the kubelet's own spans say: rules that are functions of episodes. `words::syncs` makes the sentences. Spans that were
+//! not exported, or not sampled, say nothing, and no rule concludes from their absence.
+
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::lifecycle::episode_store::Episode;
+use crate::lifecycle::kubelet::syncs::{PodSync, SyncKind};
+
+/// A pause of an incomplete start is worth a word after this time, in microseconds.
+const SILENCE: u64 = 5_000_000;
+/// A span that ended this long before a gap began, in microseconds, ended with the call before the gap.
+const SLACK: u64 = 1_000_000;
+
+/// What the kubelet did between the moment at which it saw a pod and its first call.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lifecycle) enum BeforeCalls<'a> {
+    /// No span tells.
+    Unknown,
+    /// It tried and failed. The last error, and the number of failures.
+    Failed { sync: &'a PodSync, tries: u32 },
+    /// Most of the time passed in syncPod: so long, in microseconds.
+    InSync(u64),
+    /// Most of the time passed before syncPod: so long, in microseconds.
+    Before(u64),
+}
+
+/// What the kubelet did between two calls.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lifecycle) enum InGap<'a> {
+    /// Most of the gap is part of one span.
+    Inside(SyncKind),
+    /// Most of it lies between two spans; how the first of them failed.
+    Between(Option<&'a PodSync>),
+}
+
+/// The kubelet cannot sync a pod. Times in microseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lifecycle) struct SyncFails<'a> {
+    pub(in crate::lifecycle) sync: &'a PodSync,
+    pub(in crate::lifecycle) now: u64,
+}
+
+impl<'a> SyncFails<'a> {
+    /// Of these spans of a pod without calls, the oldest first: the last, if it failed.
+    pub(in crate::lifecycle) fn of_unknown(
+        mut syncs: impl DoubleEndedIterator<Item = &'a PodSync>,
+        now: u64,
+    ) -> Option<Self> {
+        let sync = syncs.next_back()?;
+        sync.error.is_some().then_some(Self { sync, now })
+    }
+}
+
+/// The failure of the last sync, if the calls do not show it, and none made it good.
+pub(super) fn failing(episode: &Episode, now: u64) -> Option<SyncFails<'_>> {
+    let sync = episode
+        .syncs
+        .last()
+        .filter(|_| episode.kind != Kind::Stop)?;
+    let error = sync.error.as_ref()?;
+    let is_silent = || {
+        let waits = episode.is_open() && episode.kind == Kind::Start && episode.started == 0;
+        waits && now.saturating_sub(episode.ended) >= SILENCE
+    };
+    let is_new = !error.is_seen() || is_silent();
+    let is_of = |name: Option<&str>| match error.container() {
+        Some(container) => name == Some(container),
+        None => true,
+    };
+    let is_good_since = episode.calls.iter().any(|call| {
+        call.method == Method::StartContainer
+            && call.is_good()
+            && call.end_us() >= sync.ended
+            && is_of(call.container_name())
+    });
+    let in_flight = episode.calls.iter().any(|call| call.is_in_flight());
+    (is_new && !is_good_since && !in_flight).then_some(SyncFails { sync, now })
+}
+
+/// What passed in the `waited` microseconds before the first call of a start.
+pub(super) fn before_calls(episode: &Episode, waited: u64) -> BeforeCalls<'_> {
+    let (from, to) = (episode.began.saturating_sub(waited), episode.began);
+    let syncs = || episode.syncs.iter().filter(|sync| sync.first < to);
+    let mut failed = syncs().filter(|sync| sync.error.is_some() && sync.ended <= to);
+    if let Some(sync) = failed.next_back() {
+        let tries = failed.map(|sync| sync.tries).sum::<u32>();
+        return BeforeCalls::Failed {
+            sync,
+            tries: tries.saturating_add(sync.tries),
+        };
+    }
+    let Some(sync) = syncs().find(|sync| sync.ended > to) else {
+        return BeforeCalls::Unknown;
+    };
+    let inside = sync.within(from, to);
+    let before = waited.saturating_sub(inside);
+    match (most(inside, waited), most(before, waited)) {
+        (true, _) => BeforeCalls::InSync(inside),
+        (_, true) => BeforeCalls::Before(before),
+        _ => BeforeCalls::Unknown,
+    }
+}
+
+/// How long the kubelet was at a stop before its first call, in microseconds.
+pub(super) fn before_stop(episode: &Episode) -> Option<u64> {
+    let mut syncs = episode.syncs.iter();
+    let terminating = syncs.find(|sync| {
+        sync.kind == SyncKind::Terminating
+            && sync.began < episode.began
+            && sync.ended > episode.began
+    });
+    Some(episode.began - terminating?.began)
+}
+
+/// What the kubelet did between two calls.
+pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<InGap<'_>> {
+    let gap = to.saturating_sub(from);
+    let mut syncs = episode.syncs.iter();
+    if let Some(sync) = syncs.find(|sync| most(sync.within(from, to), gap)) {
+        return Some(InGap::Inside(sync.kind));
+    }
+    let syncs = || episode.syncs.iter().map(|sync| &**sync);
+    let mut before = syncs().filter(|sync| {
+        sync.began <= from
+            && sync.ended.saturating_add(SLACK) >= from
+            && sync.within(from, to) <= gap / 10
+    });
+    let mut after = syncs()
+        .filter(|sync| sync.began < to && sync.ended > to && sync.within(from, to) <= gap / 10);
+    let (before, _) = (before.next_back()?, after.next()?);
+    Some(InGap::Between(Some(before).filter(|it| it.error.is_some())))
+}
+
+/// Returns whether a part is most of a whole.
+const fn most(part: u64, whole: u64) -> bool {
+    part >= whole / 10 * 8
+}

@@ -1,0 +1,81 @@
+//! What episodes know of the kubelet's own spans. They arrive some seconds after they ended, and a pod may have some before
+//! its first call.
+
+use std::sync::Arc;
+
+use super::{Episode, EpisodeStore};
+use crate::call::CallFacts;
+use crate::call::episode::Kind;
+use crate::cri::subject::PodIdentity;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::kubelet::syncs::{KubeletSpan, MOST, PodSync, SyncKind};
+
+/// Episodes of a pod that a span may belong to, from the newest.
+const EPISODES: usize = 8;
+/// A span that begins this long after an episode, in microseconds, belongs to the newest of its pod only.
+const AFTER: u64 = 10_000_000;
+
+/// Returns whether the kubelet's work of this kind belongs to these episodes.
+fn fits(sync: &PodSync, kind: Kind) -> bool {
+    (sync.kind == SyncKind::Sync) == (kind != Kind::Stop)
+}
+
+impl EpisodeStore {
+    /// Takes in a span of the kubelet.
+    pub(in crate::lifecycle) fn note_sync(&mut self, span: KubeletSpan) {
+        let pod = span.pod.clone();
+        let Some(sync) = self.syncs.note(span) else {
+            return;
+        };
+        let of_pod = self.of_pod(&pod).filter(|it| fits(&sync, it.kind));
+        let of_time = of_pod.take(EPISODES).enumerate().filter(|(n, episode)| {
+            let is_newest = *n == 0;
+            let began = episode.began.saturating_sub(before(episode.calls.front()));
+            sync.ended >= began && (is_newest || sync.began <= episode.ended + AFTER)
+        });
+        let numbers: Vec<_> = of_time.map(|(_, episode)| episode.number).collect();
+        for number in numbers {
+            if let Some(episode) = self.episodes.get_mut(&number) {
+                put(episode, &sync);
+            }
+        }
+    }
+
+    /// Tells an episode that is opened what the kubelet did before its first call.
+    pub(super) fn tell_of_syncs(&self, episode: &mut Episode, first: &EpisodeCall) {
+        let from = first.began_us().saturating_sub(before(Some(first)));
+        let syncs = self.syncs.of(&episode.pod.uid).iter();
+        let fit = syncs.filter(|sync| fits(sync, episode.kind) && sync.ended >= from);
+        episode.syncs = fit.cloned().collect();
+    }
+
+    /// The spans of the pods with no call: those of this name.
+    pub(in crate::lifecycle) fn syncs_of_name(
+        &self,
+        is_meant: impl Fn(&PodIdentity) -> bool,
+    ) -> Vec<Arc<PodSync>> {
+        let mut syncs: Vec<_> = self.syncs.of_name(is_meant).cloned().collect();
+        syncs.sort_by_key(|sync| sync.ended);
+        syncs
+    }
+}
+
+/// How long before this first call of a pod the kubelet saw the pod, in microseconds.
+fn before(first: Option<&EpisodeCall>) -> u64 {
+    match first.map(|call| &call.facts) {
+        Some(CallFacts::Seen { before_ms, .. }) => u64::from(*before_ms) * 1000,
+        _ => 0,
+    }
+}
+
+/// Adds a span, or replaces the equal failures before it.
+fn put(episode: &mut Episode, sync: &Arc<PodSync>) {
+    let same = |it: &Arc<PodSync>| it.kind == sync.kind && it.first == sync.first;
+    if let Some(earlier) = episode.syncs.iter().position(same) {
+        episode.syncs.remove(earlier);
+    }
+    if episode.syncs.len() >= MOST {
+        episode.syncs.remove(0);
+    }
+    episode.syncs.push(Arc::clone(sync));
+}

@@ -1,0 +1,222 @@
+//! The kubelet's own spans, if it exports them: what it says of its work on a pod. `syncPod` contains its cgroups, its
+//! volumes and the calls of its start; `syncTerminatingPod` its preStop hooks and its stop; `syncTerminatedPod` the rest.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use lru::LruCache;
+
+use super::sync_error::SyncError;
+use crate::cri::subject::PodIdentity;
+use crate::lifecycle::episode_call::millis;
+use crate::lifecycle::view;
+
+/// Pods whose spans are remembered.
+const PODS: NonZeroUsize = NonZeroUsize::new(128).expect("not 0");
+/// Spans remembered of each, where equal failures in a row are one.
+pub(in crate::lifecycle) const MOST: usize = 16;
+/// A span without an error that took less, in microseconds, tells nothing: the kubelet syncs every pod once a minute.
+const WORTH: u64 = 100_000;
+
+/// What the kubelet was at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncKind {
+    /// Starting the pod, or keeping it as it should be.
+    Sync,
+    /// Stopping its containers.
+    Terminating,
+    /// Cleaning up after it.
+    Terminated,
+}
+
+impl SyncKind {
+    /// The kind of the span with this name, if it is one.
+    pub fn of_span(name: &[u8]) -> Option<Self> {
+        let all = [Self::Sync, Self::Terminating, Self::Terminated];
+        all.into_iter().find(|it| it.name().as_bytes() == name)
+    }
+
+    /// The name of its span.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "syncPod",
+            Self::Terminating => "syncTerminatingPod",
+            Self::Terminated => "syncTerminatedPod",
+        }
+    }
+}
+
+/// A span of the kubelet's work on a pod. Times in microseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeletSpan {
+    /// The pod; the attempt of its sandbox is not known.
+    pub pod: PodIdentity,
+    /// What it did.
+    pub kind: SyncKind,
+    /// When it began.
+    pub began: u64,
+    /// When it ended.
+    pub ended: u64,
+    /// How it failed.
+    pub error: Option<SyncError>,
+}
+
+/// A span, or several that failed in the same way one after the other. Times in microseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) struct PodSync {
+    pub(in crate::lifecycle) kind: SyncKind,
+    /// When the first of them began.
+    pub(in crate::lifecycle) first: u64,
+    /// When the last of them began.
+    pub(in crate::lifecycle) began: u64,
+    /// When the last of them ended.
+    pub(in crate::lifecycle) ended: u64,
+    pub(in crate::lifecycle) tries: u32,
+    pub(in crate::lifecycle) error: Option<SyncError>,
+}
+
+impl PodSync {
+    /// As one of an episode that began then.
+    pub(in crate::lifecycle) fn view(&self, began: u64) -> view::PodSync {
+        let offset_ms = match self.began.checked_sub(began) {
+            Some(offset) => millis(offset),
+            None => -millis(began - self.began),
+        };
+        view::PodSync {
+            name: self.kind.name().to_owned(),
+            offset_ms,
+            duration_ms: millis(self.ended.saturating_sub(self.began)),
+            tries: self.tries,
+            error: self.error.as_ref().map(ToString::to_string),
+        }
+    }
+
+    /// How much of the time between these the last of them took, in microseconds.
+    pub(in crate::lifecycle) fn within(&self, from: u64, to: u64) -> u64 {
+        self.ended.min(to).saturating_sub(self.began.max(from))
+    }
+}
+
+/// The spans of one pod, the oldest first.
+#[derive(Clone, Debug)]
+pub(in crate::lifecycle) struct PodSyncs {
+    pub(in crate::lifecycle) pod: PodIdentity,
+    pub(in crate::lifecycle) syncs: Vec<Arc<PodSync>>,
+}
+
+/// The spans of all pods, by uid.
+#[derive(Clone, Debug)]
+pub(in crate::lifecycle) struct KubeletSyncs(LruCache<Box<str>, PodSyncs>);
+
+impl Default for KubeletSyncs {
+    fn default() -> Self {
+        // `LruCache::new` would allocate for all pods at once.
+        Self(LruCache::unbounded())
+    }
+}
+
+impl KubeletSyncs {
+    /// Adds a span. Returns how it is remembered, or `None` if it tells nothing.
+    pub(in crate::lifecycle) fn note(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
+        let is_routine = span.error.is_none() && span.ended.saturating_sub(span.began) < WORTH;
+        let known = self.0.get_mut(&span.pod.uid);
+        let last = known.and_then(|it| it.syncs.last_mut());
+        let mut sync = PodSync {
+            kind: span.kind,
+            first: span.began,
+            began: span.began,
+            ended: span.ended,
+            tries: 1,
+            error: span.error,
+        };
+        match last {
+            Some(last) if last.error.is_some() && last.error == sync.error => {
+                (sync.first, sync.tries) = (last.first, last.tries.saturating_add(1));
+                *last = Arc::new(sync);
+                return Some(Arc::clone(last));
+            }
+            // After a failure it says that it is over.
+            Some(last) if is_routine && last.error.is_none() => return None,
+            None if is_routine => return None,
+            _ => {}
+        }
+        let sync = Arc::new(sync);
+        let pod = self.0.get_or_insert_mut(span.pod.uid.clone(), || PodSyncs {
+            pod: span.pod,
+            syncs: Vec::new(),
+        });
+        if pod.syncs.len() >= MOST {
+            pod.syncs.remove(0);
+        }
+        pod.syncs.push(Arc::clone(&sync));
+        if self.0.len() > PODS.get() {
+            self.0.pop_lru();
+        }
+        Some(sync)
+    }
+
+    /// Those of the pod with this uid.
+    pub(in crate::lifecycle) fn of(&self, uid: &str) -> &[Arc<PodSync>] {
+        self.0.peek(uid).map_or(&[], |pod| &pod.syncs)
+    }
+
+    /// Those of the pods with this name.
+    pub(in crate::lifecycle) fn of_name<'a>(
+        &'a self,
+        is_meant: impl Fn(&PodIdentity) -> bool + 'a,
+    ) -> impl Iterator<Item = &'a Arc<PodSync>> {
+        let pods = self.0.iter().map(|(_, pod)| pod);
+        let pods = pods.filter(move |pod| is_meant(&pod.pod));
+        pods.flat_map(|pod| &pod.syncs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(uid: &str, began: u64, took: u64, error: Option<&str>) -> KubeletSpan {
+        let pod = PodIdentity {
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: uid.into(),
+            attempt: 0,
+        };
+        let error = error.map(|text| SyncError::read(text, &pod));
+        KubeletSpan {
+            pod,
+            kind: SyncKind::Sync,
+            began,
+            ended: began + took,
+            error,
+        }
+    }
+
+    #[test]
+    fn equal_failures_are_one_entry_and_a_success_ends_them() {
+        let mut syncs = KubeletSyncs::default();
+        assert_eq!(syncs.note(span("u", 0, 10, None)), None, "routine");
+        for n in 0..5 {
+            let noted = syncs.note(span("u", 1000 + n, 10, Some("no")));
+            let noted = noted.expect("a failure");
+            assert_eq!((noted.first, noted.tries), (1000, 1 + n as u32));
+        }
+        assert!(syncs.note(span("u", 2000, 10, None)).is_some());
+        assert_eq!(syncs.note(span("u", 3000, 10, None)), None);
+        assert!(syncs.note(span("u", 4000, WORTH, None)).is_some());
+        assert_eq!(syncs.of("u").len(), 3);
+        assert_eq!(syncs.of_name(|pod| *pod.name == *"web").count(), 3);
+        assert_eq!(syncs.of("v").len(), 0);
+    }
+
+    #[test]
+    fn pods_and_spans_are_bounded() {
+        let mut syncs = KubeletSyncs::default();
+        for n in 0..1000 {
+            syncs.note(span(&format!("u{n}"), n, WORTH, None));
+            syncs.note(span("u0", n, WORTH, None));
+        }
+        assert_eq!((syncs.0.len(), syncs.of("u0").len()), (PODS.get(), MOST));
+        assert!(syncs.of("u1").is_empty());
+    }
+}
