@@ -1,4 +1,4 @@
-//! Metrics whose values are read when someone scrapes.
+//! Metrics whose values are computed at scrape time.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
 
 use super::metric::{Kind, Metric};
 
-/// Takes the values of a computed metric.
+/// Collects the series of a computed metric during a scrape.
 #[derive(Debug)]
 pub struct Readings {
     metric: &'static Metric,
@@ -15,8 +15,7 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// Adds a series: its label values in the order of the declaration, and its value. Ignored if the number of labels
-    /// is wrong.
+    /// Adds a series with these label values, in declaration order. Ignored if their number is wrong.
     pub fn put(&mut self, labels: &[&str], value: f64) {
         if labels.len() != self.metric.labels.len() {
             debug_assert!(false, "{}: labels do not fit", self.metric.name);

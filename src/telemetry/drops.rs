@@ -1,4 +1,4 @@
-//! What became of spans and log lines: exported, or lost and why. Sinks count here; a scrape reads it.
+//! Counts the spans that were exported, and everything telemetry lost, by reason. Sinks count, scrapes read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,35 +20,35 @@ metrics! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DropReason {
-    /// A span, because too many waited for the collector.
+    /// A span: the export queue was full.
     SpanQueueFull,
-    /// A span, because the collector refused it or could not be reached.
+    /// A span: the collector refused it or was unreachable.
     SpanExportFailed,
-    /// A span that could not be sent before the process ended.
+    /// A span that was not sent before the process exited.
     SpanShutdown,
-    /// A log line, because too many waited to be written.
+    /// A log line: the writer's queue was full.
     LogQueueFull,
-    /// A log line, because too many like it were written (see [`super::logging`]).
+    /// A log line, suppressed by the rate limit (see [`super::logging`]).
     LogRateLimited,
-    /// A call that is missing in the story of its pod, because too many waited to be told.
+    /// A call, session or span missing from its episode: the aggregator's queue was full.
     StoryQueueFull,
-    /// An episode that had to make room for others before it was told.
+    /// An episode evicted before it was reported.
     EpisodesFull,
-    /// A line of the journal of the stories, because too many waited to be written.
+    /// A journal line: the writer's queue was full.
     JournalQueueFull,
-    /// A line of the journal, because it could not be written.
+    /// A journal line that could not be written.
     JournalFailed,
-    /// A line of the journal that could not be read after a restart.
+    /// A journal line that could not be read after a restart.
     JournalDamaged,
-    /// What was seen of a call, because too many calls took long at a time.
+    /// Observations of a call: too many calls were observed at the same time.
     ObservationsFull,
-    /// A span of the runtime that was to be passed on, because too many waited for the collector.
+    /// A forwarded span of the runtime: the queue to the collector was full.
     PassedQueueFull,
-    /// A span of the runtime that was to be passed on, because the collector refused it or could not be reached.
+    /// A forwarded span of the runtime: the collector refused it or was unreachable.
     PassedFailed,
-    /// A dump of the flight recorder, because others were still being written.
+    /// A flight recorder dump: others were still being written.
     DumpQueueFull,
-    /// A dump of the flight recorder that could not be written.
+    /// A flight recorder dump that could not be written.
     DumpFailed,
 }
 
@@ -94,7 +94,7 @@ impl DropReason {
     }
 }
 
-/// The counts of one process.
+/// Counters of one process.
 #[derive(Debug, Default)]
 pub struct Drops {
     spans_exported: AtomicU64,
@@ -103,27 +103,27 @@ pub struct Drops {
 }
 
 impl Drops {
-    /// Counts spans that the collector took.
+    /// Counts spans accepted by the collector.
     pub fn spans_exported(&self, n: usize) {
         self.spans_exported.fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    /// Counts a reason of `n`.
+    /// Counts `n` losses for a reason.
     pub fn add(&self, reason: DropReason, n: usize) {
         self.counts[reason as usize].fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    /// Takes in the counter of the log writer's queue. Only the first one counts.
+    /// Includes the drop counter of the log writer. Only the first one set is used.
     pub fn watch_log_queue(&self, counter: ErrorCounter) {
         let _ = self.log_queue.set(counter);
     }
 
-    /// Spans that the collector took so far.
+    /// Number of spans accepted by the collector.
     pub fn exported(&self) -> u64 {
         self.spans_exported.load(Ordering::Relaxed)
     }
 
-    /// What was lost so far for one reason.
+    /// Number of losses for a reason.
     pub fn count(&self, reason: DropReason) -> u64 {
         let counted = self.counts[reason as usize].load(Ordering::Relaxed);
         match (reason, self.log_queue.get()) {
@@ -132,7 +132,7 @@ impl Drops {
         }
     }
 
-    /// Shows the counts as metrics. All of them from the start, so that the first reason is seen as an increase.
+    /// Registers the counters as metrics. All series exist from the start, so that a first loss is an increase.
     ///
     /// # Errors
     /// If they are registered already.

@@ -1,8 +1,7 @@
-//! Exemplars: for each bucket of a histogram the last call whose trace is exported, so that a slow bucket leads to a
-//! trace that is in it.
+//! Exemplars: per histogram bucket, the last call whose trace is exported, so that a slow bucket links to a trace.
 //!
-//! They are written only for calls that are exported, and never waited for: whoever comes while another one writes or a
-//! scrape reads goes on without. A series has room for them from its first one on.
+//! Only exported calls are recorded. A slot locked by another writer or by a scrape is skipped, never waited for. Slots
+//! of a series are allocated with its first exemplar.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
@@ -15,16 +14,16 @@ use prometheus::proto;
 pub struct Exemplar {
     /// The trace.
     pub trace_id: TraceId,
-    /// What was observed.
+    /// The observed value.
     pub value: f64,
-    /// When.
+    /// Time of the observation.
     pub at: SystemTime,
 }
 
 /// The name of a label and its values.
 type Label = (&'static str, Box<[Box<str>]>);
 
-/// The buckets of a series, that without a bound last.
+/// One slot per bucket of a series, `+Inf` last.
 type Buckets = Box<[Mutex<Option<Exemplar>>]>;
 
 /// The exemplars of a histogram.
@@ -47,7 +46,7 @@ impl Exemplars {
         }
     }
 
-    /// Notes an observation in the series with this number, as [`super::family`] counts them.
+    /// Records an observation in the series with this index (see [`super::family`]).
     pub(super) fn note(&self, series: usize, value: f64, trace_id: TraceId) {
         let Some(series) = self.series.get(series) else {
             return;
@@ -60,7 +59,7 @@ impl Exemplars {
                 .map(Mutex::new)
                 .collect()
         });
-        // A bucket holds what is not larger than its bound.
+        // Bounds are inclusive.
         let bucket = self.bounds.partition_point(|bound| *bound < value);
         if let Some(Ok(mut slot)) = buckets.get(bucket).map(Mutex::try_lock) {
             *slot = Some(Exemplar {
@@ -71,7 +70,7 @@ impl Exemplars {
         }
     }
 
-    /// The exemplars of a series as it is scraped, a slot per bucket, that without a bound last. Empty if it has none.
+    /// Returns the exemplars of a scraped series, one slot per bucket, `+Inf` last. Empty if it has none.
     pub(super) fn of(&self, metric: &proto::Metric) -> Vec<Option<Exemplar>> {
         let series = self.number(metric).and_then(|n| self.series.get(n)?.get());
         let read = |slot: &Mutex<_>| *slot.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! A metric with labels whose series are found by index: the library's lock and hash are paid once per series.
+//! Metrics with labels whose series are found by index: the library's lock and hash are paid once per series.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,12 +15,12 @@ pub type Gauges<const N: usize> = Family<IntGaugeVec, N>;
 /// Histograms with `N` labels.
 pub type Histograms<const N: usize> = Family<HistogramVec, N>;
 
-/// A vector of series as the library has it.
+/// A metric vector of the `prometheus` crate.
 pub trait Vector: Collector + Clone + 'static {
     /// One series.
     type Series;
 
-    /// The series with these label values, made if it is not there.
+    /// Returns the series with these label values, created on first use.
     fn series(&self, values: &[&str]) -> Option<Self::Series>;
 }
 
@@ -32,7 +32,7 @@ impl<B: MetricVecBuilder + 'static> Vector for MetricVec<B> {
     }
 }
 
-/// A metric with `N` labels, each of a known list of values.
+/// A metric with `N` labels, each with a fixed list of values.
 pub struct Family<V: Vector, const N: usize> {
     vector: V,
     values: [Box<[Box<str>]>; N],
@@ -59,7 +59,7 @@ impl<V: Vector, const N: usize> Family<V, N> {
         }
     }
 
-    /// The number of the series at these positions; `None` if one is out of range.
+    /// Returns the index of the series at these positions; `None` if one is out of range.
     fn number(&self, index: [usize; N]) -> Option<usize> {
         let mut number = 0;
         for (values, i) in self.values.iter().zip(index) {
@@ -71,13 +71,13 @@ impl<V: Vector, const N: usize> Family<V, N> {
         Some(number)
     }
 
-    /// The series at these positions, if it was used.
+    /// Returns the series at these positions if it is in use.
     pub fn used(&self, index: [usize; N]) -> Option<&V::Series> {
         self.slots.get(self.number(index)?)?.get()
     }
 
-    /// The series at these positions in the lists of label values. The first use of a series makes it appear in
-    /// scrapes; every later one is two loads. `None` if a position is out of range.
+    /// Returns the series at these positions in the lists of label values. The first use makes it appear in scrapes;
+    /// every later one is two loads. `None` if a position is out of range.
     pub fn at(&self, index: [usize; N]) -> Option<&V::Series> {
         let slot = self.slots.get(self.number(index)?)?;
         if let Some(series) = slot.get() {
@@ -92,17 +92,17 @@ impl<V: Vector, const N: usize> Family<V, N> {
     }
 }
 
-/// What a histogram has observed so far.
+/// Cumulative counts of a histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// Observations up to each bound, those below included; the bounds are those of the declaration.
+    /// Observations up to each declared bound, lower buckets included.
     pub up_to: Vec<u64>,
-    /// All observations.
+    /// Total number of observations.
     pub count: u64,
 }
 
 impl<const N: usize> Histograms<N> {
-    /// Reads every series that was used, with the positions of its label values. Takes a while: not for the request path.
+    /// Reads every series in use, with the positions of its label values. Slow: not for the request path.
     pub fn read(&self, mut f: impl FnMut([usize; N], Observed)) {
         for (slot, series) in self.slots.iter().enumerate() {
             let Some(series) = series.get() else { continue };
@@ -122,13 +122,13 @@ impl<const N: usize> Histograms<N> {
         }
     }
 
-    /// Keeps exemplars of what is observed from now on.
+    /// Records exemplars of later observations.
     pub(super) fn keep_exemplars(&mut self, exemplars: Arc<Exemplars>) {
         self.exemplars = Some(exemplars);
     }
 
-    /// Counts an observation in the series at these positions. `trace` is the trace it is part of, if that is exported;
-    /// then it becomes the exemplar of its bucket, if the metric has any.
+    /// Records an observation in the series at these positions. `trace` is its trace if that is exported; it becomes
+    /// the exemplar of the bucket, if the metric has exemplars.
     pub fn observe(&self, index: [usize; N], value: f64, trace: Option<TraceId>) {
         let Some(series) = self.at(index) else { return };
         series.observe(value);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn every_position_is_its_own_series() {
+    fn each_combination_of_labels_is_a_series() {
         let vector = IntCounterVec::new(Opts::new("x_total", "x"), &["a", "b"]).expect("vector");
         let family = Family::new(vector.clone(), [list(&["1", "2", "3"]), list(&["x", "y"])]);
         for a in 0..3 {
@@ -173,12 +173,12 @@ mod tests {
     fn a_family_without_labels_has_one_series() {
         let vector = IntGaugeVec::new(Opts::new("x", "x"), &[]).expect("vector");
         let family: Family<_, 0> = Family::new(vector, []);
-        family.at([]).expect("the one").set(7);
-        assert_eq!(family.at([]).expect("the one").get(), 7);
+        family.at([]).expect("a series").set(7);
+        assert_eq!(family.at([]).expect("a series").get(), 7);
     }
 
     #[test]
-    fn histograms_are_read_where_they_were_used() {
+    fn only_series_in_use_are_read() {
         let opts = HistogramOpts::new("x", "x").buckets(vec![1.0, 2.0]);
         let vector = HistogramVec::new(opts, &["a", "b"]).expect("vector");
         let family = Family::new(vector, [list(&["1", "2", "3"]), list(&["x", "y"])]);

@@ -66,19 +66,19 @@ pub(crate) const CALL_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0, 120.0, 240.0, 600.0,
 ];
-/// A look at the processes of a small node, and of a very large one; the answer of a neighbour on loopback.
+/// Process scans, on small and very large nodes, and responses of peers on loopback.
 pub(crate) const LOOK_BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
 
-/// What every metric name begins with, the conventional `process_*` apart.
+/// Prefix of every metric name except the conventional `process_*`.
 pub const PREFIX: &str = "criscope_";
 
-/// The `backend` of calls that went to several backends.
+/// Value of `backend` for calls that went to several backends.
 pub const SEVERAL_BACKENDS: &str = "_ALL";
 
-/// The `runtime_handler` of pods that ask for none.
+/// Value of `runtime_handler` for pods without one.
 pub const DEFAULT_HANDLER: &str = "default";
 
-/// The `runtime_handler` of pods that ask for one that no routing rule names, or whose handler is not known.
+/// Value of `runtime_handler` for pods whose handler is unknown, or named by no routing rule.
 pub const OTHER_HANDLERS: &str = "other";
 
 /// Kind of a metric, as the Prometheus text format names it.
@@ -86,14 +86,14 @@ pub const OTHER_HANDLERS: &str = "other";
 pub enum Kind {
     /// Only grows; resets when the process starts.
     Counter,
-    /// A value of now.
+    /// A current value.
     Gauge,
     /// Counts of observations per bucket.
     Histogram,
 }
 
 impl Kind {
-    /// The word of the `# TYPE` line.
+    /// The type in the `# TYPE` line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -106,18 +106,18 @@ impl Kind {
 /// Unit of a metric's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things counted.
+    /// A number of things.
     Count,
     /// Seconds; for a `*_start_time_seconds`, since 1970-01-01 UTC.
     Seconds,
     /// Bytes.
     Bytes,
-    /// No meaning: the labels are the message and the value is 1, or the value is 0 or 1.
+    /// No unit: an info metric with the value 1, or a flag of 0 or 1.
     Flag,
 }
 
 impl Unit {
-    /// The word in the reference.
+    /// The name in `docs/METRICS.md`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Count => "count",
@@ -137,7 +137,7 @@ pub enum Values {
     Backends,
     /// The runtime handlers that the routing rules name, [`DEFAULT_HANDLER`] and [`OTHER_HANDLERS`].
     Handlers,
-    /// One value at a time, for as long as the process or its configuration lives.
+    /// One value at a time, for the lifetime of the process or of its configuration.
     One(&'static str),
 }
 
@@ -146,7 +146,7 @@ pub enum Values {
 pub struct Label {
     /// Its name.
     pub name: &'static str,
-    /// Its values: the bound of the number of series.
+    /// Its values, which bound the number of series.
     pub values: Values,
 }
 
@@ -155,7 +155,7 @@ pub struct Label {
 pub struct Metric {
     /// Name without [`PREFIX`].
     pub name: &'static str,
-    /// Whether [`PREFIX`] comes before it.
+    /// Whether the full name has [`PREFIX`].
     pub prefixed: bool,
     /// Kind.
     pub kind: Kind,
@@ -165,9 +165,9 @@ pub struct Metric {
     pub labels: &'static [Label],
     /// Upper bounds of a histogram's buckets, without `+Inf`; empty for other kinds.
     pub buckets: &'static [f64],
-    /// Whether its buckets have exemplars: traces of what is in them.
+    /// Whether its buckets have exemplars.
     pub exemplars: bool,
-    /// What it says, one sentence.
+    /// Help text, one sentence.
     pub help: &'static str,
 }
 
@@ -236,7 +236,7 @@ impl Metric {
         }
     }
 
-    /// The name as it is scraped.
+    /// Returns the name as scraped.
     pub fn full_name(&self) -> String {
         let prefix = if self.prefixed { PREFIX } else { "" };
         format!("{prefix}{}", self.name)

@@ -1,20 +1,20 @@
-//! Telemetry: set-up and sinks. How metrics, log lines and spans leave the process, and how trace context enters and
-//! leaves it. What is told about a call is decided elsewhere (`instrument::signals`).
+//! Telemetry set-up and sinks: how metrics, log lines and spans leave the process, and how trace context enters and
+//! leaves it. What is emitted for a call is decided in `instrument::signals`.
 //!
-//! Nothing here can fail, delay or block a call: every buffer is bounded, every hand-over is a try, and what is lost
-//! is counted in [`drops`].
+//! Nothing here can fail, delay or block a call: buffers are bounded, queueing never waits, and losses are counted in
+//! [`drops`].
 //!
 //! | module | what |
 //! |---|---|
 //! | [`metric`] | how a module declares its metrics |
-//! | [`registry`], [`family`], [`computed`] | metrics made from declarations, their series resolved once or read at scrape time |
-//! | [`openmetrics`], [`exemplars`] | the other format of a scrape, and the traces that it leads to |
-//! | [`process`] | figures about this process, read at scrape time |
+//! | [`registry`], [`family`], [`computed`] | registered metrics; series are resolved once, or computed at scrape time |
+//! | [`openmetrics`], [`exemplars`] | the OpenMetrics format, and links from buckets to traces |
+//! | [`process`] | metrics of this process, computed at scrape time |
 //! | [`logging`] | log lines, their level and their limits |
 //! | [`otlp`] | spans to an OpenTelemetry collector |
 //! | [`propagation`] | W3C trace context in and out |
 //! | [`sampling`] | which calls become spans |
-//! | [`drops`] | what was exported and what was lost |
+//! | [`drops`] | counters of exported spans and of losses |
 
 pub mod computed;
 pub mod drops;

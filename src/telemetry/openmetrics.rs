@@ -1,6 +1,6 @@
 //! The OpenMetrics text format 1.0.0
-//! (<https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>), as far as our metrics need it,
-//! and the choice between it and the Prometheus text format.
+//! (<https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>), as far as metrics here
+//! need it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,10 +15,10 @@ use super::exemplars::{Exemplar, Exemplars};
 /// `Content-Type` of this format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The exemplars of metrics by full name.
+/// Exemplars by full metric name.
 pub type ByName = HashMap<String, Arc<Exemplars>>;
 
-/// The families as text.
+/// Encodes families with their exemplars.
 pub fn encode(families: &[MetricFamily], exemplars: &ByName) -> String {
     let mut out = String::with_capacity(64 << 10);
     for family in families {
@@ -35,7 +35,7 @@ fn write_family(
     exemplars: Option<&Arc<Exemplars>>,
 ) -> fmt::Result {
     let (kind, name) = match family.get_field_type() {
-        // The family of a counter is named without the ending of its samples.
+        // The name of a counter's family lacks the `_total` of its samples.
         MetricType::COUNTER => (
             "counter",
             family
@@ -68,7 +68,7 @@ fn write_family(
     Ok(())
 }
 
-/// The unit of a metric. The specification requires the name of the family to end with it.
+/// Returns the unit of a metric, which the specification requires as a suffix of the family name.
 fn unit(family: &str) -> Option<&'static str> {
     ["seconds", "bytes"].into_iter().find(|unit| {
         family
@@ -146,7 +146,7 @@ fn write_labels(out: &mut String, metric: &Metric, le: Option<f64>) -> fmt::Resu
     Ok(())
 }
 
-/// What may not stand in a text as it is.
+/// Escapes help texts and label values.
 fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(['\\', '"', '\n']) {
         return Cow::Borrowed(text);
@@ -155,7 +155,7 @@ fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace('\n', "\\n"))
 }
 
-/// A value.
+/// Formats a value.
 fn number(value: f64) -> String {
     if value.is_nan() {
         "NaN".to_owned()
@@ -166,8 +166,8 @@ fn number(value: f64) -> String {
     }
 }
 
-/// The bound of a bucket. It is a label, so it has to be written as everyone writes it: the specification asks for Go's
-/// `%g` with `.0` behind whole numbers, and Prometheus 3 makes that of whatever it finds.
+/// Formats a bucket bound. It is a label value, so its form must be canonical: the specification asks for Go's `%g`
+/// with `.0` after whole numbers, which is also what Prometheus 3 normalizes bounds to.
 fn canonical(bound: f64) -> String {
     if !bound.is_finite() || bound == 0.0 {
         return match bound == 0.0 {
@@ -239,7 +239,7 @@ mod tests {
         let trace = TraceId::from_hex(TRACE).expect("hex");
         let index = [0, 1, 0];
         let other = TraceId::from(7u128);
-        // The bound of a bucket is in it. What is not exported replaces nothing.
+        // Bounds are inclusive. A call that is not exported replaces no exemplar.
         for (value, trace) in [
             (0.004, Some(other)),
             (0.005, Some(trace)),
@@ -280,9 +280,9 @@ mod tests {
         assert!(!plain.contains(TRACE));
     }
 
-    /// As `strconv.FormatFloat(x, 'g', -1, 64)` of Go has them.
+    /// Expected values are those of Go's `strconv.FormatFloat(x, 'g', -1, 64)`.
     #[test]
-    fn bounds_are_written_as_go_writes_them() {
+    fn bounds_are_formatted_as_in_go() {
         let table = [
             (0.0, "0.0"),
             (0.00005, "5e-05"),

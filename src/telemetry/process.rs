@@ -1,4 +1,4 @@
-//! Figures about this process: `process_*` as Prometheus clients name them, the async runtimes, and what runs.
+//! Metrics of this process: the conventional `process_*`, the async runtimes, and the version and configuration in use.
 
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,17 +43,17 @@ metrics! {
         "When the kernel started the process.");
 }
 
-/// The configuration in force, as its hash. Changes on a reload.
+/// Hash of the configuration in force. Changes on a reload.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigHash(Arc<Mutex<String>>);
 
 impl ConfigHash {
-    /// Notes the hash of the configuration that is in force now.
+    /// Sets the hash of the configuration now in force.
     pub fn set(&self, hash: &str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = hash.to_owned();
     }
 
-    /// That hash.
+    /// Returns the hash.
     pub fn get(&self) -> String {
         self.0
             .lock()
@@ -62,10 +62,10 @@ impl ConfigHash {
     }
 }
 
-/// Registers everything this module shows. `runtimes` are summed up.
+/// Registers the metrics of this module. Those of `runtimes` are sums.
 ///
 /// # Errors
-/// If it is registered already.
+/// If they are registered already.
 pub fn register(
     registry: &Registry,
     config: ConfigHash,
@@ -96,7 +96,7 @@ fn register_runtimes(registry: &Registry, runtimes: Vec<Handle>) -> Result<(), R
 }
 
 fn register_process(registry: &Registry) -> Result<(), RegistryError> {
-    /// A figure that cannot be read is left out of the scrape.
+    /// Adds a value; one that cannot be read is omitted.
     fn put(out: &mut Readings, value: Option<f64>) {
         if let Some(value) = value {
             out.put(&[], value);
@@ -128,7 +128,7 @@ fn cpu_seconds() -> Option<f64> {
     Some(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// A number of `/proc/self/status`; sizes are in KiB.
+/// Reads a number from `/proc/self/status`; sizes are in KiB.
 fn status(key: &str) -> Option<f64> {
     field(&fs::read_to_string("/proc/self/status").ok()?, key)
 }
@@ -139,7 +139,7 @@ fn field(status: &str, key: &str) -> Option<f64> {
 }
 
 fn open_fds() -> Option<f64> {
-    // One of them is the open directory itself.
+    // One entry is the directory opened for this.
     let entries = fs::read_dir("/proc/self/fd").ok()?.count();
     Some(entries.saturating_sub(1) as f64)
 }
@@ -149,7 +149,7 @@ fn max_fds() -> Option<f64> {
     Some(soft as f64)
 }
 
-/// The kernel counts a process's start in clock ticks since boot (proc(5), `/proc/PID/stat`, field 22).
+/// Reads the start of the process, in clock ticks since boot (proc(5), `/proc/PID/stat`, field 22).
 fn start_time() -> Option<f64> {
     let ticks = start_ticks(&fs::read_to_string("/proc/self/stat").ok()?)?;
     let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
@@ -157,7 +157,7 @@ fn start_time() -> Option<f64> {
     Some(boot + ticks / per_second as f64)
 }
 
-/// The command name, field 2, stands in parentheses and may hold anything, parentheses too.
+/// Field 2, the command name, is in parentheses and may itself contain parentheses.
 fn start_ticks(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(22 - 3)?.parse().ok()
@@ -168,14 +168,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_survives_an_odd_command_name() {
+    fn the_start_is_found_after_an_odd_command_name() {
         let stat = "1 (a) b) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 424242 1 2 3";
         assert_eq!(start_ticks(stat), Some(424242.0));
         assert_eq!(start_ticks(""), None);
     }
 
     #[test]
-    fn status_fields_are_found_whole() {
+    fn status_fields_match_whole_names() {
         let text = "VmSize:\t  12 kB\nVmRSS:\t  34 kB\nThreads:\t5\n";
         assert_eq!(field(text, "VmRSS:"), Some(34.0));
         assert_eq!(field(text, "Threads:"), Some(5.0));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_figure_of_this_process_makes_sense() {
+    async fn process_metrics_are_plausible() {
         let registry = Registry::new(prometheus::Registry::new(), []);
         let config = ConfigHash::default();
         config.set("abc");

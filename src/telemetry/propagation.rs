@@ -1,7 +1,7 @@
-//! W3C Trace Context in and out of a call's headers (<https://www.w3.org/TR/trace-context/>, level 1).
+//! W3C Trace Context in the headers of a call (<https://www.w3.org/TR/trace-context/>, level 1).
 //!
-//! `traceparent` is replaced by our own client span; `baggage` and everything else stay as they came, and so does
-//! `tracestate` unless the call is put into another trace than its caller's.
+//! `traceparent` is replaced by our own client span. `baggage` and all other headers are forwarded unchanged, and so is
+//! `tracestate` unless the call is moved to another trace than its caller's.
 
 use std::str::FromStr;
 
@@ -19,8 +19,8 @@ static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// Length of a `traceparent` of version 00.
 const LENGTH: usize = 55;
 
-/// The caller's span, if the headers name one. A broken `traceparent`, or more than one, is none at all; a broken
-/// `tracestate` is only left out.
+/// Returns the caller's span, if the headers name one. An invalid `traceparent`, or several, count as none; an invalid
+/// `tracestate` is ignored.
 pub fn extract(headers: &HeaderMap) -> Option<SpanContext> {
     let mut parents = headers.get_all(&TRACEPARENT).iter();
     let (Some(parent), None) = (parents.next(), parents.next()) else {
@@ -36,7 +36,7 @@ pub fn extract(headers: &HeaderMap) -> Option<SpanContext> {
     ))
 }
 
-/// `VERSION-TRACEID-SPANID-FLAGS`, all in lower-case hex. A version after 00 may have more behind it.
+/// Parses `VERSION-TRACEID-SPANID-FLAGS`, all in lower-case hex. Versions after 00 may append fields.
 fn parse(text: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
     let bytes = text.as_bytes();
     let dashes =
@@ -88,7 +88,7 @@ fn state(headers: &HeaderMap) -> TraceState {
     TraceState::from_str(&list).unwrap_or(TraceState::NONE)
 }
 
-/// What is known of the trace of a call that enters: its caller's, or a new one.
+/// Returns the trace context of a received call: that of its caller, or a new one.
 pub fn begin(headers: &HeaderMap, method: Method, rules: &Rules) -> TraceIds {
     let ids = RandomIdGenerator::default();
     let parent = extract(headers);
@@ -106,8 +106,8 @@ pub fn begin(headers: &HeaderMap, method: Method, rules: &Rules) -> TraceIds {
     }
 }
 
-/// Names our client span as the parent of what the backend does. A `tracestate` that does not belong to this trace is
-/// taken out, as the specification asks.
+/// Sets our client span as the parent of the backend's spans. A `tracestate` of another trace is removed, as the
+/// specification asks.
 pub fn inject(place: &SpanPlacement<'_>, headers: &mut HeaderMap) {
     let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
     write_hex(&mut text[3..35], &place.trace_id.to_bytes());
@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn traceparents_are_read_as_the_specification_says() {
+    fn traceparents_are_parsed_per_specification() {
         let accepted = [
             (format!("00-{TRACE}-{SPAN}-01"), true),
             (format!("00-{TRACE}-{SPAN}-00"), false),
-            // Other flags than "sampled" are not ours to know.
+            // Flags other than "sampled" are ignored.
             (format!("00-{TRACE}-{SPAN}-03"), true),
             (format!("00-{TRACE}-{SPAN}-fe"), false),
-            // Later versions may say more.
+            // Later versions may append fields.
             (format!("01-{TRACE}-{SPAN}-01"), true),
             (
                 format!("cc-{TRACE}-{SPAN}-01-what-the-future-will-be-like"),
@@ -203,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn two_traceparents_are_none() {
+    fn two_traceparents_count_as_none() {
         let text = format!("00-{TRACE}-{SPAN}-01");
         assert!(extract(&headers(&[("traceparent", &text), ("traceparent", &text)])).is_none());
     }
 
     #[test]
-    fn tracestates_are_joined_and_a_broken_one_is_left_out() {
+    fn tracestates_are_joined_and_invalid_ones_ignored() {
         let parent = format!("00-{TRACE}-{SPAN}-01");
         let state = |states: &[&str]| {
             let mut all = headers(&[("traceparent", &parent)]);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_that_is_sampled() {
+    fn sampling_follows_ratios_and_the_caller() {
         let parent =
             |flags: &str| headers(&[("traceparent", &format!("00-{TRACE}-{SPAN}-{flags}"))]);
         let none = HeaderMap::new();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_backend_gets_our_client_span_and_all_else_untouched() {
+    fn the_backend_gets_our_client_span_and_other_headers_unchanged() {
         let mut all = headers(&[
             ("traceparent", &format!("00-{TRACE}-{SPAN}-00")),
             ("tracestate", "a=1"),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tracestate_without_a_trace_is_taken_out() {
+    fn a_tracestate_without_a_trace_is_removed() {
         let mut all = headers(&[("traceparent", "rubbish"), ("tracestate", "a=1")]);
         let ids = begin(&all, Method::Version, &sampling(1.0, 0.0));
         inject(&ids.place(None), &mut all);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_an_episode_leaves_the_trace_of_a_caller_that_does_not_sample() {
+    fn calls_of_episodes_leave_unsampled_traces() {
         let episode = episode::Ids::start("uid-1", 0);
         for (flags, trace, states) in [
             ("00", episode.trace_id.to_string(), 0),

@@ -15,31 +15,31 @@ use super::family::{Counters, Family, Gauges, Histograms};
 use super::metric::{DEFAULT_HANDLER, Kind, Metric, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
 use super::openmetrics::{self, ByName};
 
-/// What goes wrong when metrics are set up. All of these are mistakes in the program, found at start.
+/// Errors of registering metrics. All are bugs, found at start.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// The metric is of another kind than the caller wants.
+    /// The metric is of another type than requested.
     #[error("metric {metric}: is a {is}, not a {wanted}", is = is.name(), wanted = wanted.name())]
     Kind {
         /// Its declared name.
         metric: &'static str,
-        /// Its kind.
+        /// Its type.
         is: Kind,
-        /// The kind asked for.
+        /// The requested type.
         wanted: Kind,
     },
-    /// The metric has another number of labels, or one without a list of values.
+    /// The metric has another number of labels, or one without a fixed list of values.
     #[error("metric {metric}: labels do not fit")]
     Labels {
         /// Its declared name.
         metric: &'static str,
     },
-    /// The library refuses it, mostly because it is registered twice.
+    /// The library rejects it, usually because it is registered twice.
     #[error("metric {metric}: {source}")]
     Register {
         /// Its declared name.
         metric: &'static str,
-        /// Why.
+        /// The cause.
         source: prometheus::Error,
     },
 }
@@ -60,7 +60,7 @@ impl BackendLabels {
         )
     }
 
-    /// The position of a backend's name. Anything that is not the name of one backend counts as several of them.
+    /// Returns the position of a backend's name. Any other name counts as several backends.
     pub fn index(&self, name: &str) -> usize {
         let several = self.0.len() - 1;
         self.0[..several]
@@ -82,7 +82,7 @@ fn handlers<'a>(names: impl IntoIterator<Item = &'a str>) -> Arc<[Box<str>]> {
     values.into()
 }
 
-/// A registry of metrics. Cheap to clone: clones show the same metrics.
+/// A registry of metrics. Cheap to clone; clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct Registry {
     inner: prometheus::Registry,
@@ -103,7 +103,7 @@ impl Registry {
         }
     }
 
-    /// The same with the runtime handlers that the configuration names.
+    /// Sets the runtime handlers named in the configuration.
     #[must_use]
     pub fn with_handlers<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
         Self {
@@ -112,12 +112,12 @@ impl Registry {
         }
     }
 
-    /// The position of a runtime handler among the values of its label; `None` is one that is not known.
+    /// Returns the position of a runtime handler among the values of its label; `None` is an unknown one.
     pub fn handler(&self, name: Option<&str>) -> usize {
         let other = self.handlers.len() - 1;
         match name {
             Some("") => 0,
-            // The first and the last have names of their own.
+            // The first and last values are reserved.
             Some(name) => (1..other)
                 .find(|i| *self.handlers[*i] == *name)
                 .unwrap_or(other),
@@ -130,10 +130,10 @@ impl Registry {
         &self.backends
     }
 
-    /// Counters of an entry with `N` labels.
+    /// Registers counters with `N` labels.
     ///
     /// # Errors
-    /// If the entry is of another kind, has other labels, or is registered already.
+    /// If the metric is of another type, has other labels, or is registered already.
     pub fn counters<const N: usize>(
         &self,
         metric: &'static Metric,
@@ -144,7 +144,7 @@ impl Registry {
         })
     }
 
-    /// Gauges of an entry with `N` labels.
+    /// Registers gauges with `N` labels.
     ///
     /// # Errors
     /// As [`Registry::counters`].
@@ -156,7 +156,7 @@ impl Registry {
         self.family(metric, Kind::Gauge, |labels| IntGaugeVec::new(opts, labels))
     }
 
-    /// Histograms of an entry with `N` labels.
+    /// Registers histograms with `N` labels.
     ///
     /// # Errors
     /// As [`Registry::counters`].
@@ -232,10 +232,10 @@ impl Registry {
         }
     }
 
-    /// A counter or gauge whose values are read when someone scrapes. `read` must not block for long.
+    /// Registers a counter or gauge whose values `read` computes at scrape time. It must not block for long.
     ///
     /// # Errors
-    /// If the entry is a histogram or is registered already.
+    /// If the metric is a histogram or is registered already.
     pub fn computed(
         &self,
         metric: &'static Metric,
@@ -269,12 +269,12 @@ impl Registry {
             })
     }
 
-    /// The metrics of now, sorted by name.
+    /// Collects the metrics, sorted by name.
     pub fn gather(&self) -> Vec<MetricFamily> {
         self.inner.gather()
     }
 
-    /// The metrics of now in the Prometheus text format 0.0.4; serve it as [`Registry::CONTENT_TYPE`].
+    /// Encodes the metrics in the Prometheus text format 0.0.4; serve it as [`Registry::CONTENT_TYPE`].
     ///
     /// # Errors
     /// If the library cannot encode a family, which would be a bug.
@@ -284,7 +284,7 @@ impl Registry {
         Ok(text)
     }
 
-    /// The metrics of now in the OpenMetrics text format 1.0.0, with exemplars; serve it as
+    /// Encodes the metrics in the OpenMetrics text format 1.0.0, with exemplars; serve it as
     /// [`openmetrics::CONTENT_TYPE`].
     pub fn encode_openmetrics(&self) -> String {
         let families = self.gather();
@@ -295,10 +295,10 @@ impl Registry {
     pub const CONTENT_TYPE: &'static str = TEXT_FORMAT;
 }
 
-/// How many series a scrape has, counting each line of a histogram.
+/// Counts the series of a scrape, including each line of a histogram.
 pub fn series(families: &[MetricFamily]) -> usize {
     let lines = |family: &MetricFamily, metric: &proto::Metric| match family.get_field_type() {
-        // The buckets, the one without a bound, the sum and the count.
+        // The buckets, `+Inf`, the sum and the count.
         MetricType::HISTOGRAM => metric.get_histogram().get_bucket().len() + 3,
         _ => 1,
     };
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn only_fitting_entries_are_accepted() {
+    fn mismatched_declarations_are_rejected() {
         let registry = registry();
         assert!(matches!(
             registry.gauges::<3>(&crate::proxy::instrument::signals::metrics::RPC_TOTAL),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn handlers_that_no_rule_names_are_one() {
+    fn handlers_without_a_rule_share_a_label_value() {
         let registry = registry().with_handlers(["kata", "gvisor", "kata", "default", "other"]);
         assert_eq!(registry.handler(Some("")), 0);
         assert_eq!(registry.handler(Some("kata")), 1);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn computed_values_are_of_the_moment_of_the_scrape() {
+    fn computed_values_are_read_at_scrape_time() {
         let registry = registry();
         let value = Arc::new(std::sync::atomic::AtomicU64::new(3));
         let reader = Arc::clone(&value);

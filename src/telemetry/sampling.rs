@@ -1,7 +1,7 @@
-//! Which calls become spans: the settings as a table with a row per method, so that a decision is a look-up.
+//! Which calls become spans. The settings become a table with a row per method, so that a decision is a lookup.
 //!
-//! A decision falls twice. When a call enters, it is chosen or not, and the backend is told. When it ends, what failed,
-//! was cancelled, stuck or slow is kept also if it was not chosen.
+//! There are two decisions. A call is chosen or not when it is received, and the backend is told. When it ends, a call
+//! that failed, was cancelled, stuck or slow is kept even if it was not chosen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::call::trace::{Joining, Share};
 use crate::cri::Method;
 use crate::cri::method::Class;
 
-/// Share of its deadline, in percent, from which on a call counts as stuck.
+/// Share of its deadline, in percent, at which a call counts as stuck.
 pub const STUCK: u32 = 50;
 
-/// The table.
+/// The sampling rules of all methods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     methods: [Rule; Method::COUNT],
@@ -25,25 +25,25 @@ pub struct Rules {
     respects: bool,
 }
 
-/// A row of it.
+/// The rules of one method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Rule {
-    /// Calls that are no part of an episode.
+    /// Share of calls outside of episodes.
     outside: Share,
-    /// Calls that are, beside those of chosen episodes.
+    /// Share of calls within episodes, in addition to sampled episodes.
     within: Share,
-    /// From when on a call is slow; `None` if never.
+    /// Duration from which a call is slow; `None` if never.
     slow: Option<Duration>,
 }
 
 impl Rules {
-    /// The table of these settings.
+    /// Builds the rules from the settings.
     pub fn new(settings: &Sampling) -> Self {
         let mut methods = Method::ALL.map(|method| {
             let (ratio, slow) = match method.class() {
                 Class::Mutating => (settings.mutating, Some(settings.slow)),
                 Class::Poll => (settings.polls, Some(settings.slow)),
-                // It takes as long as its caller listens.
+                // A watch lasts as long as its caller likes.
                 Class::Watch => (settings.polls, None),
             };
             Rule {
@@ -67,13 +67,13 @@ impl Rules {
         }
     }
 
-    /// Whether a call that took so long is slow.
+    /// Returns whether a call of this duration is slow.
     pub fn is_slow(&self, method: Method, elapsed: Duration) -> bool {
         let slow = self.methods[method.index()].slow;
         slow.is_some_and(|slow| elapsed >= slow)
     }
 
-    /// Whether a call that is no part of an episode is chosen. `sampled` is what its caller says, if it has a trace.
+    /// Returns whether a call outside of episodes is chosen. `sampled` is the caller's decision, if it has a trace.
     pub fn chooses(&self, method: Method, trace_id: TraceId, sampled: Option<bool>) -> bool {
         match sampled {
             Some(true) => true,
@@ -82,12 +82,12 @@ impl Rules {
         }
     }
 
-    /// Whether an episode is chosen, with all its calls.
+    /// Returns whether an episode is chosen, with all its calls.
     pub fn chooses_episode(&self, trace_id: TraceId) -> bool {
         self.episodes.has(trace_id)
     }
 
-    /// What holds for a call that turns out to be part of an episode.
+    /// Returns the rules for a call of an episode.
     pub fn joining(&self, method: Method) -> Joining {
         Joining {
             episodes: self.episodes,
@@ -97,22 +97,22 @@ impl Rules {
     }
 }
 
-/// The table in force. Clones share it.
+/// The rules in force. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Live(Arc<ArcSwap<Rules>>);
 
 impl Live {
-    /// Begins with these settings.
+    /// Creates the rules from the settings.
     pub fn new(settings: &Sampling) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(Rules::new(settings))))
     }
 
-    /// Takes over other settings.
+    /// Applies other settings.
     pub fn set(&self, settings: &Sampling) {
         self.0.store(Arc::new(Rules::new(settings)));
     }
 
-    /// The table; to be held for a moment only.
+    /// Returns the rules. Hold the guard only briefly.
     pub fn load(&self) -> Guard<Arc<Rules>> {
         self.0.load()
     }
@@ -122,7 +122,7 @@ impl Live {
 pub(crate) mod testing {
     use super::*;
 
-    /// Settings with these shares.
+    /// Settings with these ratios.
     pub(crate) fn sampling(mutating: f64, polls: f64) -> Sampling {
         Sampling {
             mutating,
@@ -144,7 +144,7 @@ mod tests {
     const ID: TraceId = TraceId::from_bytes([0x7f; 16]);
 
     #[test]
-    fn a_method_may_have_settings_of_its_own() {
+    fn methods_may_override_settings() {
         let mut settings = sampling(1.0, 0.0);
         let row = |method, ratio, slow: Option<u64>| MethodSampling {
             method,
@@ -157,7 +157,7 @@ mod tests {
             row(Method::GetContainerEvents, None, Some(60)),
         ];
         let rules = Rules::new(&settings);
-        // Method, whether it is chosen, and from how many seconds on it is slow.
+        // Method, whether it is chosen, and the seconds from which it is slow.
         let table = [
             (Method::PullImage, false, Some(30)),
             (Method::RunPodSandbox, true, Some(1)),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_word() {
+    fn the_callers_decision_counts() {
         let mut settings = sampling(1.0, 0.0);
         let chosen = |settings: &Sampling, method| {
             let rules = Rules::new(settings);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn other_settings_are_seen_by_all() {
+    fn clones_see_changed_settings() {
         let live = Live::new(&sampling(1.0, 0.0));
         let other = live.clone();
         let mut settings = sampling(1.0, 0.0);

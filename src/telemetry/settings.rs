@@ -9,12 +9,12 @@ use crate::settings::value::{
 };
 use crate::settings::{Place, Problem, Reader, settings};
 
-/// How a log line is written.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// One JSON object per line.
     Json,
-    /// For people.
+    /// Human-readable text.
     Text,
 }
 

@@ -1,4 +1,4 @@
-//! The log level: `info`, `warn,criscope::rpc=debug`, and the like.
+//! Parses the log level: `info`, `warn,criscope::rpc=debug`, and the like.
 
 use std::str::FromStr;
 
@@ -6,28 +6,28 @@ use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-/// Libraries on the request path that say something for every frame. They are heard from warnings on, unless named.
+/// Libraries that log every frame on the request path. Limited to warnings unless the level names them.
 const NOISY: [&str; 5] = ["h2", "hyper", "tonic", "tower", "opentelemetry"];
 
-/// Events that are written at any level: changes of the level itself.
+/// Target of events that are written at any level: changes of the level itself.
 pub const AUDIT: &str = "criscope::audit";
 
-/// Targets of the calls that change something, of sessions, and of the configuration. What is configured for them is the
-/// least that is written, whatever the level is changed to while the program runs.
+/// Targets of the audit trail: mutating calls, sessions, and the configuration. A level set at run time cannot lower
+/// their configured level.
 const AUDITED: [&str; 3] = [
     "criscope::rpc",
     "criscope::streaming::audit",
     "criscope::reload",
 ];
 
-/// A filter for the level asked for, without losing what the configured level has of the audit trail.
+/// Builds the filter for a requested level. The audit trail stays at least at its configured level.
 pub(super) fn with_audit(asked: &Targets, configured: &Targets) -> Targets {
     let audited = AUDITED.into_iter().filter_map(|target| {
         let floor = heard(configured, target);
         let raised = floor > heard(asked, target);
         raised.then_some((target, floor))
     });
-    // A directive below an audited target is dropped where it says less than the floor.
+    // Directives for descendants of an audited target cannot go below the configured level either.
     let below = |name: &str| {
         let audited = AUDITED.iter().find(|audited| name.starts_with(**audited));
         audited.map(|audited| heard(configured, audited))
@@ -45,7 +45,7 @@ pub(super) fn with_audit(asked: &Targets, configured: &Targets) -> Targets {
         .with_target(AUDIT, LevelFilter::INFO)
 }
 
-/// The most that is heard of a target.
+/// Returns the most verbose level enabled for a target.
 fn heard(targets: &Targets, target: &str) -> LevelFilter {
     const LEVELS: [Level; 5] = [
         Level::TRACE,
@@ -60,23 +60,23 @@ fn heard(targets: &Targets, target: &str) -> LevelFilter {
     most.map_or(LevelFilter::OFF, LevelFilter::from_level)
 }
 
-/// A log level that cannot be read.
+/// An invalid log level.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "log level `{level}`: `{part}` is neither a level (off, error, warn, info, debug, trace) nor TARGET=LEVEL"
 )]
 pub struct LevelError {
-    /// The whole text.
+    /// The level as given.
     pub level: String,
-    /// The part that is wrong.
+    /// The invalid part.
     pub part: String,
 }
 
-/// Reads a list, separated by commas, of at most one level for everything and of `TARGET=LEVEL` for targets and what
-/// is below them. Without a level for everything, only the named targets are heard.
+/// Parses a comma-separated list of `TARGET=LEVEL`, which includes descendants of the target, and at most one default
+/// level. Without a default level, only the named targets are logged.
 ///
 /// # Errors
-/// If a part is neither.
+/// If a part is neither a level nor `TARGET=LEVEL`.
 pub fn parse(level: &str) -> Result<Targets, LevelError> {
     let mut default = LevelFilter::OFF;
     let mut named = Vec::new();
@@ -104,7 +104,7 @@ pub fn parse(level: &str) -> Result<Targets, LevelError> {
         .with_targets(named))
 }
 
-/// `LevelFilter` itself takes numbers and the empty string too.
+/// Parses a level name. `LevelFilter` itself also accepts numbers and the empty string.
 fn word(level: &str) -> Option<LevelFilter> {
     if level.is_empty() || !level.bytes().all(|b| b.is_ascii_alphabetic()) {
         return None;
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_audit_trail_stays_as_it_was_configured() {
+    fn the_audit_trail_keeps_its_configured_level() {
         let configured = parse("info").expect("a level");
         let audited = AUDITED.into_iter().chain([AUDIT]);
         for asked in [
@@ -192,7 +192,7 @@ mod tests {
         );
         assert!(loud.would_enable("criscope::rpc", &Level::DEBUG));
         assert!(!loud.would_enable("criscope::admin", &Level::ERROR));
-        // Whoever may write the configuration decides.
+        // The configuration may silence the audit trail.
         let silent = parse("off").expect("a level");
         let filter = with_audit(&parse("warn").expect("a level"), &silent);
         assert!(!filter.would_enable("criscope::rpc", &Level::INFO));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named() {
+    fn errors_name_the_invalid_part() {
         for (text, part) in [
             ("", ""),
             ("inof", "inof"),

@@ -1,5 +1,4 @@
-//! A bound on how often one and the same event is written, so that a storm of errors cannot flood the log. Works for
-//! every event of the program: a token bucket per place in the code that logs.
+//! Limits the rate of each log event, so that a storm of errors cannot flood the log: a token bucket per callsite.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,16 +8,16 @@ use tracing::Metadata;
 
 use crate::telemetry::drops::{DropReason, Drops};
 
-/// How many lines of one event may come at once.
+/// Burst size of one event, in lines.
 pub(super) const BURST: u64 = 400;
-/// How many lines of one event may come each second in the long run.
+/// Sustained rate of one event, in lines per second.
 pub(super) const PER_SECOND: u64 = 100;
 
 const INTERVAL: u64 = Duration::from_secs(1).as_nanos() as u64 / PER_SECOND;
-/// Buckets; two events that meet in one share it. A power of two.
+/// Number of buckets, a power of two. Callsites with the same hash share one.
 const BUCKETS: usize = 256;
 
-/// The token buckets. Without locks.
+/// Lock-free token buckets.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     buckets: Box<[Bucket]>,
@@ -64,7 +63,7 @@ impl RateLimit {
         &self.buckets[hash as usize % BUCKETS]
     }
 
-    /// Whether a line of this event may be written now; if so, how many were suppressed since the last one.
+    /// Returns how many lines of this event were suppressed since the last one; `None` if this one is suppressed too.
     pub(super) fn admit(&self, meta: &'static Metadata<'static>) -> Option<u64> {
         let now = u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let bucket = self.bucket(meta);
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_passes_and_then_a_steady_rate() {
+    fn a_burst_is_admitted_and_then_a_steady_rate() {
         let bucket = Bucket::default();
         let second = INTERVAL * PER_SECOND;
         let now = 1000 * second;
@@ -96,7 +95,7 @@ mod tests {
         assert_eq!(
             taken(now + 1000 * second, 1000),
             BURST,
-            "a rest fills it, and not more than that"
+            "a pause refills the bucket up to its size"
         );
     }
 }

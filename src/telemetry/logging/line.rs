@@ -1,4 +1,4 @@
-//! One event as one line: a flat JSON object, or text for people.
+//! Formats an event as one line: a flat JSON object, or human-readable text.
 
 use std::fmt::{self, Write as _};
 
@@ -13,15 +13,15 @@ use tracing_subscriber::registry::LookupSpan;
 use super::limit::RateLimit;
 use crate::cri::visible::visible;
 
-/// The longest text of one field, in bytes: messages of plugins, registries and upstreams have no bound of their own.
+/// Longest field, in bytes: messages of plugins, registries and upstreams have no bound of their own.
 const MAX_TEXT: usize = 8 << 10;
 
-/// Writes events as lines.
+/// Formats events as lines.
 #[derive(Debug)]
 pub(super) enum Line {
-    /// `{"ts":...,"level":...,"target":...,...}`: the event's fields stand at the top level, its message is `msg`.
+    /// `{"ts":...,"level":...,"target":...,...}`: fields of the event at the top level, its message as `msg`.
     Json(RateLimit),
-    /// As `tracing-subscriber` writes it.
+    /// The text format of `tracing-subscriber`.
     Text(RateLimit, Format),
 }
 
@@ -37,8 +37,8 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let meta = event.metadata();
-        // An error is how a formatter says that nothing is to be written. (A filter could say so too, but one that
-        // refuses single events leaves its bit set for the next.)
+        // An error makes the subscriber write nothing. A filter that rejects single events would leave its bit set for
+        // the next one.
         let admit = |limit: &RateLimit| limit.admit(meta).ok_or(fmt::Error);
         match self {
             Self::Json(limit) => {
@@ -147,7 +147,7 @@ impl<M: SerializeMap> Visit for Fields<M> {
     }
 }
 
-/// Text that ends where it becomes too long. What is cut off is neither kept nor escaped.
+/// Text truncated at a limit. The rest is neither stored nor escaped.
 struct Short {
     text: String,
     most: usize,
@@ -161,7 +161,7 @@ impl Short {
             most: MAX_TEXT,
             is_cut: false,
         };
-        // Fails once there is enough.
+        // Fails once the limit is reached.
         let _ = short.write_fmt(text);
         if short.is_cut {
             short.text.push('…');
@@ -183,7 +183,7 @@ impl fmt::Write for Short {
     }
 }
 
-/// The lines for people: the same bound, and nothing that moves the cursor or begins a line of its own.
+/// Fields of the text format, with the same limit, and without characters that move the cursor or start a line.
 #[derive(Debug)]
 pub(super) struct TextFields;
 
@@ -241,11 +241,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_is_cut_at_a_character() {
+    fn long_text_is_cut_between_characters() {
         assert_eq!(Short::of(format_args!("short")), "short");
         let text = Short::of(format_args!("{}{}", "ü".repeat(MAX_TEXT), "behind"));
         assert_eq!(text.len(), MAX_TEXT + '…'.len_utf8());
-        assert!(text.ends_with("ü…"), "at a character");
+        assert!(text.ends_with("ü…"), "cut between characters");
         let text = Short::of(format_args!("a{}", "ü".repeat(MAX_TEXT)));
         assert!(text.len() < MAX_TEXT + '…'.len_utf8() && text.ends_with("ü…"));
     }

@@ -1,8 +1,8 @@
-//! Log lines to standard error: JSON or text, written by a thread of their own.
+//! Log lines to standard error, as JSON or text, written by a separate thread.
 //!
-//! A caller never waits: lines wait in a bounded queue, and one that finds it full is dropped and counted, so that a
-//! stuck pipe behind standard error costs lines and not calls. One event is written at most so often (see `limit`).
-//! The level can be changed while the program runs.
+//! Callers never wait: the queue is bounded, and a line that finds it full is dropped and counted, so that a blocked
+//! pipe behind standard error costs lines, not calls. Each event is rate-limited (see `limit`). The level can be
+//! changed at run time.
 
 mod level;
 mod limit;
@@ -29,19 +29,19 @@ use super::drops::Drops;
 use super::otlp;
 use super::settings::{Log, LogFormat};
 
-/// Lines that may wait to be written.
+/// Capacity of the queue, in lines.
 const QUEUE: usize = 4096;
 
-/// How long the end of the program may wait for the last lines.
+/// How long shutdown waits for the last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// Why logging cannot be set up or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The level cannot be read.
+    /// The level is invalid.
     #[error(transparent)]
     Level(#[from] LevelError),
-    /// There is a subscriber already.
+    /// A global subscriber is installed already.
     #[error("log set-up: {0}")]
     Installed(#[from] SetGlobalDefaultError),
     /// The subscriber is gone.
@@ -58,24 +58,24 @@ pub struct LogHandle {
 
 #[derive(Debug)]
 struct Levels {
-    /// As it was written.
+    /// The level in force, as given.
     now: String,
-    /// That of the configuration: the audit trail is never quieter.
+    /// The configured level: the minimum for the audit trail.
     configured: Targets,
 }
 
 impl LogHandle {
-    /// The level in force, as it was written.
+    /// Returns the level in force, as given.
     pub fn level(&self) -> String {
         self.lock().now.clone()
     }
 
-    /// Changes the level until the configuration is read again; see [`parse_level`] for how it is written. The audit
-    /// trail (calls that change something, sessions, changes of the configuration and of the level) stays at least at
-    /// the configured level.
+    /// Changes the level until the configuration is reloaded; see [`parse_level`] for the syntax. The audit trail
+    /// (mutating calls, sessions, changes of the configuration and of the level) stays at least at the configured
+    /// level.
     ///
     /// # Errors
-    /// If it cannot be read; the old one stays in force.
+    /// If the level is invalid; the old one stays in force.
     pub fn set_level(&self, level: &str) -> Result<(), LogError> {
         let asked = parse_level(level)?;
         let mut levels = self.lock();
@@ -84,7 +84,7 @@ impl LogHandle {
         Ok(())
     }
 
-    /// Takes over the level of the configuration, the audit trail's included.
+    /// Applies the configured level, also to the audit trail.
     ///
     /// # Errors
     /// As [`LogHandle::set_level`].
@@ -102,7 +102,7 @@ impl LogHandle {
     }
 }
 
-/// Writes the last lines when it is dropped, and waits two seconds for that at most.
+/// Writes the last lines on drop, which takes two seconds at most.
 #[derive(Debug)]
 #[must_use = "log lines are lost once this is dropped"]
 pub struct LogGuard(Option<WorkerGuard>);
@@ -110,7 +110,7 @@ pub struct LogGuard(Option<WorkerGuard>);
 impl Drop for LogGuard {
     fn drop(&mut self) {
         let Some(guard) = self.0.take() else { return };
-        // The guard itself may print, and block, if its thread is stuck.
+        // Dropping the guard may print, and block, if its thread is stuck.
         let (done, wait) = mpsc::sync_channel(1);
         let spawned = thread::Builder::new()
             .name("log-end".to_owned())
@@ -124,11 +124,11 @@ impl Drop for LogGuard {
     }
 }
 
-/// Sends the log of the whole process to standard error. With a tracer, spans of background work are exported too (see
-/// [`otlp::layer`]).
+/// Installs the global subscriber, which logs to standard error. With a tracer, spans of background work are exported
+/// too (see [`otlp::layer`]).
 ///
 /// # Errors
-/// If the level cannot be read or a subscriber is installed already.
+/// If the level is invalid or a subscriber is installed already.
 pub fn install(
     config: &Log,
     tracer: Option<SdkTracer>,
@@ -159,7 +159,7 @@ fn subscriber<W: io::Write + Send + 'static>(
         LogFormat::Json => Line::Json(limit),
         LogFormat::Text => Line::Text(limit, fmt::format().with_ansi(colours)),
     };
-    // The filter is wrapped, not the layer: a layer that has been swapped in has no filter id.
+    // Reloads the filter, not the layer: a layer that was swapped in has no filter id.
     let configured = parse_level(&config.level)?;
     let filter = with_audit(&configured, &configured);
     let (filter, reload) = reload::Layer::new(filter);
@@ -193,17 +193,16 @@ pub(crate) mod testing {
 
     use super::*;
 
-    /// Keeps tests with subscribers of their own apart. While there is one subscriber in the process, `tracing` asks the
-    /// thread that comes by a line first whether the line is wanted, and remembers its answer for all threads; with several
-    /// it asks each time.
+    /// Isolates tests that have their own subscribers. With a single subscriber in the process, `tracing` caches the
+    /// interest of the first thread that reaches a callsite for all threads; with several it asks each time.
     pub(crate) fn apart() {
         static SEVERAL: LazyLock<[Dispatch; 2]> =
             LazyLock::new(|| [(); 2].map(|()| Dispatch::new(NoSubscriber::default())));
         LazyLock::force(&SEVERAL);
     }
 
-    /// What was written. To be read when the thread that writes has ended, for which its guard waits in vain where the
-    /// machine is busy: that is once it has no other owner.
+    /// Captured output. Complete once it has no other owner: the writer thread has ended then, for which its guard may
+    /// not wait long enough on a busy machine.
     #[derive(Clone, Debug, Default)]
     pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -222,7 +221,7 @@ pub(crate) mod testing {
         pub(crate) fn text(&self) -> String {
             let end = Instant::now() + Duration::from_secs(120);
             while Arc::strong_count(&self.0) > 1 {
-                assert!(Instant::now() < end, "the log is not written");
+                assert!(Instant::now() < end, "the log was not written in time");
                 thread::sleep(Duration::from_millis(1));
             }
             String::from_utf8(self.0.lock().expect("lock").clone()).expect("utf-8")
@@ -237,7 +236,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// Runs something with a log of its own and returns what was written.
+    /// Runs `run` with a separate log and returns the output.
     pub(crate) fn logged(level: &str, format: LogFormat, run: impl FnOnce(&LogHandle)) -> Written {
         apart();
         let written = Written::default();
@@ -314,9 +313,9 @@ mod tests {
             let text = written.text();
             assert_eq!(text.lines().count(), 1, "{format:?}");
             assert!(text.len() < 64 << 10, "{format:?}: {} bytes", text.len());
-            assert!(text.contains("xx…"), "{format:?}: what is cut is marked");
+            assert!(text.contains("xx…"), "{format:?}: the cut is marked");
             let line = text.trim_end_matches('\n');
-            // JSON may hold C1 controls as they are; its readers unescape all the others anyway.
+            // JSON may contain raw C1 controls, and its readers unescape all other control characters anyway.
             let is_raw =
                 |c: char| c.is_ascii_control() || format == LogFormat::Text && c.is_control();
             assert!(!line.contains(is_raw), "{format:?}");
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_line_is_for_people() {
+    fn text_lines_are_human_readable() {
         let written = logged("info", LogFormat::Text, |_| {
             tracing::warn!(target: "criscope::test", n = 3, "hello");
             tracing::debug!(target: "criscope::test", "not heard");
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_level_changes_while_it_runs() {
+    fn the_level_can_change_at_run_time() {
         let written = logged("info", LogFormat::Json, |handle| {
             let say = |text: &str| tracing::debug!(target: "criscope::test", "{text}");
             assert_eq!(handle.level(), "info");
@@ -375,7 +374,7 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             storm(2000);
             tracing::warn!(target: "criscope::test", "another event");
-            // Until the bucket has a token again.
+            // Wait until the bucket has a token again.
             thread::sleep(Duration::from_millis(30));
             storm(1);
         });
@@ -383,7 +382,7 @@ mod tests {
         drop(guard);
         let objects = written.objects();
         let storms = objects.iter().filter(|o| o["msg"] == "storm").count();
-        // As many as may come at once, and those that fell due meanwhile.
+        // The burst, and the tokens added meanwhile.
         let most = BURST + (took.as_secs() + 1) * PER_SECOND;
         assert!((BURST..=most).contains(&(storms as u64)), "{storms}");
         assert_eq!(
@@ -400,13 +399,12 @@ mod tests {
         assert_eq!(
             told,
             drops.count(DropReason::LogRateLimited),
-            "every suppressed line is told of"
+            "every suppressed line is reported"
         );
         assert_eq!(told as usize + storms, 2001);
     }
 
-    /// Standard error is a pipe that nobody reads: lines are lost and counted, and neither the program nor its end
-    /// waits.
+    /// With standard error blocked, lines are dropped and counted, and neither callers nor shutdown wait.
     #[test]
     fn a_stuck_pipe_holds_nobody_up() {
         testing::apart();
@@ -421,7 +419,7 @@ mod tests {
         let before = Instant::now();
         let text = "x".repeat(4000);
         tracing::subscriber::with_default(subscriber, || {
-            // Each place in the code has its own limit, so that the queue, not the limit, is met.
+            // Each callsite has its own limit, so that the queue overflows first.
             macro_rules! lines {
                 ($($n:literal)*) => {
                     $(for _ in 0..350 { tracing::info!(target: "criscope::test", n = $n, "{text}"); })*

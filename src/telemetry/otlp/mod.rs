@@ -1,12 +1,11 @@
-//! Spans to an OpenTelemetry collector over OTLP/gRPC. Off unless an endpoint is set.
+//! Exports spans to an OpenTelemetry collector over OTLP/gRPC. Off unless an endpoint is set.
 //!
-//! Spans of calls are built when a call ends and handed to [`SpanSink`]. Spans of work in the background (target
-//! `criscope`, level info or above) come through [`layer`] and take the same way out.
+//! Spans of calls are built when a call ends and passed to [`SpanSink`]. Spans of background work (target `criscope`,
+//! level info or above) come from [`layer`] and use the same sink.
 //!
-//! The standard `OTEL_*` variables work where the configuration leaves room for them: endpoint and timeout of the
-//! configuration win, headers, resource attributes, service name and batch limits (`OTEL_BSP_*`) come from the
-//! environment only. `OTEL_SDK_DISABLED=true` turns everything off, `OTEL_TRACES_EXPORTER=none` an endpoint that comes
-//! from the environment.
+//! The standard `OTEL_*` variables apply beside the configuration: its endpoint and timeout take precedence; headers,
+//! resource attributes, service name and batch limits (`OTEL_BSP_*`) come from the environment only.
+//! `OTEL_SDK_DISABLED=true` disables the export, `OTEL_TRACES_EXPORTER=none` only an endpoint from the environment.
 
 mod resource;
 mod sink;
@@ -35,18 +34,18 @@ use super::settings;
 #[cfg(test)]
 pub(crate) use self::sink::testing;
 
-/// Reads an environment variable; an empty one counts as not set.
+/// Reads an environment variable; an empty one counts as unset.
 type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// Why spans cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
-    /// The endpoint or another setting is refused.
+    /// The exporter rejects the endpoint or another setting.
     #[error("otlp endpoint {endpoint}: {source}")]
     Exporter {
         /// The endpoint.
         endpoint: String,
-        /// Why.
+        /// The cause.
         source: opentelemetry_otlp::ExporterBuildError,
     },
     /// The environment asks for a protocol other than gRPC.
@@ -59,7 +58,7 @@ pub enum OtlpError {
     },
 }
 
-/// The export of spans, running.
+/// A running export of spans.
 #[derive(Debug)]
 pub struct Otlp {
     sink: SpanSink,
@@ -68,13 +67,12 @@ pub struct Otlp {
 
 impl Otlp {
     /// Starts the export if an endpoint is set in the configuration or the environment. Connects when the first spans
-    /// are sent, and again whenever it must.
+    /// are sent, and reconnects as needed.
     ///
-    /// Call it on the runtime that shall carry the connection, and [`Otlp::shutdown`] before that runtime ends.
+    /// Call it on the runtime that drives the connection, and [`Otlp::shutdown`] before that runtime ends.
     ///
     /// # Errors
-    /// If the endpoint cannot be used. A proxy that passes calls on without traces is better than none: log it and go
-    /// on.
+    /// If the endpoint cannot be used. Log it and go on: a proxy without traces is better than none.
     pub fn start(config: &settings::Otlp, drops: Arc<Drops>) -> Result<Option<Self>, OtlpError> {
         let env = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
         let Some(endpoint) = endpoint(config, &env) else {
@@ -117,25 +115,25 @@ impl Otlp {
         Ok(Some(Self { sink, provider }))
     }
 
-    /// Where finished spans go.
+    /// Returns the sink for finished spans.
     pub fn sink(&self) -> SpanSink {
         self.sink.clone()
     }
 
-    /// The tracer behind [`layer`].
+    /// Returns the tracer for [`layer`].
     pub fn tracer(&self) -> SdkTracer {
         self.provider.tracer_with_scope(scope())
     }
 
-    /// Takes no more spans and sends those that wait, for at most `limit`.
+    /// Stops accepting spans and sends the pending ones, for at most `limit`.
     pub async fn shutdown(self, limit: Duration) {
         let sink = self.sink.clone();
-        // The processor waits on its thread, which waits on this runtime.
+        // Blocks on the thread of the processor, which needs this runtime.
         let _ = tokio::task::spawn_blocking(move || sink.shutdown(limit)).await;
     }
 }
 
-/// The instrumentation scope of all our spans.
+/// The instrumentation scope of criscope's spans.
 pub fn scope() -> InstrumentationScope {
     InstrumentationScope::builder("criscope")
         .with_version(env!("CARGO_PKG_VERSION"))
@@ -143,8 +141,8 @@ pub fn scope() -> InstrumentationScope {
         .build()
 }
 
-/// Turns `tracing` spans of background work into exported ones. Only spans of our own modules: those of the HTTP/2
-/// client would make an export cause spans of its own, without end. No events: they are log lines.
+/// Exports `tracing` spans of background work. Only those of our own modules: spans of the HTTP/2 client would make
+/// each export cause further ones, without end. Events are log lines and not exported.
 pub fn layer<S>(tracer: SdkTracer) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -164,13 +162,13 @@ where
         .with_filter(ours)
 }
 
-/// Where spans go that somebody else has made.
+/// Where spans of other processes are forwarded to.
 pub struct Destination {
     /// The collector, as `http://HOST:PORT`.
     pub endpoint: String,
-    /// What the collector wants to be told with each request (`OTEL_EXPORTER_OTLP_HEADERS`): mostly a key, so never shown.
+    /// Headers of each request (`OTEL_EXPORTER_OTLP_HEADERS`). They usually hold an API key, so they are never printed.
     pub headers: Vec<(String, String)>,
-    /// How long a request may take.
+    /// Timeout of a request.
     pub timeout: Duration,
 }
 
@@ -183,7 +181,7 @@ impl std::fmt::Debug for Destination {
 }
 
 impl Destination {
-    /// The collector of our own spans, with the same settings; `None` if there is none.
+    /// Returns the collector of our own spans, with the same settings; `None` if there is none.
     pub fn of(config: &settings::Otlp) -> Option<Self> {
         let env = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
         check_protocol(config, &env).ok()?;
@@ -197,7 +195,7 @@ impl Destination {
     }
 }
 
-/// `NAME=VALUE,NAME=VALUE`, values percent-encoded (OpenTelemetry, "Specifying headers via environment variables").
+/// Parses `NAME=VALUE,NAME=VALUE`, percent-encoded (OpenTelemetry, "Specifying headers via environment variables").
 fn headers_of(text: &str) -> Vec<(String, String)> {
     let pair = |pair: &str| {
         let (name, value) = pair.split_once('=')?;
@@ -223,8 +221,7 @@ fn endpoint(config: &settings::Otlp, env: &Env<'_>) -> Option<String> {
     env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| env("OTEL_EXPORTER_OTLP_ENDPOINT"))
 }
 
-/// An endpoint from the environment comes with the environment's protocol; one from the configuration is gRPC by
-/// definition.
+/// Rejects protocols other than gRPC for an endpoint from the environment. A configured endpoint is gRPC by definition.
 fn check_protocol(config: &settings::Otlp, env: &Env<'_>) -> Result<(), OtlpError> {
     if config.endpoint.is_some() {
         return Ok(());
@@ -244,8 +241,8 @@ fn check_protocol(config: &settings::Otlp, env: &Env<'_>) -> Result<(), OtlpErro
     Ok(())
 }
 
-/// The timeout of the configuration, unless it says the default and the environment says something: then `None`, and
-/// the exporter reads the environment.
+/// Returns the configured timeout. `None` if it is the default and the environment sets one, which the exporter then
+/// reads.
 fn timeout(config: &settings::Otlp, env: &Env<'_>) -> Option<Duration> {
     const DEFAULT: Duration = Duration::from_secs(10);
     let set =

@@ -1,4 +1,4 @@
-//! Who sends the spans: the OpenTelemetry resource of this process.
+//! The OpenTelemetry resource of this process.
 
 use std::fs;
 
@@ -11,8 +11,8 @@ use opentelemetry_semantic_conventions::attribute as key;
 
 use super::Env;
 
-/// The resource: ours, overridden by `OTEL_RESOURCE_ATTRIBUTES`, its name by `OTEL_SERVICE_NAME` (OpenTelemetry,
-/// resource SDK).
+/// Builds the resource. `OTEL_RESOURCE_ATTRIBUTES` overrides its attributes, `OTEL_SERVICE_NAME` its name
+/// (OpenTelemetry, resource SDK).
 pub(super) fn resource(env: &Env<'_>) -> Resource {
     let mut ours = vec![
         KeyValue::new(key::SERVICE_NAME, "criscope"),
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_is_named() {
+    fn the_resource_identifies_the_process() {
         let resource = resource(&|name| (name == "NODE_NAME").then(|| "node-7".to_owned()));
         let get = |key: &'static str| resource.get(&Key::new(key)).map(|v| v.to_string());
         assert_eq!(get("service.name").as_deref(), Some("criscope"));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_names_the_service() {
+    fn the_environment_overrides_attributes() {
         let resource = resource(&|name| (name == "OTEL_SERVICE_NAME").then(|| "edge".to_owned()));
         assert_eq!(
             resource

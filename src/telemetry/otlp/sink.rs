@@ -1,4 +1,4 @@
-//! Where finished spans go: a bounded queue in front of the SDK's batch processor. Handing a span over never waits and
+//! The sink of finished spans: a bounded queue in front of the SDK's batch processor. Queueing a span never waits and
 //! never fails, and every span is counted exactly once as exported, failed or dropped.
 
 use std::fmt;
@@ -18,13 +18,13 @@ use crate::telemetry::drops::{DropReason, Drops};
 /// Bounds of a [`SpanSink`].
 #[derive(Debug)]
 pub(super) struct Limits {
-    /// Spans that may wait, those on their way to the collector included.
+    /// Most pending spans, including those being sent.
     pub(super) pending: usize,
-    /// How long one batch may take, retries included.
+    /// Timeout of one batch, retries included.
     pub(super) export: Duration,
 }
 
-/// Takes finished spans. Clones share one queue.
+/// Accepts finished spans. Clones share one queue.
 #[derive(Clone)]
 pub struct SpanSink {
     processor: Arc<BatchSpanProcessor>,
@@ -40,7 +40,7 @@ impl fmt::Debug for SpanSink {
 }
 
 impl SpanSink {
-    /// Starts the export thread. `batch` must not hold fewer spans than `limits`. `runtime` keeps the time of exports.
+    /// Starts the export thread. `batch` must have room for at least the spans of `limits`. `runtime` drives timeouts.
     pub(super) fn start<E: SpanExporter + 'static>(
         exporter: E,
         resource: &Resource,
@@ -70,34 +70,34 @@ impl SpanSink {
         }
     }
 
-    /// Hands a span over, or counts it as dropped if too many wait or the sink is shut; then it says false.
+    /// Queues a span. Returns false if the queue is full or the sink shut down, and counts the span as dropped.
     pub fn export(&self, span: SpanData) -> bool {
         if !self.ledger.admit() {
             return false;
         }
         self.processor.on_end(span);
         if self.ledger.finished.load(Ordering::SeqCst) {
-            // The last count may have been made before this span was admitted.
+            // Shutdown may have counted before this span was admitted.
             self.ledger.lose(1, DropReason::SpanShutdown);
         }
         true
     }
 
-    /// Takes no more spans, and sends those that wait, for at most `limit`. What could not be sent by then counts as
+    /// Stops accepting spans and sends the pending ones, for at most `limit`. Spans that are not sent by then count as
     /// dropped. Blocks: not for a thread of an async runtime.
     pub(super) fn shutdown(&self, limit: Duration) {
         if self.ledger.closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        // The result is in the drops.
+        // The drop counters have the result.
         let _ = self.processor.shutdown_with_timeout(limit);
         self.ledger.finished.store(true, Ordering::SeqCst);
         self.ledger.lose(usize::MAX, DropReason::SpanShutdown);
     }
 }
 
-/// Knows how many spans are under way. A span is put in by [`Ledger::admit`] and taken out by whoever learns first what
-/// became of it.
+/// Counts pending spans. [`Ledger::admit`] adds a span; its export, its failure or the shutdown removes it, whichever
+/// comes first.
 #[derive(Debug)]
 struct Ledger {
     pending: AtomicUsize,
@@ -124,7 +124,7 @@ impl Ledger {
         admitted
     }
 
-    /// Takes out at most `n` spans and says how many were still in.
+    /// Removes at most `n` pending spans and returns how many were removed.
     fn settle(&self, n: usize) -> usize {
         let without = |pending: usize| Some(pending.saturating_sub(n));
         let before = self
@@ -140,7 +140,7 @@ impl Ledger {
     }
 }
 
-/// An exporter that counts and that has a time limit.
+/// An exporter with counters and a timeout.
 struct Counting<E> {
     exporter: E,
     ledger: Arc<Ledger>,
@@ -157,7 +157,7 @@ impl<E: fmt::Debug> fmt::Debug for Counting<E> {
 impl<E: SpanExporter> SpanExporter for Counting<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        // This runs on a thread outside the runtime; a timer has to be made inside, and can then be polled anywhere.
+        // This thread is outside of the runtime. A timer must be created inside, and can then be polled anywhere.
         let timer = {
             let _inside = self.runtime.enter();
             tokio::time::sleep(self.limit)
@@ -204,7 +204,7 @@ impl<E: SpanExporter> SpanExporter for Counting<E> {
     }
 }
 
-/// The sink as the processor of a tracer provider, for spans that the SDK makes. The sink outlives it.
+/// The sink as a span processor, for spans created by the SDK. The sink outlives the provider.
 #[derive(Debug)]
 pub(super) struct ForProvider(pub(super) SpanSink);
 
@@ -233,7 +233,7 @@ pub(crate) mod testing {
     /// Spans that were exported.
     pub(crate) type Exported = Arc<Mutex<Vec<SpanData>>>;
 
-    /// What the exporter of a test does.
+    /// Behaviour of a test exporter.
     #[derive(Clone, Debug)]
     pub(crate) enum Behaviour {
         Take(Exported),
@@ -259,7 +259,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// A sink with room for `pending` spans, exporting in batches of 10 when told to or every 10 ms.
+    /// A sink for `pending` spans that exports in batches of 10 on flush or every 10 ms.
     pub(crate) fn sink(
         behaviour: Behaviour,
         pending: usize,
@@ -285,7 +285,7 @@ pub(crate) mod testing {
     }
 
     impl SpanSink {
-        /// Sends all that waits.
+        /// Sends all pending spans.
         pub(crate) fn finish(&self) {
             self.shutdown(Duration::from_secs(120));
         }
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn what_the_collector_takes_is_exported() {
+    async fn accepted_spans_count_as_exported() {
         let taken = Exported::default();
         let (sink, drops) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
         for _ in 0..123 {
@@ -344,12 +344,12 @@ mod tests {
         assert_eq!(
             counted(&drops),
             (123, [0, 0, 1]),
-            "a span after the end is counted"
+            "a span after shutdown is counted"
         );
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn what_the_collector_refuses_has_failed() {
+    async fn refused_spans_count_as_failed() {
         let (sink, drops) = sink(Behaviour::Refuse, 1000, PATIENCE);
         for _ in 0..57 {
             sink.export(span());
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn a_collector_that_never_answers_is_given_up_on() {
+    async fn an_unresponsive_collector_times_out() {
         let (sink, drops) = sink(Behaviour::Hang, 100, Duration::from_millis(20));
         for _ in 0..10 {
             sink.export(span());
@@ -368,8 +368,8 @@ mod tests {
         assert_eq!(counted(&drops), (0, [0, 10, 0]));
     }
 
-    /// The exporter's thread hangs and cannot even be timed out: handing over stays immediate, memory stays bounded,
-    /// shutdown keeps its limit, and every span is accounted for.
+    /// Even if the exporter's thread hangs beyond its timeout, queueing stays immediate, memory bounded, shutdown
+    /// within its limit, and every span is counted.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_stuck_exporter_holds_nobody_up() {
         let (sink, drops) = sink(Behaviour::BlockThread(10 * PATIENCE), 64, PATIENCE);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn spans_handed_over_during_shutdown_are_each_counted_once() {
+    async fn spans_exported_during_shutdown_are_counted_once() {
         let (sink, drops) = sink(Behaviour::Take(Exported::default()), 100_000, PATIENCE);
         let threads: Vec<_> = (0..4)
             .map(|_| {

@@ -37,7 +37,7 @@ fn env<'a>(set: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + '
 }
 
 #[test]
-fn the_endpoint_is_off_unless_someone_sets_it() {
+fn the_endpoint_is_unset_by_default() {
     let (any, traces) = (
         "OTEL_EXPORTER_OTLP_ENDPOINT",
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
@@ -72,7 +72,7 @@ fn the_endpoint_is_off_unless_someone_sets_it() {
 }
 
 #[test]
-fn another_protocol_is_refused_by_name() {
+fn unsupported_protocols_are_rejected() {
     let set = [("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")];
     let error = check_protocol(&config(None), &env(&set)).expect_err("refused");
     assert_eq!(
@@ -85,7 +85,7 @@ fn another_protocol_is_refused_by_name() {
 }
 
 #[test]
-fn the_timeout_of_the_environment_counts_where_the_configuration_is_silent() {
+fn the_environment_sets_the_timeout_unless_configured() {
     let set = [("OTEL_EXPORTER_OTLP_TIMEOUT", "500")];
     assert_eq!(timeout(&config(None), &env(&set)), None);
     assert_eq!(
@@ -100,7 +100,7 @@ fn the_timeout_of_the_environment_counts_where_the_configuration_is_silent() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_cannot_work_is_named() {
+async fn errors_name_the_endpoint() {
     let error =
         Otlp::start(&config(Some("https://collector:4317")), Arc::default()).expect_err("no TLS");
     assert!(
@@ -111,7 +111,7 @@ async fn an_endpoint_that_cannot_work_is_named() {
     );
 }
 
-/// A collector that keeps what it gets.
+/// A collector that stores the requests.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -127,7 +127,7 @@ impl TraceService for Collector {
 }
 
 impl Collector {
-    /// Serves on a port of its own and returns the endpoint.
+    /// Serves on an ephemeral port and returns the endpoint.
     async fn serve(&self) -> String {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
         let address = listener.local_addr().expect("address");
@@ -143,13 +143,13 @@ impl Collector {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_collector_gets_the_spans_with_the_resource() {
+async fn a_collector_receives_spans_with_their_resource() {
     let collector = Collector::default();
     let endpoint = collector.serve().await;
     let drops = Arc::new(Drops::default());
     let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&drops))
         .expect("starts")
-        .expect("on");
+        .expect("enabled");
     let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer()));
     crate::telemetry::logging::testing::apart();
     tracing::subscriber::with_default(subscriber, || {
@@ -185,17 +185,17 @@ async fn a_collector_gets_the_spans_with_the_resource() {
     assert_eq!(drops.exported(), 1);
 }
 
-/// Nobody listens there: the spans are counted as failed, and the end does not wait longer than it may.
+/// With no listener on the port, spans count as failed, and shutdown stays within its limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_collector_that_is_not_there_costs_only_spans() {
-    // Bound, so that nobody else gets the port.
+async fn an_unreachable_collector_costs_only_spans() {
+    // Bound, so that no other process takes the port.
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind(([127, 0, 0, 1], 0).into()).expect("bound");
     let endpoint = format!("http://{}", socket.local_addr().expect("address"));
     let drops = Arc::new(Drops::default());
     let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&drops))
         .expect("starts")
-        .expect("on");
+        .expect("enabled");
     let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer()));
     crate::telemetry::logging::testing::apart();
     tracing::subscriber::with_default(subscriber, || {
@@ -222,7 +222,7 @@ async fn only_our_own_background_spans_are_exported() {
             tracing::info_span!(target: "criscope::proxy::backend::remote", "connect", tries = 2)
                 .entered();
         tracing::info!(target: "criscope::proxy::backend::remote", "an event");
-        // Not ours, of another program, too detailed.
+        // A library, another program, and a level that is too verbose.
         drop(tracing::info_span!(target: "h2::codec", "library").entered());
         drop(tracing::info_span!(target: "criscoped", "other").entered());
         drop(tracing::debug_span!(target: "criscope", "detail").entered());
