@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_behind_the_message_are_not_part_of_it() {
+    fn bytes_after_the_message_are_not_part_of_it() {
         let p = pieces(&[b"\0\0\0\0\x01ab"]);
         assert_eq!(p.message().as_deref(), Some(b"a".as_slice()));
     }

@@ -1,5 +1,5 @@
-//! The conditions of a runtime: `RuntimeReady`, `NetworkReady` and what else its Status carries, from the probe's own calls and
-//! from the answers to the kubelet's.
+//! The conditions of a runtime: `RuntimeReady`, `NetworkReady` and others of its Status, from responses to the probe
+//! and to the kubelet.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use crate::cri::subject::RuntimeCondition;
 use crate::units::duration;
 
 impl Backend {
-    /// Takes in the conditions of a Status answer, and logs those that changed.
+    /// Updates the conditions from a Status response, and logs those that changed.
     pub fn saw_conditions(&self, conditions: &[RuntimeCondition]) {
         let now = SystemTime::now();
         let conditions = conditions.iter().map(|it| Condition {
@@ -25,7 +25,7 @@ impl Backend {
         }
     }
 
-    /// What the runtime says, for logs and pages. The built-in runtime quotes nobody.
+    /// Redacts a message of the runtime. Those of the built-in runtime quote no other program.
     fn shown(&self, message: &str) -> String {
         let text = match self.is_local() {
             true => redact::own_text(message),

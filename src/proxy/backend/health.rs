@@ -1,4 +1,4 @@
-//! The state of a runtime, written by its probe and read by all others.
+//! The health of a runtime, written by its probe.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub struct State {
     pub reason: String,
     /// When `up` last changed.
     pub since: Option<Instant>,
-    /// The same on the wall clock.
+    /// The same as wall-clock time.
     pub changed: Option<SystemTime>,
     /// Name and version from its Version response.
     pub runtime: Option<(String, String)>,
@@ -43,16 +43,16 @@ pub struct Condition {
     pub kind: String,
     /// Whether it holds.
     pub status: bool,
-    /// One word, as the runtime reports it.
+    /// The reason, one word, as the runtime reports it.
     pub reason: String,
-    /// A sentence, redacted if it is that of another runtime.
+    /// The message, redacted if it is that of another runtime.
     pub message: String,
-    /// Since when `status` is what it is; the first time it was seen so.
+    /// When `status` last changed, or was first seen.
     pub since: SystemTime,
 }
 
 impl Condition {
-    /// The sentence, or else the word.
+    /// The message, or the reason if there is none.
     pub fn said(&self) -> &str {
         match self.message.is_empty() {
             true => &self.reason,
@@ -76,8 +76,8 @@ impl Health {
             .store(api == ApiVersion::V1Alpha2, Ordering::Relaxed);
     }
 
-    /// The process that listens on its socket, in our PID namespace; `None` if the kernel does not tell, or if the first process
-    /// of the node has opened the socket for it.
+    /// The process that listens on its socket, in our PID namespace; `None` if the kernel does not report it, or if PID
+    /// 1 opened the socket on its behalf.
     pub fn pid(&self) -> Option<u32> {
         let pid = u32::try_from(self.pid.load(Ordering::Relaxed)).ok();
         pid.filter(|pid| *pid > 1)
@@ -88,7 +88,7 @@ impl Health {
         self.pid.store(pid, Ordering::Relaxed);
     }
 
-    /// Number of returns after it was down.
+    /// Number of reconnects.
     pub fn reconnects(&self) -> u64 {
         self.reconnects.load(Ordering::Relaxed)
     }
@@ -123,8 +123,8 @@ impl Health {
         }
     }
 
-    /// Takes in the conditions of a Status. Returns those whose status changed, as they were and as they are; a condition
-    /// that is false from the beginning counts.
+    /// Replaces the conditions. Returns those whose status changed, before and after; a condition that is false when
+    /// first seen counts as changed.
     pub(super) fn set_conditions(
         &self,
         mut conditions: Vec<Condition>,

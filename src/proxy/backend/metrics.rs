@@ -8,7 +8,7 @@ use super::health::Condition;
 use crate::telemetry::metric::{BACKEND, Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
-/// Conditions by their names in the CRI, and that of containerd; all others together.
+/// Label values: the conditions of the CRI and of containerd, and one for all others.
 static CONDITIONS: [&str; 4] = [
     "RuntimeReady",
     "NetworkReady",
@@ -59,7 +59,7 @@ pub(crate) fn register(
     })
 }
 
-/// The conditions under the names of the label: several of one name hold if each does.
+/// Maps conditions to label values. A value that several conditions share holds if all of them do.
 fn conditions(all: &[Condition]) -> BTreeMap<&'static str, bool> {
     let mut named = BTreeMap::new();
     for condition in all {
@@ -70,7 +70,7 @@ fn conditions(all: &[Condition]) -> BTreeMap<&'static str, bool> {
     named
 }
 
-/// Gives every metric of this module a series.
+/// Creates a series of every metric of this module.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry, name: &str) {
     use crate::cri::subject::{RuntimeCondition, Unseen};
@@ -128,6 +128,6 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
         let spare = "criscope_backend_condition{backend=\"spare\"";
-        assert!(!text.contains(spare), "it is down:\n{text}");
+        assert!(!text.contains(spare), "no conditions while down:\n{text}");
     }
 }

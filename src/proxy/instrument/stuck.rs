@@ -13,8 +13,8 @@
 //! | ExecSync | 2 min | a lifecycle hook may be slow |
 //! | PullImage, CheckpointContainer | 5 min | gigabytes are moved; the kubelet sets no deadline for a pull |
 //!
-//! The request path takes no part in this. The calls in flight are checked every [`PERIOD`], and in between when a known
-//! one is due. A report is late only for a call that is due before its first check, when a share of its deadline is shorter
+//! The request path is not involved. The calls in flight are checked every [`PERIOD`], and in between when a known one
+//! is due. A report is late only for a call that is due before its first check, when a share of its deadline is shorter
 //! than the period.
 
 use std::sync::Arc;
@@ -189,20 +189,20 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_late_already_is_told_once() {
+    fn an_overdue_call_is_reported_once() {
         let call = call(Method::StopContainer, Some(Duration::from_millis(100)));
         let first = Duration::from_millis(97);
         assert_eq!(reports(&call, first, SECOND), [(first, 100)]);
     }
 
     #[test]
-    fn without_a_deadline_each_doubling_is_told() {
+    fn without_a_deadline_each_doubling_is_reported() {
         let secs = Duration::from_secs;
         let pull = call(Method::PullImage, None);
         let made = reports(&pull, Duration::ZERO, secs(2000));
         let wanted = [(150, 50), (270, 90), (300, 100), (600, 200), (1200, 400)];
         assert_eq!(made, wanted.map(|(at, level)| (secs(at), level)));
-        // A month makes twenty reports; of several that are due only the last is made.
+        // A month makes twenty reports; of several that are due, only the last is made.
         let poll = call(Method::ListContainers, None);
         assert_eq!(newly_reached(&poll, secs(30 * 86_400)), Some(100 << 17));
         poll.reaches(u32::MAX / 2 + 1);
@@ -217,9 +217,9 @@ mod tests {
         }
     }
 
-    /// The kubelet's PLEG gives up after three minutes; the calls it waits for are reported well before.
+    /// PLEG gives up after three minutes; the calls it waits for are reported well before.
     #[test]
-    fn what_the_kubelet_waits_for_is_told_before_it_gives_up() {
+    fn stuck_calls_are_reported_before_the_kubelet_gives_up() {
         for method in Method::ALL {
             let Some(allowed) = allowed(method) else {
                 assert_eq!(method.class(), Class::Watch);

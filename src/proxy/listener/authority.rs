@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everything_else_passes_as_it_is() {
+    async fn all_other_bytes_pass_unchanged() {
         let mut sessions = vec![
             b"/".to_vec(),
             b"GET / HTTP/1.1\r\nhost: /run/x\r\n\r\n".to_vec(),

@@ -14,7 +14,7 @@ metrics! {
         "Connections of callers that were accepted.");
 }
 
-/// For the listener: connections of callers.
+/// Counts connections of callers.
 #[derive(Debug)]
 pub struct Connections {
     open: Gauges<0>,
@@ -35,7 +35,7 @@ impl Connections {
         })
     }
 
-    /// A connection was accepted.
+    /// Counts an accepted connection.
     pub fn opened(&self, client: Client) {
         if client == Client::Kubelet {
             self.kubelets.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Connections {
         }
     }
 
-    /// A connection that was counted by [`Connections::opened`] is gone.
+    /// Counts the end of a connection that [`Connections::opened`] counted.
     pub fn closed(&self, client: Client) {
         if client == Client::Kubelet {
             self.kubelets.fetch_sub(1, Ordering::Relaxed);

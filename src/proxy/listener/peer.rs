@@ -8,8 +8,8 @@ use nix::sys::socket::sockopt::PeerCredentials;
 
 use crate::call::{Client, Peer};
 
-/// Asks the kernel (SO_PEERCRED), once per connection. The process may have exited, or be in another pid namespace: then it
-/// has no name.
+/// Asks the kernel (SO_PEERCRED), once per connection. A process that has exited, or is in another PID namespace, has
+/// no name.
 pub fn of(socket: &UnixStream) -> Peer {
     let pid = getsockopt(socket, PeerCredentials)
         .ok()
@@ -25,7 +25,7 @@ pub fn of(socket: &UnixStream) -> Peer {
     }
 }
 
-/// A process chooses its own name.
+/// Processes choose their own names, so unprintable characters are possible.
 fn printable(comm: &str) -> Box<str> {
     comm.chars()
         .map(|c| if c.is_control() { '?' } else { c })
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn we_are_our_own_peer() {
+    fn the_peer_of_a_socket_pair_is_this_process() {
         let (a, _b) = UnixStream::pair().expect("pair");
         let peer = of(&a);
         assert_eq!(peer.pid, i32::try_from(std::process::id()).ok());

@@ -40,7 +40,7 @@ pub enum Error {
     Io {
         /// The failed operation.
         action: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
         /// The system call's error.
         source: io::Error,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_socket_that_was_asked_for() {
+    fn errors_name_the_configured_socket() {
         // No user may create a socket there, not even root.
         let settings = server("/proc/self/cri.sock".into());
         let error = bind(&settings).expect_err("no socket there");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_is_explained() {
+    fn errors_explain_a_long_path() {
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(200)));
         let error = bind(&server(path)).expect_err("too long");
         assert!(

@@ -55,7 +55,7 @@ impl Rules {
         self.handlers.get(subject?.handler.as_deref()?).copied()
     }
 
-    /// Decides.
+    /// Returns the target of a call.
     pub fn decide(&self, method: Method, subject: Option<&Subject>) -> Target {
         use Target::{All, One, Owner, PodOwner};
         if self.backends <= 1 {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_decides_where_a_sandbox_is_made() {
+    fn sandboxes_are_routed_by_handler() {
         let decide = |h| rules().decide(Method::RunPodSandbox, Some(&with_handler(h)));
         assert_eq!(decide("kata"), Target::One(1, RouteReason::Handler));
         assert_eq!(decide("runc"), Target::One(0, RouteReason::Default));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn image_file_systems_come_first_from_the_backend_of_images() {
+    fn file_systems_of_the_image_backend_come_first() {
         let rules = Rules {
             images: 1,
             ..rules()

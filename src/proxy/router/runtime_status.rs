@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn one_runtime_that_is_not_ready_is_enough() {
+    fn one_unready_runtime_makes_the_node_unready() {
         for (a, b, want) in [
             (true, true, true),
             (true, false, false),

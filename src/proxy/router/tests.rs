@@ -89,7 +89,7 @@ async fn sandboxes(backends: [Fake; 2]) -> Result<Vec<String>, Status> {
 }
 
 #[tokio::test]
-async fn a_list_holds_what_all_backends_have() {
+async fn a_list_joins_those_of_all_backends() {
     let ids = sandboxes([Fake::Lists("a"), Fake::Lists("b")]).await;
     assert_eq!(ids.expect("a list"), ["a", "b"]);
 }

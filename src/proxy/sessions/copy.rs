@@ -220,7 +220,7 @@ mod tests {
         let mut watch = ExitSniffer::new(SessionKind::Exec, Transport::Tls);
         let meter = session.meter();
         let copied = both(&mut client, &mut upstream, &meter, &mut watch);
-        // An end that has not closed does so when the other is seen to have.
+        // An open end closes once it sees that the other has.
         let peers = async {
             let mut text = Vec::new();
             if !upstream_closed {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_order_that_cannot_be_known_is_not_told() {
+    async fn an_unknown_order_is_reported_as_both() {
         // The order in which the two directions are polled is random.
         for _ in 0..20 {
             assert_eq!(first(true, false).await, FirstClosed::Client);

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn only_commands_have_exit_codes_and_an_error_is_none() {
+    fn only_commands_have_exit_codes() {
         let failure = br#"{"status":"Failure","reason":"InternalError","code":500}"#;
         let end = report(SessionKind::Exec, Transport::Spdy, &data(1, FIN, failure));
         assert_eq!(

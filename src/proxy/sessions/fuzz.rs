@@ -27,11 +27,11 @@ pub fn fuzz(input: &[u8]) {
 }
 
 fn head(bytes: &[u8], piece: usize) {
-    let read = |mut whole: &[u8]| Head::read(&mut whole).now_or_never().expect("it is there");
+    let read = |mut whole: &[u8]| Head::read(&mut whole).now_or_never().expect("ready");
     let (first, rest) = bytes.split_at(piece.min(bytes.len()));
     let mut pieces = first.chain(rest);
     let in_pieces = Head::read(&mut pieces).now_or_never();
-    let (whole, in_pieces) = (read(bytes), in_pieces.expect("it is there"));
+    let (whole, in_pieces) = (read(bytes), in_pieces.expect("ready"));
     let only_head = |head: &Head| head.all()[..head.all().len() - head.behind().len()].to_vec();
     assert_eq!(
         whole.as_ref().ok().map(only_head),
@@ -76,7 +76,7 @@ fn message(bytes: &[u8]) {
     };
     let _ = url::parse(message.url);
     let other = message.with("http://127.0.0.1:1/exec/x");
-    let again = UrlMessage::split(&other).expect("it is a message still");
+    let again = UrlMessage::split(&other).expect("still a message");
     assert_eq!(again.url, "http://127.0.0.1:1/exec/x");
     // The bytes before and after it are preserved.
     assert_eq!(again.with(message.url), message.with(message.url));
@@ -88,7 +88,7 @@ mod tests {
     use rand::{Rng as _, SeedableRng as _};
 
     #[test]
-    fn what_is_damaged_is_read_the_same_in_pieces() {
+    fn damaged_input_parses_the_same_in_pieces() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/relay");
         let mut paths: Vec<_> = std::fs::read_dir(folder)
             .expect(folder)

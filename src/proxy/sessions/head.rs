@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_head_is_none() {
+    async fn invalid_heads_are_rejected() {
         let large = vec![b'a'; MAX_HEAD + 1];
         assert!(matches!(
             read(&large, 1000).await,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_status_of_an_answer() {
+    async fn the_status_of_a_response() {
         for (line, status) in [
             ("HTTP/1.1 101 Switching Protocols", Some(101)),
             ("HTTP/1.0 404", Some(404)),

@@ -1,4 +1,4 @@
-//! Metrics of the session proxy beside those of all sessions.
+//! Metrics of the session proxy, in addition to those of all sessions.
 
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ impl SessionProxyMetrics {
     }
 }
 
-/// Gives every metric of this module a series.
+/// Creates a series of every metric of this module.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
     let metrics = SessionProxyMetrics::register(registry).expect("once");
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_one_of_few() {
+    fn statuses_are_grouped_by_class() {
         for (status, said) in [
             (Some(101), UpstreamAnswer::Switching),
             (Some(100), UpstreamAnswer::Other),

@@ -30,7 +30,7 @@ fn issue_for(proxy: &SessionProxy, url: &str, kind: SessionKind) -> Result<Strin
         command: vec![],
         extensions: http::Extensions::new(),
     };
-    proxy.issue(url::parse(url).expect("understood"), about)
+    proxy.issue(url::parse(url).expect("valid"), about)
 }
 
 async fn bound(max_sessions: usize) -> (SessionProxy, SessionProxyListener, Arc<Seen>) {
@@ -68,7 +68,7 @@ async fn a_url_expires_before_that_of_the_upstream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_are_left_to_the_upstream() {
+async fn sessions_beyond_the_limit_are_left_to_the_upstream() {
     let (one, _listener, _) = bound(1).await;
     let first = issue(&one, SessionKind::Exec).expect("room");
     // A token holds a slot, although its client has not connected yet.
@@ -111,7 +111,7 @@ async fn without_a_listener_there_is_no_url() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_port_closes_with_its_time() {
+async fn a_port_closes_when_its_token_expires() {
     let (proxy, listener, seen) = bound(2 * tls::MAX_PORTS).await;
     let serving = tokio::spawn(listener.serve(CancellationToken::new()));
     let tls =

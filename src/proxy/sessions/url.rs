@@ -119,7 +119,7 @@ mod tests {
     use crate::cri::v1;
 
     #[test]
-    fn only_a_url_with_an_address_on_loopback_is_understood() {
+    fn only_urls_with_a_loopback_address_are_accepted() {
         let url = parse("http://127.0.0.1:4321/exec/abc?x=%20y").expect("plain");
         assert_eq!(url.address, "127.0.0.1:4321".parse().expect("an address"));
         assert_eq!(url.target, "/exec/abc?x=%20y");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_with_one_url_is_left_alone() {
+    fn messages_without_exactly_one_url_are_left_alone() {
         let message = v1::ExecResponse { url: "old".into() }.encode_to_vec();
         let two = [&message[..], &message].concat();
         let no_text = [0x0a, 0x01, 0xff];

@@ -107,14 +107,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_not_there_is_said_at_once() {
+    async fn a_missing_socket_fails_immediately() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("no.sock");
-        let error = open(&path).await.expect_err("nothing is there");
+        let error = open(&path).await.expect_err("no socket");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
 
         let remote = Remote::new("containerd".into(), path.clone(), Arc::default());
-        let error = remote.connect().await.expect_err("nothing is there");
+        let error = remote.connect().await.expect_err("no socket");
         assert_eq!(
             error.to_string(),
             format!(

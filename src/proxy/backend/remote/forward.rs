@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_is_spelled_as_the_runtime_knows_it() {
+    fn paths_have_the_cri_version_of_the_runtime() {
         let cases = [
             (
                 "/runtime.v1alpha2.RuntimeService/Version",

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 /// Length of a PING frame: header and eight bytes.
 const LENGTH: usize = 17;
 
-/// Begin of the header of an acknowledgement: length, type PING, flag ACK, stream 0.
+/// Start of the header of an acknowledgement: length, type PING, flag ACK, stream 0.
 const HEADER: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
 
 /// A stream that holds acknowledgements back. See the module documentation.
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_goes_with_the_next_frame() {
+    async fn it_is_sent_with_the_next_frame() {
         let (mut ours, mut theirs) = pair(100);
         ours.write_all(&acknowledgement(7)).await.expect("held");
         ours.flush().await.expect("flushed");
@@ -184,11 +184,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_goes_alone_when_its_time_is_over() {
+    async fn it_is_sent_alone_at_the_deadline() {
         let (mut ours, mut theirs) = pair(100);
         ours.write_all(&acknowledgement(7)).await.expect("held");
         let begun = Instant::now();
-        // As h2 does: it flushes whenever the connection is woken.
+        // Like h2, which flushes whenever the connection is woken.
         let mut flushed = 0;
         let flushes = std::future::poll_fn(|cx| {
             flushed += 1;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_second_one_takes_the_first_along_and_order_is_kept() {
+    async fn a_second_one_releases_the_first_in_order() {
         // Room for less than a frame: everything is written in pieces.
         let (mut ours, mut theirs) = pair(5);
         let written = tokio::spawn(async move {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_not_lost_at_the_end() {
+    async fn it_is_sent_before_shutdown() {
         let (mut ours, mut theirs) = pair(100);
         ours.write_all(&acknowledgement(9)).await.expect("held");
         ours.shutdown().await.expect("shut down");

@@ -26,16 +26,15 @@ const OUTCOME: Label = fixed("outcome", &ENDING_NAMES);
 const CODE: Label = fixed("code", &CODE_NAMES);
 const REASON: Label = fixed("reason", &REASON_NAMES);
 
-/// The same calls as the backend answers them: every second bound, since these series are the most numerous and the
-/// budget of a node is 2,000.
+/// Time in the backend: every second bound, since these series are the most numerous and the budget of a node is 2,000.
 const BACKEND_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0,
 ];
-/// Our own share of a call.
+/// Time in criscope itself.
 const OVERHEAD_BUCKETS: &[f64] = &[
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1,
 ];
-/// Up to the kubelet's limit of a message, 16 MiB; finer before it, so that an alert can tell near from far.
+/// Up to the kubelet's limit of a message, 16 MiB; finer below it, so that alerts can warn early.
 const SIZE_BUCKETS: &[f64] = &[
     4096.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 8388608.0, 12582912.0, 16777216.0,
 ];

@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn image_references_are_taken_apart() {
+    fn image_references_are_split() {
         let table = [
             ("busybox", ("busybox", None, None)),
             (

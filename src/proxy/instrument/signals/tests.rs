@@ -180,7 +180,7 @@ fn populated() -> Registry {
 }
 
 #[test]
-fn the_catalogue_is_what_is_scraped() {
+fn the_catalogue_matches_a_scrape() {
     let families = populated().gather();
     let scraped: BTreeSet<_> = families.iter().map(|f| f.name().to_owned()).collect();
     let listed: BTreeSet<_> = CATALOGUE.iter().map(|m| m.full_name()).collect();
@@ -226,7 +226,7 @@ fn the_catalogue_is_what_is_scraped() {
 }
 
 #[test]
-fn promtool_finds_nothing_to_say() {
+fn promtool_accepts_a_scrape() {
     let spawned = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -299,12 +299,12 @@ fn one_call_counts_once_everywhere() {
     }
     assert!(
         !text.contains("Version"),
-        "a series of a call that never came"
+        "a series of a method that was not called"
     );
 }
 
 #[test]
-fn overhead_and_sizes_are_told_only_where_they_mean_something() {
+fn overhead_and_sizes_are_recorded_only_where_meaningful() {
     let table = [
         (Method::Version, ok(), true, 1, 0),
         (Method::ListImages, ok(), true, 1, 1),
@@ -370,7 +370,7 @@ fn a_call_to_several_backends_has_their_common_label() {
 }
 
 #[test]
-fn the_line_of_a_call_has_the_agreed_keys() {
+fn log_lines_of_calls_have_the_documented_keys() {
     let signals = signals(&registry());
     let written = logged("info", LogFormat::Json, |_| {
         let mut call = full(Method::CreateContainer);

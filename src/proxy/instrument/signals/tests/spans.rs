@@ -42,7 +42,7 @@ fn attribute(span: &SpanData, key: &str) -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_spans_of_a_call_have_the_agreed_shape() {
+async fn spans_of_a_call_follow_the_conventions() {
     let mut headers = HeaderMap::new();
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     headers.insert("traceparent", parent.parse().expect("value"));
@@ -172,7 +172,7 @@ async fn a_call_that_reached_no_backend_has_one_span() {
 
 /// Which calls are exported if no sampling decision was made when they began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_last_word_on_sampling_is_spoken_at_the_end() {
+async fn sampling_is_decided_again_at_the_end() {
     let (fast, slow) = (Duration::from_millis(999), Duration::from_secs(1));
     let table = [
         (Method::Version, outcome(Ending::Ok, Code::Ok, fast), false),
@@ -220,9 +220,9 @@ async fn the_last_word_on_sampling_is_spoken_at_the_end() {
     }
 }
 
-/// The same for calls that are notable otherwise, with a sampling share of zero.
+/// Calls that are notable for other reasons, with a sampling ratio of zero.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_sticks_out_is_kept_whatever_the_shares_are() {
+async fn notable_calls_are_kept_regardless_of_ratios() {
     let second = outcome(Ending::Ok, Code::Ok, Duration::from_secs(1));
     let mut settings = sampling(0.0, 0.0);
     settings.episodes = 0.0;
@@ -263,9 +263,8 @@ async fn what_sticks_out_is_kept_whatever_the_shares_are() {
     }
 }
 
-/// Log line, spans and record of a call name the same trace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_call_of_an_episode_is_in_its_trace_everywhere() {
+async fn log_line_spans_and_record_name_the_same_trace() {
     let mut headers = HeaderMap::new();
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
     headers.insert("traceparent", parent.parse().expect("value"));
@@ -333,9 +332,9 @@ async fn sampling_can_be_changed_and_is_off_without_a_sink() {
     assert!(spans.is_empty());
 }
 
-/// The steps of the built-in runtime are exported with their call or not at all, whatever was decided when it began.
+/// The decision at the end of the call counts, not the one at its start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_steps_of_a_call_share_its_fate() {
+async fn steps_are_exported_with_their_call_or_not_at_all() {
     let spans = exported(|signals| {
         signals.set_sampling(&sampling(0.0, 0.0));
         for elapsed in [Duration::from_millis(1), Duration::from_secs(3600)] {
@@ -360,7 +359,7 @@ async fn the_steps_of_a_call_share_its_fate() {
     let call = "runtime.v1.RuntimeService/StopContainer";
     assert_eq!(names, [call, "grace_wait", call, "cni_del"]);
     let [client, wait, server, late] = &spans[..] else {
-        panic!("four");
+        panic!("not four spans");
     };
     assert_eq!(wait.parent_span_id, client.span_context.span_id());
     assert_eq!(late.parent_span_id, wait.span_context.span_id());

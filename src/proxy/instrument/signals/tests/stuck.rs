@@ -11,7 +11,7 @@ pub(super) fn report(percent: u32) -> Stuck {
 }
 
 #[test]
-fn a_stuck_call_counts_once_and_is_told_each_time() {
+fn a_stuck_call_counts_once_and_is_logged_each_time() {
     let registry = registry();
     let signals = signals(&registry);
     let written = logged("info", LogFormat::Json, |_| {
@@ -34,7 +34,7 @@ fn a_stuck_call_counts_once_and_is_told_each_time() {
 }
 
 #[test]
-fn the_end_of_a_call_says_that_it_was_stuck() {
+fn the_last_log_line_reports_a_stuck_call() {
     let signals = signals(&registry());
     let cancelled = outcome(Ending::Cancelled, Code::Cancelled, Duration::ZERO);
     let written = logged("info", LogFormat::Json, |_| {
