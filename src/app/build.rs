@@ -63,7 +63,7 @@ pub(super) struct Built {
     pub(super) connections: Arc<Connections>,
     /// The image pulls of the built-in runtime.
     pub(super) pulling: Option<admin::Pulling>,
-    /// Those of containerd.
+    /// The image pulls of containerd.
     pub(super) pull_progress: Arc<PullProgress>,
     pub(super) started: Instant,
 }

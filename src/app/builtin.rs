@@ -265,7 +265,6 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
     }
 }
 
-/// A pull as shown on pages.
 /// An ended pull: its end, in microseconds since 1970, and what it fetched.
 fn ended(pull: &EndedPull) -> (u64, Progress) {
     let progress = Progress {
@@ -277,6 +276,7 @@ fn ended(pull: &EndedPull) -> (u64, Progress) {
     (unix_micros(pull.ended), progress)
 }
 
+/// A pull as shown on pages.
 fn shown(pull: &PullView) -> Progress {
     let layers = pull.layers.iter().map(|layer| Layer {
         digest: layer.layer.to_string(),

@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_refused_has_a_hint() {
+    fn refused_system_calls_have_a_hint() {
         let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
         let socket = listener::Error::Io {
             action: "bind",

@@ -39,7 +39,7 @@ impl CallObserver for LifecycleObserver {
 }
 
 impl LifecycleObserver {
-    /// Takes in what the answer says about its backend, if it is that of one.
+    /// Updates the state of a backend from its response, if a single backend answered.
     fn learn(&self, call: &Call) {
         let (Some(route), Some(answer)) = (call.route.get(), call.response.get()) else {
             return;

@@ -57,7 +57,7 @@ pub(super) fn observers(
     Ok(all)
 }
 
-/// Reports sessions to the aggregator, for the story of their pod.
+/// Reports sessions to the aggregator, which adds them to the episodes of their pod.
 struct StoryObserver {
     feed: Sender<Event>,
     index: Arc<Index>,
@@ -87,7 +87,7 @@ impl Observer for StoryObserver {
 
     fn ended(&self, end: &SessionEnd<'_>) {
         let subject = self.subject(end.kind, end.id, streaming::call(end.extensions));
-        // Without a known pod it is part of no story, but the list of open sessions must drop it.
+        // Without a known pod it belongs to no episode, but the list of open sessions must drop it.
         let session = subject.pod.map(|pod| sessions::EndedSession {
             pod,
             asked: sessions::SessionRequest {

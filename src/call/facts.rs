@@ -1,4 +1,4 @@
-//! What a call of some methods says besides its subject. Small, since every record in the flight recorder has room for it.
+//! Facts of a call besides its subject, by method. Small, since every flight recorder record has space for them.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub enum CallFacts {
     Seen {
         /// How long before the call, in milliseconds, at most 49 days.
         before_ms: u32,
-        /// Where it saw it.
+        /// Where the kubelet saw it.
         source: ConfigSource,
     },
     /// StopContainer.
@@ -36,7 +36,7 @@ pub enum CallFacts {
 }
 
 impl CallFacts {
-    /// Those of a call.
+    /// Collects the facts of a call.
     pub(super) fn of(call: &Call) -> Self {
         let Some(subject) = call.subject.get() else {
             return Self::None;

@@ -76,7 +76,7 @@ pub struct CallRecord {
     /// The state in a ContainerStatus response.
     #[serde(skip)]
     pub container_state: Option<ContainerState>,
-    /// What it says besides.
+    /// Facts besides the subject.
     #[serde(default, skip_serializing_if = "CallFacts::is_none")]
     pub facts: CallFacts,
     /// When the request was sent to the backend, counted from `began`, and how long the backend took.

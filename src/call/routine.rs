@@ -1,5 +1,5 @@
-//! Errors that are routine: every healthy node makes them, so pages, alerts and error budgets do not count them as failures.
-//! This table is the only place that says which; the metric `criscope_rpc_total` counts all calls as they ended.
+//! Errors that are routine: every healthy node has them, so pages, alerts and error budgets do not count them as
+//! failures. This table is the only list of them; the metric `criscope_rpc_total` counts all calls as they ended.
 //!
 //! | code | methods | why |
 //! |---|---|---|
@@ -16,7 +16,7 @@ use crate::cri::status::Code;
 /// Codes that are routine for some method.
 pub const CODES: [Code; 3] = [Code::NotFound, Code::DeadlineExceeded, Code::Unimplemented];
 
-/// Returns whether a healthy node answers calls of this method with this code as well.
+/// Returns whether this code is routine for calls of this method.
 pub const fn is_routine(method: Method, code: Code) -> bool {
     match code {
         Code::NotFound => method.takes_away() || may_miss(method),
@@ -28,7 +28,7 @@ pub const fn is_routine(method: Method, code: Code) -> bool {
     }
 }
 
-/// Methods about one object that may have gone between two calls.
+/// Methods about one object that may have been removed between two calls.
 const fn may_miss(method: Method) -> bool {
     matches!(
         method,
@@ -46,7 +46,7 @@ const fn may_miss(method: Method) -> bool {
     )
 }
 
-/// Methods that not every runtime of the last years has. The kubelet has another way, or does without.
+/// Methods that older runtimes lack. The kubelet falls back to another one, or does without.
 const fn is_optional(method: Method) -> bool {
     matches!(
         method,
@@ -75,7 +75,7 @@ mod tests {
     use crate::cri::status;
 
     #[test]
-    fn what_starts_a_pod_has_no_routine_errors() {
+    fn methods_that_start_pods_have_no_routine_errors() {
         for method in [
             Method::RunPodSandbox,
             Method::CreateContainer,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kubelet_expects_is_routine() {
+    fn errors_that_the_kubelet_expects_are_routine() {
         for (method, code, routine) in [
             (Method::ContainerStatus, Code::NotFound, true),
             (Method::PodSandboxStatus, Code::NotFound, true),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_codes_are_all_that_the_table_has() {
+    fn codes_lists_all_codes_of_the_table() {
         for code in status::CODES {
             let somewhere = Method::ALL.iter().any(|method| is_routine(*method, code));
             assert_eq!(somewhere, CODES.contains(&code), "{code:?}");

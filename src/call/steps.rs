@@ -45,7 +45,7 @@ steps! {
     Namespaces = "namespaces", "making namespaces";
     /// Attaching the sandbox to its network: all CNI plugins.
     NetworkAttach = "network_attach", "attaching the network";
-    /// Detaching it.
+    /// Detaching the sandbox from its network.
     NetworkDetach = "network_detach", "detaching the network";
     /// CNI ADD of one plugin.
     CniAdd = "cni_add", "CNI ADD";
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_began_last_is_what_goes_on() {
+    fn the_activity_is_the_step_that_began_last() {
         let steps = RuntimeSteps::new(None);
         assert_eq!(
             (steps.activity(), steps.traceparent(steps.root())),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_late_is_told_once() {
+    fn late_steps_are_reported_once() {
         let steps = RuntimeSteps::new(None);
         let early = steps.begin(RuntimeStep::Spec, None, steps.root());
         let late = steps.begin(RuntimeStep::OciCreate, None, steps.root());
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_remembered() {
+    fn the_number_of_steps_is_bounded() {
         let steps = RuntimeSteps::new(None);
         for _ in 0..2 * MOST {
             let begun = steps.begin(RuntimeStep::LayerFetch, None, steps.root());

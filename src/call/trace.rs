@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_stands_where_the_table_says() {
+    fn placements_follow_the_table() {
         let episode = episode::Ids::start("uid-1", 0);
         let respects = Joining {
             respects: true,
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_that_is_not_chosen_is_not_told_of() {
+    fn episodes_that_are_not_sampled_are_not_linked() {
         let none = Joining {
             episodes: Share::NONE,
             ..ALL
@@ -252,7 +252,7 @@ mod tests {
         assert!(!ids(None, none).place(Some(&episode)).sampled);
         let kubelets = ids(Some(TraceFlags::SAMPLED), none);
         let place = kubelets.place(Some(&episode));
-        assert!(place.sampled, "the caller's word");
+        assert!(place.sampled, "as the caller decided");
         assert_eq!(place.link, None, "to a span that is not exported");
         let method = Joining {
             method: Share::of(1.0),

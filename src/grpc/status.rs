@@ -44,7 +44,7 @@ impl Status {
         }
     }
 
-    /// The same with its text embedded in another.
+    /// Returns it with another code, and its text embedded in another.
     pub fn reworded(self, code: Code, words: impl FnOnce(&str) -> String) -> Self {
         Self {
             code,
@@ -111,7 +111,7 @@ mod tests {
 
     /// A backend may quote anything, also in a response to one of criscope's own requests.
     #[test]
-    fn the_words_of_a_backend_are_not_shown_as_they_are() {
+    fn messages_of_backends_are_redacted() {
         let own = Status::unavailable("no socket at /run/hunter2.sock");
         assert_eq!(&*own.shown(), "no socket at /run/hunter2.sock");
         assert!(own.into_response().extensions().get::<MadeHere>().is_some());

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_in_any_pieces_gives_every_element() {
+    async fn a_list_in_pieces_of_any_size_has_every_element() {
         for size in [1, 2, 3, 7, 64, 100_000] {
             let mut ids = Vec::new();
             let count = each(

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_everything_but_the_arguments() {
+    fn a_line_omits_only_the_arguments() {
         let argv = ["/usr/bin/mysql", "--password=hunter2", "db"];
         let said = line(AuditLog { commands: false }, &argv);
         assert!(!said.to_string().contains("hunter2"), "{said}");

@@ -7,11 +7,11 @@ use cri_streaming::{
     Direction, Observer, SessionBegin, SessionEnd, SessionKind, TokenOutcome, Transport,
 };
 
-/// What a session of exec, attach or port-forward is, in the order of `streaming`.
+/// The kind of a session, in the order of `SessionKind`.
 const STREAM_KIND: Label = fixed("kind", &["exec", "attach", "portforward"]);
-/// What carries it.
+/// Its transport.
 const STREAM_TRANSPORT: Label = fixed("transport", &["spdy", "websocket", "tls"]);
-/// How it ended.
+/// Its outcome.
 const STREAM_OUTCOME: Label = fixed(
     "outcome",
     &[
@@ -117,7 +117,7 @@ impl Observer for SessionMetrics {
     }
 }
 
-/// Gives every metric of this module a series.
+/// Creates a series of every metric of this module.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
     use cri_streaming::Outcome;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_catalogue_lists_the_values_in_our_order() {
+    fn label_values_are_in_the_order_of_the_enums() {
         let kinds: Vec<_> = SessionKind::ALL.iter().map(|k| k.name()).collect();
         let transports: Vec<_> = Transport::ALL.iter().map(|t| t.name()).collect();
         let outcomes: Vec<_> = Outcome::ALL.iter().map(|o| o.name()).collect();

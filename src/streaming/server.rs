@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_leads_to_where_the_server_is() {
+    fn urls_have_a_reachable_address() {
         let url = |address: &str, tls| url_of(address.parse().expect("an address"), tls);
         assert_eq!(url("127.0.0.1:80", false), "http://127.0.0.1:80");
         assert_eq!(url("[::1]:443", true), "https://[::1]:443");

@@ -1,4 +1,4 @@
-//! `[streaming]`. Keys that containerd or CRI-O have too have their defaults.
+//! `[streaming]`. Keys that containerd or CRI-O have too have the same defaults.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_connection_that_was_quiet_longest_makes_room() {
+    async fn the_connection_idle_for_longest_is_evicted() {
         let limit = ConnectionLimit::new(3, Evict::Any);
         let (a, b, c) = (limit.take().await, limit.take().await, limit.take().await);
         let busy = a.request();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_with_requests_are_spared_where_that_was_asked_for() {
+    async fn busy_connections_are_evicted_only_by_any() {
         for (evict, is_cut) in [(Evict::Idle, false), (Evict::Any, true)] {
             let limit = ConnectionLimit::new(1, evict);
             let a = limit.take().await;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn there_are_never_more_than_were_allowed() {
+    async fn the_limit_is_never_exceeded() {
         let limit = ConnectionLimit::new(4, Evict::Any);
         let took = Arc::new(AtomicUsize::new(0));
         let tasks: Vec<_> = (0..100)

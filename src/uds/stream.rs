@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_left_is_an_error_not_a_signal() {
+    async fn a_closed_peer_is_an_error_not_a_signal() {
         let (mut a, b) = pair();
         drop(b);
         let e = a.write_all(b"x").await.expect_err("peer is gone");

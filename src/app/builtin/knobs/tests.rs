@@ -129,7 +129,7 @@ fn keys(text: &str) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn every_key_of_the_example_is_tried() {
+fn every_key_of_the_example_is_tested() {
     let mut example = keys(&annotated_file());
     example.retain(|(_, key)| !BEFORE.contains(&key.as_str()));
     assert!(example.len() > 50, "{example:?}");
@@ -137,7 +137,7 @@ fn every_key_of_the_example_is_tried() {
 }
 
 #[test]
-fn every_key_changes_what_the_runtime_is_told() {
+fn every_key_changes_the_options_of_the_runtime() {
     let base = "[runtime.handlers.runc]\n";
     let usual = passed(base);
     let mut table = "";
