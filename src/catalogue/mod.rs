@@ -45,7 +45,7 @@ mod tests {
         let mut names = HashSet::new();
         for metric in CATALOGUE.iter() {
             let name = metric.full_name();
-            assert!(names.insert(name.clone()), "{name} stands there twice");
+            assert!(names.insert(name.clone()), "{name} is declared twice");
             assert_eq!(
                 metric.kind == Kind::Counter,
                 name.ends_with("_total"),

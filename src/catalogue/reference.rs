@@ -56,7 +56,7 @@ pub fn reference_markdown() -> String {
     out
 }
 
-/// Each label with its values and the metrics that have it so.
+/// Each label with its values and the metrics that have them.
 fn labels() -> Vec<(&'static str, String, Vec<String>)> {
     let mut labels: Vec<(&'static str, String, Vec<String>)> = Vec::new();
     for metric in CATALOGUE.iter() {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_is_fresh() {
+    fn the_reference_is_up_to_date() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/METRICS.md");
         let wanted = reference_markdown();
         if std::env::var_os("UPDATE_DOCS").is_some() {

@@ -253,7 +253,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_cut_or_lying_header_is_not_an_elf() {
+    fn truncated_and_invalid_headers_are_rejected() {
         let whole = elf(2, 62, 1);
         for length in 0..whole.len() - 52 {
             assert_eq!(
@@ -268,7 +268,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_named_file_is_the_only_one_tried() {
+    fn a_given_path_has_no_fallback() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("busybox");
         let absent = find(Some(&path));

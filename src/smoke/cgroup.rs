@@ -1,5 +1,5 @@
-//! The pod's parent cgroup: a runtime creates it if it is missing, and leaves it behind, as it leaves a kubelet's. So the
-//! run removes the cgroups that appeared during the run.
+//! The pod's parent cgroup: a runtime creates it if it is missing and leaves it behind, as it does for a kubelet. So
+//! the run removes the cgroups that appeared during the run.
 //!
 //! Only an empty cgroup can be removed: the kernel refuses any other (cgroups(7)). A slice belongs to systemd, and is only
 //! reported: stopping it would end processes that entered it meanwhile.
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_there_is_removed_in_every_hierarchy_and_nothing_else() {
+    fn only_new_cgroups_are_removed_in_all_hierarchies() {
         let (_dir, points, mounts) = hierarchies();
         make(&points, "kubepods");
         make(&points[..1], "kubepods/there");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_in_use_stays_and_is_named() {
+    fn a_cgroup_in_use_is_kept_and_reported() {
         let (_dir, points, mounts) = hierarchies();
         let mut parent = Parent::among(&mounts, "/a/b", false);
         make(&points, "a/b");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_parent_it_is_where_containerd_puts_pods() {
+    fn the_default_parent_is_that_of_containerd() {
         let (_dir, points, mounts) = hierarchies();
         let mut parent = Parent::among(&mounts, "", false);
         make(&points, "k8s.io");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_named_and_left_to_systemd() {
+    fn slices_are_reported_and_left_to_systemd() {
         let (_dir, points, mounts) = hierarchies();
         let look = || Parent::among(&mounts, "/x/a-b.slice", true);
         let (mut used, mut empty) = (look(), look());
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_comes_into_one_more_hierarchy_was_there_before() {
+    fn a_slice_in_another_hierarchy_existed_before() {
         let (_dir, points, mounts) = hierarchies();
         make(&points[..1], "system.slice");
         let mut parent = Parent::among(&mounts, "system.slice", true);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_name_no_cgroup_are_left_alone() {
+    fn invalid_paths_are_ignored() {
         for path in ["/a/../b", "..", "/"] {
             assert_eq!(levels(path), Vec::<PathBuf>::new(), "{path}");
         }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn known_causes_have_a_hint_and_others_keep_their_words() {
+    fn known_causes_have_a_hint_and_others_only_the_error() {
         let nothing = Surroundings::default();
         let address = SocketAddr::from(([127, 0, 0, 1], 5));
         let (none, some) = (AtomicU64::new(0), AtomicU64::new(3));

@@ -1,5 +1,5 @@
-//! Assembles the smoke's images from one static busybox: a tar layer, a config and a manifest, as the OCI image
-//! specification 1.1 has them.
+//! Assembles the smoke's images from one static busybox: a tar layer, a config and a manifest, following the OCI image
+//! specification 1.1.
 //!
 //! Two images share the layer: `criscope/smoke:1`, which runs the steps, and `criscope/pause:1`, which only sleeps and can
 //! be the `sandbox_image` of an isolated containerd.
@@ -189,7 +189,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_digest_and_size_is_of_what_it_names() {
+    fn digests_and_sizes_match_their_content() {
         for image in example() {
             let manifest = ImageManifest::from_reader(&image.manifest.bytes[..]).expect("manifest");
             assert_eq!(image.manifest.digest, sha256(&image.manifest.bytes));
@@ -229,7 +229,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_layer_holds_the_program_and_its_names() {
+    fn the_layer_has_the_program_and_its_links() {
         let [smoke, _] = example();
         let mut found = BTreeMap::new();
         let mut tar = tar::Archive::new(&smoke.layer.bytes[..]);

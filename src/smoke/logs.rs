@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_of_docker_is_read_too() {
+    fn the_format_of_docker_is_parsed_too() {
         let log = r#"{"log":"one ","stream":"stdout","time":"2026-01-02T03:04:05.678901234Z"}
 {"log":"oops\n","stream":"stderr","time":"2026-01-02T03:04:05Z"}
 {"log":"two\n","stream":"stdout","time":"2026-01-02T03:04:06Z"}
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_format_is_named_by_its_line() {
+    fn format_errors_name_the_line() {
         let good = "2026-01-02T03:04:05Z stdout F x\n";
         for bad in [
             "{\"log\":\"docker's own format\"}",
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_may_come_late_but_not_never() {
+    async fn late_lines_are_awaited_and_missing_ones_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("0.log");
         let wanted = [line(Stream::Stdout, "hello")];

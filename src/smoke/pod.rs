@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn host_network_is_asked_for_in_both_and_the_host_keeps_its_name() {
+    fn host_network_is_set_on_both_and_keeps_the_hostname() {
         for (host, network, hostname) in [
             (false, NamespaceMode::Pod, NAME),
             (true, NamespaceMode::Node, ""),

@@ -122,7 +122,7 @@ async fn version(State(content): State<Arc<Content>>) -> Response {
     ([(API_VERSION, "registry/2.0")], Json(json!({}))).into_response()
 }
 
-/// End-2 and end-3: blobs and manifests. axum answers HEAD from the same, without the body.
+/// End-2 and end-3: blobs and manifests. axum answers HEAD with the same handler, without the body.
 async fn object(State(content): State<Arc<Content>>, Path(path): Path<String>) -> Response {
     content.requests.fetch_add(1, Ordering::Relaxed);
     if let Some(manifest) = content.manifests.get(&path) {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pull_finds_all_it_asks_for() {
+    async fn all_objects_of_a_pull_are_served() {
         let (status, headers, _) = ask(Method::GET, "/v2/").await;
         assert_eq!(status, StatusCode::OK);
         assert_eq!(headers[API_VERSION], "registry/2.0");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn head_tells_the_length_without_the_body() {
+    async fn head_has_the_length_without_the_body() {
         let [smoke, _] = example();
         let path = format!("/v2/{}/blobs/{}", smoke.repository, smoke.layer.digest);
         let (status, headers, body) = ask(Method::HEAD, &path).await;
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_named_as_the_specification_says() {
+    async fn missing_objects_have_the_specified_errors() {
         for (path, code) in [
             ("/v2/criscope/smoke/manifests/2", "MANIFEST_UNKNOWN"),
             ("/v2/criscope/other/manifests/1", "MANIFEST_UNKNOWN"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_can_be_written() {
+    async fn writes_are_refused() {
         for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
             let (status, ..) = ask(method, "/v2/criscope/smoke/blobs/uploads/").await;
             assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_all_is_reached_by_loopback() {
+    fn a_wildcard_address_is_reached_on_loopback() {
         let any = SocketAddr::from(([0, 0, 0, 0], 80));
         assert_eq!(reachable(any), SocketAddr::from(([127, 0, 0, 1], 80)));
     }

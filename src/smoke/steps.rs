@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_does_not_hold_says_why() {
+    fn conditions_that_do_not_hold_have_a_reason() {
         let conditions = [
             RuntimeCondition {
                 r#type: "RuntimeReady".into(),

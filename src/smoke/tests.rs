@@ -112,7 +112,7 @@ async fn a_run_makes_every_call_once_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn whichever_call_fails_the_rest_is_removed() {
+async fn every_failure_is_cleaned_up() {
     // A permanently failing removal of a sandbox is reported; the next test checks that for the image.
     for (index, method) in CALLS[..12].iter().copied().enumerate() {
         let mut bench = Bench::new(Fake {
@@ -129,7 +129,7 @@ async fn whichever_call_fails_the_rest_is_removed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_removed_is_named() {
+async fn objects_that_cannot_be_removed_are_reported() {
     let mut bench = Bench::new(Fake {
         fails: Some(("RemoveImage", Code::Internal)),
         ..Fake::default()
@@ -170,7 +170,7 @@ async fn an_interrupt_lets_the_call_in_flight_end() {
 }
 
 #[tokio::test]
-async fn a_second_interrupt_breaks_off_and_what_comes_late_is_removed() {
+async fn a_second_interrupt_aborts_and_late_objects_are_removed() {
     for method in ["PullImage", "RunPodSandbox"] {
         let mut bench = Bench::new(Fake {
             held: Some(method),
@@ -224,7 +224,7 @@ async fn a_call_that_hangs_ends_with_the_timeout() {
 }
 
 #[tokio::test]
-async fn keep_leaves_all_of_it_and_names_it() {
+async fn keep_leaves_and_reports_everything() {
     let mut bench = Bench::new(Fake::default());
     bench.options.keep = true;
     let report = bench.run().await;
@@ -234,7 +234,7 @@ async fn keep_leaves_all_of_it_and_names_it() {
 }
 
 #[tokio::test]
-async fn an_image_that_is_named_is_not_pulled_again_and_never_removed() {
+async fn a_given_image_is_not_pulled_again_and_never_removed() {
     let mut bench = Bench::new(Fake::default());
     bench.options.image = Some("registry.example/busybox:1".into());
     for pulls in [1, 1] {
@@ -252,7 +252,7 @@ async fn an_image_that_is_named_is_not_pulled_again_and_never_removed() {
 }
 
 #[tokio::test]
-async fn the_parent_cgroup_fits_the_driver_unless_it_is_named() {
+async fn the_parent_cgroup_fits_the_driver_unless_given() {
     for (named, parent) in [(None, "system.slice"), (Some("/mine"), "/mine")] {
         let mut bench = Bench::new(Fake::default());
         bench.options.keep = true;
@@ -266,7 +266,7 @@ async fn the_parent_cgroup_fits_the_driver_unless_it_is_named() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_a_failed_step_too() {
+async fn a_missing_socket_is_a_failed_step() {
     let mut bench = Bench::new(Fake::default());
     bench.options.socket = bench.dir.path().join("absent.sock");
     let report = bench.run().await;

@@ -1,4 +1,4 @@
-//! Begin, duration and outcome of each step, for the progress lines, the waterfall and the JSON.
+//! Start, duration and outcome of each step, for the progress lines, the waterfall and the JSON.
 
 use std::fmt;
 use std::future::Future;
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stop_lets_the_step_that_runs_end_and_no_other_begin() {
+    async fn after_a_stop_only_the_running_step_ends() {
         let mut seen = Seen::default();
         let stop = Stop::new();
         let mut timeline = Timeline::new(&mut seen, &stop);

@@ -1,4 +1,4 @@
-//! Draws the timeline as text: one bar per step, from its begin to its end, on the scale of the whole run.
+//! Draws the timeline as text: one bar per step, from its start to its end, on the scale of the whole run.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::units;
 /// Style of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Columns in all. At least 60 are used.
+    /// Total columns. At least 60 are used.
     pub width: usize,
     /// ANSI colours.
     pub colour: bool,
@@ -89,8 +89,8 @@ fn time(length: Duration) -> String {
     units::duration(millis(length))
 }
 
-/// A bar with this begin and length, in `room` columns that represent `total`: full cells where it covers at least one, a
-/// thin mark otherwise.
+/// A bar with this start and length, in `room` columns that represent `total`: full cells where it covers at least one,
+/// a thin mark otherwise.
 pub fn bar(
     (start, took): (Duration, Duration),
     total: Duration,
@@ -100,7 +100,7 @@ pub fn bar(
     let (block, thin) = if unicode { ('█', '▏') } else { ('#', '|') };
     let cell = |at: Duration| {
         let share = at.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
-        // Rounded, so that the end of one step and the begin of the next are in the same cell.
+        // Rounded, so that the end of one step and the start of the next are in the same cell.
         ((share * room as f64).round() as usize).min(room)
     };
     let from = cell(start);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_like_this() {
+    fn bars_show_start_and_length() {
         let look = Look {
             width: 83,
             colour: false,
@@ -212,7 +212,7 @@ ExecSync          180 ms   20.0 ms                        ## failed
     }
 
     #[test]
-    fn colour_is_around_the_bar_only_and_only_if_asked() {
+    fn only_bars_are_coloured_and_only_on_request() {
         let look = Look {
             width: 80,
             colour: true,
@@ -225,7 +225,7 @@ ExecSync          180 ms   20.0 ms                        ## failed
     }
 
     #[test]
-    fn nothing_and_no_time_at_all_are_drawn_too() {
+    fn runs_without_steps_or_duration_are_drawn() {
         let look = Look {
             width: 80,
             colour: false,
@@ -236,7 +236,7 @@ ExecSync          180 ms   20.0 ms                        ## failed
     }
 
     #[test]
-    fn what_a_runtime_says_cannot_control_the_terminal() {
+    fn messages_of_a_runtime_cannot_control_the_terminal() {
         let mut step = step("Version", 0, 0, true);
         step.ended = Ended::Ok("a\x1b[2J\nb".into());
         assert!(progress(&step, false).ends_with("a [2J b"));
@@ -248,7 +248,7 @@ ExecSync          180 ms   20.0 ms                        ## failed
     }
 
     #[test]
-    fn progress_lines_say_what_came_out() {
+    fn progress_lines_show_the_outcome() {
         assert_eq!(
             progress(&step("Version", 0, 1_200, true), false),
             "  ok    Version              1.20 ms  fine"

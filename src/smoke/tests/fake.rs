@@ -269,7 +269,7 @@ impl Objects {
         let log = format!(
             "2026-01-02T03:04:05.6Z stdout F out {run}\n2026-01-02T03:04:05.7Z stderr F err {run}\n"
         );
-        fs::write(path, log).expect("the directory is there");
+        fs::write(path, log).expect("the log directory exists");
     }
 }
 
