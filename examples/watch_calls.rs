@@ -1,4 +1,4 @@
-//! Prints the calls in flight once a second, from the admin endpoint's unix socket. Needs the rights of the socket's owner.
+//! Prints the calls in flight once a second, from the admin endpoint's unix socket. Needs the permissions of its owner.
 //!
 //! ```text
 //! cargo run --example watch_calls -- /run/criscope/criscope.admin.sock
@@ -15,7 +15,7 @@ use serde::Deserialize;
 /// The default of `admin.socket`.
 const SOCKET: &str = "/run/criscope/criscope.admin.sock";
 
-/// The fields that are printed of many.
+/// The fields that are printed.
 #[derive(Deserialize)]
 struct Call {
     method: String,

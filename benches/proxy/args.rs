@@ -21,10 +21,10 @@ pub(crate) struct Args {
     /// Measure these paths only, and always the direct one
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["check", "write_docs"])]
     paths: Vec<Kind>,
-    /// A CRI socket to lead the paths to, instead of a private containerd
+    /// The CRI socket behind the paths, instead of that of a private containerd
     #[arg(long, value_name = "SOCKET")]
     pub(crate) upstream: Option<PathBuf>,
-    /// How many calls memory has to stand still for [default: 1000000, with --quick 100000]
+    /// Number of calls during which memory must not grow [default: 1000000, with --quick 100000]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
     calls: Option<u64>,
     #[command(flatten)]

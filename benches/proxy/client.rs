@@ -68,8 +68,8 @@ pub(crate) struct Reading {
     pause: Option<Duration>,
 }
 
-/// What a slow reader reads between two pauses, in bytes. It is not one chunk, because chunks get very small when hyper's
-/// client reads slowly: h2 returns each byte of the window as soon as it was read.
+/// Bytes that a slow reader reads between two pauses. Not one chunk, because chunks get very small when hyper's client
+/// reads slowly: h2 returns each byte of the window as soon as it was read.
 const MOUTHFUL: usize = 1 << 14;
 
 impl Reading {

@@ -39,14 +39,14 @@ pub(crate) struct Memory {
 /// Resident memory of an idle criscope, in bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Idle {
-    /// All of it. Most is code: the kernel maps what is around each page that was used once, at the start too.
+    /// Total. Most of it is code: the kernel maps the surroundings of each page once used, also at start.
     pub(crate) rss: u64,
-    /// What is not backed by files, and which the kernel cannot drop.
+    /// Without file-backed pages, which the kernel can drop.
     pub(crate) anonymous: u64,
 }
 
 impl Idle {
-    /// Of this process, after a pause.
+    /// Measures a process after a pause.
     ///
     /// # Errors
     /// If the process has ended.
@@ -67,8 +67,8 @@ pub(crate) struct Sample {
 }
 
 impl Memory {
-    /// Growth from the third tenth of the calls to the last, in bytes. Buffers that fill only once, such as the flight
-    /// recorder and the stories of pods, are full by then: a million calls contain 2,000 pods, of which 256 are remembered.
+    /// Growth from the third tenth of the calls to the last, in bytes. Buffers that fill only once, such as the
+    /// recorder and the episodes, are full by then: a million calls contain 2,000 pods, of which 256 are remembered.
     pub(crate) fn growth(&self) -> i64 {
         match self.during_calls.as_slice() {
             [_, _, full, .., last] => last.rss.cast_signed() - full.rss.cast_signed(),
@@ -76,7 +76,7 @@ impl Memory {
         }
     }
 
-    /// How many calls there were.
+    /// Number of calls.
     pub(crate) fn calls(&self) -> u64 {
         self.during_calls.last().map_or(0, |sample| sample.calls)
     }

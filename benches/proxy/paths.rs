@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Nginx,
     /// criscope with its defaults: metrics, recorder, admin endpoint, log and trace export are on. Polls are not sampled.
     Criscope,
-    /// The same, but every poll becomes a span that is exported.
+    /// The same, but every poll becomes a span and is exported.
     CriscopeAllTraced,
 }
 
@@ -59,7 +59,7 @@ impl Proxies {
     pub(crate) fn find(criscope: PathBuf, otlp: String) -> Result<Self> {
         if !criscope.is_file() {
             return Err(Error::Setup(format!(
-                "{} is not there: cargo build --release",
+                "{} does not exist: cargo build --release",
                 criscope.display()
             )));
         }

@@ -18,16 +18,16 @@ pub(crate) struct Args {
     /// The shim to measure [default: the one that cargo built for this run]
     #[arg(long, value_name = "PATH")]
     shim: Option<PathBuf>,
-    /// Rounds of one pod after the other, and of sessions
+    /// Number of rounds of one pod after the other, and of sessions
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// Pods one after the other only: none that come ten at a time, no memory, no sessions
+    /// Measure pods one after the other only: no concurrent pods, no memory, no sessions
     #[arg(long, conflicts_with_all = ["check", "write_docs"])]
     pub(crate) one_by_one: bool,
-    /// Sessions only: exec and port-forward
+    /// Measure sessions only: exec and port-forward
     #[arg(long, conflicts_with_all = ["one_by_one", "check", "write_docs"])]
     pub(crate) sessions_only: bool,
-    /// Leave out containerd, and with it all that is compared with it
+    /// Skip containerd and every comparison with it
     #[arg(long, conflicts_with_all = ["check", "write_docs"])]
     pub(crate) without_containerd: bool,
     #[command(flatten)]

@@ -72,9 +72,8 @@ impl Ground {
         point.is_dir()
     }
 
-    /// Removes the cgroups of crun in the controller that only mount namespaces of the runs had: they would stay in the
-    /// kernel, without a visible mount.
-    /// no mount that shows it.
+    /// Removes the cgroups of crun in the hugetlb controller, which only mount namespaces of the runs have: they would
+    /// stay in the kernel, without a visible mount.
     fn remove_hugetlb(&self) {
         let script = "mount -t cgroup -o hugetlb cgroup \"$1\" && \
                       find \"$1/$2\" -depth -type d -exec rmdir {} +";

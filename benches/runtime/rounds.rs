@@ -70,7 +70,7 @@ struct Round {
     lives: Vec<Life>,
 }
 
-/// One group over all rounds, in milliseconds.
+/// One group of calls over all rounds, in milliseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) group: Group,

@@ -1,5 +1,5 @@
-//! Whole SPDY frames: each is a type, an id, flags and a length, then what is in it. Headers are compressed here, because
-//! bytes at random never inflate.
+//! Well-formed SPDY frames: each has a type, an id, flags and a length, then its content. Headers are compressed here,
+//! because random bytes never inflate.
 #![no_main]
 
 use flate2::{Compress, Compression, FlushCompress};
@@ -9,7 +9,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 });
 
 fn frames(mut bytes: &[u8]) -> Vec<u8> {
-    // Without the dictionary: a client need not use it.
+    // Without the dictionary, which is optional for clients.
     let mut deflate = Compress::new(Compression::fast(), true);
     let mut out = Vec::new();
     while let [kind, id, flags, len, rest @ ..] = bytes {
@@ -20,7 +20,7 @@ fn frames(mut bytes: &[u8]) -> Vec<u8> {
             0 => {
                 out.extend(id);
                 out.push(*flags);
-                // Small contents stand for large ones.
+                // Repeated, so that small inputs produce large contents.
                 let content = content.repeat(1 + usize::from(kind / 10) * 4);
                 out.extend(&u32::try_from(content.len()).expect("small").to_be_bytes()[1..]);
                 out.extend(content);

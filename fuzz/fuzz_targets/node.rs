@@ -1,4 +1,4 @@
-//! Any bytes as what plugins, vendors, images, the kubelet and the kernel write.
+//! Arbitrary bytes as files and output of plugins, vendors, images, the kubelet and the kernel.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Any bytes as the client's half of a session of exec, attach or port-forward.
+//! Arbitrary bytes as the client's half of an exec, attach or port-forward session.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

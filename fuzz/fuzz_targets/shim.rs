@@ -1,4 +1,4 @@
-//! Any bytes as frames between the daemon and a shim.
+//! Arbitrary bytes as frames between the daemon and a shim.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

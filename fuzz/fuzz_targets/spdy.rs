@@ -1,4 +1,4 @@
-//! Any bytes as the client's half of a SPDY connection.
+//! Arbitrary bytes as the client's half of a SPDY connection.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! Feeds bytes to the decoder of WebSocket frames, cut as the first byte says: whatever comes, the same is decoded as
-//! from the whole, and little is kept back.
+//! Feeds bytes to the decoder of WebSocket frames, in pieces whose size is the first byte: any input must decode as it
+//! does in one piece, and little may be buffered.
 
 #![no_main]
 

@@ -41,7 +41,7 @@ pub(super) async fn pass(
     match in_time(output.next()).await? {
         Some(CommandEvent::Stdout(bytes)) if bytes == HELLO => {}
         Some(CommandEvent::Status(status)) => return Err(bad(&status)),
-        _ => return Err(io::Error::other("the command says something else")),
+        _ => return Err(io::Error::other("unexpected output of the command")),
     }
     let begin = Instant::now();
     let sent = Arc::clone(&payload);
@@ -60,7 +60,9 @@ pub(super) async fn pass(
                     end = Instant::now();
                 }
             }
-            CommandEvent::Stderr(_) => return Err(io::Error::other("there is no such stream")),
+            CommandEvent::Stderr(_) => {
+                return Err(io::Error::other("output on an unexpected stream"));
+            }
             CommandEvent::Status(bytes) => status.extend(bytes),
         }
     }
@@ -77,5 +79,5 @@ pub(super) async fn pass(
 
 fn bad(status: &[u8]) -> io::Error {
     let status = String::from_utf8_lossy(status);
-    io::Error::other(format!("the command did not end well: {status}"))
+    io::Error::other(format!("the command failed: {status}"))
 }

@@ -140,7 +140,7 @@ impl Client {
             *id = sender.open(&headers).await?;
             match receiver.next().await? {
                 Some(SpdyFrame::Reply { stream }) if stream == *id => {}
-                _ => return Err(io::Error::other("a stream was not answered")),
+                _ => return Err(io::Error::other("a stream was not accepted")),
             }
             if kind == "error" {
                 sender.data(*id, &[], true).await?;
@@ -168,7 +168,7 @@ impl Client {
                 (HELLO, _) => break,
                 // The end of the error stream.
                 ([], false) => {}
-                _ => return Err(io::Error::other("the pod does not answer")),
+                _ => return Err(io::Error::other("unexpected response of the pod")),
             }
         }
         let begin = Instant::now();
@@ -218,10 +218,10 @@ impl Client {
             } if stream == self.data => (bytes, is_last),
             SpdyFrame::Data { stream, bytes, .. } if stream == self.errors && !bytes.is_empty() => {
                 let said = String::from_utf8_lossy(&bytes);
-                return Err(io::Error::other(format!("the server says: {said}")));
+                return Err(io::Error::other(format!("error of the server: {said}")));
             }
             SpdyFrame::Reset { stream } if stream == self.data => (Bytes::new(), true),
-            SpdyFrame::GoAway => return Err(io::Error::other("the server went away")),
+            SpdyFrame::GoAway => return Err(io::Error::other("the server closed the session")),
             _ => (Bytes::new(), false),
         })
     }

@@ -8,7 +8,7 @@ use crate::error::{IoContext, Result};
 /// The kernel's source of random bytes.
 const RANDOM: &str = "/dev/urandom";
 
-/// Length of what is sent, in bytes.
+/// Length of the payload, in bytes.
 pub(crate) const LENGTH: usize = 100_000_000;
 
 /// Size of a write of the client: the copy buffer of kubectl and crictl.
@@ -60,11 +60,10 @@ impl Check<'_> {
             Some((sent, left)) if sent == got => self.left = left,
             Some(_) => {
                 let len = got.len();
-                let what =
-                    format!("the {len} bytes that arrived at {at} are others than were sent");
+                let what = format!("the {len} bytes at offset {at} differ from those sent");
                 return Err(io::Error::other(what));
             }
-            None => return Err(io::Error::other("more arrived than was sent")),
+            None => return Err(io::Error::other("more bytes arrived than were sent")),
         }
         Ok(self.left.is_empty())
     }
