@@ -45,7 +45,7 @@ const WAITING: usize = 4096;
 /// The first kernel whose overlayfs supports id-mapped layers.
 const USER_NAMESPACES: (u32, u32) = (5, 19);
 
-/// How long to wait at shutdown for work in the background.
+/// How long shutdown waits for background work.
 const LAST_WORK: Duration = Duration::from_secs(5);
 
 /// Why the built-in runtime cannot be started.
@@ -65,7 +65,7 @@ pub enum BuiltinError {
     Own(#[source] std::io::Error),
 }
 
-/// The built-in runtime on threads of its own: its work can take long, and must not delay the request path or the side thread.
+/// The built-in runtime on separate threads: its work can take long and must not delay calls or the side thread.
 pub(super) struct Builtin {
     threads: tokio::runtime::Runtime,
     runtime: Arc<Runtime>,

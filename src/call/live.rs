@@ -99,8 +99,8 @@ pub struct Call {
     pub trace: Option<TraceIds>,
     /// The trace of its episode, set when the request message has been read.
     pub episode: OnceLock<episode::Ids>,
-    /// The request message, if it was read whole and is not compressed. Used to redact error messages: an id in one is
-    /// told from a secret by the request.
+    /// The request message, if it was read completely and is not compressed. Used to redact error messages: it
+    /// distinguishes ids in them from secrets.
     pub message: OnceLock<Sealed>,
     /// Pod, container and image, from the request and the pod index.
     pub subject: OnceLock<Subject>,

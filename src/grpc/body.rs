@@ -123,7 +123,7 @@ fn poll_incoming(
 ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
     let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
     Poll::Ready(match frame {
-        // hyper takes a reset with NO_ERROR for an early end of the body. A truncated request must not look complete.
+        // hyper treats a reset with NO_ERROR as an early end of the body. A truncated request must not look complete.
         None if !body.is_end_stream() => Some(Err(h2::Error::from(Reason::NO_ERROR).into())),
         frame => frame.map(|frame| frame.map_err(Into::into)),
     })

@@ -1,5 +1,5 @@
-//! Declarations of metrics. A module declares its metrics with `metrics!` beside the code that counts them; the catalogue
-//! of the program collects the declarations.
+//! Declarations of metrics. A module declares its metrics with `metrics!` next to the code that counts them; the
+//! catalogue collects the declarations.
 //!
 //! [`super::Registry`] registers declared metrics only. Label values are Rust enums or names from the configuration, so the
 //! number of series is bounded by types (see [`Values`]).

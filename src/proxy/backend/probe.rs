@@ -169,7 +169,7 @@ impl ProbeConnection {
                 Err(status) => return Err(status),
             }
         }
-        Err(last.unwrap_or_else(|| Status::unavailable("no version of the CRI is spoken")))
+        Err(last.unwrap_or_else(|| Status::unavailable("no supported version of the CRI")))
     }
 
     async fn status(&mut self) -> Result<Vec<RuntimeCondition>, Status> {

@@ -3,7 +3,7 @@
 //!
 //! A call is reported when it has used 50, 90 and 100 % of its caller's deadline. The kubelet allows two minutes for most
 //! calls and four for RunPodSandbox, so the first report precedes the kubelet's PLEG, which declares the node unready after
-//! three. A call without a deadline is measured against what is [`allowed`] for its method, and reported again at each
+//! three. A call without a deadline is measured against the limit [`allowed`] for its method, and reported again at each
 //! doubling of that, for as long as it lasts. Watches stay open for as long as their caller likes and are never reported.
 //!
 //! | without a deadline | counts as stuck at | because |

@@ -48,7 +48,7 @@ where
             Self::Text(limit, format) => {
                 let suppressed = admit(limit)?;
                 if suppressed > 0 {
-                    write!(writer, "({suppressed} like this were suppressed) ")?;
+                    write!(writer, "({suppressed} similar lines were suppressed) ")?;
                 }
                 format.format_event(ctx, writer, event)
             }

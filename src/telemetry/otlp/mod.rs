@@ -3,7 +3,7 @@
 //! Spans of calls are built when a call ends and passed to [`SpanSink`]. Spans of background work (target `criscope`,
 //! level info or above) come from [`layer`] and use the same sink.
 //!
-//! The standard `OTEL_*` variables apply beside the configuration: its endpoint and timeout take precedence; headers,
+//! The standard `OTEL_*` variables complement the configuration: its endpoint and timeout take precedence; headers,
 //! resource attributes, service name and batch limits (`OTEL_BSP_*`) come from the environment only.
 //! `OTEL_SDK_DISABLED=true` disables the export, `OTEL_TRACES_EXPORTER=none` only an endpoint from the environment.
 

@@ -57,7 +57,7 @@ impl<S> HeldPing<S> {
 }
 
 impl<S: AsyncWrite + Unpin> HeldPing<S> {
-    /// Writes what is held, and then `bufs`. Returns how much was written of `bufs`.
+    /// Writes the held bytes, and then `bufs`. Returns how much was written of `bufs`.
     fn poll_release(
         &mut self,
         cx: &mut Context<'_>,
@@ -85,7 +85,7 @@ impl<S: AsyncWrite + Unpin> HeldPing<S> {
         Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
     }
 
-    /// Writes what is held.
+    /// Writes the held bytes.
     fn poll_release_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.held.is_some() {
             ready!(self.poll_release(cx, &[]))?;
@@ -130,7 +130,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeldPing<S> {
         self.inner.is_write_vectored()
     }
 
-    /// What is held counts as flushed; the deadline wakes the connection, which flushes again.
+    /// Held bytes count as flushed; the deadline wakes the connection, which flushes again.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.held.is_some() {
             if self.deadline.as_mut().poll(cx).is_pending() {
@@ -208,7 +208,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_second_one_releases_the_first_in_order() {
-        // Room for less than a frame: everything is written in pieces.
+        // Capacity for less than a frame: everything is written in pieces.
         let (mut ours, mut theirs) = pair(5);
         let written = tokio::spawn(async move {
             for with in [1, 2, 3] {

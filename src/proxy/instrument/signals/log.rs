@@ -1,5 +1,5 @@
-//! The log lines of calls, target `criscope::rpc`. Fields are named as the attributes of the spans of a call, if these have
-//! them; those that are not known are left out.
+//! The log lines of calls, target `criscope::rpc`. Fields are named like the attributes of the spans of a call, where
+//! these have them; unknown ones are omitted.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ macro_rules! event {
 pub(super) fn end(call: &Call, outcome: &Outcome, slow: bool) {
     let level = level(call.method.class(), outcome, slow);
     if outcome.ending == Ending::Cancelled {
-        event!(level, "rpc.cancelled", call, "the caller left", {
+        event!(level, "rpc.cancelled", call, "call cancelled by its caller", {
             rpc.response.status_code = code_name(outcome.code),
             duration_ms = millis(outcome.elapsed),
             stuck = was_stuck(call),

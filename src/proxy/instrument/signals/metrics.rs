@@ -30,7 +30,7 @@ const REASON: Label = fixed("reason", &REASON_NAMES);
 const BACKEND_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0,
 ];
-/// Time in criscope itself.
+/// Time of a call outside of the backend.
 const OVERHEAD_BUCKETS: &[f64] = &[
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1,
 ];
