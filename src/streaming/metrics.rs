@@ -39,7 +39,7 @@ metrics! {
     STREAM_CONNECTIONS = Metric::counter("stream_connections_total", &[],
         "Connections into pods that ended port-forward sessions requested; not counted if an upstream serves the session.");
     STREAM_TOKENS = Metric::counter("stream_tokens_total", &[fixed("result", &["issued", "used", "expired", "refused", "full"])],
-        "Tokens of URLs of sessions: given out, used, too old, asked for and not there, not given out because too many are.");
+        "Tokens in the URLs of sessions: issued, used, expired, refused because unknown, and not issued because too many are open (full).");
 }
 
 /// Counts sessions. One of the observers of a server.

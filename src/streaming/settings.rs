@@ -61,7 +61,7 @@ impl Streaming {
                 _ => None,
             };
         if let Some((key, other)) = half {
-            let problem = Problem::Conflict(format!("is of no use without {other}"));
+            let problem = Problem::Conflict(format!("has no effect without {other}"));
             reader.fail_at(&scope, key, problem);
         }
         streaming

@@ -10,10 +10,10 @@ use super::registry::{Registry, RegistryError};
 
 metrics! {
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
-        "Finished spans by what became of them: taken by the collector, refused or unreachable, never sent.");
+        "Finished spans by outcome: exported, failed (refused by the collector, or it was unreachable), dropped before they were sent.");
     TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
         &[fixed("signal", &["span", "log", "story", "observation", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "write_failed"])],
-        "What was lost, and why: spans, log lines, calls of the stories of pods and lines of their journal, observations, spans of the runtime that were to be passed on, dumps.");
+        "Telemetry that was lost, by signal and reason: spans, log lines, calls of stories and lines of their journal, observations, forwarded spans of the runtime, dumps.");
 }
 
 /// Why something was lost.

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_one_backend_counts_as_several() {
+    fn unknown_names_count_as_several_backends() {
         let registry = registry();
         assert_eq!(registry.backends().index("main"), 0);
         for name in ["main+other", "", "evil\n", SEVERAL_BACKENDS] {

@@ -69,7 +69,7 @@ settings! {
             Choice(&[("episode", OnUnsampledParent::Episode), ("respect", OnUnsampledParent::Respect)]) => live;
     }
     parts {
-        /// Methods with settings of their own, each once.
+        /// Methods with their own settings, each at most once.
         methods: Vec<MethodSampling> = methods;
     }
 }

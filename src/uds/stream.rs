@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_than_the_kernel_takes_arrives_whole() {
+    async fn writes_larger_than_the_socket_buffer_arrive_complete() {
         let (mut a, mut b) = pair();
         let sent: Vec<u8> = (0..4_000_000u32).map(|i| (i % 251) as u8).collect();
         let copy = sent.clone();

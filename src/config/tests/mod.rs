@@ -420,7 +420,7 @@ fn a_backend_is_neither_criscope_itself_nor_another() {
              [backends.same]\nkind = \"upstream\"\nendpoint = \"unix:///run//c.sock\"\n[routing]\ndefault = \"same\"\n"
         )),
         [
-            "c.toml:6: backends.self.endpoint: /var/run/criscope/criscope.sock is the socket criscope itself listens on; calls would go round in a circle",
+            "c.toml:6: backends.self.endpoint: /var/run/criscope/criscope.sock is the socket criscope itself listens on; calls would loop",
             "c.toml:9: backends.same.endpoint: /run//c.sock is already the endpoint of backend \"containerd\"; every pod would be listed twice",
         ]
     );
@@ -428,6 +428,6 @@ fn a_backend_is_neither_criscope_itself_nor_another() {
     flags.listen = Some("unix:///run/a.sock".to_owned());
     assert_eq!(
         Config::load(None, &flags).expect_err("refused").to_string(),
-        "--upstream: /run/a.sock is the socket criscope itself listens on; calls would go round in a circle"
+        "--upstream: /run/a.sock is the socket criscope itself listens on; calls would loop"
     );
 }

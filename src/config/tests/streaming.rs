@@ -40,7 +40,7 @@ fn streaming_is_read_and_shown() {
 fn a_certificate_needs_its_key() {
     for (one, other) in [("tls_cert", "tls_key"), ("tls_key", "tls_cert")] {
         let text = format!("[streaming]\n{one} = \"/x\"\n");
-        let expected = format!("c.toml:2: streaming.{one}: is of no use without {other}");
+        let expected = format!("c.toml:2: streaming.{one}: has no effect without {other}");
         assert_eq!(errors(&text), [expected]);
     }
 }

@@ -121,9 +121,8 @@ fn check_endpoints(
         let path = lexical(endpoint);
         let shown = endpoint.display();
         if path == listen {
-            let problem = format!(
-                "{shown} is the socket criscope itself listens on; calls would go round in a circle"
-            );
+            let problem =
+                format!("{shown} is the socket criscope itself listens on; calls would loop");
             reader.fail(place.clone(), key, Problem::Conflict(problem));
         }
         let other = *seen.entry(path).or_insert(name);

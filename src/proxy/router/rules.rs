@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn no_list_leaves_a_backend_out() {
+    fn every_list_asks_all_backends() {
         for method in Method::ALL.into_iter().filter(|m| m.is_list()) {
             let join = match method.is_server_streaming() {
                 true => Join::Chain,

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn all_but_the_url_stays_as_it_is() {
+    fn only_the_url_changes() {
         let message = v1::ExecResponse { url: "old".into() }.encode_to_vec();
         // Unknown fields before and after it, one with a non-minimal varint.
         let before = [0x10, 0x81, 0x00];

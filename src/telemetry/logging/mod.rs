@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_a_longest_and_is_one_line() {
+    fn a_line_is_bounded_and_has_no_line_breaks() {
         let long = "x".repeat(1 << 20);
         for format in [LogFormat::Json, LogFormat::Text] {
             let written = logged("info", format, |_| {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_cut_and_counted() {
+    fn repeated_events_are_rate_limited_and_counted() {
         testing::apart();
         let before = Instant::now();
         let drops = Arc::new(Drops::default());
@@ -406,7 +406,7 @@ mod tests {
 
     /// With standard error blocked, lines are dropped and counted, and neither callers nor shutdown wait.
     #[test]
-    fn a_stuck_pipe_holds_nobody_up() {
+    fn a_stuck_pipe_delays_no_caller() {
         testing::apart();
         let (reader, writer) = io::pipe().expect("pipe");
         let drops = Arc::new(Drops::default());

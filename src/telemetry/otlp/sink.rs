@@ -371,7 +371,7 @@ mod tests {
     /// Even if the exporter's thread hangs beyond its timeout, queueing stays immediate, memory bounded, shutdown
     /// within its limit, and every span is counted.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn a_stuck_exporter_holds_nobody_up() {
+    async fn a_stuck_exporter_delays_no_caller() {
         let (sink, drops) = sink(Behaviour::BlockThread(10 * PATIENCE), 64, PATIENCE);
         let before = Instant::now();
         for _ in 0..10_000 {

@@ -75,7 +75,7 @@ pub(super) fn end(call: &Call, outcome: &Outcome, slow: bool) {
 
 /// The line of a slow call in flight.
 pub(super) fn stuck(call: &Call, stuck: &Stuck) {
-    event!(Level::WARN, "rpc.stuck", call, "call takes long", {
+    event!(Level::WARN, "rpc.stuck", call, "call is slow", {
         duration_ms = millis(call.age()),
         percent = stuck.percent,
         phase = call.stage().name(),
