@@ -280,6 +280,7 @@ impl Built {
                 signals: Arc::clone(&self.signals),
                 in_flight: Arc::clone(&self.in_flight),
                 seq: Arc::default(),
+                secrets: Arc::default(),
             },
             index: Arc::clone(&self.index),
             max_message_bytes,

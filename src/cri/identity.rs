@@ -1,5 +1,8 @@
 //! Fields of the protocol that may be shown. Everything else is secret until someone adds it here and a second person
 //! agrees: a new field of a new CRI version is secret by its absence.
+//!
+//! [`SHOWN`] fields are read and shown on their own. [`QUOTABLE`] ones are not read; they only may be seen where an error text
+//! of a backend quotes them.
 
 /// `MESSAGE.FIELD` of every string that may reach a log, span, page or dump. Image references are shown without user,
 /// password and query.
@@ -44,4 +47,49 @@ pub const SHOWN: &[&str] = &[
     "VersionResponse.runtime_version",
     "RuntimeCondition.type",
     "RuntimeCondition.reason",
+];
+
+/// `MESSAGE.FIELD` of every string of a request that may be seen in an error text which quotes it, besides those that are
+/// [`SHOWN`]: paths, devices, profiles and names of the kernel. References lose user, password and query. See
+/// [`super::secrets`].
+pub const QUOTABLE: &[&str] = &[
+    "PodSandboxConfig.hostname",
+    "PodSandboxConfig.log_directory",
+    "DNSConfig.servers",
+    "DNSConfig.searches",
+    "DNSConfig.options",
+    "PortMapping.host_ip",
+    "LinuxPodSandboxConfig.cgroup_parent",
+    "SysctlsEntry.key",
+    "UnifiedEntry.key",
+    "NamespaceOption.target_id",
+    "SELinuxOption.user",
+    "SELinuxOption.role",
+    "SELinuxOption.type",
+    "SELinuxOption.level",
+    "SecurityProfile.localhost_ref",
+    "LinuxSandboxSecurityContext.seccomp_profile_path",
+    "LinuxContainerResources.cpuset_cpus",
+    "LinuxContainerResources.cpuset_mems",
+    "HugepageLimit.page_size",
+    "Mount.container_path",
+    "Mount.host_path",
+    "Mount.image_sub_path",
+    "Device.container_path",
+    "Device.host_path",
+    "Device.permissions",
+    "CDIDevice.name",
+    "Capability.add_capabilities",
+    "Capability.drop_capabilities",
+    "Capability.add_ambient_capabilities",
+    "LinuxContainerSecurityContext.run_as_username",
+    "LinuxContainerSecurityContext.apparmor_profile",
+    "LinuxContainerSecurityContext.seccomp_profile_path",
+    "LinuxContainerSecurityContext.masked_paths",
+    "LinuxContainerSecurityContext.readonly_paths",
+    "ContainerConfig.working_dir",
+    "ContainerConfig.log_path",
+    "ImageSpec.user_specified_image",
+    "ImageSpec.image_ref",
+    "AuthConfig.server_address",
 ];

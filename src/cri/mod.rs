@@ -11,6 +11,7 @@ pub(crate) mod names;
 pub mod peek;
 mod readable;
 pub mod redact;
+pub mod secrets;
 pub mod status;
 pub mod subject;
 pub mod visible;

@@ -1,15 +1,21 @@
 //! Removes secrets from error messages, the only free text that is shown, and from image references.
 //!
 //! A runtime quotes its input: truncated, escaped, in other letters, split over lines, from the previous request, or from
-//! the response it did not send. So secrets are not searched for. An error text is split into words, and only known
-//! harmless ones are shown: terms of the field (`words.rs`), the identity of the call, ids that look like a runtime's, and
-//! short numbers. All else is `<redacted>`.
+//! the response it did not send. An error text is split into words, and known harmless ones are shown: terms of the field
+//! (`words.rs`), the identity of the call, ids that look like a runtime's, and short numbers.
+//!
+//! Of other words, [`error_text`] shows none. [`text_of_call`] shows those that quote no secret of any request that is
+//! remembered ([`Secrets`]) and do not look like one (`patterns.rs`), provided that all requests with secrets that the text
+//! can be expected to quote are known.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
+use std::ops::Range;
 
 use super::error_chain::shortened;
+use super::method::Method;
+use super::secrets::{Mark, Secrets};
 use super::subject::Subject;
 use super::words;
 
@@ -44,6 +50,12 @@ pub fn image_reference(reference: &str) -> Cow<'_, str> {
     }
 }
 
+/// Returns whether a text begins with a digest.
+fn is_digest_of(text: &str) -> bool {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != ':');
+    is_digest(&text[..end.unwrap_or(text.len())])
+}
+
 /// `ALGORITHM:HEX` with a registered algorithm (OCI image specification, "Descriptors").
 fn is_digest(text: &str) -> bool {
     text.split_once(':').is_some_and(|(algorithm, hex)| {
@@ -52,7 +64,7 @@ fn is_digest(text: &str) -> bool {
     })
 }
 
-/// The error text of a backend, redacted.
+/// The error text of a backend, redacted: words that are not known are hidden.
 ///
 /// `request` is the uncompressed request message, or `None` if it could not be read; ids are then hidden, since they could
 /// be keys. `subject` and the name of the `backend` are shown wherever they occur.
@@ -62,22 +74,43 @@ pub fn error_text(
     subject: Option<&Subject>,
     backend: Option<&str>,
 ) -> Box<str> {
-    let mut identity = subject.map(identity_strings).unwrap_or_default();
-    identity.extend(backend);
-    let mut judge = Judge {
-        identity: identity.into_iter().flat_map(pieces).collect(),
-        request: request.filter(|bytes| bytes.len() <= MAX_SEARCH),
-        digits: 0,
-    };
-    let mut out = Shown::default();
     let text = shortened(text, 4 * MAX_MESSAGE);
-    let mut rest = &*text;
+    redacted(&text, Judge::new(request, subject, backend))
+}
+
+/// The error text of a call, redacted by value if the secrets that it can be expected to quote are known, else as
+/// [`error_text`] does.
+pub fn text_of_call(
+    text: &str,
+    (method, request): (Method, Option<&[u8]>),
+    subject: Option<&Subject>,
+    backend: Option<&str>,
+    secrets: &Secrets,
+) -> Box<str> {
+    let text = shortened(text, 4 * MAX_MESSAGE);
+    let mut judge = Judge::new(request, subject, backend);
+    judge.marks = secrets.find(&text, method, request, subject).map(|quoted| {
+        let mut suspicious = vec![false; text.len()];
+        patterns::mark(&text, &is_known, &mut suspicious);
+        Marks { quoted, suspicious }
+    });
+    redacted(&text, judge)
+}
+
+fn redacted(text: &str, mut judge: Judge<'_>) -> Box<str> {
+    let mut out = Shown::default();
+    let mut rest = text;
     while let Some(start) = rest.find(is_in_word) {
         let (between, from_word) = rest.split_at(start);
         let end = from_word.find(|c| !is_in_run(c)).unwrap_or(from_word.len());
         let word = from_word[..end].trim_end_matches(JOINERS);
         out.put_between(between);
-        match judge.admits(word, between.trim_end_matches(['"', '\'']).ends_with('=')) {
+        let at = text.len() - from_word.len();
+        // In an escape, a number is a character.
+        let is_value = between.trim_end_matches(['"', '\'']).ends_with('=')
+            || between.ends_with(['%', '\\'])
+            || between.ends_with("&#");
+        match judge.admits(word, at, is_value) {
             true => out.put_word(word),
             false => out.hide(),
         }
@@ -129,18 +162,60 @@ struct Judge<'a> {
     request: Option<&'a [u8]>,
     /// Digits shown since the last word that is not a number.
     digits: usize,
+    /// What must be hidden of a word that is not known; `None` if all of it.
+    marks: Option<Marks>,
 }
 
-impl Judge<'_> {
-    /// Returns whether the word may be shown. `is_value`: it follows `=`, where a number could be a secret.
-    fn admits(&mut self, word: &str, is_value: bool) -> bool {
+/// For each byte of the text, whether it must be hidden.
+struct Marks {
+    /// It belongs to what quotes a secret.
+    quoted: Vec<Mark>,
+    /// It belongs to what looks like a secret.
+    suspicious: Vec<bool>,
+}
+
+impl Marks {
+    fn admit(&self, piece: Range<usize>) -> bool {
+        let is_quoted = self.quoted[piece.clone()]
+            .iter()
+            .any(|it| *it != Mark::None);
+        !is_quoted && !self.suspicious[piece].contains(&true)
+    }
+}
+
+impl<'a> Judge<'a> {
+    fn new(
+        request: Option<&'a [u8]>,
+        subject: Option<&'a Subject>,
+        backend: Option<&'a str>,
+    ) -> Self {
+        let mut identity = subject.map(identity_strings).unwrap_or_default();
+        identity.extend(backend);
+        Judge {
+            identity: identity.into_iter().flat_map(pieces).collect(),
+            request: request.filter(|bytes| bytes.len() <= MAX_SEARCH),
+            digits: 0,
+            marks: None,
+        }
+    }
+
+    /// Returns whether the word may be shown, which begins `at` that byte of the text. `is_value`: it follows what makes a
+    /// number possibly a secret.
+    fn admits(&mut self, word: &str, at: usize, is_value: bool) -> bool {
         if pieces(word).all(|p| self.identity.contains(p)) {
             self.digits = 0;
             return true;
         }
+        let encodes = |it: &Marks| it.quoted[at..at + word.len()].contains(&Mark::Encoded);
+        if self.marks.as_ref().is_some_and(encodes) {
+            self.digits = 0;
+            return false;
+        }
         if word.len() == ID_LENGTH && word.bytes().all(is_lower_hex) {
             let request = self.request.filter(|_| !is_value);
-            return request.is_some_and(|request| !holds(request, word));
+            let quoted = self.marks.as_ref().map(|it| &it.quoted[at..at + ID_LENGTH]);
+            let is_quoted = quoted.is_some_and(|it| !it.contains(&Mark::None));
+            return !is_quoted && request.is_some_and(|request| !holds(request, word));
         }
         if is_address(word) {
             self.digits = 0;
@@ -154,7 +229,16 @@ impl Judge<'_> {
         self.digits += numbers.map(str::len).sum::<usize>();
         let is_amount =
             |p: &str| !is_value && (is_number(p) || is_quantity(p)) && self.digits <= MOST_DIGITS;
-        pieces(word).all(|p| self.identity.contains(p) || is_known(p) || is_amount(p))
+        let is_unmarked = |p: &str| {
+            let begin = at + (p.as_ptr() as usize - word.as_ptr() as usize);
+            let marks = self.marks.as_ref();
+            // Numbers have their own rule, and no other script is known.
+            !is_number(p)
+                && p.is_ascii()
+                && marks.is_some_and(|it| it.admit(begin..begin + p.len()))
+        };
+        pieces(word)
+            .all(|p| self.identity.contains(p) || is_known(p) || is_amount(p) || is_unmarked(p))
     }
 }
 
@@ -266,6 +350,8 @@ impl Shown {
         shortened(&self.text, MAX_MESSAGE).into()
     }
 }
+
+mod patterns;
 
 #[cfg(test)]
 mod own_words;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -20,6 +20,7 @@ use tower::{Layer, Service};
 
 use self::answer::AnswerBody;
 use crate::call::{Call, CallStage, Sealed, episode};
+use crate::cri::secrets::Secrets;
 use crate::cri::subject::Subject;
 use crate::cri::{Method, peek};
 use crate::grpc::body::Prefix;
@@ -31,13 +32,18 @@ use crate::proxy::pod_index::Index;
 #[derive(Clone, Debug)]
 pub struct InspectLayer {
     index: Arc<Index>,
+    secrets: Arc<Secrets>,
     limit: usize,
 }
 
 impl InspectLayer {
-    /// Reads messages of up to `limit` bytes and completes their identity from `index`.
-    pub fn new(index: Arc<Index>, limit: usize) -> Self {
-        Self { index, limit }
+    /// Reads messages of up to `limit` bytes, completes their identity from `index` and remembers their `secrets`.
+    pub fn new(index: Arc<Index>, secrets: Arc<Secrets>, limit: usize) -> Self {
+        Self {
+            index,
+            secrets,
+            limit,
+        }
     }
 }
 
@@ -82,7 +88,11 @@ where
                 return inner.call(request).await;
             };
             let request = settings.inspect(&call, request).await?;
-            let response = inner.call(request).await?;
+            let response = inner.call(request);
+            let response = match settings.unremembered(&call) {
+                Some(secrets) => join(response, secrets.remember()).await.0?,
+                None => response.await?,
+            };
             if !answer::is_wanted(call.method) || response.body().is_end_stream() {
                 return Ok(response);
             }
@@ -93,6 +103,13 @@ where
 }
 
 impl InspectLayer {
+    fn unremembered(&self, call: &Arc<Call>) -> Option<Unremembered> {
+        Secrets::are_in(call.method).then(|| Unremembered {
+            call: Arc::clone(call),
+            secrets: Arc::clone(&self.secrets),
+        })
+    }
+
     async fn inspect(&self, call: &Call, request: Request) -> Result<Request, BoxError> {
         let (head, body) = request.into_parts();
         let body = match body {
@@ -149,6 +166,29 @@ impl InspectLayer {
             trailers,
         };
         Ok(Body::Prefixed(prefix, body))
+    }
+}
+
+/// A request whose secrets are not remembered yet. They are at the latest when it is dropped, because the backend may have
+/// the request even if the caller does not wait for the answer.
+struct Unremembered {
+    call: Arc<Call>,
+    secrets: Arc<Secrets>,
+}
+
+impl Unremembered {
+    /// Lets the request be sent first.
+    async fn remember(self) {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Drop for Unremembered {
+    fn drop(&mut self) {
+        let call = &self.call;
+        let message = call.message.get().map(Sealed::bytes);
+        self.secrets
+            .remember(call.method, message, call.subject.get());
     }
 }
 

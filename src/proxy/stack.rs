@@ -57,6 +57,7 @@ pub fn stack(
         // Reads the request message. Above the router, which decides by its content.
         .layer(InspectLayer::new(
             Arc::clone(&parts.index),
+            Arc::clone(&parts.shared.secrets),
             parts.max_message_bytes,
         ))
         // Chooses the backend of each call.

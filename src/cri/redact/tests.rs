@@ -117,6 +117,8 @@ fn credentials_are_hidden() {
         ),
         ("bad key 2c26-4f9a", "bad key <redacted>"),
         ("naïve value", "<redacted> value"),
+        ("got %70%77%31%32", "got %<redacted>"),
+        ("got \\160\\167 &#112;&#119;", "got \\<redacted>;"),
         ("a\nb\tc", "a <redacted>"),
     ];
     for (text, want) in cases {

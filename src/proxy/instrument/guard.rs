@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use super::classify::{self, End};
-use super::in_flight::{InFlight, Seat};
+use super::in_flight::Seat;
+use super::service::Shared;
 use super::signals::Signals;
 use crate::call::{Call, Outcome, Sealed, Source};
 use crate::cri::redact;
+use crate::cri::secrets::Secrets;
 
 /// Held by the future of a call and then by its response body. Dropping it unfinished means that the caller cancelled.
 pub struct Guard {
     call: Arc<Call>,
     signals: Arc<Signals>,
+    secrets: Arc<Secrets>,
     seat: Option<Seat>,
 }
 
@@ -25,12 +28,13 @@ impl std::fmt::Debug for Guard {
 
 impl Guard {
     /// Opens a call.
-    pub fn new(call: Arc<Call>, signals: Arc<Signals>, in_flight: &Arc<InFlight>) -> Self {
-        let seat = in_flight.enter(Arc::clone(&call));
-        signals.begin(&call);
+    pub fn new(call: Arc<Call>, shared: &Shared) -> Self {
+        let seat = shared.in_flight.enter(Arc::clone(&call));
+        shared.signals.begin(&call);
         Self {
             call,
-            signals,
+            signals: Arc::clone(&shared.signals),
+            secrets: Arc::clone(&shared.secrets),
             seat: Some(seat),
         }
     }
@@ -63,9 +67,9 @@ impl Guard {
 
     fn scrub(&self, text: &str) -> Box<str> {
         let call = &self.call;
-        let request = call.message.get().map(Sealed::bytes);
+        let request = (call.method, call.message.get().map(Sealed::bytes));
         let backend = call.route.get().map(|r| &*r.backend);
-        redact::error_text(text, request, call.subject.get(), backend)
+        redact::text_of_call(text, request, call.subject.get(), backend, &self.secrets)
     }
 }
 

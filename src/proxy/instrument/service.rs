@@ -15,6 +15,7 @@ use super::signals::Signals;
 use crate::call::{Call, Peer};
 use crate::cri::Method;
 use crate::cri::method::ApiVersion;
+use crate::cri::secrets::Secrets;
 use crate::grpc::{self, BoxError, frame};
 
 /// What all connections share.
@@ -26,6 +27,8 @@ pub struct Shared {
     pub in_flight: Arc<InFlight>,
     /// The number of the next call.
     pub seq: Arc<AtomicU64>,
+    /// What must not be shown of error texts.
+    pub secrets: Arc<Secrets>,
 }
 
 /// Wraps the services of one connection.
@@ -105,11 +108,7 @@ where
 
     fn call(&mut self, mut request: grpc::Request) -> Self::Future {
         let call = Arc::new(self.open(&request));
-        let guard = Guard::new(
-            Arc::clone(&call),
-            Arc::clone(&self.shared.signals),
-            &self.shared.in_flight,
-        );
+        let guard = Guard::new(Arc::clone(&call), &self.shared);
         request.extensions_mut().insert(call);
         InstrumentFuture::new(self.inner.call(request), guard)
     }

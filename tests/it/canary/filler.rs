@@ -3,7 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use criscope::cri::identity::SHOWN;
+use criscope::cri::identity::{QUOTABLE, SHOWN};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use prost::Message as _;
 use prost_reflect::{
@@ -26,13 +26,29 @@ pub(super) struct Filler {
     pub(super) secrets: Vec<String>,
     /// Tokens, by `MESSAGE.FIELD`.
     pub(super) tokens: Vec<(String, String)>,
+    /// The core of each canary, if no two canaries have a part in common and quotable fields have none.
+    pub(super) cores: Option<Vec<String>>,
 }
 
 impl Filler {
+    /// One whose canaries have no part in common.
+    pub(super) fn distinct() -> Self {
+        Self {
+            cores: Some(Vec::new()),
+            ..Self::default()
+        }
+    }
+
     /// A new canary. They come in the shapes that values have.
     pub(super) fn canary(&mut self) -> String {
         self.count += 1;
-        let core = format!("{MARK}{:04x}vex", self.count);
+        let core = match &mut self.cores {
+            None => format!("{MARK}{:04x}vex", self.count),
+            Some(cores) => {
+                cores.push(letters(self.count));
+                letters(self.count)
+            }
+        };
         let canary = match self.count % 7 {
             0 => format!("{core} and {core}"),
             1 => format!("line {core}\nnext {core}\n"),
@@ -103,6 +119,9 @@ impl Filler {
     }
 
     fn text(&mut self, name: &str) -> String {
+        if self.cores.is_some() && QUOTABLE.contains(&name) {
+            return "quotable".to_owned();
+        }
         if !SHOWN.contains(&name) {
             return self.canary();
         }
@@ -122,9 +141,21 @@ impl Filler {
     }
 }
 
+/// Letters that no word has in this order.
+fn letters(number: usize) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz";
+    let mut state = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let letters = (0..12).map(|_| {
+        state = (state ^ (state >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        LETTERS[(state >> 40) as usize % LETTERS.len()] as char
+    });
+    letters.collect()
+}
+
 /// The forms in which a careless program writes a value down.
 pub(super) fn echoes(value: &str) -> Vec<String> {
     let core = &value[value.find(MARK).unwrap_or(0)..];
+    let each = |f: &dyn Fn(char) -> String| core.chars().map(f).collect::<String>();
     vec![
         value.to_owned(),
         format!("{value:?}"),
@@ -138,9 +169,13 @@ pub(super) fn echoes(value: &str) -> Vec<String> {
         core[..7.min(core.len())].to_owned(),
         core[2..].to_owned(),
         format!("{}\n{}", &core[..6], &core[6..]),
-        core.chars()
-            .map(|c| format!("\\x{:02x}", c as u32))
-            .collect(),
+        each(&|c| format!("\\x{:02x}", c as u32)),
+        each(&|c| format!("\\u{:04x}", c as u32)),
+        each(&|c| format!("%{:02X}", c as u32)),
+        each(&|c| format!("&#{};", c as u32)),
+        STANDARD.encode(format!("user:{value}")),
+        serde_json::to_string(&serde_json::to_string(value).expect("json")).expect("json"),
+        value.replace(['\'', '"'], "\\\\'"),
     ]
 }
 
@@ -150,45 +185,34 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Looks for canaries in any form; gives what stands around each.
 pub(super) fn leaks(text: &[u8]) -> Vec<String> {
+    leaks_of(MARK, 5, &String::from_utf8_lossy(text))
+}
+
+/// Looks for any so many letters of a core in any form; gives what stands around each.
+pub(super) fn leaks_of(core: &str, window: usize, text: &str) -> Vec<String> {
     let lower = text.to_ascii_lowercase();
     let mut found = Vec::new();
-    let mut look = |hay: &[u8], needle: &str| {
-        let mut hits = hay.windows(needle.len()).enumerate();
-        if let Some((at, _)) = hits.find(|(_, w)| *w == needle.as_bytes()) {
-            let around = &text[at.saturating_sub(300)..(at + 100).min(text.len())];
-            found.push(format!("{needle}: {}", String::from_utf8_lossy(around)));
+    let mut look = |hay: &str, needle: &str| {
+        if let Some(at) = hay.find(needle) {
+            let begin = text.floor_char_boundary(at.saturating_sub(300));
+            let around = &text[begin..text.ceil_char_boundary((at + 100).min(text.len()))];
+            found.push(format!("{needle}: {around}"));
         }
     };
-    for at in 0..=MARK.len() - 5 {
-        let part = &MARK[at..at + 5];
+    for at in 0..=core.len() - window {
+        let part = &core[at..at + window];
+        let each = |f: &dyn Fn(char) -> String| part.chars().map(f).collect::<String>();
         look(&lower, part);
         look(&lower, &hex(part.as_bytes()));
         look(&lower, &hex(part.to_uppercase().as_bytes()));
-        look(
-            &lower,
-            &part
-                .chars()
-                .map(|c| format!("%{:02x}", c as u32))
-                .collect::<String>(),
-        );
-        look(
-            &lower,
-            &part
-                .chars()
-                .map(|c| format!("\\x{:02x}", c as u32))
-                .collect::<String>(),
-        );
-        look(
-            &lower,
-            &part
-                .chars()
-                .map(|c| format!("\\u{:04x}", c as u32))
-                .collect::<String>(),
-        );
+        look(&lower, &each(&|c| format!("%{:02x}", c as u32)));
+        look(&lower, &each(&|c| format!("\\x{:02x}", c as u32)));
+        look(&lower, &each(&|c| format!("\\u{:04x}", c as u32)));
+        look(&lower, &each(&|c| format!("&#{};", c as u32)));
     }
-    // What stays the same in base64 wherever in a value the mark stands.
+    // What stays the same in base64 wherever in a value the core stands.
     for (shift, skip) in [(0, 0), (1, 2), (2, 3)] {
-        let padded = [&vec![0; shift][..], MARK.as_bytes()].concat();
+        let padded = [&vec![0; shift][..], core.as_bytes()].concat();
         let code = URL_SAFE_NO_PAD.encode(&padded);
         look(text, &code[skip..padded.len() / 3 * 4]);
     }

@@ -3,6 +3,7 @@
 
 mod backends;
 mod filler;
+mod quoted;
 mod run;
 mod shown;
 mod words;

@@ -72,7 +72,7 @@ fn of_maps_only_a_time_and_a_word_are_read() {
     let pool = pool();
     let mut maps = 0;
     for (method, of) in methods(&pool) {
-        each_map(&of.input(), &mut |with| {
+        each_map(&of.input(), &mut |_, with| {
             maps += 1;
             for key in [
                 "kubernetes.io/config.seen",
@@ -88,12 +88,18 @@ fn of_maps_only_a_time_and_a_word_are_read() {
 }
 
 /// Makes a message whose map has this entry.
-type WithEntry<'a> = dyn Fn(&str, &str) -> Vec<u8> + 'a;
+pub(super) type WithEntry<'a> = dyn Fn(&str, &str) -> Vec<u8> + 'a;
 
-/// Calls `f` for each map of text below `of`, with what makes a message in which that map has one entry.
-fn each_map(of: &MessageDescriptor, f: &mut dyn FnMut(&WithEntry<'_>)) {
+/// Calls `f` for each map of text below `of`, with the name of its entries and what makes a message in which that map has one entry.
+pub(super) fn each_map(of: &MessageDescriptor, f: &mut dyn FnMut(&str, &WithEntry<'_>)) {
     for path in map_paths(of) {
-        f(&|key, text| {
+        let map = path.last().expect("a path has a field").kind();
+        let entry = map
+            .as_message()
+            .expect("a map has entries")
+            .name()
+            .to_owned();
+        f(&entry, &|key, text| {
             let entry = (
                 MapKey::String(key.to_owned()),
                 Value::String(text.to_owned()),
@@ -156,7 +162,7 @@ pub(super) fn methods(pool: &DescriptorPool) -> Vec<(Method, MethodDescriptor)> 
 
 /// Calls `f` with a message for each string or bytes field below `of`, in which that field alone is set: with the
 /// field's name, the message and the value.
-fn each_field(of: &MessageDescriptor, f: &mut dyn FnMut(&str, &[u8], &str)) {
+pub(super) fn each_field(of: &MessageDescriptor, f: &mut dyn FnMut(&str, &[u8], &str)) {
     // Looks like an image, so that it is not cut up as one.
     const VALUE: &str = "registry.example/kwyjibo";
     for (path, leaf) in leaves(of) {

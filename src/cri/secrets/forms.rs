@@ -1,0 +1,305 @@
+//! How a value is found again in a text that quotes it in another form: a part of it, in other letters, escaped, encoded,
+//! quoted word by word.
+//!
+//! Both the value and the text are reduced to their letters and digits, in lower case. A key is a window of these, or all of
+//! them if a value has less.
+
+use std::net::Ipv4Addr;
+use std::ops::Range;
+
+use super::super::words;
+
+/// How often escapes are resolved: a value in JSON that is quoted in JSON has two layers.
+const MOST_LAYERS: usize = 3;
+
+/// Shortest run that is decoded from base64, in characters.
+const SHORTEST_BASE64: usize = 8;
+
+/// Most digits of a number that is shown wherever it occurs, as in [`super::super::redact`].
+const MOST_DIGITS: usize = 6;
+
+/// A window of `letters`, of which the last `length` count.
+const fn window(length: usize, letters: u64) -> u64 {
+    (length as u64) << 56 | letters & (!0 >> (64 - 8 * length))
+}
+
+/// All letters of a short value.
+const fn whole(length: usize, letters: u64) -> u64 {
+    1 << 63 | window(length, letters)
+}
+
+/// Calls `f` with the keys of a secret: its windows of `length` letters, without those that lie within words that are shown
+/// anyway. `length` is at most 6.
+pub(super) fn keys(secret: &[u8], length: usize, f: &mut impl FnMut(u64)) {
+    keys_of_form(secret, length, f);
+    let mut layer = Layer::of(secret);
+    for _ in 0..MOST_LAYERS {
+        match layer.unescaped() {
+            Some(plain) => layer = plain,
+            None => break,
+        }
+        keys_of_form(&layer.bytes, length, f);
+    }
+    for run in layer.runs(is_base64, SHORTEST_BASE64) {
+        let decoded = base64(&layer.bytes[run], 0);
+        if is_text(&decoded) {
+            keys_of_form(&decoded, length, f);
+        }
+    }
+}
+
+fn keys_of_form(value: &[u8], length: usize, f: &mut impl FnMut(u64)) {
+    if is_address_or_number(value) {
+        return;
+    }
+    let (mut letters, mut count, mut known) = (0, 0, 0);
+    for piece in value.split(|b| !b.is_ascii_alphanumeric()) {
+        let is_known = words::is_word(piece);
+        for b in piece {
+            letters = letters << 8 | u64::from(b.to_ascii_lowercase());
+            count += 1;
+            known = if is_known { known + 1 } else { 0 };
+            if count >= length && known < length {
+                f(window(length, letters));
+            }
+        }
+    }
+    if (1..length).contains(&count) && known < count {
+        f(whole(count, letters));
+    }
+}
+
+/// A value of one's own that says nothing secret: what the kubelet adds for each Service, and small numbers.
+fn is_address_or_number(value: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(value) else {
+        return false;
+    };
+    let text = text.split_once("://").map_or(text, |(_, text)| text);
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let is_number =
+        |text: &str| text.len() <= MOST_DIGITS && text.bytes().all(|b| b.is_ascii_digit());
+    is_number(port) && (is_number(host) || host.parse::<Ipv4Addr>().is_ok())
+}
+
+/// What a byte of a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    /// Not part of a secret that is known.
+    None,
+    /// Part of what quotes a secret. A word of the field may be shown all the same.
+    Quoted,
+    /// Part of what encodes a secret, so that it is no word, whatever it looks like.
+    Encoded,
+}
+
+/// Marks the bytes of `text` that quote a secret whose keys of `length` letters are known to `holds`.
+pub(super) fn mark(text: &str, length: usize, holds: &dyn Fn(u64) -> bool, marks: &mut [Mark]) {
+    let mut layer = Layer::of(text.as_bytes());
+    for _ in 0..=MOST_LAYERS {
+        layer.mark(length, holds, marks);
+        match layer.unescaped() {
+            Some(plain) => layer = plain,
+            None => break,
+        }
+    }
+}
+
+/// A text without some layers of escapes.
+struct Layer {
+    bytes: Vec<u8>,
+    /// Where each byte stands in the original text.
+    at: Vec<Range<usize>>,
+}
+
+impl Layer {
+    fn of(text: &[u8]) -> Self {
+        Self {
+            bytes: text.to_vec(),
+            at: (0..text.len()).map(|at| at..at + 1).collect(),
+        }
+    }
+
+    fn mark(&self, length: usize, holds: &dyn Fn(u64) -> bool, marks: &mut [Mark]) {
+        let mut mark = |place: usize, with: Mark| {
+            for mark in &mut marks[self.at[place].clone()] {
+                *mark = with.max(*mark);
+            }
+        };
+        for place in found(&self.bytes, length, holds).into_iter().flatten() {
+            mark(
+                place,
+                if self.at[place].len() == 1 {
+                    Mark::Quoted
+                } else {
+                    Mark::Encoded
+                },
+            );
+        }
+        for run in self.runs(is_base64, SHORTEST_BASE64) {
+            let of = &self.bytes[run.clone()];
+            if (0..4).any(|skip| !found(&base64(of, skip), length, holds).is_empty()) {
+                run.for_each(|place| mark(place, Mark::Encoded));
+            }
+        }
+        for run in self.runs(|b| b.is_ascii_hexdigit(), 2 * length) {
+            let of = &self.bytes[run.clone()];
+            if (0..2).any(|skip| !found(&hex(of, skip), length, holds).is_empty()) {
+                run.for_each(|place| mark(place, Mark::Encoded));
+            }
+        }
+    }
+
+    /// The longest runs of such bytes, of at least so many.
+    fn runs(&self, is: impl Fn(u8) -> bool, shortest: usize) -> Vec<Range<usize>> {
+        let (mut runs, mut begin) = (Vec::new(), 0);
+        for at in 0..=self.bytes.len() {
+            if self.bytes.get(at).is_some_and(|b| is(*b)) {
+                continue;
+            }
+            if at - begin >= shortest {
+                runs.push(begin..at);
+            }
+            begin = at + 1;
+        }
+        runs
+    }
+
+    /// The text without its outermost escapes: those of URLs, of string literals in Go, JSON, C and Rust, and of HTML. `None`
+    /// if it has none.
+    fn unescaped(&self) -> Option<Self> {
+        let (mut bytes, mut at) = (Vec::new(), Vec::new());
+        let mut here = 0;
+        while here < self.bytes.len() {
+            let (byte, end) = match escape(&self.bytes[here..]) {
+                Some((byte, length)) => (byte, here + length),
+                None => (self.bytes[here], here + 1),
+            };
+            bytes.push(byte);
+            at.push(self.at[here].start..self.at[end - 1].end);
+            here = end;
+        }
+        (bytes.len() < self.bytes.len()).then_some(Self { bytes, at })
+    }
+}
+
+/// The places of the windows of a text, and of its short runs of words, whose keys are known.
+fn found(text: &[u8], length: usize, holds: &dyn Fn(u64) -> bool) -> Vec<Vec<usize>> {
+    let mut found = Vec::new();
+    let is_letter = |at: usize| text.get(at).is_some_and(u8::is_ascii_alphanumeric);
+    let places: Vec<_> = (0..text.len()).filter(|at| is_letter(*at)).collect();
+    for first in 0..places.len() {
+        let is_begin = places[first] == 0 || !is_letter(places[first] - 1);
+        let mut letters = 0;
+        for (count, at) in (1..=length).zip(&places[first..]) {
+            letters = letters << 8 | u64::from(text[*at].to_ascii_lowercase());
+            let key = match count == length {
+                true => window(length, letters),
+                false if is_begin && !is_letter(at + 1) => whole(count, letters),
+                false => continue,
+            };
+            if holds(key) {
+                found.push(places[first..first + count].to_vec());
+            }
+        }
+    }
+    found
+}
+
+/// The escape at the beginning of a text: its byte, a blank if it is no letter, and its length.
+fn escape(text: &[u8]) -> Option<(u8, usize)> {
+    match text.first()? {
+        b'%' => Some((number(text.get(1..3)?, 16)?, 3)),
+        b'&' => {
+            let end = text.iter().take(10).position(|b| *b == b';')?;
+            let byte = match &text[1..end] {
+                [b'#', b'x' | b'X', hex @ ..] => number(hex, 16)?,
+                [b'#', decimal @ ..] => number(decimal, 10)?,
+                name if !name.is_empty() && name.iter().all(u8::is_ascii_alphabetic) => b' ',
+                _ => return None,
+            };
+            Some((byte, end + 1))
+        }
+        b'\\' => {
+            // An escape that was escaped has several of them.
+            let slashes = text.iter().take_while(|b| **b == b'\\').count();
+            let rest = &text[slashes..];
+            let (byte, length) = literal(rest).unwrap_or((b' ', 0));
+            Some((byte, slashes + length)).filter(|(_, length)| *length > 1)
+        }
+        _ => None,
+    }
+}
+
+/// What follows the backslash in a string literal.
+fn literal(rest: &[u8]) -> Option<(u8, usize)> {
+    let of = |digits: Range<usize>| {
+        let end = digits.end;
+        Some((number(rest.get(digits)?, 16)?, end))
+    };
+    match rest.first()? {
+        b'x' => of(1..3),
+        b'u' if rest.get(1) == Some(&b'{') => {
+            let end = rest.iter().take(10).position(|b| *b == b'}')?;
+            Some((number(&rest[2..end], 16)?, end + 1))
+        }
+        b'u' => of(1..5),
+        b'U' => of(1..9),
+        b'0'..=b'7' => match rest.get(..3).and_then(|digits| number(digits, 8)) {
+            Some(byte) => Some((byte, 3)),
+            None => Some((b' ', 1)),
+        },
+        b'n' | b'r' | b't' | b'b' | b'f' | b'v' | b'a' => Some((b' ', 1)),
+        _ => None,
+    }
+}
+
+/// The byte of that number; a blank for a larger one, which is no ASCII.
+fn number(digits: &[u8], radix: u32) -> Option<u8> {
+    let digits = std::str::from_utf8(digits).ok()?;
+    if !digits.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return None;
+    }
+    let number = u32::from_str_radix(digits, radix).ok()?;
+    Some(u8::try_from(number).unwrap_or(b' '))
+}
+
+fn is_base64(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'-' | b'_')
+}
+
+/// The bytes that a run encodes in base64, of either alphabet, if `skip` of its characters are left out.
+fn base64(run: &[u8], skip: usize) -> Vec<u8> {
+    let digit = |b: u8| match b {
+        b'A'..=b'Z' => b - b'A',
+        b'a'..=b'z' => b - b'a' + 26,
+        b'0'..=b'9' => b - b'0' + 52,
+        b'+' | b'-' => 62,
+        _ => 63,
+    };
+    let mut bytes = Vec::with_capacity(run.len());
+    let (mut bits, mut count) = (0_u32, 0);
+    for b in run.iter().skip(skip) {
+        bits = bits << 6 | u32::from(digit(*b));
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    bytes
+}
+
+fn hex(run: &[u8], skip: usize) -> Vec<u8> {
+    let digit = |b: u8| (b as char).to_digit(16).unwrap_or(0) as u8;
+    let (pairs, _) = run[skip..].as_chunks::<2>();
+    pairs
+        .iter()
+        .map(|[a, b]| digit(*a) << 4 | digit(*b))
+        .collect()
+}
+
+fn is_text(bytes: &[u8]) -> bool {
+    bytes
+        .iter()
+        .all(|b| matches!(b, b' '..=b'~' | b'\t' | b'\n' | b'\r'))
+}

@@ -1,0 +1,167 @@
+//! What is shown of a text, and when nothing but known words is.
+
+use super::*;
+
+/// What hid the cause before: facts that are no secrets of any request.
+#[test]
+fn facts_are_shown() {
+    let secrets = Secrets::default();
+    let request = create(with_facts(with_env("hunter2")));
+    remember(&secrets, &request);
+    for text in [
+        "failed to generate spec: lstat /dev/nvidia7: no such file or directory",
+        "mount /srv/ledger to /mnt/ledger: permission denied",
+        "exec: \"nvidia-container-cli\": initialization error: nvml error: driver not loaded",
+        "plugin type=\"tuning\" failed (add): open /proc/sys/net/ipv4/no_such_setting: no such file or directory",
+        "CNI plugin sticky-bridge DEL: cannot be removed",
+        "no IP addresses available in range set: 10.88.0.250-10.88.0.250",
+        "failed to load seccomp profile /var/lib/kubelet/seccomp/audit-zone.json",
+        "dial tcp: lookup quay.example.org on 10.0.0.2:53: no such host",
+        "unable to find user nginx: no matching entries in passwd file",
+    ] {
+        assert_eq!(
+            shown(&secrets, Method::StartContainer, &start(), text),
+            text
+        );
+        assert_eq!(
+            shown(&secrets, Method::CreateContainer, &request, text),
+            text
+        );
+    }
+}
+
+/// Values that are words of the field, numbers or addresses hide nothing.
+#[test]
+fn common_values_hide_nothing() {
+    let secrets = Secrets::default();
+    for value in [
+        "true",
+        "80",
+        "/bin/sh",
+        "443",
+        "tcp://10.96.0.1:443",
+        "10.96.0.1",
+        "localhost",
+        "config.yaml",
+        "1",
+        "info",
+    ] {
+        remember(&secrets, &create(with_env(value)));
+    }
+    for text in [
+        "/bin/sh: not found, port 80 and 443 of 10.96.0.1 refused",
+        "localhost is true: config.yaml has no info 1",
+    ] {
+        assert_eq!(
+            shown(&secrets, Method::StartContainer, &start(), text),
+            text
+        );
+    }
+}
+
+/// Secrets that no request holds: of the node, of the image, of a registry.
+#[test]
+fn what_looks_like_a_secret_is_hidden() {
+    let secrets = Secrets::default();
+    let request = create(with_env("hunter2"));
+    for (text, want) in [
+        (
+            "Get \"https://mee:pazz@quay.example/v2/?zig=abz&x=1\": denied",
+            "Get \"https://<redacted>@quay.example/v2/?<redacted>\": denied",
+        ),
+        (
+            "Authorization: Bearer abz.dez/fgz+hiz==, done",
+            "Authorization: Bearer <redacted>==, done",
+        ),
+        (
+            "Authorization: Basic bWU6cA==",
+            "Authorization: Basic <redacted>==",
+        ),
+        (
+            "password zezame was refused",
+            "password <redacted> was refused",
+        ),
+        (
+            "API_URL=zezame in environment",
+            "API_URL=<redacted> in environment",
+        ),
+        (
+            "run --license zezame --zone=eu-zest",
+            "run --license zezame --zone=<redacted>",
+        ),
+        (
+            "got eyJhbGciOiJub25lIn0.eyJhIjoxfQ.x-y from server",
+            "got <redacted> from server",
+        ),
+        ("id 0f8fad5bd9cb469fa16570867728950e", "id <redacted>"),
+        (
+            "access AKIA1OSF2DNN7EXA3PLE denied",
+            "access <redacted> denied",
+        ),
+        ("blob aGVsbG8gd29ybGQh+3Zz/abcd1234==", "blob <redacted>=="),
+        ("card 5105 1051 0510 5100", "card 5105 <redacted>"),
+        ("naïve value", "<redacted> value"),
+    ] {
+        assert_eq!(
+            shown(&secrets, Method::CreateContainer, &request, text),
+            want
+        );
+    }
+}
+
+#[test]
+fn without_the_request_only_known_words_are_shown() {
+    let text = "plugin tunzing failed";
+    let hidden = "plugin <redacted> failed";
+    let secrets = Secrets::default();
+    let of = |method, request: &[u8]| shown(&secrets, method, request, text);
+    assert_eq!(of(Method::StartContainer, &start()), hidden);
+    assert_eq!(of(Method::CreateContainer, b"\xff"), hidden);
+    let request = create(with_env(""));
+    assert_eq!(of(Method::CreateContainer, &request), text);
+    remember(&secrets, &request);
+    assert_eq!(of(Method::StartContainer, &start()), text);
+    // The output of a command is not known.
+    assert_eq!(of(Method::ExecSync, &start()), hidden);
+    assert_eq!(of(Method::ContainerStatus, &start()), hidden);
+    // The sandbox was made before.
+    let subject = Subject {
+        container: None,
+        container_id: None,
+        ..subject()
+    };
+    let stop = (Method::StopPodSandbox, Some(&*start()));
+    let got = text_of_call(text, stop, Some(&subject), None, &secrets);
+    assert_eq!(&*got, hidden);
+    // Something was not understood.
+    secrets.remember(Method::CreateContainer, None, None);
+    assert_eq!(of(Method::StartContainer, &start()), hidden);
+    remember(&secrets, &request);
+    assert_eq!(of(Method::StartContainer, &start()), text);
+    secrets.remember(Method::ExecSync, Some(b"\xff"), None);
+    assert_eq!(of(Method::StartContainer, &start()), hidden);
+}
+
+#[test]
+fn old_requests_are_forgotten_as_a_whole() {
+    let secrets = Secrets::default();
+    remember(&secrets, &create(with_env("hunter2")));
+    let text = "plugin tunzing failed";
+    assert_eq!(
+        shown(&secrets, Method::StartContainer, &start(), text),
+        text
+    );
+    for n in 0..4000_u64 {
+        let noise: String = (0..12)
+            .map(|i| format!("{:x}", (n * 31 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+            .collect();
+        let command = v1::ExecSyncRequest {
+            cmd: vec![noise],
+            ..Default::default()
+        };
+        secrets.remember(Method::ExecSync, Some(&command.encode_to_vec()), None);
+    }
+    let got = shown(&secrets, Method::StartContainer, &start(), text);
+    assert_eq!(got, "plugin <redacted> failed");
+    assert!(secrets.lock().bytes() <= 1 << 20);
+}
