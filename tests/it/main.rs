@@ -30,6 +30,7 @@ mod streaming;
 mod streams;
 mod supply_chain;
 mod transparency;
+mod truth;
 
 use criscope_testkit as harness;
 

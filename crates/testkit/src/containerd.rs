@@ -146,7 +146,8 @@ impl Containerd {
         .await
     }
 
-    async fn with(edit: impl FnOnce(&Self, &mut Config)) -> Self {
+    /// Starts one whose configuration is edited first. Its root exists by then.
+    pub async fn with(edit: impl FnOnce(&Self, &mut Config)) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         need_root();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

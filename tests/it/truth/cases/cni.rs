@@ -1,0 +1,124 @@
+//! Networks that cannot be set up or taken down, or slowly.
+
+use std::time::Duration;
+
+use super::super::spec::{Container, PodSpec};
+use super::super::stage::{Play, seconds};
+use super::super::{Case, case};
+
+/// Somebody who has nothing to do with it.
+const OTHERS: &[&str] = &["kubelet:", "registry", "pulled", "runc", "nothing slow"];
+
+fn of(it: &Play, handler: &'static str) -> PodSpec {
+    let mut spec = it.spec(vec![Container::idle("app")]);
+    spec.handler = handler;
+    spec
+}
+
+async fn fails(it: Play, handler: &'static str) -> String {
+    it.tell(of(&it, handler), "two failures", |done| done.failed >= 2)
+        .await
+}
+
+/// Failures that both runtimes have.
+pub(super) fn common() -> Vec<Case> {
+    vec![
+        case(
+            "cni: no configuration",
+            &[
+                "network|CNI",
+                "cannot be set up|not initialized|no network config",
+                "CNI|config",
+            ],
+            OTHERS,
+            |it| fails(it, "nonet"),
+        ),
+        case(
+            "cni: plugin missing",
+            &[
+                "cilium-cni",
+                "network",
+                "failed to find plugin|not found|is missing|no such",
+            ],
+            OTHERS,
+            |it| fails(it, "absent"),
+        ),
+        case(
+            "cni: addresses exhausted",
+            &[
+                "network",
+                "bridge|host-local",
+                "no IP addresses available",
+                ".250",
+            ],
+            OTHERS,
+            |it| fails(it, "full"),
+        ),
+        case(
+            "cni: a plugin of the chain fails",
+            &["network", "tuning", "no_such_setting"],
+            &[
+                "kubelet:",
+                "registry",
+                "plugin bridge",
+                "runc",
+                "nothing slow",
+            ],
+            |it| fails(it, "chain"),
+        ),
+        case(
+            "cni: slow plugin",
+            &["slow-bridge", "CNI plugin", "~2.8..5"],
+            &["kubelet:", "registry", "runc", "cannot", "sandbox:"],
+            |it| async move {
+                it.tell(of(&it, "slownet"), "its start", |done| done.started == 1)
+                    .await
+            },
+        ),
+        case(
+            "cni: plugin hangs",
+            &["hung-bridge", "CNI plugin", "~4..9", "4m 00s"],
+            &["kubelet:", "registry", "runc", "cannot"],
+            |it| async move {
+                let _pod = it.add(of(&it, "hungnet"));
+                seconds(5.5).await;
+                it.line().await
+            },
+        ),
+    ]
+}
+
+pub(in super::super) fn all() -> Vec<Case> {
+    let mut all = common();
+    all.extend([
+        case(
+            "cni: past the deadline",
+            &["RunPodSandbox", "deadline of 4", "hung-bridge"],
+            &["registry", "runc", "nothing slow"],
+            |it| async move {
+                let mut spec = of(&it, "hungnet");
+                spec.sandbox_deadline = Duration::from_secs(4);
+                it.tell(spec, "two failures", |done| done.failed >= 2).await
+            },
+        ),
+        case(
+            "cni: cannot be taken down",
+            &[
+                "network",
+                "sticky-bridge",
+                "the network controller does not answer",
+                "down|stop|DEL",
+            ],
+            &["kubelet:", "registry", "runc", "nothing slow", "gone after"],
+            |it| async move {
+                let pod = it.add(of(&it, "sticky"));
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                pod.delete();
+                it.wait(&pod, "stops that fail", |done| done.failed >= 2)
+                    .await;
+                it.line().await
+            },
+        ),
+    ]);
+    all
+}

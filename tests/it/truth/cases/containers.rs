@@ -1,0 +1,378 @@
+//! Containers that end, are killed, or do not begin: what the kubelet does with them.
+
+use std::time::Duration;
+
+use super::super::spec::{Asks, Container, PodSpec, Probe, Restart, linux};
+use super::super::stage::{Play, seconds};
+use super::super::{Case, case};
+
+/// Somebody who has nothing to do with it.
+const OTHERS: &[&str] = &["cni", "registry", "runc", "nothing slow", "cannot be"];
+
+fn app(it: &Play, script: &str) -> PodSpec {
+    it.spec(vec![Container::shell("app", script)])
+}
+
+/// A container that is started so often.
+async fn starts(it: Play, script: &'static str, times: u32) -> String {
+    it.tell(app(&it, script), "starts", |done| done.exited >= times)
+        .await
+}
+
+fn after(it: &Play, init: Vec<Container>) -> PodSpec {
+    let mut spec = it.spec(vec![Container::idle("app")]);
+    spec.init = init;
+    spec
+}
+
+/// A container with a liveness probe, killed so often.
+async fn killed(it: Play, probe: Probe) -> String {
+    let mut spec = app(&it, "trap 'exit 0' TERM; sleep 100000 & wait");
+    spec.containers[0].liveness = Some(probe);
+    it.tell(spec, "kills", |done| done.killed >= 2 && done.started >= 3)
+        .await
+}
+
+/// What both runtimes have.
+pub(super) fn common() -> Vec<Case> {
+    vec![
+        case(
+            "container: crash loop",
+            &[
+                "app",
+                "keeps",
+                "exit code 3|exit 3",
+                "3 starts|4 starts|3 times|4 times",
+            ],
+            OTHERS,
+            |it| starts(it, "exit 3", 3),
+        ),
+        case(
+            "container: out of memory",
+            &["app", "memory|OOM", "137|16.0 MiB"],
+            OTHERS,
+            |it| async move {
+                let hungry = "sleep 1; x=1234567890; while :; do x=$x$x; done";
+                let hungry = Container::shell("app", hungry).with(|config| {
+                    let resources = linux(config).resources.get_or_insert_default();
+                    resources.memory_limit_in_bytes = 16 << 20;
+                });
+                it.tell(it.spec(vec![hungry]), "ends", |done| done.exited >= 2)
+                    .await
+            },
+        ),
+        case(
+            "container: init fails",
+            &[
+                "init container prepare|prepare",
+                "keeps|failed|fails",
+                "exit code 4|exit 4",
+            ],
+            &["cni", "registry", "runc", "nothing slow", "container app"],
+            |it| async move {
+                let spec = after(&it, vec![Container::shell("prepare", "exit 4")]);
+                it.tell(spec, "failed init", |done| done.exited >= 3).await
+            },
+        ),
+        case(
+            "container: liveness probe kills",
+            &[
+                "app",
+                "liveness|probe",
+                "exit 7|exit code 7",
+                "twice|2 times|3 times|killed 2",
+            ],
+            OTHERS,
+            |it| killed(it, Probe::exec("exit 7")),
+        ),
+    ]
+}
+
+pub(in super::super) fn all() -> Vec<Case> {
+    let mut all = common();
+    all.extend(ends());
+    all.extend(begins());
+    all.extend(probes());
+    all.extend(stops());
+    all
+}
+
+fn ends() -> Vec<Case> {
+    vec![
+        case(
+            "container: ends well and is restarted",
+            &[
+                "app",
+                "keeps|again",
+                "exit code 0|exit 0|completed",
+                "3 starts|4 starts|3 times|4 times",
+            ],
+            &["cni", "registry", "runc", "nothing slow", "fail", "crash"],
+            |it| starts(it, "exit 0", 3),
+        ),
+        case(
+            "container: killed by its own signal",
+            &["app", "keeps", "139|SIGSEGV|segmentation"],
+            OTHERS,
+            |it| starts(it, "sh -c 'kill -SEGV $$'; exit $?", 3),
+        ),
+        case(
+            "container: crashed once and is up again",
+            &["app", "exit code 9|exit 9"],
+            &["cni", "registry", "runc", "cannot be", "keeps"],
+            |it| async move {
+                let once =
+                    "[ -e /log/once ] && exec sleep 100000; touch /log/once; sleep 1; exit 9";
+                let mut spec = app(&it, once);
+                let logs = it.stage.root.join("once");
+                std::fs::create_dir_all(&logs).expect("dir");
+                spec.volume = Some((logs, "/log"));
+                it.tell(spec, "the second start", |done| done.started == 2)
+                    .await
+            },
+        ),
+        case(
+            "container: ended by SIGTERM as asked",
+            &["gone after"],
+            &["143", "crash", "fail", "keeps", "kubelet:", "exit code"],
+            |it| async move {
+                let mut spec = app(&it, "exec sleep 100000");
+                // The first process ignores signals without a handler.
+                spec.containers[0].command = vec![
+                    "/bin/sh".to_owned(),
+                    "-c".to_owned(),
+                    "trap 'exit 143' TERM; sleep 100000 & wait".to_owned(),
+                ];
+                let pod = it.add(spec);
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                seconds(2.5).await;
+                pod.gone().await;
+                it.line().await
+            },
+        ),
+    ]
+}
+
+fn begins() -> Vec<Case> {
+    vec![
+        case(
+            "container: init runs for long",
+            &["init container prepare|prepare", "~3..8", "run|init"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "kubelet:",
+                "up after",
+            ],
+            |it| async move {
+                let pod = it.add(after(&it, vec![Container::shell("prepare", "sleep 100")]));
+                it.wait(&pod, "the init container", |done| done.started == 1)
+                    .await;
+                seconds(4.5).await;
+                it.line().await
+            },
+        ),
+        case(
+            "container: init was slow",
+            &["init container prepare", "~2.5..6"],
+            &["cni", "registry", "runc", "nothing slow", "kubelet:"],
+            |it| async move {
+                let spec = after(&it, vec![Container::shell("prepare", "sleep 3")]);
+                it.tell(spec, "the app", |done| done.started == 2).await
+            },
+        ),
+        case(
+            "container: the second init was slow",
+            &["migrate", "init container", "~2.5..6"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "kubelet:",
+                "init container prepare",
+            ],
+            |it| async move {
+                let prepare = Container::shell("prepare", "exit 0");
+                let migrate = Container::shell("migrate", "sleep 4");
+                let spec = after(&it, vec![prepare, migrate]);
+                it.tell(spec, "the app", |done| done.started == 3).await
+            },
+        ),
+        case(
+            "container: slow postStart",
+            &["postStart", "app", "~2.8..5"],
+            &["cni", "registry", "runc", "nothing slow", "cannot be"],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app"), Container::idle("side")]);
+                spec.containers[0].post_start = Some("sleep 3");
+                it.tell(spec, "its start", |done| done.started == 2).await
+            },
+        ),
+        case(
+            "container: postStart fails",
+            &["postStart", "app", "exit code 5|exit 5"],
+            &["cni", "registry", "runc", "nothing slow", "liveness"],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.containers[0].post_start = Some("exit 5");
+                it.tell(spec, "kills", |done| done.killed >= 2).await
+            },
+        ),
+    ]
+}
+
+fn probes() -> Vec<Case> {
+    vec![
+        case(
+            "container: liveness probe over HTTP kills",
+            &[
+                "app",
+                "kubelet",
+                "kill|stopp|restart",
+                "probe",
+                "twice|2 times|3 times",
+            ],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "cannot be",
+                "exit code 7",
+            ],
+            |it| {
+                killed(
+                    it,
+                    Probe {
+                        asks: Asks::HttpFailsAfter(Duration::from_secs(2)),
+                        ..Probe::exec("")
+                    },
+                )
+            },
+        ),
+        case(
+            "container: liveness probe times out",
+            &[
+                "app",
+                "liveness|probe",
+                "timed out|timeout|1 s|1.00 s",
+                "twice|2 times|3 times|killed 2",
+            ],
+            OTHERS,
+            |it| killed(it, Probe::exec("sleep 5")),
+        ),
+        case(
+            "container: readiness probe fails",
+            &["app", "probe", "exit 6|exit code 6"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "cannot be",
+                "keeps ending",
+                "killed",
+                "liveness",
+            ],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.containers[0].readiness = Some(Probe::exec("exit 6"));
+                it.tell(spec, "failed probes", |done| done.probes_failed >= 6)
+                    .await
+            },
+        ),
+    ]
+}
+
+fn stops() -> Vec<Case> {
+    vec![
+        case(
+            "container: slow preStop",
+            &["preStop", "app", "~2.8..5"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "postStart",
+                "SIGKILL",
+                "cannot be",
+            ],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.containers[0].pre_stop = Some("sleep 3");
+                let pod = it.add(spec);
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                seconds(1.0).await;
+                pod.gone().await;
+                it.line().await
+            },
+        ),
+        case(
+            "container: grace period used up",
+            &[
+                "app",
+                "~2.8..5",
+                "SIGKILL|killed",
+                "grace|did not end when asked",
+            ],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "crash",
+                "cannot be",
+            ],
+            |it| async move {
+                let mut spec = app(&it, "trap '' TERM; while :; do sleep 1; done");
+                spec.grace = 3;
+                let pod = it.add(spec);
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                seconds(1.0).await;
+                pod.gone().await;
+                it.line().await
+            },
+        ),
+        case(
+            "container: slow to end",
+            &["app", "~2.8..5", "end|stop"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "crash",
+                "cannot be",
+                "SIGKILL",
+            ],
+            |it| async move {
+                let slow = "trap 'sleep 3; exit 0' TERM; sleep 100000 & wait";
+                let pod = it.add(app(&it, slow));
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                seconds(1.0).await;
+                pod.gone().await;
+                it.line().await
+            },
+        ),
+        case(
+            "container: a job that failed",
+            &["app", "exit code 2|exit 2"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "keeps",
+                "cannot be",
+            ],
+            |it| async move {
+                let mut spec = app(&it, "sleep 1; exit 2");
+                spec.restart = Restart::Never;
+                it.tell(spec, "its end", |done| done.exited >= 1).await
+            },
+        ),
+    ]
+}

@@ -1,0 +1,79 @@
+//! Pods with nothing to blame.
+
+use super::super::spec::{Container, Restart};
+use super::super::stage::seconds;
+use super::super::{Case, case};
+
+/// Nobody is to blame.
+const NOBODY: &[&str] = &[
+    "cni", "registry", "runc", "cannot", "fail", "kubelet:", "crash", "keeps",
+];
+
+/// What both runtimes have.
+pub(super) fn common() -> Vec<Case> {
+    vec![
+        case(
+            "well: a quick start",
+            &["up after"],
+            NOBODY,
+            |it| async move {
+                let spec = it.spec(vec![Container::idle("app")]);
+                it.tell(spec, "its start", |done| done.started == 1).await
+            },
+        ),
+        case(
+            "well: an ordered stop",
+            &["gone after"],
+            NOBODY,
+            |it| async move {
+                let pod = it.add(it.spec(vec![Container::idle("app")]));
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                seconds(1.0).await;
+                pod.gone().await;
+                it.line().await
+            },
+        ),
+    ]
+}
+
+pub(in super::super) fn all() -> Vec<Case> {
+    let mut all = common();
+    all.extend([
+        case(
+            "well: a job that completed",
+            &["completed|exit code 0|done|ended"],
+            NOBODY,
+            |it| async move {
+                let mut spec = it.spec(vec![Container::shell("app", "sleep 1")]);
+                spec.restart = Restart::OnFailure;
+                it.tell(spec, "its end", |done| done.exited >= 1).await
+            },
+        ),
+        case(
+            "well: init containers and two containers",
+            &["up after"],
+            NOBODY,
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app"), Container::idle("side")]);
+                spec.init = vec![Container::shell("prepare", "exit 0")];
+                it.tell(spec, "its start", |done| done.started == 3).await
+            },
+        ),
+        case(
+            "well: a stop long after the end",
+            &["gone after"],
+            NOBODY,
+            |it| async move {
+                // The pod is down at once; the kubelet clears up later.
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.clears_up_after = std::time::Duration::from_secs(4);
+                let pod = it.add(spec);
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                seconds(1.0).await;
+                pod.gone().await;
+                it.line().await
+            },
+        ),
+    ]);
+    all
+}

@@ -1,0 +1,147 @@
+//! Images that do not come, or come late.
+
+use super::super::spec::{Container, Pull};
+use super::super::stage::{Play, seconds};
+use super::super::{Case, case};
+
+/// Somebody who has nothing to do with a pull that fails.
+const OTHERS: &[&str] = &["kubelet:", "cni", "runc", "nothing slow"];
+
+/// A pod of this image, of which two pulls have failed.
+async fn fails(it: Play, image: &str) -> String {
+    let image = it.image(image);
+    fails_with(&it, &image).await
+}
+
+async fn fails_with(it: &Play, image: &str) -> String {
+    let spec = it.spec(vec![Container::of("app", image)]);
+    it.tell(spec, "two pulls that fail", |done| done.failed >= 2)
+        .await
+}
+
+/// What both runtimes have.
+pub(super) fn common() -> Vec<Case> {
+    vec![
+        case(
+            "image: no such repository",
+            &[
+                "nothing/app:1",
+                "cannot be pulled",
+                "not found",
+                "2 tries|twice",
+            ],
+            OTHERS,
+            |it| fails(it, "nothing/app:1"),
+        ),
+        case(
+            "image: no such tag",
+            &["good:2", "cannot be pulled", "not found", "2 tries|twice"],
+            OTHERS,
+            |it| fails(it, "good:2"),
+        ),
+        case(
+            "image: unauthorized",
+            &[
+                "private:1",
+                "cannot be pulled",
+                "401|unauthorized|authorization|authentication",
+            ],
+            &["kubelet:", "not found", "nothing slow"],
+            |it| fails(it, "private:1"),
+        ),
+        case(
+            "image: registry down",
+            &["cannot be pulled", "connection refused", "127.0.0.1:19"],
+            OTHERS,
+            |it| async move { fails_with(&it, "127.0.0.1:19/app:1").await },
+        ),
+        case(
+            "image: pull rate limit",
+            &["limited:1", "cannot be pulled", "429|too many requests"],
+            OTHERS,
+            |it| fails(it, "limited:1"),
+        ),
+        case(
+            "image: registry answers 503",
+            &["failing:1", "cannot be pulled", "503|service unavailable"],
+            OTHERS,
+            |it| fails(it, "failing:1"),
+        ),
+        case(
+            "image: other architecture",
+            &[
+                "foreign:1",
+                "cannot be pulled",
+                "no match for platform|no image for",
+                "amd64|arm64|platform",
+            ],
+            OTHERS,
+            |it| fails(it, "foreign:1"),
+        ),
+        case(
+            "image: corrupt layer",
+            &["corrupt:1", "cannot be pulled", "digest|checksum"],
+            OTHERS,
+            |it| fails(it, "corrupt:1"),
+        ),
+        case(
+            "image: slow registry",
+            &["image pull", "slow:1", "~2.5..4.9"],
+            &["kubelet:", "cni", "runc", "unpack"],
+            |it| async move {
+                let app = Container {
+                    pull: Pull::Always,
+                    ..Container::of("app", &it.image("slow:1"))
+                };
+                let spec = it.spec(vec![app]);
+                it.tell(spec, "its start", |done| done.started == 1).await
+            },
+        ),
+        case(
+            "image: pull under way",
+            &["PullImage|image pull|pulling", "stalled:1", "~3..9"],
+            &["kubelet:", "cni", "runc", "cannot"],
+            |it| async move {
+                let spec = it.spec(vec![Container::of("app", &it.image("stalled:1"))]);
+                let pod = it.add(spec);
+                it.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
+                    .await;
+                seconds(4.0).await;
+                it.line().await
+            },
+        ),
+    ]
+}
+
+pub(in super::super) fn all() -> Vec<Case> {
+    let mut all = common();
+    all.extend([
+        case(
+            "image: the registry does not speak TLS",
+            &[
+                "moved:1",
+                "cannot be pulled",
+                "HTTP response to HTTPS client|TLS",
+            ],
+            OTHERS,
+            |it| fails(it, "moved:1"),
+        ),
+        case(
+            "image: absent and never pulled",
+            &["good:9", "absent|not present|not there", "pull"],
+            &["cni", "runc", "cannot be pulled"],
+            |it| async move {
+                let image = it.image("good:9");
+                let app = Container {
+                    pull: Pull::Never,
+                    ..Container::of("app", &image)
+                };
+                let pod = it.add(it.spec(vec![app]));
+                it.wait(&pod, "a try", |done| done.failed >= 2).await;
+                seconds(4.0).await;
+                it.line().await
+            },
+        ),
+    ]);
+    all
+}

@@ -1,0 +1,11 @@
+//! The cases, by what fails.
+
+pub(super) mod cni;
+pub(super) mod containers;
+pub(super) mod healthy;
+pub(super) mod images;
+pub(super) mod node;
+pub(super) mod oci;
+pub(super) mod own;
+pub(super) mod runtimes;
+pub(super) mod sandboxes;

@@ -1,0 +1,121 @@
+//! What the kubelet does before, between and beside the calls, and what pods do to each other.
+
+use std::time::Duration;
+
+use super::super::spec::{Container, PodSpec};
+use super::super::stage::seconds;
+use super::super::{Case, case};
+
+pub(in super::super) fn all() -> Vec<Case> {
+    vec![
+        case(
+            "kubelet: late first call",
+            &[
+                "kubelet",
+                "41",
+                "before the first call|before its first call",
+            ],
+            &["cni", "registry", "runc", "nothing slow", "cannot be"],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.seen_ago = Duration::from_secs(41);
+                it.tell(spec, "its start", |done| done.started == 1).await
+            },
+        ),
+        case(
+            "kubelet: one pull at a time",
+            &[
+                "one at a time|one image at a time|another pull|waited for the pull",
+                "first:1",
+                "~2..5",
+            ],
+            &[
+                "cni",
+                "runc",
+                "nothing slow",
+                "cannot be",
+                "passed between CRI calls",
+            ],
+            |it| async move {
+                let of = |name: &str, image: &str| {
+                    let containers = vec![Container::of("app", &it.image(image))];
+                    PodSpec {
+                        serial_pulls: true,
+                        ..PodSpec::new(name, containers)
+                    }
+                };
+                let other = it.add(of("kubelet--the-other-pull", "first:1"));
+                it.wait(&other, "the other sandbox", |done| done.sandbox.is_some())
+                    .await;
+                seconds(0.3).await;
+                it.tell(of(&it.pod, "second:1"), "its start", |done| {
+                    done.started == 1
+                })
+                .await
+            },
+        ),
+        case(
+            "kubelet: a gap between calls",
+            &["kubelet", "~2.7..4.5", "before|between|after"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "cannot be",
+                "pulls",
+            ],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.pause = Duration::from_secs(3);
+                it.tell(spec, "its start", |done| done.started == 1).await
+            },
+        ),
+        case(
+            "kubelet: waits and makes no call",
+            &["kubelet", "no call for", "RunPodSandbox"],
+            &["cni", "registry", "runc", "nothing slow", "cannot be"],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.pause = Duration::from_secs(60);
+                let pod = it.add(spec);
+                it.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
+                    .await;
+                seconds(6.0).await;
+                it.line().await
+            },
+        ),
+        case(
+            "kubelet: deleted during a pull",
+            &[
+                "stalled:1",
+                "deleted|stopped|cancelled|broken off|given up",
+                "pull",
+            ],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "cannot be pulled",
+            ],
+            |it| async move {
+                let pod = it.add(it.spec(vec![Container::of("app", &it.image("stalled:1"))]));
+                it.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
+                    .await;
+                seconds(3.0).await;
+                pod.gone().await;
+                it.line().await
+            },
+        ),
+        case(
+            "node: a pod that nobody has seen",
+            &[
+                "no record|nothing is known|never|not seen",
+                "kubelet|RunPodSandbox",
+            ],
+            &["cni", "registry", "runc"],
+            |it| async move { it.line().await },
+        ),
+    ]
+}

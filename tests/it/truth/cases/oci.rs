@@ -1,0 +1,218 @@
+//! Containers that the runtime cannot create or start.
+
+use criscope::cri::v1;
+
+use super::super::spec::{Container, linux, security};
+use super::super::stage::{Play, seconds};
+use super::super::{Case, case};
+
+/// Somebody who has nothing to do with it.
+const OTHERS: &[&str] = &[
+    "kubelet:",
+    "cni",
+    "registry",
+    "cannot be pulled",
+    "nothing slow",
+    "keeps ending",
+];
+
+/// A pod of a container with something in its configuration, of which two tries have failed.
+async fn fails(it: Play, edit: fn(&mut v1::ContainerConfig)) -> String {
+    let spec = it.spec(vec![Container::idle("app").with(edit)]);
+    it.tell(spec, "two failures", |done| done.failed >= 2).await
+}
+
+async fn fails_by(it: Play, handler: &'static str) -> String {
+    let mut spec = it.spec(vec![Container::idle("app")]);
+    spec.handler = handler;
+    it.tell(spec, "two failures", |done| done.failed >= 2).await
+}
+
+fn runs(config: &mut v1::ContainerConfig, program: &str) {
+    config.command = vec![program.to_owned()];
+}
+
+fn mount(source: &str) -> v1::Mount {
+    v1::Mount {
+        host_path: source.to_owned(),
+        container_path: "/data".to_owned(),
+        ..Default::default()
+    }
+}
+
+/// What both runtimes have.
+pub(super) fn common() -> Vec<Case> {
+    vec![
+        case(
+            "oci: command not found",
+            &[
+                "app",
+                "cannot be started",
+                "no-such-program",
+                "no such file|not found",
+            ],
+            OTHERS,
+            |it| fails(it, |config| runs(config, "/srv/no-such-program")),
+        ),
+        case(
+            "oci: permission denied",
+            &[
+                "app",
+                "cannot be started",
+                "/etc/passwd",
+                "permission denied",
+            ],
+            OTHERS,
+            |it| fails(it, |config| runs(config, "/etc/passwd")),
+        ),
+        case(
+            "oci: bad working directory",
+            &["app", "cannot be", "/bin/busybox", "not a directory"],
+            OTHERS,
+            |it| {
+                fails(it, |config| {
+                    config.working_dir = "/bin/busybox/x".to_owned()
+                })
+            },
+        ),
+        case(
+            "oci: no such user",
+            &[
+                "app",
+                "cannot be created",
+                "passwd|no users found|unable to find user",
+            ],
+            OTHERS,
+            |it| {
+                fails(it, |config| {
+                    security(config).run_as_username = "nosuchuser".to_owned()
+                })
+            },
+        ),
+        case(
+            "oci: seccomp profile missing",
+            &[
+                "app",
+                "cannot be created",
+                "/var/lib/kubelet/seccomp/none.json",
+                "no such file",
+            ],
+            OTHERS,
+            |it| {
+                fails(it, |config| {
+                    security(config).seccomp = Some(v1::SecurityProfile {
+                        profile_type: v1::security_profile::ProfileType::Localhost.into(),
+                        localhost_ref: "/var/lib/kubelet/seccomp/none.json".to_owned(),
+                    });
+                })
+            },
+        ),
+        case(
+            "oci: device missing",
+            &[
+                "app",
+                "cannot be created",
+                "/dev/nvidia7",
+                "no such file|not exist",
+            ],
+            OTHERS,
+            |it| {
+                fails(it, |config| {
+                    config.devices = vec![v1::Device {
+                        container_path: "/dev/nvidia7".to_owned(),
+                        host_path: "/dev/nvidia7".to_owned(),
+                        permissions: "rwm".to_owned(),
+                    }];
+                })
+            },
+        ),
+        case(
+            "oci: wrapper fails",
+            &[
+                "app",
+                "cannot be",
+                "nvidia-container-cli",
+                "driver not loaded",
+            ],
+            OTHERS,
+            |it| fails_by(it, "wrapper"),
+        ),
+        case(
+            "oci: no such handler",
+            &["sandbox", "cannot be made", "gvisor", "handler|no runtime"],
+            OTHERS,
+            |it| fails_by(it, "gvisor"),
+        ),
+    ]
+}
+
+pub(in super::super) fn all() -> Vec<Case> {
+    let mut all = common();
+    all.extend([
+        case(
+            "oci: bad mount source",
+            &[
+                "app",
+                "cannot be created",
+                "/etc/hostname/volume",
+                "not a directory",
+            ],
+            OTHERS,
+            |it| {
+                fails(it, |config| {
+                    config.mounts = vec![mount("/etc/hostname/volume")]
+                })
+            },
+        ),
+        case(
+            "oci: memory limit too small",
+            &["app", "cannot be", "memory"],
+            &["kubelet:", "cni", "cannot be pulled", "nothing slow"],
+            |it| {
+                fails(it, |config| {
+                    let resources = linux(config).resources.get_or_insert_default();
+                    resources.memory_limit_in_bytes = 4096;
+                })
+            },
+        ),
+        case(
+            "oci: slow runtime",
+            &[
+                "runc",
+                "OCI runtime",
+                "RunPodSandbox|StartContainer",
+                "~2..6",
+            ],
+            &["kubelet:", "cni plugin", "cannot"],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.handler = "slowrunc";
+                it.tell(spec, "its start", |done| done.started == 1).await
+            },
+        ),
+        case(
+            "oci: runtime hangs",
+            &["OCI runtime|runc", "RunPodSandbox", "~4..9", "4m 00s"],
+            &["kubelet:", "cni plugin", "cannot"],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.handler = "hungrunc";
+                let _pod = it.add(spec);
+                seconds(6.0).await;
+                it.line().await
+            },
+        ),
+        case(
+            "oci: runtime missing",
+            &[
+                "sandbox",
+                "cannot be made",
+                "kata-runtime",
+                "no such file|not found",
+            ],
+            OTHERS,
+            |it| fails_by(it, "norunc"),
+        ),
+    ]);
+    all
+}

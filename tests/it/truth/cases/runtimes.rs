@@ -1,0 +1,266 @@
+//! Faults of the runtime and of the node, under which every pod suffers; played one after the other.
+
+use std::fs;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::super::kubelet::Pod;
+use super::super::machine;
+use super::super::spec::{Container, PodSpec};
+use super::super::stage::{Play, seconds};
+use super::super::{Case, case};
+
+/// Somebody who has nothing to do with it.
+const OTHERS: &[&str] = &["cni", "registry", "runc", "kubelet:", "nothing slow"];
+
+async fn signal(it: &Play, signal: Signal) {
+    let pid = it.stage.lock().await.pid();
+    kill(Pid::from_raw(pid.try_into().expect("pid")), signal).expect("signal");
+}
+
+/// A pod whose kubelet waits for so many seconds once it has its sandbox.
+async fn paused(it: &Play, pause: u64) -> Pod {
+    let mut spec = it.spec(vec![Container::idle("app")]);
+    spec.pause = Duration::from_secs(pause);
+    let pod = it.add(spec);
+    it.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
+        .await;
+    pod
+}
+
+async fn up(it: &Play, grace: i64) -> Pod {
+    let mut spec = it.spec(vec![Container::idle("app")]);
+    spec.grace = grace;
+    let pod = it.add(spec);
+    it.wait(&pod, "its start", |done| done.started == 1).await;
+    seconds(1.0).await;
+    pod
+}
+
+pub(in super::super) fn all() -> Vec<Case> {
+    vec![
+        case(
+            "runtime: disk full while unpacking",
+            &["large:1", "cannot be pulled", "no space left on device"],
+            OTHERS,
+            |it| async move {
+                let spec = it.spec(vec![Container::of("app", &it.image("large:1"))]);
+                it.tell(spec, "two failures", |done| done.failed >= 2).await
+            },
+        ),
+        case(
+            "runtime: stopped during a pull",
+            &[
+                "stalled:1",
+                "containerd|runtime",
+                "SIGSTOP|stopped by|is stopped|frozen|not answer",
+            ],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "cannot be pulled",
+            ],
+            |it| async move {
+                let pod = it.add(it.spec(vec![Container::of("app", &it.image("stalled:1"))]));
+                it.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
+                    .await;
+                seconds(1.5).await;
+                signal(&it, Signal::SIGSTOP).await;
+                seconds(6.0).await;
+                let line = it.line().await;
+                signal(&it, Signal::SIGCONT).await;
+                line
+            },
+        ),
+        case(
+            "runtime: stopped between two calls",
+            &[
+                "containerd|runtime",
+                "SIGSTOP|stopped by|is stopped|frozen|not answer",
+            ],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "kubelet: no call",
+                "cannot be",
+            ],
+            |it| async move {
+                let _pod = paused(&it, 1).await;
+                signal(&it, Signal::SIGSTOP).await;
+                seconds(7.0).await;
+                let line = it.line().await;
+                signal(&it, Signal::SIGCONT).await;
+                line
+            },
+        ),
+        case(
+            "runtime: killed",
+            &[
+                "containerd|runtime|backend",
+                "unavailable|is down|not answer|no connection|away",
+            ],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "image",
+                "outside the CRI",
+            ],
+            |it| async move {
+                let _pod = paused(&it, 1).await;
+                it.stage.lock().await.kill();
+                seconds(6.0).await;
+                it.line().await
+            },
+        ),
+        case(
+            "node: no backend and an unknown pod",
+            &[
+                "containerd|runtime|backend",
+                "unavailable|is down|not answer|no connection|away",
+            ],
+            &["cni", "registry", "runc"],
+            |it| async move {
+                let line = it.line().await;
+                it.stage.lock().await.start().await;
+                line
+            },
+        ),
+        case(
+            "runtime: restarted during a start",
+            &[
+                "containerd|runtime|backend",
+                "unavailable|was down|not answer|restart|away",
+            ],
+            &["cni", "registry", "runc", "nothing slow", "image"],
+            |it| async move {
+                let pod = paused(&it, 1).await;
+                it.stage.lock().await.kill();
+                seconds(2.5).await;
+                it.stage.lock().await.start().await;
+                it.wait(&pod, "its start", |done| done.started >= 1).await;
+                it.line().await
+            },
+        ),
+        case(
+            "runtime: shim killed",
+            &[
+                "sandbox|shim",
+                "replaced|died|ended|gone|killed|new sandbox",
+            ],
+            &[
+                "cni",
+                "registry",
+                "nothing slow",
+                "no container was started",
+                "memory",
+            ],
+            |it| async move {
+                let pod = up(&it, 2).await;
+                let sandbox = pod.done().sandbox.expect("a sandbox");
+                let shim = machine::shim_of(&it.stage.name, &sandbox);
+                kill(shim, Signal::SIGKILL).expect("kill");
+                it.wait(&pod, "another start", |done| done.started >= 2)
+                    .await;
+                it.line().await
+            },
+        ),
+        case(
+            "runtime: shim stopped",
+            &[
+                "app",
+                "StopContainer|stop",
+                "shim|SIGSTOP|stopped by|is stopped|frozen",
+                "~5..12",
+            ],
+            &["cni", "registry", "nothing slow", "cannot be"],
+            |it| async move {
+                let pod = up(&it, 2).await;
+                let sandbox = pod.done().sandbox.expect("a sandbox");
+                let shim = machine::shim_of(&it.stage.name, &sandbox);
+                kill(shim, Signal::SIGSTOP).expect("stop");
+                pod.delete();
+                seconds(7.0).await;
+                let line = it.line().await;
+                kill(shim, Signal::SIGCONT).expect("continue");
+                line
+            },
+        ),
+        case(
+            "runtime: frozen cgroup",
+            &[
+                "app",
+                "frozen|SIGKILL|grace|did not end when asked",
+                "~2..5",
+            ],
+            &["cni", "registry", "nothing slow", "cannot be", "crash"],
+            |it| async move {
+                // The runtime thaws it to kill it, once the grace period is over.
+                let pod = up(&it, 3).await;
+                let id = pod.done().containers["app"].clone();
+                let (file, [frozen, thawed]) = machine::freezer(&it.stage.name, &id);
+                fs::write(&file, frozen).expect("freeze");
+                pod.delete();
+                seconds(5.0).await;
+                let line = it.line().await;
+                // It may be gone.
+                let _ = fs::write(&file, thawed);
+                line
+            },
+        ),
+        case(
+            "node: network not ready",
+            &[
+                "NetworkReady|network is not ready|network of the node",
+                "cni",
+            ],
+            &["registry", "runc", "image"],
+            |it| async move {
+                let conf = it.stage.root.join("cni/10-test.conflist");
+                let away = it.stage.root.join("cni/away");
+                fs::rename(&conf, &away).expect("rename");
+                // The kubelet asks for the state now and then; it begins no pod.
+                seconds(8.0).await;
+                let line = it.line().await;
+                fs::rename(&away, &conf).expect("rename");
+                line
+            },
+        ),
+        case(
+            "node: many starts at once",
+            &[
+                "starts at once|pods at once|other starts|pods start|starts at the same time|at the same time",
+                "~1.5..20",
+            ],
+            &[
+                "cni plugin",
+                "registry",
+                "cannot",
+                "kubelet:",
+                "nothing slow",
+            ],
+            |it| async move {
+                // The network may just have come back.
+                seconds(1.0).await;
+                let names: Vec<_> = (0..20).map(|n| format!("{}-{n}", it.pod)).collect();
+                let containers = || vec![Container::idle("app"), Container::idle("side")];
+                let specs = names.iter().map(|name| PodSpec::new(name, containers()));
+                let pods: Vec<_> = specs.map(|spec| it.add(spec)).collect();
+                let started = pods
+                    .iter()
+                    .map(|pod| it.wait(pod, "its start", |done| done.started == 2));
+                join_all(started).await;
+                seconds(1.0).await;
+                it.line_of(&names[19]).await
+            },
+        ),
+    ]
+}

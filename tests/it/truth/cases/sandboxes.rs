@@ -1,0 +1,109 @@
+//! Sandboxes that die, are replaced, or stay.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+
+use super::super::kubelet::Pod;
+use super::super::machine;
+use super::super::spec::Container;
+use super::super::stage::{Play, seconds};
+use super::super::{Case, case};
+
+/// The first process of a sandbox or container.
+fn end_process(it: &Play, id: &str) {
+    kill(machine::pid_of(&it.stage.name, id), Signal::SIGKILL).expect("kill");
+}
+
+async fn up(it: &Play) -> Pod {
+    let pod = it.add(it.spec(vec![Container::idle("app")]));
+    it.wait(&pod, "its start", |done| done.started == 1).await;
+    seconds(1.0).await;
+    pod
+}
+
+pub(in super::super) fn all() -> Vec<Case> {
+    vec![
+        case(
+            "sandbox: dies and is replaced",
+            &["sandbox", "replaced|died|ended|gone|new sandbox|attempt 1"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "cannot be",
+                "failed",
+                "no container was started",
+            ],
+            |it| async move {
+                let pod = up(&it).await;
+                let sandbox = pod.done().sandbox.expect("a sandbox");
+                end_process(&it, &sandbox);
+                it.wait(&pod, "another start", |done| done.started == 2)
+                    .await;
+                it.line().await
+            },
+        ),
+        case(
+            "sandbox: all new after a restart of the node",
+            &["up after"],
+            &[
+                "cni",
+                "registry",
+                "fail",
+                "cannot be",
+                "no container was started",
+                "kubelet:",
+                "container side",
+            ],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app"), Container::idle("side")]);
+                spec.attempts = (2, 5);
+                it.tell(spec, "its start", |done| done.started == 2).await
+            },
+        ),
+        case(
+            "sandbox: container killed from outside",
+            &["app", "137|SIGKILL"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "cannot be",
+                "memory",
+                "probe",
+                "keeps",
+            ],
+            |it| async move {
+                let pod = up(&it).await;
+                let id = pod.done().containers["app"].clone();
+                end_process(&it, &id);
+                it.wait(&pod, "another start", |done| done.started == 2)
+                    .await;
+                it.line().await
+            },
+        ),
+        case(
+            "sandbox: past its deadline in the OCI runtime",
+            &["RunPodSandbox", "deadline of 4", "OCI runtime runc|runc"],
+            &["cni plugin", "registry", "nothing slow"],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.handler = "hungrunc";
+                spec.sandbox_deadline = Duration::from_secs(4);
+                it.tell(spec, "the deadline", |done| done.failed >= 1).await
+            },
+        ),
+        case(
+            "sandbox: the name is reserved after a deadline",
+            &["RunPodSandbox", "deadline of 3", "lazy-bridge", "reserved"],
+            &["registry", "nothing slow"],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.handler = "lazynet";
+                spec.sandbox_deadline = Duration::from_secs(3);
+                it.tell(spec, "tries", |done| done.failed >= 2).await
+            },
+        ),
+    ]
+}

@@ -1,0 +1,32 @@
+//! Cases whose first line is not right yet: how bad it is at most, and what is said instead. The list may only become shorter.
+
+use super::score::Verdict;
+
+#[rustfmt::skip]
+pub(super) const KNOWN: &[(&str, Verdict, &str)] = &[
+    ("cni: a plugin of the chain fails", Verdict::Wrong, "network: it cannot be set up: UNKNOWN open /proc/sys/net/ipv4/no_such_setting: no such file or directory (2 tries, the last now)"),
+    ("cni: addresses exhausted", Verdict::Partly, "network: the CNI plugin bridge fails: no addresses are left: UNKNOWN failed to allocate for range 0: no IP addresses available in"),
+    ("cni: cannot be taken down", Verdict::Partly, "network: it cannot be taken down: UNKNOWN the network controller does not answer: try again later (2 tries, the last now)"),
+    ("container: crashed once and is up again", Verdict::Partly, "container app up after 62.4 ms, nothing slow"),
+    ("container: ended by SIGTERM as asked", Verdict::Silent, "started after 804 ms, nothing slow"),
+    ("container: out of memory", Verdict::Partly, "container app keeps ending: exit code 137 after 1.05 s, 3 starts in 3.40 s"),
+    ("container: readiness probe fails", Verdict::Partly, "container app has run for 4.00 s, its start took 418 ms; the CRI does not say whether it is an init container"),
+    ("container: slow preStop", Verdict::Wrong, "postStart of app took 3.09 s of 4.39 s; the node was short of cpu: some task waited for it 64 % of 4.00 s"),
+    ("image: absent and never pulled", Verdict::Silent, "kubelet: no call for 5.95 s since RunPodSandbox ended: it waits for something outside the CRI"),
+    ("kubelet: late first call", Verdict::Wrong, "container app up after 282 ms, nothing slow"),
+    ("node: many starts at once", Verdict::Partly, "945 ms of 2.92 s in RunPodSandbox; the node was short of cpu: some task waited for it 88 % of 4.00 s"),
+    ("oci: device missing", Verdict::Partly, "container app cannot be created: UNKNOWN <redacted> /dev/<redacted>: no such file or directory (2 tries, the last now)"),
+    ("oci: wrapper fails", Verdict::Partly, "container app cannot be started: UNKNOWN unable to retrieve OCI runtime error (open /run/<redacted>/state/io.containerd.runtime.v2"),
+    ("own cni: a plugin of the chain fails", Verdict::Partly, "network: it cannot be set up: INTERNAL network: CNI plugin <redacted> ADD: open /proc/sys/net/ipv4/no_such_setting: no such file o"),
+    ("own cni: addresses exhausted", Verdict::Partly, "network: the CNI plugin bridge fails: no addresses are left: INTERNAL network: CNI plugin bridge ADD: failed to allocate for range"),
+    ("own oci: device missing", Verdict::Partly, "container app cannot be created: NOT_FOUND device /dev/<redacted> does not exist (2 tries, the last now)"),
+    ("own oci: wrapper fails", Verdict::Partly, "container app cannot be started: INTERNAL OCI runtime: <redacted>: initialization error: <redacted> error: driver not loaded (2 tr"),
+    ("own well: an ordered stop", Verdict::Wrong, "container app ended with exit code 0 after 1.07 s; the start took 205 ms"),
+    ("runtime: shim killed", Verdict::Wrong, "container app up after 125 ms, nothing slow"),
+    ("runtime: stopped between two calls", Verdict::Wrong, "kubelet: no call for 7.71 s since RunPodSandbox ended: it waits for something outside the CRI"),
+    ("sandbox: all new after a restart of the node", Verdict::Wrong, "container side up after 77.4 ms, nothing slow"),
+    ("sandbox: container killed from outside", Verdict::Partly, "container app up after 86.5 ms, nothing slow"),
+    ("sandbox: dies and is replaced", Verdict::Silent, "container app up after 68.8 ms, nothing slow"),
+    ("well: a stop long after the end", Verdict::Wrong, "kubelet: 4.02 s of 4.24 s passed between CRI calls, before RemoveContainer of app"),
+    ("well: an ordered stop", Verdict::Wrong, "container app ended with exit code 0 after 1.04 s; the start took 594 ms"),
+];

@@ -1,0 +1,240 @@
+//! Is the first line of `criscope explain` right? Faults on real parts, each with what an engineer would have to read.
+//!
+//! A case says what happens to a pod, which facts the first line must name, and which words would blame somebody else
+//! ([`score`]). A kubelet drives its pod ([`kubelet`]) through criscope to Debian's containerd, or to the built-in
+//! runtime, with runc, CNI plugins and a registry, some of which are made to fail ([`parts`]). The suite prints a table.
+//! It fails if a line is wrong, or not right: [`KNOWN`] has the cases that are not right yet, and may only become shorter.
+
+mod cases;
+mod known;
+mod kubelet;
+mod machine;
+mod parts;
+mod pod_status;
+mod registries;
+mod score;
+mod spec;
+mod stage;
+mod worker;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+
+use self::known::KNOWN;
+use self::score::{Expected, Verdict};
+use self::stage::{Play, Stage};
+
+/// Of 60 first lines so many are right in the end.
+const RIGHT_OF_60: usize = 57;
+
+/// Cases at a time on one node.
+const AT_ONCE: usize = 6;
+
+/// So many cases are played again, alone.
+const AGAIN: usize = 6;
+
+/// Longest time of a case.
+const LIMIT: Duration = Duration::from_secs(75);
+
+type Played = Pin<Box<dyn Future<Output = String> + Send>>;
+
+/// A fault, and what is to be said of it.
+struct Case {
+    name: String,
+    expected: Expected,
+    play: Box<dyn Fn(Play) -> Played + Send + Sync>,
+}
+
+/// A case: what happens, until the line is read; the facts that it must name; the words that it must not.
+fn case<F, P>(
+    name: &'static str,
+    says: &'static [&'static str],
+    never: &'static [&'static str],
+    play: P,
+) -> Case
+where
+    P: Fn(Play) -> F + Send + Sync + 'static,
+    F: Future<Output = String> + Send + 'static,
+{
+    Case {
+        name: name.to_owned(),
+        expected: Expected { says, never },
+        play: Box::new(move |it| Box::pin(play(it))),
+    }
+}
+
+/// A row of the table.
+#[derive(Clone)]
+struct Row {
+    name: String,
+    verdict: Verdict,
+    line: String,
+    missing: Vec<String>,
+    took: Duration,
+}
+
+impl Case {
+    /// The same with the built-in runtime.
+    fn own(mut self) -> Self {
+        self.name = format!("own {}", self.name);
+        self
+    }
+
+    async fn row(&self, stage: &Arc<Stage>) -> Row {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let began = Instant::now();
+        let play = Play {
+            stage: Arc::clone(stage),
+            // A name that no fact is found in.
+            pod: format!("web-{}", NEXT.fetch_add(1, Ordering::Relaxed)),
+        };
+        let played = tokio::spawn(tokio::time::timeout(LIMIT, (self.play)(play)));
+        let (line, is_broken) = match played.await {
+            Ok(Ok(line)) => (line, false),
+            Ok(Err(_)) => (format!("not told within {LIMIT:?}"), true),
+            Err(error) => (error.to_string(), true),
+        };
+        let verdict = match is_broken {
+            true => Verdict::Broken,
+            false => self.expected.verdict(&line),
+        };
+        Row {
+            name: self.name.clone(),
+            verdict,
+            missing: self.expected.missing(&line),
+            line,
+            took: began.elapsed(),
+        }
+    }
+}
+
+impl Row {
+    /// Not right, unless that is known, or right although it is known not to be.
+    fn is_unexpected(&self) -> bool {
+        let known = KNOWN.iter().any(|(name, ..)| *name == self.name);
+        (self.verdict == Verdict::Right) == known
+    }
+}
+
+/// Plays groups of cases on one node, each with so many cases at a time.
+async fn play(stage: Arc<Stage>, groups: Vec<(Vec<Case>, usize)>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (cases, at_once) in groups {
+        let played = stream::iter(cases.iter().map(|case| case.row(&stage)));
+        let mut played: Vec<_> = played.buffer_unordered(at_once).collect().await;
+        // Something else may have been the matter while others were played: alone it counts.
+        for row in played
+            .iter_mut()
+            .filter(|row| row.is_unexpected())
+            .take(AGAIN)
+        {
+            let case = cases.iter().find(|case| case.name == row.name);
+            *row = case.expect("the case").row(&stage).await;
+        }
+        rows.extend(played);
+    }
+    let ended = tokio::task::spawn_blocking(|| stage.end());
+    ended.await.expect("the end of the stage");
+    rows
+}
+
+/// Only the cases that `CRISCOPE_TRUTH` is part of the name of.
+fn chosen(groups: Vec<(Vec<Case>, usize)>) -> Option<Vec<(Vec<Case>, usize)>> {
+    let part = std::env::var("CRISCOPE_TRUTH").unwrap_or_default();
+    let mut groups = groups;
+    for (cases, _) in &mut groups {
+        cases.retain(|case| case.name.contains(&part));
+    }
+    groups
+        .iter()
+        .any(|(cases, _)| !cases.is_empty())
+        .then_some(groups)
+}
+
+/// Faults of pods, by the dozen; those of healthy pods first, which would be slow beside others.
+async fn of_pods() -> Vec<Row> {
+    let faults = [
+        cases::containers::all(),
+        cases::node::all(),
+        cases::sandboxes::all(),
+        cases::cni::all(),
+        cases::images::all(),
+        cases::oci::all(),
+    ];
+    let faults = faults.into_iter().flatten().collect();
+    match chosen(vec![(cases::healthy::all(), 2), (faults, AT_ONCE)]) {
+        Some(groups) => play(Stage::containerd(|_, _| ()).await, groups).await,
+        None => Vec::new(),
+    }
+}
+
+/// Faults that all pods of a node would suffer from, one after the other.
+async fn of_nodes() -> Vec<Row> {
+    match chosen(vec![(cases::runtimes::all(), 1)]) {
+        Some(groups) => play(Stage::containerd(machine::small_disk).await, groups).await,
+        None => Vec::new(),
+    }
+}
+
+async fn of_the_own_runtime() -> Vec<Row> {
+    match chosen(vec![(cases::own::all(), AT_ONCE)]) {
+        Some(groups) => play(Stage::own().await, groups).await,
+        None => Vec::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_line_is_right() {
+    let rows = tokio::join!(of_pods(), of_nodes(), of_the_own_runtime());
+    let mut rows = [rows.0, rows.1, rows.2].concat();
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    judge(&rows);
+}
+
+/// Prints the table, and fails as the documentation of the module says.
+fn judge(rows: &[Row]) {
+    for row in rows {
+        let (verdict, name, took) = (row.verdict, &row.name, row.took.as_secs_f32());
+        println!("{verdict:<7} {name:<44} {took:4.1} s  {}", row.line);
+        if verdict != Verdict::Right {
+            println!("{:<61}missing: {:?}", "", row.missing);
+        }
+    }
+    let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
+    let all = [
+        Verdict::Right,
+        Verdict::Partly,
+        Verdict::Silent,
+        Verdict::Wrong,
+        Verdict::Broken,
+    ];
+    let counts = all.map(|verdict| format!("{} {verdict}", count(verdict)));
+    println!("{} cases: {}", rows.len(), counts.join(", "));
+    let known = |name: &str| KNOWN.iter().find(|(known, ..)| *known == name);
+    let mut findings = Vec::new();
+    for row in rows {
+        match (known(&row.name), row.verdict) {
+            (None, Verdict::Right) => {}
+            (Some(_), Verdict::Right) => {
+                findings.push(format!("{}: right now; remove it from KNOWN", row.name))
+            }
+            (Some((_, least, _)), verdict) if verdict <= *least => {}
+            (_, verdict) => findings.push(format!("{}: {verdict}: {}", row.name, row.line)),
+        }
+    }
+    assert!(findings.is_empty(), "\n{}", findings.join("\n"));
+    let names = KNOWN
+        .iter()
+        .all(|(name, ..)| rows.iter().any(|row| row.name == *name));
+    let is_whole = std::env::var_os("CRISCOPE_TRUTH").is_none();
+    assert!(names || !is_whole, "KNOWN names a case that does not exist");
+    if KNOWN.is_empty() && is_whole {
+        assert!(count(Verdict::Right) * 60 >= RIGHT_OF_60 * rows.len());
+    }
+}

@@ -1,0 +1,218 @@
+//! A node for the cases: real parts, criscope before them, and a kubelet.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::kubelet::{Done, Kubelet, Pod};
+use super::parts;
+use super::registries;
+use super::spec::{Container, NAMESPACE, PodSpec};
+use crate::harness::containerd::Containerd;
+use crate::harness::daemon::Daemon;
+use crate::harness::packages::program;
+use crate::harness::process::Process;
+use crate::harness::proxy::{Proxy, Start};
+use crate::harness::registry::Registry;
+
+/// How long a case may wait for what it provokes.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// What runs the pods.
+pub(super) enum Runtime {
+    Containerd(Box<AsyncMutex<Containerd>>, Box<Proxy>),
+    Own(Box<Daemon>),
+}
+
+/// A node.
+pub(super) struct Stage {
+    pub(super) kubelet: Arc<Kubelet>,
+    pub(super) registry: Registry,
+    pub(super) root: PathBuf,
+    /// Of the runtime, its mounts and its cgroup.
+    pub(super) name: String,
+    _relay: Relay,
+    pub(super) runtime: Runtime,
+}
+
+/// A process called kubelet between the player and criscope, which asks the kernel who calls.
+struct Relay {
+    _process: Process,
+    _dir: TempDir,
+    socket: PathBuf,
+}
+
+impl Relay {
+    fn to(criscope: &Path) -> Self {
+        let dir = tempfile::tempdir().expect("dir");
+        let (socket, kubelet) = (dir.path().join("cri.sock"), dir.path().join("kubelet"));
+        symlink(program("socat", "socat"), &kubelet).expect("link");
+        let mut command = Command::new(kubelet);
+        command
+            .arg(format!("UNIX-LISTEN:{},fork", socket.display()))
+            .arg(format!("UNIX-CONNECT:{}", criscope.display()));
+        let process = Process::spawn("kubelet", &mut command, dir.path().join("log"));
+        Self {
+            _process: process.expect("start socat"),
+            _dir: dir,
+            socket,
+        }
+    }
+
+    async fn kubelet(&self, cgroup: &str, root: &Path) -> Arc<Kubelet> {
+        crate::harness::until("the relay", || async { self.socket.exists().then_some(()) }).await;
+        Kubelet::of(&self.socket, cgroup, &root.join("logs")).await
+    }
+}
+
+impl Stage {
+    /// With a containerd, edited first.
+    pub(super) async fn containerd(
+        edit: impl FnOnce(&Containerd, &mut crate::harness::containerd::Config),
+    ) -> Arc<Self> {
+        let registry = Registry::start().await;
+        registries::fill(&registry);
+        let containerd = Containerd::with(|containerd, config| {
+            parts::break_by_handler(containerd, config);
+            edit(containerd, config);
+        })
+        .await;
+        let proxy = Start::new(crate::CRISCOPE)
+            .upstream(&containerd.socket())
+            .ready()
+            .await;
+        let (name, root) = (containerd.name().to_owned(), containerd.root());
+        let relay = Relay::to(&proxy.socket());
+        Arc::new(Self {
+            kubelet: relay.kubelet(&containerd.cgroup(), &root).await,
+            registry,
+            root,
+            name,
+            _relay: relay,
+            runtime: Runtime::Containerd(Box::new(AsyncMutex::new(containerd)), Box::new(proxy)),
+        })
+    }
+
+    /// With the built-in runtime.
+    pub(super) async fn own() -> Arc<Self> {
+        let registry = Registry::start().await;
+        registries::fill(&registry);
+        let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+        parts::break_daemon(&mut daemon);
+        daemon.start().await;
+        let (name, root) = (daemon.name().to_owned(), daemon.root());
+        let relay = Relay::to(&daemon.socket());
+        Arc::new(Self {
+            kubelet: relay.kubelet(&daemon.cgroup(), &root).await,
+            registry,
+            root,
+            name,
+            _relay: relay,
+            runtime: Runtime::Own(Box::new(daemon)),
+        })
+    }
+
+    pub(super) fn proxy(&self) -> &Proxy {
+        match &self.runtime {
+            Runtime::Containerd(_, proxy) => proxy,
+            Runtime::Own(daemon) => daemon.program(),
+        }
+    }
+
+    /// The containerd, for one case at a time.
+    pub(super) async fn lock(&self) -> tokio::sync::MutexGuard<'_, Containerd> {
+        match &self.runtime {
+            Runtime::Containerd(containerd, _) => containerd.lock().await,
+            Runtime::Own(_) => panic!("the built-in runtime is no containerd"),
+        }
+    }
+
+    /// Lets go what hangs. Everything ends with the stage; nothing of it is left on the machine.
+    pub(super) fn end(self: Arc<Self>) {
+        let (name, root) = (self.name.clone(), self.root.clone());
+        let _ = fs::remove_file(root.join("hangs"));
+        let Ok(stage) = Arc::try_unwrap(self) else {
+            panic!("a case still has the stage");
+        };
+        drop(stage);
+        assert_eq!(crate::harness::leaks::find(&name), [""; 0]);
+    }
+}
+
+/// What a case has to play with: the stage, and a name for its pod.
+#[derive(Clone)]
+pub(super) struct Play {
+    pub(super) stage: Arc<Stage>,
+    pub(super) pod: String,
+}
+
+impl Play {
+    /// The manifest of its pod.
+    pub(super) fn spec(&self, containers: Vec<Container>) -> PodSpec {
+        PodSpec::new(&self.pod, containers)
+    }
+
+    /// The kubelet hears of the pod.
+    pub(super) fn add(&self, spec: PodSpec) -> Pod {
+        self.stage.kubelet.add(spec)
+    }
+
+    /// The full name of an image in the registry.
+    pub(super) fn image(&self, name: &str) -> String {
+        self.stage.registry.name(name)
+    }
+
+    /// Adds a pod, waits for something, and returns what is said then.
+    pub(super) async fn tell(
+        &self,
+        spec: PodSpec,
+        what: &str,
+        until: impl Fn(&Done) -> bool,
+    ) -> String {
+        let pod = self.add(spec);
+        self.wait(&pod, what, until).await;
+        self.line().await
+    }
+
+    /// Waits until this holds for what the kubelet has done.
+    pub(super) async fn wait(&self, pod: &Pod, what: &str, until: impl Fn(&Done) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !until(&pod.done()) {
+            let done = pod.done();
+            assert!(
+                Instant::now() < end,
+                "timed out waiting for {what}: {} started, {} failed ({:?})",
+                done.started,
+                done.failed,
+                done.error
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The first line of `criscope explain` now.
+    pub(super) async fn line(&self) -> String {
+        // Calls become a story beside the request path.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        self.line_of(&self.pod).await
+    }
+
+    pub(super) async fn line_of(&self, pod: &str) -> String {
+        let path = format!("/debug/pods/{NAMESPACE}/{pod}?format=json");
+        let (_, text) = self.stage.proxy().get(&path).await;
+        let story: Value = serde_json::from_str(&text).unwrap_or_default();
+        let said = story["headline"].as_str().or(story["error"].as_str());
+        said.unwrap_or_default().to_owned()
+    }
+}
+
+pub(super) async fn seconds(seconds: f64) {
+    tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+}
