@@ -49,5 +49,6 @@ fn state(backend: &Backend) -> BackendState {
         reason,
         not_ready: not_ready.collect(),
         image_fs: health.image_fs(),
+        pid: health.pid(),
     }
 }

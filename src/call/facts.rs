@@ -20,6 +20,9 @@ pub enum CallFacts {
         before_ms: u32,
         /// Where the kubelet saw it.
         source: ConfigSource,
+        /// The first part of that time, in milliseconds, in which nobody watched the calls.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        unwatched_ms: u32,
     },
     /// StopContainer.
     Stop {
@@ -33,6 +36,10 @@ pub enum CallFacts {
         /// Exit code of the command.
         exit_code: Option<i32>,
     },
+}
+
+fn is_zero(ms: &u32) -> bool {
+    *ms == 0
 }
 
 impl CallFacts {
@@ -49,6 +56,7 @@ impl CallFacts {
                     Some(Ok(before_ms)) => Self::Seen {
                         before_ms,
                         source: origin.source,
+                        unwatched_ms: 0,
                     },
                     _ => Self::None,
                 }

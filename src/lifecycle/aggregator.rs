@@ -191,6 +191,9 @@ impl Aggregator {
                 let took = self.parts.stories.relists().note(poll);
                 return took.into_iter().for_each(|took| self.metrics.relist(took));
             }
+            Event::ImageAbsent(image, at) => {
+                return self.parts.stories.store().note_absent_image(image, at);
+            }
             Event::SessionBegan(open) => return self.parts.stories.sessions().begin(*open),
             Event::SessionEnded(number, session) => {
                 let session = session.map(|session| *session);

@@ -230,7 +230,11 @@ impl EpisodeCall {
     /// The kubelet saw its pod these milliseconds before.
     pub(super) fn seen_before(mut self, before_ms: u32) -> Self {
         let source = ConfigSource::Api;
-        self.facts = CallFacts::Seen { before_ms, source };
+        self.facts = CallFacts::Seen {
+            before_ms,
+            source,
+            unwatched_ms: 0,
+        };
         self
     }
 

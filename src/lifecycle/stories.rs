@@ -114,11 +114,11 @@ impl Stories {
                 && uid.is_none_or(|uid| *pod.uid == *uid)
         };
         let (mut episodes, cause, probes) = self.read(in_flight, is_meant, |episodes, store| {
-            let pods = Pods::new(episodes, store.node(), now);
+            let probes = store.probes_of(episodes);
+            let pods = Pods::new(episodes, store.node(), now).with_probes(probes.clone());
             let shown = episodes.iter().map(|episode| episode.view(&pods));
             let cause = pods.newest();
             let cause = cause.map(|cause| (cause.to_string(), cause.name()));
-            let probes = store.probes_of(episodes);
             (shown.collect::<Vec<_>>(), cause, probes)
         });
         let sessions = self.sessions().of_pod(is_meant);

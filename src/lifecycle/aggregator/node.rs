@@ -4,7 +4,7 @@ use tokio::task::spawn_blocking;
 
 use super::Aggregator;
 use crate::lifecycle::journal::JournalLine;
-use crate::lifecycle::node::{Alive, FactKind, NodeFact, Watch};
+use crate::lifecycle::node::{Alive, FactKind, NodeFact, Watch, unanswered};
 use crate::units::rfc3339;
 
 impl Aggregator {
@@ -36,7 +36,8 @@ impl Aggregator {
             let store = self.parts.stories.store();
             (store.facts(), store.open_episodes().next().is_some())
         };
-        let changes = self.watch.look(now, &holding).await;
+        let polls = unanswered(&(self.parts.in_flight)());
+        let changes = self.watch.look(now, &holding, &polls).await;
         *self.parts.stories.node() = self.watch.status.clone();
         for fact in changes {
             report(&fact, now);
@@ -74,6 +75,19 @@ fn report(fact: &NodeFact, now: u64) {
         (FactKind::NoKubelet, false) => {
             tracing::info!(event = "kubelet.back", "{}", fact.sentence(now));
         }
+        (FactKind::BackendHangs { backend }, true) => tracing::warn!(
+            event = "backend.hangs",
+            cri.backend = backend,
+            since = rfc3339(fact.from),
+            reason = fact.reason,
+            "the runtime does not answer polls"
+        ),
+        (FactKind::BackendHangs { backend }, false) => tracing::info!(
+            event = "backend.answers",
+            cri.backend = backend,
+            "{}",
+            fact.sentence(now)
+        ),
         (FactKind::ImageFsFull { backend }, true) => tracing::warn!(
             event = "node.image_fs",
             cri.backend = backend,

@@ -9,9 +9,11 @@ use super::work::Worker;
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Awaited, Exit};
+use crate::lifecycle::kubelet::images::Absent;
 use crate::lifecycle::node::{NodeFact, PressureShare};
 use crate::lifecycle::timeline::EpisodePhase;
 use crate::lifecycle::usual::Compared;
+use crate::lifecycle::view::Probe;
 
 /// Why an episode took long, is incomplete, or failed; its `Display` is the headline. Durations in milliseconds, times of
 /// day in microseconds since 1970.
@@ -29,6 +31,8 @@ pub(in crate::lifecycle) enum Cause<'a> {
     },
     /// The kubelet makes no further call in an incomplete start.
     Silent { after: &'a EpisodeCall, since: f64 },
+    /// The same since it looked for an image that is absent.
+    ImageAbsent { image: Absent, since: f64 },
     /// A fact about the node that an unfinished episode waits for.
     NodeBlocks {
         fact: &'a NodeFact,
@@ -65,6 +69,8 @@ pub(in crate::lifecycle) enum Cause<'a> {
         exit: &'a Exit,
         then: Box<Cause<'a>>,
     },
+    /// An exec probe keeps failing in a container that is up.
+    ProbeFails { probe: Probe, then: Box<Cause<'a>> },
     /// What the kubelet did, or waited for.
     Kubelet(KubeletCause<'a>),
     /// Most of the time passed there.
@@ -252,6 +258,20 @@ pub(in crate::lifecycle) enum End<'a> {
 }
 
 impl Cause<'_> {
+    /// The containers that are up, if all is well with them as far as this cause goes.
+    pub(super) fn up(&self) -> Vec<&str> {
+        match self {
+            Self::Beside { cause, .. } => cause.up(),
+            Self::Quick(quick) | Self::Unusual { end: quick, .. } => match &quick.end {
+                End::Up(names) => names.clone(),
+                End::Alone { container, .. } => vec![container],
+                End::ContainerUp(name) => name.iter().copied().collect(),
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
+
     /// A stable name of its kind.
     pub(in crate::lifecycle) fn name(&self) -> &'static str {
         match self {
@@ -259,6 +279,7 @@ impl Cause<'_> {
             Self::Failing(failure) => failure.name(),
             Self::Recovered { .. } => "recovered",
             Self::Silent { .. } => "no_further_call",
+            Self::ImageAbsent { .. } => "image_absent",
             Self::NodeBlocks { fact, .. } | Self::NodeInGap { fact, .. } => fact.name(),
             Self::BackendWasAway { .. } => "recovered",
             Self::Beside { cause, .. } => cause.name(),
@@ -267,6 +288,7 @@ impl Cause<'_> {
             Self::CrashLoop(_) => "crash_loop",
             Self::Kubelet(cause) => cause.name(),
             Self::Exited { .. } => "container_ended",
+            Self::ProbeFails { .. } => "probe_fails",
             Self::Slow(slow) => slow.name(),
             Self::Unusual { .. } => "unusual",
             Self::Quick(quick) => match quick.end {

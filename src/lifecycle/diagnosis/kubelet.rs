@@ -20,6 +20,9 @@ const SERIES: u64 = 30 * 60 * 1_000_000;
 const RECENT: u64 = 10 * 60 * 1_000_000;
 /// The kubelet kills a container this soon after a failed postStart hook, in microseconds.
 const AT_ONCE: u64 = 2_000_000;
+/// The kubelet runs a postStart hook this soon after the start, in microseconds, unless the node is very busy. A hook that
+/// begins later may be that of a pod that is deleted.
+const FOLLOWS: u64 = 300_000;
 /// A stop that took its grace period, less this for clocks, ended in a kill. In microseconds.
 const TOLERANCE: u64 = 50_000;
 
@@ -30,6 +33,8 @@ pub(in crate::lifecycle) enum KubeletCause<'a> {
     BeforeFirstCall {
         /// From the moment at which the kubelet saw the pod to its first call.
         waited: u64,
+        /// The last part of it, if nobody watched the calls before.
+        watched: Option<u64>,
         /// From the first call to the end of the last.
         then: u64,
         /// Whether a container was started.
@@ -63,11 +68,21 @@ pub(in crate::lifecycle) enum KubeletCause<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lifecycle) struct Hook<'a> {
     pub(super) container: &'a str,
-    /// Whether it precedes the end of the container; otherwise it follows its start.
-    pub(super) is_pre_stop: bool,
+    pub(super) kind: HookKind,
     pub(super) took: u64,
     /// `None` while it runs.
     pub(super) result: Option<ExecResult>,
+}
+
+/// Which hook it is. The CRI does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) enum HookKind {
+    /// It began when its container had just started.
+    PostStart,
+    /// A stop of its container followed, or nothing was started before.
+    PreStop,
+    /// It may be either.
+    Unknown,
 }
 
 /// The stop of a container.
@@ -171,32 +186,47 @@ fn is_same_container(one: &EpisodeCall, other: &EpisodeCall) -> bool {
     one.container_id.is_some() && one.container_id == other.container_id
 }
 
-/// A hook that follows the start of its container in this episode is a postStart hook.
 fn hook<'a>(episode: &Episode, call: &'a EpisodeCall) -> Hook<'a> {
-    let starts = |c: &EpisodeCall| {
-        c.method == Method::StartContainer && is_same_container(c, call) && c.began < call.began
-    };
-    let stops = |c: &EpisodeCall| {
-        c.method == Method::StopContainer && is_same_container(c, call) && c.end() <= call.end()
-    };
-    let has_started = episode.calls.iter().any(starts);
     Hook {
         container: call.container_name().unwrap_or("a container"),
-        is_pre_stop: !has_started || episode.calls.iter().any(stops),
+        kind: kind(episode, call),
         took: call.elapsed_us(),
         result: (!call.is_in_flight()).then(|| ExecResult::of(call)),
     }
 }
 
-/// A wait before the first call that took longer than every phase after it.
+/// A hook that follows the start of its container in this episode is a postStart hook, unless the container is stopped then.
+fn kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
+    let same = |c: &&EpisodeCall| is_same_container(c, call);
+    let starts =
+        |c: &&EpisodeCall| c.method == Method::StartContainer && c.end_us() <= call.began_us();
+    let start = episode.calls.iter().filter(same).filter(starts).last();
+    let stops = |c: &EpisodeCall| c.method == Method::StopContainer && c.end() <= call.end();
+    let Some(start) = start else {
+        return HookKind::PreStop;
+    };
+    if episode.calls.iter().filter(same).any(stops) {
+        return HookKind::PreStop;
+    }
+    let is_soon = call.began_us() - start.end_us() <= FOLLOWS;
+    match is_soon || !call.is_in_flight() {
+        true => HookKind::PostStart,
+        false => HookKind::Unknown,
+    }
+}
+
+/// A wait before the first call that took longer than every phase after it. Of one that began before anybody watched, the
+/// part that was watched counts.
 fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
-    let waited = episode.before_cri().filter(|waited| *waited >= SLOW)?;
+    let seen = episode.seen_before()?;
+    let watched = seen.before.saturating_sub(seen.unwatched);
     let longest = episode.shares().into_iter().max().unwrap_or_default();
-    (waited >= longest).then(|| KubeletCause::BeforeFirstCall {
-        waited,
+    (watched >= SLOW && watched >= longest).then(|| KubeletCause::BeforeFirstCall {
+        waited: seen.before,
+        watched: (seen.unwatched > 0).then_some(watched),
         then: episode.duration(),
         up: episode.started > 0,
-        work: syncs::before_calls(episode, waited),
+        work: syncs::before_calls(episode, seen.before),
     })
 }
 
@@ -222,7 +252,7 @@ fn stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) -> Stop<'a> {
         // A hook that takes longer than the grace period goes on while the container is stopped.
         pre_stop: hook.map(|it| Hook {
             container: it.container_name().unwrap_or("a container"),
-            is_pre_stop: true,
+            kind: HookKind::PreStop,
             took: call
                 .began_us()
                 .min(it.end_us())

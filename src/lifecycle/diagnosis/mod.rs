@@ -60,7 +60,7 @@ fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now:
     if let Some(fails) = syncs::failing(episode, now) {
         return Cause::Kubelet(KubeletCause::SyncFails(fails));
     }
-    if let Some(silent) = silence(episode, now) {
+    if let Some(silent) = silence(episode, node, now) {
         return silent;
     }
     if let Some(awaited) = episode.awaited(now).filter(|_| episode.is_open()) {
@@ -147,12 +147,24 @@ fn unseen(call: &EpisodeCall) -> Progress<'_> {
 }
 
 /// The kubelet has not made the next call.
-fn silence(episode: &Episode, now: u64) -> Option<Cause<'_>> {
+fn silence<'a>(episode: &'a Episode, node: &Node<'_>, now: u64) -> Option<Cause<'a>> {
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let waits = episode.state == State::Open && episode.kind == Kind::Start && !started;
     let after = episode.calls.back().filter(|_| waits)?;
     let age = millis(now.saturating_sub(episode.began));
     let since = age - episode.duration_ms();
     let is_silent = since >= SILENCE && longest_in_flight(episode).is_none();
-    is_silent.then_some(Cause::Silent { after, since })
+    if !is_silent {
+        return None;
+    }
+    let image = node
+        .awaited_image(after.end_us())
+        .filter(|_| after.is_new_sandbox());
+    Some(match image {
+        Some(image) => Cause::ImageAbsent {
+            image: image.clone(),
+            since,
+        },
+        None => Cause::Silent { after, since },
+    })
 }

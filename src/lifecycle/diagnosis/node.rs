@@ -54,7 +54,9 @@ fn waits(episode: &Episode, now: u64) -> Option<Waits<'_>> {
 fn is_cause(fact: &NodeFact, waits: &Waits<'_>) -> bool {
     let (Waits::Call(call) | Waits::Retry(call, _) | Waits::Next(call)) = waits;
     match &fact.kind {
-        FactKind::BackendDown { backend } | FactKind::NotReady { backend, .. }
+        FactKind::BackendDown { backend }
+        | FactKind::BackendHangs { backend }
+        | FactKind::NotReady { backend, .. }
             if !is_on(call, backend) =>
         {
             false
@@ -62,6 +64,12 @@ fn is_cause(fact: &NodeFact, waits: &Waits<'_>) -> bool {
         FactKind::BackendDown { .. } => match waits {
             Waits::Retry(call, _) => is_unavailable(call),
             Waits::Call(_) | Waits::Next(_) => true,
+        },
+        // A call that others are seen at work for does not wait for the runtime alone.
+        FactKind::BackendHangs { .. } => match waits {
+            Waits::Call(call) => work::at_work(call).is_none(),
+            Waits::Retry(..) => false,
+            Waits::Next(_) => true,
         },
         FactKind::NotReady { condition, .. } => match waits {
             // CRI-O waits for the network within the call.

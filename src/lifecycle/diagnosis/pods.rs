@@ -10,7 +10,10 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::usual::Node;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::{Probe, State};
+
+/// A probe that has not run for so long says nothing any more, in microseconds.
+const FORGOTTEN: u64 = 5 * 60 * 1_000_000;
 
 /// How long a slow stop that has ended remains the headline, in microseconds.
 const JUST_GONE: u64 = 10_000_000;
@@ -21,6 +24,8 @@ pub(in crate::lifecycle) struct Pods<'a> {
     pods: HashMap<Key<'a>, Pod<'a>>,
     /// The newest episode.
     newest: Option<&'a Episode>,
+    /// The exec probes of its pod.
+    probes: Vec<Probe>,
     node: Node<'a>,
     /// In microseconds since 1970.
     now: u64,
@@ -72,9 +77,16 @@ impl<'a> Pods<'a> {
         Self {
             pods,
             newest,
+            probes: Vec::new(),
             node,
             now,
         }
+    }
+
+    /// With the exec probes of the newest pod.
+    pub(in crate::lifecycle) fn with_probes(mut self, probes: Vec<Probe>) -> Self {
+        self.probes = probes;
+        self
     }
 
     /// The cause of one of the episodes.
@@ -163,7 +175,30 @@ impl<'a> Pods<'a> {
             .or_else(open)
             .or_else(failed)
             .or_else(slowest)?;
-        Some(self.cause(matters))
+        let cause = self.cause(matters);
+        Some(match self.failing_probe(pod, &cause) {
+            Some(probe) => Cause::ProbeFails {
+                probe: probe.clone(),
+                then: Box::new(cause),
+            },
+            None => cause,
+        })
+    }
+
+    /// An exec probe that keeps failing in a container that is up.
+    fn failing_probe(&self, pod: &Pod<'_>, cause: &Cause<'_>) -> Option<&Probe> {
+        let up = cause.up();
+        let fails = |it: &&Probe| {
+            let is_recent = self.now.saturating_sub(it.last_unix_us) < FORGOTTEN;
+            it.failed_in_a_row >= 2 && is_recent && up.contains(&&*it.container)
+        };
+        let calls = pod.episodes.iter().flat_map(|episode| &episode.calls);
+        let stops = calls
+            .filter(|call| matches!(call.method, Method::StopContainer | Method::StopPodSandbox));
+        let stopped = stops.map(|call| call.began_us()).max().unwrap_or(0);
+        let failing = self.probes.iter().filter(fails);
+        let failing = failing.filter(|it| it.last_unix_us > stopped);
+        failing.max_by_key(|it| it.failed_in_a_row)
     }
 }
 

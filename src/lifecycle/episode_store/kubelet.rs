@@ -1,6 +1,7 @@
 //! What the kubelet does besides starting and stopping: hooks and probes in containers, and pulls that wait for their turn.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::assign::Assignment;
 use super::{Applied, Episode, EpisodeStore};
@@ -9,7 +10,8 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::kubelet::execs::Probes;
+use crate::lifecycle::kubelet::execs::{ExecResult, Probes};
+use crate::lifecycle::kubelet::images::{Absent, AbsentImages};
 use crate::lifecycle::kubelet::pulls::RecentPulls;
 use crate::lifecycle::view;
 
@@ -23,6 +25,7 @@ const AT_ONCE: u64 = 2_000_000;
 pub(super) struct KubeletWork {
     probes: Probes,
     pulls: RecentPulls,
+    images: AbsentImages,
     /// Hooks that have ended and followed no start: preStop hooks, most probably.
     hooks: VecDeque<EpisodeCall>,
 }
@@ -60,6 +63,16 @@ impl EpisodeStore {
         ends.filter(|end| *end <= began).max()
     }
 
+    /// The kubelet looked for an image that is absent.
+    pub(in crate::lifecycle) fn note_absent_image(&mut self, image: Arc<str>, at: u64) {
+        self.work.images.note(image, at);
+    }
+
+    /// Images that the kubelet did not find and has not pulled.
+    pub(in crate::lifecycle) fn absent_images(&self) -> Vec<Absent> {
+        self.work.images.all()
+    }
+
     /// A probe has ended.
     pub(in crate::lifecycle) fn note_probe(&mut self, record: &CallRecord) {
         self.work.probes.note(record);
@@ -71,7 +84,12 @@ impl EpisodeStore {
             return;
         }
         match (call.method, call.container_id.as_deref()) {
-            (Method::PullImage, _) => self.work.pulls.note(call),
+            (Method::PullImage, _) => {
+                self.work.pulls.note(call);
+                self.work
+                    .images
+                    .forget(call.image.as_deref().unwrap_or_default());
+            }
             (Method::RemoveContainer, Some(id)) => self.work.probes.forget(id),
             _ => {}
         }
@@ -129,16 +147,35 @@ impl EpisodeStore {
 
     /// Moves the hooks that precede this stop of their container into its episode.
     pub(super) fn claim_hooks(&mut self, number: u64, call: &EpisodeCall) {
-        if call.method != Method::StopContainer || self.work.hooks.is_empty() {
+        if call.method != Method::StopContainer {
             return;
         }
         let hooks = std::mem::take(&mut self.work.hooks);
-        let (own, others) = hooks.into_iter().partition(|hook| precedes(hook, call));
+        let (mut own, others): (VecDeque<_>, _) =
+            hooks.into_iter().partition(|hook| precedes(hook, call));
         self.work.hooks = others;
+        own.extend(self.take_early_hooks(number, call));
         if let Some(episode) = self.episodes.get_mut(&number) {
-            let own: VecDeque<EpisodeCall> = own;
             own.into_iter().for_each(|hook| episode.add(hook));
         }
+    }
+
+    /// The preStop hooks of a container that had just started: they were taken for postStart hooks. Of those only one that
+    /// fails is followed by a stop.
+    fn take_early_hooks(&mut self, number: u64, stop: &EpisodeCall) -> Vec<EpisodeCall> {
+        let is_it = |hook: &EpisodeCall| {
+            hook.method == Method::ExecSync
+                && ExecResult::of(hook).is_good()
+                && precedes(hook, stop)
+        };
+        let Some(pod) = stop.pod.as_deref() else {
+            return Vec::new();
+        };
+        let has_it =
+            |episode: &&Episode| episode.number != number && episode.calls.iter().any(is_it);
+        let started = self.of_pod(pod).find(has_it).map(|episode| episode.number);
+        let episode = started.and_then(|number| self.episodes.get_mut(&number));
+        episode.map_or_else(Vec::new, |episode| episode.take_calls(is_it))
     }
 
     /// The exec probes of the newest container of each name in these episodes.

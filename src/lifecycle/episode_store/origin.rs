@@ -11,23 +11,36 @@ impl EpisodeStore {
     }
 
     /// Removes the time at which the kubelet saw the pod from all calls but the first of a pod that is new to this node. A
-    /// replaced sandbox has the time of the first one, or that of the kubelet's last start.
+    /// replaced sandbox has the time of the first one, or that of the kubelet's last start. Of the first one it notes how
+    /// much of the time nobody watched.
     pub(in crate::lifecycle) fn judge_origin(&self, call: &mut EpisodeCall) {
-        let CallFacts::Seen { before_ms, .. } = call.facts else {
+        if !matches!(call.facts, CallFacts::Seen { .. }) {
             return;
-        };
-        let Some(pod) = call.pod.as_deref() else {
-            return;
-        };
-        let seen = call.began_us().checked_sub(u64::from(before_ms) * 1000);
+        }
+        let began = call.began_us();
+        let is_first = call.pod.as_deref().is_some_and(|pod| {
+            pod.attempt == 0 && self.of_pod(pod).all(|episode| episode.has(call))
+        });
         // An evicted episode may have been the pod's first.
         let oldest = self.episodes.values().next().filter(|_| self.forgotten > 0);
         let since = oldest
             .map_or(0, |oldest| oldest.began)
             .max(self.watches_since);
-        let is_first = pod.attempt == 0 && self.of_pod(pod).all(|episode| episode.has(call));
-        if !is_first || seen.is_none_or(|seen| seen < since) {
+        let CallFacts::Seen {
+            before_ms,
+            unwatched_ms,
+            ..
+        } = &mut call.facts
+        else {
+            return;
+        };
+        let seen = began.checked_sub(u64::from(*before_ms) * 1000);
+        let Some(seen) = seen.filter(|_| is_first) else {
             call.facts = CallFacts::None;
-        }
+            return;
+        };
+        let missed = since.min(began).saturating_sub(seen) / 1000;
+        // After a replay of the journal more is watched than was then.
+        *unwatched_ms = u32::try_from(missed).unwrap_or(u32::MAX).max(*unwatched_ms);
     }
 }

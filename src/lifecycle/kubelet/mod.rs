@@ -2,6 +2,7 @@
 //! queues, and its relist; and the spans of its work on pods, if it exports them.
 
 pub(super) mod execs;
+pub(super) mod images;
 pub(super) mod pulls;
 pub mod relist;
 pub(super) mod start;

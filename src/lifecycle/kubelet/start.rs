@@ -21,12 +21,35 @@ pub(in crate::lifecycle) struct PodStart {
     pub(in crate::lifecycle) sli: u64,
 }
 
+/// How long before its first call the kubelet saw a pod. Times in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) struct SeenBefore {
+    pub(in crate::lifecycle) before: u64,
+    /// The first part of it, in which nobody watched the calls.
+    pub(in crate::lifecycle) unwatched: u64,
+}
+
 impl Episode {
-    /// How long before its first call the kubelet saw the pod, in microseconds; `None` if it is not the pod's first sandbox.
+    /// How long before its first call the kubelet saw the pod, in microseconds; `None` if it is not the pod's first sandbox,
+    /// or not all of that time was watched: then there may have been calls before.
     pub(in crate::lifecycle) fn before_cri(&self) -> Option<u64> {
+        let seen = self.seen_before()?;
+        (seen.unwatched == 0).then_some(seen.before)
+    }
+
+    /// The same, and how much of it nobody watched.
+    pub(in crate::lifecycle) fn seen_before(&self) -> Option<SeenBefore> {
         let mut calls = self.calls.iter().filter(|_| self.kind == Kind::Start);
+        let micros = |ms: u32| u64::from(ms) * 1000;
         calls.find_map(|call| match call.facts {
-            CallFacts::Seen { before_ms, .. } => Some(u64::from(before_ms) * 1000),
+            CallFacts::Seen {
+                before_ms,
+                unwatched_ms,
+                ..
+            } => Some(SeenBefore {
+                before: micros(before_ms),
+                unwatched: micros(unwatched_ms),
+            }),
             _ => None,
         })
     }
@@ -128,10 +151,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_seen_before_we_watched_says_nothing() {
+    fn of_a_pod_seen_before_we_watched_a_part_is_known() {
         let web = pod("web");
         let mut store = EpisodeStore::new(LIMITS, Usual::default());
         store.watch_since(at(10_000));
-        assert_eq!(first(&mut store, up(&web)).before_cri(), None);
+        let episode = first(&mut store, up(&web));
+        assert_eq!(episode.before_cri(), None);
+        let seen = SeenBefore {
+            before: 41_000_000,
+            unwatched: 10_000_000,
+        };
+        assert_eq!(episode.seen_before(), Some(seen));
     }
 }

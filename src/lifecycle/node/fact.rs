@@ -31,6 +31,8 @@ pub(in crate::lifecycle) struct NodeFact {
 pub(in crate::lifecycle) enum FactKind {
     /// A backend does not answer.
     BackendDown { backend: String },
+    /// A backend is connected, and leaves polls unanswered that take a healthy one milliseconds.
+    BackendHangs { backend: String },
     /// A condition of a backend is false.
     NotReady { backend: String, condition: String },
     /// A kubelet was connected, and none is now.
@@ -46,6 +48,7 @@ impl NodeFact {
     pub(in crate::lifecycle) fn name(&self) -> &'static str {
         match self.kind {
             FactKind::BackendDown { .. } => "backend_down",
+            FactKind::BackendHangs { .. } => "backend_hangs",
             FactKind::NotReady { .. } => "backend_not_ready",
             FactKind::NoKubelet => "no_kubelet",
             FactKind::CriscopeDown => "criscope_down",
@@ -91,7 +94,7 @@ impl NodeFact {
 
     fn present(&self, time: &str) -> String {
         match &self.kind {
-            FactKind::BackendDown { backend } => {
+            FactKind::BackendDown { backend } | FactKind::BackendHangs { backend } => {
                 format!("the runtime {backend} has not answered for {time}")
             }
             FactKind::NotReady { backend, condition } => {
@@ -109,7 +112,7 @@ impl NodeFact {
         let when = format!("from {} to {} UTC", clock(self.from), clock(to));
         let time = duration(millis(to.saturating_sub(self.from)));
         match &self.kind {
-            FactKind::BackendDown { backend } => {
+            FactKind::BackendDown { backend } | FactKind::BackendHangs { backend } => {
                 format!("the runtime {backend} did not answer {when} ({time})")
             }
             FactKind::NotReady { backend, condition } => {

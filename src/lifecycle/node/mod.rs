@@ -10,6 +10,7 @@ mod fact;
 mod files;
 mod history;
 pub(crate) mod metrics;
+mod polls;
 mod pressure;
 mod unknown;
 mod watch;
@@ -23,6 +24,7 @@ pub(super) use self::alive::Alive;
 pub(super) use self::fact::{FactKind, NodeFact};
 pub use self::files::ImageFs;
 pub(super) use self::history::{NodeHistory, note};
+pub(super) use self::polls::{Unanswered, unanswered};
 pub(super) use self::pressure::{PressureShare, PressureSpan, Sample as PressureSample};
 pub(super) use self::watch::{NodeStatus, Watch};
 
@@ -41,6 +43,8 @@ pub struct BackendState {
     pub not_ready: Vec<NotReady>,
     /// A path on the filesystem of its images, once a caller has asked for it.
     pub image_fs: Option<PathBuf>,
+    /// Its process; `None` while that is unknown.
+    pub pid: Option<u32>,
 }
 
 /// A condition that is false.

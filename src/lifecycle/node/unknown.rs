@@ -52,7 +52,9 @@ fn blocked(fact: &NodeFact, now: u64) -> String {
         FactKind::NotReady { condition, .. } if condition == "NetworkReady" => {
             "the kubelet starts only pods with hostNetwork"
         }
-        FactKind::NotReady { .. } | FactKind::BackendDown { .. } => "no pod can start",
+        FactKind::NotReady { .. }
+        | FactKind::BackendDown { .. }
+        | FactKind::BackendHangs { .. } => "no pod can start",
         FactKind::NoKubelet => "nobody asks for pods to be started",
         FactKind::ImageFsFull { .. } => "the kubelet may evict pods and admit no new ones",
         FactKind::CriscopeDown => "nothing is known of that time",

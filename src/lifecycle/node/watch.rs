@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::pressure::Sample;
-use super::{Alive, BackendState, FactKind, ImageFs, NodeFact, NodeSource};
+use super::{Alive, BackendState, FactKind, ImageFs, NodeFact, NodeSource, Unanswered};
 use crate::call::times::unix_micros;
+use crate::lifecycle::process_scanner::held;
 
 /// A kubelet that restarts is back sooner, in microseconds.
 const KUBELET_PATIENCE: u64 = 10_000_000;
@@ -79,18 +80,21 @@ impl Watch {
         })
     }
 
-    /// Returns the facts that began or ended since the last look; `holding` are those that held then.
+    /// Returns the facts that began or ended since the last look; `holding` are those that held then, `polls` are not
+    /// answered.
     pub(in crate::lifecycle) async fn look(
         &mut self,
         now: u64,
         holding: &[NodeFact],
+        polls: &[Unanswered],
     ) -> Vec<NodeFact> {
         self.status.backends = self.source.backends();
         self.kubelet(now);
         self.disks().await;
         self.write_time(now);
         self.looks += 1;
-        let found = self.found(now);
+        let mut found = self.found(now);
+        found.extend(polls.iter().map(|poll| self.hangs(poll, holding)));
         let begun = found.iter().filter(|fact| {
             let mut known = holding.iter();
             !known.any(|known| known.kind == fact.kind)
@@ -144,6 +148,21 @@ impl Watch {
         found
     }
 
+    /// The fact that a poll is not answered. What holds the process up is read when it begins.
+    fn hangs(&self, poll: &Unanswered, holding: &[NodeFact]) -> NodeFact {
+        let kind = FactKind::BackendHangs {
+            backend: poll.backend.to_string(),
+        };
+        let is_known = holding.iter().any(|fact| fact.kind == kind);
+        let mut backends = self.status.backends.iter();
+        let backend = backends.find(|it| it.name == poll.backend && !is_known);
+        let mut reason = format!("{} is in flight since then", poll.method.name());
+        if let Some(held) = backend.and_then(|it| held(it.pid?)) {
+            reason = format!("{held}; {reason}");
+        }
+        NodeFact::new(kind, poll.since, &reason)
+    }
+
     /// Returns whether the look could not tell whether a fact still holds: its backend was not probed yet.
     fn is_open_question(&self, kind: &FactKind) -> bool {
         let of = |name: &str| {
@@ -156,7 +175,7 @@ impl Watch {
                 let mut disks = self.status.disks.iter();
                 !disks.any(|(name, _)| **name == **backend)
             }
-            FactKind::NoKubelet | FactKind::CriscopeDown => false,
+            FactKind::NoKubelet | FactKind::CriscopeDown | FactKind::BackendHangs { .. } => false,
         }
     }
 
@@ -246,9 +265,9 @@ mod tests {
         watch.begin(100 * SECOND, false);
         let set = |state| *fake.backends.lock().expect("lock") = vec![state];
         set(backend(None, ""));
-        assert_eq!(watch.look(100 * SECOND, &[]).await, []);
+        assert_eq!(watch.look(100 * SECOND, &[], &[]).await, []);
         set(backend(Some(false), "connection refused"));
-        let [down] = &watch.look(101 * SECOND, &[]).await[..] else {
+        let [down] = &watch.look(101 * SECOND, &[], &[]).await[..] else {
             panic!("one");
         };
         assert_eq!(
@@ -256,10 +275,10 @@ mod tests {
             "the runtime main has not answered for 31.0 s: connection refused"
         );
         let held = [down.clone()];
-        assert_eq!(watch.look(102 * SECOND, &held).await, []);
+        assert_eq!(watch.look(102 * SECOND, &held, &[]).await, []);
         // After a restart of criscope it is not known yet whether that still holds.
         set(backend(None, ""));
-        assert_eq!(watch.look(103 * SECOND, &held).await, []);
+        assert_eq!(watch.look(103 * SECOND, &held, &[]).await, []);
         let not_ready = NotReady {
             condition: "NetworkReady".to_owned(),
             since: UNIX_EPOCH + Duration::from_secs(104),
@@ -269,7 +288,7 @@ mod tests {
             not_ready: vec![not_ready],
             ..backend(Some(true), "")
         });
-        let changes = watch.look(105 * SECOND, &held).await;
+        let changes = watch.look(105 * SECOND, &held, &[]).await;
         let said: Vec<_> = changes.iter().map(|f| f.sentence(106 * SECOND)).collect();
         assert_eq!(
             said,
@@ -281,17 +300,48 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn polls_without_an_answer_are_a_fact_until_they_end() {
+        let fake = Arc::new(Fake::default());
+        let mut watch = Watch::new(Arc::clone(&fake) as _, None);
+        watch.begin(0, false);
+        *fake.backends.lock().expect("lock") = vec![backend(Some(true), "")];
+        let poll = Unanswered {
+            backend: "main".into(),
+            method: crate::cri::Method::ListContainers,
+            since: 10 * SECOND,
+        };
+        let polls = [poll];
+        let [hangs] = &watch.look(14 * SECOND, &[], &polls).await[..] else {
+            panic!("one");
+        };
+        assert_eq!(
+            hangs.sentence(14 * SECOND),
+            "the runtime main has not answered for 4.00 s: ListContainers is in flight since then"
+        );
+        let held = [hangs.clone()];
+        assert_eq!(watch.look(15 * SECOND, &held, &polls).await, []);
+        let [ended] = &watch.look(16 * SECOND, &held, &[]).await[..] else {
+            panic!("one");
+        };
+        assert_eq!(ended.to, Some(16 * SECOND));
+    }
+
+    #[tokio::test]
     async fn a_kubelet_is_missed_once_it_was_seen() {
         let fake = Arc::new(Fake::default());
         let mut watch = Watch::new(Arc::clone(&fake) as _, None);
         watch.begin(0, false);
-        assert_eq!(watch.look(60 * SECOND, &[]).await, []);
+        assert_eq!(watch.look(60 * SECOND, &[], &[]).await, []);
         assert_eq!(watch.status.kubelet, None, "a node without any");
         fake.kubelets.store(2, Ordering::Relaxed);
-        assert_eq!(watch.look(61 * SECOND, &[]).await, []);
+        assert_eq!(watch.look(61 * SECOND, &[], &[]).await, []);
         fake.kubelets.store(0, Ordering::Relaxed);
-        assert_eq!(watch.look(65 * SECOND, &[]).await, [], "it may restart");
-        let [gone] = &watch.look(75 * SECOND, &[]).await[..] else {
+        assert_eq!(
+            watch.look(65 * SECOND, &[], &[]).await,
+            [],
+            "it may restart"
+        );
+        let [gone] = &watch.look(75 * SECOND, &[], &[]).await[..] else {
             panic!("one");
         };
         assert_eq!((gone.from, &gone.kind), (61 * SECOND, &FactKind::NoKubelet));

@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use tokio::task::spawn_blocking;
 
+pub(super) use self::blocked::held;
 use self::metrics::ScanMetrics;
 pub use self::observations::{Observation, Observations, WorkKind};
 use self::proc::Proc;

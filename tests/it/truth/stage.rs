@@ -40,6 +40,8 @@ pub(super) struct Stage {
     pub(super) name: String,
     _relay: Relay,
     pub(super) runtime: Runtime,
+    /// When criscope began to watch.
+    began: Instant,
 }
 
 /// A process called kubelet between the player and criscope, which asks the kernel who calls.
@@ -97,6 +99,7 @@ impl Stage {
             name,
             _relay: relay,
             runtime: Runtime::Containerd(Box::new(AsyncMutex::new(containerd)), Box::new(proxy)),
+            began: Instant::now(),
         })
     }
 
@@ -116,6 +119,7 @@ impl Stage {
             name,
             _relay: relay,
             runtime: Runtime::Own(Box::new(daemon)),
+            began: Instant::now(),
         })
     }
 
@@ -124,6 +128,11 @@ impl Stage {
             Runtime::Containerd(_, proxy) => proxy,
             Runtime::Own(daemon) => daemon.program(),
         }
+    }
+
+    /// Waits until criscope has watched for so long.
+    pub(super) async fn watched_for(&self, time: Duration) {
+        tokio::time::sleep(time.saturating_sub(self.began.elapsed())).await;
     }
 
     /// The containerd, for one case at a time.

@@ -13,6 +13,30 @@ fn volumes_that_take_long_to_mount() {
 }
 
 #[test]
+fn a_wait_that_began_before_anybody_watched() {
+    let web = pod("web");
+    let says_since = |since: u64| {
+        let mut store = store([]);
+        store.watch_since(at(since));
+        let calls = chain([web.run(41_000, 900).seen_before(41_000)], up(&web, 42_000));
+        for call in calls {
+            store.apply(call);
+        }
+        store.tick(at(120_000), &[]);
+        of(&store, 120_000)
+    };
+    assert_eq!(
+        says_since(29_000),
+        "kubelet: 41.0 s before the first call, only the last 12.0 s of it watched: volumes, admission, its queue, or \
+         earlier calls; then up after 1.20 s"
+    );
+    assert_eq!(
+        says_since(40_500),
+        "container app up after 1.20 s, nothing slow"
+    );
+}
+
+#[test]
 fn a_short_wait_before_the_first_call_is_not_worth_a_word() {
     let web = pod("web");
     let calls = chain([web.run(300, 900).seen_before(300)], up(&web, 1300));
@@ -202,6 +226,86 @@ fn a_stop_with_a_hook_and_a_kill() {
         headline(stop, at(120_000)),
         "stop: 15.0 s in preStop, then 15.0 s until app ended, SIGKILL after its grace period of 15 s; gone after 30.1 s"
     );
+}
+
+/// A hook a second after the start: it is taken for a postStart hook until the container is stopped.
+#[test]
+fn a_pod_that_is_deleted_right_after_its_start() {
+    let web = pod("web");
+    let calls: Vec<_> = chain([web.run(0, 500)], up(&web, 600));
+    let hook = web.hook(("app", 0), 1800, 3000);
+    let running = calls.iter().cloned().chain([hook.clone().under_way(None)]);
+    assert_eq!(
+        says(running, 4800),
+        "a hook (postStart or preStop) of app has run for 3.00 s"
+    );
+    let stop = [
+        hook,
+        web.kill(("app", 0), 4810, 100).grace(27),
+        web.stop(4920, 100),
+    ];
+    assert_eq!(
+        says(calls.into_iter().chain(stop), 6000),
+        "stop: 3.00 s in preStop, then 100 ms until app ended; gone after 3.22 s"
+    );
+}
+
+/// A readiness probe kills nothing; the pod is up, and gets no traffic.
+#[test]
+fn a_probe_that_keeps_failing_in_a_container_that_is_up() {
+    let web = pod("web");
+    let mut store = store(chain([web.run(0, 500)], up(&web, 600)));
+    for n in 0..6 {
+        store.note_probe(&web.probe(("app", 0), 1000 + 500 * n, 20).exits(6));
+    }
+    let tells = |store: &EpisodeStore, now| {
+        let episodes = episodes(store);
+        let pods = Pods::new(&episodes, store.node(), at(now));
+        let pods = pods.with_probes(store.probes_of(&episodes));
+        pods.newest().expect("an episode").to_string()
+    };
+    store.tick(at(30_000), &[]);
+    let up = "container app up after 800 ms, nothing slow";
+    assert_eq!(
+        tells(&store, 30_000),
+        format!(
+            "an exec probe of app fails: exit code 6, 6 times in a row (readiness, startup or another: the CRI does not say); {up}"
+        )
+    );
+    assert_eq!(tells(&store, 400_000), up, "it was not run any more");
+    store.note_probe(&web.probe(("app", 0), 29_000, 20).exits(0));
+    assert_eq!(tells(&store, 30_000), up);
+    store.note_probe(&web.probe(("app", 0), 29_500, 20).exits(6));
+    assert_eq!(tells(&store, 30_000), up, "once is not often");
+}
+
+#[test]
+fn an_image_that_is_never_pulled() {
+    let web = pod("web");
+    let mut store = store([web.run(0, 500)]);
+    let of_web = |store: &EpisodeStore| {
+        let cause = Pods::new(&episodes(store), store.node(), at(16_500)).newest();
+        cause.expect("an episode").to_string()
+    };
+    assert!(of_web(&store).starts_with("kubelet: no call for 16.0 s since RunPodSandbox"));
+    store.note_absent_image("r.io/app:9".into(), at(520));
+    assert_eq!(
+        of_web(&store),
+        "image r.io/app:9 is absent, and its pull has not begun for 16.0 s: imagePullPolicy Never, the kubelet's queue of pulls or its credential provider"
+    );
+    store.note_absent_image("r.io/app:9".into(), at(12_520));
+    assert_eq!(
+        of_web(&store),
+        "image r.io/app:9 is absent and is not pulled (imagePullPolicy: Never?): the kubelet looked for it twice in 12.0 s, no other call for 16.0 s"
+    );
+    // It may be the image of either.
+    store.apply(pod("other").run(100, 420));
+    let own: Vec<_> = store.of_pod(&web.0).collect();
+    let cause = Pods::new(&own, store.node(), at(16_500)).newest();
+    let said = cause.expect("an episode").to_string();
+    assert!(said.starts_with("kubelet: no call for"), "{said}");
+    store.apply(pod("third").pull("r.io/app:9", 600, 100));
+    assert_eq!(store.absent_images(), []);
 }
 
 #[test]

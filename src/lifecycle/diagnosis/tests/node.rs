@@ -130,6 +130,38 @@ fn a_backend_that_was_away_explains_calls_and_gaps() {
     );
 }
 
+fn hangs(from: u64, to: Option<u64>) -> NodeFact {
+    let kind = FactKind::BackendHangs {
+        backend: "main".to_owned(),
+    };
+    NodeFact {
+        to: to.map(at),
+        ..NodeFact::new(kind, at(from), "containerd is stopped by a signal")
+    }
+}
+
+/// The kubelet made the next call long ago: it is one that is not told apart by pod, and is not answered.
+#[test]
+fn a_runtime_that_stops_between_two_calls_is_not_the_kubelet() {
+    let pod = pod("web");
+    let told = tells(&[hangs(1200, None)], vec![pod.run(0, 1000)], 9000);
+    assert_eq!(
+        told,
+        "the runtime main has not answered for 7.80 s: containerd is stopped by a signal; no call since RunPodSandbox ended 8 s ago"
+    );
+    let calls = chain([pod.run(0, 1000)], up(&pod, 9000));
+    let told = tells(&[hangs(1200, Some(8900))], calls, 60_000);
+    assert_eq!(
+        told,
+        "the runtime main did not answer from 15:06:41 to 15:06:48 UTC (7.70 s): containerd is stopped by a signal; 8.00 s of 9.20 s passed between CRI calls"
+    );
+    // Somebody is at work for the call.
+    let run = pod.run(0, 9000).under_way(None);
+    let run = run.seen(WorkKind::Cni, "bridge", "", 100, 9000);
+    let told = tells(&[hangs(1200, None)], vec![run], 9000);
+    assert!(told.starts_with("RunPodSandbox has taken"), "{told}");
+}
+
 #[test]
 fn a_gap_in_which_nobody_looked_is_not_blamed_on_the_kubelet() {
     let pod = pod("web");

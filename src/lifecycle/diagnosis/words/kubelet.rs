@@ -3,8 +3,12 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::times;
-use crate::lifecycle::diagnosis::kubelet::{Hook, KeepsKilling, KillReason, KubeletCause, Stop};
+use crate::lifecycle::diagnosis::kubelet::{
+    Hook, HookKind, KeepsKilling, KillReason, KubeletCause, Stop,
+};
+use crate::lifecycle::diagnosis::syncs::BeforeCalls;
 use crate::lifecycle::episode_call::millis;
+use crate::lifecycle::kubelet::images::Absent;
 use crate::units;
 
 /// A container that ends so long after its grace period was not ended by SIGKILL alone, in microseconds.
@@ -14,17 +18,46 @@ pub(super) fn duration(micros: u64) -> String {
     units::duration(millis(micros))
 }
 
+/// An image that is absent and not pulled; `since`: no call for so many milliseconds.
+pub(super) fn absent(f: &mut Formatter<'_>, image: &Absent, since: f64) -> fmt::Result {
+    let name = &image.image;
+    match image.times {
+        // It is the next thing that the kubelet does, unless it has to wait.
+        1 => write!(
+            f,
+            "image {name} is absent, and its pull has not begun for {}: imagePullPolicy Never, the kubelet's queue of pulls or its credential provider",
+            units::duration(since)
+        ),
+        n => write!(
+            f,
+            "image {name} is absent and is not pulled (imagePullPolicy: Never?): the kubelet looked for it {} in {}, no other call for {}",
+            times(n as usize),
+            duration(image.last.saturating_sub(image.first)),
+            units::duration(since)
+        ),
+    }
+}
+
 impl Display for KubeletCause<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::BeforeFirstCall {
                 waited,
+                watched,
                 then,
                 up,
                 work,
             } => {
                 let (waited, then) = (duration(*waited), duration(*then));
-                write!(f, "kubelet: {waited} before the first call{work}; ")?;
+                write!(f, "kubelet: {waited} before the first call")?;
+                match (work, watched) {
+                    (BeforeCalls::Unknown, Some(watched)) => write!(
+                        f,
+                        ", only the last {} of it watched: volumes, admission, its queue, or earlier calls; ",
+                        duration(*watched)
+                    )?,
+                    _ => write!(f, "{work}; ")?,
+                }
                 match up {
                     true => write!(f, "then up after {then}"),
                     false => write!(f, "{then} since the first call"),
@@ -87,10 +120,10 @@ impl Display for KubeletCause<'_> {
 
 impl Display for Hook<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let hook = if self.is_pre_stop {
-            "preStop"
-        } else {
-            "postStart"
+        let hook = match self.kind {
+            HookKind::PostStart => "postStart",
+            HookKind::PreStop => "preStop",
+            HookKind::Unknown => "a hook (postStart or preStop)",
         };
         write!(f, "{hook} of {}", self.container)
     }

@@ -45,6 +45,16 @@ impl Display for Cause<'_> {
                 duration(*since),
                 subject(after)
             ),
+            Self::ProbeFails { probe, then } => {
+                write!(
+                    f,
+                    "an exec probe of {} fails: {}, {} in a row (readiness, startup or another: the CRI does not say); {then}",
+                    probe.container,
+                    probe.last_result,
+                    times(probe.failed_in_a_row as usize)
+                )
+            }
+            Self::ImageAbsent { image, since } => kubelet::absent(f, image, *since),
             Self::NodeBlocks { fact, waits, now } => node::blocks(f, fact, waits, *now),
             Self::BackendWasAway {
                 fact,

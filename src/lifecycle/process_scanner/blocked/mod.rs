@@ -26,9 +26,12 @@ use self::place::{Finder, Place};
 use self::syscalls::Entry;
 use super::clock::Moment;
 use super::observations::{Observation, WorkKind};
+use super::proc::{Proc, shown};
 use super::processes::{Process, Processes};
 use super::target::Target;
 use crate::cri::Method;
+
+const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Interval between two looks.
 const EVERY: Duration = Duration::from_millis(500);
@@ -104,6 +107,26 @@ pub(super) struct Blocked {
     looked: Option<Duration>,
 }
 
+/// How a process is held up as a whole, and the words for it.
+fn whole(proc: &Proc, pid: u32, state: u8, cgroups: &Path) -> Option<(How, &'static str)> {
+    let groups = || proc.short(pid, None, "cgroup").unwrap_or_default();
+    match state {
+        b'T' => Some((How::Stopped, "stopped by a signal")),
+        b't' => Some((How::Traced, "stopped by a debugger")),
+        _ if freezer::is_frozen(&groups(), cgroups) => Some((How::Frozen, "frozen by its cgroup")),
+        _ => None,
+    }
+}
+
+/// The name of a process that is held up as a whole, and how: `containerd is stopped by a signal`. Reads `/proc` and
+/// `/sys/fs/cgroup`.
+pub(in crate::lifecycle) fn held(pid: u32) -> Option<String> {
+    let proc = Proc::new(Path::new("/proc"));
+    let stat = proc.stat(pid).ok()?;
+    let (_, how) = whole(&proc, pid, stat.state, Path::new(CGROUPS))?;
+    Some(format!("{} is {how}", shown(stat.comm.bytes())))
+}
+
 /// Something that was found, for the calls that it holds up.
 struct Finding {
     key: Key,
@@ -116,7 +139,7 @@ struct Finding {
 impl Default for Blocked {
     fn default() -> Self {
         Self {
-            cgroups: Path::new("/sys/fs/cgroup").to_owned(),
+            cgroups: Path::new(CGROUPS).to_owned(),
             finder: Finder::default(),
             monitors: Monitors::default(),
             holds: HashMap::new(),
@@ -246,15 +269,7 @@ impl Blocked {
             Role::Container => format!("process {pid} of the container").into(),
             _ => processes.name(pid, &stat.comm),
         };
-        let cgroups = || proc.short(pid, None, "cgroup").unwrap_or_default();
-        let whole = match stat.state {
-            b'T' => Some((How::Stopped, "stopped by a signal")),
-            b't' => Some((How::Traced, "stopped by a debugger")),
-            _ if freezer::is_frozen(&cgroups(), &self.cgroups) => {
-                Some((How::Frozen, "frozen by its cgroup"))
-            }
-            _ => None,
-        };
+        let whole = whole(proc, pid, stat.state, &self.cgroups);
         if let Some((how, held)) = whole {
             let since = self.hold((pid, start, 0), &how, now);
             let since = since

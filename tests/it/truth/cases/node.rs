@@ -17,8 +17,26 @@ pub(in super::super) fn all() -> Vec<Case> {
             ],
             &["cni", "registry", "runc", "nothing slow", "cannot be"],
             |it| async move {
+                // What precedes criscope is another case.
+                it.stage.watched_for(Duration::from_secs(42)).await;
                 let mut spec = it.spec(vec![Container::idle("app")]);
                 spec.seen_ago = Duration::from_secs(41);
+                it.tell(spec, "its start", |done| done.started == 1).await
+            },
+        ),
+        case(
+            "kubelet: late first call, not all of it watched",
+            &[
+                "kubelet",
+                "7000 s|1h 56m|116 min",
+                "before the first call|before its first call",
+                "watched",
+            ],
+            &["cni", "registry", "runc", "nothing slow", "cannot be"],
+            |it| async move {
+                it.stage.watched_for(Duration::from_secs(3)).await;
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.seen_ago = Duration::from_secs(7000);
                 it.tell(spec, "its start", |done| done.started == 1).await
             },
         ),
@@ -37,6 +55,10 @@ pub(in super::super) fn all() -> Vec<Case> {
                 "passed between CRI calls",
             ],
             |it| async move {
+                for image in ["first:1", "second:1"] {
+                    // An earlier play may have pulled it.
+                    it.stage.kubelet.remove_image(&it.image(image)).await;
+                }
                 let of = |name: &str, image: &str| {
                     let containers = vec![Container::of("app", &it.image(image))];
                     PodSpec {
@@ -44,7 +66,7 @@ pub(in super::super) fn all() -> Vec<Case> {
                         ..PodSpec::new(name, containers)
                     }
                 };
-                let other = it.add(of("kubelet--the-other-pull", "first:1"));
+                let other = it.add(of(&format!("{}--the-other-pull", it.pod), "first:1"));
                 it.wait(&other, "the other sandbox", |done| done.sandbox.is_some())
                     .await;
                 seconds(0.3).await;

@@ -250,7 +250,7 @@ pub(in super::super) fn all() -> Vec<Case> {
             |it| async move {
                 // The network may just have come back.
                 seconds(1.0).await;
-                let names: Vec<_> = (0..20).map(|n| format!("{}-{n}", it.pod)).collect();
+                let names: Vec<_> = (0..30).map(|n| format!("{}-{n}", it.pod)).collect();
                 let containers = || vec![Container::idle("app"), Container::idle("side")];
                 let specs = names.iter().map(|name| PodSpec::new(name, containers()));
                 let pods: Vec<_> = specs.map(|spec| it.add(spec)).collect();
@@ -259,7 +259,7 @@ pub(in super::super) fn all() -> Vec<Case> {
                     .map(|pod| it.wait(pod, "its start", |done| done.started == 2));
                 join_all(started).await;
                 seconds(1.0).await;
-                it.line_of(&names[19]).await
+                it.line_of(&names[29]).await
             },
         ),
     ]
