@@ -125,8 +125,13 @@ pub(super) fn with<'a>(
     now: u64,
 ) -> Cause<'a> {
     let mut facts = episode.node.iter();
+    // Nothing precedes a RunPodSandbox.
+    let first = episode.calls.front();
+    let is_cut = first.is_none_or(|call| call.method != Method::RunPodSandbox);
     let before = |fact: &&NodeFact| {
-        fact.kind == FactKind::CriscopeDown && fact.to.is_some_and(|to| to <= episode.began)
+        is_cut
+            && fact.kind == FactKind::CriscopeDown
+            && fact.to.is_some_and(|to| to <= episode.began)
     };
     let unseen = facts.clone().find(before);
     let is_full = |fact: &&NodeFact| matches!(fact.kind, FactKind::ImageFsFull { .. });

@@ -1,10 +1,12 @@
 //! What the kubelet's own spans say: rules that are functions of episodes. `words::syncs` makes the sentences. Spans that were
 //! not exported, or not sampled, say nothing, and no rule concludes from their absence.
 
+use super::node;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::kubelet::syncs::{PodSync, SyncKind};
+use crate::lifecycle::node::NodeFact;
 
 /// A pause of an incomplete start is worth a word after this time, in microseconds.
 const SILENCE: u64 = 5_000_000;
@@ -16,6 +18,8 @@ const SLACK: u64 = 1_000_000;
 pub(in crate::lifecycle) enum BeforeCalls<'a> {
     /// No span tells.
     Unknown,
+    /// Something else held it up for most of the time.
+    Node { fact: &'a NodeFact, until: u64 },
     /// It tried and failed. The last error, and the number of failures.
     Failed { sync: &'a PodSync, tries: u32 },
     /// Most of the time passed in syncPod: so long, in microseconds.
@@ -80,6 +84,9 @@ pub(super) fn failing(episode: &Episode, now: u64) -> Option<SyncFails<'_>> {
 /// What passed in the `waited` microseconds before the first call of a start.
 pub(super) fn before_calls(episode: &Episode, waited: u64) -> BeforeCalls<'_> {
     let (from, to) = (episode.began.saturating_sub(waited), episode.began);
+    if let Some(fact) = node::in_gap(episode, from, to) {
+        return BeforeCalls::Node { fact, until: to };
+    }
     let syncs = || episode.syncs.iter().filter(|sync| sync.first < to);
     let mut failed = syncs().filter(|sync| sync.error.is_some() && sync.ended <= to);
     if let Some(sync) = failed.next_back() {

@@ -1,5 +1,6 @@
 //! What episodes know of the node.
 
+use super::syncs::before;
 use super::{Episode, EpisodeStore};
 use crate::call::Client;
 use crate::call::episode::Kind;
@@ -51,9 +52,10 @@ impl EpisodeStore {
         calls.any(|call| call.peer.client == Client::Kubelet)
     }
 
-    /// Tells a new episode what the node was like since it began.
+    /// Tells a new episode what the node was like since it began, or since the kubelet saw its pod.
     pub(super) fn tell_of_node(&self, episode: &mut Episode, first: &EpisodeCall) {
-        for fact in self.node.since(episode.began) {
+        let seen = episode.began.saturating_sub(before(Some(first)));
+        for fact in self.node.since(seen) {
             note(&mut episode.node, fact);
         }
         episode.pressure = self.node.pressure();

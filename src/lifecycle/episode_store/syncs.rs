@@ -61,7 +61,7 @@ impl EpisodeStore {
 }
 
 /// How long before this first call of a pod the kubelet saw the pod, in microseconds.
-fn before(first: Option<&EpisodeCall>) -> u64 {
+pub(super) fn before(first: Option<&EpisodeCall>) -> u64 {
     match first.map(|call| &call.facts) {
         Some(CallFacts::Seen { before_ms, .. }) => u64::from(*before_ms) * 1000,
         _ => 0,

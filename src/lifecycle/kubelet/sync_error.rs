@@ -69,7 +69,10 @@ impl SyncError {
             ..Subject::default()
         };
         let shown = message.as_deref().map_or(rest, without_pod);
-        let image = quoted_after(shown, "image \"");
+        let image = ["image \"", "image tag \"", "image name \""].into_iter();
+        let image = image
+            .filter_map(|before| quoted_after(shown, before))
+            .next();
         let subject = Subject {
             image: image.map(|it| redact::image_reference(it).into()),
             ..subject
@@ -235,6 +238,15 @@ mod tests {
             r#"failed to "StartContainer" for "app" with ImagePullBackOff: "Back-off pulling image""#,
         );
         assert!(seen.is_seen());
+    }
+
+    #[test]
+    fn the_image_is_named() {
+        let error = read(
+            r#"failed to "StartContainer" for "app" with InvalidImageName: "Failed to apply default image tag \"x/Bad:::1\": couldn't parse image name \"x/Bad:::1\": invalid reference format""#,
+        );
+        let said = error.to_string();
+        assert!(said.contains("image name \"x/Bad:::1\": invalid"), "{said}");
     }
 
     #[test]

@@ -216,3 +216,43 @@ fn scarcity_is_named_with_its_numbers() {
         "38.0 s of 38.2 s in RunPodSandbox; the node was short of io: some task waited for it 62 % of 40.0 s"
     );
 }
+
+#[test]
+fn what_held_up_the_kubelet_before_the_first_call_is_named() {
+    let web = pod("web");
+    let calls = || chain([web.run(41_000, 900).seen_before(40_000)], up(&web, 42_000)).into();
+    let facts = [unready(0, Some(41_500))];
+    let said = tells(&facts, calls(), 120_000);
+    assert!(
+        said.starts_with(
+            "kubelet: 40.0 s before the first call: NetworkReady of main was false from "
+        ) && said.ends_with("cni config uninitialized; then up after 1.20 s"),
+        "{said}"
+    );
+    // criscope itself: nothing precedes a RunPodSandbox, so nothing is unknown.
+    let down = NodeFact {
+        to: Some(at(40_800)),
+        ..NodeFact::new(FactKind::CriscopeDown, at(2000), "")
+    };
+    let mut store = store([]);
+    store.note_fact(down);
+    let calls: Vec<EpisodeCall> = calls();
+    for call in calls {
+        store.apply(call);
+    }
+    store.tick(at(120_000), &[]);
+    let said = of_pod(&episodes(&store), at(120_000));
+    assert!(
+        said.starts_with("kubelet: 40.0 s before the first call: criscope was down from ")
+            && said.ends_with("; then up after 1.20 s"),
+        "{said}"
+    );
+    assert!(!said.contains("what came before"), "{said}");
+    // A short one explains nothing.
+    let said = tells(
+        &[unready(38_000, Some(41_500))],
+        vec![web.run(41_000, 900).seen_before(40_000)],
+        43_000,
+    );
+    assert!(said.contains("volumes, admission or its queue"), "{said}");
+}
