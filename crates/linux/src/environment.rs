@@ -1,7 +1,7 @@
 //! Environment variables that programs started by the runtime must not inherit.
 
 /// Variables of the protocol between the service manager and the daemon (`sd_notify(3)`, `sd_listen_fds(3)`). runc
-/// interprets `NOTIFY_SOCKET` as that of its container: `start` would then wait until the container reports readiness.
+/// takes `NOTIFY_SOCKET` as the container's own: `start` would then wait until the container reports readiness.
 pub const SERVICE_MANAGER: [&str; 6] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_PID",

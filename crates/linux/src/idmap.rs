@@ -11,7 +11,7 @@ use nix::libc;
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-/// The most ranges in one map of the kernel (user_namespaces(7)).
+/// Maximum number of ranges in one map (user_namespaces(7)).
 const MAX_RANGES: usize = 340;
 
 /// Invalid mappings.
@@ -19,7 +19,7 @@ const MAX_RANGES: usize = 340;
 #[error("user namespace: {0}")]
 pub struct Invalid(String);
 
-/// A range of ids in a user namespace, and their ids on the node.
+/// A range of ids in a user namespace, and the ids on the node that they map to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// The first id in the namespace.
@@ -122,7 +122,7 @@ fn table(ranges: &[Range]) -> String {
     text
 }
 
-/// Creates a detached, id-mapped mount of the directory `path`, in which files of root belong to the root of a user
+/// Creates a detached, id-mapped mount of the directory `path`: files of the node's root belong to the root of the user
 /// namespace, and so on. Files of unmapped ids belong to the overflow id and cannot be written.
 ///
 /// # Errors
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_cannot_be_are_refused() {
+    fn invalid_ranges_are_rejected() {
         let good = || vec![range(0, 65536, 65536)];
         for bad in [
             vec![],
@@ -188,17 +188,17 @@ mod tests {
                 assert!(refused.is_err(), "{bad:?}");
             }
         }
-        Mappings::new(good(), good()).expect("what the kubelet sends");
-        Mappings::new(vec![range(0, u32::MAX - 5, 5)], good()).expect("to the very end");
+        Mappings::new(good(), good()).expect("as the kubelet sends it");
+        Mappings::new(vec![range(0, u32::MAX - 5, 5)], good()).expect("up to the highest id");
     }
 
     #[test]
-    fn ids_are_found_on_the_node() {
+    fn ids_are_mapped_to_the_node() {
         let uids = vec![range(10, 5000, 5), range(0, 70_000, 10)];
         let mappings = Mappings::new(uids, vec![range(0, 80_000, 10)]).expect("valid");
         assert_eq!(mappings.host(0, 0), (70_000, 80_000));
         assert_eq!(mappings.host(14, 9), (5004, 80_009));
-        // Not mapped.
+        // Unmapped.
         assert_eq!(mappings.host(15, 10), (70_000, 80_000));
         assert_eq!(mappings.uid_table(), "10 5000 5\n0 70000 10\n");
     }

@@ -3,18 +3,19 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`namespace`] | makes the namespaces of a pod, pins them as mounts, runs code inside them |
+//! | [`namespace`] | creates the namespaces of a pod, pins them as mounts, runs code inside them |
 //! | [`idmap`] | mappings of user namespaces, and id-mapped mounts |
-//! | [`cgroup`] | finds, makes and removes cgroups of either version; [`cgroup::usage`] reads what one uses |
+//! | [`cgroup`] | finds, creates and removes cgroups of either version; [`cgroup::usage`] reads resource usage |
 //! | [`sysctl`] | namespaced kernel parameters |
-//! | [`link`] | network interfaces of a namespace: `lo` up, counters |
+//! | [`link`] | network interfaces of a namespace: brings `lo` up, reads counters |
 //! | [`rootfs`] | root file systems on overlayfs, `/dev/shm`, volumes of images, SELinux labels of files |
 //! | [`environment`] | variables that child processes must not inherit |
-//! | [`mountinfo`] | paths in the table of mounts |
+//! | [`mountinfo`] | decodes paths in `/proc/self/mountinfo` |
 //! | [`walk`] | walks directory trees of any depth with a bounded number of descriptors |
 //! | [`untrusted`] | reads files that containers, images or pod authors control |
 //!
-//! Functions block unless they are `async`. Those that return a namespace, mount or change another process's files need root.
+//! Functions block unless they are `async`. Those that enter a namespace, mount, or change another process's files need
+//! root.
 
 pub mod cgroup;
 pub mod environment;

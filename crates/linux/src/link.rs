@@ -1,4 +1,4 @@
-//! Network interfaces of the calling thread's namespace: `lo` up, and the counters of all.
+//! Network interfaces of the calling thread's namespace: brings `lo` up, and reads the counters of all interfaces.
 
 use std::fs;
 use std::io;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_short_is_no_zero() {
+    fn a_truncated_line_is_an_error_and_not_zero() {
         assert_eq!(parse("a\nb\nlo: 1 2 3\n"), None);
         assert_eq!(
             parse("a\nb\nlo: 1 2 3 4 5 6 7 8 x 10 11 12 13 14 15 16\n"),

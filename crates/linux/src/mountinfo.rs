@@ -27,7 +27,7 @@ mod tests {
     use super::unescape;
 
     #[test]
-    fn mount_points_may_have_blanks() {
+    fn octal_escapes_are_decoded() {
         assert_eq!(unescape(br"/a\040b\134c\x"), Path::new(r"/a b\c\x"));
     }
 }

@@ -42,7 +42,7 @@ pub struct Sysctl {
 
 impl Sysctl {
     /// Accepts both spellings of sysctl(8): `net.ipv4.ip_forward` and `net/ipv4/ip_forward`. The first separator decides
-    /// which one it is; the other character stands for itself, exchanged (`net.ipv4.conf.eth0/1.forwarding` is interface
+    /// which one is used; the other character is then exchanged (`net.ipv4.conf.eth0/1.forwarding` is interface
     /// `eth0.1`).
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Sysctl {
         })
     }
 
-    /// The namespace that it belongs to.
+    /// The kind of namespace it belongs to.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -103,7 +103,7 @@ impl Sysctl {
     }
 }
 
-/// The namespaced parameters of the kubelet (`pkg/kubelet/sysctl`), by path below `/proc/sys`.
+/// Returns the namespace of a parameter in the kubelet's list (`pkg/kubelet/sysctl`), by path below `/proc/sys`.
 fn home(path: &str) -> Option<Kind> {
     match path {
         "kernel/sem" => Some(Kind::Ipc),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_the_pod() {
+    fn parameters_outside_the_pod_are_rejected() {
         for name in [
             "kernel.panic",
             "vm.swappiness",

@@ -1,8 +1,8 @@
-//! Reads files whose content or name is controlled by others: images, pod authors, containers.
+//! Reads files whose content or name is untrusted: controlled by images, pod authors or containers.
 //!
 //! Such a file may be a FIFO without a writer, a device that acts on being opened or never ends, a symbolic link to another
-//! place, or a sparse file of a terabyte. It must be a regular file, is not opened before that is checked, and is read up
-//! to a limit. Below the root of a container [`open_in_root`](crate::rootfs::open_in_root) opens it.
+//! place, or a sparse file of a terabyte. Only regular files are opened, and they are read up to a limit.
+//! [`open_in_root`](crate::rootfs::open_in_root) opens files below the root of a container.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,13 +14,13 @@ use rustix::fs::{FileType, Mode, OFlags, fstat};
 /// Opens a regular file for reading, without blocking. Links are followed.
 ///
 /// # Errors
-/// The error of the system, or [`io::ErrorKind::InvalidInput`] for anything else than a regular file.
+/// The error of the system, or [`io::ErrorKind::InvalidInput`] for anything but a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     reopen(&found)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
 }
 
-/// Opens a descriptor of `O_PATH` for reading; `None` if it is not a regular file, which is then not opened.
+/// Opens the file of an `O_PATH` descriptor for reading; `None` if it is not a regular file, which is then not opened.
 ///
 /// # Errors
 /// The error of the system.
@@ -29,7 +29,7 @@ pub fn reopen(found: impl AsFd) -> io::Result<Option<File>> {
     if FileType::from_raw_mode(fstat(found)?.st_mode) != FileType::RegularFile {
         return Ok(None);
     }
-    // The same file, even if its path now leads to another one.
+    // The same file, even if its path has been replaced.
     File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map(Some)
 }
 
@@ -47,8 +47,8 @@ pub fn read(from: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads the beginning of a file, at most `most` bytes. For files of `/proc` about processes of others: a process may claim
-/// that its arguments and environment are as large as its address space (prctl(2), `PR_SET_MM_MAP`).
+/// Reads the beginning of a file, at most `most` bytes. For `/proc` files of untrusted processes: a process may claim that
+/// its arguments and environment are as large as its address space (prctl(2), `PR_SET_MM_MAP`).
 ///
 /// # Errors
 /// The error of the system.
@@ -58,7 +58,7 @@ pub fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a text as [`open`] and [`read`] do.
+/// Reads a text file as [`open`] and [`read`] do.
 ///
 /// # Errors
 /// Their errors, and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_regular_files_up_to_the_bound_are_read() {
+    fn only_regular_files_up_to_the_limit_are_read() {
         let dir = tempfile::tempdir().expect("dir");
         let path = |name: &str| dir.path().join(name);
         std::fs::write(path("full"), "12345").expect("file");

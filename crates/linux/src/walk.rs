@@ -15,12 +15,12 @@ const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// Directories that stay open from the top down, and as many from the bottom up.
+/// Number of directories that stay open from the top down, and as many from the bottom up.
 const OPEN: usize = 32;
-/// Maximum depth, because a closed directory takes some memory, too.
+/// Maximum depth, because a closed directory also takes some memory.
 const LEVELS: usize = 1 << 17;
 
-/// See the module.
+/// A walk in progress; see the [module](self).
 #[derive(Debug)]
 pub struct Walk {
     levels: Vec<Level>,
@@ -53,7 +53,7 @@ struct Level {
     id: (u64, u64),
     /// `None` while it is closed.
     dir: Option<Dir>,
-    /// Where to continue after it was closed.
+    /// Where to continue once it is opened again.
     offset: i64,
 }
 
@@ -98,7 +98,7 @@ impl Walk {
         dir.ok_or(Errno::BADF)?.fd()
     }
 
-    /// Why the walk is incomplete, if it is.
+    /// Why the walk is incomplete; `None` if it is complete.
     #[must_use]
     pub fn missed(&self) -> Option<Missed> {
         self.missed
@@ -132,7 +132,7 @@ impl Walk {
         }
     }
 
-    /// Descends into a directory that was just found. `false` if it does not exist any more, or is too deep.
+    /// Descends into a directory that was just found. `false` if it no longer exists, or is too deep.
     ///
     /// # Errors
     /// If it cannot be read.

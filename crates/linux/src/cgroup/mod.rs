@@ -46,7 +46,7 @@ pub enum Error {
     /// No hierarchy has this cgroup, or there is no such process.
     #[error("{}: no such cgroup", path.display())]
     NotFound {
-        /// Path below the hierarchy, or the process's file.
+        /// The path below the hierarchy, or the file of the process.
         path: PathBuf,
     },
     /// An invalid path or name of a cgroup.
@@ -57,7 +57,7 @@ pub enum Error {
         /// Why it is invalid.
         reason: &'static str,
     },
-    /// Its processes did not end.
+    /// Its processes did not exit.
     #[error("{}: processes do not go away", path.display())]
     Busy {
         /// The directory.

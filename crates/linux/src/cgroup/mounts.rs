@@ -72,7 +72,7 @@ impl Hierarchies {
         let version = if all.iter().any(real) {
             CgroupVersion::V1
         } else if all.iter().any(|one| one.controllers.is_empty()) {
-            // Only the unified hierarchy has controllers, whatever named hierarchies exist beside it.
+            // Only the unified hierarchy has controllers, even if named hierarchies exist beside it.
             all.retain(|one| one.controllers.is_empty());
             CgroupVersion::V2
         } else {
@@ -81,7 +81,7 @@ impl Hierarchies {
         Ok(Self { version, all })
     }
 
-    /// Version 2, or version 1 including hybrid nodes.
+    /// The cgroup version; a hybrid node counts as version 1.
     #[must_use]
     pub fn version(&self) -> CgroupVersion {
         self.version
@@ -168,7 +168,7 @@ impl Hierarchies {
             }) else {
                 continue;
             };
-            // In a container the root of the mount is below that of the paths.
+            // In a container, the root of the mount may be below the root of the hierarchy.
             let path = Path::new(path);
             let path = path.strip_prefix(&one.root).unwrap_or(path);
             dirs.push(Dir {
@@ -299,10 +299,10 @@ mod tests {
     }
 
     #[test]
-    fn the_cgroup_of_a_process_is_found_also_where_the_mount_begins_further_down() {
+    fn the_cgroup_of_a_process_is_found_when_the_mount_root_is_not_the_hierarchy_root() {
         let text = "12:pids:/p\n9:name=systemd:/s\n4:memory:/m/x\n2:cpu,cpuacct:/\n0::/u\n";
         let all = Hierarchies::parse(HYBRID.as_bytes()).expect("mounted");
-        let cgroup = all.of_process(text).expect("there");
+        let cgroup = all.of_process(text).expect("found");
         assert_eq!(
             cgroup.dir("memory"),
             Some(Path::new("/sys/fs/cgroup/memory/m/x"))
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(cgroup.dirs().count(), 4);
         let nested = UNIFIED.replace(" / /sys", " /docker/x /sys");
         let all = Hierarchies::parse(nested.as_bytes()).expect("mounted");
-        let cgroup = all.of_process("0::/docker/x/y\n").expect("there");
+        let cgroup = all.of_process("0::/docker/x/y\n").expect("found");
         assert_eq!(dirs(&cgroup), ["/sys/fs/cgroup/y"]);
         // Outside the cgroup namespace.
         let outside = all.of_process("0::/../z\n").expect_err("refused");

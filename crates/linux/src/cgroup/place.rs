@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_lie_in_each_other() {
+    fn slice_names_expand_to_nested_paths() {
         for (slice, path) in [
             ("a.slice", Some("a.slice")),
             ("a-b.slice", Some("a.slice/a-b.slice")),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_and_pods_are_placed_by_the_driver() {
+    fn cgroup_paths_follow_the_driver() {
         use CgroupDriver::{Cgroupfs, Systemd};
         for (path, driver, place) in [
             ("/kubepods/pod1/c", Cgroupfs, Some("/kubepods/pod1/c")),

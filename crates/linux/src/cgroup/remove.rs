@@ -14,7 +14,7 @@ use super::CgroupVersion;
 use super::mounts::gone;
 use super::{Cgroup, Dir, Error};
 
-/// Interval at which the processes are checked.
+/// Interval of the checks for remaining processes.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Maximum depth of nested cgroups, which containers can create.
 const DEPTH: usize = 32;
@@ -103,7 +103,7 @@ fn end(version: CgroupVersion, dir: &Dir) -> Result<(), Error> {
         match fs::OpenOptions::new().write(true).open(&file) {
             Ok(mut file) => {
                 use io::Write as _;
-                // Also kills processes that are forked meanwhile.
+                // Also kills processes that are forked concurrently.
                 if file.write_all(b"1").is_ok() {
                     return Ok(());
                 }
@@ -118,12 +118,12 @@ fn end(version: CgroupVersion, dir: &Dir) -> Result<(), Error> {
             let Ok(pid) = i32::try_from(pid) else {
                 continue;
             };
-            // 0 stands for a process of another PID namespace, and for kill(2) for the caller's process group.
+            // 0 is a process of another PID namespace; kill(2) takes it as the caller's process group.
             if pid > 1 {
                 let _ended_meanwhile = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
         }
-        // A frozen process dies only when it is thawed.
+        // A frozen process only dies once it is thawed.
         let state = path.join("freezer.state");
         if state.exists() {
             let _gone_meanwhile = fs::write(&state, "THAWED");

@@ -1,4 +1,5 @@
-//! The namespaces of a pod: created on their own thread, pinned by bind mounts, entered by threads that end afterwards.
+//! The namespaces of a pod: created on a dedicated thread, pinned by bind mounts, and entered by threads that end
+//! afterwards.
 //!
 //! A namespace exists as long as a process or a mount refers to it. No process is needed here: each namespace is mounted on
 //! a file in the pod's directory, such as `DIR/ID/net`. A thread of a multithreaded process cannot create a user namespace
@@ -38,9 +39,9 @@ pub enum Kind {
     Ipc,
     /// Host name (UTS).
     Uts,
-    /// Processes. Not created here, because it needs an init: pinned by [`Pins::pin_pid`].
+    /// Processes. Not created here, because a PID namespace needs an init: pinned by [`Pins::pin_pid`].
     Pid,
-    /// Users and groups. Created if a request has mappings, and owns all namespaces that are created with it.
+    /// Users and groups. Created if a request has mappings; owns all namespaces that are created with it.
     User,
 }
 
@@ -114,7 +115,7 @@ impl Pins {
         }
     }
 
-    /// With `criscope-shim` as the helper that creates user namespaces.
+    /// Sets `criscope-shim` as the helper that creates user namespaces.
     #[must_use]
     pub fn with_helper(self, program: impl Into<PathBuf>) -> Self {
         Self {
@@ -130,8 +131,7 @@ impl Pins {
     }
 
     /// Creates the namespaces, brings `lo` up, sets the host name and the parameters in them, and pins them. A failure is
-    /// rolled back. If the future is dropped or the process killed, [`remove`](Self::remove) removes everything that is
-    /// left.
+    /// rolled back. If the future is dropped or the process killed, [`remove`](Self::remove) removes what is left.
     ///
     /// # Errors
     /// [`Error::Exists`] even if only a lost namespace exists.
@@ -215,8 +215,8 @@ impl Pins {
         run("remove-namespace", move || remove(&dir)).await?
     }
 
-    /// Unpins the IPC and UTS namespaces: the part of [`Self::remove`] that can be done while the pod is detached. In each
-    /// unmount the kernel waits for its other processors.
+    /// Unpins the IPC and UTS namespaces, the part of [`Self::remove`] that is safe while the network is being detached.
+    /// Each unmount makes the kernel wait for its other processors.
     ///
     /// # Errors
     /// As [`Self::remove`].
@@ -321,7 +321,7 @@ fn fill(dir: &Path, request: &Request, helper: Option<&Path>) -> Result<(), Erro
     }
     let mut own = PathBuf::from("/proc/thread-self/ns");
     if let (Some(maker), Some(mappings)) = (&maker, &request.user) {
-        // Not earlier: until root is mapped, only root of the node may write all of the namespace's parameters.
+        // Not earlier: until root is mapped, only the node's root may write all of the namespace's parameters.
         maker.map(mappings)?;
         own = maker.namespaces();
     }
@@ -356,7 +356,7 @@ fn remove(dir: &Path) -> Result<(), Error> {
 }
 
 fn unpin(path: &Path) -> Result<(), Error> {
-    // Several mounts can cover it if two creators raced before a crash; the limit prevents an endless loop.
+    // Several mounts can be stacked if two creators raced before a crash; the limit prevents an endless loop.
     for _ in 0..8 {
         match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) => {}

@@ -2,7 +2,7 @@
 //!
 //! A container may leave anything: directories nested deeper than any path or stack, links to files of the node, immutable
 //! files. Only paths of one component are used, no link is followed, no other mount entered. Nested directories are moved
-//! to the top before they are read, so that depth needs neither memory nor descriptors; after a kill the moved ones are
+//! to the top before they are read, so that depth needs neither memory nor descriptors; after a kill, the moved ones are
 //! found there.
 
 use std::ffi::{CStr, CString};
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_removed_and_not_followed() {
+    fn links_are_removed_without_being_followed() {
         let dir = tempfile::tempdir().expect("dir");
         let outside = dir.path().join("outside");
         fs::create_dir(&outside).expect("dir");
@@ -222,18 +222,18 @@ mod tests {
         remove_tree(&tree).expect("again");
         assert!(!tree.exists());
         assert!(outside.join("kept").exists());
-        // Not even at the top.
+        // Not even if the top itself is a link.
         symlink(&outside, &tree).expect("link");
         remove_tree(&tree).expect_err("a link is no directory of ours");
         assert!(outside.join("kept").exists());
     }
 
     #[test]
-    fn what_is_nested_deeper_than_any_path_goes() {
+    fn directories_nested_deeper_than_any_path_are_removed() {
         let dir = tempfile::tempdir().expect("dir");
         let tree = dir.path().join("tree");
         fs::create_dir(&tree).expect("dir");
-        // Left over from an earlier attempt that was killed.
+        // Left over from an attempt that was killed.
         fs::create_dir_all(tree.join("moved-1/full")).expect("dirs");
         fs::write(tree.join("moved-2"), "").expect("file");
         let mut at = open(&tree, DIR, Mode::empty()).expect("open");

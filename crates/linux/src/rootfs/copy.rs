@@ -27,8 +27,8 @@ const MAX_PATH: usize = 4095;
 /// SELinux labels depend on the location: the caller labels the copy.
 const LABEL: &[u8] = b"security.selinux";
 
-/// The most bytes kept for paths of hard-linked files, whose number is controlled by the image. Further files are copied
-/// once for each name.
+/// Maximum size of the kept paths of hard-linked files, in bytes; the image controls their number. Further files are copied
+/// once per name.
 const MAX_PATHS: usize = 32 << 20;
 
 struct Copy {
@@ -99,7 +99,7 @@ impl Copy {
         Ok(())
     }
 
-    /// No other process moves anything in the copy.
+    /// Returns to the parent: no other process moves anything in the copy.
     fn leave(&mut self) -> io::Result<()> {
         self.to = openat(&self.to, c"..", DIR, Mode::empty())?;
         let end = self.path.iter().rposition(|byte| *byte == b'/');
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hard_links_beyond_the_bound_become_files_of_their_own() {
+    fn hard_links_beyond_the_limit_are_copied_as_separate_files() {
         let dir = tempfile::tempdir().expect("dir");
         let from = dir.path().join("from");
         fs::create_dir(&from).expect("dir");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Why an operation on a root file system failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Part of this container exists already: [`super::Rootfs::remove`] it first.
+    /// Part of this container exists: [`super::Rootfs::remove`] it first.
     #[error("{}: exists already", path.display())]
     Exists {
         /// The existing path.

@@ -84,7 +84,7 @@ fn in_private(
     let mut lower = Vec::new();
     for layer in &stack.lower {
         let mapped = clone_mapped(layer, namespace).map_err(|error| refused(error, layer))?;
-        // All on one mount point: each is reached by its descriptor.
+        // All on one mount point: each is reached through its descriptor.
         move_mount(&mapped, "", CWD, point, HERE).at("put a layer on", point)?;
         lower.push(PathBuf::from(format!(
             "/proc/self/fd/{}",

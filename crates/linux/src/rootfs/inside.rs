@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::error::{At as _, Error, Result};
 use crate::untrusted;
 
-/// How often the lookup is retried when something was moved meanwhile.
+/// Maximum number of lookups, which are retried if a path component is moved concurrently.
 const TRIES: usize = 32;
 
 /// Opens a regular file for reading by its path in the container: links are resolved inside its root. `None` if it does not
@@ -48,7 +48,7 @@ pub(super) fn resolve(
     let mut tries = 0;
     loop {
         match openat2(root, path, flags, Mode::empty(), how) {
-            // Something was renamed or mounted on the node while `..` was resolved.
+            // The kernel detected a concurrent rename or mount on the node while it resolved `..`.
             Err(Errno::AGAIN) if tries < TRIES => tries += 1,
             found => return found,
         }

@@ -1,13 +1,13 @@
 //! The root file system of a container: layers of an image below a writable directory, and its other mounts.
 //!
-//! All files of a container are in one directory, which must be on a file system that overlayfs can write to:
+//! All files of a container are in one directory, on a file system that supports being an overlayfs upper layer:
 //!
-//! | path | what |
+//! | path | contents |
 //! |---|---|
 //! | `rootfs` | the overlay, the root of the container |
-//! | `upper`, `work` | what the container writes, and room for the kernel; not with a read-only one |
-//! | `empty/N` | empty layers, where overlayfs asks for more than there are |
-//! | `volumes/N` | what is mounted at the `Volumes` of the image |
+//! | `upper`, `work` | the container's changes, and the kernel's work directory; absent if the root is read-only |
+//! | `empty/N` | empty layers, where overlayfs requires more layers than the image has |
+//! | `volumes/N` | the directories mounted at the `Volumes` of the image |
 //!
 //! The directory is accessible to root only (0700), because an image may contain set-user-ID programs that users of the
 //! node must not reach; root of a pod with a user namespace may traverse it (0710, with its group), because the OCI runtime
@@ -79,7 +79,7 @@ pub struct Rootfs {
 }
 
 impl Rootfs {
-    /// Does not access the file system.
+    /// Represents `dir`, without accessing the file system.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
@@ -91,7 +91,7 @@ impl Rootfs {
         self.dir.join("rootfs")
     }
 
-    /// The directory of the container's changes, for measurement.
+    /// The directory of the container's changes, for disk usage statistics.
     #[must_use]
     pub fn upper(&self) -> PathBuf {
         self.dir.join("upper")
@@ -117,7 +117,7 @@ impl Rootfs {
             return Err(Error::Exists { path: path.clone() });
         }
         let point = self.path();
-        // This directory decides a race of two callers: only one creates it.
+        // Creating this directory decides a race between two callers.
         match fs::DirBuilder::new().mode(0o700).create(&point) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(Error::Exists { path: point });

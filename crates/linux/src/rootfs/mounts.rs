@@ -12,7 +12,7 @@ use crate::mountinfo::unescape;
 
 use super::error::{At as _, Error, Result};
 
-/// The most mounts stacked on one path; the limit prevents an endless loop.
+/// Maximum number of mounts stacked on one path; the limit prevents an endless loop.
 const MAX_STACKED: usize = 64;
 
 /// Returns whether something is mounted on `path`; `false` if the path does not exist.
@@ -38,7 +38,7 @@ pub fn is_mounted(path: &Path) -> Result<bool> {
 /// # Errors
 /// If the kernel's table cannot be read.
 pub fn list_mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
-    // The table has paths without links.
+    // The table contains paths without symbolic links.
     let real = match fs::canonicalize(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         real => real.at("find", dir)?,
@@ -82,8 +82,8 @@ pub fn unmount(path: &Path) -> Result<()> {
 
 /// Unmounts everything below `dir`.
 ///
-/// Unmounting detaches the mounts inside it, too, so the shortest path is first: its components are trusted, while deeper
-/// paths contain directories of the container, which may have been replaced by links.
+/// Unmounting detaches nested mounts, too, so the shortest path comes first: its components are trusted, while deeper paths
+/// contain directories of the container, which may have been replaced by links.
 pub(super) fn unmount_below(dir: &Path) -> Result<()> {
     let mut left = list_mounts_below(dir)?;
     while let Some(point) = left
@@ -113,7 +113,7 @@ mod tests {
         garbage\n";
 
     #[test]
-    fn a_table_is_read_as_the_kernel_writes_it() {
+    fn mount_points_below_a_directory_are_parsed_from_mountinfo() {
         let found = |dir: &str| mounts_in_table(TABLE, Path::new(dir));
         assert_eq!(
             found("/c"),

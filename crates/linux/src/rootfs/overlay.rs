@@ -8,8 +8,8 @@
 //!   Kernels before 5.10 do not support it.
 //! - not `userxattr`: the container could set its attributes, and it is for mounts inside user namespaces.
 //!
-//! All options together must fit into one page. If the paths of the layers are too long for that, or contain a special
-//! character, they are replaced by descriptors, `/proc/self/fd/N`.
+//! All options together must fit into one page. If the paths of the layers are too long, or contain a special character,
+//! they are replaced by descriptors, `/proc/self/fd/N`.
 
 use std::fs;
 use std::io;
@@ -30,8 +30,8 @@ pub(super) const PARTS: [&str; 3] = ["upper", "work", "empty"];
 /// Limit of mount(2): a page, including the final zero.
 const MAX_OPTIONS: usize = 4095;
 
-/// This many layers always fit into the options as descriptors, and do not exhaust those of the daemon. Docker creates no
-/// image with more than 127.
+/// Maximum number of layers: as descriptors they always fit into the options, and do not exhaust the daemon's. Docker
+/// creates no image with more than 127.
 pub const MAX_LAYERS: usize = 180;
 
 /// The directories of an overlay.
@@ -67,7 +67,7 @@ fn stack(dir: &Path, request: &MountRequest) -> Result<Stack> {
         make(dir, "empty", 0o755)?;
     }
     while lower.len() < least {
-        // No layer may contain another.
+        // No layer may contain another one.
         lower.push(make(dir, &format!("empty/{}", lower.len()), 0o755)?);
     }
     if request.read_only {
@@ -77,7 +77,7 @@ fn stack(dir: &Path, request: &MountRequest) -> Result<Stack> {
         });
     }
     let upper = make(dir, "upper", 0o700)?;
-    // The root of the container has the attributes of the upper directory, whatever those of the layers are.
+    // The root of the container has the attributes of the upper directory, regardless of those of the layers.
     let (owner, mode) = match request.layers.last() {
         Some(top) => {
             let like = fs::metadata(top).at("read", top)?;
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_uppermost_layer_comes_first_and_a_label_is_quoted() {
+    fn the_topmost_layer_comes_first_and_the_label_is_quoted() {
         let stack = Stack {
             lower: vec!["/l/2".into(), "/l/1".into()],
             writable: Some(("/c/upper".into(), "/c/work".into())),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_that_is_not_there_is_named() {
+    fn a_missing_layer_is_named() {
         let dir = tempfile::tempdir().expect("dir");
         let layer = dir.path().join("gone");
         let request = MountRequest {

@@ -21,7 +21,7 @@ const LABEL: &str = "security.selinux";
 /// Maximum nesting of directories: each stays open while its children are labelled.
 const DEPTH: usize = 256;
 
-/// Directories that the node would lose access to if they had the label of a pod. Their contents can be labelled.
+/// Directories that the node could no longer use if they had the label of a pod. Their contents can be labelled.
 const PROTECTED: &[&str] = &[
     "/",
     "/bin",
@@ -75,8 +75,8 @@ const PROTECTED_TREES: &[&str] = &[
     "/etc/shadow",
 ];
 
-/// Sets the label of `path` and of all its contents. Files that are removed meanwhile and file systems without labels are
-/// not errors.
+/// Sets the label of `path` and of all its contents. Files that are removed concurrently and file systems without labels
+/// are not errors.
 ///
 /// # Errors
 /// [`Error::Invalid`] for directories that the node itself needs, and for more than 256 nested directories.
@@ -98,9 +98,9 @@ fn is_protected(path: &Path) -> bool {
     inside || up || PROTECTED.iter().any(|one| path == Path::new(one))
 }
 
-/// Sets the label of a descriptor of `O_PATH`.
+/// Sets the label of a file opened with `O_PATH`.
 fn set(file: BorrowedFd<'_>, value: &[u8]) -> Outcome {
-    // The file itself, even if it is a link: the kernel follows `/proc/self/fd` to the open file and no further.
+    // Labels the file itself, even if it is a link: the kernel follows `/proc/self/fd` to the open file and no further.
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut now = vec![0; value.len() + 1];
     if getxattr(&name, LABEL, &mut now[..]).is_ok_and(|length| &now[..length] == value) {
@@ -147,7 +147,7 @@ fn walk(path: &Path, act: &mut dyn FnMut(BorrowedFd<'_>) -> Outcome) -> Result<(
     Ok(())
 }
 
-/// Opens a file with `O_PATH`: without an effect on it, and without following it if it is a link.
+/// Opens a file with `O_PATH`: this has no effect on it, and does not follow it if it is a link.
 fn find(folder: impl AsFd, name: impl rustix::path::Arg, how: ResolveFlags) -> Outcome<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat2(folder, name, flags, Mode::empty(), how)
@@ -160,7 +160,7 @@ struct Folder {
 }
 
 impl Folder {
-    /// The directory of a descriptor of `O_PATH`; `None` if it is another type of file.
+    /// The directory of an `O_PATH` descriptor; `None` if it is another type of file.
     fn open(found: &OwnedFd) -> Outcome<Option<Self>> {
         if FileType::from_raw_mode(fstat(found)?.st_mode) != FileType::Directory {
             return Ok(None);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_labelled_once_and_links_only_themselves() {
+    fn all_files_are_labelled_once_and_links_are_not_followed() {
         let dir = tempfile::tempdir().expect("dir");
         let outside = dir.path().join("outside");
         fs::create_dir_all(outside.join("deep")).expect("dirs");
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_vanishes_meanwhile_is_no_error_and_depth_has_an_end() {
+    fn files_removed_during_the_walk_are_skipped_and_depth_is_limited() {
         let dir = tempfile::tempdir().expect("dir");
         let top = dir.path().join("volume");
         fs::create_dir_all(top.join("a/b/c")).expect("dirs");
@@ -305,14 +305,14 @@ mod tests {
         }
         let error = relabel(Path::new("/usr"), "a:b:c").expect_err("refused");
         assert!(matches!(error, Error::Invalid(_)), "{error}");
-        // The path of the request itself may be a link.
+        // The requested path itself may be a link.
         let dir = tempfile::tempdir().expect("dir");
         symlink("/etc", dir.path().join("link")).expect("link");
         relabel(&dir.path().join("link"), "a:b:c").expect_err("refused");
     }
 
     #[test]
-    fn a_label_is_set_on_the_file_that_is_open() {
+    fn the_label_is_set_on_the_open_file() {
         let dir = tempfile::tempdir().expect("dir");
         let file = dir.path().join("file");
         fs::write(&file, "").expect("file");

@@ -1,4 +1,4 @@
-//! The `/dev/shm` that the containers of a pod share.
+//! The `/dev/shm` shared by the containers of a pod.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub const SHM_SIZE: u64 = 64 << 20;
 /// Options of the mount.
 #[derive(Debug, Clone)]
 pub struct Shm {
-    /// Its size limit, in bytes.
+    /// Size limit in bytes.
     pub size: u64,
     /// The user and group of the pod's root on the node.
     pub owner: (u32, u32),

@@ -11,11 +11,11 @@ use rustix::io::Errno;
 use super::error::{At as _, Error, Result};
 use super::{copy, inside, make_dir};
 
-/// Creates a directory below `dir/volumes` for each of `volumes` (container paths as in the image) and copies the content
-/// of this path in `rootfs`, where the image is mounted, with owners, modes, attributes and times. If the image has none,
-/// the directory is empty, with mode 0755 and the owner of the container's root. Returns the directories by container path.
+/// Creates a directory below `dir/volumes` for each of `volumes` (container paths as in the image) and copies the contents
+/// of this path in `rootfs`, the mounted image, with owners, modes, attributes and times. Without contents the directory is
+/// empty, with mode 0755 and the owner of the container's root. Returns the directories by container path.
 ///
-/// The caller omits paths that the request mounts something on, and labels the directories for SELinux.
+/// The caller omits paths that the request mounts something on, and sets the SELinux labels of the directories.
 ///
 /// # Errors
 /// [`Error::Exists`] if they were created before, [`Error::Kind`] if the image has a file at the path.

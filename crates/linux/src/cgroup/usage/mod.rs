@@ -15,13 +15,13 @@ use super::{Cgroup, CgroupVersion};
 #[doc(hidden)]
 pub use parse::fuzz;
 
-/// A larger limit means no limit: the kernel rounds the largest number down to whole pages.
+/// Limits above this mean no limit: the kernel rounds its maximum down to whole pages.
 const UNLIMITED: u64 = 1 << 62;
 
 /// Why the usage of a cgroup cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It does not exist, or was removed meanwhile.
+    /// It does not exist, or was removed during the read.
     #[error("{}: no such cgroup", path.display())]
     NotFound {
         /// Its first directory.
@@ -79,7 +79,7 @@ pub struct Cpu {
     pub period_us: Option<u64>,
     /// Microseconds per period; `None` without a quota.
     pub quota_us: Option<u64>,
-    /// Its weight among its siblings, in shares of version 1; 1024 is the default.
+    /// CPU weight among its siblings, in shares of version 1; the default is 1024.
     pub shares: Option<u64>,
     /// CPU pressure.
     pub pressure: Option<Pressure>,
@@ -94,7 +94,7 @@ pub struct Memory {
     pub working_set: u64,
     /// Peak usage.
     pub max_usage: Option<u64>,
-    /// Its limit; `None` without one.
+    /// Memory limit; `None` without one.
     pub limit: Option<u64>,
     /// Memory protected from reclaim under pressure; `None` if not set.
     pub reservation: Option<u64>,
@@ -114,7 +114,7 @@ pub struct Memory {
     pub limit_hits: u64,
     /// Swap usage; `None` without swap accounting.
     pub swap: Option<u64>,
-    /// Limit of swap; `None` without one.
+    /// Swap limit; `None` without one.
     pub swap_limit: Option<u64>,
     /// Page faults.
     pub page_faults: u64,
@@ -161,7 +161,7 @@ pub struct Pids {
     pub limit: Option<u64>,
 }
 
-/// Huge pages of one size.
+/// Usage of huge pages of one size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HugePages {
     /// The size in the kernel's notation, `2MB`.
@@ -197,7 +197,7 @@ pub struct Stalled {
 /// Reads all usage files of a cgroup.
 ///
 /// # Errors
-/// [`Error::NotFound`] if it does not exist or was removed meanwhile.
+/// [`Error::NotFound`] if it does not exist or was removed during the read.
 pub fn read(cgroup: &Cgroup) -> Result<Usage, Error> {
     let first = cgroup.dirs().next().unwrap_or(Path::new("")).to_owned();
     let mut usage = match cgroup.version() {
@@ -221,7 +221,7 @@ pub fn now() -> i64 {
     })
 }
 
-/// Limits as large as the largest number mean no limit.
+/// Maps limits near the largest number, which mean no limit, to `None`.
 fn limited(value: u64) -> Option<u64> {
     (value < UNLIMITED).then_some(value)
 }

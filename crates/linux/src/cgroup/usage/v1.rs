@@ -213,7 +213,7 @@ mod tests {
                 ("hugetlb/hugetlb.2MB.max_usage_in_bytes", "2097152\n"),
             ],
         );
-        let usage = read(&cgroup).expect("there");
+        let usage = read(&cgroup).expect("read");
         let cpu = usage.cpu.expect("cpu");
         assert_eq!(
             (cpu.usage, cpu.user, cpu.system),
@@ -261,9 +261,9 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_gone_from_every_hierarchy_is_not_found() {
+    fn a_cgroup_removed_from_every_hierarchy_is_not_found() {
         let (dir, cgroup) = cgroup(&["cpuacct", "memory"], &[("cpuacct/cpuacct.usage", "1\n")]);
-        let usage = read(&cgroup).expect("half of it is there");
+        let usage = read(&cgroup).expect("one hierarchy remains");
         assert!(usage.memory.is_none() && usage.cpu.is_some());
         fs::remove_dir_all(dir.path().join("cpuacct/c")).expect("remove");
         let error = read(&cgroup).expect_err("nothing to read");

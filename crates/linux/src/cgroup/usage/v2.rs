@@ -213,7 +213,7 @@ mod tests {
             ("hugetlb.2MB.current", "2097152\n"),
             ("hugetlb.2MB.rsvd.current", "0\n"),
         ]);
-        let usage = read(&cgroup).expect("there");
+        let usage = read(&cgroup).expect("read");
         assert!(usage.at > 1_600_000_000_000_000_000);
         let cpu = usage.cpu.expect("cpu");
         assert_eq!(
@@ -225,8 +225,12 @@ mod tests {
             (9, 4, 70_000)
         );
         assert_eq!((cpu.quota_us, cpu.period_us), (Some(20_000), Some(100_000)));
-        assert_eq!(cpu.shares, Some(998), "1024 as near as the weight has it");
-        let pressure = cpu.pressure.expect("kept");
+        assert_eq!(
+            cpu.shares,
+            Some(998),
+            "the nearest value to 1024 that a weight can express"
+        );
+        let pressure = cpu.pressure.expect("pressure");
         assert_eq!(
             (pressure.some.avg10, pressure.some.total),
             (1.5, 12_345_000)
@@ -269,10 +273,10 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_is_not_there_is_no_zero() {
+    fn a_missing_controller_is_none_and_not_zero() {
         // cpu.stat exists without the cpu controller, with the basic counters.
         let (_dir, cgroup) = cgroup(&[("cpu.stat", "usage_usec 5\nuser_usec 3\nsystem_usec 2\n")]);
-        let usage = read(&cgroup).expect("there");
+        let usage = read(&cgroup).expect("read");
         assert_eq!(usage.cpu.as_ref().map(|cpu| cpu.usage), Some(5000));
         assert!(usage.memory.is_none() && usage.pids.is_none() && usage.io.is_none());
         assert!(
@@ -283,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_is_gone_is_not_found_and_a_damaged_file_is_named() {
+    fn a_removed_cgroup_is_not_found_and_a_malformed_file_is_named() {
         let (dir, cgroup) = cgroup(&[("memory.current", "many\n")]);
         let error = read(&cgroup).expect_err("damaged");
         assert!(
