@@ -1,4 +1,5 @@
-//! Pulls an image into a store, or imports an archive of `docker save`, and prints what a container of it needs.
+//! Pulls an image into a store, or imports an archive of `docker save`, and prints the defaults for its
+//! containers.
 //!
 //! ```sh
 //! docker run -d -p 5000:5000 registry:2    # or any registry; on loopback it is reached without TLS
@@ -53,7 +54,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         "command: {:?} {:?}",
         found.config.entrypoint, found.config.cmd
     );
-    // As `lowerdir` of overlayfs, which has the uppermost layer first. They stay while the lease is alive.
+    // The order of overlayfs's `lowerdir`: topmost layer first. The layers are kept while the lease is alive.
     let lease = store.layers(id.as_str())?;
     let lower = lease.paths().iter().rev();
     let lower: Vec<_> = lower.map(|path| path.display().to_string()).collect();

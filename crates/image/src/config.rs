@@ -13,14 +13,14 @@ use super::platform::Platform;
 pub struct ImageStoreConfig {
     /// The directory of the store. Created with mode 0700, because layers contain set-user-ID programs.
     pub root: PathBuf,
-    /// Directories in the layout of containerd's `certs.d`. The first that has the registry is used.
+    /// Directories in the layout of containerd's `certs.d`. The first one that contains the registry is used.
     pub certs_dirs: Vec<PathBuf>,
     /// Docker's `config.json` with credentials.
     pub docker_config: Option<PathBuf>,
     /// The platform that images are pulled for.
     pub platform: Platform,
-    /// Layers that are fetched and unpacked at the same time, over all pulls. Pulls that would get no permit have extra ones:
-    /// see `layer/permits.rs`.
+    /// Layers that are fetched and unpacked at the same time, over all pulls. Pulls without a permit get extra ones: see
+    /// `layer/permits.rs`.
     pub max_concurrent_downloads: usize,
     /// Limits of every image.
     pub limits: Limits,
@@ -30,14 +30,14 @@ pub struct ImageStoreConfig {
     pub user_agent: String,
     /// How long layers and incomplete blobs that no image needs are kept, so that the next pull can use them.
     pub keep_unused: Duration,
-    /// Called where a crash would leave something incomplete; for tests that crash there.
+    /// Called at points where a crash leaves something incomplete; for crash tests.
     pub failpoint: FailpointHook,
     /// Receives the steps of pulls and imports.
     pub observer: Arc<dyn Observer>,
 }
 
 impl ImageStoreConfig {
-    /// The defaults, with a store in this directory.
+    /// Returns the defaults, for a store in this directory.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
@@ -59,17 +59,17 @@ impl ImageStoreConfig {
     }
 }
 
-/// Limits of an image. Beyond them its pull fails.
+/// Limits of an image. Its pull fails if one is exceeded.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of one layer's blob.
     pub max_layer_bytes: u64,
     /// Bytes of one layer's uncompressed archive.
     pub max_unpacked_bytes: u64,
-    /// Files, directories, links and so on in one layer.
+    /// Maximum number of files, directories, links and so on in one layer.
     pub max_entries: u64,
-    /// The largest ratio of unpacked to compressed bytes; applied from [`Self::ratio_from_bytes`] on, because small layers of
-    /// zeros are harmless and not rare.
+    /// Maximum ratio of unpacked to compressed bytes. Applied from [`Self::ratio_from_bytes`] on, because small layers of
+    /// zeros are harmless and common.
     pub max_ratio: u64,
     /// Unpacked bytes from which the ratio is applied.
     pub ratio_from_bytes: u64,
@@ -100,15 +100,15 @@ pub struct Timeouts {
     pub connect: Duration,
     /// Until a response begins, and then for each 64 KiB of it.
     pub stall: Duration,
-    /// How long a layer is measured before it loses its permit because it is slow while others wait.
+    /// How long a layer's rate is measured before it can lose its permit for being slow while others wait.
     pub slow_layer: Duration,
-    /// Retries without any progress in between.
+    /// Maximum number of retries without progress in between.
     pub retries: u32,
-    /// The pause before the first retry; it doubles with each.
+    /// The pause before the first retry; it doubles with each retry.
     pub backoff: Duration,
     /// The longest pause, also if the registry's `Retry-After` is longer.
     pub max_backoff: Duration,
-    /// For a credential helper.
+    /// Timeout of a credential helper.
     pub helper: Duration,
 }
 
@@ -134,7 +134,7 @@ macro_rules! failpoints {
         pub enum Failpoint {$($(#[$doc])* $point),*}
 
         impl Failpoint {
-            /// All, in the order of a pull and a removal.
+            /// All points, in the order of a pull and a removal.
             pub const ALL: &[Self] = &[$(Self::$point),*];
 
             /// The name of the point.
@@ -147,11 +147,11 @@ macro_rules! failpoints {
 }
 
 failpoints! {
-    /// Manifest and configuration are known, nothing is on disk.
+    /// Manifest and configuration are fetched, nothing is on disk.
     Resolved = "image.resolved",
-    /// ArchiveSlice of a layer has been fetched.
+    /// Part of a layer has been fetched.
     LayerFetching = "image.layer-fetching",
-    /// A layer is unpacked, still under a temporary name.
+    /// A layer is unpacked under its temporary name.
     LayerUnpacked = "image.layer-unpacked",
     /// A layer has its final name.
     LayerPlaced = "image.layer-placed",
@@ -161,11 +161,11 @@ failpoints! {
     LayersSynced = "image.layers-synced",
     /// The record of the image is written.
     RecordWritten = "image.record-written",
-    /// Tags that moved are removed from the records of other images.
+    /// Tags that moved to this image are removed from the records of other images.
     TagsMoved = "image.tags-moved",
-    /// The record of an image is removed, its layers are still there.
+    /// The record of an image is removed, but not its layers.
     RecordRemoved = "image.record-removed",
-    /// Unused layers and content have temporary names.
+    /// Unused layers and content are renamed to temporary names.
     GarbageNamed = "image.garbage-named",
 }
 

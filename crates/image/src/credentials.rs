@@ -31,7 +31,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The fields of Docker's `AuthConfig`, which the CRI has as well. All may be empty.
+/// The fields of Docker's `AuthConfig`, which are also those of the CRI. All may be empty.
 #[derive(Clone, Default)]
 pub struct AuthFields {
     /// The user.
@@ -40,7 +40,7 @@ pub struct AuthFields {
     pub password: String,
     /// `user:password` in base64, used if `username` is empty.
     pub auth: String,
-    /// The registry; empty for that of the reference.
+    /// The registry; empty means the registry of the reference.
     pub server_address: String,
     /// See [`Credentials::IdentityToken`].
     pub identity_token: String,
@@ -55,7 +55,7 @@ impl fmt::Debug for AuthFields {
 }
 
 impl AuthFields {
-    /// The credentials of these fields. `None` if they are empty or malformed.
+    /// Returns the credentials in these fields, or `None` if they are empty or malformed.
     #[must_use]
     pub fn credentials(&self) -> Option<Credentials> {
         if !self.identity_token.is_empty() {
@@ -77,7 +77,7 @@ impl AuthFields {
     }
 }
 
-/// Decodes `user:password` in base64, with or without padding. Docker pads the password with zero bytes.
+/// Decodes `user:password` in base64, with or without padding. Docker pads the password with NUL bytes.
 pub(super) fn decode(auth: &str) -> Option<Credentials> {
     let auth = auth.trim();
     let bytes = STANDARD
@@ -126,7 +126,7 @@ impl Auth {
     }
 }
 
-/// Host and port of an address in any form that Docker's files have. Docker Hub has several names.
+/// Host and port of an address in any form found in Docker's files. Docker Hub has several names.
 pub(super) fn host_of(address: &str) -> Option<String> {
     let rest = address
         .strip_prefix("https://")
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fields_of_a_request() {
+    fn auth_fields_become_credentials() {
         let mut fields = AuthFields::default();
         assert!(Auth::from_fields(&fields).is_none());
         fields.registry_token = "t".to_owned();

@@ -56,7 +56,7 @@ impl Digest {
         self.0.split_once(':').map_or(&self.0, |(_, hex)| hex)
     }
 
-    /// The digest as a file name. The colon is replaced, because overlayfs separates directories by it in mount options.
+    /// The digest as a file name. The colon is replaced, because overlayfs uses it as a separator in mount options.
     pub(super) fn file_name(&self) -> String {
         self.0.replace(':', "-")
     }
@@ -158,12 +158,12 @@ mod tests {
     const EMPTY: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     #[test]
-    fn of_nothing() {
+    fn the_digest_of_empty_input() {
         assert_eq!(Digest::of(b"").as_str(), EMPTY);
     }
 
     #[test]
-    fn only_exact_spellings() {
+    fn only_canonical_digests_are_parsed() {
         let digest = Digest::parse(EMPTY).expect("a digest");
         assert_eq!(Digest::from_file_name(&digest.file_name()), Ok(digest));
         let long = format!("sha512:{}", "0".repeat(128));
@@ -183,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn sha512_is_checked_as_such() {
+    fn sha512_digests_are_checked() {
         let content = b"content";
         let mut hasher = Hasher::Sha512(Sha512::new());
         hasher.update(content);
         let digest = hasher.finish();
-        digest.check("blob", content).expect("the same");
+        digest.check("blob", content).expect("matching digest");
         assert!(digest.check("blob", b"other").is_err());
     }
 }

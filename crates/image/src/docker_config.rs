@@ -1,4 +1,4 @@
-//! Docker's `config.json`: credentials in the file and of credential helpers.
+//! Docker's `config.json`: credentials in the file and from credential helpers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,7 +44,7 @@ struct HelperOutput {
     secret: String,
 }
 
-/// Credentials for a registry by its host and port. `None` if the file has none, or does not exist.
+/// Returns the credentials for a registry, by its host and port. `None` if the file has none or does not exist.
 pub(super) async fn look_up(
     path: &Path,
     registry: &str,
@@ -113,7 +113,7 @@ impl Entry {
     }
 }
 
-/// Runs `docker-credential-NAME get`. Its stderr, and its stdout when it fails, are never shown.
+/// Runs `docker-credential-NAME get`. Its stderr, and the stdout of a failed run, are never shown.
 async fn ask(
     path: &Path,
     helper: &str,
@@ -171,7 +171,7 @@ async fn run(program: &str, server: &str) -> std::io::Result<(bool, Vec<u8>)> {
         .kill_on_drop(true)
         .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A helper may not read its input; its output counts.
+        // A helper may exit without reading its input; only its output matters.
         let _ = stdin.write_all(server.as_bytes()).await;
     }
     let mut output = Vec::new();
@@ -186,11 +186,11 @@ async fn run(program: &str, server: &str) -> std::io::Result<(bool, Vec<u8>)> {
 mod tests {
     use super::*;
 
-    /// Only a hanging helper takes so long, however busy the machine is.
+    /// Only a hanging helper takes this long, even on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(120);
 
     #[tokio::test]
-    async fn entries_and_their_spellings() {
+    async fn registries_are_found_under_every_spelling() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("config.json");
         let wait = PATIENCE;
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_with_the_file_is_said_without_showing_it() {
+    async fn errors_do_not_quote_the_file() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("config.json");
         std::fs::write(&path, r#"{"auths": {"a": {"auth": "secret"#).expect("write");

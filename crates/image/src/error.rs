@@ -11,7 +11,8 @@ use super::digest::Digest;
 /// Why a pull, an import or another operation on images failed. Cheap to clone, because all pulls that wait for a layer get
 /// its error.
 ///
-/// No text contains a secret of this crate: URLs are shown without their query, responses of registries are truncated.
+/// No text contains a secret that the crate knows: URLs are shown without their query, responses of registries are
+/// truncated.
 #[derive(Clone, Debug, Error)]
 pub enum Error {
     /// Neither a reference nor an ID.
@@ -34,7 +35,7 @@ pub enum Error {
         /// The image, layer or blob.
         what: String,
     },
-    /// The registry requires credentials, or refused those it got.
+    /// The registry requires credentials, or rejected those it received.
     #[error("{host}: authentication failed: {reason}")]
     Unauthenticated {
         /// The registry or its token service.
@@ -73,7 +74,7 @@ pub enum Error {
         /// The image.
         reference: String,
     },
-    /// All callers that waited have gone.
+    /// All callers that waited for it have been cancelled.
     #[error("cancelled: no caller waits for {what} any more")]
     Cancelled {
         /// The layer.

@@ -1,4 +1,4 @@
-//! The fuzzer's entry: parses untrusted input of registries, archives and configuration files.
+//! Fuzz target: parses untrusted input from registries, archives and configuration files.
 
 use std::io::{Read as _, sink};
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::manifest::Manifest;
 use super::reference::Reference;
 use super::{docker_config, import, registry, store, unpack};
 
-/// Passes the bytes after the first to the parser that the first one selects.
+/// Passes the input to the parser that its first byte selects; that byte is not part of the parser's input.
 ///
 /// # Panics
 ///
@@ -59,7 +59,7 @@ fn compressed(bytes: &[u8]) {
     }
 }
 
-/// Limit of one entry's memory: 1 MiB of headers, and the lists of their parts.
+/// Maximum memory of one entry: 1 MiB of headers, and the lists of their parts.
 const MAX_HELD: usize = (1 << 20) + (64 << 10);
 
 fn archive(bytes: &[u8]) {
@@ -89,7 +89,7 @@ mod tests {
     use super::fuzz;
 
     #[test]
-    fn damaged_input_is_refused_without_a_panic() {
+    fn malformed_seeds_do_not_panic() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/image");
         let mut paths: Vec<_> = std::fs::read_dir(folder)
             .expect(folder)

@@ -50,13 +50,13 @@ struct Labels {
     labels: BTreeMap<String, String>,
 }
 
-/// The most items of one list or map.
+/// Maximum number of items in one list or map.
 const MAX_ITEMS: usize = 10_000;
-/// Bytes of a configuration kept in memory. No program could be started with more.
+/// Maximum bytes of a configuration kept in memory. A larger one could not be passed to a program.
 const MAX_KEPT: usize = 256 << 10;
 /// Approximate memory of an item besides its bytes.
 const ITEM_COST: usize = 48;
-/// Bytes of the user, which every list of images contains.
+/// Maximum bytes of the user, which every list of images contains.
 const MAX_USER: usize = 512;
 
 impl ImageConfig {
@@ -119,7 +119,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A list or map of at most [`MAX_ITEMS`]: three bytes of JSON can become an item of many times that size.
+/// A list or map of at most [`MAX_ITEMS`] items: three bytes of JSON can become an item many times that size.
 struct Bounded<T>(T);
 
 impl<'de> Deserialize<'de> for Bounded<Vec<String>> {
@@ -250,7 +250,7 @@ impl ParsedConfig {
 
     /// Checks that the image runs on the platform, and that the manifest has as many layers.
     pub(super) fn check(&self, what: &str, layers: usize, platform: &Platform) -> Result<()> {
-        // An image without a platform is accepted, as by containerd.
+        // As in containerd, an image without a platform is accepted.
         let silent = self.platform.os.is_empty() && self.platform.architecture.is_empty();
         if !silent && platform.fits(&self.platform).is_none() {
             return Err(Error::NoPlatform {
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_docker_writes_it() {
+    fn a_configuration_by_docker_is_parsed() {
         let text = r#"{"architecture":"amd64","os":"linux","config":{"Cmd":["sh"],"Entrypoint":null,"Env":["A=b"],
             "ExposedPorts":{"80/tcp":{}},"Volumes":null,"User":"1000:1000","WorkingDir":"/w","StopSignal":"SIGQUIT",
             "Labels":{"a":"b"},"OnBuild":null,"Healthcheck":{"Test":["CMD"]}},"rootfs":{"type":"layers","diff_ids":[]},
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn one_without_anything() {
+    fn an_empty_configuration_is_accepted() {
         let parsed = ParsedConfig::read(br#"{"rootfs":{}}"#).expect("a configuration");
         assert_eq!(parsed.config, ImageConfig::default());
         assert!(ParsedConfig::read(b"{}").is_err());

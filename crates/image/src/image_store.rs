@@ -1,4 +1,4 @@
-//! The image store: images by reference or ID, their layers, and what they take on the disk.
+//! The image store: images by reference or ID, their layers, and their disk usage.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ impl LayerLease {
         &self.paths
     }
 
-    /// Their digests, which [`ImageStore::hold`] takes after a restart.
+    /// Their digests, to pass to [`ImageStore::hold`] after a restart.
     #[must_use]
     pub fn ids(&self) -> &[Digest] {
         &self.held.layers
@@ -82,7 +82,7 @@ impl LayerLease {
 }
 
 impl ImageStore {
-    /// Opens the store, and removes what an interrupted process has left incomplete. Complete but unused layers stay until
+    /// Opens the store, and removes what an interrupted process left incomplete. Complete but unused layers stay until
     /// [`Self::collect`], so that containers can call [`Self::hold`] first.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl ImageStore {
         Ok(id.and_then(|id| self.store.image(&id)).map(image))
     }
 
-    /// The labels of an image. They are read from disk, because their number has no useful limit in memory.
+    /// Reads the labels of an image from disk. They are not kept in memory, because they can be large.
     ///
     /// # Errors
     ///
@@ -155,8 +155,8 @@ impl ImageStore {
         Ok(images)
     }
 
-    /// Removes an image with all its references, and the layers that nothing else needs. Returns whether it was in the store.
-    /// Once begun, the removal completes even if the future is dropped.
+    /// Removes an image with all its references, and the layers that nothing else needs. Returns whether it was in the
+    /// store. Once started, the removal completes even if the future is dropped.
     ///
     /// # Errors
     ///
@@ -170,7 +170,7 @@ impl ImageStore {
     }
 
     /// Sets whether an image is excluded from garbage collection. The mark is for the caller's collector: [`Self::remove`]
-    /// removes pinned images too.
+    /// removes pinned images as well.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl ImageStore {
         };
         let id = self.store.resolve(reference)?.ok_or_else(missing)?;
         let (record, _) = self.store.image(&id).ok_or_else(missing)?;
-        // Held before the check, as they could be removed between the two.
+        // Held before the check; otherwise they could be removed in between.
         let layers = self.hold(record.layers);
         layers.map_err(|_| missing())
     }
@@ -244,7 +244,7 @@ impl ImageStore {
         self.store.images().len()
     }
 
-    /// Whether the store has no images.
+    /// Returns whether the store has no images.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -262,14 +262,14 @@ impl ImageStore {
         self.pulls.views()
     }
 
-    /// The last pulls and imports that ended, the oldest first.
+    /// The most recent pulls and imports that ended, oldest first.
     #[must_use]
     pub fn ended_pulls(&self) -> Vec<EndedPull> {
         self.pulls.ended()
     }
 
-    /// Removes what neither an image nor a lease needs and what has been unused for [`ImageStoreConfig::keep_unused`]. To be
-    /// called periodically, and only after all containers have called [`Self::hold`].
+    /// Removes what no image or lease needs and has been unused for [`ImageStoreConfig::keep_unused`]. Call it
+    /// periodically, and only after all containers have called [`Self::hold`].
     ///
     /// # Errors
     ///

@@ -3,8 +3,9 @@
 //! | type | purpose |
 //! |---|---|
 //! | [`Reference`], [`Digest`] | names of images and of content |
-//! | [`RegistryClient`], [`Repository`] | manifests and blobs of registries: mirrors and TLS by containerd's `hosts.toml`, authentication, retries |
-//! | [`Unpacker`] | a layer's archive to a directory that overlayfs can stack |
+//! | [`RegistryClient`], [`Repository`] | manifests and blobs of registries: mirrors and TLS settings from containerd's
+//! `hosts.toml`, authentication, retries |
+//! | [`Unpacker`] | unpacks a layer's archive into a directory that overlayfs can stack |
 //! | [`ImageStore`] | pulls and imports images, shares their layers, and removes what is unused |
 //! | [`ImportDirectory`] | imports archives that appear in a directory |
 //! | [`Observer`] | receives the steps of pulls and imports |
@@ -12,12 +13,12 @@
 //! An image is identified by its ID, the digest of its configuration; references resolve to IDs. Each layer is unpacked into
 //! a directory of its own, which images share.
 //!
-//! The store holds these invariants, whatever is cancelled or killed:
+//! The store keeps these invariants, whatever is cancelled or killed:
 //!
 //! - A listed image is complete. Its record is written last and removed first.
 //! - A layer under its final name is complete: it is unpacked under a temporary name, checked, and renamed.
 //! - A layer stays as long as an image, a pull or a [`LayerLease`] needs it.
-//! - Content from outside is used only after its digest has been checked, and everything read into memory or written to disk
+//! - Untrusted content is used only after its digest has been checked, and everything read into memory or written to disk
 //!   has a limit.
 //!
 //! Unpacking needs root, because layers have owners and devices. TLS uses the process-wide crypto provider of `rustls`, and

@@ -8,11 +8,11 @@ use super::error::{Error, Result};
 use super::image_config::bounded_map;
 use super::platform::{DeclaredPlatform, Platform};
 
-/// The largest manifest or index. Registries have to accept 4 MiB (OCI distribution), and rarely accept more.
+/// Maximum size of a manifest or index. Registries must accept 4 MiB (OCI distribution), and rarely accept more.
 pub(super) const MAX_MANIFEST: u64 = 4 << 20;
-/// The largest image configuration.
+/// Maximum size of an image configuration.
 pub(super) const MAX_CONFIG: u64 = 8 << 20;
-/// The deepest nesting of indexes.
+/// Maximum nesting of indexes.
 pub(super) const MAX_DEPTH: usize = 4;
 
 /// The `Accept` header of requests for manifests.
@@ -80,7 +80,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`]: not an image, both an image and an index, or not what `kind` says.
+    /// [`Error::Invalid`] if it is not an image, both an image and an index, or does not match `kind`.
     pub fn parse(bytes: &[u8], kind: &str) -> Result<Self> {
         let invalid = |reason: String| Error::invalid("manifest", reason);
         let raw: Raw = serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
@@ -92,7 +92,7 @@ impl Manifest {
         let (is_index, parsed) = match (raw.manifests, raw.config, raw.layers) {
             (Some(manifests), None, None) => (true, Self::Index(manifests)),
             (None, Some(config), Some(layers)) => (false, Self::Image(image(config, layers)?)),
-            // Two readers could see different images in it (CVE-2021-41190).
+            // Two readers could see different images in such a document (CVE-2021-41190).
             (Some(_), _, _) => return Err(invalid("an index and an image at once".to_owned())),
             _ => return Err(invalid("neither an index nor an image".to_owned())),
         };
@@ -108,7 +108,7 @@ impl Manifest {
     }
 }
 
-/// Whether a media type is that of an index; `None` if it does not say, like `application/json`.
+/// Returns whether a media type is that of an index; `None` if it does not tell, such as `application/json`.
 fn expects_index(kind: &str) -> Option<bool> {
     let kind = kind.split(';').next().unwrap_or_default().trim();
     match kind {
@@ -154,7 +154,7 @@ pub(super) fn choose<'a>(
         let offered = descriptor.platform.as_ref()?;
         Some((platform.fits(offered)?, descriptor))
     });
-    // The first of several that fit equally well.
+    // The first one if several fit equally well.
     let best = fitting.rev().max_by_key(|(fits, _)| *fits).map(|(_, d)| d);
     let silent = || manifests.iter().find(|d| d.platform.is_none());
     best.or_else(silent).ok_or_else(|| Error::NoPlatform {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_an_image_is_refused() {
+    fn invalid_manifests_are_rejected() {
         let config = descriptor(CONFIGS[0], None);
         let helm = descriptor("application/vnd.cncf.helm.config.v1+json", None);
         let many = vec![config.clone(); MAX_LAYERS + 1];
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_platform_is_chosen() {
+    fn the_best_platform_is_chosen() {
         let index = serde_json::json!({"manifests": [
             descriptor("a", Some("unknown/unknown")),
             descriptor("b", Some("linux/amd64")),

@@ -1,7 +1,7 @@
-//! What the store does, step by step, for programs that record it as spans or metrics.
+//! Callbacks for each step of the store, for programs that record spans or metrics.
 //!
-//! A pull runs on several tasks and threads. Its observer is passed along explicitly: [`Observer::operation`] is called once,
-//! on the caller's task, and what it returns receives every step of that pull or import.
+//! A pull runs on several tasks and threads, so its observer is passed along explicitly: [`Observer::operation`] is called
+//! once, on the caller's task, and the returned value receives every step of that pull or import.
 
 use std::fmt;
 use std::future::Future;
@@ -12,19 +12,19 @@ use crate::error::{Error, Result};
 /// A step of a pull or an import.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Step {
-    /// Manifest and configuration are fetched and checked.
+    /// Fetching and checking manifest and configuration.
     Resolve,
-    /// One layer is made available: fetched by this pull, or awaited from another one.
+    /// Making one layer available: fetching it, or waiting for another pull that does.
     Layer,
-    /// A layer's blob is downloaded; it is unpacked meanwhile.
+    /// Downloading a layer's blob, which is unpacked concurrently.
     Fetch,
-    /// What is left of unpacking a layer once its blob is complete.
+    /// The rest of unpacking a layer once its blob is complete.
     Unpack,
-    /// The image's record is written.
+    /// Writing the image's record.
     Record,
 }
 
-/// How a step, or a pull, ended.
+/// The outcome of a step or a pull.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Outcome {
     /// It succeeded.
@@ -44,12 +44,12 @@ impl Outcome {
     }
 }
 
-/// Observes one store. All methods are called on the path of pulls, so they must not block.
+/// Observes one store. All methods are called in the path of pulls, so they must not block.
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// Begins to observe a pull or an import. It is called on the task that asked for it.
+    /// Begins to observe a pull or an import. Called on the caller's task.
     fn operation(&self) -> Arc<dyn Steps>;
 
-    /// A pull has begun. An import is not a pull.
+    /// A pull has started. Imports are not pulls.
     fn pull_started(&self) {}
 
     /// A pull has ended.
@@ -58,7 +58,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// Bytes of a layer have arrived from a registry.
     fn bytes_fetched(&self, _bytes: u64) {}
 
-    /// The text of an error for the log. Registries and credential helpers write arbitrary text into their errors; a program
+    /// Returns the text of an error for the log. Registries and credential helpers control parts of error texts; a program
     /// that redacts its log does so here.
     fn error_text(&self, error: &Error) -> Box<str> {
         error.to_string().into()
@@ -71,17 +71,17 @@ pub trait Steps: fmt::Debug + Send + Sync {
     fn start(&self, step: Step, name: Option<&str>) -> Box<dyn ActiveStep>;
 }
 
-/// A step that has begun. [`end`](Self::end) is called unless its future is dropped: then only the step is dropped, and was
+/// A running step. Either [`end`](Self::end) is called, or the step is dropped together with its future: then it was
 /// cancelled.
 pub trait ActiveStep: Send + Sync {
     /// Receives the steps within this one.
     fn steps(&self) -> Arc<dyn Steps>;
 
-    /// The step has ended by itself.
+    /// The step has ended, and was not cancelled.
     fn end(self: Box<Self>, outcome: Outcome);
 }
 
-/// Records nothing.
+/// An observer that records nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;
 
@@ -118,7 +118,7 @@ pub(crate) async fn observed<T>(
     result
 }
 
-/// Reports the end of a pull, also of one that is dropped.
+/// Reports the end of a pull, including one whose future is dropped.
 #[derive(Debug)]
 pub(crate) struct ObservedPull {
     observer: Arc<dyn Observer>,

@@ -1,10 +1,10 @@
-//! Platforms: which image of an index runs here.
+//! Platforms: selects the image of an index for this machine.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// Operating system, architecture and variant in the terms of Go (`GOOS`, `GOARCH`), as in images.
+/// Operating system, architecture and variant, named as in Go (`GOOS`, `GOARCH`) and in images.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Platform {
     /// `linux`, except in tests.
@@ -35,7 +35,7 @@ impl Platform {
         }
     }
 
-    /// How well an image fits: `None` if it does not run here, else a larger number is better.
+    /// Returns how well an image fits: `None` if it does not run here; larger is better.
     pub(super) fn fits(&self, offered: &DeclaredPlatform) -> Option<u32> {
         let architecture = normal(&offered.architecture);
         if !offered.os.eq_ignore_ascii_case(&self.os) || architecture != self.architecture {
@@ -47,7 +47,7 @@ impl Platform {
     }
 }
 
-/// Alternative names that real images have.
+/// Normalises alternative names found in real images.
 fn normal(architecture: &str) -> &str {
     match architecture {
         "x86_64" | "x86-64" => "amd64",
@@ -58,7 +58,7 @@ fn normal(architecture: &str) -> &str {
     }
 }
 
-/// The number of a variant: 8 for `v8`. The default is `v8` for arm64, `v7` for arm, `v1` for others.
+/// The number of a variant: 8 for `v8`. The default is `v8` for arm64, `v7` for arm, and `v1` for others.
 fn level(architecture: &str, variant: &str) -> u32 {
     let number = variant.strip_prefix('v').unwrap_or(variant);
     let major = number.split('.').next().unwrap_or_default();
@@ -96,7 +96,7 @@ impl fmt::Display for DeclaredPlatform {
 }
 
 fn write_platform(f: &mut fmt::Formatter<'_>, os: &str, arch: &str, variant: &str) -> fmt::Result {
-    // Untrusted text, kept short.
+    // Untrusted text is truncated.
     let cut = |text: &str| text.chars().take(32).collect::<String>();
     write!(f, "{}/{}", cut(os), cut(arch))?;
     if variant.is_empty() {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_that_runs() {
+    fn the_best_fitting_variant_is_chosen() {
         let arm = platform("arm", "v7");
         assert_eq!(arm.fits(&offered("arm", "v7")), Some(7));
         assert_eq!(arm.fits(&offered("arm", "v6")), Some(6));

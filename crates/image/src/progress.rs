@@ -7,15 +7,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::digest::Digest;
 
-/// Most ended pulls that are remembered.
+/// Maximum number of ended pulls that are kept.
 const MOST_ENDED: usize = 100;
 
 /// The state of a layer in a pull.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LayerPhase {
-    /// Waits for a permit.
+    /// Waiting for a permit.
     Waiting,
-    /// The blob is downloaded, and unpacked meanwhile.
+    /// The blob is being downloaded, and unpacked concurrently.
     Fetching,
     /// The blob is complete.
     Unpacking,
@@ -89,7 +89,7 @@ pub struct EndedPull {
     pub reference: String,
     /// When it ended.
     pub ended: SystemTime,
-    /// Bytes fetched meanwhile, without those of layers that were present or left by earlier pulls.
+    /// Bytes fetched by this pull, without layers that were present or bytes left by earlier pulls.
     pub bytes_fetched: u64,
     /// Bytes of all layers; 0 if the manifest was not known.
     pub bytes_total: u64,
@@ -179,7 +179,7 @@ struct PullState {
     phase: PullPhase,
     moved: Instant,
     layers: Vec<Arc<LayerProgress>>,
-    /// Bytes of layers that were there before.
+    /// Bytes of layers that were already present.
     present: u64,
 }
 
@@ -190,14 +190,14 @@ struct Pull {
     state: Mutex<PullState>,
 }
 
-/// All pulls in progress, and the last ones that ended.
+/// All pulls in progress, and the most recent ones that ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pulls(Arc<Mutex<All>>);
 
 #[derive(Debug, Default)]
 struct All {
     running: Vec<Arc<Pull>>,
-    /// The oldest first.
+    /// Oldest first.
     ended: VecDeque<EndedPull>,
 }
 
@@ -296,7 +296,7 @@ impl Drop for PullGuard {
     }
 }
 
-/// Locks a mutex. No code panics while it holds one of these with its data half changed, so poisoning is ignored.
+/// Locks a mutex. Poisoning is ignored: no code panics while it holds one of these with data half changed.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_present_is_not_fetched_and_only_the_last_are_remembered() {
+    fn present_layers_do_not_count_as_fetched_and_only_recent_pulls_are_kept() {
         let pulls = Pulls::default();
         let guard = pulls.begin("a/b:c".to_owned());
         let [here, new] = [5, 10].map(|size| LayerProgress::new(Digest::of(b"x"), size));

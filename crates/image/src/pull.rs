@@ -22,7 +22,7 @@ use super::{ImageId, ImageStore};
 /// Manifest and configuration of the image that a reference resolves to.
 struct Resolved {
     manifest: ImageManifest,
-    /// The manifest for this platform, as it was received.
+    /// The manifest for this platform, as received.
     fetched: FetchedManifest,
     /// The digest that the reference resolves to: that of the manifest, or of an index that leads to it.
     top: Digest,
@@ -31,12 +31,12 @@ struct Resolved {
 }
 
 impl ImageStore {
-    /// Pulls an image, or the layers of it that are missing, and returns its ID. Dropping the future cancels the pull; blobs
+    /// Pulls an image, fetching only its missing layers, and returns its ID. Dropping the future cancels the pull; blobs
     /// fetched so far are kept for [`ImageStoreConfig::keep_unused`](super::ImageStoreConfig::keep_unused).
     ///
     /// # Errors
     ///
-    /// Any [`Error`]; [`Error::DeadlineExceeded`] at the deadline.
+    /// [`Error::DeadlineExceeded`] at the deadline, or any other [`Error`].
     pub async fn pull(
         &self,
         reference: &str,
@@ -101,7 +101,7 @@ impl ImageStore {
         self.record(new, held, &steps).await
     }
 
-    /// Fetches manifest and configuration, and checks them against each other and this platform.
+    /// Fetches manifest and configuration, and checks them against each other and against this platform.
     async fn resolve_remote(
         &self,
         repository: &Repository,
@@ -164,7 +164,7 @@ impl ImageStore {
         Ok(held)
     }
 
-    /// Writes the record. Once it has begun, it completes even if the future is dropped.
+    /// Writes the record. Once started, this completes even if the future is dropped.
     pub(super) async fn record(
         &self,
         mut new: NewImage,
@@ -190,7 +190,7 @@ pub(super) fn short(layer: &Digest) -> String {
     layer.as_str().chars().take(SHOWN).collect()
 }
 
-/// Bytes of all layers when unpacked. A layer that an image has twice counts once.
+/// Bytes of all layers when unpacked. A layer that occurs twice in an image counts once.
 fn size(store: &super::store::ContentStore, held: &Held) -> u64 {
     let mut layers = held.layers.clone();
     layers.sort();

@@ -1,7 +1,7 @@
 //! Image references in the grammar of `github.com/distribution/reference`, normalised to their full form.
 //!
-//! The parser is written by hand: the regular expression of `oci-spec` takes megabytes once it is compiled, which a daemon
-//! would keep. A test compares the two.
+//! The parser is written by hand: the compiled regular expression of `oci-spec` takes megabytes that a daemon would keep.
+//! A test compares the two.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ const MAX_REPOSITORY: usize = 255;
 const MAX_TAG: usize = 128;
 
 /// `registry/repository`, and a tag or a digest. Short names belong to Docker Hub, the default tag is `latest`, and a tag
-/// beside a digest is dropped, as containerd does.
+/// next to a digest is dropped, as in containerd.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Reference {
     registry: String,
@@ -81,7 +81,7 @@ impl Reference {
         }
     }
 
-    /// The tag or digest, as it is requested from a registry.
+    /// The tag or digest, as used in requests to a registry.
     pub(super) fn version(&self) -> &str {
         match &self.version {
             Version::Tag(tag) => tag,
@@ -116,7 +116,7 @@ fn parse(text: &str) -> std::result::Result<Reference, Reason> {
         ),
         None => (text, None),
     };
-    // A colon before a slash begins a port, not a tag.
+    // A colon before a slash starts a port, not a tag.
     let (path, tag) = match rest.rsplit_once(':') {
         Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
         _ => (rest, None),
@@ -316,10 +316,10 @@ mod tests {
         }
     }
 
-    /// Except where the two are known to differ: IPv6, other digest algorithms, tags outside ASCII, registries in capital
-    /// letters (which the implementation in Go accepts as well).
+    /// Except for known differences: IPv6, other digest algorithms, tags outside ASCII, registries in capital letters
+    /// (which the Go implementation accepts as well).
     #[test]
-    fn it_agrees_with_oci_spec() {
+    fn the_parser_agrees_with_oci_spec() {
         let parts = [
             "a",
             "lib/x",

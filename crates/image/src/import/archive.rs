@@ -1,4 +1,4 @@
-//! The table of contents of an archive, so that its files can be read in any order.
+//! The table of contents of an archive, for reading its files in any order.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -14,7 +14,7 @@ use crate::layer::{ArchiveSlice, LayerSource};
 use crate::store::Disk;
 use crate::unpack::{Entry, Kind, TarReader, decompress};
 
-/// The most files of one archive.
+/// Maximum number of files in one archive.
 const MAX_FILES: usize = 100_000;
 const MAX_LINKS: usize = 8;
 const BUFFER: usize = 256 << 10;
@@ -35,12 +35,13 @@ enum FileLocation {
         offset: u64,
         size: u64,
     },
-    /// Older versions of Docker save a shared layer once, and links to it.
+    /// Older versions of Docker save a shared layer once, and add links to it.
     Link(String),
 }
 
 impl Archive {
-    /// Reads the table of contents. A compressed archive is first decompressed into an unnamed file. `path` is for errors.
+    /// Reads the table of contents. A compressed archive is first decompressed into an unnamed file. `path` is used in
+    /// errors only.
     pub(super) fn open(disk: &Disk, mut file: File, path: &Path, limits: &Limits) -> Result<Self> {
         let mut magic = [0; 4];
         let is_compressed = match file.read_exact(&mut magic) {
@@ -112,7 +113,7 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// The source of a layer.
+    /// Returns the source of a layer.
     pub(super) fn layer(&self, name: &str, digest: Option<Digest>) -> Result<LayerSource> {
         let (offset, size) = self.locate(name)?;
         Ok(LayerSource::Archive(Arc::new(ArchiveSlice {

@@ -1,4 +1,4 @@
-//! A directory of archives, for nodes without a network. Each archive is imported once.
+//! Imports a directory of archives, for nodes without a network. Each archive is imported once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,11 +22,11 @@ pub struct DirectoryImport {
     pub imported: Vec<(PathBuf, Vec<ImportedImage>)>,
     /// The number of archives that were imported before and have not changed.
     pub unchanged: usize,
-    /// Archives that failed. The others are imported all the same.
+    /// Archives that could not be imported. They do not prevent the import of others.
     pub failed: Vec<(PathBuf, Error)>,
 }
 
-/// The archives imported so far, persisted so that they are not read again at each start.
+/// The archives imported so far, persisted so that they are not imported again at each start.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
 struct ImportLedger(BTreeMap<String, ArchiveState>);
@@ -42,7 +42,7 @@ struct ArchiveState {
     images: Vec<ImageId>,
 }
 
-/// A directory that archives are put into.
+/// A directory to import archives from.
 #[derive(Debug)]
 pub struct ImportDirectory {
     dir: PathBuf,
@@ -58,7 +58,7 @@ pub struct ImportDirectory {
 const SETTLED: Duration = Duration::from_secs(2);
 
 impl ImportDirectory {
-    /// Nothing is read yet. The directory need not exist.
+    /// Represents `dir`, which is not read yet and need not exist.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -69,9 +69,9 @@ impl ImportDirectory {
         }
     }
 
-    /// Imports archives that are new or have changed since the last scan: files that end in `.tar`, `.tar.gz`, `.tgz`, `.tar.zst`
-    /// or `.tzst`. Files that are still being written are left for a later scan. One that fails is reported once, and retried
-    /// when it has changed.
+    /// Imports archives that are new or have changed since the last scan: files that end in `.tar`, `.tar.gz`, `.tgz`,
+    /// `.tar.zst` or `.tzst`. Files that are still being written are left for a later scan. A failed archive is reported
+    /// once, and retried when it changes.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ const LIST: &str = "imported.json";
 
 async fn read(list: PathBuf) -> Result<ImportLedger> {
     blocking(move || {
-        // Without the list, archives are only imported again.
+        // Without the list, archives are merely imported again.
         let bytes = fs::read(&list).ok();
         let seen = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Ok(seen.unwrap_or_default())
@@ -148,7 +148,7 @@ async fn write(images: &ImageStore, seen: &ImportLedger) -> Result<()> {
 }
 
 impl ArchiveState {
-    /// Whether it is complete: unchanged since the last scan, or last written a while ago.
+    /// Returns whether the archive is complete: unchanged since the last scan, or not written to recently.
     fn is_complete(&self, last: Option<&Self>) -> bool {
         let seconds = u64::try_from(self.modified.0).unwrap_or(0);
         let modified = UNIX_EPOCH + Duration::from_secs(seconds);
@@ -158,7 +158,7 @@ impl ArchiveState {
 }
 
 impl ImageStore {
-    /// Imports every archive of a directory once, as [`ImportDirectory::scan`] does, also those written just now.
+    /// Imports every archive of a directory once, as [`ImportDirectory::scan`] does, including those written just now.
     ///
     /// # Errors
     ///

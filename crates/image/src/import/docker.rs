@@ -1,5 +1,5 @@
-//! Archives of `docker save`: `manifest.json` names the configuration and layers of each image. The layers have no digests; their
-//! diff IDs are checked against the configuration, whose digest is the image ID.
+//! Archives of `docker save`: `manifest.json` names the configuration and layers of each image. The layers have no digests;
+//! their diff IDs are checked against the configuration, whose digest is the image ID.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! Import of archives: OCI layouts in a tar file and those of `docker save`, compressed or not.
+//! Import of archives: OCI layouts in a tar file and archives of `docker save`, compressed or not.
 
 mod archive;
 mod directory;
@@ -24,7 +24,7 @@ use super::{ImageId, ImageStore};
 
 pub use self::directory::{DirectoryImport, ImportDirectory};
 
-/// Manifests, indexes and configurations in an archive may be as large as those of a registry.
+/// Maximum size of manifests, indexes and configurations in an archive, the same as from a registry.
 const MAX_JSON: u64 = super::manifest::MAX_CONFIG;
 
 /// An image that was imported from an archive.
@@ -32,7 +32,7 @@ const MAX_JSON: u64 = super::manifest::MAX_CONFIG;
 pub struct ImportedImage {
     /// Its ID.
     pub id: ImageId,
-    /// Its references in the archive. There may be none; then only its ID refers to it.
+    /// Its references in the archive. If there are none, the image is known by its ID only.
     pub names: Vec<String>,
 }
 
@@ -60,8 +60,8 @@ impl ImageStore {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if it is not an archive of images, or damaged; [`Error::NoPlatform`] if no image is for this platform;
-    /// as for a pull.
+    /// [`Error::Invalid`] if it is damaged or not an archive of images; [`Error::NoPlatform`] if no image is for this
+    /// platform; otherwise as for a pull.
     pub async fn import(&self, path: &Path) -> Result<Vec<ImportedImage>> {
         let own = path.to_owned();
         let file = blocking(move || File::open(&own).at(&own)).await?;

@@ -1,4 +1,4 @@
-//! OCI layouts (image-spec, "Image Layout"): `index.json`, and everything else by its digest.
+//! OCI layouts (image-spec, "Image Layout"): `index.json` names everything else by digest.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::reference::Reference;
 
 /// The full reference, as written by containerd, BuildKit and newer versions of Docker.
 const FULL_NAME: &str = "io.containerd.image.name";
-/// The reference of the specification; often only a tag.
+/// The reference as specified; often only a tag.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 /// Reads the images of the index. One image may have several entries with different references.

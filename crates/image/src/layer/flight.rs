@@ -1,5 +1,5 @@
-//! Layers in flight: one task per layer and registry, however many pulls wait for it. It is cancelled when the last waiter
-//! leaves.
+//! Layers in flight: one task per layer and registry, regardless of how many pulls wait for it. It is cancelled when the
+//! last waiter leaves.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -48,7 +48,7 @@ pub(crate) struct Waiter {
 #[derive(Debug)]
 pub(super) enum Joined {
     Waiter(Waiter),
-    /// A flight that all its waiters have left. Once it has ended, a new one can begin.
+    /// A flight that all waiters have left. Once it has ended, a new one can begin.
     Ending(Ending),
 }
 
@@ -103,7 +103,7 @@ impl Flights {
     }
 }
 
-/// Removes a flight when it ends, also if its task is dropped with the async runtime.
+/// Removes a flight when it ends, including when its task is dropped with the async runtime.
 struct End {
     flights: Flights,
     key: Key,
@@ -112,7 +112,7 @@ struct End {
 
 impl End {
     fn with(self, result: Result<()>) {
-        // Removed first: a waiter that requests the layer again after the outcome must begin a new flight.
+        // Removed first: a waiter that requests the layer again after the outcome must start a new flight.
         lock(&self.flights.0).remove(&self.key);
         self.sender.send_replace(Some(result));
     }
@@ -145,7 +145,7 @@ impl Drop for Waiter {
         }
         let mut flights = lock(&self.flights.0);
         if let Some(flight) = flights.get_mut(&self.key)
-            // It may have ended, and another one begun.
+            // The flight may have ended, and another one begun.
             && flight.outcome.same_channel(&self.outcome)
         {
             flight.waiters -= 1;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_wait_for_one() {
+    async fn several_waiters_share_a_flight() {
         let (flights, layer) = (Flights::default(), (Digest::of(b"x"), Arc::from("r")));
         let (count, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
         let join = || {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_to_leave_ends_it_and_the_next_waits_for_that() {
+    async fn the_last_waiter_cancels_the_flight_and_the_next_waits_for_its_end() {
         let (flights, layer) = (Flights::default(), (Digest::of(b"x"), Arc::from("r")));
         let gate = Arc::new(Semaphore::new(0));
         let join = || {
@@ -223,7 +223,7 @@ mod tests {
         };
         drop(join());
         let Joined::Ending(mut outcome) = join() else {
-            panic!("nobody waits for it");
+            panic!("it has no waiters");
         };
         gate.add_permits(1);
         assert!(ended(&mut outcome).await.is_some());

@@ -1,4 +1,4 @@
-//! One layer: fetched from its source, unpacked while it arrives, and renamed into the store at the end.
+//! Gets one layer: fetched from its source, unpacked while it arrives, and finally renamed into the store.
 
 use std::any::Any;
 use std::fs;
@@ -26,10 +26,11 @@ use crate::registry::Repository;
 use crate::store::{Disk, NewLayer};
 use crate::unpack::{UnpackJob, carry, unpack};
 
-/// Chunks between the network and the thread that writes. A chunk is what a connection reads at once, up to 400 KiB.
+/// Capacity, in chunks, between the network and the writing thread. A chunk is what one read of a connection returns, up
+/// to 400 KiB.
 const CHUNKS: usize = 16;
 
-/// A layer on its way into the store.
+/// A layer being fetched into the store.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) layers: Arc<LayerFetcher>,
@@ -38,7 +39,7 @@ pub(super) struct Flight {
     /// Receives its steps.
     pub(super) steps: Arc<dyn Steps>,
     pub(super) cancel: CancellationToken,
-    /// It is too slow while others wait for a permit: see `permits`.
+    /// Cancelled if the layer is too slow while others wait for a permit: see `permits`.
     pub(super) give_up: CancellationToken,
 }
 
@@ -92,7 +93,7 @@ impl Flight {
         &self.layers.store.disk
     }
 
-    /// Fetches it; once more from the beginning if the part left by an earlier pull turns out to be wrong.
+    /// Fetches the layer; starts over if the part kept from an earlier pull turns out to be wrong.
     async fn fetch(
         self: &Arc<Self>,
         repository: &Repository,
@@ -112,7 +113,7 @@ impl Flight {
         }
     }
 
-    /// Also returns how many bytes an earlier pull had left.
+    /// Also returns the number of bytes kept from an earlier pull.
     async fn fetch_once(
         self: &Arc<Self>,
         repository: &Repository,
@@ -171,7 +172,7 @@ impl Flight {
             fetched = observed(&*self.steps, Step::Fetch, Some(&name), download) => fetched,
             () = self.cancel.cancelled() => Err(self.cancelled()),
             () = self.give_up.cancelled() => Err(self.too_slow(repository)),
-            // Unpacking ends before the blob is complete only if it has failed.
+            // Unpacking ends before the blob is complete only if it fails.
             ended = &mut unpacker => {
                 unpacked = Some(ended);
                 Ok(())
@@ -210,7 +211,7 @@ impl Flight {
         (kept, result)
     }
 
-    /// Checks the size and the free space. The unpacked size is checked while it is unpacked.
+    /// Checks the size and the free space. The unpacked size is checked during unpacking.
     fn check_size(&self, size: u64) -> Result<()> {
         let limits = &self.layers.config.limits;
         if size > limits.max_layer_bytes {
@@ -231,7 +232,8 @@ impl Flight {
         self.unpack(&mut reader, &consumed, &|| Ok(()))
     }
 
-    /// Unpacks it in a staging directory, and renames it into the store. Blocks. `all` waits until the input is complete.
+    /// Unpacks the layer in a staging directory, and renames it into the store. Blocks. `all` waits until the input is
+    /// complete.
     fn unpack(
         &self,
         input: impl Read,
@@ -240,7 +242,7 @@ impl Flight {
     ) -> Result<()> {
         let staging = self.disk().staging()?;
         let result = self.unpack_in(&staging, input, consumed, all);
-        // On success only files replaced during unpacking are left there, or the whole layer if another flight was faster.
+        // On success it contains only files replaced during unpacking, or the whole layer if another flight was faster.
         self.disk().remove(&staging)?;
         result
     }
@@ -285,7 +287,7 @@ fn joined(unpacked: std::result::Result<Result<()>, tokio::task::JoinError>) -> 
     unpacked.unwrap_or_else(|_| Err(Error::internal("unpacking has ended early")))
 }
 
-/// Whether fetching the blob again may help.
+/// Returns whether fetching the blob again may help.
 fn is_about_content(error: &Error) -> bool {
     matches!(
         error,

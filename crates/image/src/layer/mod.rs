@@ -1,5 +1,5 @@
-//! Layers: fetched once, however many pulls want them; unpacked while they arrive; renamed into the store when every digest
-//! has been checked.
+//! Layers: fetched once, regardless of how many pulls want them; unpacked while they arrive; renamed into the store when
+//! every digest has been checked.
 
 mod flight;
 mod get;
@@ -28,7 +28,7 @@ use super::store::ContentStore;
 #[derive(Clone, Debug)]
 pub(super) enum LayerSource {
     Registry(Arc<Repository>, Descriptor),
-    /// Part of an archive on disk. It has a digest of its own unless the archive is of `docker save`.
+    /// Part of an archive on disk. It has its own digest unless the archive is one of `docker save`.
     Archive(Arc<ArchiveSlice>),
 }
 
@@ -42,13 +42,13 @@ pub(super) struct LayerFetcher {
     windows: WindowSemaphore,
 }
 
-/// A layer that is in the store, or on its way. Pulls of the same layer from the same registry share one flight; another
+/// A layer that is in the store or being fetched. Pulls of the same layer from the same registry share one flight; another
 /// registry may be slower, or send different content.
 #[derive(Debug)]
 pub(super) enum PendingLayer {
     Ready(Arc<LayerProgress>),
     Flying(Waiter),
-    /// A flight that all its waiters have left. Once it has ended, a new one begins.
+    /// A flight that all waiters have left. Once it has ended, a new one begins.
     Ending(Arc<LayerProgress>, Ending),
 }
 
@@ -64,7 +64,7 @@ impl LayerFetcher {
         }
     }
 
-    /// Begins to get a layer, or joins the flight that does. The caller holds the layer in the store.
+    /// Starts fetching a layer, or joins the flight that fetches it. The caller holds the layer in the store.
     pub(super) fn request(
         self: &Arc<Self>,
         layer: &Digest,
@@ -107,8 +107,8 @@ impl LayerFetcher {
         }
     }
 
-    /// Waits until a layer is in the store. If a flight begun by another pull fails, this one tries itself: the other may have
-    /// had other credentials.
+    /// Waits until a layer is in the store. If a flight started by another pull fails, this one tries as well: the other
+    /// may have had different credentials.
     pub(super) async fn get(
         self: &Arc<Self>,
         layer: &Digest,
@@ -143,7 +143,7 @@ impl PendingLayer {
 }
 
 impl LayerSource {
-    /// What a permit is requested for. The address of the object that one pull has for itself identifies the pull.
+    /// Identifies the requester of a permit. The address of an object that each pull owns identifies the pull.
     fn requester(&self) -> Requester {
         match self {
             Self::Registry(repository, _) => Requester {
@@ -165,7 +165,7 @@ impl LayerSource {
     }
 }
 
-/// Runs blocking work on a thread for it. The work completes even if the future is dropped.
+/// Runs blocking work on a separate thread. The work completes even if the future is dropped.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,9 +1,9 @@
 //! Download permits: how many layers are fetched and unpacked at the same time, and which one is next.
 //!
-//! A slow registry must not starve others. So permits are shared fairly: the next one goes to the registry that has the
-//! fewest, then to the pull that has the fewest. A pull without any permit gets an extra one, as long as its registry holds
+//! A slow registry must not starve others. So permits are shared fairly: the next one goes to the registry that holds the
+//! fewest, then to the pull that holds the fewest. A pull without a permit gets an extra one, as long as its registry holds
 //! no more than the regular number. When the extra permits are used up as well, the slowest layer of another pull loses its
-//! permit: that pull fails, and its retry continues with what was fetched. A pull never displaces layers of its own.
+//! permit: that pull fails, and its retry resumes the download. A pull never displaces its own layers.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,19 +14,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::progress::{LayerPhase, LayerProgress, lock};
 
-/// Extra permits for each regular one.
+/// Number of extra permits per regular permit.
 const EXTRA: usize = 2;
 /// Bytes per second below which a layer loses its permit to a pull that has none.
 pub(super) const LEAST_RATE: u64 = 32 << 10;
 
-/// Hands out permits. Clones share them.
+/// Grants permits. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Permits(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     regular: usize,
-    /// How long a layer is measured before it counts as slow.
+    /// How long a layer is measured before it can count as slow.
     measured: Duration,
     state: Mutex<State>,
 }
@@ -39,10 +39,10 @@ struct State {
     waiting: Vec<Waiting>,
 }
 
-/// Requester layer it is.
+/// The pull that requests a permit, and the registry of its layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Requester {
-    /// Empty for an archive, which never counts as slow.
+    /// The registry; empty for an archive, which never counts as slow.
     pub(super) registry: Arc<str>,
     /// Unique among the pulls in progress.
     pub(super) pull: usize,
@@ -61,18 +61,18 @@ struct Running {
     id: u64,
     requester: Requester,
     monitor: Monitor,
-    /// When it was measured last, and the bytes fetched by then.
+    /// When it was last measured, and the number of bytes fetched until then.
     mark: (Instant, u64),
 }
 
-/// The progress of a layer, and the token that takes its permit away.
+/// The progress of a layer, and the token that revokes its permit.
 #[derive(Clone, Debug)]
 pub(super) struct Monitor {
     pub(super) progress: Arc<LayerProgress>,
     pub(super) give_up: CancellationToken,
 }
 
-/// A permit, or a place in the queue for one. Dropping it returns it.
+/// A permit, or a position in the queue. Returned when dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
     permits: Permits,
@@ -116,7 +116,7 @@ impl Permits {
         (Permit { permits, id }, ready)
     }
 
-    /// For a pull that has waited without any permit: takes the permit of the slowest layer of the others.
+    /// Takes the permit of the slowest layer of other pulls, for a pull that has waited without any permit.
     fn displace_slowest(&self, id: u64) {
         let mut state = lock(&self.0.state);
         let Some(waiting) = state.waiting.iter().find(|waiting| waiting.id == id) else {
@@ -126,7 +126,7 @@ impl Permits {
         if state.of_pull(&requester) > 0 {
             return;
         }
-        // If its own registry holds too many, the permit of another registry would not be granted to it.
+        // If its own registry holds too many, a permit of another registry would not be granted to it.
         let only_own = state.of_registry(&requester) > self.0.regular;
         let mut slowest: Option<(u64, CancellationToken)> = None;
         for one in &mut state.running {
@@ -159,7 +159,7 @@ impl Permits {
     }
 }
 
-/// Only one layer at a time may be decompressed with a window of up to 128 MiB.
+/// Allows only one layer at a time to be decompressed with a window of up to 128 MiB.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WindowSemaphore(Arc<(Mutex<bool>, Condvar)>);
 
@@ -168,8 +168,8 @@ pub(super) struct WindowSemaphore(Arc<(Mutex<bool>, Condvar)>);
 pub(super) struct WindowPermit(WindowSemaphore);
 
 impl WindowSemaphore {
-    /// Blocks until it is free; returns `None` after a cancellation. The caller already has the whole blob, so that no registry
-    /// decides how long others wait.
+    /// Blocks until it is free; returns `None` after a cancellation. The caller already has the whole blob, so that no
+    /// registry determines how long others wait.
     pub(super) fn acquire(&self, cancel: &CancellationToken) -> Option<WindowPermit> {
         let (taken, ended) = &*self.0;
         let mut taken = lock(taken);
@@ -205,7 +205,7 @@ impl State {
         self.running.iter().filter(same).count()
     }
 
-    /// Grants as many permits as there are.
+    /// Grants all available permits.
     fn grant(&mut self, regular: usize) {
         while let Some(index) = self.next_index(regular) {
             let Waiting {
@@ -221,7 +221,7 @@ impl State {
                 monitor,
                 mark,
             });
-            // If the receiver has gone, its permit is being dropped and waits for this lock.
+            // If the receiver is gone, its permit is being dropped, and that waits for this lock.
             let _ = ready.send(());
         }
     }
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_pull_gets_the_regular_permits_and_no_more() {
+    async fn one_pull_gets_only_the_regular_permits() {
         let permits = permits(3);
         let ready: Vec<_> = (0..5).map(|_| take(&permits, "a", 1)).collect();
         let count = ready.iter().filter(|(_, ready)| *ready).count();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_registry_and_another_pull_need_not_wait() {
+    async fn other_registries_and_pulls_get_extra_permits() {
         let permits = permits(3);
         let slow: Vec<_> = (0..6).map(|_| take(&permits, "slow", 1)).collect();
         let other = take(&permits, "other", 2);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_window_at_a_time() {
+    fn only_one_large_window_at_a_time() {
         let (windows, cancel) = (WindowSemaphore::default(), CancellationToken::new());
         let first = windows.acquire(&cancel).expect("the first");
         let second = std::thread::scope(|scope| {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_slowest_loses_its_permit_to_a_pull_that_has_none() {
+    async fn the_slowest_layer_loses_its_permit_to_a_pull_without_one() {
         let permits = permits(1);
         let all: Vec<_> = (0..3).map(|_| monitor()).collect();
         let mut held = Vec::new();

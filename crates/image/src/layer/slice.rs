@@ -1,4 +1,4 @@
-//! A layer inside an archive on disk.
+//! Part of an archive on disk that is a layer.
 
 use std::fs;
 use std::io::{self, Read};

@@ -1,6 +1,6 @@
-//! The spool of a blob: one thread writes it to a file and hashes it, another reads it from there and unpacks it meanwhile. So
-//! the network does not wait for unpacking, memory stays small, and an interrupted download resumes from the file. The reader
-//! gets the end of the blob only if its digest is right.
+//! The spool of a blob: one thread writes it to a file and hashes it, another one reads and unpacks it concurrently. So the
+//! network does not wait for unpacking, memory use stays small, and an interrupted download resumes from the file. The
+//! reader only reaches the end of the blob if its digest is right.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ use crate::error::{At as _, Error, Result};
 use crate::progress::lock;
 use crate::unpack::carry;
 
-/// Free space is checked after this many bytes, because other downloads use it as well.
+/// Free space is checked after this many bytes, because other downloads consume it as well.
 const SPACE_EVERY: u64 = 16 << 20;
 
 /// The spool of one blob.
@@ -41,8 +41,8 @@ struct State {
 }
 
 impl Spool {
-    /// Opens the file, with what an earlier pull has left in it. `None` if it is locked by a flight of the same blob from another
-    /// registry.
+    /// Opens the file, with the part that an earlier pull left. `None` if it is locked by a flight of the same blob from
+    /// another registry.
     pub(super) fn open(path: &Path, size: u64) -> Result<Option<Self>> {
         let mut options = OpenOptions::new();
         options.create(true).read(true).append(true).mode(0o600);
@@ -93,7 +93,7 @@ impl Spool {
         lock(&self.state).available
     }
 
-    /// Ends the spool for the reader, unless it has ended.
+    /// Ends the spool for the reader, unless it has already ended.
     pub(super) fn end(&self, result: Result<()>) {
         let mut state = lock(&self.state);
         if state.end.is_none() {
@@ -103,7 +103,7 @@ impl Spool {
         self.changed.notify_all();
     }
 
-    /// The error it has ended with.
+    /// The error that it ended with.
     pub(super) fn failure(&self) -> Option<Error> {
         let state = lock(&self.state);
         state.end.as_ref()?.as_ref().err().cloned()
@@ -172,7 +172,7 @@ impl Spool {
         }
     }
 
-    /// Waits for bytes after `position`, and returns their number; 0 at the end.
+    /// Waits for bytes after `position`, and returns how many there are; 0 at the end.
     fn wait(&self, position: u64) -> io::Result<u64> {
         let mut state = lock(&self.state);
         loop {
@@ -185,7 +185,7 @@ impl Spool {
             if state.end.is_some() {
                 return Ok(0);
             }
-            // The writer ends the spool, or the fetching task, or the guard of that task.
+            // The spool is always ended: by the writer, the fetching task, or the guard of that task.
             state = self
                 .changed
                 .wait(state)
@@ -248,7 +248,7 @@ mod tests {
         std::fs::write(&path, kept).expect("write");
         let spool = Spool::open(&path, whole.len() as u64)
             .expect("open")
-            .expect("nobody else has it");
+            .expect("not locked by another flight");
         let (sender, receiver) = mpsc::channel(1);
         let digest = Digest::of(whole);
         thread::scope(|scope| {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_beginning_is_resumed() {
+    fn a_partial_blob_is_resumed() {
         let (end, read) = run(b"one ", &[b"two ", b"three"], b"one two three");
         assert!(end.is_ok());
         assert_eq!(read.expect("read"), b"one two three");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reader_gets_every_failure() {
+    fn the_reader_receives_every_failure() {
         let (end, read) = run(b"", &[b"other"], b"right");
         assert!(matches!(end, Err(Error::WrongDigest { .. })));
         assert!(read.is_err());

@@ -1,4 +1,4 @@
-//! A copy of a layer with hard links to its files, in directories that match the layers below.
+//! Copies a layer by hard-linking its files into directories that match the layers below.
 
 use std::collections::HashSet;
 use std::fs;
@@ -28,7 +28,7 @@ pub(super) struct LinkCopy<'a> {
 struct Level {
     /// Its path in the copy.
     target: Parts,
-    /// The times it gets in the copy when it is complete.
+    /// The times that are set in the copy once it is complete.
     times: Timestamps,
 }
 
@@ -78,7 +78,7 @@ impl<'a> LinkCopy<'a> {
                 }
                 Step::Found(name, _) => {
                     match linkat(walk.dir()?, &name, &to, &name, AtFlags::empty()) {
-                        // Two paths of the layer have become the same one; either file is right.
+                        // Two paths of the layer have become the same; either file is correct.
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(error) => return Err(error.into()),
                     }
@@ -121,7 +121,7 @@ impl<'a> LinkCopy<'a> {
         Ok(Level { target, times })
     }
 
-    /// Opens a directory of the copy. Missing ones are created like those of the layers below.
+    /// Opens a directory of the copy. Missing directories are created like those of the layers below.
     fn directory(&mut self, path: &[Vec<u8>]) -> io::Result<OwnedFd> {
         let mut dir = real(&self.to, &[])?;
         for (depth, name) in path.iter().enumerate() {

@@ -18,15 +18,15 @@ pub(super) const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// The kernel's limit.
+/// The kernel's limit on symbolic links in a path.
 const MAX_LINKS: usize = 40;
-/// Limit of the value of an extended attribute (`XATTR_SIZE_MAX`), and of the list of names.
+/// Limit on the value of an extended attribute (`XATTR_SIZE_MAX`), and on the list of names.
 const MAX_XATTR: usize = 64 << 10;
 
 /// The components of a path.
 pub(super) type Parts = Vec<Vec<u8>>;
 
-/// The roots of the layers, the uppermost first.
+/// The roots of the layers, topmost first.
 #[derive(Debug)]
 pub(super) struct LowerLayers(Vec<OwnedFd>);
 
@@ -48,8 +48,8 @@ impl LowerLayers {
         Ok(Self(roots.collect::<Result<_>>()?))
     }
 
-    /// Whether the implied directories of a layer are right as they were created: owned by root, mode 0755, and not reached by
-    /// links.
+    /// Returns whether the implied directories of a layer are already right: owned by root, mode 0755, and not reached
+    /// through links.
     pub(super) fn fits(&self, implied: &[String]) -> io::Result<bool> {
         for implied in implied {
             let parts = split(implied.as_bytes());
@@ -70,7 +70,7 @@ impl LowerLayers {
         Ok(true)
     }
 
-    /// Resolves the links of a path. Returns the real path, and the directory there if there is one.
+    /// Resolves the links of a path. Returns the real path, and the directory there if it exists.
     pub(super) fn resolve(&self, parts: &[Vec<u8>]) -> io::Result<(Parts, Option<LowerEntry>)> {
         let mut todo: VecDeque<Vec<u8>> = parts.iter().cloned().collect();
         let mut real = Parts::new();
@@ -119,7 +119,7 @@ impl LowerLayers {
         Ok((real, found))
     }
 
-    /// Looks up a path, of which only the last component may be a link.
+    /// Looks up a path in which only the last component may be a link.
     fn look_up(&self, real: &[Vec<u8>]) -> io::Result<Option<LowerEntry>> {
         let Some((last, parents)) = real.split_last() else {
             return Ok(None);

@@ -1,9 +1,9 @@
 //! Layers with implied directories.
 //!
-//! A layer may contain `lib/x` without an entry for `lib`. Unpacked by itself, `lib` is a directory with a default owner and mode,
-//! which hides those of the layers below, or even a link (`lib -> usr/lib`). Most layers have entries for all their
-//! directories. For those that do not, a copy is made that matches the layers below: its files are hard links, so it takes
-//! hardly any space. Its name is derived from all layers below it, so images with the same base share it.
+//! A layer may contain `lib/x` without an entry for `lib`. Unpacked on its own, `lib` is a directory with default owner and
+//! mode that hides those of the layers below, or even a link (`lib -> usr/lib`). Most layers have entries for all their
+//! directories. Those that do not are copied to match the layers below: files are hard links, so the copy takes hardly any
+//! space. Its name is derived from all layers below it, so images with the same base share it.
 
 mod copy;
 mod lower;
@@ -16,7 +16,7 @@ use super::digest::Digest;
 use super::error::{At as _, Error, Result};
 use super::store::{ContentStore, Held, NewLayer};
 
-/// Replaces layers that need it by such copies. Returns the layers to stack, held.
+/// Replaces layers with implied directories by matching copies. Returns the layers to stack, held.
 pub(super) fn rebase(store: &Arc<ContentStore>, held: &Held) -> Result<Held> {
     let mut stack: Vec<Digest> = Vec::new();
     let mut chain = String::new();
@@ -60,7 +60,7 @@ fn make(
     let made = LinkCopy::new(&source, &staging, below, implied)
         .and_then(LinkCopy::run)
         .at(&source)
-        // Its files exist already; only directories are new.
+        // Its files already exist; only directories are new.
         .and_then(|directories| {
             store.add_layer(based, &staging, &NewLayer::new(0, directories, Vec::new()))
         });

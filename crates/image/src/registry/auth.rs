@@ -35,7 +35,7 @@ pub(super) struct Authorizer {
 
 #[derive(Default)]
 struct State {
-    /// Incremented with each new header, so that of many refused requests only the first one renews it.
+    /// Incremented with each new header, so that only the first of many rejected requests renews it.
     generation: u64,
     header: Option<HeaderValue>,
     credentials: Option<Option<Credentials>>,
@@ -47,18 +47,18 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// The server that has sent a challenge.
+/// The server that sent a challenge.
 #[derive(Debug)]
 pub(super) struct Challenger<'a> {
     pub(super) client: &'a Client,
     /// Host and port, for errors.
     pub(super) host: String,
-    /// Whether it is reached without TLS; only then its token service may be, too.
+    /// Whether it is reached without TLS; only then may its token service be, too.
     pub(super) is_plain: bool,
 }
 
 impl<'a> Challenger<'a> {
-    /// The server of a URL. Only the host appears in errors: the rest of the URL may be as secret as a password.
+    /// Returns the server of a URL. Only the host appears in errors: the rest of the URL may be as secret as a password.
     pub(super) fn of(url: &Url, client: &'a Client) -> Self {
         let mut host = url.host_str().unwrap_or_default().to_owned();
         host.extend(url.port().map(|port| format!(":{port}")));
@@ -104,7 +104,7 @@ impl Authorizer {
         }
     }
 
-    /// One without credentials, for the same repository.
+    /// Returns an authorizer without credentials for the same repository.
     pub(super) fn anonymous(&self) -> Self {
         Self {
             given: None,
@@ -124,7 +124,7 @@ impl Authorizer {
         (state.generation, state.header.clone())
     }
 
-    /// Gets a new header after a 401, unless another request has replaced the one of generation `used`.
+    /// Obtains a new header after a 401, unless another request has already replaced the one of generation `used`.
     pub(super) async fn renew(
         &self,
         challenger: &Challenger<'_>,

@@ -1,4 +1,4 @@
-//! Download of a blob: retried from where it broke off for as long as there is progress, then from the next host.
+//! Download of a blob: resumed for as long as it makes progress, then retried from the next host.
 
 use std::future::Future;
 
@@ -13,10 +13,10 @@ use super::{Host, Repository};
 use crate::error::Result;
 use crate::manifest::Descriptor;
 
-/// Progress that resets the count of retries: a connection that breaks now and then is not a dead registry.
+/// Progress that resets the count of retries: a connection that breaks occasionally does not mean a dead registry.
 const WORTH_IT: u64 = 1 << 20;
 
-/// Where the bytes go. The sink returns `false` when its receiver has gone.
+/// Where the bytes go. The sink returns `false` once its receiver is gone.
 struct Target<'a, S> {
     size: u64,
     position: u64,
@@ -29,7 +29,7 @@ impl Repository {
     ///
     /// # Errors
     ///
-    /// That of the last host.
+    /// The error of the last host.
     pub async fn blob<S, F>(&self, descriptor: &Descriptor, from: u64, mut sink: S) -> Result<()>
     where
         S: FnMut(Bytes) -> F + Send,
@@ -79,7 +79,7 @@ impl Host {
         Ok(())
     }
 
-    /// One request. It succeeds only if the blob is complete, or the receiver has gone.
+    /// Sends one request. It succeeds only if the blob is complete or the receiver is gone.
     async fn stream<S, F>(&self, url: &Url, target: &mut Target<'_, S>) -> Attempt<()>
     where
         S: FnMut(Bytes) -> F + Send,
@@ -123,7 +123,7 @@ impl Host {
         ))
     }
 
-    /// How many bytes at the beginning of the response are present already.
+    /// Returns the number of bytes at the beginning of the response that are already present.
     fn offset(&self, response: &Response, position: u64, size: u64) -> Attempt<u64> {
         let host = &self.endpoint.host;
         let begins = match response.status() {

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_before_a_password() {
+    fn tokens_are_preferred_to_passwords() {
         let mut headers = HeaderMap::new();
         headers.append(
             WWW_AUTHENTICATE,

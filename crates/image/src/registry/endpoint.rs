@@ -17,7 +17,7 @@ use super::hosts_file::{Capabilities, HostEntry, TlsEntry, look_up};
 use crate::error::{At as _, Error, Result};
 use crate::progress::lock;
 
-/// Clients in the cache. Each has a copy of the system's certificates.
+/// Maximum number of cached clients. Each has a copy of the system's certificates.
 const MAX_CLIENTS: usize = 32;
 
 /// One host of a registry.
@@ -30,7 +30,7 @@ pub(super) struct Endpoint {
     pub(super) client: Client,
     pub(super) headers: HeaderMap,
     pub(super) capabilities: Capabilities,
-    /// Whether it is a mirror, which is told the registry in the parameter `ns`.
+    /// Whether it is a mirror, which receives the registry in the parameter `ns`.
     pub(super) is_mirror: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Endpoints {
     clients: Mutex<HashMap<ClientKey, Client>>,
 }
 
-/// A client is reused as long as its files are unchanged.
+/// Identifies a client, which is reused as long as its files are unchanged.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct ClientKey {
     tls: TlsEntry,
@@ -64,7 +64,7 @@ struct ClientKey {
 
 impl Endpoints {
     pub(super) fn new(dirs: Vec<PathBuf>, connect: Duration, user_agent: String) -> Self {
-        // An error means that the process has installed a provider before.
+        // An error means that the process has already installed a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
             dirs,
@@ -74,7 +74,8 @@ impl Endpoints {
         }
     }
 
-    /// All hosts of a registry in the order in which they are tried. Files are read each time, so changes need no restart.
+    /// Returns all hosts of a registry in the order in which they are tried. Files are read each time, so changes need no
+    /// restart.
     pub(super) fn of(&self, registry: &str) -> Result<Vec<Endpoint>> {
         let entries = look_up(&self.dirs, registry)?;
         entries
@@ -152,7 +153,7 @@ impl Endpoints {
             .transpose()?;
         let builder = || {
             let mut builder = Client::builder()
-                // Redirects are followed by `Host::get`, which keeps credentials from their targets.
+                // Redirects are followed by `Host::get`, which does not send credentials to their targets.
                 .redirect(Policy::none())
                 .connect_timeout(tls.dial_timeout.unwrap_or(self.connect))
                 .pool_idle_timeout(Duration::from_secs(60))
@@ -168,7 +169,7 @@ impl Endpoints {
             builder
         };
         let merged = || builder().tls_certs_merge(authorities.clone()).build();
-        // Without system certificates, registries with their own certificates or without TLS can still be reached.
+        // Without system certificates, registries with their own certificates or without TLS are still reachable.
         let only = || builder().tls_certs_only(authorities.clone()).build();
         let built = merged().or_else(|_| only());
         built.map_err(|error| Error::internal(format!("a client for registries: {error}")))
@@ -192,7 +193,7 @@ fn settings(path: &Path, error: &reqwest::Error) -> Error {
     }
 }
 
-/// The host that serves a registry: that of Docker Hub differs from its name.
+/// The host that serves a registry: Docker Hub's differs from its name.
 fn upstream_host(registry: &str) -> &str {
     match registry {
         "docker.io" => "registry-1.docker.io",
@@ -200,7 +201,7 @@ fn upstream_host(registry: &str) -> &str {
     }
 }
 
-/// The URL of a host, by the rules of containerd.
+/// Returns the URL of a host, by containerd's rules.
 fn base(registry: &str, entry: &HostEntry, has_tls: bool) -> Option<Url> {
     let address = match entry.address.as_str() {
         "" => upstream_host(registry),
@@ -228,7 +229,7 @@ fn base(registry: &str, entry: &HostEntry, has_tls: bool) -> Option<Url> {
     Some(url)
 }
 
-/// Whether it is the local host, where plain HTTP is the default.
+/// Returns whether it is the local host, where plain HTTP is the default.
 fn is_local(address: &str) -> bool {
     let host = address.split('/').next().unwrap_or_default();
     let host = match host.strip_prefix('[') {
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_in_the_rules_of_containerd() {
+    fn addresses_follow_the_rules_of_containerd() {
         let at = |registry: &str, address: &str, override_path: bool| {
             let entry = HostEntry {
                 address: address.to_owned(),

@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::progress::lock;
 
 const MAX_REDIRECTS: usize = 5;
-/// Authentications per request to the host: a first token, and one that replaces a token that has just expired. As many to
-/// the target of a redirect.
+/// Maximum number of authentications per request to the host: for a first token, and for one that replaces a token that
+/// has just expired. The same number applies to the target of a redirect.
 const MAX_RENEWALS: usize = 2;
 
 /// What is requested.
@@ -31,13 +31,13 @@ pub(super) struct GetRequest<'a> {
 pub(super) struct RedirectTokens(Mutex<HashMap<String, Arc<Authorizer>>>);
 
 impl RedirectTokens {
-    /// The authorizer of this URL's origin, if it has sent a challenge before.
+    /// The authorizer of this URL's origin, if that has sent a challenge before.
     fn of(&self, url: &Url) -> Option<Arc<Authorizer>> {
         let all = lock(&self.0);
         all.get(&url.origin().ascii_serialization()).cloned()
     }
 
-    /// The same, created if there is none.
+    /// As [`Self::of`], created if missing.
     fn get_or_insert(&self, url: &Url, make: impl FnOnce() -> Authorizer) -> Arc<Authorizer> {
         let mut all = lock(&self.0);
         let one = all.entry(url.origin().ascii_serialization());

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 pub(super) struct Capabilities {
     /// Serves content by digest.
     pub(super) pull: bool,
-    /// Resolves tags; only for hosts that are trusted to.
+    /// Resolves tags; only for trusted hosts.
     pub(super) resolve: bool,
 }
 
@@ -57,7 +57,7 @@ impl Default for HostEntry {
     }
 }
 
-/// The hosts of a registry in the order in which they are tried, the registry itself last.
+/// Returns the hosts of a registry in the order in which they are tried, the registry itself last.
 pub(super) fn look_up(dirs: &[PathBuf], registry: &str) -> Result<Vec<HostEntry>> {
     for dir in dirs {
         if let Some(dir) = directory(dir, registry) {
@@ -67,7 +67,7 @@ pub(super) fn look_up(dirs: &[PathBuf], registry: &str) -> Result<Vec<HostEntry>
     Ok(vec![HostEntry::default()])
 }
 
-/// The directory of a registry: `host_port_`, `host:port`, or `_default`.
+/// Finds the directory of a registry: `host_port_`, `host:port`, or `_default`.
 fn directory(dir: &Path, registry: &str) -> Option<PathBuf> {
     let portless = registry
         .rsplit_once(':')
@@ -165,7 +165,7 @@ fn host(table: &Table, address: &str, dir: &Path) -> ParseResult<HostEntry> {
                 let wrong = || "dial_timeout must be like \"10s\"".to_owned();
                 entry.tls.dial_timeout = Some(text.ok_or_else(wrong)?);
             }
-            // Unknown keys are ignored, as by containerd.
+            // As in containerd, unknown keys are ignored.
             _ => {}
         }
     }
@@ -186,7 +186,7 @@ fn flag(value: &Value, key: &str) -> ParseResult<bool> {
         .ok_or_else(|| format!("{key} must be true or false"))
 }
 
-/// A string, or a list of strings.
+/// Parses a string, or a list of strings.
 fn texts(value: &Value, key: &str) -> ParseResult<Vec<String>> {
     let wrong = || format!("{key} must be a text or a list of texts");
     match value {
@@ -199,7 +199,7 @@ fn texts(value: &Value, key: &str) -> ParseResult<Vec<String>> {
     }
 }
 
-/// A file, a list of files, or a list of pairs of a certificate and its key.
+/// Parses a file, a list of files, or a list of pairs of a certificate and its key.
 fn client(value: &Value, dir: &Path) -> ParseResult<Vec<(PathBuf, Option<PathBuf>)>> {
     let Value::Array(all) = value else {
         return Ok(texts(value, "client")?
@@ -231,7 +231,7 @@ fn headers(value: &Value) -> ParseResult<Vec<(String, String)>> {
     Ok(headers)
 }
 
-/// A duration in Go's format, with a single unit.
+/// Parses a duration in Go's format, with a single unit.
 fn duration(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: f64 = digits.parse().ok()?;
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_documented() {
+    fn all_documented_keys_are_parsed() {
         let text = r#"
             server = "https://docker.io"
             ca = "own.crt"
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_mistake() {
         for (text, word) in [
             ("host = 1", "host"),
             ("[host.\"a\"]\nskip_verify = 1", "skip_verify"),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn which_folder() {
+    fn the_directory_of_a_registry_is_found() {
         let dir = tempfile::tempdir().expect("a folder");
         let dirs = [dir.path().to_owned()];
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Registry client (OCI distribution-spec 1.1 and its predecessor of Docker): hosts, authentication, manifests, blobs.
+//! Registry client (OCI distribution-spec 1.1 and its predecessor by Docker): hosts, authentication, manifests, blobs.
 //!
 //! It is built on `reqwest`. `oci-client` does not fit: it has one TLS configuration for all hosts, no client certificates,
-//! headers or `override_path`, reads manifests of any size into memory, and does not expose statuses and `Retry-After`.
+//! headers or `override_path`, reads manifests of any size into memory, and does not expose status codes and `Retry-After`.
 
 mod auth;
 mod blob;
@@ -43,7 +43,7 @@ pub(super) fn read_challenge(header: &str) {
     let _ = challenge::parse(header);
 }
 
-/// A client of any number of registries. It keeps connections, reads `hosts.toml` and Docker's `config.json` at every
+/// A client for any number of registries. It keeps connections, reads `hosts.toml` and Docker's `config.json` at every
 /// [`Self::repository`], and takes timeouts and the observer from an [`ImageStoreConfig`].
 #[derive(Debug)]
 pub struct RegistryClient {
@@ -54,7 +54,7 @@ pub struct RegistryClient {
     observer: Arc<dyn Observer>,
 }
 
-/// A repository of a registry: its hosts and the credentials for them, for the duration of a pull.
+/// A repository of a registry: its hosts and their credentials, for the duration of a pull.
 #[derive(Debug)]
 pub struct Repository {
     name: Reference,
@@ -69,12 +69,12 @@ struct Host {
     redirect_tokens: RedirectTokens,
     timeouts: Timeouts,
     retries: u32,
-    /// It did not respond: other hosts are tried first from now on.
+    /// It did not respond: other hosts are tried first from then on.
     is_down: AtomicBool,
     observer: Arc<dyn Observer>,
 }
 
-/// A manifest or index as it was received.
+/// A manifest or index as received.
 #[derive(Clone, Debug)]
 pub struct FetchedManifest {
     /// The document.
@@ -86,7 +86,7 @@ pub struct FetchedManifest {
 }
 
 impl RegistryClient {
-    /// Nothing is sent or read yet.
+    /// Creates a client; nothing is sent or read yet.
     #[must_use]
     pub fn new(config: &ImageStoreConfig) -> Self {
         Self {
@@ -130,7 +130,7 @@ impl RegistryClient {
                 authorizer: Authorizer::new(identity),
                 redirect_tokens: RedirectTokens::default(),
                 timeouts: self.timeouts,
-                // As long as there is another host to try, this one is not retried for long.
+                // While there are other hosts to try, this one is not retried for long.
                 retries: if index < last {
                     self.timeouts.retries.min(1)
                 } else {
@@ -182,7 +182,7 @@ impl Repository {
     ///
     /// # Errors
     ///
-    /// That of the last host; [`Error::WrongDigest`].
+    /// The error of the last host; [`Error::WrongDigest`].
     pub async fn manifest(
         &self,
         version: &str,
@@ -203,7 +203,7 @@ impl Repository {
     ///
     /// # Errors
     ///
-    /// That of the last host; [`Error::TooLarge`], [`Error::WrongDigest`].
+    /// The error of the last host; [`Error::TooLarge`], [`Error::WrongDigest`].
     pub async fn small_blob(&self, descriptor: &Descriptor, most: u64) -> Result<Vec<u8>> {
         let Descriptor { digest, size, .. } = descriptor;
         if *size > most {
@@ -225,7 +225,7 @@ impl Repository {
         .await
     }
 
-    /// Tries one host after the other. The error is that of the last, which is the registry itself.
+    /// Tries one host after the other. The error is that of the last host, the registry itself.
     async fn first_of<'a, T, F, Fut>(&'a self, resolve: bool, mut attempt: F) -> Result<T>
     where
         F: FnMut(&'a Host) -> Fut,
@@ -241,7 +241,7 @@ impl Repository {
         Err(last.unwrap_or_else(|| self.no_host()))
     }
 
-    /// Hosts with the required capability; those that did not respond come last.
+    /// Returns the hosts with the required capability; those that did not respond come last.
     fn usable_hosts(&self, resolve: bool) -> impl Iterator<Item = &Host> {
         let able = move |host: &&Host| {
             let can = host.endpoint.capabilities;
@@ -256,7 +256,7 @@ impl Repository {
             .hosts
             .iter()
             .filter(move |host| able(host) && down(host));
-        // Collected now, so that requests do not change the order.
+        // Collected here, so that requests do not change the order.
         up.collect::<Vec<_>>()
             .into_iter()
             .chain(others.collect::<Vec<_>>())
@@ -323,7 +323,7 @@ impl Host {
             self.timeouts.stall,
         )
         .await?;
-        // The registry's own digest is checked as well; it replaces no other check.
+        // The digest announced by the registry is checked in addition to all other checks.
         let announced = Digest::parse(&announced).ok();
         let digest = match expected.or(announced.as_ref()) {
             Some(digest) => {

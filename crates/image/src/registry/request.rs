@@ -1,4 +1,4 @@
-//! HTTP requests: sending, the meaning of statuses, and when to retry.
+//! HTTP requests: sending, interpreting status codes, and deciding on retries.
 
 use std::future::Future;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use super::Host;
 use crate::config::Timeouts;
 use crate::error::Error;
 
-/// Bytes read of the body of an error response.
+/// Maximum bytes read of the body of an error response.
 const MAX_REFUSAL: u64 = 8 << 10;
 /// Fewer bytes within [`Timeouts::stall`] count as a stalled transfer.
 pub(super) const PROGRESS: u64 = 64 << 10;
@@ -26,7 +26,7 @@ pub(super) struct Failure {
     pub(super) retry: Option<Retry>,
 }
 
-/// A retry may help.
+/// A retry may help, after this pause.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Retry {
     /// The host's `Retry-After`.
@@ -57,7 +57,7 @@ impl Failure {
         Error::BadResponse { host, reason }.into()
     }
 
-    /// The meaning of a status other than success.
+    /// Interprets a status other than success.
     pub(super) fn of_status(response: &Response, host: &str, said: &str) -> Self {
         let status = response.status();
         let reason = if said.is_empty() {
@@ -99,7 +99,7 @@ impl Failure {
     }
 }
 
-/// Sends a request and waits for the head of the response.
+/// Sends a request and waits for the response headers.
 pub(super) async fn send(
     client: &Client,
     request: Request,
@@ -116,7 +116,7 @@ pub(super) async fn send(
     }
 }
 
-/// The chain of causes without the URL, which may contain a signature.
+/// Returns the chain of causes without the URL, which may contain a signature.
 pub(super) fn error_chain(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
@@ -227,7 +227,8 @@ struct RefusalEntry {
     message: String,
 }
 
-/// The error code and message of a response (OCI distribution, "Error Codes"), truncated and on one line.
+/// Returns the error code and message of a response (OCI distribution, "Error Codes"), truncated and on one
+/// line.
 pub(super) async fn refusal(response: Response, host: &str, stall: Duration) -> (Response, String) {
     let status = response.status();
     let body = read_body(response, MAX_REFUSAL, host, stall)
@@ -251,7 +252,7 @@ pub(super) async fn refusal(response: Response, host: &str, stall: Duration) -> 
 }
 
 impl Host {
-    /// Retries a request until it succeeds, fails for good, or has used up the retries.
+    /// Retries a request until it succeeds, fails permanently, or has used up its retries.
     pub(super) async fn retry<T, F, Fut>(&self, mut attempt: F) -> Attempt<T>
     where
         F: FnMut() -> Fut,
@@ -280,7 +281,7 @@ pub(super) async fn pause(timeouts: &Timeouts, tries: u32, retry: Retry) {
     let doubled = timeouts.backoff.saturating_mul(1 << tries.min(16));
     let wanted = doubled.max(retry.after.unwrap_or_default());
     let wanted = wanted.min(timeouts.max_backoff);
-    // Jitter, so that nodes that were refused together do not retry together.
+    // Jitter, so that nodes that were rejected together do not retry together.
     let nanos = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |now| now.subsec_nanos());

@@ -1,4 +1,4 @@
-//! The layout of the store on disk, and writes that a crash leaves either complete or undone.
+//! The layout of the store on disk, and writes that are either complete or undone after a crash.
 //!
 //! ```text
 //! ROOT/lock                  locked by the process that uses the store
@@ -92,26 +92,27 @@ impl Disk {
         self.layers().join(id.file_name())
     }
 
-    /// The path of an incomplete blob. It has both digests, because an image can claim that a blob is another layer.
+    /// Returns the path of an incomplete blob. It contains both digests, because an image can claim that a blob is another
+    /// layer.
     pub(crate) fn partial(&self, blob: &Digest, layer: &Digest) -> PathBuf {
         let name = format!("{}.{}", blob.file_name(), &layer.hex()[..16]);
         self.partials().join(name)
     }
 
-    /// An unused path in `tmp`.
+    /// Returns an unused path in `tmp`.
     pub(crate) fn temporary(&self) -> PathBuf {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.root.join("tmp").join(number.to_string())
     }
 
-    /// A new directory in `tmp`.
+    /// Creates a new directory in `tmp`.
     pub(crate) fn staging(&self) -> Result<PathBuf> {
         let path = self.temporary();
         DirBuilder::new().mode(0o700).create(&path).at(&path)?;
         Ok(path)
     }
 
-    /// Replaces a file atomically, also with regard to power failures.
+    /// Replaces a file atomically, even across power failures.
     pub(crate) fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let temporary = self.temporary();
         let written = self.write_and_rename(&temporary, path, bytes);
@@ -162,7 +163,7 @@ impl Disk {
     }
 
     /// Removes a file or directory in `tmp`. A layer may be nested deeper than the longest path, and have more directories
-    /// than should be kept in memory.
+    /// than fit into memory.
     pub(crate) fn remove(&self, victim: &Path) -> Result<()> {
         let removed = match fs::symlink_metadata(victim) {
             Ok(metadata) if metadata.is_dir() => {
@@ -180,10 +181,10 @@ impl Disk {
         }
     }
 
-    /// Removes what an earlier process has left in `tmp`.
+    /// Removes what an earlier process left in `tmp`.
     pub(super) fn clean(&self) -> Result<()> {
         let tmp = self.root.join("tmp");
-        // They have names of the same kind, which must not collide with new ones.
+        // Their names have the same form as new ones, which must not collide.
         let mut victims = Vec::new();
         for entry in fs::read_dir(&tmp).at(&tmp)? {
             let path = entry.at(&tmp)?.path();
@@ -213,7 +214,7 @@ pub(super) fn sync_parent(path: &Path) -> Result<()> {
 pub(super) fn names(dir: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).at(dir)? {
-        // The store writes no names that are not UTF-8; others are left alone.
+        // The store writes no names that are not UTF-8; others are ignored.
         names.extend(entry.at(dir)?.file_name().into_string());
     }
     Ok(names)
@@ -223,7 +224,7 @@ pub(super) fn names(dir: &Path) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// Opens a store that was closed just now. A process started by another test has the descriptor of the lock until its
+    /// Opens a store that was just closed. A process started by another test holds the descriptor of the lock until its
     /// `exec`.
     fn reopen(root: &Path) -> Disk {
         loop {
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_at_a_time() {
+    fn only_one_process_can_open_a_store() {
         let dir = tempfile::tempdir().expect("a folder");
         let first = Disk::open(dir.path()).expect("the first");
         let second = Disk::open(dir.path());
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_folders_are_removed_and_links_not_followed() {
+    fn deep_directories_are_removed_without_following_links() {
         let dir = tempfile::tempdir().expect("a folder");
         let disk = Disk::open(&dir.path().join("store")).expect("a store");
         let outside = dir.path().join("outside");
@@ -256,7 +257,7 @@ mod tests {
         std::os::unix::fs::symlink(dir.path(), staging.join("link")).expect("link");
         let mut deep = staging;
         for _ in 0..1500 {
-            // In short steps, as an archive with links would.
+            // In short steps, as an archive with links could.
             deep = deep.join("d");
             if deep.as_os_str().len() > 3000 {
                 break;
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole() {
+    fn files_are_replaced_atomically() {
         let dir = tempfile::tempdir().expect("a folder");
         let disk = Disk::open(dir.path()).expect("a store");
         let path = disk.content(&Digest::of(b"x"));

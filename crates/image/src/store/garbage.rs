@@ -23,7 +23,7 @@ pub struct Collected {
 }
 
 impl ContentStore {
-    /// Removes an image with all its references, and what only it needs. Returns whether it existed.
+    /// Removes an image with all its references, and what no other image needs. Returns whether it existed.
     pub(crate) fn remove(&self, id: &Digest) -> Result<bool> {
         let writing = lock(&self.writing);
         let Some(known) = lock(&self.index).images.remove(id) else {
@@ -32,7 +32,7 @@ impl ContentStore {
         let path = self.disk.record(id);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                // It still exists, so it is listed.
+                // It still exists, so it stays listed.
                 lock(&self.index).images.insert(id.clone(), known);
                 return Err(Error::io(path, error));
             }
@@ -52,8 +52,8 @@ impl ContentStore {
         Ok(true)
     }
 
-    /// Removes layers and incomplete blobs that are neither needed nor held and have not been touched for this long, and unused
-    /// content at once.
+    /// Removes layers and incomplete blobs that are neither needed nor held and have not been touched for `unused_for`.
+    /// Unused content is removed at once.
     pub(crate) fn collect(&self, unused_for: Duration) -> Result<Collected> {
         let writing = lock(&self.writing);
         let mut collected = Collected::default();
@@ -95,8 +95,8 @@ impl ContentStore {
             .try_for_each(|victim| self.disk.remove(&victim))
     }
 
-    /// Moves a layer to `tmp` if nothing needs it. It leaves the index first: a pull that needs it from then on fetches it, and
-    /// waits for the lock before it renames its own.
+    /// Moves a layer to `tmp` if nothing needs it. It leaves the index first: a pull that needs it afterwards fetches it
+    /// again, and waits for the lock before it renames its own.
     fn discard_layer(&self, id: &Digest) -> Result<Option<PathBuf>> {
         let _moving = lock(&self.moving);
         let known = {
@@ -120,7 +120,7 @@ impl ContentStore {
         self.disk.discard(&self.disk.content(digest))
     }
 
-    /// Whether the layer of this incomplete blob is held.
+    /// Returns whether the layer of this incomplete blob is held.
     fn is_being_fetched(&self, partial: &str) -> bool {
         let index = lock(&self.index);
         let layer = partial.rsplit('.').next().unwrap_or_default();
@@ -132,7 +132,7 @@ fn is_old(path: &Path, unused_for: Duration) -> bool {
     let Ok(modified) = fs::symlink_metadata(path).and_then(|m| m.modified()) else {
         return false;
     };
-    // A time in the future, from a wrong clock, does not count as old.
+    // A time in the future, after a clock change, does not count as old.
     let age = SystemTime::now().duration_since(modified);
     age.is_ok_and(|age| age >= unused_for)
 }

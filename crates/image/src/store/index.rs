@@ -17,7 +17,7 @@ pub(super) struct IndexedImage {
     pub(super) config: Arc<ImageConfig>,
 }
 
-/// Everything that queries need without the disk.
+/// Everything that queries need without access to the disk.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) images: HashMap<Digest, IndexedImage>,
@@ -90,7 +90,8 @@ impl Index {
         changed
     }
 
-    /// Removes duplicate tags after a crash between two records: a tag belongs to the image that got it last.
+    /// Removes tags that are duplicated after a crash between two writes: a tag belongs to the image that got
+    /// it last.
     pub(super) fn settle_tags(&mut self) {
         let mut newest: HashMap<String, (u64, Digest)> = HashMap::new();
         for (id, known) in &self.images {
@@ -107,14 +108,14 @@ impl Index {
         }
     }
 
-    /// Whether an image needs this layer, or it is held.
+    /// Returns whether the layer is held or an image needs it.
     pub(super) fn needs_layer(&self, id: &Digest) -> bool {
         let mut images = self.images.values();
         self.held.contains_key(id)
             || images.any(|known| known.record.all_layers().any(|layer| layer == id))
     }
 
-    /// Whether an image needs this configuration or manifest.
+    /// Returns whether an image needs this configuration or manifest.
     pub(super) fn needs_content(&self, digest: &Digest) -> bool {
         let mut images = self.images.values();
         self.images.contains_key(digest)
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_moves() {
+    fn a_tag_moves_to_the_new_image() {
         let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
         let mut index = index(&[(&a, &["x", "y"])]);
         let mut record = Record::new(b.clone(), Vec::new());
@@ -184,7 +185,7 @@ mod tests {
         let ids: Vec<_> = (0..40_u8).map(|n| Digest::of(&[n])).collect();
         let images: Vec<_> = ids.iter().map(|id| (id, &[][..])).collect();
         let index = index(&images);
-        // 40 ids, 16 first digits.
+        // 40 ids, but only 16 possible first digits.
         let ambiguous = (0..16)
             .filter(|n| index.resolve(&format!("{n:x}")).is_err())
             .count();

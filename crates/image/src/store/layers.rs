@@ -31,8 +31,8 @@ pub(crate) struct NewLayer {
     inodes: u64,
     /// See [`crate::UnpackSummary::implied`].
     implied: Vec<String>,
-    /// The boot ID when it was unpacked. A layer of an earlier boot that was not synced cannot be trusted: its name may have
-    /// reached the disk without its content.
+    /// The boot ID when it was unpacked. A layer of an earlier boot that was not synced cannot be trusted: its name may
+    /// have reached the disk before its content.
     boot: String,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Layer {
 const SYNCED: &str = "synced";
 const RECORD: &str = "layer.json";
 
-/// [`NewLayer`] as it is read at the start, without the paths.
+/// [`NewLayer`] as loaded at start, without the paths.
 #[derive(Deserialize)]
 struct Head {
     bytes: u64,
@@ -64,7 +64,7 @@ struct Paths {
     implied: Vec<String>,
 }
 
-/// Deserialises a list to whether it has elements.
+/// Deserialises a list as whether it has elements.
 fn is_not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<bool, D::Error> {
     struct Any;
     impl<'de> Visitor<'de> for Any {
@@ -104,7 +104,7 @@ impl NewLayer {
         }
     }
 
-    /// Writes it beside the unpacked layer.
+    /// Writes `layer.json` next to the unpacked layer.
     pub(crate) fn write(&self, staging: &Path) -> Result<()> {
         let path = staging.join(RECORD);
         let bytes = serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))?;
@@ -115,7 +115,7 @@ impl NewLayer {
 /// Why a directory is not used as a layer.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// It may be readable later, and in use by containers, so it stays.
+    /// It may become readable, and containers may use it, so it is kept.
     Unreadable(String),
     /// It may be incomplete.
     Distrusted(String),
@@ -201,7 +201,7 @@ pub(super) fn mark_synced(dir: &Path) -> Result<()> {
     sync_parent(&path)
 }
 
-/// Renames an unpacked layer to its final name. An existing one is kept, as it has the same content.
+/// Renames an unpacked layer to its final name. An existing one is kept, because it has the same content.
 pub(super) fn place(staging: &Path, dir: &Path) -> Result<()> {
     match fs::rename(staging, dir) {
         Ok(()) => Ok(()),
@@ -226,14 +226,14 @@ mod tests {
     use crate::ImageStoreConfig;
 
     #[test]
-    fn the_paths_of_a_layer_are_on_disk_alone() {
+    fn implied_paths_are_kept_on_disk_only() {
         let dir = tempfile::tempdir().expect("a folder");
         fs::create_dir(dir.path().join("fs")).expect("a folder");
         for paths in [vec![], vec!["a".to_owned(), "a/b".to_owned()]] {
             let new = NewLayer::new(7, 3, paths.clone());
             new.write(dir.path()).expect("write");
             let layer = read(dir.path(), &boot()).expect("read");
-            // It is `Copy`, so it cannot contain the paths.
+            // `LayerRecord` is `Copy`, so it cannot contain the paths.
             let kept: [LayerRecord; 2] = [layer.record; 2];
             assert_eq!((kept[0].bytes, kept[1].implies), (7, !paths.is_empty()));
             assert_eq!(implied(dir.path()).expect("read"), paths);
@@ -246,7 +246,7 @@ mod tests {
 
     /// Containers may use it.
     #[test]
-    fn a_layer_that_cannot_be_read_now_stays() {
+    fn an_unreadable_layer_is_kept() {
         let dir = tempfile::tempdir().expect("a folder");
         let [kept, gone] = [b"kept", b"gone"].map(|text| Digest::of(text));
         let layer = |id: &Digest| dir.path().join("layers").join(id.file_name());

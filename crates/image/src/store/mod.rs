@@ -43,7 +43,7 @@ pub(super) struct ContentStore {
     pub(super) disk: Disk,
     index: Mutex<Index>,
     writing: Mutex<()>,
-    /// Held while a layer is renamed; `index` is not held during I/O.
+    /// Held while a layer is renamed, because `index` is not held during I/O.
     moving: Mutex<()>,
     rebasing: Mutex<()>,
     failpoint: FailpointHook,
@@ -65,8 +65,8 @@ pub(super) struct NewImage {
 }
 
 impl ContentStore {
-    /// Opens a store: removes what an interrupted process left incomplete, loads the records, and reports those that cannot be
-    /// read.
+    /// Opens a store: removes what an interrupted process left incomplete, loads the records, and reports those that cannot
+    /// be read.
     pub(super) fn open(config: &ImageStoreConfig) -> Result<(Self, Vec<Problem>)> {
         let disk = Disk::open(&config.root)?;
         disk.clean()?;
@@ -111,7 +111,7 @@ impl ContentStore {
         Ok((store, problems))
     }
 
-    /// The ID of an image by a reference, an ID, or a prefix of it.
+    /// Resolves a reference, an ID, or a prefix of an ID to an image ID.
     pub(super) fn resolve(&self, text: &str) -> Result<Option<Digest>> {
         lock(&self.index).resolve(text)
     }
@@ -135,14 +135,14 @@ impl ContentStore {
         index.layers.get(id).map(|layer| layer.record)
     }
 
-    /// A manifest or a configuration.
+    /// Reads a manifest or a configuration.
     pub(super) fn content(&self, digest: &Digest) -> Result<Vec<u8>> {
         let path = self.disk.content(digest);
         fs::read(&path).at(&path)
     }
 
-    /// The implied directories of a layer. Their number is up to the layer, so they are read when they are needed, for one
-    /// image at a time.
+    /// Reads the implied directories of a layer. Their number is up to the layer, so they are read on demand, for one image
+    /// at a time.
     pub(super) fn implied(&self, id: &Digest) -> Result<Vec<String>> {
         match self.layer(id) {
             Some(record) if record.implies => layers::implied(&self.disk.layer(id)),
@@ -150,7 +150,7 @@ impl ContentStore {
         }
     }
 
-    /// The lock to hold while [`Self::implied`] of a layer is in memory.
+    /// Locks out other users of [`Self::implied`], so that the paths of only one image are in memory.
     pub(super) fn rebasing(&self) -> MutexGuard<'_, ()> {
         lock(&self.rebasing)
     }
@@ -223,7 +223,7 @@ impl ContentStore {
         Ok(())
     }
 
-    /// Syncs all layers of an image that were not synced yet, at once.
+    /// Syncs all layers of an image that are not synced yet, with a single call.
     fn sync<'a>(&self, layers: impl Iterator<Item = &'a Digest>) -> Result<()> {
         let mut missing = BTreeSet::new();
         let index = lock(&self.index);
@@ -289,7 +289,7 @@ impl ContentStore {
             self.disk.images(),
         ] {
             for entry in fs::read_dir(&dir).at(&dir)? {
-                // It may have been removed since.
+                // It may have been removed in the meantime.
                 let length = entry.at(&dir)?.metadata().map_or(0, |m| m.len());
                 bytes += length;
                 inodes += 1;

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::reference::Reference;
 
-/// The most tags of one image, and the most references with a digest: pulls choose both.
+/// Maximum number of tags of one image, and of references with a digest: both are chosen by pulls.
 const MAX_NAMES: usize = 256;
 
-/// The version of the record. It is incremented when older programs cannot read it.
+/// The version of the record, incremented when older programs cannot read it.
 pub const VERSION: u32 = 1;
 
 /// The record of an image.
@@ -20,8 +20,8 @@ pub(crate) struct Record {
     version: u32,
     /// The digest of the configuration.
     pub(crate) id: Digest,
-    /// References with a tag, and when the image got them (nanoseconds since the Unix epoch): if two records have the same one,
-    /// the later wins.
+    /// References with a tag, and when the image got them (nanoseconds since the Unix epoch): if two records have the same
+    /// tag, the later one wins.
     #[serde(default)]
     pub(crate) tags: BTreeMap<String, u64>,
     /// References with a digest.
@@ -31,7 +31,7 @@ pub(crate) struct Record {
     pub(crate) manifest: Option<Digest>,
     /// Layers from the base up, by their names in `layers`.
     pub(crate) layers: Vec<Digest>,
-    /// Their diff IDs. Where the two differ, the layer is a rebased copy with hard links to the files of this one.
+    /// Their diff IDs. Where the two differ, the layer is a rebased copy whose files are hard links to those of this one.
     pub(crate) diff_ids: Vec<Digest>,
     /// Bytes when unpacked.
     pub(crate) size: u64,

@@ -1,18 +1,18 @@
-//! Decompression. The format is detected by the first bytes, because media types are often wrong.
+//! Decompression. The format is detected from the first bytes, because media types are often wrong.
 
 use std::io::{self, BufReader, Cursor, Read};
 
 use flate2::bufread::MultiGzDecoder;
 
-/// The largest window of zstd: 128 MiB, as with `zstd --long`.
+/// Maximum window of zstd: 128 MiB, as with `zstd --long`.
 const LARGE_LOG: u32 = 27;
 /// Windows up to 8 MiB need no permit: every decoder supports them (RFC 8878, 3.1.1.1.2), and tools that create layers use
 /// no larger ones by default.
 const SMALL_LOG: u32 = 23;
 const BUFFER: usize = 64 << 10;
 
-/// Decompresses gzip, also of several members, and zstd; other input is returned as it is. `large_window` is called before a
-/// large window of zstd is allocated; its permit is kept until the reader is dropped.
+/// Decompresses gzip, including several members, and zstd; other input is returned unchanged. `large_window` is called
+/// before a large window of zstd is allocated; its permit is kept until the reader is dropped.
 pub(crate) fn decompress<'a, R: Read + 'a, T: 'a>(
     mut input: R,
     large_window: impl FnOnce() -> io::Result<T>,
@@ -61,10 +61,10 @@ impl<R: Read, T> Read for WithPermit<R, T> {
     }
 }
 
-/// The bytes of a frame that determine the size of its window.
+/// Number of bytes of a frame that determine its window size.
 const FRAME_HEADER: usize = 18;
 
-/// Whether the window of the first frame is a small one (RFC 8878, 3.1.1.1). After a skippable frame that is unknown.
+/// Returns whether the window of the first frame is small (RFC 8878, 3.1.1.1). Unknown after a skippable frame.
 fn is_small(frame: &[u8]) -> bool {
     let [0x28, 0xb5, 0x2f, 0xfd, descriptor, rest @ ..] = frame else {
         return false;
@@ -123,7 +123,7 @@ mod tests {
         encoder.finish().expect("gzip")
     }
 
-    /// One byte at a time, like a slow network.
+    /// Returns one byte at a time, like a slow network.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format() {
+    fn every_format_is_decompressed() {
         let mut members = gzip(b"one ");
         members.extend(gzip(b"two"));
         assert_eq!(plain(&members).expect("gzip"), "one two");
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_large_window_needs_a_permit() {
-        // Without the content size, so that the window size counts.
+        // Without the content size, so that the window size matters.
         let compress = |log: u32| {
             let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).expect("zstd");
             encoder.window_log(log).expect("log");
@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(refused.is_err(), is_large);
         }
         assert!(plain(&compress(28)).is_err());
-        // The limit of the first frame holds for later ones.
+        // The limit of the first frame also applies to later ones.
         let later = [compress(20), compress(27)].concat();
         assert!(plain(&later).is_err());
     }

@@ -34,11 +34,11 @@ pub(crate) struct Entry {
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The longest path that can be opened.
+/// Maximum length of a path that can be opened.
 const MAX_PATH: usize = 4095;
 
 impl Entry {
-    /// Bytes it has in memory.
+    /// Bytes it takes in memory.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held(&self) -> usize {
         let xattrs = self.xattrs.iter();
@@ -56,7 +56,7 @@ impl Entry {
     }
 }
 
-/// Splits a path relative to the root. A path with `..` is refused, not normalised.
+/// Splits a path relative to the root. A path with `..` is rejected, not normalised.
 pub(crate) fn parts(path: &[u8]) -> io::Result<Vec<&[u8]>> {
     if path.len() > MAX_PATH {
         return Err(bad("its path is longer than 4095 bytes"));

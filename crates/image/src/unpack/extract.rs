@@ -67,7 +67,7 @@ impl<'a> Extractor<'a> {
         }
     }
 
-    /// Completes the tree, and returns what it takes on disk.
+    /// Completes the tree, and returns its disk usage.
     pub(super) fn finish(mut self) -> io::Result<UnpackSummary> {
         self.tree.leave()?;
         self.usage.inodes += std::mem::take(&mut self.tree.made);
@@ -92,7 +92,7 @@ impl<'a> Extractor<'a> {
         self.space(BLOCK * (1 + implied))
     }
 
-    /// Counts bytes to be written, and checks the free space from time to time.
+    /// Counts bytes to be written, and checks the free space periodically.
     fn space(&mut self, bytes: u64) -> io::Result<()> {
         self.unchecked += bytes;
         if self.unchecked < SPACE_EVERY {
@@ -135,7 +135,7 @@ impl<'a> Extractor<'a> {
         if matches!(hidden, b"" | b"." | b"..") {
             return Err(bad("a whiteout of nothing"));
         }
-        // A whiteout hides files of lower layers, not of its own (OCI image-spec, "Whiteouts").
+        // A whiteout hides files of lower layers, not of its own layer (OCI image-spec, "Whiteouts").
         match status(&*parent, hidden)? {
             Some(stat) if is(&stat, FileType::Directory) => self.tree.set_opaque(&parent, hidden),
             Some(_) => Ok(()),
@@ -161,7 +161,7 @@ impl<'a> Extractor<'a> {
             .as_ref()
             .is_some_and(|stat| is(stat, FileType::Directory));
         if is_dir {
-            // It was created implicitly, by an entry below it.
+            // It was created implicitly, for an entry below it.
             self.tree.make_explicit(&parts.join(&b'/'));
         } else {
             let opaque = there.as_ref().is_some_and(is_whiteout);
@@ -220,7 +220,7 @@ impl<'a> Extractor<'a> {
             return Ok(());
         }
         self.remove_existing(parent, name)?;
-        // Without AT_SYMLINK_FOLLOW: a hard link to a symbolic link itself.
+        // Without AT_SYMLINK_FOLLOW, this links the symbolic link itself.
         Ok(linkat(&from, *last, parent, name, AtFlags::empty())?)
     }
 
@@ -242,7 +242,7 @@ impl<'a> Extractor<'a> {
         let device: Dev = makedev(major, minor);
         mknodat(parent, name, kind, Mode::from_raw_mode(0o600), device)?;
         self.own_by_name(entry, parent, name)?;
-        // After the owner, as for files. It is not a link, as it was just created.
+        // After the owner, as for files. It was just created, so it is not a link.
         Ok(chmodat(
             parent,
             name,
@@ -264,7 +264,7 @@ impl<'a> Extractor<'a> {
         fchmod(file, Mode::from_raw_mode(entry.mode))?;
         for (name, value) in entry.xattrs.iter().filter(|(name, _)| is_allowed(name)) {
             match fsetxattr(file, &name[..], value, XattrFlags::empty()) {
-                // The file system does not support them. containerd ignores that as well.
+                // The file system does not support them. containerd ignores this as well.
                 Ok(()) | Err(Errno::NOTSUP) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -279,8 +279,8 @@ impl<'a> Extractor<'a> {
     }
 }
 
-/// Whether an image may set this extended attribute. Not those of overlayfs, which could expose files of the host
-/// (`trusted.overlay.redirect`), and not security labels, which the host sets.
+/// Returns whether an image may set this extended attribute. Excluded are those of overlayfs, which could expose files of
+/// the host (`trusted.overlay.redirect`), and security labels, which the host sets.
 fn is_allowed(name: &[u8]) -> bool {
     let user = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
     user || matches!(

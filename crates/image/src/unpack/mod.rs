@@ -1,6 +1,7 @@
 //! Unpacks a layer into a directory that overlayfs can stack: decompresses it, checks its diff ID, extracts its entries.
 //!
-//! It blocks, and works while the bytes arrive. The archive is untrusted: see `tree` for paths and `meter` for limits.
+//! Unpacking blocks, and proceeds while the bytes arrive. The archive is untrusted: see `tree` for paths and `meter` for
+//! limits.
 
 mod decompress;
 mod entry;
@@ -46,19 +47,19 @@ pub struct Unpacker {
 }
 
 impl Unpacker {
-    /// One with these limits.
+    /// Creates an unpacker with these limits.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits }
     }
 
     /// Unpacks a layer, which may be compressed with gzip or zstd, into `fs` in the empty directory `dir`. Whiteouts become
-    /// those of overlayfs. Blocks. After an error the contents of `dir` are undefined, and up to the caller to remove.
+    /// those of overlayfs. Blocks. After an error the contents of `dir` are undefined, and the caller should remove them.
     ///
     /// # Errors
     ///
-    /// [`Error::Unpack`] for an archive that is damaged or leads out of the layer; [`Error::TooLarge`], [`Error::NoSpace`],
-    /// [`Error::NoInodes`], [`Error::WrongDigest`], [`Error::Io`].
+    /// [`Error::Unpack`] for an archive that is damaged or contains paths outside the layer; [`Error::TooLarge`],
+    /// [`Error::NoSpace`], [`Error::NoInodes`], [`Error::WrongDigest`], [`Error::Io`].
     pub fn unpack(&self, layer: impl Read, diff_id: &Digest, dir: &Path) -> Result<UnpackSummary> {
         let consumed = AtomicU64::new(0);
         let job = UnpackJob {
@@ -91,15 +92,15 @@ pub(super) struct UnpackJob<'a> {
     /// An empty directory. The layer is unpacked into `fs` below it.
     pub(super) staging: &'a Path,
     pub(super) limits: &'a Limits,
-    /// Bytes read of the input so far, counted by the reader.
+    /// Bytes of the input read so far, counted by the reader.
     pub(super) consumed: &'a AtomicU64,
     /// Called with the number of bytes unpacked.
     pub(super) unpacked: &'a dyn Fn(u64),
-    /// Waits for the permit to use a large window: see `decompress`.
+    /// Waits for a permit to use a large window: see `decompress`.
     pub(super) large_window: &'a dyn Fn() -> io::Result<Box<dyn Any>>,
 }
 
-/// Unpacks a layer. The reader returns its end only if the digest of the blob is right.
+/// Unpacks a layer. The reader must only return the end if the digest of the blob is right.
 pub(super) fn unpack(input: impl Read, job: &UnpackJob<'_>) -> Result<UnpackSummary> {
     let at = |entry: &str, reason: String| Error::Unpack {
         layer: job.diff_id.clone(),
@@ -117,7 +118,7 @@ pub(super) fn unpack(input: impl Read, job: &UnpackJob<'_>) -> Result<UnpackSumm
         })?;
     }
     let unpacked = extractor.finish().map_err(whole)?;
-    // The diff ID includes what follows the end of the archive.
+    // The diff ID includes the bytes after the end of the archive.
     io::copy(&mut meter, &mut io::sink()).map_err(whole)?;
     let hasher = meter.into_hasher();
     job.diff_id.compare("unpacked layer", hasher)?;

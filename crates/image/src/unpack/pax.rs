@@ -17,7 +17,7 @@ pub(super) struct Pax {
 }
 
 const XATTR: &[u8] = b"SCHILY.xattr.";
-/// The most extended attributes of one file. Linux lists at most 64 KiB of names.
+/// Maximum number of extended attributes of one file. Linux lists at most 64 KiB of names.
 const MAX_XATTRS: usize = 1024;
 
 impl Pax {
@@ -62,7 +62,7 @@ impl Pax {
     }
 }
 
-/// Splits off `LENGTH KEY=VALUE\n`. The length includes all of it.
+/// Splits off `LENGTH KEY=VALUE\n`. The length covers all of it.
 fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = bytes.iter().take(20).position(|b| *b == b' ')?;
     let length: usize = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn values_may_hold_any_byte() {
+    fn values_may_contain_any_byte() {
         let mut text = line("path", b"a/b");
         text.extend(line("SCHILY.xattr.security.capability", b"\x01\n\0=\n"));
         text.extend(line("uid", b"4000000000"));

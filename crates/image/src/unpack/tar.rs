@@ -1,5 +1,5 @@
-//! Reads a tar archive entry by entry. Headers are those of the `tar` crate, but not its reader, which reads extended headers of
-//! any size into memory.
+//! Reads a tar archive entry by entry. Headers are parsed with the `tar` crate, but its reader is not used, because it
+//! reads extended headers of any size into memory.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -10,20 +10,20 @@ use super::entry::{Entry, Kind, bad};
 use super::pax::Pax;
 
 const BLOCK: usize = 512;
-/// The most bytes of all extended headers of one entry. Linux's limit for the extended attributes of a file is 64 KiB.
+/// Maximum bytes of all extended headers of one entry. Linux's limit on the extended attributes of a file is 64 KiB.
 const MAX_EXTENSION: u64 = 1 << 20;
 
 /// Iterates over the entries of an archive, and reads the contents of the current one.
 #[derive(Debug)]
 pub(crate) struct TarReader<R> {
     inner: R,
-    /// Bytes of the current entry that have not been read yet.
+    /// Unread bytes of the current entry.
     left: u64,
     /// The padding of its last block.
     padding: u64,
     /// The offset in the archive.
     position: u64,
-    /// Bytes that extended headers of the next entry may still take.
+    /// Bytes left for extended headers of the next entry.
     room: u64,
     ended: bool,
 }
@@ -48,7 +48,7 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// The next entry. Unread contents of the current one are skipped.
+    /// Reads the next entry. Unread contents of the current one are skipped.
     pub(crate) fn next_entry(&mut self) -> io::Result<Option<Entry>> {
         let mut extensions = Extensions::default();
         let mut count = 0;
@@ -93,7 +93,7 @@ impl<R: Read> TarReader<R> {
             kind => return Err(bad(format!("an entry of unknown type {}", kind.as_byte()))),
         };
         let old = header.as_old();
-        // As in Go's archive/tar, only files have contents, whatever the size of other types.
+        // As in Go's archive/tar, only files have contents, regardless of the size in other headers.
         let size = match kind {
             Kind::File => pax.size.map_or_else(|| numeric(&old.size), Ok)?,
             _ => 0,
@@ -125,7 +125,7 @@ impl<R: Read> TarReader<R> {
         })
     }
 
-    /// The next header. The archive ends with two blocks of zeros, or with its last byte.
+    /// Reads the next header. The archive ends with two blocks of zeros, or with its last byte.
     fn header(&mut self) -> io::Result<Option<Header>> {
         if self.ended {
             return Ok(None);
@@ -229,7 +229,7 @@ fn cut() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the archive is cut off")
 }
 
-/// Checks the sum of all bytes, with spaces in place of the checksum field.
+/// Verifies the sum of all bytes, with spaces in place of the checksum field.
 fn check_sum(header: &Header) -> io::Result<()> {
     let bytes = header.as_bytes();
     let others = bytes[..148].iter().chain(&bytes[156..]);
@@ -238,7 +238,7 @@ fn check_sum(header: &Header) -> io::Result<()> {
     if sum == claimed {
         return Ok(());
     }
-    // Some old programs added signed bytes.
+    // Some old programs summed signed bytes.
     let others = bytes[..148].iter().chain(&bytes[156..]);
     let signed: i32 = others.map(|b| i32::from(b.cast_signed())).sum::<i32>() + 8 * 32;
     if i32::try_from(claimed) == Ok(signed) {
@@ -292,7 +292,7 @@ fn device(header: &Header) -> io::Result<(u32, u32)> {
     Ok((number(major)?, number(minor)?))
 }
 
-/// Truncates a long name of GNU tar at its zero byte.
+/// Truncates a long name of GNU tar at its NUL byte.
 fn name(mut bytes: Vec<u8>) -> Vec<u8> {
     if let Some(end) = bytes.iter().position(|b| *b == 0) {
         bytes.truncate(end);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn names_longer_than_a_header() {
+    fn names_longer_than_a_header_are_read() {
         let long = format!("a/{}/b", "x".repeat(300));
         let bytes = file(&long, b"data");
         let mut tar = TarReader::new(&bytes[..]);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_noticed() {
+    fn damaged_archives_are_rejected() {
         let good = file("a", &[1; 600]);
         let read_all = |bytes: &[u8]| -> io::Result<usize> {
             let mut tar = TarReader::new(bytes);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_has_no_data_whatever_it_claims() {
+    fn the_size_of_a_link_is_ignored() {
         let mut header = Header::new_ustar();
         header.set_entry_type(EntryType::Link);
         header.set_path("a").expect("path");

@@ -21,11 +21,11 @@ use super::entry::bad;
 
 /// The attribute of an opaque directory in overlayfs, which hides those of lower layers.
 pub(super) const OPAQUE: &str = "trusted.overlay.opaque";
-/// The kernel's limit.
+/// The kernel's limit on symbolic links in a path.
 const MAX_LINKS: usize = 40;
-/// The deepest nesting of directories. Real images stay below, and deeper trees are hard to remove.
+/// Maximum nesting of directories. Real images stay below, and deeper trees are hard to remove.
 const MAX_DEPTH: usize = 512;
-/// Bytes of the paths of implied directories, which are in memory until the layer is unpacked.
+/// Maximum bytes of the paths of implied directories, which stay in memory until the layer is unpacked.
 const MAX_IMPLIED: usize = 8 << 20;
 /// Approximate memory of a path in a set besides its bytes.
 const PATH_COST: usize = 64;
@@ -38,16 +38,16 @@ const DIR: OFlags = OFlags::RDONLY
 /// The tree of a layer.
 pub(super) struct Tree {
     root: Rc<OwnedFd>,
-    /// The staging directory, where replaced directories are moved to be removed at the end.
+    /// The staging directory, to which replaced directories are moved until the end.
     aside: PathBuf,
     replaced: u32,
-    /// The directory of the last entry. Entries of one directory mostly follow each other.
+    /// The directory of the last entry. Entries of the same directory mostly follow each other.
     current: Option<Current>,
-    /// Directories without an entry of their own, created for entries below them.
+    /// Directories without their own entry, created for entries below them.
     implied: BTreeSet<Vec<u8>>,
     /// Bytes of their paths.
     implied_bytes: usize,
-    /// How many directories have been created implicitly and not been counted yet.
+    /// The number of implicitly created directories not yet counted.
     pub(super) made: u64,
 }
 
@@ -57,7 +57,7 @@ struct Current {
     path: Vec<u8>,
     dir: Rc<OwnedFd>,
     times: Timestamps,
-    /// A file was removed that may be a link on the path, which may lead elsewhere now.
+    /// A file was removed that may be a link in the path, so the path may lead elsewhere now.
     stale: bool,
 }
 
@@ -66,7 +66,7 @@ impl Tree {
     pub(super) fn create(staging: &Path) -> io::Result<Self> {
         let root = staging.join("fs");
         fs::create_dir(&root)?;
-        // The mode of the root in most images, for layers without an entry for it.
+        // The mode that the root has in most images, for layers without an entry for it.
         let root = open(&root, DIR, Mode::empty())?;
         rustix::fs::fchmod(&root, Mode::from_raw_mode(0o755))?;
         Ok(Self {
@@ -230,7 +230,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Marks a directory as explicit: it has an entry of its own after all.
+    /// Marks a directory as explicit: it has its own entry after all.
     pub(super) fn make_explicit(&mut self, path: &[u8]) {
         if self.implied.remove(path) {
             self.implied_bytes -= path.len() + PATH_COST;
@@ -242,8 +242,8 @@ impl Tree {
         std::mem::take(&mut self.implied).into_iter()
     }
 
-    /// Creates a directory, replacing an existing file. In place of a whiteout it has to be opaque, so that the hidden files stay
-    /// hidden.
+    /// Creates a directory, replacing an existing file. In place of a whiteout it must be opaque, so that the hidden files
+    /// stay hidden.
     pub(super) fn make_dir(
         &mut self,
         parent: &OwnedFd,
@@ -271,7 +271,7 @@ impl Tree {
 
     /// Removes an existing file, or moves an existing directory to the staging directory.
     pub(super) fn clear(&mut self, parent: &OwnedFd, name: &[u8], stat: &Stat) -> io::Result<()> {
-        // It may be a link on the path of the current directory.
+        // It may be a link in the path of the current directory.
         if let Some(current) = &mut self.current {
             current.stale = true;
         }
@@ -315,7 +315,7 @@ pub(super) fn is(stat: &Stat, kind: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == kind
 }
 
-/// Whether this is a whiteout of overlayfs: a character device 0/0.
+/// Returns whether this is a whiteout of overlayfs: a character device 0/0.
 pub(super) fn is_whiteout(stat: &Stat) -> bool {
     is(stat, FileType::CharacterDevice) && stat.st_rdev == 0
 }
