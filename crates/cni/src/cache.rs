@@ -1,8 +1,8 @@
 //! The cache of attachments, in libcni's format (`cniCacheV1`) and by default in its directory: other tools find these
-//! attachments, and those of a previous runtime on the node are found here.
+//! attachments, and the attachments of a node's previous runtime are found here.
 //!
-//! An entry is written without a result before the first plugin runs, and again with the result. So a DEL after a crash has
-//! the parameters of the ADD. A damaged entry is logged and skipped: the DEL then uses the current configuration.
+//! An entry is written without a result before the first plugin runs, and again with the result. So a DEL after a crash
+//! uses the parameters of the ADD. A damaged entry is logged and skipped: the DEL then uses the current configuration.
 //!
 //! Like libcni, this cache does not sync its files: a killed process loses nothing, but a power failure may lose any entry.
 //! The attachments of a pod are still released, because the record of its sandbox, which is synced before the first plugin
@@ -42,7 +42,7 @@ pub(crate) struct Entry {
 
 pub(crate) const KIND: &str = "cniCacheV1";
 
-/// Largest entry that is read, in bytes.
+/// Maximum size of an entry, in bytes.
 const MAX_ENTRY: u64 = 4 << 20;
 
 /// A directory of entries.
@@ -106,9 +106,9 @@ impl Cache {
         }
     }
 
-    /// The entries of one container, or of all, by name, and whether others of them are damaged. Temporary files that a
-    /// killed daemon left for this container are removed: verbs on one container do not overlap, so no other task writes
-    /// them.
+    /// Returns the entries of one container, or of all, by name, and whether others of them are damaged. Temporary files
+    /// that a killed daemon left for this container are removed: verbs on one container do not overlap, so no other task
+    /// writes them.
     ///
     /// # Errors
     /// If the directory cannot be read, or an entry that may belong to this container: ignoring it would leak an address.
@@ -203,13 +203,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// An entry of libcni 1.1 (Go: field order of `cachedInfo`, `[]byte` as base64, pairs as lists).
+    /// An entry written by libcni 1.1 (Go: field order of `cachedInfo`, `[]byte` as base64, pairs as lists).
     const LIBCNI: &str = r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJuYW1lIjoiYSJ9","ifName":"eth0",
         "networkName":"a","netns":"/run/netns/x","cniArgs":[["K8S_POD_NAME","p"],["IgnoreUnknown","1"]],
         "capabilityArgs":{"dns":{}},"result":{"cniVersion":"1.0.0"}}"#;
 
     #[test]
-    fn what_a_kill_left_half_written_goes_with_its_pod() {
+    fn drafts_of_a_killed_daemon_are_removed_with_their_pod() {
         let dir = tempfile::tempdir().expect("dir");
         let cache = Cache::new(dir.path());
         let draft = |name: &str| dir.path().join("results").join(name);
@@ -224,11 +224,11 @@ mod tests {
         );
         cache.find(Some("c1")).expect("find");
         assert!(!draft(".a-c1-eth0.tmp").exists());
-        assert!(draft(".a-c2-eth0.tmp").exists(), "another's");
+        assert!(draft(".a-c2-eth0.tmp").exists(), "belongs to another pod");
     }
 
     #[test]
-    fn entries_of_libcni_are_read_and_written() {
+    fn libcni_entries_round_trip() {
         let dir = tempfile::tempdir().expect("dir");
         let cache = Cache::new(dir.path());
         assert!(
@@ -253,8 +253,11 @@ mod tests {
         assert!(cache.find(Some("c")).expect("find").0.is_empty());
         // An entry that cannot be read is not treated as damaged.
         fs::create_dir(dir.path().join("results/d-c1-eth2")).expect("in its place");
-        cache.find(Some("c1")).err().expect("it may be of this one");
-        cache.find(None).expect("whosever it is");
+        cache
+            .find(Some("c1"))
+            .err()
+            .expect("it may belong to this container");
+        cache.find(None).expect("unreadable entries are skipped");
         fs::remove_dir(dir.path().join("results/d-c1-eth2")).expect("gone");
         cache.remove(&entry).expect("remove");
         cache.remove(&entry).expect("again");

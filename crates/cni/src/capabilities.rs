@@ -25,18 +25,18 @@ pub enum Protocol {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortMapping {
-    /// Port of the node; 0 or less: not forwarded.
+    /// Port of the node; 0 or less means not forwarded.
     pub host_port: i32,
     /// Port of the pod.
     pub container_port: i32,
     /// Transport.
     pub protocol: Protocol,
-    /// Address of the node; empty: all addresses.
+    /// Address of the node; empty means all addresses.
     #[serde(rename = "hostIP", skip_serializing_if = "String::is_empty")]
     pub host_ip: String,
 }
 
-/// Limits of rate in bits per second and of bursts in bits; 0: no limit.
+/// Limits of rate in bits per second and of bursts in bits; 0 means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bandwidth {
@@ -55,7 +55,7 @@ impl Bandwidth {
     /// and 1P. The burst is the largest value that the plugin accepts, as in containerd and CRI-O.
     ///
     /// # Errors
-    /// The invalid annotation.
+    /// An error about the invalid annotation.
     pub fn from_annotations(
         annotations: &BTreeMap<String, String>,
     ) -> Result<Option<Self>, String> {
@@ -215,7 +215,7 @@ impl Capabilities {
     }
 }
 
-/// The `runtimeConfig` of one plugin: the capabilities that it declares and the pod uses.
+/// Returns the `runtimeConfig` of a plugin: the capabilities that it declares and the pod uses.
 pub(crate) fn runtime_config(plugin: &Plugin, arguments: &Map<String, Value>) -> Option<Value> {
     let told: Map<_, _> = arguments
         .iter()
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_without_a_host_port_are_not_told() {
+    fn ports_without_a_host_port_are_omitted() {
         let port = |host_port| PortMapping {
             host_port,
             container_port: 80,
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_read_as_kubernetes_does() {
+    fn quantities_are_parsed_as_in_kubernetes() {
         for (text, value) in [
             ("10M", Some(10_000_000)),
             ("1.5k", Some(1500)),

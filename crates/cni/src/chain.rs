@@ -20,7 +20,7 @@ pub(crate) struct Chain<'a> {
     pub(crate) network: &'a Network,
     /// Empty for STATUS and GC, which do not concern one container.
     pub(crate) container: &'a str,
-    /// Empty when the namespace does not exist any more.
+    /// Empty if the namespace no longer exists.
     pub(crate) netns: &'a str,
     pub(crate) interface: &'a str,
     pub(crate) args: &'a [(String, String)],
@@ -29,7 +29,7 @@ pub(crate) struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    /// Runs the plugins forward; each gets the result of the one before.
+    /// Runs the plugins forward, each with the result of the previous one.
     pub(crate) async fn add(&self) -> Result<CniResult, Error> {
         let mut last = None;
         for plugin in &self.network.plugins {
@@ -49,7 +49,7 @@ impl Chain<'_> {
     }
 
     /// Runs the plugins backward and stops at the first failure, as the specification requires: what was set up first (an
-    /// address) must not be released while what depends on it (a forwarded port) still exists.
+    /// address) must not be released while something that depends on it (a forwarded port) still exists.
     pub(crate) async fn del(&self, result: Option<&CniResult>) -> Result<(), Error> {
         let result = result.filter(|_| self.network.version >= Version::V0_4_0);
         for plugin in self.network.plugins.iter().rev() {
@@ -147,7 +147,7 @@ impl Chain<'_> {
         env
     }
 
-    /// The plugin's own keys, and those that the runtime adds (specification, section 4, "Deriving request configuration").
+    /// The plugin's own keys, plus those added by the runtime (specification, section 4, "Deriving request configuration").
     fn config(
         &self,
         plugin: &Plugin,
@@ -170,7 +170,7 @@ impl Chain<'_> {
         }
         if let Some(valid) = valid {
             conf.insert("cni.dev/valid-attachments".to_owned(), valid.clone());
-            // The former name of the key; libcni sends both.
+            // The former name of the key; like libcni, this sends both.
             conf.insert("cni.dev/attachments".to_owned(), valid.clone());
         }
         Value::Object(conf).to_string().into_bytes()

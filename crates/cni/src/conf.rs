@@ -16,7 +16,7 @@ pub struct Network {
     pub(crate) disable_gc: bool,
     pub(crate) plugins: Vec<Plugin>,
     pub(crate) source: PathBuf,
-    /// The list as read: it is stored in the cache, and read from it for the DEL.
+    /// The list as read: stored in the cache, from which the DEL reads it.
     pub(crate) list: Value,
 }
 
@@ -174,7 +174,7 @@ fn inlined_only(list: &Value) -> bool {
     flag(list, "loadOnlyInlinedPlugins").unwrap_or(false)
 }
 
-/// Appends plugins from the directory beside a list that has the name of the network (libcni 1.3).
+/// Appends plugins from the directory next to the list that is named after the network (libcni 1.3).
 fn add_subdir(path: &Path, list: &mut Value) -> Result<(), ParseError> {
     let name = list.get("name").and_then(Value::as_str).unwrap_or_default();
     if !valid_name(name) {
@@ -213,7 +213,7 @@ fn read_plugin(file: &Path) -> Result<Value, ParseError> {
     Ok(serde_json::from_slice(&std::fs::read(file)?)?)
 }
 
-/// The newest supported version of `cniVersions` (1.1) and `cniVersion`.
+/// Returns the newest supported version of `cniVersions` (1.1) and `cniVersion`.
 fn negotiate(list: &Value) -> Result<Version, ParseError> {
     let one = list.get("cniVersion").and_then(Value::as_str);
     let many = list
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_of_both_is_spoken() {
+    fn the_newest_supported_version_is_negotiated() {
         let network = list(
             r#"{"cniVersion":"0.4.0","cniVersions":["1.0.0","1.1.0","2.0.0"],"name":"a","plugins":[{"type":"x"}]}"#,
         );
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_files_say_what_is_wrong() {
+    fn errors_of_invalid_files_name_the_mistake() {
         for (text, why) in [
             ("{", "not JSON"),
             ("[]", "name"),

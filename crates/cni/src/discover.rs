@@ -1,5 +1,5 @@
-//! The networks that a directory configures. It is checked at each use with `stat` calls, so there is no watch that could
-//! miss a change, and no delay until a change takes effect.
+//! The networks configured in a directory, which is checked at each use with `stat` calls: there is no watch that could
+//! miss a change, and changes take effect immediately.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::conf::Network;
 use super::error::ParseError;
 
-/// Largest file that is read, in bytes.
+/// Maximum size of a file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
 /// An invalid file, which is skipped.
@@ -27,7 +27,7 @@ pub struct Problem {
 pub struct Loaded {
     /// In lexical order of their files, at most as many as requested.
     pub networks: Vec<Arc<Network>>,
-    /// Files that were skipped on the way.
+    /// Files that were skipped.
     pub problems: Vec<Problem>,
 }
 
@@ -35,12 +35,12 @@ pub struct Loaded {
 #[derive(Debug)]
 pub(crate) struct ConfDir {
     path: PathBuf,
-    /// The most networks; 0: all.
+    /// Maximum number of networks; 0 means all.
     max: usize,
     last: Mutex<Option<(Vec<Mark>, Arc<Loaded>)>>,
 }
 
-/// Attributes that change with the file.
+/// File attributes that change when a file changes.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
     path: PathBuf,
@@ -97,7 +97,7 @@ fn marks(dir: &Path) -> io::Result<Vec<Mark>> {
     let mut marks = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        // A file that was removed meanwhile is skipped; any other error is reported when it is read.
+        // A file that was removed in the meantime is skipped; any other error is reported when the file is read.
         let Ok(status) = fs::metadata(&path) else {
             continue;
         };
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_valid_one_in_lexical_order_counts() {
+    fn the_first_valid_file_in_lexical_order_is_used() {
         let dir = tempfile::tempdir().expect("dir");
         conf(dir.path(), "20-b.conf", "b");
         conf(dir.path(), "30-c.json", "c");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_seen_at_the_next_look() {
+    fn changes_take_effect_at_the_next_load() {
         let dir = tempfile::tempdir().expect("dir");
         let confs = ConfDir::new(dir.path().join("later"), 1);
         assert_eq!(confs.load().problems.len(), 1);
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(names(&first), ["b"]);
         assert!(
             Arc::ptr_eq(&first, &confs.load()),
-            "read again though nothing changed"
+            "reloaded without a change"
         );
         conf(&dir.path().join("later"), "10.conf", "a");
         assert_eq!(names(&confs.load()), ["a"]);

@@ -1,4 +1,4 @@
-//! Errors of networks, as callers and plugins report them.
+//! Errors of networks, as reported by plugins and to callers.
 
 use std::fmt;
 use std::io;
@@ -130,7 +130,7 @@ pub enum ParseError {
 /// Why an operation on a pod's networks failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No network can be used; the reason in Status is [`Error::NOT_READY`].
+    /// No network is ready; Status reports it with the reason [`Error::NOT_READY`].
     #[error("no network is ready: {why}")]
     NotReady {
         /// What is missing.
@@ -202,7 +202,7 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// An ADD failed, and so did its rollback: something is left until a later DEL.
+    /// An ADD failed, and so did its rollback: something remains until a later DEL.
     #[error("{add}; the rollback failed as well: {undo}")]
     NotUndone {
         /// Why the ADD failed.
@@ -234,7 +234,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The reason of the condition NetworkReady that the kubelet knows.
+    /// The reason of the condition NetworkReady that the kubelet expects.
     pub const NOT_READY: &'static str = "NetworkPluginNotReady";
 
     /// Combines errors; `Ok` if there are none.

@@ -1,4 +1,4 @@
-//! Runs one plugin with limits on time and output, and kills its process group.
+//! Runs a plugin with limits on time and output, and kills its process group.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use tokio::time::timeout_at;
 
 use super::error::{Error, PluginError, Verb};
 
-/// Largest output, in bytes.
+/// Maximum size of the output, in bytes.
 const MAX_STDOUT: u64 = 1 << 20;
-/// Largest error output that is kept, in bytes; the rest is read and discarded.
+/// Maximum size of the error output that is kept, in bytes; the rest is read and discarded.
 const MAX_STDERR: u64 = 16 << 10;
-/// Longest excerpt of the output in an error, in characters.
+/// Maximum length of the output quoted in an error, in characters.
 const MAX_WORDS: usize = 512;
-/// How long its pipes are read after it has exited: a process that it left behind may hold them open.
+/// How long its pipes are read after it has exited: a process that it left behind may keep them open.
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// One run of a plugin.
@@ -46,7 +46,7 @@ impl Drop for Group {
 }
 
 impl Run<'_> {
-    /// Its standard output, if it succeeded.
+    /// Runs the plugin; returns its standard output if it succeeds.
     pub(crate) async fn output(self) -> Result<Vec<u8>, Error> {
         let candidates: Vec<_> = self
             .bin_dirs
@@ -88,7 +88,7 @@ impl Run<'_> {
 }
 
 /// Starts the first of these programs that exists. Spawning blocks the thread until the program is loaded, and a slow disk
-/// may delay the search: so it does not run on the thread of the calls.
+/// may delay the search, so it does not run on the caller's thread.
 async fn start(
     candidates: Vec<PathBuf>,
     env: Vec<(&'static str, String)>,
@@ -104,7 +104,7 @@ async fn start(
 
 fn spawn(program: &Path, env: Vec<(&'static str, String)>) -> io::Result<Group> {
     let mut command = Command::new(program);
-    // Like libcni, passes on the environment, which plugins depend on (PATH, KUBECONFIG, proxies), except for `CNI_`
+    // Like libcni, passes on the environment, which plugins depend on (PATH, KUBECONFIG, proxies), except `CNI_`
     // variables.
     for (key, _) in std::env::vars_os() {
         if key.to_string_lossy().starts_with("CNI_") {
@@ -147,7 +147,7 @@ async fn converse(child: &mut Child, stdin: &[u8]) -> io::Result<Done> {
     let status = {
         let tell = async {
             if let Some(mut input) = input {
-                // A plugin that does not read its input may still succeed: its exit code decides.
+                // A plugin that does not read its input may still succeed; its exit code decides.
                 let _ = input.write_all(stdin).await;
             }
         };
@@ -171,7 +171,7 @@ async fn converse(child: &mut Child, stdin: &[u8]) -> io::Result<Done> {
     })
 }
 
-/// Keeps the first `most` bytes and reads on, so that the writer does not block.
+/// Keeps the first `most` bytes and continues reading, so that the writer does not block.
 async fn take(pipe: Option<impl AsyncRead + Unpin>, most: u64, into: &mut Vec<u8>) {
     let Some(mut pipe) = pipe else { return };
     let kept = (&mut pipe).take(most).read_to_end(into).await;
@@ -207,7 +207,7 @@ impl Done {
     }
 }
 
-/// One line, truncated, without control characters.
+/// Returns the text as one line, truncated, without control characters.
 fn words(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let plain = text

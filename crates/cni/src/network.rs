@@ -38,7 +38,7 @@ impl Cni {
         }
     }
 
-    /// The same settings with another configuration directory, for a runtime handler with its own networks.
+    /// Returns the same settings with another configuration directory, for a runtime handler with its own networks.
     #[must_use]
     pub fn with_conf_dir(&self, conf_dir: PathBuf, max_conf_num: usize) -> Self {
         Self::new(Settings {
@@ -48,7 +48,7 @@ impl Cni {
         })
     }
 
-    /// The configured networks, and the files that are skipped.
+    /// Returns the configured networks, and the files that were skipped.
     pub async fn networks(&self) -> Arc<Loaded> {
         let confs = Arc::clone(&self.confs);
         tokio::task::spawn_blocking(move || confs.load())
@@ -56,7 +56,7 @@ impl Cni {
             .unwrap_or_default()
     }
 
-    /// Checks whether pods can be attached: networks are configured, and the STATUS of their plugins succeeds where the
+    /// Checks whether pods can be attached: networks are configured, and the STATUS of their plugins succeeds if their
     /// version has it.
     ///
     /// # Errors
@@ -72,11 +72,11 @@ impl Cni {
         Ok(())
     }
 
-    /// Attaches a pod to all networks. A failure is rolled back, with a deadline of its own. If the future is dropped, the
+    /// Attaches a pod to all networks. A failure is rolled back, with its own timeout. If the future is dropped, the
     /// running plugin is killed, and a later [`del`](Self::del) removes what was attached.
     ///
     /// # Errors
-    /// The first failure; [`Error::NotUndone`] if something may be left.
+    /// The first failure; [`Error::NotUndone`] if something may remain.
     pub async fn add(&self, pod: &Pod) -> Result<Attached, Error> {
         valid(pod)?;
         let networks = self.configured().await?;
@@ -127,14 +127,14 @@ impl Cni {
     }
 
     /// Detaches a pod from all its networks, with the parameters of each ADD; without cache entries, from the currently
-    /// configured networks. It succeeds for an unknown id and for a namespace that does not exist any more.
+    /// configured networks. Succeeds for an unknown id and for a namespace that no longer exists.
     ///
     /// # Errors
     /// The first failure; the other networks are still detached. The next call retries what failed.
     pub async fn del(&self, pod: &Pod) -> Result<(), Error> {
         valid(pod)?;
         let (mut entries, damaged) = self.look(Some(&pod.id)).await?;
-        // Without a namespace the node may have lost power, and any of the entries with it.
+        // A missing namespace may mean a power failure, in which any of the entries may have been lost.
         if entries.is_empty() || damaged || pod.netns.is_none() {
             let mut assumed = self.assumed(pod).await;
             assumed.retain(|one| !entries.iter().any(|entry| entry.if_name == one.if_name));
@@ -190,7 +190,7 @@ impl Cni {
     /// contain the attachments of all pods, of every handler: see [`Self::attachments`].
     ///
     /// # Errors
-    /// The first failure; the rest is still done.
+    /// The first failure; the remaining work is still done.
     pub async fn gc(&self, keep: &[Attachment]) -> Result<(), Error> {
         let networks = self.configured().await?;
         let ours = |entry: &Entry| {
@@ -221,8 +221,8 @@ impl Cni {
         Ok(self.find(None).await?.iter().map(attachment).collect())
     }
 
-    /// Containers with attachments in the cache, including those of unfinished ADDs, whose namespace is below this
-    /// directory. It distinguishes them from those of other runtimes that share the cache.
+    /// Returns the containers with attachments in the cache, including those of unfinished ADDs, whose namespace is below
+    /// this directory: other runtimes may share the cache.
     ///
     /// # Errors
     /// If the cache cannot be read.
@@ -288,7 +288,7 @@ impl Cni {
         }
     }
 
-    /// Each attachment has the whole deadline, so that a plugin that hangs leaves time for the others.
+    /// Each attachment has the whole timeout, so that a hanging plugin leaves time for the others.
     async fn detach(&self, entries: &[Entry], netns: impl Fn(&Entry) -> String) -> Vec<Error> {
         let mut errors = Vec::new();
         for entry in entries {
@@ -304,7 +304,7 @@ impl Cni {
             args,
             capabilities,
         } = known(entry)?;
-        // Plugins fail if the file is missing, or is not a namespace since a reboot; the empty path means that the
+        // Plugins fail if the file is missing, or is no longer a namespace after a reboot; the empty path means that the
         // namespace does not exist.
         let path = PathBuf::from(netns);
         let open = blocking(move || Ok(namespace::open(&path)));
@@ -323,8 +323,8 @@ impl Cni {
         blocking(move || cache.remove(&entry)).await
     }
 
-    /// The parameters of an ADD with the current configuration. An interrupted ADD has an entry, so this is for caches that
-    /// were lost.
+    /// The parameters of an ADD with the current configuration. Used if cache entries were lost; an interrupted ADD has
+    /// one.
     async fn assumed(&self, pod: &Pod) -> Vec<Entry> {
         let networks = self.networks().await;
         let numbered = networks.networks.iter().enumerate();
@@ -414,7 +414,7 @@ fn attachment(entry: &Entry) -> Attachment {
     }
 }
 
-/// The addresses of the pod's first interface. Addresses without an interface are its, too.
+/// The addresses of the pod's first interface, including addresses without an interface.
 fn own(one: &Interface) -> Vec<Address> {
     let mut addresses = one.result.addresses();
     let ours = |name: &Option<String>| {

@@ -19,7 +19,7 @@ pub struct Pod {
     pub name: String,
     /// Uid.
     pub uid: String,
-    /// Path of its network namespace; `None` if it does not exist any more.
+    /// Path of its network namespace; `None` if it no longer exists.
     pub netns: Option<PathBuf>,
     /// Dynamic parameters of its plugins.
     pub capabilities: Capabilities,

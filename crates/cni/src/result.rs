@@ -1,4 +1,4 @@
-//! The result of an ADD. Unknown keys are kept; it is converted between versions.
+//! The result of an ADD, which can be converted between versions. Unknown keys are kept.
 
 use std::net::IpAddr;
 
@@ -23,11 +23,11 @@ pub struct Address {
     pub prefix: u8,
     /// Gateway.
     pub gateway: Option<IpAddr>,
-    /// Name of the interface in the pod; `None` if the plugin does not name it.
+    /// Name of the interface in the pod; `None` if the plugin omits it.
     pub interface: Option<String>,
 }
 
-/// Which address becomes the pod's primary one.
+/// The address that becomes the pod's primary one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Preference {
     /// The first IPv4 address.
@@ -58,7 +58,7 @@ impl Preference {
 }
 
 impl CniResult {
-    /// Parses a result. One without a version has that of the network (as in libcni).
+    /// Parses a result. As in libcni, one without a version has the network's version.
     ///
     /// # Errors
     /// If it is invalid.
@@ -91,7 +91,7 @@ impl CniResult {
         self.version
     }
 
-    /// As JSON.
+    /// Returns the result as JSON.
     #[must_use]
     pub fn to_value(&self) -> Value {
         Value::Object(self.raw.clone())
@@ -207,11 +207,11 @@ mod tests {
         "routes":[{"dst":"0.0.0.0/0","mtu":9,"gw":"10.0.0.1"}]}"#;
 
     #[test]
-    fn the_first_ipv4_of_the_pod_is_chosen() {
+    fn the_first_ipv4_address_of_the_pod_is_preferred() {
         let result = CniResult::parse(NEW.as_bytes(), Version::V1_1_0).expect("valid");
         let addresses = result.addresses();
         let ip = |text: &str| text.parse::<IpAddr>().expect("ip");
-        assert_eq!(addresses.len(), 2, "the bridge's own is not the pod's");
+        assert_eq!(addresses.len(), 2, "without the bridge's own address");
         assert_eq!(addresses[1].gateway, Some(ip("10.0.0.1")));
         assert_eq!(
             Preference::Ipv4.choose(&addresses),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_keeps_its_meaning_in_every_version() {
+    fn results_are_converted_between_versions() {
         let result = CniResult::parse(NEW.as_bytes(), Version::V1_1_0).expect("valid");
         for version in Version::ALL {
             let other = result.clone().in_version(version);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_none_are_refused() {
+    fn invalid_results_are_rejected() {
         for text in [
             "",
             "[]",
@@ -274,7 +274,7 @@ mod tests {
         }
         assert!(
             CniResult::parse(b"{}", Version::V1_0_0)
-                .expect("empty is fine")
+                .expect("an empty result is valid")
                 .addresses()
                 .is_empty()
         );

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::observer::Observer;
 use super::result::Preference;
 
-/// What brings up `lo`.
+/// The component that brings up `lo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Loopback {
     /// The creator of the namespace, for example [`namespace`](criscope_linux::namespace). No plugin runs.
@@ -22,17 +22,17 @@ pub enum Loopback {
 pub struct Settings {
     /// Directory with network configurations.
     pub conf_dir: PathBuf,
-    /// The most networks of a pod; 0: all.
+    /// Maximum number of networks per pod; 0 means all.
     pub max_conf_num: usize,
     /// Directories with plugins, in the order of search.
     pub bin_dirs: Vec<PathBuf>,
-    /// Results are cached in `results` below it.
+    /// The directory of the cache; results are in `results` below it.
     pub cache_dir: PathBuf,
-    /// What brings up `lo`.
+    /// The component that brings up `lo`.
     pub loopback: Loopback,
     /// Prefix of interface names, which are numbered from 0.
     pub interface_prefix: String,
-    /// Which address becomes the pod's primary one.
+    /// The address that becomes the pod's primary one.
     pub preference: Preference,
     /// Timeout of all plugins of an ADD, without its rollback.
     pub add_timeout: Duration,

@@ -38,8 +38,7 @@ pub enum TemplateError {
 
 /// Fills in `template` for the pod CIDR, both families separated by a comma, and writes the result to `target` atomically.
 /// The template has the fields of containerd's: `.PodCIDR`, the first range; `.PodCIDRRanges`, all of them; and `.Routes`,
-/// the default route of each family among them.
-/// default route of each family among them.
+/// the default route of each of their address families.
 ///
 /// # Errors
 /// If the template cannot be read, its result is not JSON, or the file cannot be written.
@@ -68,7 +67,7 @@ pub fn write_network(template: &Path, target: &Path, cidr: &str) -> Result<(), T
         .map_err(io("write", target))
 }
 
-/// Fills in the text of a template for the fuzzer.
+/// Fuzz target: fills in the text of a template.
 pub(crate) fn made(cidr: &str, template: &str) -> Option<String> {
     fill(template, &values(cidr).ok()?).ok()
 }
@@ -109,7 +108,7 @@ mod tests {
 "routes": [{{range $i, $route := .Routes}}{{if $i}}, {{end}}{"dst": "{{$route}}"}{{end}}], "first": "{{.PodCIDR}}"}"#;
 
     #[test]
-    fn ranges_and_routes_take_their_place_in_the_template() {
+    fn ranges_and_routes_are_filled_in() {
         let dir = tempfile::tempdir().expect("dir");
         let (template, target) = (
             dir.path().join("t"),
@@ -117,7 +116,7 @@ mod tests {
         );
         std::fs::write(&template, TEMPLATE).expect("write");
         write_network(&template, &target, "10.1.0.0/24, fd00::/64").expect("a network");
-        let made = std::fs::read(&target).expect("there");
+        let made = std::fs::read(&target).expect("written");
         let made: serde_json::Value = serde_json::from_slice(&made).expect("JSON");
         let expected = serde_json::json!({
             "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]],
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_that_is_no_network() {
+    fn invalid_networks_are_not_written() {
         let dir = tempfile::tempdir().expect("dir");
         let (template, target) = (dir.path().join("t"), dir.path().join("99.conflist"));
         for (text, cidr, expected) in [

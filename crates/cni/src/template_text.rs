@@ -1,5 +1,5 @@
-//! The subset of Go's templates that network templates for containerd use: `{{.Field}}`, `{{range .List}}` and `{{range $i,
-//! $x := .List}}` with `{{.}}`, `{{$x}}` and `{{if $i}}` in it, and `{{end}}`. Anything else is an error that names it: a
+//! The subset of Go templates used by containerd's network templates: `{{.Field}}`, `{{range .List}}` and `{{range $i, $x
+//! := .List}}` with `{{.}}`, `{{$x}}` and `{{if $i}}` in it, and `{{end}}`. Anything else is an error that names it: a
 //! partially filled template would only be noticed when pods fail.
 
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ enum Token {
 
 /// Maximum nesting of ranges and conditions.
 const MAX_NESTED: usize = 8;
-/// Largest output, in bytes.
+/// Maximum size of the output, in bytes.
 const MAX_TEXT: usize = 1 << 20;
-/// What ends a list of nodes.
+/// The action that ends a list of nodes.
 const END: &str = "end";
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ enum Node {
     },
 }
 
-/// The variables of a range: those of outer ranges come first.
+/// The variables of a range, those of outer ranges first.
 type Scope = Vec<(String, Variable)>;
 
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ fn nodes(
     Ok((all, false))
 }
 
-/// `.List`, `$item := .List` or `$index, $item := .List`.
+/// Parses `.List`, `$item := .List` or `$index, $item := .List`.
 fn range(text: &str, body: Vec<Node>) -> Node {
     let (names, list) = match text.split_once(":=") {
         Some((names, list)) => (names.trim(), list.trim()),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_templates_for_containerd_are_written_in() {
+    fn templates_for_containerd_are_supported() {
         for (template, expected) in [
             (
                 r#"{"subnet":"{{.PodCIDR}}"}"#,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn unsupported_actions_are_named() {
         for (template, expected) in [
             ("{{.Node}}", "{{.Node}} is not understood"),
             ("{{len .Routes}}", "{{len .Routes}} is not understood"),

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Version(u16, u16, u16);
 
 impl Version {
-    /// The first with lists of plugins.
+    /// The first version with lists of plugins.
     pub const V0_3_0: Self = Self(0, 3, 0);
     /// Same as 0.3.0.
     pub const V0_3_1: Self = Self(0, 3, 1);
@@ -26,7 +26,7 @@ impl Version {
         Self::V1_1_0,
     ];
 
-    /// `None` for an unsupported version.
+    /// Parses a version; `None` if it is not supported.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL

@@ -262,7 +262,7 @@ impl Shim {
         let pid: u32 = match result {
             Ok(pid) => pid,
             Err(error) => {
-                // The OCI runtime may have ended and reaped it: the pid may then belong to another process.
+                // The process may have exited and been reaped: the pid may then belong to another process.
                 if let Some(pid) = pid.filter(|pid| signal::is_child(*pid)) {
                     let _ = signal::send(pid, nix::sys::signal::SIGKILL as i32);
                 }

@@ -1,4 +1,4 @@
-//! Timestamps in the format of the kubelet, without a library.
+//! Timestamps in the kubelet's format, without a library.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ pub(crate) fn now() -> u64 {
         .map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// RFC 3339 with nanoseconds, in UTC.
+/// Formats a time as RFC 3339 with nanoseconds, in UTC.
 pub(crate) fn stamp(nanos: u64) -> Stamp {
     let secs = nanos / 1_000_000_000;
     let (year, month, day) = date(secs / 86_400);
@@ -33,7 +33,7 @@ pub(crate) fn stamp(nanos: u64) -> Stamp {
     out
 }
 
-/// Year, month and day of a day since 1970 (Howard Hinnant, "chrono-compatible low-level date algorithms").
+/// Returns the date of a day since 1970 (Howard Hinnant, "chrono-compatible low-level date algorithms").
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let of_era = days % 146_097;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_moments() {
+    fn known_dates_are_formatted() {
         let text = |secs: u64| {
             String::from_utf8(stamp(secs * 1_000_000_000 + 42).to_vec()).expect("ascii")
         };

@@ -17,7 +17,7 @@ pub(super) fn hide() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Drops what this process could acquire; [`drop_capabilities`] drops the capabilities that it has.
+/// Drops what this process could still acquire; [`drop_capabilities`] drops the capabilities that it has.
 pub(super) fn bound_capabilities() -> io::Result<()> {
     for number in 0..CAPABILITIES {
         let one = CapabilitySet::from_bits_retain(1 << number);
@@ -31,7 +31,7 @@ pub(super) fn bound_capabilities() -> io::Result<()> {
     Ok(clear_ambient_capability_set()?)
 }
 
-/// Drops all capabilities, also those that an exec could add.
+/// Drops all capabilities, including those that an exec could add.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
@@ -53,7 +53,7 @@ pub(super) fn waiting_only() -> io::Result<BpfProgram> {
         SYS_close,
         SYS_exit,
         SYS_exit_group,
-        // After SIGSTOP and SIGCONT.
+        // Used by the kernel after SIGSTOP and SIGCONT.
         SYS_restart_syscall,
         SYS_rt_sigreturn,
     ];
@@ -66,7 +66,7 @@ pub(super) fn waiting_only() -> io::Result<BpfProgram> {
     filter.map_err(|error: seccompiler::BackendError| io::Error::other(error))
 }
 
-/// Only these system calls are possible from here on.
+/// Restricts the process to these system calls, irreversibly.
 pub(super) fn allow_only(calls: &BpfProgram) -> io::Result<()> {
     seccompiler::apply_filter(calls).map_err(io::Error::other)
 }

@@ -1,4 +1,4 @@
-//! One connection: of a daemon that sends requests, or attached to a process.
+//! One connection: from a daemon that sends requests, or attached to a process.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -11,10 +11,10 @@ use super::protocol::{self, Malformed};
 /// Unsent output for an attached client, in bytes, above which its process is not read.
 const FULL: usize = 64 << 10;
 
-/// The most unsent output of any connection, in bytes.
+/// Maximum unsent output of any connection, in bytes.
 const MAX_WAITING: usize = 2 * protocol::MAX_FRAME;
 
-/// Socket buffer for the last output of a process, in bytes: more than the limit above and its pipes hold.
+/// Size of the socket buffer for the last output of a process, in bytes: more than the limit above and its pipes hold.
 const LAST_ROOM: usize = 2 * MAX_WAITING;
 
 /// The streams of a process that a connection carries.
@@ -30,9 +30,9 @@ pub(super) struct Connection {
     pub(super) number: u64,
     pub(super) stream: UnixStream,
     pub(super) attached: Option<Attached>,
-    /// Hellos were exchanged.
+    /// Whether hellos were exchanged.
     pub(super) greeted: bool,
-    /// It is never closed for being slow: it blocks only its own process.
+    /// Never closed for being slow, because it blocks only its own process.
     pub(super) patient: bool,
     pub(super) gone: bool,
     input: Vec<u8>,
@@ -98,7 +98,7 @@ impl Connection {
         }
     }
 
-    /// Leaves unsent and further output to the socket buffer: the kernel keeps it for a slow client, also after this end is
+    /// Leaves unsent and further output to the socket buffer: the kernel keeps it for a slow client even after this end is
     /// closed.
     pub(super) fn make_room(&mut self) {
         // Without the privilege, only what fits the default buffer is kept.
@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// The next whole frame without its length.
+    /// Returns the next complete frame without its length.
     pub(super) fn frame(&mut self) -> Result<Option<Vec<u8>>, Malformed> {
         let rest = &self.input[self.taken..];
         if let Some(len) = protocol::frame_len(rest)?

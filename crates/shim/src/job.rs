@@ -1,10 +1,10 @@
-//! A call of the OCI runtime that has not ended.
+//! A running call of the OCI runtime.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::time::Instant;
 
-/// What the call is for, and so what is done when it ends.
+/// The purpose of a call, which determines what is done when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// `create` or `exec`, which make a process.

@@ -1,12 +1,12 @@
-//! criscope-shim: one small process per pod that reaps, writes logs, serves attach, and records exits. No async runtime.
+//! criscope-shim: a small process per pod that reaps, writes logs, serves attach, and records exits. It has no async
+//! runtime.
 //!
 //! It is the subreaper of the pod's containers, so the init processes that an OCI runtime's `create` leaves behind become
 //! its children. It owns their standard streams, and its state outlives the daemon: logs continue while the daemon is not
-//! running, and the next daemon asks the shim for what happened meanwhile. It serves [`protocol`] on `shim.sock` in the
-//! pod's directory, is single-threaded around one `poll`, and holds only the processes of its pod.
-//!
+//! running, and the next daemon queries the shim for what happened in the meantime. It serves [`protocol`] on `shim.sock`
+//! in the pod's directory, is single-threaded around one `poll`, and holds only the processes of its pod.
 //! Files in the pod's directory: `shim.lock` (locked while the shim runs), `shim.sock`, and for each container `ID.init`
-//! (the identity of its init) and `ID.exit` (its exit record), which remain when a shim is killed.
+//! (the identity of its init process) and `ID.exit` (its exit record), which remain when a shim is killed.
 //!
 //! A service manager that kills by cgroup (systemd's default `KillMode=control-group`) would kill the shims with the
 //! daemon: put them into a cgroup of their own with `--cgroup`, or set `KillMode=process`.
@@ -45,8 +45,8 @@ pub use self::log::DEFAULT_MAX_LINE;
 /// Name of the socket in the pod's directory.
 pub const SOCKET: &str = "shim.sock";
 
-/// A client whose full buffer makes no progress for this long is disconnected, because it blocks a container. The client of
-/// an exec is not: it must receive all output, and only its own command waits.
+/// A client whose full buffer makes no progress for this long is disconnected, because it blocks a container. Clients of
+/// execs are not: they must receive all output, and only their own command waits.
 pub const STUCK: Duration = Duration::from_secs(10);
 
 /// Name of the file that is locked while the shim runs.
@@ -75,7 +75,7 @@ pub fn main() -> ExitCode {
 }
 
 fn launch(dir: &str, mut args: impl Iterator<Item = String>) -> io::Result<()> {
-    // The daemon's environment must not reach the processes of pods.
+    // Descriptors of the daemon must not reach the processes of pods.
     spawn::close_others()?;
     let mut cgroups = Vec::new();
     while let Some(arg) = args.next() {
@@ -91,7 +91,7 @@ fn launch(dir: &str, mut args: impl Iterator<Item = String>) -> io::Result<()> {
     for cgroup in cgroups {
         let path = format!("{cgroup}/cgroup.procs");
         match fs::write(&path, "0") {
-            // The empty cgroup was removed meanwhile. Starting the pod is more important.
+            // The empty cgroup was removed in the meantime. Starting the pod is more important.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             moved => moved.map_err(|e| named(&path, &e))?,
         }

@@ -1,4 +1,4 @@
-//! A container log in the format of the kubelet: lines of `TIME stdout|stderr P|F CONTENT`.
+//! A container log in the kubelet's format: lines of `TIME stdout|stderr P|F CONTENT`.
 //!
 //! The behaviour is that of containerd's `internal/cri/io/logger.go`: a line longer than the limit is split into partial
 //! lines, an unterminated tail is partial, and an error of the file never stops reading of the pipe.
@@ -32,14 +32,14 @@ pub(crate) struct Log {
     strip_cr: bool,
     /// Data after the last LF, per stream.
     pending: [Vec<u8>; 2],
-    /// The last write ended within a line.
+    /// Whether the last write ended within a line.
     torn: bool,
     /// Bytes that could not be written.
     pub(crate) lost: u64,
 }
 
 impl Log {
-    /// Opens the file to append, 0640, with its directories, 0755.
+    /// Opens the file for appending, mode 0640, and creates its directories, mode 0755.
     pub(crate) fn open(path: &Path, max_line: u32, strip_cr: bool) -> io::Result<Self> {
         Ok(Self {
             file: open(path)?,
@@ -56,7 +56,7 @@ impl Log {
         })
     }
 
-    /// Reopens the file by its path. If that fails, the old file is still written.
+    /// Reopens the file by its path. If that fails, the old file remains in use.
     pub(crate) fn reopen(&mut self) -> io::Result<()> {
         self.file = open(&self.path)?;
         self.torn = false;
@@ -80,7 +80,7 @@ impl Log {
             data = &data[at + 1..];
         }
         pending.extend_from_slice(data);
-        // A piece of exactly the limit waits, too: if LF follows, it is a full line.
+        // A piece of exactly the limit is kept back as well: if LF follows, it is a full line.
         let whole = pending.len().saturating_sub(1) / self.max_line * self.max_line;
         for piece in pending[..whole].chunks(self.max_line) {
             put(&now, stream, b'P', piece, out);
@@ -146,8 +146,8 @@ fn open(path: &Path) -> io::Result<File> {
             .mode(0o755)
             .create(dir)?;
     }
-    // Pods that collect logs may write to the directory: symbolic links that they create are not followed, FIFOs do not
-    // block, and devices are not written to.
+    // Pods that collect logs may write to the directory: symbolic links in it are not followed, FIFOs do not block, and
+    // devices are not written to.
     let regular = |found: &fs::Metadata| match found.is_file() {
         true => Ok(()),
         false => Err(io::Error::new(
@@ -217,13 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn a_terminals_cr_is_no_content() {
+    fn the_cr_of_a_terminal_is_stripped() {
         assert_eq!(written(0, true, &["a\r\nb\rc\r", "\n"]), ["F a", "F b\rc"]);
         assert_eq!(written(0, false, &["a\r\n"]), ["F a\r"]);
     }
 
     #[test]
-    fn only_a_regular_file_is_a_log() {
+    fn only_regular_files_are_opened_as_logs() {
         let dir = tempfile::tempdir().expect("dir");
         let path = |name: &str| dir.path().join(name);
         fs::write(path("victim"), "kept").expect("victim");
@@ -232,7 +232,7 @@ mod tests {
         for refused in [path("link"), path("pipe"), "/dev/full".into()] {
             Log::open(&refused, 0, false).expect_err("no log");
         }
-        // It is not reopened as another type of file either.
+        // Nor is it reopened as another type of file.
         let mut log = Log::open(&path("log"), 0, false).expect("log");
         fs::remove_file(path("log")).expect("renamed by the kubelet");
         std::os::unix::fs::symlink(path("victim"), path("log")).expect("link");
@@ -243,11 +243,11 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_counted_and_the_next_line_is_whole() {
+    fn a_write_error_is_counted_and_the_next_line_is_complete() {
         let dir = tempfile::tempdir().expect("dir");
         let mut log = Log::open(&dir.path().join("a.log"), 0, false).expect("log");
         let full = OpenOptions::new().append(true).open("/dev/full");
-        log.file = full.expect("a device without room");
+        log.file = full.expect("/dev/full");
         log.write(Stream::Stdout, b"abc\n", &mut Vec::new());
         assert!(log.lost > 3);
     }

@@ -1,14 +1,14 @@
-//! The files that are mapped into this program: itself, the loader, the C library.
+//! The files mapped into this program: itself, the loader, the C library.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// All of them.
+/// Returns all of them.
 ///
 /// # Errors
-/// A file was replaced or removed meanwhile: an update is in progress, and the next shim has the new version.
+/// If a file was replaced or removed: an update is in progress, and the next shim has the new version.
 pub(super) fn files() -> io::Result<BTreeSet<PathBuf>> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     let paths = maps.lines().filter_map(|line| {

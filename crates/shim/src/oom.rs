@@ -1,4 +1,4 @@
-//! Kills by the OOM killer: `memory.events` of cgroup v2, `memory.oom_control` of v1.
+//! Counts kills by the OOM killer, from `memory.events` of cgroup v2 and `memory.oom_control` of v1.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};

@@ -28,7 +28,7 @@ use super::{mapped, named, signal};
 pub(super) const POD_INIT: &str = "pod-init";
 
 impl Shim {
-    /// Creates the namespace, if the pod has none.
+    /// Creates the namespace unless the pod has one.
     pub(super) fn make_pid_namespace(
         &mut self,
         asked: (u64, u64),
@@ -53,7 +53,7 @@ impl Shim {
         Ok(None)
     }
 
-    /// The helper has ended: its output is the pid of a confined init, or an error.
+    /// Handles the end of the helper, whose output is the pid of a confined init, or an error.
     pub(super) fn pid_namespace_made(&mut self, job: &mut Job, success: bool) -> Answered<Answer> {
         let words = job.words.take().map(last_words).unwrap_or_default();
         let init = words.parse().ok().filter(|pid| signal::is_child(*pid));
@@ -96,7 +96,7 @@ fn arguments(wanted: &PidNamespace) -> Vec<String> {
     all
 }
 
-/// The first stage; on success it does not return.
+/// The first stage; does not return on success.
 pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     let (mut users, mut label) = (None, None);
     let (mut join, mut cgroups, mut ids) = (Vec::new(), Vec::new(), Vec::new());
@@ -106,8 +106,8 @@ pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
             Some(("--join", path)) => join.push(open(path)?),
             Some(("--cgroup", dir)) => cgroups.push(dir.to_owned()),
             Some(("--label", text)) => label = Some(text.to_owned()),
-            // Lowering the score below that of the shim fails without CAP_SYS_RESOURCE; that of a pause container then
-            // stays, too.
+            // Lowering the score below that of the shim fails without CAP_SYS_RESOURCE; a pause container also keeps its
+            // score then.
             Some(("--oom", score)) => drop(fs::write("/proc/self/oom_score_adj", score)),
             Some(("--uid" | "--gid" | "--group", _)) => ids.push(argument),
             _ => return Err(io::Error::other(format!("unknown argument {argument}"))),
@@ -118,7 +118,7 @@ pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
         fs::write(&path, "0").map_err(|e| named(&path, &e))?;
     }
     for namespace in join {
-        // The type of the namespace is that of the file.
+        // The file determines the type of the namespace.
         setns(namespace, CloneFlags::empty())?;
     }
     unshare(CloneFlags::CLONE_NEWCGROUP | CloneFlags::CLONE_NEWNS)?;
@@ -129,13 +129,13 @@ pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
         write_protect(&path).map_err(|e| named(&path.display().to_string(), &e))?;
     }
     if let Some(label) = label {
-        // Confinement does not depend on the label: a policy need not allow the shim to change it without an exec.
+        // Confinement does not depend on the label: a policy may forbid the shim to change it without an exec.
         let _refused = fs::write("/proc/self/attr/current", label);
     }
     let mut command = Command::new(program);
     command.arg0(NAME).arg(POD_INIT).args(ids).env_clear();
     if let Some(users) = users {
-        // An error code that needs no message.
+        // Passed as stderr: until it is entered, errors have no message.
         command.arg("--users").stderr(users);
     }
     Err(command.exec())

@@ -1,13 +1,13 @@
-//! The init of a pod whose containers share their processes: the kernel reaps for it, and it waits.
+//! The init of a pod whose containers share their processes: the kernel reaps its children, and it waits.
 //!
-//! What a container can see of it: an empty, read-only root; the pod's network and IPC namespaces and host name; a cgroup
-//! of its own; the user and groups that the pod requests; no capabilities, no new privileges, a seccomp filter of six
-//! system calls; one end of a pipe, whose other end the shim holds. Its memory is that of this program, executed anew
-//! without an environment. It cannot be dumped, and the files that it maps are read-only in its mount namespace.
+//! Visible to a container: an empty, read-only root; the pod's network and IPC namespaces and host name; its own cgroup;
+//! the user and groups that the pod requests; no capabilities, no new privileges, a seccomp filter of six system calls; one
+//! end of a pipe, whose other end the shim holds. Its memory is that of this program, executed again without an
+//! environment. It cannot be dumped, and the files that it maps are read-only in its mount namespace.
 //!
-//! It receives no signal from inside: an init gets only signals that it handles, and it handles none. (containerd's pause
-//! ends on SIGTERM and SIGINT, so any container of the pod can end the pod.) From outside, SIGKILL ends it, as does the end
-//! of the shim; all processes of the namespace end with it.
+//! It receives no signal from inside: an init only gets signals that it handles, and it handles none. (containerd's pause
+//! exits on SIGTERM and SIGINT, so any container of the pod can end the pod.) From outside, SIGKILL ends it, as does the
+//! exit of the shim; all processes of the namespace end with it.
 
 use std::env;
 use std::fs::File;
@@ -54,7 +54,7 @@ pub(super) fn run(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     leave_root()?;
     if users {
         let entered = setns(io::stderr(), CloneFlags::CLONE_NEWUSER);
-        // From here on it is for error messages.
+        // From here on, stderr is used for error messages.
         dup2_stderr(io::stdout())?;
         entered?;
     }
@@ -91,7 +91,7 @@ fn leave_root() -> io::Result<()> {
     Ok(chdir("/")?)
 }
 
-/// Exits here: the filter does not allow what the program does after `main`.
+/// Exits here, because the filter does not allow what the program does after `main`.
 #[allow(clippy::disallowed_methods)]
 fn init(uid: Uid, gid: Gid, groups: &[Gid], mut said: File) -> ! {
     if let Err(error) = confine_to(uid, gid, groups) {

@@ -21,12 +21,12 @@ pub(super) struct Process {
     pub(super) streams: Streams,
     pub(super) log: Option<Log>,
     pub(super) oom: Option<Oom>,
-    /// Output is left in the pipe until a client attaches.
+    /// Whether output is left in the pipe until a client attaches.
     pub(super) held: bool,
     pub(super) attached: u32,
     /// The connection that requested it.
     pub(super) owner: u64,
-    /// Its exit is not of interest any more.
+    /// Whether its exit is no longer of interest.
     pub(super) forgotten: bool,
 }
 

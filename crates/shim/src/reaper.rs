@@ -1,4 +1,4 @@
-//! Ends of processes: reaped, recorded, reported.
+//! Exits of processes: reaped, recorded, reported.
 
 use rustix::process::WaitStatus;
 
@@ -8,16 +8,16 @@ use super::protocol::{Event, Exit};
 use super::server::Shim;
 use super::{clock, record, signal};
 
-/// The most reads of a process' remaining output before its end is reported: more than a pipe holds.
+/// Maximum number of reads of a process's remaining output before its exit is reported: more than a pipe holds.
 const LAST_PIECES: usize = 128;
 
 impl Shim {
-    /// Reaps the processes that have ended.
+    /// Reaps the processes that have exited.
     ///
-    /// A process may end before the OCI runtime call that created it has returned its pid, among any number of orphans that
-    /// the shim adopted (all those of a pod that shares the node's PID namespace). So while such a call is running, unknown
-    /// children are not reaped: until then the pid cannot be reused, the kernel keeps the exit status, and the cgroup still
-    /// counts the process, so that nothing is lost or confused.
+    /// A process may exit before the OCI runtime call that created it has returned its pid, among any number of orphans
+    /// that the shim adopted (all those of a pod that shares the node's PID namespace). So while such a call is running,
+    /// unknown children are not reaped: until then the pid cannot be reused, the kernel keeps the exit status, and the
+    /// cgroup still counts the process, so that nothing is lost or confused.
     pub(super) fn reap(&mut self) {
         while let Some(pid) = signal::ended() {
             if self.is_known(pid) || !self.is_making() {
@@ -71,7 +71,7 @@ impl Shim {
         true
     }
 
-    /// Records the end of a process, and only then reports it.
+    /// Records the exit of a process, and only then reports it.
     pub(super) fn ended(&mut self, pid: u32, status: WaitStatus, at: u64) {
         let Some(process) = self
             .processes
@@ -82,7 +82,7 @@ impl Shim {
         };
         let number = process.number;
         if process.is_init() {
-            // Its log must be complete before its end is reported, even if another process still reads the streams.
+            // Its log must be complete before its exit is reported, even if another process still reads the streams.
             self.pump_rest(number);
         } else {
             self.pump_last(number, Self::may_pump);
@@ -118,8 +118,8 @@ impl Shim {
         }
     }
 
-    /// Reads the remaining output of a process that has ended. Slow attached clients do not limit it, because they block no
-    /// process any more.
+    /// Reads the remaining output of a process that has exited. Slow attached clients do not limit it, because they no
+    /// longer block a process.
     pub(super) fn pump_rest(&mut self, number: u64) {
         for connection in &mut self.connections {
             if connection.attached.is_some_and(|a| a.process == number) {

@@ -1,11 +1,12 @@
-//! The records of a container that remain when its shim is gone: its init, and its exit. One small JSON file each.
+//! The records of a container that remain when its shim is gone: its init process and its exit, one small JSON file
+//! each.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 
 use super::protocol::Exit;
 
-/// Suffix of the record of an init.
+/// Suffix of the record of an init process.
 pub const INIT: &str = "init";
 
 /// Suffix of the record of an exit.
@@ -17,11 +18,11 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 128 && !name.starts_with(['.', '-']) && name.bytes().all(good)
 }
 
-/// Start time of a process in clock ticks since boot: together with the pid it identifies a process uniquely. `None` if
-/// there is no such process, or it is a zombie.
+/// Returns the start time of a process in clock ticks since boot: together with the pid it identifies a process
+/// uniquely. `None` if there is no such process, or it is a zombie.
 pub fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name may contain anything, also parentheses; fields are counted after it. See proc_pid_stat(5).
+    // The command name may contain anything, including parentheses; fields are counted after it. See proc_pid_stat(5).
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     match fields.next()? {
         "Z" | "X" => None,

@@ -17,7 +17,7 @@ use super::protocol::{
 use super::server::Shim;
 use super::signal;
 
-/// The most ended execs that are kept for daemons that have disconnected.
+/// Maximum number of exited execs that are kept for daemons that have disconnected.
 const MAX_ENDED_EXECS: usize = 64;
 
 pub(super) type Result<T = Option<Answer>> = std::result::Result<T, Failure>;
@@ -34,7 +34,7 @@ pub(super) fn system(error: io::Error) -> Failure {
     failure(SYSTEM, error.to_string())
 }
 
-/// A request that cannot be decoded; the connection continues.
+/// The failure for a request that cannot be decoded; the connection continues.
 fn unread(why: Unread) -> Failure {
     match why {
         Unread::Unknown => failure(
@@ -45,8 +45,8 @@ fn unread(why: Unread) -> Failure {
     }
 }
 
-/// Reports a frame that cannot be decoded, not even its number. A daemon that has not sent a hello speaks version 1, and is
-/// answered in that version. The connection stays open, because a daemon interprets its end as the end of the shim.
+/// Reports a frame of which not even the number can be decoded. A daemon that has not sent a hello supports only version 1,
+/// and is answered in that version. The connection stays open, because a daemon interprets its end as the end of the shim.
 fn refuse(connection: &mut Connection, frame: &[u8]) {
     match protocol::refuse_version_1(frame) {
         Some(told) if !connection.greeted => connection.send(|out| out.extend_from_slice(&told)),
@@ -102,7 +102,7 @@ impl Shim {
         }
     }
 
-    /// Input of an attached client; an empty frame is the end of input.
+    /// Handles input of an attached client; an empty frame is the end of input.
     fn input(&mut self, attached: Attached, frame: &[u8]) {
         if let Some((&protocol::stream::STDIN, data)) = frame.split_first()
             && attached.stdin
@@ -117,8 +117,8 @@ impl Shim {
         }
     }
 
-    /// An attached client has disconnected. A container continues; a command was run for its clients, and without them its
-    /// output has no reader.
+    /// Handles the disconnection of an attached client. A container continues; a command was run for its clients, and
+    /// without them its output has no reader.
     pub(super) fn left(&mut self, attached: Attached) {
         self.input(attached, &[protocol::stream::STDIN]);
         self.with(attached.process, |process| {
@@ -174,7 +174,7 @@ impl Shim {
                     return Err(failure(PRECONDITION, "processes of the pod still run"));
                 }
                 if self.pid_namespace != 0 {
-                    // A child that was not reaped: its pid cannot have been reused.
+                    // The child was not reaped, so its pid cannot have been reused.
                     let _ = kill(
                         Pid::from_raw(self.pid_namespace as i32),
                         nix::sys::signal::SIGKILL,
@@ -253,7 +253,7 @@ impl Shim {
         if !process.is_alive() {
             return Err(failure(NOT_FOUND, "the process has ended"));
         }
-        // A child that was not reaped: its pid cannot have been reused.
+        // The child was not reaped, so its pid cannot have been reused.
         match signal::send(process.pid, request.signal) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 Err(failure(PRECONDITION, error.to_string()))
@@ -313,12 +313,13 @@ impl Shim {
         if process.is_init() {
             return Err(failure(PRECONDITION, "only an exec can be forgotten"));
         }
-        // A running one is removed when it has ended.
+        // A running one is removed when it exits.
         process.forgotten = true;
         done()
     }
 
-    /// Drops ended execs: those that were forgotten, and the oldest of those whose daemon disconnected before it could ask.
+    /// Drops exited execs: those that were forgotten, and the oldest of those whose daemon disconnected before it could
+    /// query them.
     pub(super) fn forget_old(&mut self) {
         let mut ended = self
             .processes

@@ -21,14 +21,14 @@ use super::process::Process;
 use super::protocol::{self, Event, MAX_CHUNK, Oom};
 use super::{LOCK, SOCKET, STUCK};
 
-/// Pause before the next accept when the process has no free descriptors.
+/// Pause before the next accept when the process is out of descriptors.
 const FULL_PAUSE: Duration = Duration::from_millis(10);
 
-/// Concurrent connections: all sessions (`streaming.max_sessions`, 1000 by default) may be of one pod. More wait in the
-/// kernel's backlog.
+/// Maximum number of concurrent connections: all sessions (`streaming.max_sessions`, 1000 by default) may belong to one
+/// pod. More wait in the kernel's backlog.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// Locks the directory; fails if another shim serves it. The lock ends with the process.
+/// Locks the directory; fails if another shim serves it. The lock is released when the process exits.
 pub(super) fn lock() -> io::Result<File> {
     let file = File::create(LOCK)?;
     file.try_lock()
@@ -56,7 +56,7 @@ pub(super) struct Shim {
     pub(super) pid_namespace_held: Option<OwnedFd>,
     pub(super) next: u64,
     pub(super) done: bool,
-    /// Buffer for lines of logs.
+    /// Buffer for log lines.
     pub(super) room: Vec<u8>,
 }
 
@@ -130,7 +130,7 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
     Ok(())
 }
 
-/// Closes descriptors that the parent had open.
+/// Closes descriptors that the parent left open.
 fn detach() -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     nix::unistd::dup2_stdin(&null)?;
@@ -198,7 +198,7 @@ impl Shim {
         Ok(())
     }
 
-    /// Input stays with the client while its process does not read.
+    /// Returns whether to read more input: it stays with the client while the process does not read.
     fn may_read(&self, connection: &Connection) -> bool {
         let Some(attached) = connection.attached else {
             return true;
@@ -356,7 +356,7 @@ impl Shim {
 
 fn poll_now(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
     let timeout = match timeout {
-        // Rounded up, or the loop would spin during the last millisecond.
+        // Rounded up; otherwise the loop would spin during the last millisecond.
         Some(timeout) => {
             PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         }

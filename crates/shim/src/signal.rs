@@ -1,5 +1,5 @@
 //! Signals by number, and exit statuses of children. The kernel has 64 signals, but libraries name only the first 31, and
-//! cannot send or report the others: an image may have RTMIN+3 as its stop signal, and a process may die of it.
+//! cannot send or report the others: an image may use RTMIN+3 as its stop signal, and a process may be killed by it.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ pub(super) fn send(pid: u32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// A child that has ended; it is not reaped, and so keeps its pid. `None` if there is none now.
+/// Returns a child that has exited; it is not reaped, and so keeps its pid. `None` if there is none.
 #[allow(unsafe_code)]
 pub(super) fn ended() -> Option<u32> {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -37,14 +37,14 @@ pub(super) fn ended() -> Option<u32> {
     u32::try_from(pid).ok().filter(|pid| *pid != 0)
 }
 
-/// Reaps this child if it has ended; returns its exit status.
+/// Reaps this child if it has exited; returns its exit status.
 pub(super) fn reap(pid: u32) -> Option<WaitStatus> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
     let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
     Some(status)
 }
 
-/// Returns whether a pid is that of a child, running or not reaped yet.
+/// Returns whether a pid is that of a child, running or not yet reaped.
 pub(super) fn is_child(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

@@ -13,10 +13,10 @@ use nix::unistd::{ForkResult, pipe2};
 /// This program, even if its file has been replaced by another version.
 pub(super) const SELF: &str = "/proc/self/exe";
 
-/// Its name in lists of processes, such as those of a pod that shares its PID namespace.
+/// Its name in process lists, such as those of a pod that shares its PID namespace.
 pub(super) const NAME: &str = "criscope-shim";
 
-/// Forks. The lock and the socket stay open on both sides.
+/// Forks. Both sides keep the lock and the socket open.
 #[allow(unsafe_code)]
 pub(super) fn fork() -> io::Result<ForkResult> {
     // SAFETY: the shim has one thread, so the child may do everything that the parent may.
@@ -24,7 +24,7 @@ pub(super) fn fork() -> io::Result<ForkResult> {
 }
 
 /// Starts a program with these streams, and with no signals blocked: a child inherits the shim's signal mask, and would
-/// pass it on to the container. Returns its pid; it is reaped with all others.
+/// pass it on to the container. Returns its pid; it is reaped like all others.
 #[allow(unsafe_code)]
 pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::Result<u32> {
     let (program, args) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
@@ -47,8 +47,8 @@ pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::R
     Ok(child.id())
 }
 
-/// Closes all descriptors except the standard ones, which the parent process left open. Only before this program has opened
-/// any itself.
+/// Closes all descriptors except the standard ones, which the parent process left open. Only valid before this program has
+/// opened any itself.
 pub(super) fn close_others() -> io::Result<()> {
     let number = |entry: io::Result<fs::DirEntry>| -> Option<RawFd> {
         entry.ok()?.file_name().to_str()?.parse().ok()
@@ -56,13 +56,13 @@ pub(super) fn close_others() -> io::Result<()> {
     // Collected first, because an iterator keeps the directory open.
     let numbers: Vec<_> = fs::read_dir("/proc/self/fd")?.filter_map(number).collect();
     for number in numbers.into_iter().filter(|number| *number > 2) {
-        // That of the directory is already closed.
+        // The directory's own descriptor is already closed.
         let _closed = nix::unistd::close(number);
     }
     Ok(())
 }
 
-/// A pipe: the shim's end does not block, the end of the process does.
+/// Creates a pipe: the shim's end is non-blocking, the end of the process is blocking.
 pub(super) fn pipe(shim_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
     let (ours, theirs) = if shim_reads {
@@ -74,13 +74,13 @@ pub(super) fn pipe(shim_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Makes the descriptor non-blocking.
+/// Makes a descriptor non-blocking.
 pub(super) fn nonblocking(fd: &OwnedFd) -> io::Result<()> {
     fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok(())
 }
 
-/// The end of the output of a failed program, as far as it is available without waiting.
+/// Returns the end of the output of a failed program, as far as it is available without waiting.
 pub(super) fn last_words(fd: OwnedFd) -> String {
     use std::io::Read as _;
     let mut text = Vec::new();

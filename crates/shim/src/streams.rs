@@ -11,7 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use super::protocol::Stdio;
 use super::spawn::{nonblocking, pipe};
 
-/// Input that waits for the process, in bytes. More stays with the client.
+/// Maximum input that waits for the process, in bytes. More stays with the client.
 const INPUT_ROOM: usize = 64 << 10;
 
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Streams {
         Ok((streams, child))
     }
 
-    /// Takes the terminal that the OCI runtime sent.
+    /// Receives the terminal that the OCI runtime sent.
     pub(super) fn terminal(&mut self, console: &UnixListener) -> io::Result<()> {
         let (socket, _) = console.accept()?;
         let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -105,7 +105,7 @@ impl Streams {
         if self.input.is_none() || self.ending {
             return;
         }
-        // Past the buffer while the process keeps up.
+        // Bypasses the buffer while the process keeps up.
         let written = match self.waiting.is_empty() {
             true => self.write_now(data),
             false => 0,
@@ -128,7 +128,7 @@ impl Streams {
         }
     }
 
-    /// Writes as much as the process reads now. Without a reader, input is closed.
+    /// Writes as much as the process accepts now. Without a reader, input is closed.
     fn write_now(&mut self, data: &[u8]) -> usize {
         let Some(mut input) = self.input.as_ref() else {
             return 0;

@@ -1,4 +1,4 @@
-//! Plugins that are scripts: each records its input, and behaves as the test specifies.
+//! Fake plugins, shell scripts that record their input and behave as the test specifies.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -40,7 +40,7 @@ impl Fake {
         Cni::new(self.settings.clone())
     }
 
-    /// A plugin: the arms of a `case` over the verb. Verbs without an arm succeed.
+    /// Writes a plugin: the arms of a `case` over the verb. Verbs without an arm succeed.
     pub(super) fn plugin(&self, name: &str, arms: &str) -> &Self {
         let path = self.bin().join(name);
         let script = format!(
@@ -64,7 +64,7 @@ impl Fake {
         self.dir.path().join("bin")
     }
 
-    /// The runs, as recorded by the plugins.
+    /// The runs recorded by the plugins.
     pub(super) fn log(&self) -> Vec<String> {
         let text = fs::read_to_string(self.bin().join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()

@@ -8,19 +8,19 @@ use criscope_cni::{Error, Verb};
 use super::fake::{Fake, pod, runs};
 use super::support::until;
 
-/// The error of an ADD whose only plugin runs this script; nothing may be left after it.
+/// Returns the error of an ADD whose only plugin runs this script, and checks that nothing is left.
 async fn add(arms: &str) -> Error {
     let fake = Fake::new();
     fake.plugin("x", arms)
         .list("a.conflist", "1.0.0", r#"{"type":"x"}"#);
     let error = fake.cni().add(&pod("c1")).await.expect_err(arms);
-    assert_eq!(fake.log(), ["x ADD", "x DEL"], "undone");
+    assert_eq!(fake.log(), ["x ADD", "x DEL"], "rolled back");
     assert!(fake.cached().is_empty(), "{:?}", fake.cached());
     error
 }
 
 #[tokio::test]
-async fn an_error_is_told_with_code_and_words() {
+async fn errors_have_the_code_and_message_of_the_plugin() {
     let error = add(
         r#"ADD) echo '{"cniVersion":"1.0.0","code":11,"msg":"busy","details":"later"}'; exit 1;;"#,
     )
@@ -38,7 +38,7 @@ async fn an_error_is_told_with_code_and_words() {
 }
 
 #[tokio::test]
-async fn failures_without_a_proper_error_still_say_something() {
+async fn failures_without_a_valid_error_quote_the_output() {
     for arms in [
         "ADD) echo oops >&2; exit 3;;",
         "ADD) echo oops; exit 3;;",
@@ -56,7 +56,7 @@ async fn failures_without_a_proper_error_still_say_something() {
 }
 
 #[tokio::test]
-async fn garbage_is_no_result() {
+async fn invalid_output_is_an_error() {
     for arms in [
         "ADD) ;;",
         "ADD) echo garbage;;",
@@ -81,7 +81,7 @@ async fn huge_outputs_are_bounded() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_read_or_leaves_a_child_behind_is_fine() {
+async fn a_plugin_may_ignore_its_input_or_leave_a_child() {
     let fake = Fake::new();
     let bin = fake.bin();
     // The child holds the pipes open for longer than any timeout.
@@ -96,7 +96,7 @@ async fn one_that_does_not_read_or_leaves_a_child_behind_is_fine() {
     fake.list("a.conflist", "1.0.0", r#"{"type":"x"}"#);
     fake.cni().add(&pod("c1")).await.expect("add");
     let child = fs::read_to_string(bin.join("child")).expect("pid");
-    assert!(runs(&child), "a daemon of the plugin's is its own business");
+    assert!(runs(&child), "daemons started by a plugin are not killed");
     let pid = nix::unistd::Pid::from_raw(child.trim().parse().expect("pid"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("kill");
 }
@@ -104,7 +104,7 @@ async fn one_that_does_not_read_or_leaves_a_child_behind_is_fine() {
 #[tokio::test]
 async fn one_that_hangs_is_killed_with_its_children() {
     let mut fake = Fake::new();
-    // Far more than it takes to start it.
+    // Much longer than it takes to start the plugin.
     fake.settings.add_timeout = Duration::from_secs(10);
     let bin = fake.bin();
     let arms = format!(
@@ -119,12 +119,12 @@ async fn one_that_hangs_is_killed_with_its_children() {
     assert_eq!(
         fake.log(),
         ["x ADD", "x DEL"],
-        "the undoing has a deadline of its own"
+        "the rollback has its own timeout"
     );
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_leaves_what_a_del_takes() {
+async fn an_add_whose_caller_is_gone_is_removed_by_a_del() {
     let fake = Fake::new();
     let bin = fake.bin();
     let arms = format!(
@@ -141,15 +141,11 @@ async fn a_caller_that_goes_away_leaves_what_a_del_takes() {
         pid.ends_with('\n').then_some(())
     });
     tokio::select! {
-        ended = cni.add(&pod) => panic!("it hangs: {ended:?}"),
+        ended = cni.add(&pod) => panic!("the plugin should hang: {ended:?}"),
         () = begun => {}
     }
     gone(&fake).await;
-    assert_eq!(
-        fake.cached(),
-        ["a-c1-eth0"],
-        "it is known that something was begun"
-    );
+    assert_eq!(fake.cached(), ["a-c1-eth0"], "the started ADD is recorded");
     cni.del(&pod).await.expect("del");
     assert!(fake.cached().is_empty());
     assert_eq!(fake.log(), ["x ADD", "x DEL"]);
@@ -164,7 +160,7 @@ async fn gone(fake: &Fake) {
 }
 
 #[tokio::test]
-async fn a_missing_plugin_is_named_with_the_places() {
+async fn a_missing_plugin_is_named_with_the_searched_directories() {
     let fake = Fake::new();
     fake.list("a.conflist", "1.0.0", r#"{"type":"nowhere"}"#);
     let error = fake.cni().add(&pod("c1")).await.expect_err("missing");
@@ -177,7 +173,7 @@ async fn a_missing_plugin_is_named_with_the_places() {
 }
 
 #[tokio::test]
-async fn a_del_that_fails_is_tried_again_by_the_next() {
+async fn a_failed_del_is_retried_by_the_next() {
     let fake = Fake::new();
     fake.plugin("x", "").plugin("y", "DEL) exit 1;;").list(
         "a.conflist",
@@ -197,7 +193,7 @@ async fn a_del_that_fails_is_tried_again_by_the_next() {
 }
 
 #[tokio::test]
-async fn an_add_that_cannot_be_undone_says_both() {
+async fn a_failed_rollback_reports_both_errors() {
     let fake = Fake::new();
     fake.plugin(
         "x",

@@ -1,4 +1,4 @@
-//! Debian's plugins, with a network namespace in the place of the node's. Needs root.
+//! Debian's plugins, in a network namespace that takes the place of the node's. Needs root.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use criscope_cni::{Bandwidth, Cni, Loopback, Pod, PortMapping, Protocol, Setting
 
 const PLUGINS: &str = "/usr/lib/cni";
 
-/// A node: plugins run inside its namespace, so bridges and packet filter rules are removed with it.
+/// A node: plugins run inside its namespace, so that bridges and packet filter rules are removed with it.
 struct Node {
     dir: Scratch,
     pins: Pins,
@@ -110,7 +110,7 @@ impl Node {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_is_attached_with_a_port_and_leaves_nothing() {
+async fn a_pod_with_a_port_is_attached_and_leaves_nothing() {
     let node = Node::new(r#",{"type":"portmap","capabilities":{"portMappings":true}}"#).await;
     let mut pod = node.pod("c1").await;
     let port = PortMapping {
@@ -158,7 +158,7 @@ async fn a_pod_is_attached_with_a_port_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rate_is_limited_where_it_is_asked_for() {
+async fn the_requested_bandwidth_is_limited() {
     let node = Node::new(r#",{"type":"bandwidth","capabilities":{"bandwidth":true}}"#).await;
     let mut pod = node.pod("c1").await;
     pod.capabilities.bandwidth = Some(Bandwidth {
@@ -178,7 +178,7 @@ async fn the_rate_is_limited_where_it_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_pods_at_once() {
+async fn fifty_pods_are_attached_concurrently() {
     let node = Node::new("").await;
     let mut pods = Vec::new();
     for number in 0..50 {

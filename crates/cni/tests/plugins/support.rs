@@ -1,4 +1,4 @@
-//! Polling, directories whose mounts are removed with them, and an observer.
+//! Polling, directories whose mounts are removed with them, and an observer of plugins.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use criscope_cni::{Invocation, PluginObserver, PluginRun};
 use nix::mount::{MntFlags, umount2};
 use tempfile::TempDir;
 
-/// Far more than any step takes.
+/// Much longer than any step takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Polls until there is a value.
@@ -22,7 +22,7 @@ where
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(Instant::now() < end, "waited in vain: {what}");
+        assert!(Instant::now() < end, "timed out waiting for {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The input of plugins, their order, and the content of the cache.
+//! The input of plugins, their order, and the contents of the cache.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::fake::{Fake, RESULT, pod};
 use super::support::Runs;
 
 #[tokio::test]
-async fn a_chain_runs_forward_and_back_with_all_it_must_be_told() {
+async fn a_chain_runs_forward_and_backward_with_complete_input() {
     let mut fake = Fake::new();
     let runs = Runs::default();
     fake.settings.observer = runs.clone().into();
@@ -113,7 +113,7 @@ async fn a_chain_runs_forward_and_back_with_all_it_must_be_told() {
 }
 
 #[tokio::test]
-async fn several_networks_have_an_interface_each() {
+async fn each_network_has_its_own_interface() {
     let mut fake = Fake::new();
     fake.settings.max_conf_num = 0;
     fake.settings.loopback = Loopback::Plugin;
@@ -163,10 +163,10 @@ async fn several_networks_have_an_interface_each() {
     ));
 }
 
-/// A power failure has removed one of two entries without damaging the other: the pod, whose namespace does not exist, is
+/// A power failure has lost one of two entries without damaging the other: the pod, whose namespace does not exist, is
 /// detached from both networks.
 #[tokio::test]
-async fn entries_that_a_power_failure_took_are_assumed() {
+async fn entries_lost_in_a_power_failure_are_assumed() {
     let mut fake = Fake::new();
     fake.settings.max_conf_num = 0;
     fake.plugin("x", "").plugin("y", "");
@@ -196,7 +196,7 @@ async fn entries_that_a_power_failure_took_are_assumed() {
 }
 
 #[tokio::test]
-async fn readiness_is_what_status_says() {
+async fn readiness_follows_status() {
     let fake = Fake::new();
     let cni = fake.cni();
     let error = cni.ready().await.expect_err("nothing is configured");
@@ -216,11 +216,11 @@ async fn readiness_is_what_status_says() {
     let error = cni.ready().await.expect_err("the plugin says no");
     assert!(error.to_string().contains("not yet"), "{error}");
     fake.plugin("x", "");
-    cni.ready().await.expect("the plugin says yes");
+    cni.ready().await.expect("the plugin reports ready");
 }
 
 #[tokio::test]
-async fn gc_frees_what_is_not_kept() {
+async fn gc_removes_attachments_that_are_not_kept() {
     let fake = Fake::new();
     fake.plugin("x", "")
         .list("a.conflist", "1.1.0", r#"{"type":"x"}"#);

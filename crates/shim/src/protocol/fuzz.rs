@@ -2,10 +2,10 @@
 
 use super::{Incoming, decode_incoming, decode_request, encode_request, frame_len};
 
-/// Decodes bytes as frames, as the shim and as the daemon do. A decoded request must survive encoding and decoding.
+/// Decodes bytes as frames, as the shim and the daemon do.
 ///
 /// # Panics
-/// If it does not.
+/// If a decoded request does not survive encoding and decoding.
 pub fn fuzz(mut bytes: &[u8]) {
     while let Ok(Some(len)) = frame_len(bytes) {
         let Some((frame, rest)) = bytes.split_at_checked(len) else {
@@ -14,7 +14,7 @@ pub fn fuzz(mut bytes: &[u8]) {
         bytes = rest;
         read(&frame[4..]);
     }
-    // And all bytes as one frame.
+    // Also decode all bytes as one frame.
     read(bytes);
 }
 
@@ -32,7 +32,7 @@ fn read(frame: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn frames_of_the_corpus_are_read() {
+    fn frames_of_the_corpus_are_decoded() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/shim");
         let mut files = 0;
         for entry in std::fs::read_dir(folder).expect(folder) {

@@ -1,8 +1,8 @@
-//! The messages. A field or a kind may be added under a number that was never used; none may change its number or meaning.
+//! The messages. Fields and kinds may be added under numbers that were never used; none may change its number or meaning.
 
 use prost::{Message, Oneof};
 
-/// A process: the init of a container, or with `exec` a further one.
+/// A process: the init of a container, or with `exec` an additional one.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Target {
     /// The container.
@@ -16,22 +16,22 @@ pub struct Target {
 /// How the standard streams of a process are connected.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Stdio {
-    /// Allocate a terminal instead of pipes; there is no stderr then.
+    /// Allocate a terminal instead of pipes; then there is no stderr.
     #[prost(bool, tag = "1")]
     pub tty: bool,
     /// Whether stdin is open. If not, it reads as empty.
     #[prost(bool, tag = "2")]
     pub stdin: bool,
-    /// Stdin ends with the first attached client that had it.
+    /// Close stdin when the first attached client that sent input detaches.
     #[prost(bool, tag = "3")]
     pub stdin_once: bool,
-    /// Do not read from the process before a client attaches (an exec whose output must not be lost).
+    /// Do not read from the process until a client attaches (an exec whose output must not be lost).
     #[prost(bool, tag = "4")]
     pub hold: bool,
-    /// Absolute path of the CRI log; empty: none.
+    /// Absolute path of the CRI log; empty for none.
     #[prost(string, tag = "5")]
     pub log: String,
-    /// Longest content of a log line, in bytes.
+    /// Maximum length of a log line's content, in bytes.
     #[prost(uint32, tag = "6")]
     pub max_line: u32,
 }
@@ -48,7 +48,7 @@ pub struct Runtime {
     /// Arguments of the verb in addition to those that the shim adds itself.
     #[prost(string, repeated, tag = "3")]
     pub args: Vec<String>,
-    /// Timeout in milliseconds, after which the call is killed and has failed.
+    /// Timeout in milliseconds, after which the call is killed and counts as failed.
     #[prost(uint32, tag = "4")]
     pub timeout_ms: u32,
 }
@@ -101,10 +101,10 @@ pub struct Verb {
 /// Send a signal.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Kill {
-    /// To which process.
+    /// The process.
     #[prost(message, required, tag = "1")]
     pub target: Target,
-    /// Which.
+    /// The signal.
     #[prost(int32, tag = "2")]
     pub signal: i32,
     /// Send it to every process of the container, with the OCI runtime's `kill --all`.
@@ -115,7 +115,7 @@ pub struct Kill {
 /// Resize a terminal.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Resize {
-    /// Of which process.
+    /// The process.
     #[prost(message, required, tag = "1")]
     pub target: Target,
     /// Columns, at most 65535.
@@ -129,7 +129,7 @@ pub struct Resize {
 /// Use this connection for the streams of a process.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Attach {
-    /// Of which process.
+    /// The process.
     #[prost(message, required, tag = "1")]
     pub target: Target,
     /// Send input.
@@ -146,7 +146,7 @@ pub struct Attach {
 /// Create the PID namespace of the pod, with an init that is isolated from the node.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct PidNamespace {
-    /// Absolute path of the user namespace that owns it; empty: that of the node.
+    /// Absolute path of the user namespace that owns it; empty for that of the node.
     #[prost(string, tag = "1")]
     pub users: String,
     /// Absolute paths of the other namespaces of the pod, which its init joins.
@@ -164,7 +164,7 @@ pub struct PidNamespace {
     /// Supplemental groups.
     #[prost(uint32, repeated, tag = "6")]
     pub groups: Vec<u32>,
-    /// Its SELinux label; empty: that of the shim.
+    /// Its SELinux label; empty for that of the shim.
     #[prost(string, tag = "7")]
     pub label: String,
     /// Its `oom_score_adj`, if the kernel allows the shim to set it.
@@ -175,7 +175,7 @@ pub struct PidNamespace {
 /// Stop the shim.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Shutdown {
-    /// Even if processes of the pod are still running. They continue, but their exit status will be lost.
+    /// Stop even if processes of the pod are running. They continue, but their exit status is lost.
     #[prost(bool, tag = "1")]
     pub force: bool,
 }
@@ -187,13 +187,13 @@ pub struct Empty {}
 /// The first message of each side.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Hello {
-    /// The newest version that its sender speaks.
+    /// The newest version that the sender supports.
     #[prost(uint32, tag = "1")]
     pub version: u32,
-    /// The oldest version that its sender speaks.
+    /// The oldest version that the sender supports.
     #[prost(uint32, tag = "2")]
     pub oldest: u32,
-    /// The version of its program, for diagnosis.
+    /// The version of the sender's program, for diagnosis.
     #[prost(string, tag = "3")]
     pub program: String,
 }
@@ -204,7 +204,7 @@ pub enum Request {
     /// See [`Create`]; answered with [`Answer::Pid`].
     #[prost(message, tag = "1")]
     Create(Create),
-    /// Start a created container; answered with [`Answer::Done`] as are all without a note.
+    /// Start a created container; answered with [`Answer::Done`], like all requests without a note.
     #[prost(message, tag = "2")]
     Start(Verb),
     /// See [`Kill`].
@@ -225,13 +225,13 @@ pub enum Request {
     /// Reopen the log by its path; the old file is kept if that fails.
     #[prost(message, tag = "8")]
     ReopenLog(Target),
-    /// Close stdin of a process, after all input sent before has been written.
+    /// Close stdin of a process after all input sent earlier has been written.
     #[prost(message, tag = "9")]
     CloseStdin(Target),
     /// Remove a container with the runtime's `delete`, and forget it.
     #[prost(message, tag = "10")]
     Delete(Verb),
-    /// Forget an exec once it has ended.
+    /// Forget an exec that has exited.
     #[prost(message, tag = "11")]
     Forget(Target),
     /// See [`Shutdown`].
@@ -245,10 +245,10 @@ pub enum Request {
     Hello(Hello),
 }
 
-/// The end of a process.
+/// The exit of a process.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Exit {
-    /// Which.
+    /// The process.
     #[prost(message, required, tag = "1")]
     pub target: Target,
     /// The pid in the shim's PID namespace.
@@ -271,22 +271,22 @@ pub struct Exit {
 /// A process that the shim knows.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Process {
-    /// Which.
+    /// The process.
     #[prost(message, required, tag = "1")]
     pub target: Target,
-    /// The pid in the shim's PID namespace; it is not reaped, and so not reused, while there is no exit.
+    /// The pid in the shim's PID namespace; not reaped, and so not reused, until there is an exit.
     #[prost(uint32, tag = "2")]
     pub pid: u32,
-    /// When `start` succeeded, in nanoseconds since 1970; 0: not yet.
+    /// When `start` succeeded, in nanoseconds since 1970; 0 if not yet.
     #[prost(uint64, tag = "3")]
     pub started_at: u64,
-    /// Its end, if it has ended.
+    /// Its exit, if it has exited.
     #[prost(message, optional, tag = "4")]
     pub exit: Option<Exit>,
     /// Bytes that could not be written to the log.
     #[prost(uint64, tag = "5")]
     pub log_lost: u64,
-    /// Clients that are attached now.
+    /// Number of attached clients.
     #[prost(uint32, tag = "6")]
     pub attached: u32,
 }
@@ -297,7 +297,7 @@ pub struct State {
     /// The pid of the shim.
     #[prost(uint32, tag = "1")]
     pub pid: u32,
-    /// The pid of the init of the pod's PID namespace; 0 if there is none, or it has ended.
+    /// The pid of the init of the pod's PID namespace; 0 if there is none, or it has exited.
     #[prost(uint32, tag = "2")]
     pub pid_namespace: u32,
     /// Its processes.
@@ -311,7 +311,7 @@ pub struct Failure {
     /// The class of error.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
-    /// The message; for an OCI runtime call the end of its output.
+    /// The message; for an OCI runtime call, the end of its output.
     #[prost(string, tag = "2")]
     pub message: String,
 }
@@ -347,7 +347,7 @@ pub struct Oom {
 /// Events that a shim sends to every connection.
 #[derive(Clone, PartialEq, Eq, Oneof)]
 pub enum Event {
-    /// A process ended; its record is on disk.
+    /// A process has exited; its exit record is on disk.
     #[prost(message, tag = "1")]
     Exit(Exit),
     /// See [`Oom`].
@@ -356,7 +356,8 @@ pub enum Event {
     /// See [`Hello`].
     #[prost(message, tag = "3")]
     Hello(Hello),
-    /// The init of the pod's PID namespace, of this pid as the shim sees it, has ended, with all processes in it.
+    /// The init of the pod's PID namespace, with this pid in the shim's namespace, has exited, and with it all processes
+    /// in the namespace.
     #[prost(uint32, tag = "4")]
     PidNamespaceEnded(u32),
     /// The shim received a frame that it cannot decode.

@@ -1,12 +1,12 @@
 //! The protocol between the daemon and a shim: length-prefixed protobuf messages over a unix stream socket.
 //!
 //! A frame is four bytes of length (little endian, of what follows) and an [`Envelope`], which holds a number and one of
-//! [`Request`], [`Answer`] or [`Event`]. The first message of each side is a [`Hello`], because a daemon that was upgraded
-//! or downgraded meets shims of another version. Unknown fields are ignored, an unknown request is answered with
-//! [`UNIMPLEMENTED`], an unknown event is counted by the daemon. A connection carries requests, answers and events; one
-//! that sends [`Request::Attach`] carries the standard streams of one process after the answer.
+//! [`Request`], [`Answer`] or [`Event`]. The first message of each side is a [`Hello`], because an upgraded or downgraded
+//! daemon meets shims of other versions. Unknown fields are ignored, an unknown request is answered with
+//! [`UNIMPLEMENTED`], an unknown event is counted by the daemon. A connection carries requests, answers and events; after
+//! [`Request::Attach`] is answered, it carries the standard streams of one process.
 //!
-//! Version 1 was no protobuf, and only the daemon can still speak it (`runtime/process/v1`).
+//! Version 1 did not use protobuf, and only the daemon still supports it (`src/runtime/shim_client/v1`).
 
 pub mod fuzz;
 mod messages;
@@ -20,21 +20,22 @@ pub use self::messages::{
     Process, Request, Resize, Runtime, Shutdown, State, Stdio, Target, Verb,
 };
 
-/// The newest version of the protocol that this program speaks.
+/// The newest protocol version that this program supports.
 pub const VERSION: u32 = 2;
 
-/// The oldest version that a shim speaks. The daemon also speaks version 1.
+/// The oldest protocol version that a shim supports. The daemon also supports version 1.
 pub const OLDEST: u32 = 2;
 
-/// Longest frame, in bytes. A longer one ends the connection.
+/// Maximum length of a frame, in bytes. A longer one ends the connection.
 pub const MAX_FRAME: usize = 1 << 20;
 
-/// Longest piece of a standard stream in one frame, in bytes.
+/// Maximum length of a piece of a standard stream in one frame, in bytes.
 pub const MAX_CHUNK: usize = 16 << 10;
 
-/// [`Failure::kind`]: the request is invalid in this state: the process exists already, is not started, or still runs.
+/// [`Failure::kind`]: the request is invalid in this state: the process already exists, is not started, or is still
+/// running.
 pub const PRECONDITION: u32 = 1;
-/// [`Failure::kind`]: no such container or exec, or it has ended.
+/// [`Failure::kind`]: no such container or exec, or it has exited.
 pub const NOT_FOUND: u32 = 2;
 /// [`Failure::kind`]: the OCI runtime failed.
 pub const RUNTIME: u32 = 3;
@@ -62,13 +63,13 @@ impl std::error::Error for Malformed {}
 /// Why the message of an envelope cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// Its kind is unknown: that of a newer program.
+    /// Its kind is unknown: it was sent by a newer program.
     Unknown,
     /// It is malformed.
     Malformed,
 }
 
-/// The content of every frame, so that a message that cannot be decoded can still be answered.
+/// The contents of every frame, so that a message that cannot be decoded can still be answered.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Envelope {
     /// The number of a request, repeated by its answer; 0 for events.
@@ -110,7 +111,7 @@ pub enum Incoming {
 }
 
 impl Hello {
-    /// The hello of this program.
+    /// Returns the hello of this program.
     pub fn own(oldest: u32) -> Self {
         Self {
             version: VERSION,
@@ -134,10 +135,10 @@ pub fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Length of the frame at the start of `bytes`, including its prefix; `None` if the prefix is incomplete.
+/// Returns the length of the frame at the start of `bytes`, including its prefix; `None` if the prefix is incomplete.
 ///
 /// # Errors
-/// The frame is longer than [`MAX_FRAME`].
+/// If the frame is longer than [`MAX_FRAME`].
 pub fn frame_len(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(head) = bytes.first_chunk() else {
         return Ok(None);
@@ -168,7 +169,7 @@ pub fn encode_request(number: u64, request: &Request, out: &mut Vec<u8>) {
 /// Decodes a numbered request from a frame without its length.
 ///
 /// # Errors
-/// The frame is not an envelope, so even its number is unknown.
+/// If the frame is not an envelope, so that even its number is unknown.
 pub fn decode_request(frame: &[u8]) -> Result<(u64, Result<Request, Unread>), Malformed> {
     let Envelope { number, message } = open(frame)?;
     let request = AnyRequest::decode(&*message).map_err(|_| Unread::Malformed);
@@ -195,7 +196,7 @@ pub fn encode_event(event: &Event, out: &mut Vec<u8>) {
 /// Decodes a message of a shim from a frame without its length.
 ///
 /// # Errors
-/// The frame is not an envelope.
+/// If the frame is not an envelope.
 pub fn decode_incoming(frame: &[u8]) -> Result<Incoming, Malformed> {
     let Envelope { number, message } = open(frame)?;
     Ok(match number {
@@ -215,11 +216,11 @@ pub fn decode_incoming(frame: &[u8]) -> Result<Incoming, Malformed> {
 
 /// Kinds of frames on an attached connection. The byte is followed by data.
 pub mod stream {
-    /// Stdin. Without data: its end.
+    /// Stdin; its end if there is no data.
     pub const STDIN: u8 = 0;
-    /// Stdout. Without data: its end.
+    /// Stdout; its end if there is no data.
     pub const STDOUT: u8 = 1;
-    /// Stderr. Without data: its end.
+    /// Stderr; its end if there is no data.
     pub const STDERR: u8 = 2;
 }
 
@@ -231,8 +232,8 @@ pub fn encode_chunk(kind: u8, data: &[u8], out: &mut Vec<u8>) {
     });
 }
 
-/// The answer to a daemon that speaks version 1: a failure in the encoding of that version, for the request in this frame.
-/// `None` if the frame is too short to be one. Frozen with version 1: number, kind of answer, kind of failure, text.
+/// The answer to a daemon that only supports version 1: a failure in the encoding of that version, for the request in this
+/// frame. `None` if the frame is too short. Frozen with version 1: number, kind of answer, kind of failure, text.
 pub fn refuse_version_1(frame: &[u8]) -> Option<Vec<u8>> {
     const FAILED: u8 = 4;
     let number = frame.get(..9)?.first_chunk::<8>()?;

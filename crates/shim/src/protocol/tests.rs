@@ -28,7 +28,7 @@ fn create() -> Request {
 }
 
 #[test]
-fn what_is_sent_is_what_arrives() {
+fn messages_round_trip() {
     let mut bytes = Vec::new();
     encode_request(9, &create(), &mut bytes);
     assert_eq!(frame_len(&bytes), Ok(Some(bytes.len())));
@@ -39,9 +39,9 @@ fn what_is_sent_is_what_arrives() {
     assert_eq!(decode_incoming(&bytes[4..]), Ok(answer));
 }
 
-/// The bytes of version 2 as published: they must remain readable.
+/// The bytes of version 2 as published: they must remain decodable.
 #[test]
-fn frames_of_version_2_stay_readable() {
+fn frames_of_version_2_are_decoded() {
     let text = include_str!("vectors.txt");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let mut read = 0;
@@ -70,7 +70,7 @@ fn frames_of_version_2_stay_readable() {
 }
 
 #[test]
-fn what_a_newer_side_adds_is_left_alone() {
+fn fields_of_a_newer_version_are_ignored() {
     // Field 99 of `Verb`, a string, after the known fields.
     let verb = Verb {
         id: "web".into(),
@@ -89,10 +89,10 @@ fn what_a_newer_side_adds_is_left_alone() {
 }
 
 #[test]
-fn what_cannot_be_read_still_has_a_number() {
+fn undecodable_messages_still_have_a_number() {
     // Kind 99, which does not exist.
     let unknown = vec![0x9a, 0x06, 0];
-    // A string of 127 bytes, of which none follows.
+    // A string of 127 bytes, without those bytes.
     let damaged = vec![0x0a, 0x7f];
     for (message, why) in [(unknown, Unread::Unknown), (damaged, Unread::Malformed)] {
         let mut request = Vec::new();
@@ -107,7 +107,7 @@ fn what_cannot_be_read_still_has_a_number() {
 }
 
 #[test]
-fn lengths_that_lie_take_no_memory() {
+fn false_lengths_allocate_no_memory() {
     let mut bytes = vec![0x12];
     bytes.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0x0f]);
     assert_eq!(decode_request(&bytes), Err(Malformed));
@@ -115,7 +115,7 @@ fn lengths_that_lie_take_no_memory() {
 }
 
 #[test]
-fn two_sides_need_a_version_in_common() {
+fn both_sides_need_a_common_version() {
     let hello = |version, oldest| Hello {
         version,
         oldest,
