@@ -1,4 +1,4 @@
-//! The caller of a verb: its deadline and its cancellation.
+//! The context of a verb: the caller's deadline and cancellation.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{Error, Result};
 
-/// The deadline and the cancellation of a call. A verb with side effects runs to its end regardless; they only decide the answer.
+/// The deadline and cancellation of a call. A verb with side effects completes regardless; they only affect the response.
 #[derive(Clone, Debug, Default)]
 pub struct CallContext {
     deadline: Option<Instant>,
@@ -16,7 +16,7 @@ pub struct CallContext {
 }
 
 impl CallContext {
-    /// A context with an optional deadline; `gone` is cancelled when the caller cancels.
+    /// Creates a context with an optional deadline; `gone` is cancelled when the caller cancels.
     pub fn new(deadline: Option<Instant>, gone: CancellationToken) -> Self {
         Self { deadline, gone }
     }
@@ -31,12 +31,12 @@ impl CallContext {
         self.deadline
     }
 
-    /// The time until the deadline; `None` without one.
+    /// The time left until the deadline; `None` without one.
     pub fn left(&self) -> Option<Duration> {
         Some(self.deadline?.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits until the caller has cancelled or its deadline has passed; returns the error for either.
+    /// Waits until the caller cancels or the deadline passes, and returns the corresponding error.
     pub async fn abandoned(&self) -> Error {
         let deadline = async {
             match self.deadline {
@@ -50,7 +50,7 @@ impl CallContext {
         }
     }
 
-    /// The result of the work, unless the call is abandoned first; then the work is dropped.
+    /// Returns the result of `work`, unless the call is abandoned first; then `work` is dropped.
     ///
     /// # Errors
     /// [`Error::Cancelled`], [`Error::Deadline`], and those of the work.

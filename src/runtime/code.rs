@@ -1,4 +1,4 @@
-//! The gRPC code of each error of the libraries, which know nothing of gRPC.
+//! The gRPC status codes for errors of the library crates, which do not know gRPC.
 
 use std::io;
 
@@ -7,9 +7,9 @@ use criscope_linux::cgroup::{self, usage};
 use criscope_linux::{idmap, namespace, rootfs, sysctl};
 use tonic::Code;
 
-/// An error that a verb can end with.
+/// An error that a verb can return.
 pub trait GrpcCode {
-    /// The gRPC code that the caller of the verb receives.
+    /// The gRPC status code that the caller receives.
     fn code(&self) -> Code;
 }
 
@@ -49,7 +49,7 @@ impl GrpcCode for rootfs::Error {
             Self::Invalid(_) => Code::InvalidArgument,
             Self::Kind { .. } | Self::Unsupported(_) => Code::FailedPrecondition,
             Self::Io { source, .. } => match source.kind() {
-                // A file of the image that no container needs to be so large.
+                // An oversized file in the image, which no valid container needs.
                 io::ErrorKind::FileTooLarge => Code::FailedPrecondition,
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                     Code::ResourceExhausted
@@ -60,8 +60,8 @@ impl GrpcCode for rootfs::Error {
     }
 }
 
-/// `RegistryUnavailable` is `Unknown`: of that code alone the kubelet strips the code's own words, and then finds the word at
-/// the beginning of the message that it looks for (`parseStatusErr` in its `cri-client`).
+/// `RegistryUnavailable` maps to `Unknown`: only for that code does the kubelet strip the `rpc error` prefix, so that it
+/// finds the word at the start of the message (`parseStatusErr` in its `cri-client`).
 impl GrpcCode for criscope_image::Error {
     fn code(&self) -> Code {
         match self {
@@ -110,7 +110,7 @@ impl GrpcCode for criscope_cni::Error {
     fn code(&self) -> Code {
         match self {
             Self::NotReady { .. } => Code::Unavailable,
-            // 11: try again later. 50, 51: the plugin is not available, or only in part.
+            // CNI errors: 11 is "try again later"; 50 and 51 mean that the plugin is not available, or only partly.
             Self::Plugin { error, .. } if matches!(error.code, 11 | 50 | 51) => Code::Unavailable,
             Self::Invalid { .. } => Code::InvalidArgument,
             Self::PluginMissing { .. } => Code::FailedPrecondition,
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_plugins_have_the_code_that_says_whether_to_try_again() {
+    fn plugin_errors_have_the_code_that_tells_whether_to_retry() {
         let plugin = || "x".to_owned();
         let failed = |code| Error::Plugin {
             plugin: plugin(),

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::Runtime;
 use super::store::Sandbox;
 
-/// The connect timeout: the port is on this machine.
+/// The connect timeout; short, because the port is on this machine.
 const CONNECT: Duration = Duration::from_secs(10);
 
 type Result<T> = std::result::Result<T, RuntimeError>;
@@ -24,7 +24,7 @@ impl Runtime {
     /// Connects to a port on a pod's loopback: IPv4 first, then IPv6.
     ///
     /// # Errors
-    /// If the pod is not ready, or neither accepts.
+    /// If the pod is not ready, or neither address accepts.
     pub(super) async fn dial(&self, sandbox: &str, port: u16) -> Result<TcpStream> {
         let sandbox = self.store.sandboxes.get(sandbox)?;
         sandbox.ready()?;

@@ -27,7 +27,7 @@ pub enum What {
 }
 
 impl What {
-    /// In words.
+    /// The name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sandbox => "pod sandbox",
@@ -37,7 +37,7 @@ impl What {
     }
 }
 
-/// An error of a verb. Cheap to clone: all callers that wait for one attempt receive the same error.
+/// An error of a verb. Cheap to clone: all callers that share an attempt receive the same error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The object does not exist.
@@ -66,16 +66,16 @@ pub enum Error {
         /// Its owner's id.
         by: String,
     },
-    /// The request is invalid, whatever the state.
+    /// The request is invalid in any state.
     #[error("{0}")]
     Invalid(String),
     /// The request is not possible in the current state.
     #[error("{0}")]
     State(String),
-    /// Not supported by this configuration or node.
+    /// Not supported by the configuration or the node.
     #[error("{0}")]
     Unsupported(String),
-    /// The deadline was exceeded. Work in progress continues, or was undone.
+    /// The deadline was exceeded. Work in progress continues, or was rolled back.
     #[error("{0}")]
     Deadline(String),
     /// The caller cancelled.
@@ -87,7 +87,7 @@ pub enum Error {
     /// Temporarily not possible.
     #[error("{0}")]
     Unavailable(String),
-    /// The directories or their content do not belong to this daemon.
+    /// The directories or their contents do not belong to this daemon.
     #[error(transparent)]
     Refused(Arc<Refused>),
     /// The network.
@@ -117,14 +117,14 @@ pub enum Error {
     /// A system call failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// The action, as a verb.
+        /// The failed operation, as a verb.
         action: &'static str,
         /// The path.
         path: PathBuf,
         /// The cause.
         source: Arc<io::Error>,
     },
-    /// A bug: for instance, a task of this program panicked.
+    /// A bug, such as a panicked task.
     #[error("internal: {0}")]
     Internal(String),
 }
@@ -132,8 +132,8 @@ pub enum Error {
 /// [`std::result::Result`] with [`enum@Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error as text for logs. Plugins, OCI runtimes and registries quote their input: possible secrets are redacted. The caller
-/// of a verb receives the full text.
+/// An error as text for logs. Plugins, OCI runtimes and registries quote their input, so possible secrets are redacted. The
+/// caller of a verb receives the full text.
 pub(in crate::runtime) fn shown(error: &impl fmt::Display) -> Box<str> {
     redact::error_text(&error.to_string(), None, None, None)
 }
@@ -144,18 +144,18 @@ pub(in crate::runtime) fn shim_gone() -> Error {
 }
 
 impl Error {
-    /// The object does not exist.
+    /// The error for an object that does not exist.
     pub fn not_found(what: What, id: impl Into<String>) -> Self {
         let id = id.into();
         Self::NotFound { what, id }
     }
 
-    /// The request is invalid.
+    /// The error for an invalid request.
     pub fn invalid(why: impl Into<String>) -> Self {
         Self::Invalid(why.into())
     }
 
-    /// The request is not possible in the current state.
+    /// The error for a request that is not possible in the current state.
     pub fn state(why: impl Into<String>) -> Self {
         Self::State(why.into())
     }
@@ -169,7 +169,7 @@ impl Error {
         }
     }
 
-    /// A start that is refused.
+    /// The error for a refused start of the daemon.
     pub fn refused(why: Refused) -> Self {
         Self::Refused(Arc::new(why))
     }
@@ -179,7 +179,7 @@ impl Error {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// The gRPC code for the caller.
+    /// The gRPC status code for the caller.
     pub fn code(&self) -> Code {
         match self {
             Self::NotFound { .. } => Code::NotFound,
@@ -207,7 +207,7 @@ impl Error {
     }
 }
 
-/// Conversions from the errors of the parts.
+/// Implements conversions from the errors of the parts.
 macro_rules! from {
     ($($variant:ident($source:ty)),* $(,)?) => {$(
         impl From<$source> for Error {
@@ -235,8 +235,8 @@ impl From<tokio::task::JoinError> for Error {
     }
 }
 
-/// The longest message of a status, in bytes. It travels in a header (gRPC over HTTP/2, "Responses"): a caller that bounds
-/// its headers would end the connection, and all calls on it, for a longer one.
+/// Maximum length of a status message, in bytes. It is sent in a header (gRPC over HTTP/2, "Responses"): a client with a
+/// smaller limit on headers would close the connection, and with it all calls on it.
 const MAX_MESSAGE: usize = 8 << 10;
 
 impl From<Error> for Status {
@@ -245,7 +245,7 @@ impl From<Error> for Status {
     }
 }
 
-/// The beginning of a message that is too long, with its full length: errors quote requests, plugins and OCI runtimes.
+/// Truncates a long message and appends its full length: errors quote requests, plugins and OCI runtimes.
 fn bounded(mut message: String) -> String {
     let length = message.len();
     if length > MAX_MESSAGE {

@@ -1,6 +1,6 @@
 //! Failpoints: the points of every verb after which a crash leaves work for recovery.
 //!
-//! A build with debug assertions kills itself at the failpoint that the variable `CRISCOPE_CRASH_AT` names, for tests of
+//! A build with debug assertions kills itself at the failpoint named by the variable `CRISCOPE_CRASH_AT`, for tests of
 //! recovery. A release build does not read the variable.
 
 use std::env;
@@ -8,7 +8,7 @@ use std::fmt;
 
 use criscope_image::FailpointHook;
 
-/// The variable that names the failpoint.
+/// The environment variable that names the failpoint.
 const VARIABLE: &str = "CRISCOPE_CRASH_AT";
 
 macro_rules! failpoints {
@@ -30,57 +30,57 @@ macro_rules! failpoints {
 }
 
 failpoints! {
-    /// The sandbox has a record.
+    /// The sandbox is recorded.
     SandboxRecorded = "sandbox.recorded",
-    /// Its files are written, its shm is mounted.
+    /// Its files are written and its shm is mounted.
     SandboxFiles = "sandbox.files",
     /// Its namespaces are pinned.
     SandboxNamespaces = "sandbox.namespaces",
-    /// Its shim runs.
+    /// Its shim is running.
     SandboxShim = "sandbox.shim",
     /// Its network is attached.
     SandboxNetwork = "sandbox.network",
-    /// It is ready, and the caller has no answer yet.
+    /// It is ready, but the call has not returned.
     SandboxReady = "sandbox.ready",
-    /// The container has a record.
+    /// The container is recorded.
     ContainerRecorded = "container.recorded",
-    /// Its root is mounted.
+    /// Its root file system is mounted.
     ContainerRootfs = "container.rootfs",
     /// Its bundle is written.
     ContainerBundle = "container.bundle",
-    /// It is created, and the caller has no answer yet.
+    /// It is created, but the call has not returned.
     ContainerCreated = "container.created",
     /// It is about to be started.
     ContainerStarting = "container.starting",
-    /// The OCI runtime made it.
+    /// The OCI runtime has created it.
     ContainerMade = "container.made",
-    /// It runs, and the record does not say so.
+    /// It is running, but not yet recorded as such.
     ContainerStarted = "container.started",
     /// The process specification of an exec is written.
     ExecWritten = "exec.written",
-    /// The exec runs.
+    /// The exec process is running.
     ExecBegun = "exec.begun",
     /// The stop signal was sent.
     ContainerSignalled = "container.signalled",
-    /// It has ended.
+    /// The container has exited.
     ContainerEnded = "container.ended",
-    /// The OCI runtime has forgotten it.
+    /// The OCI runtime has deleted it.
     ContainerDeleted = "container.deleted",
-    /// Its root is gone.
+    /// Its root file system is unmounted.
     ContainerUnmounted = "container.unmounted",
-    /// Its directory is gone.
+    /// Its directory is removed.
     ContainerRemoved = "container.removed",
-    /// The containers of the sandbox have ended.
+    /// The containers of the sandbox have exited.
     SandboxKilled = "sandbox.killed",
     /// Its network is detached.
     SandboxDetached = "sandbox.detached",
-    /// Its namespaces are gone.
+    /// Its namespaces are unpinned.
     SandboxUnpinned = "sandbox.unpinned",
-    /// It is stopped, and the caller has no answer yet.
+    /// It is stopped, but the call has not returned.
     SandboxStopped = "sandbox.stopped",
-    /// Its shim has ended.
+    /// Its shim has exited.
     SandboxShimGone = "sandbox.shim-gone",
-    /// Its directories are gone.
+    /// Its directories are removed.
     SandboxRemoved = "sandbox.removed",
 }
 

@@ -1,4 +1,4 @@
-//! Any bytes as what CNI plugins, device vendors, images, the kubelet and the kernel write.
+//! Fuzz target: parses untrusted input from CNI plugins, device vendors, images, the kubelet and the kernel.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use criscope_linux::rootfs::mounts_in_table;
 
 use super::oci;
 
-/// Reads the bytes behind the first one as what it says.
+/// Passes the input to the parser that its first byte selects; that byte is not part of the parser's input.
 ///
 /// # Panics
 ///
-/// If what is made of them takes much more memory than they do.
+/// If the parsed form takes much more memory than the input.
 pub fn fuzz(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else {
         return;
@@ -46,7 +46,7 @@ mod tests {
     use super::fuzz;
 
     #[test]
-    fn what_others_write_is_read_or_refused() {
+    fn untrusted_input_is_parsed_or_rejected() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/node");
         let mut paths: Vec<_> = std::fs::read_dir(folder)
             .expect(folder)

@@ -1,7 +1,7 @@
 //! Runtime handlers: which OCI runtime and which networks serve a pod.
 //!
-//! A pod keeps the OCI runtime that it was created with, which its record contains. A pod whose handler was removed from the
-//! configuration can be inspected, stopped and removed; new pods and containers of it are refused by [`Handlers::get`].
+//! A pod keeps the OCI runtime that it was created with, which is part of its record. A pod whose handler was removed from the
+//! configuration can be inspected, stopped and removed; [`Handlers::get`] refuses new pods and containers for it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -82,8 +82,8 @@ impl Handlers {
         }
     }
 
-    /// The handler of an existing pod. It uses the OCI runtime of the pod's creation, `then`, even if the configuration has changed
-    /// or the handler was removed. `usual` creates an OCI runtime for a handler of which only the name is known.
+    /// The handler of an existing pod. It uses the OCI runtime that the pod was created with, `then`, even if the configuration
+    /// has changed or the handler was removed. `usual` creates an OCI runtime for a handler that is known by name only.
     fn of(
         &self,
         name: &str,
@@ -94,7 +94,7 @@ impl Handlers {
         let oci = match (then, now) {
             (None, Some(now)) => return Arc::clone(now),
             (Some(then), Some(now)) if *then == now.oci => return Arc::clone(now),
-            // The program may have moved: the configured path is used.
+            // The program may have been moved: the configured path is used.
             (Some(then), Some(now)) if !then.path.exists() => OciRuntime {
                 path: now.oci.path.clone(),
                 ..then.clone()
@@ -110,11 +110,11 @@ impl Handlers {
                 cni: now.cni.clone(),
                 recursive_read_only: now.recursive_read_only,
                 user_namespaces: now.user_namespaces,
-                // Filters of another program are not valid.
+                // Filters compiled by another program are not valid.
                 filters: None,
                 create: now.create.clone(),
             },
-            // No containers are created with it any more.
+            // New containers are no longer created with it.
             None => Handler {
                 name: name.to_owned(),
                 oci,
@@ -129,10 +129,10 @@ impl Handlers {
         Arc::new(handler)
     }
 
-    /// The handler of this name; the empty name is the default one.
+    /// Returns the handler of this name; the empty name means the default.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the existing names.
+    /// [`Error::Invalid`], with the existing names.
     pub fn get(&self, name: &str) -> Result<&Arc<Handler>> {
         let wanted = if name.is_empty() { &self.default } else { name };
         self.by_name.get(wanted).ok_or_else(|| {
@@ -144,7 +144,7 @@ impl Handlers {
         })
     }
 
-    /// All handlers by name; the default one first, under the empty name.
+    /// All handlers by name; the default first, under the empty name.
     pub fn list(&self) -> Vec<(&str, &Arc<Handler>)> {
         let default = self.by_name.get(&self.default);
         let named = self
@@ -160,7 +160,7 @@ impl Handlers {
 }
 
 impl Runtime {
-    /// The handler of an existing pod, with the OCI runtime of its creation.
+    /// The handler of an existing pod, with the OCI runtime that the pod was created with.
     pub(in crate::runtime) fn handler_of_pod(&self, record: &SandboxRecord) -> Arc<Handler> {
         self.handler_then(&record.handler, record.oci.as_ref())
     }
@@ -190,7 +190,7 @@ impl Handler {
         name.unwrap_or("runtime")
     }
 
-    /// The parameters with which the shim calls the OCI runtime for a verb, including the trace context of the current step.
+    /// The parameters with which the shim calls the OCI runtime, including the trace context of the current step.
     pub fn call(&self) -> shim_client::Runtime {
         let oci = &self.oci;
         let mut argv: Vec<OsString> = vec![oci.path.clone().into(), "--root".into()];
@@ -214,7 +214,7 @@ impl Handler {
         }
     }
 
-    /// The parameters for `create`, which has further options.
+    /// The parameters for `create`, which has additional options.
     pub fn call_create(&self) -> shim_client::Runtime {
         shim_client::Runtime {
             args: self.create.clone(),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_keeps_the_runtime_that_it_was_made_with() {
+    fn a_pod_keeps_the_oci_runtime_that_it_was_created_with() {
         let handlers = handlers("/bin/sh");
         let usual = || OciRuntime::new("name", "/run/usual");
         let of = |name: &str, then: Option<&OciRuntime>| {
@@ -253,13 +253,13 @@ mod tests {
         let is = |path: &str, root: &str| (path.into(), root.into());
         let then = OciRuntime::new("/bin/true", "/run/then");
         let moved = OciRuntime::new("/no/such/program", "/run/then");
-        // Of a record of an older version nothing is known.
+        // Records of older versions have no OCI runtime.
         assert_eq!(of("one", None), is("/bin/sh", "/run/now"));
         assert_eq!(of("one", Some(&then)), is("/bin/true", "/run/then"));
         assert_eq!(of("one", Some(&moved)), is("/bin/sh", "/run/then"));
         assert_eq!(of("gone", Some(&then)), is("/bin/true", "/run/then"));
         assert_eq!(of("gone", None), is("name", "/run/usual"));
-        // What is made is made as it is configured now.
+        // New containers are created with the current configuration.
         let made = handlers.of("one", Some(&then), usual).call_create();
         assert_eq!(made.args, ["--no-pivot"]);
         assert!(handlers.get("gone").is_err());

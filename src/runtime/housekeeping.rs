@@ -8,7 +8,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{Runtime, load};
 use criscope_image::ImportDirectory;
 
-/// The period of scans of the import directory: a scan is one `readdir`.
+/// The period of scans of the import directory; a scan is one `readdir`.
 const IMPORT: Duration = Duration::from_secs(2);
 
 /// The minimum and maximum period of garbage collections.
@@ -16,7 +16,7 @@ const COLLECT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_s
 
 impl Runtime {
     /// Imports archives from the import directory and from `criscope load-image`, and removes unused layers, until it is dropped.
-    /// To be started only after recovery: layers of containers that are not in the store are removed.
+    /// Must be started after recovery: otherwise layers that containers need would be removed.
     pub async fn housekeeping(self: Arc<Self>) {
         tokio::join!(self.import(), self.collect(), self.take_in());
     }
@@ -38,7 +38,7 @@ impl Runtime {
                         tracing::info!(event = "image.import", archive = %archive.display(), images = images.len(), "imported an image archive");
                     }
                 }
-                // Logged once, not with every scan.
+                // Logged once, not for every scan.
                 Err(error) if last_error != error.to_string() => {
                     tracing::warn!(event = "image.import", file.directory = %dir.display(), error.message = %error, "the import directory cannot be used");
                     last_error = error.to_string();

@@ -4,10 +4,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::error::{Error, Result};
 
-/// A new id: 64 hexadecimal digits.
+/// Returns a new id: 64 hexadecimal digits.
 ///
 /// # Errors
-/// getrandom(2) fails.
+/// If getrandom(2) fails.
 pub fn new_id() -> Result<String> {
     let mut bytes = [0; 32];
     let mut filled = 0;
@@ -19,13 +19,13 @@ pub fn new_id() -> Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Returns whether a text has the form of our ids.
+/// Returns whether a text has the form of [`new_id`].
 pub fn is_id(text: &str) -> bool {
     let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     text.len() == 64 && text.bytes().all(digit)
 }
 
-/// Nanoseconds since 1970.
+/// The current time, in nanoseconds since 1970.
 pub fn now() -> i64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

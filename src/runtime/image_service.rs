@@ -1,4 +1,4 @@
-//! The verbs of images.
+//! The image verbs.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,10 +14,10 @@ use crate::cri::v1;
 use criscope_image::{Auth, AuthFields, Image};
 
 impl Runtime {
-    /// The local images, or the one that the filter names.
+    /// Returns the local images, or the one that the filter names.
     ///
     /// # Errors
-    /// The filter is not an image reference.
+    /// If the filter is not an image reference.
     pub fn list_images(&self, filter: Option<&v1::ImageFilter>) -> Result<Vec<v1::Image>> {
         let asked = filter
             .and_then(|filter| filter.image.as_ref())
@@ -27,10 +27,10 @@ impl Runtime {
         Ok(images.iter().map(|image| self.shown(image)).collect())
     }
 
-    /// The status of an image; empty if it is not local.
+    /// Returns the status of an image; empty if it is not local.
     ///
     /// # Errors
-    /// The name is not an image reference.
+    /// If the name is not an image reference.
     pub async fn image_status(
         &self,
         request: &v1::ImageStatusRequest,
@@ -61,7 +61,7 @@ impl Runtime {
         })
     }
 
-    /// Pulls an image and returns its id. Cancellation by the caller ends the pull; fetched data is kept for the next one.
+    /// Pulls an image and returns its id. Cancellation by the caller cancels the pull; fetched data is kept for the next one.
     ///
     /// # Errors
     /// [`criscope_image::Error`], [`Error::Deadline`], [`Error::Cancelled`].
@@ -86,21 +86,21 @@ impl Runtime {
         Ok(call.wait(pull).await?.to_string())
     }
 
-    /// Removes an image with all its names. Succeeds if it is not local. A pinned image is removed too: the mark only keeps the
-    /// kubelet's garbage collection from requesting it.
+    /// Removes an image with all its names. Succeeds if it is not local. A pinned image is removed as well: the mark only keeps
+    /// the kubelet's garbage collection from requesting it.
     ///
     /// # Errors
-    /// The name is not an image reference.
+    /// If the name is not an image reference.
     pub async fn remove_image(&self, image: Option<&v1::ImageSpec>) -> Result<()> {
         self.images.remove(asked(image)?).await?;
         Ok(())
     }
 
-    /// The disk usage of images and of writable layers. The kubelet uses only the first entry of each list, and assumes different
-    /// file systems if the mount points differ as strings (its container_gc.go): so both report one directory if they are on one.
-    ///
+    /// Returns the disk usage of images and of writable layers. The kubelet uses only the first entry of each list, and assumes
+    /// different file systems if the mount points differ as strings (its container_gc.go): so both report the same directory if
+    /// they are on one file system.
     /// # Errors
-    /// The store cannot be read.
+    /// If the store cannot be read.
     pub async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse> {
         let info = self.images.fs_info().await?;
         let at = info.at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -121,7 +121,7 @@ impl Runtime {
         })
     }
 
-    /// The mount point reported for writable layers: that of images, if the file system is the same.
+    /// The mount point reported for writable layers: that of images if the file system is the same.
     pub(super) fn writable_root(&self) -> &Path {
         let images = &self.settings.images.root;
         let root = self.settings.paths.root();
@@ -133,7 +133,7 @@ impl Runtime {
         }
     }
 
-    /// An image as the CRI shows it.
+    /// Converts an image to the CRI's form.
     fn shown(&self, image: &Image) -> v1::Image {
         let (uid, username) = user(&image.config.user);
         v1::Image {
@@ -151,7 +151,7 @@ impl Runtime {
         }
     }
 
-    /// Returns whether the configuration pins one of its names.
+    /// Returns whether the configuration pins any of its names.
     fn is_pinned(&self, image: &Image) -> bool {
         let mut names = image.tags.iter().chain(&image.digests);
         names.any(|name| {
@@ -169,7 +169,7 @@ fn asked(image: Option<&v1::ImageSpec>) -> Result<&str> {
     }
 }
 
-/// The user of an image's configuration: by number, or by name.
+/// The user in an image's configuration: by number or by name.
 fn user(text: &str) -> (Option<v1::Int64Value>, String) {
     let user = text.split(':').next().unwrap_or_default();
     match user.parse::<i64>() {
@@ -184,7 +184,7 @@ mod tests {
     use super::user;
 
     #[test]
-    fn the_user_of_an_image_is_a_number_or_a_name() {
+    fn the_user_of_an_image_is_parsed_as_number_or_name() {
         let uid = |text| user(text).0.map(|uid| uid.value);
         assert_eq!((uid("1000:1"), user("1000").1), (Some(1000), String::new()));
         assert_eq!(

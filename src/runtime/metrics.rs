@@ -1,4 +1,4 @@
-//! The metrics of the runtime: counters of its steps, and gauges that are read on each scrape.
+//! The metrics of the runtime: counters of its steps, and gauges that are read at each scrape.
 
 mod work;
 
@@ -16,15 +16,16 @@ static STEP_OUTCOME_NAMES: [&str; StepOutcome::ALL.len()] =
     names!(StepOutcome::ALL, StepOutcome::name);
 
 const STEP_OUTCOME: Label = fixed("outcome", &STEP_OUTCOME_NAMES);
-/// Steps of the built-in runtime, which mostly take milliseconds; few, since there are many of these series.
+/// Histogram buckets for steps of the built-in runtime, which mostly take milliseconds. There are few, because there are
+/// many series.
 const STEP_BUCKETS: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0,
 ];
 
-/// The `plugin` of CNI plugins that are not in [`PLUGINS`].
+/// The `plugin` label of CNI plugins that are not in [`PLUGINS`].
 pub(crate) const OTHER_PLUGINS: &str = "other";
-/// Types of CNI plugins that have series of their own: those of the CNI project, and networks that many clusters have. Files
-/// in the configuration directory name others, and may do so at any time.
+/// Types of CNI plugins with their own series: those of the CNI project, and networks that many clusters use. Configuration
+/// files can name others at any time, which must not create new series.
 pub(crate) const PLUGINS: &[&str] = &[
     "bridge",
     "ptp",
@@ -51,7 +52,7 @@ pub(crate) const PLUGINS: &[&str] = &[
     "linkerd-cni",
     OTHER_PLUGINS,
 ];
-/// What plugins are told to do, as the steps of the runtime are called.
+/// The verbs of CNI plugins, as in the names of steps.
 pub(crate) const PLUGIN_VERBS: &[&str] =
     &["cni_add", "cni_del", "cni_check", "cni_status", "cni_gc"];
 
@@ -90,7 +91,7 @@ metrics! {
         "Things an earlier run left that the built-in runtime could neither use nor take away when it started.");
 }
 
-/// The gauges.
+/// The values of the gauges.
 #[derive(Clone, Debug, Default)]
 struct Having {
     sandboxes: Vec<SandboxState>,
@@ -102,10 +103,10 @@ struct Having {
 }
 
 impl Runtime {
-    /// Registers the metrics of the runtime. They hold only a weak reference to it.
+    /// Registers the metrics of the runtime, which keep only a weak reference to it.
     ///
     /// # Errors
-    /// The metrics are registered already.
+    /// If the metrics are already registered.
     pub fn measure(self: &Arc<Self>, registry: &Registry) -> Result<(), RegistryError> {
         self.steps.measure(RuntimeWork::new(registry)?);
         let runtime = Arc::downgrade(self);
@@ -126,7 +127,7 @@ impl Runtime {
     }
 }
 
-/// Shows what `read` gives; nothing if it gives nothing.
+/// Registers gauges with the values that `read` returns; without any while it returns `None`.
 fn register(
     registry: &Registry,
     read: impl Fn() -> Option<Having> + Clone + Send + Sync + 'static,
@@ -160,7 +161,7 @@ fn register(
     })
 }
 
-/// Registers all metrics, each with a series.
+/// Registers all metrics, each with at least one series.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
     use std::time::Duration;

@@ -10,8 +10,9 @@
 //! image  oci  shim_client  node  stats     the parts, independent of each other
 //! ```
 //!
-//! Every verb runs in a task that outlives its caller; on failure it is undone; what cannot be undone stays visible until it is
-//! removed; and after a crash at any of the points in [`failpoint`] a restart recovers everything that ran and removes the rest.
+//! Every verb runs in a task that outlives its caller and is rolled back on failure; what cannot be rolled back stays visible
+//! until it is removed. After a crash at any point in [`failpoint`], a restart recovers everything that was running and removes
+//! the rest.
 
 pub mod call_context;
 pub mod code;
@@ -68,7 +69,7 @@ use self::steps::StepRecorder;
 use self::store::Store;
 use criscope_image::ImageStore;
 
-/// The runtime: the state that its verbs share.
+/// The runtime: the state shared by its verbs.
 #[derive(Debug)]
 pub struct Runtime {
     settings: Settings,
@@ -91,11 +92,11 @@ pub struct Runtime {
 
 impl Runtime {
     /// Opens the runtime: its directories and its images, and recovers the objects of the previous run. Those that could not be
-    /// recovered are in [`Self::problems`].
+    /// recovered are listed in [`Self::problems`].
     ///
     /// # Errors
-    /// [`Error::Refused`] if root and state do not belong together, are used by another process, or have records of a later
-    /// version; a directory cannot be made or read.
+    /// [`Error::Refused`] if root and state do not belong together, are used by another process, or contain records of a newer
+    /// version; an error if a directory cannot be created or read.
     pub async fn open(settings: Settings) -> Result<Arc<Self>> {
         let paths = &settings.paths;
         // Before anything is changed.
@@ -147,12 +148,12 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// The listeners for events.
+    /// The event queue, for listeners.
     pub fn events(&self) -> &Events {
         &self.events
     }
 
-    /// The recorder of its steps.
+    /// The recorder of the runtime's steps.
     pub fn steps(&self) -> &StepRecorder {
         &self.steps
     }

@@ -1,4 +1,4 @@
-//! UpdateRuntimeConfig: the pod CIDR of the node, from which a network configuration can be made.
+//! UpdateRuntimeConfig: the pod CIDR of the node, from which a network configuration can be generated.
 
 use criscope_cni::write_network;
 
@@ -7,14 +7,14 @@ use super::error::Result;
 use super::sandbox::teardown::blocking;
 use crate::cri::v1;
 
-/// File name of the generated configuration: last in the directory, so that any other takes precedence.
+/// File name of the generated configuration: last in the directory, so that any other one takes precedence.
 const MADE: &str = "99-criscope-net.conflist";
 
 impl Runtime {
     /// Handles the pod CIDR: writes a network configuration if a template is configured and no network is ready yet.
     ///
     /// # Errors
-    /// The template cannot be read, its result is not JSON, or the file cannot be written.
+    /// If the template cannot be read, its result is not JSON, or the file cannot be written.
     pub async fn update_runtime_config(
         &self,
         request: &v1::UpdateRuntimeConfigRequest,

@@ -25,7 +25,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Creates no directories.
+    /// Sets the paths, without creating directories.
     pub fn new(root: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
@@ -98,7 +98,7 @@ impl Paths {
         self.pods().join(id)
     }
 
-    /// The memory of a pod, mounted at `/dev/shm` of its containers.
+    /// The shared memory of a pod, mounted at `/dev/shm` of its containers.
     pub fn shm(&self, id: &str) -> PathBuf {
         self.pod(id).join("shm")
     }

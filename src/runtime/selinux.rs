@@ -1,7 +1,7 @@
 //! SELinux: the labels of each pod.
 //!
 //! The distribution's policy defines the labels of containers (`lxc_contexts`); pods are separated by a unique pair of categories
-//! in the level. The pairs in use are read from the records of the pods, so no other state has to survive a restart.
+//! in the level. The pairs in use are read from the records of the pods, so no other state needs to survive a restart.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -23,23 +23,23 @@ pub(super) struct Labels {
     contexts: Contexts,
     /// The number of categories.
     range: u16,
-    /// The pairs of pods that are being created, which have no record yet.
+    /// The pairs of pods that are being created and have no record yet.
     making: Arc<Mutex<HashSet<Pair>>>,
 }
 
-/// What containers are in the distribution's policy.
+/// The labels of containers in the distribution's policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Contexts {
     process: String,
     file: String,
 }
 
-/// The labels of a pod that is being created. While this lives, no other pod gets its categories.
+/// The labels of a pod that is being created. While this exists, no other pod gets its categories.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// Of its processes.
+    /// The label of its processes.
     pub(super) process: String,
-    /// Of its files.
+    /// The label of its files.
     pub(super) file: String,
     taken: Option<(Pair, Arc<Mutex<HashSet<Pair>>>)>,
 }
@@ -73,8 +73,8 @@ impl Labels {
         })
     }
 
-    /// The labels of a pod: those of the policy, with the parts that the pod specifies replaced, and with categories that none of
-    /// the labels in `others` has, unless the pod specifies a level.
+    /// Leases the labels of a pod: those of the policy, with the parts that the pod specifies replaced, and with categories that
+    /// none of the labels in `others` has, unless the pod specifies a level.
     pub(super) fn lease(
         &self,
         options: Option<&SeLinuxOption>,
@@ -113,7 +113,7 @@ pub(super) fn files_of(pod: Option<&str>, options: Option<&SeLinuxOption>) -> Op
     Some(options.map_or_else(|| pod.to_owned(), |options| named(pod, options, false)))
 }
 
-/// A label with the specified parts replaced. Type and role apply to processes only: files keep theirs.
+/// Replaces the specified parts of a label. Type and role apply to processes only: files keep theirs.
 fn named(label: &str, options: &SeLinuxOption, process: bool) -> String {
     let parts: Vec<_> = label.splitn(4, ':').collect();
     let [user, role, kind, level] = parts[..] else {
@@ -137,7 +137,7 @@ fn with_level(label: &str, level: &str) -> String {
     format!("{}:{level}", parts.join(":"))
 }
 
-/// The first free pair, starting at a random position.
+/// Returns the first free pair, starting at a random position.
 fn pair_from(range: u16, start: u64, free: impl Fn(&Pair) -> bool) -> Option<Pair> {
     let all = u64::from(range) * u64::from(range.saturating_sub(1)) / 2;
     let mut pairs = (0..all).map(|step| pair_at((start % all.max(1) + step) % all));
@@ -167,7 +167,7 @@ fn pair_of(label: &str) -> Option<Pair> {
     Some((one.min(two), one.max(two)))
 }
 
-/// `KEY = "value"` or `KEY=value`, as both files are written.
+/// Parses `KEY = "value"` or `KEY=value`, the formats of both files.
 fn setting(text: &str, key: &str) -> Option<String> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
     let mut found = pairs.filter(|(name, _)| name.trim() == key);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pod_has_categories_of_its_own_until_there_are_none() {
+    fn every_pod_has_unique_categories_until_none_are_left() {
         let labels = labels(3);
         let none = || std::iter::empty();
         let one = labels.lease(None, none()).expect("free");
@@ -216,7 +216,7 @@ mod tests {
             one.file.rsplit_once(":s0:").expect("level").1,
             one.process.rsplit_once(":s0:").expect("level").1
         );
-        // One that has a record is as taken as one that is being made.
+        // A pair in a record is as taken as one of a pod that is being created.
         drop((one, two));
         let three = labels.lease(None, third.into_iter()).expect("free");
         let all = (0..3)
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pod_names_takes_its_place() {
+    fn specified_parts_replace_those_of_the_policy() {
         let labels = labels(1024);
         let options = SeLinuxOption {
             user: "u".to_owned(),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_counted_without_gaps() {
+    fn pairs_are_enumerated_without_gaps() {
         let pairs: Vec<_> = (0..6).map(pair_at).collect();
         assert_eq!(pairs, [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]);
         let last = 1024 * 1023 / 2 - 1;

@@ -9,15 +9,15 @@ use super::paths::Paths;
 use crate::cri::image_pattern::ImagePattern;
 use criscope_image::ImageStoreConfig;
 
-/// See the module documentation.
+/// The settings of the runtime; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The directories.
     pub paths: Paths,
     /// `criscope-shim`.
     pub shim: PathBuf,
-    /// The cgroup of the shims, in each hierarchy where it can be created, so that a service manager that kills the daemon's cgroup
-    /// does not kill them.
+    /// The cgroup of the shims, in each hierarchy where it can be created, so that a service manager that kills the daemon's
+    /// cgroup does not kill them.
     pub shim_cgroup: PathBuf,
     /// The handler of pods that request none: one of `handlers`.
     pub default_handler: String,
@@ -39,7 +39,8 @@ pub struct Settings {
     pub cdi_dirs: Vec<PathBuf>,
     /// Longest content of a line of a container's log, in bytes.
     pub max_log_line: u32,
-    /// How long to read the output of an ExecSync after its process has exited: a child may keep it open. `None` for no limit.
+    /// How long to read the output of an ExecSync after its process has exited, because a child may keep it open. `None` means no
+    /// limit.
     pub drain_exec: Option<Duration>,
     /// Whether the `Volumes` of images are ignored.
     pub ignore_image_volumes: bool,

@@ -1,8 +1,8 @@
-//! Retries receive the result of the first attempt.
+//! Lets retries receive the result of the first attempt.
 //!
 //! A kubelet that cancelled a slow RunPodSandbox retries with the same request. The first attempt continues: the retry joins it,
-//! or receives its result, instead of the error that the name is reserved. A result that was delivered is not returned again:
-//! then the same request is an error.
+//! or receives its result, instead of an error that the name is reserved. A delivered result is not returned again: from then on
+//! the same request is an error.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -30,7 +30,7 @@ struct Try {
     outcome: watch::Receiver<Outcome>,
 }
 
-/// A hash of a request, computed from a form with sorted maps: on the wire and in memory their order is random.
+/// A hash of a request, computed from a form with sorted maps, because their order is random on the wire and in memory.
 pub fn fingerprint(request: &impl Serialize) -> u64 {
     let mut hasher = DefaultHasher::new();
     let ordered = serde_json::to_value(request).unwrap_or_default();
@@ -39,11 +39,12 @@ pub fn fingerprint(request: &impl Serialize) -> u64 {
 }
 
 impl Singleflight {
-    /// Runs the work in a task of its own, or joins the attempt in progress, or returns the undelivered result of the last one.
-    /// `exists` returns whether the created object still exists.
+    /// Runs the work in its own task, joins the attempt in progress, or returns the undelivered result of the last one. `exists`
+    /// returns whether the created object still exists.
     ///
     /// # Errors
-    /// Those of the work; [`Error::Cancelled`] and [`Error::Deadline`] if the caller stops waiting, while the work continues.
+    /// The errors of the work; [`Error::Cancelled`] and [`Error::Deadline`] if the caller stops waiting, while the work
+    /// continues.
     pub async fn run<F>(
         &self,
         name: &str,
@@ -107,7 +108,7 @@ impl Singleflight {
             let result = work.await;
             let failed = result.is_err();
             tell.send_replace(Some(result));
-            // Who waits is delivered; nobody else wants it, and a caller that has gone does not forget it.
+            // A failure is delivered to the current waiters and not kept; a caller that has left cannot remove it.
             if failed {
                 tries.forget_this(&name, &own);
             }
@@ -115,9 +116,9 @@ impl Singleflight {
         outcome
     }
 
-    /// Gives what the last run made, and may have delivered nobody, to who asks for the same.
+    /// Offers an object of the previous run, whose id may not have been delivered, to a caller that repeats the request.
     pub fn offer(&self, name: &str, request: u64, id: &str) {
-        // The receiver keeps the value, also without its sender.
+        // The receiver keeps the value without its sender.
         let (_, outcome) = watch::channel(Some(Ok(id.to_owned())));
         let offered = Try { request, outcome };
         self.tries().insert(name.to_owned(), offered);
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_the_same_in_whatever_order_its_labels_come() {
+    fn the_fingerprint_does_not_depend_on_the_order_of_labels() {
         let labels = |n: usize| (0..n).map(|n| (n.to_string(), n.to_string()));
         let one: HashMap<_, _> = labels(64).collect();
         let other: HashMap<_, _> = labels(64).collect();
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_last_run_made_is_given_once() {
+    async fn an_offered_object_is_returned_once() {
         let attempts = Singleflight::default();
         attempts.offer("n", 1, "made");
         let work = || async { Ok("new".to_owned()) };
@@ -202,7 +203,7 @@ mod tests {
         let there = |_: &str| true;
         let first = attempts.run("n", 1, &impatient(), there, work()).await;
         assert!(matches!(first, Err(Error::Deadline(_))));
-        // While it is under way, and after it has ended.
+        // While the attempt is in progress, and after it has ended.
         let second = attempts.run("n", 1, &impatient(), there, work()).await;
         assert!(matches!(second, Err(Error::Deadline(_))));
         sleep(Duration::from_secs(10)).await;
@@ -216,12 +217,12 @@ mod tests {
         assert_eq!(
             fourth.expect("done"),
             "id1",
-            "it was taken: the work decides"
+            "it was delivered: the work runs again"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_that_nobody_waits_for_is_forgotten() {
+    async fn a_failure_without_waiters_is_dropped() {
         let attempts = Singleflight::default();
         let work = async {
             sleep(Duration::from_secs(5)).await;
@@ -229,7 +230,7 @@ mod tests {
         };
         let late = attempts.run("n", 1, &impatient(), |_| true, work).await;
         assert!(matches!(late, Err(Error::Deadline(_))));
-        assert_eq!(attempts.tries().len(), 1, "it goes on");
+        assert_eq!(attempts.tries().len(), 1, "it continues");
         sleep(Duration::from_secs(10)).await;
         assert_eq!(attempts.tries().len(), 0);
     }

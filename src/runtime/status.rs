@@ -9,10 +9,10 @@ use super::Runtime;
 use super::oci::spec::CgroupDriver;
 use crate::cri::v1;
 
-/// The version that every runtime answers and the kubelet requires.
+/// The API version that every runtime returns and the kubelet requires.
 const KUBE_API_VERSION: &str = "0.1.0";
 
-/// Names the scheme of ids: `criscope://ID`.
+/// The runtime name, used as the scheme of container ids: `criscope://ID`.
 const NAME: &str = "criscope";
 
 impl Runtime {
@@ -82,7 +82,7 @@ impl Runtime {
         }
     }
 
-    /// The configuration that the kubelet has to share.
+    /// The configuration that the kubelet adopts.
     pub fn runtime_config(&self) -> v1::RuntimeConfigResponse {
         let driver = match self.settings.node.cgroup_driver {
             CgroupDriver::Systemd => v1::CgroupDriver::Systemd,
@@ -95,7 +95,7 @@ impl Runtime {
         }
     }
 
-    /// The verbose info that `crictl info` shows.
+    /// The verbose info shown by `crictl info`.
     fn configuration(&self) -> String {
         let settings = &self.settings;
         let handlers: HashMap<_, _> = settings

@@ -1,8 +1,8 @@
-//! The recorder of steps: each step of the runtime's work is counted in its metrics, and recorded in the call it is done for.
+//! The recorder of steps: each step of the runtime is counted in its metrics, and recorded in the call that it belongs to.
 //!
-//! The current call and step are task-local. Work that moves to a task or a thread takes them along with [`in_scope`] and
-//! [`in_scope_blocking`]. Work that no call asked for, such as the end of a container, is counted all the same.
-//! Why these are no `tracing` spans: `docs/adr/0002-steps-of-the-runtime.md`.
+//! The current call and step are task-local. Work that moves to another task or thread keeps them with [`in_scope`] and
+//! [`in_scope_blocking`]. Work without a call, such as handling the exit of a container, is also counted. Why these are not
+//! `tracing` spans: `docs/adr/0002-steps-of-the-runtime.md`.
 
 mod images;
 
@@ -21,7 +21,7 @@ tokio::task_local! {
     static CURRENT: Option<Current>;
 }
 
-/// The call that work is done for, and the step it is part of.
+/// The call that the work belongs to, and the current step.
 #[derive(Clone, Debug)]
 struct Current {
     steps: Arc<RuntimeSteps>,
@@ -44,7 +44,7 @@ pub fn in_call<F: Future>(
     CURRENT.scope(current, work)
 }
 
-/// Keeps the current call and step for work that becomes a task of its own.
+/// Keeps the current call and step for work that is spawned as a task.
 pub fn in_scope<F: Future>(work: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(current(), work)
 }
@@ -66,31 +66,31 @@ pub fn traceparent() -> Option<String> {
 pub struct StepRecorder(Arc<OnceLock<RuntimeWork>>);
 
 impl StepRecorder {
-    /// Counts from now on in these metrics, unless it has some already.
+    /// Sets the metrics to count in, unless they are already set.
     pub fn measure(&self, metrics: RuntimeWork) {
         let _again = self.0.set(metrics);
     }
 
-    /// The metrics, once they are set.
+    /// The metrics, once set.
     pub fn metrics(&self) -> Option<&RuntimeWork> {
         self.0.get()
     }
 
-    /// A shim ended before its pod.
+    /// Records a shim that was lost before its pod was stopped.
     pub fn shim_lost(&self, how: ShimEnd) {
         if let Some(metrics) = self.metrics() {
             metrics.shim_lost(how);
         }
     }
 
-    /// A message between the daemon and a shim could not be read.
+    /// Records an undecodable message between the daemon and a shim.
     pub fn shim_message_unreadable(&self, what: Unreadable) {
         if let Some(metrics) = self.metrics() {
             metrics.shim_message_unreadable(what as usize);
         }
     }
 
-    /// Runs `work` as a step; dropped before its end, the step was cancelled. For `name` see
+    /// Runs `work` as a step, which counts as cancelled if it is dropped before its end. For `name` see
     /// [`StepRecord::name`](crate::call::steps::StepRecord::name).
     pub async fn step<T, E>(
         &self,
@@ -211,7 +211,7 @@ mod tests {
     use crate::call::trace::SpanPlacement;
 
     #[tokio::test]
-    async fn steps_are_parts_of_each_other_also_on_other_tasks_and_threads() {
+    async fn steps_are_nested_across_tasks_and_threads() {
         let steps = Arc::new(RuntimeSteps::new(None));
         let recorder = StepRecorder::default();
         let inner = recorder.clone();
@@ -230,7 +230,7 @@ mod tests {
                 });
                 tokio::task::spawn_blocking(two).await.expect("it ends")
             });
-            made.await.expect("it is good");
+            made.await.expect("it succeeds");
         })
         .await;
         let all = steps.read();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn runs_of_plugins_are_steps_and_carry_their_own_trace_context() {
+    async fn plugin_calls_are_steps_with_their_own_trace_context() {
         let steps = Arc::new(RuntimeSteps::new(Some(&SpanPlacement {
             trace_id: TraceId::from(7u128),
             parent: SpanId::from(1u64),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_dropped_was_cancelled() {
+    async fn a_dropped_step_is_cancelled() {
         let steps = Arc::new(RuntimeSteps::new(None));
         let recorder = StepRecorder::default();
         let endless = std::future::pending::<Result<(), Infallible>>();

@@ -1,4 +1,4 @@
-//! Exec, Attach and PortForward: the pod's side of the streaming server's sessions. `dial` connects to ports of pods.
+//! Exec, Attach and PortForward: the pod's side of streaming sessions. `dial` connects to the ports of pods.
 
 mod line;
 
@@ -22,7 +22,7 @@ use crate::call::Call;
 use crate::cri::v1;
 use crate::streaming::Server;
 
-/// How long to wait for remaining output after a container and its end in the shim were removed.
+/// How long to wait for remaining output after a container was removed and the shim dropped its state.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long an attached client that closed its input still receives output: the response to its last input.
@@ -41,7 +41,7 @@ impl Runtime {
     /// Returns the URL of a session that runs a command.
     ///
     /// # Errors
-    /// The container is not running, or the request is invalid.
+    /// If the container is not running, or the request is invalid.
     pub fn exec(&self, mut request: v1::ExecRequest, call: Option<Arc<Call>>) -> Result<String> {
         let container = self.store.containers.get(&request.container_id)?;
         container.running()?;
@@ -51,7 +51,7 @@ impl Runtime {
 
     /// Returns the URL of a session that attaches.
     ///
-    /// # Errors
+    /// If the container is not running, or the request is invalid.
     /// The container is not running, or the request is invalid.
     pub fn attach(
         &self,
@@ -67,7 +67,7 @@ impl Runtime {
     /// Returns the URL of a session that forwards ports.
     ///
     /// # Errors
-    /// The pod is not ready, or the request is invalid.
+    /// If the pod is not ready, or the request is invalid.
     pub fn port_forward(
         &self,
         mut request: v1::PortForwardRequest,
@@ -100,7 +100,7 @@ impl From<UrlError> for Error {
 pub struct Sessions(Weak<Runtime>);
 
 impl Sessions {
-    /// For this runtime.
+    /// The backend for this runtime.
     pub fn of(runtime: &Arc<Runtime>) -> Arc<Self> {
         Arc::new(Self(Arc::downgrade(runtime)))
     }
@@ -150,9 +150,9 @@ impl From<Error> for RuntimeError {
 }
 
 impl Runtime {
-    /// Runs a command for a client, until it ends. If the client disconnects first, its terminal is hung up. A command without a
-    /// terminal continues, as with other runtimes: it reads the end of its input, and gets SIGPIPE when it writes, because the
-    /// shim closes its output with the last attached stream.
+    /// Runs a command for a client, until it exits. If the client disconnects first, its terminal is hung up. As in other
+    /// runtimes, a command without a terminal continues: it reads the end of its input, and gets SIGPIPE when it writes, because
+    /// the shim closes its output with the last attached stream.
     async fn run_exec(self: &Arc<Self>, exec: Exec, streams: Streams) -> Result<i32> {
         let container = self.store.containers.get(&exec.container)?;
         container.running()?;
@@ -172,7 +172,7 @@ impl Runtime {
             stdout: streams.stdout.is_some(),
             stderr: streams.stderr.is_some(),
         };
-        // The shim closes the command's output with the last attached stream: both streams stay until the command ends.
+        // The shim closes the command's output with the last attached stream, so both streams are kept until the command exits.
         let (mut output, mut input) = match running.shim.attach(attach).await {
             Ok(both) => both,
             Err(error) => {
@@ -189,9 +189,9 @@ impl Runtime {
             drain: self.settings.drain_exec,
         };
         let gone = streams.gone;
-        // Ends in any case: the shim reports the exit of the command, or disconnects.
+        // Always ends: the shim reports the exit of the command, or disconnects.
         let outputs = line.drain(&mut output, streams.stdout, streams.stderr);
-        // While the command runs: it may read after it closed its outputs.
+        // While the command is running: it may read after closing its outputs.
         let inputs = async {
             tokio::join!(
                 line.feed(streams.stdin, &mut input),
@@ -225,11 +225,11 @@ impl Runtime {
     }
 
     /// Connects a client to the streams of a container, until either of them ends. The last output of an exited container is
-    /// delivered completely, however slowly the client reads: it no longer blocks the container.
+    /// delivered completely, regardless of how slowly the client reads: it no longer blocks the container.
     ///
-    /// The session also ends when the client closes its input, unless this closed the container's input: containerd does the
-    /// same (`ContainerIO.Attach`), and a user who pipes a line into a container expects the command to return. The input of a
-    /// terminal has no end, and a container without standard input has none to close.
+    /// Like in containerd (`ContainerIO.Attach`), the session also ends when the client closes its input, unless this closed the
+    /// container's input: a user who pipes a line into a container expects the command to return. The input of a terminal has no
+    /// end, and a container without standard input has none to close.
     async fn run_attach(self: &Arc<Self>, id: &str, streams: Streams) -> Result<()> {
         let container = self.store.containers.get(id)?;
         container.running()?;
@@ -266,7 +266,7 @@ impl Runtime {
                 }
                 sleep(ANSWER).await;
             }
-            // If output is left, the client was disconnected by the shim; it did not leave.
+            // If output is left, the shim disconnected the client; the client did not leave.
             if !all || input.leave().await.is_err() {
                 std::future::pending().await
             }
@@ -274,7 +274,7 @@ impl Runtime {
         let over = async {
             ended(&container).await;
             line.ended.cancel();
-            // The shim closed the streams with the container, so the remaining output has an end.
+            // The shim closed the streams with the container, so the remaining output is finite.
             if has_output {
                 std::future::pending().await
             }
@@ -292,7 +292,7 @@ impl Runtime {
             tokio::select! {
                 drained = &mut outputs => drained,
                 () = fed => {
-                    // The shim detaches now because it was told to.
+                    // The shim detaches now, as requested.
                     outputs.await;
                     Drained::Whole
                 }
@@ -304,7 +304,7 @@ impl Runtime {
             () = over => Drained::Whole,
             () = streams.gone.cancelled() => Drained::Whole,
         };
-        // The cleanup of an exited container detaches its clients when nothing of it is left.
+        // The cleanup of an exited container detaches its clients once the container is removed.
         if drained == Drained::Cut && !was_seen_to_end(&container) {
             return Err(line.cut().await);
         }
@@ -312,7 +312,7 @@ impl Runtime {
     }
 }
 
-/// Returns whether the shim observed the exit of the container, and so has sent all of its output.
+/// Returns whether the shim observed the exit of the container, and has therefore sent all of its output.
 fn was_seen_to_end(container: &Container) -> bool {
     let record = container.record();
     record

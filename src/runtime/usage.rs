@@ -20,10 +20,10 @@ use super::store::{
 use crate::cri::v1;
 
 impl Runtime {
-    /// The statistics of a container that has not exited.
+    /// Returns the statistics of a container that has not exited.
     ///
     /// # Errors
-    /// The container does not exist or has exited.
+    /// If the container does not exist or has exited.
     pub async fn container_stats(self: &Arc<Self>, id: &str) -> Result<v1::ContainerStats> {
         let container = self.store.containers.get(id)?;
         let runtime = Arc::clone(self);
@@ -31,7 +31,8 @@ impl Runtime {
         found.ok_or_else(|| Error::not_found(What::Container, id))
     }
 
-    /// The statistics of the containers that match the filter, without those that are removed meanwhile.
+    /// Returns the statistics of the containers that match the filter, without those that are removed
+    /// concurrently.
     ///
     /// # Errors
     /// None of its own.
@@ -55,16 +56,16 @@ impl Runtime {
         .await
     }
 
-    /// The statistics of a pod and its containers.
+    /// Returns the statistics of a pod and its containers.
     ///
     /// # Errors
-    /// The pod does not exist.
+    /// If the pod does not exist.
     pub async fn pod_sandbox_stats(self: &Arc<Self>, id: &str) -> Result<v1::PodSandboxStats> {
         let sandbox = self.store.sandboxes.get(id)?;
         Ok(self.pod_stats_of(sandbox).await?.0)
     }
 
-    /// The statistics of the ready pods that match the filter.
+    /// Returns the statistics of the ready pods that match the filter.
     ///
     /// # Errors
     /// None of its own.
@@ -144,7 +145,7 @@ impl Runtime {
         cgroup_usage::read(&self.cgroup_of(record)?).ok()
     }
 
-    /// The cgroup of a container, whether it exists or not.
+    /// The cgroup of a container, whether or not it exists.
     pub(super) fn cgroup_of(&self, record: &ContainerRecord) -> Option<Cgroup> {
         let sandbox = self.store.sandboxes.get(&record.sandbox).ok()?;
         let driver = self.settings.node.cgroup_driver;

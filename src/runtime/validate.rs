@@ -1,8 +1,8 @@
 //! Validation of strings that pod authors control.
 //!
 //! Strings of a request become parts of paths, mount options, environment variables, files and arguments of other programs. Each
-//! kind has one rule, which is safe for all its uses: a string that would be more than one value in any of them is refused. The
-//! kubelet and the API server refuse most of them already; other callers do not.
+//! kind has one rule, which is safe for all its uses: a string that any of them could take for more than one value is refused.
+//! The kubelet and the API server already refuse most of them; other callers do not.
 //!
 //! Environment, arguments, devices, resources and security options are checked where the specification is built (`oci/spec`).
 
@@ -14,13 +14,13 @@ use crate::cri::v1::{ContainerConfig, DnsConfig, Mount, PodSandboxConfig};
 
 /// The kernel's limit on host names (`__NEW_UTS_LEN`), in bytes.
 const HOST_NAME: usize = 64;
-/// The longest names of Kubernetes objects, in bytes.
+/// The maximum length of names of Kubernetes objects, in bytes.
 const NAME: usize = 253;
 
 /// Checks the configuration of a pod.
 ///
 /// # Errors
-/// [`Error::Invalid`], which names the field.
+/// [`Error::Invalid`], naming the field.
 pub(super) fn sandbox(config: &PodSandboxConfig) -> Result<()> {
     let metadata = config.metadata.clone().unwrap_or_default();
     name("pod name", &metadata.name)?;
@@ -53,7 +53,7 @@ pub(super) fn sandbox(config: &PodSandboxConfig) -> Result<()> {
 /// Checks the configuration of a container.
 ///
 /// # Errors
-/// [`Error::Invalid`], which names the field.
+/// [`Error::Invalid`], naming the field.
 pub(super) fn container(config: &ContainerConfig) -> Result<()> {
     let metadata = config.metadata.clone().unwrap_or_default();
     name("container name", &metadata.name)?;
@@ -84,7 +84,7 @@ fn mount(mount: &Mount) -> Result<()> {
     }
 }
 
-/// See resolv.conf(5): lines of words separated by blanks.
+/// Checks the lines of a resolv.conf(5): words separated by blanks.
 fn dns(dns: &DnsConfig) -> Result<()> {
     let lists = [
         ("DNS search domain", &dns.searches),
@@ -102,7 +102,7 @@ fn dns(dns: &DnsConfig) -> Result<()> {
     Ok(())
 }
 
-/// A host name, for the kernel, `/etc/hostname` and the variable `HOSTNAME`; may be empty.
+/// Checks a host name, for the kernel, `/etc/hostname` and the variable `HOSTNAME`; may be empty.
 fn host_name(value: &str) -> Result<()> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if value.len() > HOST_NAME || !value.bytes().all(fits) {
@@ -111,10 +111,10 @@ fn host_name(value: &str) -> Result<()> {
     Ok(())
 }
 
-/// A name of an object: part of log lines, annotations and `CNI_ARGS`.
+/// Checks a name of an object: part of log lines, annotations and `CNI_ARGS`.
 fn name(what: &str, value: &str) -> Result<()> {
     plain(what, value)?;
-    // `;` and `=` have a meaning in CNI_ARGS, which DEL is given too: such a pod could not be taken away either.
+    // `;` and `=` have a meaning in CNI_ARGS, which DEL receives as well: such a pod could not be removed either.
     if value.len() > NAME || value.contains(['/', ';', '=']) {
         return invalid(
             what,
@@ -124,7 +124,7 @@ fn name(what: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// An absolute path without `..`.
+/// Checks for an absolute path without `..`.
 fn absolute(what: &str, value: &str) -> Result<()> {
     plain(what, value)?;
     let path = Path::new(value);
@@ -140,7 +140,7 @@ fn below(path: &Path) -> bool {
         .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
-/// A string without control characters, which a terminal, a mount table or a C string would interpret.
+/// Checks for a string without control characters, which a terminal, a mount table or a C string would interpret.
 fn plain(what: &str, value: &str) -> Result<()> {
     if value.contains(char::is_control) {
         return invalid(what, "it has control characters");
@@ -159,7 +159,7 @@ mod tests {
     use crate::cri::v1::{ContainerMetadata, LinuxPodSandboxConfig, PodSandboxMetadata};
 
     #[test]
-    fn what_the_kubelet_sends_is_taken() {
+    fn configurations_of_the_kubelet_are_accepted() {
         let pod = PodSandboxConfig {
             metadata: Some(PodSandboxMetadata {
                 name: "web-0".to_owned(),
@@ -180,7 +180,7 @@ mod tests {
             }),
             ..Default::default()
         };
-        sandbox(&pod).expect("taken");
+        sandbox(&pod).expect("accepted");
         let config = ContainerConfig {
             metadata: Some(ContainerMetadata {
                 name: "app".to_owned(),
@@ -194,11 +194,11 @@ mod tests {
             }],
             ..Default::default()
         };
-        container(&config).expect("taken");
+        container(&config).expect("accepted");
     }
 
     #[test]
-    fn paths_that_lead_elsewhere_are_not_below() {
+    fn paths_that_lead_outside_are_rejected() {
         for (path, expected) in [
             ("app/0.log", true),
             ("./app.log", true),

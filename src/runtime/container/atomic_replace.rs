@@ -1,4 +1,4 @@
-//! Replaces a file such that it can be rolled back: the new and the old content are written beforehand, so that neither
+//! Replaces a file with the option of rolling back: the new and the old content are written in advance, so that neither
 //! step needs disk space.
 
 use std::fs;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::bundle::write_new;
 use crate::runtime::error::{Error, Result};
 
-/// The new and the old content, in files beside the original. Both are removed on drop.
+/// The new and the old content, in files next to the original. Both are removed on drop.
 #[derive(Debug)]
 pub(super) struct Drafts {
     path: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct Drafts {
 impl Drafts {
     /// Writes both as JSON, with mode 0600.
     ///
-    /// # Errors
+    /// If a file cannot be written, for instance because the disk is full; then neither remains.
     /// A file cannot be written, for instance on a full disk; then neither remains.
     pub(super) fn write<T: Serialize>(path: PathBuf, old: &T, new: &T) -> Result<Self> {
         let drafts = Self {
@@ -40,7 +40,7 @@ impl Drafts {
     /// Renames the new content into place.
     ///
     /// # Errors
-    /// The rename fails; the file is unchanged.
+    /// If the rename fails; the file is then unchanged.
     pub(super) fn place(&self) -> Result<()> {
         fs::rename(&self.new, &self.path).map_err(|e| Error::io("write", &self.path, e))
     }

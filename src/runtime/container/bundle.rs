@@ -23,7 +23,7 @@ use crate::runtime::sandbox::namespaces::mappings;
 use crate::runtime::selinux;
 use crate::runtime::store::{ContainerRecord, SandboxRecord};
 
-/// Name of the specification in a bundle (OCI runtime specification, "Filesystem Bundle").
+/// Name of the specification file in a bundle (OCI runtime specification, "Filesystem Bundle").
 pub(in crate::runtime) const SPEC: &str = "config.json";
 
 /// The inputs of a bundle. All methods block.
@@ -40,7 +40,8 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// Mounts the root file system and the volumes and writes the bundle. On failure the caller removes the directory.
+    /// Mounts the root file system and the volumes, and writes the bundle. On failure the caller removes the
+    /// directory.
     pub(super) fn assemble(&self, dir: &Path, record: &ContainerRecord) -> Result<ResolvedUser> {
         let steps = &self.runtime.steps;
         let (root, image_mounts, id_mapped) =
@@ -80,7 +81,7 @@ impl Assembly {
             ..sandbox
         };
         let mut built = self.specification(record, root, &sandbox)?;
-        // Filters of the OCI runtime recorded with the sandbox, which may differ from the configured one.
+        // Filters of the OCI runtime recorded with the sandbox, which may not be the configured one.
         if let Some(filters) = &self.runtime.handler_of_pod(&self.sandbox).filters {
             filters.fill(&mut built.spec);
         }
@@ -122,7 +123,7 @@ impl Assembly {
         let users = UserDatabase::of_rootfs(root)?;
         let cdi = match record.config.cdi_devices.is_empty() {
             true => spec::cdi::Registry::default(),
-            // Read anew for every container: devices and their CDI files may appear at any time.
+            // Read for every container: devices and their CDI files may appear at any time.
             false => spec::cdi::Registry::read(&settings.cdi_dirs),
         };
         Ok(build(&spec::Request {

@@ -19,7 +19,7 @@ use criscope_image::{Image, LayerLease, Reference};
 
 impl Runtime {
     /// Creates a container in a ready sandbox from a local image and returns its id. On failure everything created so far is
-    /// removed. A caller that cancelled and retries receives the container of its first call.
+    /// removed. A caller that cancels and retries receives the container of its first call.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Invalid`], [`Error::State`], [`Error::Taken`], and system errors.
@@ -140,7 +140,7 @@ impl Runtime {
         Ok(Container::new(&self.settings.paths, record, all))
     }
 
-    /// The image of a container. It must be local: the kubelet pulls it before.
+    /// The image of a container. It must be local: the kubelet pulls it first.
     fn image_of(&self, config: &v1::ContainerConfig) -> Result<Image> {
         let name = config.image.as_ref().map_or("", |image| &image.image);
         if name.is_empty() {
@@ -157,8 +157,8 @@ pub(super) fn reference(image: &Image) -> String {
     digest.unwrap_or_else(|| image.id.to_string())
 }
 
-/// The name of the image for users: the one they specified if the image has it, else any name of the image, else that of the
-/// request.
+/// The image name to show: the one in the container's configuration if the image has it, else any of its names, else the
+/// requested one.
 fn name_of(image: &Image, requested: Option<&v1::ImageSpec>) -> String {
     let names = || image.tags.iter().chain(&image.digests);
     let given = |text: &String| {
@@ -204,9 +204,9 @@ fn stop_signal(config: &v1::ContainerConfig, image: &str) -> Result<i32> {
     }
 }
 
-/// Parses a signal in any notation of images: `SIGQUIT`, `QUIT`, `3`, `SIGRTMIN+3`.
+/// Parses a signal in any notation found in images: `SIGQUIT`, `QUIT`, `3`, `SIGRTMIN+3`.
 pub(super) fn parse_signal(text: &str) -> Result<i32> {
-    /// The first real-time signal that glibc and musl leave to programs; the kernel's first is 32.
+    /// The first real-time signal that glibc and musl leave to programs; the kernel's first one is 32.
     const RTMIN: i32 = 34;
     const RTMAX: i32 = 64;
     let unknown = || Error::invalid(format!("unknown signal {text:?}"));
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_read_as_images_and_the_protocol_write_them() {
+    fn signals_are_parsed_in_every_notation() {
         for (text, number) in [
             ("SIGTERM", Some(15)),
             ("sigquit", Some(3)),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn every_signal_of_the_protocol_is_one() {
+    fn every_signal_of_the_cri_is_parsed() {
         for number in 1..=65 {
             if let Ok(signal) = v1::Signal::try_from(number) {
                 let name = signal.as_str_name();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_wins_over_the_image() {
+    fn the_requested_stop_signal_overrides_that_of_the_image() {
         let config = |signal: v1::Signal| v1::ContainerConfig {
             stop_signal: signal as i32,
             ..Default::default()

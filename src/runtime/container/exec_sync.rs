@@ -19,7 +19,7 @@ use crate::runtime::shim_client::{
 use crate::runtime::store::Container;
 use crate::runtime::{Runtime, id};
 
-/// The limit on the output of each stream that the CRI sets (api.proto, ExecSyncResponse); the rest is read and discarded.
+/// The CRI's limit on the output of each stream (api.proto, ExecSyncResponse); the rest is read and discarded.
 const OUTPUT_LIMIT: usize = 16 << 20;
 
 const SIGKILL: i32 = 9;
@@ -74,8 +74,8 @@ impl Runtime {
         outcome
     }
 
-    /// Starts a command in a container. The shim holds its output until a client attaches. If a disk hangs and the caller gives up
-    /// meanwhile, the command is not started, so that repeated probes do not pile up.
+    /// Starts a command in a container. The shim holds its output until a client attaches. If a disk hangs and the caller gives
+    /// up in the meantime, the command is not started, so that repeated probes do not pile up.
     pub(in crate::runtime) async fn begin_exec(
         self: &Arc<Self>,
         container: &Arc<Container>,
@@ -122,7 +122,7 @@ impl Runtime {
             .step(RuntimeStep::OciExec, Some(handler.program()), beginning)
             .await;
         failpoint(Failpoint::ExecBegun);
-        // The shim has read it. If it cannot be removed here, it is removed with the container.
+        // The shim has already read it. If it cannot be removed here, it is removed with the container.
         let tidied = container.work(move || Ok(std::fs::remove_file(&path).is_ok()));
         begun?;
         tidied.await?;
@@ -135,12 +135,12 @@ impl Runtime {
 }
 
 impl Running {
-    /// Waits for the exit of the process. Returns it once. Cancel safe.
+    /// Waits for the exit of the process. Returns it only once. Cancel safe.
     pub(in crate::runtime) async fn exit(&mut self) -> Result<Exit> {
         self.ending.told().await.ok_or_else(shim_gone)
     }
 
-    /// Kills the process, best effort: it may have exited meanwhile.
+    /// Kills the process, best effort: it may have exited already.
     pub(in crate::runtime) async fn kill(&self) {
         let _ended = self
             .shim
@@ -152,13 +152,13 @@ impl Running {
             .await;
     }
 
-    /// Makes the shim drop its state of the process; if it still runs, when it exits.
+    /// Makes the shim drop the state of the process, or do so once it exits.
     pub(in crate::runtime) async fn forget(&self) {
         let _still_runs = self.shim.forget(self.target.clone()).await;
     }
 }
 
-/// Collects the output until the process has exited and both streams are closed, but at most `drain` after the exit: a child
+/// Collects the output until the process has exited and both streams are closed, but for at most `drain` after the exit: a child
 /// may keep them open.
 async fn collect(running: &mut Running, drain: Option<Duration>) -> Result<ExecSyncResponse> {
     let attach = Attach {

@@ -15,15 +15,15 @@ use crate::runtime::shim_client::{self, Verb};
 use crate::runtime::store::{Container, Exit};
 
 impl Runtime {
-    /// Records the exit of a container, emits its event, and frees its cgroup and its root file system. What cannot be freed now is
-    /// freed when the container is removed.
+    /// Records the exit of a container, emits its event, and removes its cgroup and unmounts its root file system. Whatever fails
+    /// is retried when the container is removed.
     pub(in crate::runtime) async fn finish(
         self: &Arc<Self>,
         container: &Arc<Container>,
         exit: Exit,
         at: i64,
     ) {
-        // StartContainer holds the lock until its event is emitted: the exit event comes after it.
+        // StartContainer holds the lock until its event is emitted, so that the exit event comes after it.
         let _guard = container.op_lock.lock().await;
         if !container.ended(exit, at).await {
             return;
@@ -38,7 +38,7 @@ impl Runtime {
         container.settle();
     }
 
-    /// Deletes a container from the OCI runtime, with all its processes: through the shim, which drops its state too, else
+    /// Deletes a container from the OCI runtime, with all its processes: through the shim, which also drops its state, or else
     /// directly. Failures are logged.
     pub(in crate::runtime) async fn forget_process(
         &self,
@@ -53,7 +53,7 @@ impl Runtime {
     /// As [`Self::forget_process`].
     ///
     /// # Errors
-    /// The OCI runtime fails.
+    /// If the OCI runtime fails.
     pub(in crate::runtime) async fn delete_process(
         &self,
         container: &Container,

@@ -6,7 +6,7 @@ use crate::runtime::Runtime;
 use crate::runtime::store::{ContainerRecord, ContainerState};
 
 impl Runtime {
-    /// The containers that match the filter; all without one.
+    /// Returns the containers that match the filter; all containers without one.
     pub fn list_containers(&self, filter: Option<&v1::ContainerFilter>) -> Vec<v1::Container> {
         let mut found: Vec<_> = self
             .store
@@ -41,7 +41,7 @@ impl Runtime {
     }
 }
 
-/// The state as the CRI names it.
+/// The state as a value of the CRI's enum.
 pub(in crate::runtime) fn state_of(record: &ContainerRecord) -> v1::ContainerState {
     match record.state {
         ContainerState::Making | ContainerState::Created | ContainerState::Starting => {

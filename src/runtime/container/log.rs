@@ -11,7 +11,7 @@ impl Runtime {
     /// Reopens the log of a running container after the kubelet has rotated it.
     ///
     /// # Errors
-    /// The container is not running, or the log cannot be opened; then output continues to the old file.
+    /// If the container is not running, or the log cannot be opened; then output continues to the old file.
     pub async fn reopen_container_log(self: &Arc<Self>, id: &str) -> Result<()> {
         let container = self.store.containers.get(id)?;
         container.running()?;

@@ -1,4 +1,4 @@
-//! The verbs of containers. CreateContainer mounts the root file system and writes the bundle; StartContainer makes the pod's
+//! The container verbs. CreateContainer mounts the root file system and writes the bundle; StartContainer makes the pod's
 //! shim run the OCI runtime; [`watch`] handles exits.
 
 mod atomic_replace;

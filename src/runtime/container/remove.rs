@@ -16,7 +16,7 @@ impl Runtime {
     /// Kills and removes a container. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// The first failure to remove a part of the container; the next call tries again.
+    /// The first failure to remove a part of the container; the next call retries.
     pub async fn remove_container(self: &Arc<Self>, id: &str) -> Result<()> {
         let Some(container) = self.store.containers.find(id)? else {
             return Ok(());
@@ -24,7 +24,7 @@ impl Runtime {
         let _guard = loop {
             self.end_container(&container).await?;
             let guard = container.op_lock.lock().await;
-            // A concurrent StartContainer may have started it in between.
+            // A concurrent StartContainer may have started it in the meantime.
             if !container.is_running() {
                 break guard;
             }
@@ -63,7 +63,7 @@ impl Runtime {
     }
 }
 
-/// Unmounts the mounts of a container and removes its directory and the copy of its record. Tolerates missing parts.
+/// Removes the mounts of a container, its directory and the copy of its record. Tolerates missing parts.
 pub(in crate::runtime) fn remove_dir(dir: &Path, copy: &Path) -> Result<()> {
     disk::remove_copy(copy)?;
     Ok(Rootfs::new(dir).remove()?)

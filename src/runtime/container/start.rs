@@ -18,15 +18,15 @@ use crate::runtime::{Runtime, id};
 const START_ERROR: i32 = 128;
 
 impl Runtime {
-    /// Starts a created container. If that fails, the container has exited with the reason `StartError`. Succeeds for a container
-    /// that the previous daemon started without having answered.
+    /// Starts a created container. On failure, the container has exited with the reason `StartError`. Succeeds for a container
+    /// that the previous daemon started without responding.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::State`] if it was started before or its sandbox is not ready; the error of the OCI runtime.
     pub async fn start_container(self: &Arc<Self>, id: &str) -> Result<()> {
         let container = self.store.containers.get(id)?;
         let runtime = Arc::clone(self);
-        // Spawned: the start runs to its end even if the caller cancels.
+        // Spawned, so that the start completes even if the caller cancels.
         let work = async move { runtime.start(&container).await };
         tokio::spawn(in_scope(work)).await?
     }
@@ -48,7 +48,7 @@ impl Runtime {
             )));
         }
         self.check_ready(&sandbox).await?;
-        // No starts with a handler that is not configured any more.
+        // No starts with a handler that is no longer configured.
         self.handlers.get(&record.handler)?;
         let handler = self.handler_of(container);
         let starting = container.update(|record| record.state = ContainerState::Starting);
@@ -65,7 +65,7 @@ impl Runtime {
                     reason: "StartError".to_owned(),
                     message: error.to_string(),
                 };
-                // Recorded before the kill, whose exit would otherwise be recorded instead.
+                // Recorded before the kill; otherwise the exit caused by the kill would be recorded.
                 let first = container.ended(exit, id::now()).await;
                 self.forget_process(container, &handler).await;
                 if first {
@@ -110,10 +110,10 @@ impl Runtime {
             .steps
             .step(RuntimeStep::OciCreate, Some(handler.program()), creating)
             .await?;
-        // Before the start: the exit event may arrive at once.
+        // Before the start: the exit event may arrive immediately.
         container.update(|record| record.pid = pid).await?;
         failpoint(Failpoint::ContainerMade);
-        // Taken before the start: the process may have exited when the shim answers.
+        // Taken before the start: the process may have exited by the time the shim responds.
         let started_at = id::now();
         self.start_process(container, &shim, handler).await?;
         failpoint(Failpoint::ContainerStarted);
@@ -149,7 +149,7 @@ impl Runtime {
     }
 }
 
-/// Caches the seccomp filter that the OCI runtime compiled for this container, in the background, for later containers.
+/// Caches, in the background, the seccomp filter that the OCI runtime compiled for this container.
 fn learn_filter(handler: &Arc<Handler>, container: &Arc<Container>) {
     if handler.filters.is_none() {
         return;

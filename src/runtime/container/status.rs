@@ -13,10 +13,10 @@ use crate::runtime::error::Result;
 use crate::runtime::store::{Container, ContainerRecord};
 
 impl Runtime {
-    /// The status of a container.
+    /// Returns the status of a container.
     ///
     /// # Errors
-    /// The container does not exist.
+    /// If the container does not exist.
     pub async fn container_status(
         &self,
         request: &v1::ContainerStatusRequest,
@@ -72,7 +72,7 @@ impl Runtime {
     }
 }
 
-/// The requested image under the name that users know, which the kubelet shows.
+/// The requested image under its display name, which the kubelet shows.
 fn image(record: &ContainerRecord) -> v1::ImageSpec {
     let mut image = record.config.image.clone().unwrap_or_default();
     if !record.image_name.is_empty() {
@@ -81,7 +81,7 @@ fn image(record: &ContainerRecord) -> v1::ImageSpec {
     image
 }
 
-/// The requested mounts; those of images with the image id.
+/// The requested mounts; image mounts with the image id.
 fn mounts(record: &ContainerRecord) -> Vec<v1::Mount> {
     let mut mounts = record.config.mounts.clone();
     for mount in &mut mounts {
@@ -103,7 +103,7 @@ fn signal_of(record: &ContainerRecord) -> v1::Signal {
     same.next().unwrap_or(v1::Signal::RuntimeDefault)
 }
 
-/// The verbose info that `crictl inspect` shows. The kubelet's tests read `pid` and `runtimeSpec`.
+/// The verbose info shown by `crictl inspect`. The kubelet's tests read `pid` and `runtimeSpec`.
 async fn container_info(container: &Container) -> Result<String> {
     let record = container.record();
     let path = container.dir().join(SPEC);

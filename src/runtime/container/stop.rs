@@ -13,17 +13,17 @@ use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::shim_client::{self, Kill, Target};
 use crate::runtime::store::{Container, ContainerState};
 
-/// How long a process may take to exit after SIGKILL: it may be blocked in a write to a slow disk.
+/// How long a process may take to exit after SIGKILL, for instance while blocked in a write to a slow disk.
 const DYING: Duration = Duration::from_secs(60);
 
 const SIGKILL: i32 = 9;
 
 impl Runtime {
-    /// Sends the stop signal to a container and kills it after `grace`; at once if that is zero. Succeeds if the container does not
-    /// run or does not exist. The stop signal is sent only once.
+    /// Sends the stop signal to a container and kills it after `grace`, or immediately if that is zero. Succeeds if the container
+    /// is not running or does not exist. The stop signal is sent only once.
     ///
     /// # Errors
-    /// The container did not exit even after SIGKILL.
+    /// If the container does not exit even after SIGKILL.
     pub async fn stop_container(self: &Arc<Self>, id: &str, grace: Duration) -> Result<()> {
         let Some(container) = self.store.containers.find(id)? else {
             return Ok(());
@@ -38,11 +38,11 @@ impl Runtime {
         if !grace.is_zero() {
             if container.claim_stop_signal() {
                 let sent = self.signal(&container, record.stop_signal).await;
-                // A retry sends the signal again instead of waiting out the grace period.
+                // A retry sends the signal again instead of merely waiting for the grace period.
                 sent.inspect_err(|_| container.release_stop_signal())?;
                 failpoint(Failpoint::ContainerSignalled);
             }
-            // A container that needs to be killed is no failure of the wait.
+            // Having to kill the container is not an error.
             let wait = async {
                 let exited = timeout(grace, container.exited()).await;
                 Ok::<_, Infallible>(exited.is_ok())
@@ -85,7 +85,7 @@ impl Runtime {
         };
         let sent = match self.live_shim(&sandbox).await? {
             Some(shim) => shim.kill(kill).await,
-            // The loss of the shim is being handled, which kills what still runs.
+            // The loss of the shim is being handled, which kills what is still running.
             None => return Ok(()),
         };
         match sent {

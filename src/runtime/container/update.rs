@@ -15,14 +15,14 @@ use crate::runtime::oci::spec::{reverted_resources, updated_resources};
 use crate::runtime::store::{Container, ContainerState};
 
 impl Runtime {
-    /// Changes the resources of a created or running container; fields that the request leaves unset stay. On failure everything
+    /// Changes the resources of a created or running container; fields that are unset in the request stay. On failure everything
     /// is rolled back.
     ///
-    /// The record is written last, after the kernel and the bundle: if the daemon is killed in between, callers see the old values
-    /// and retry.
+    /// The record is written last, after the kernel and the bundle: if the daemon is killed in between, callers see the old
+    /// values and retry.
     ///
     /// # Errors
-    /// The container has exited, the OCI runtime fails, or the disk is full.
+    /// If the container has exited, the OCI runtime fails, or the disk is full.
     pub async fn update_container_resources(
         self: &Arc<Self>,
         request: UpdateContainerResourcesRequest,
@@ -48,7 +48,7 @@ impl Runtime {
         let mut new = old.clone();
         new.set_linux(Some(linux));
         let path = container.dir().join(SPEC);
-        // First, since a full disk fails it most likely, and nothing has to be rolled back yet.
+        // First, because a full disk most likely fails here, where nothing needs to be rolled back yet.
         let drafts = container.work(move || Drafts::write(path, &old, &new));
         let drafts = drafts.await?;
         // A container that is only created receives its limits when it is started.
@@ -58,7 +58,7 @@ impl Runtime {
         };
         let changed = match set {
             Ok(()) => place(&container, drafts, requested).await,
-            // The OCI runtime may have applied a part of it; rolled back below.
+            // The OCI runtime may have applied a part; rolled back below.
             Err(error) => {
                 let tidied = container.work(move || {
                     drop(drafts);
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_update_does_not_say_stays() {
+    fn fields_unset_in_an_update_are_kept() {
         let mut now = LinuxContainerResources {
             cpu_shares: 10,
             memory_limit_in_bytes: 5,

@@ -68,8 +68,8 @@ impl Runtime {
         }
         target.running()?;
         let namespace = of_process(found.pid);
-        // The shim, which reaps the target, is asked after the namespace was opened: if it still reports the process, the pid was
-        // not reused in between.
+        // The shim, which reaps the target, is queried after the namespace was opened: if it still reports the process, the pid
+        // was not reused in between.
         let shim = self.live_shim(sandbox).await?;
         let state = match &shim {
             Some(shim) => shim.state().await?,
@@ -118,8 +118,8 @@ impl Assembly {
         Ok(mounted)
     }
 
-    /// Creates the id-mapped mounts of the request, each on `mapped/N`; returns the source of each container path. Done here, so
-    /// that it works with every OCI runtime.
+    /// Creates the id-mapped mounts of the request, each on `mapped/N`; returns the source of each container path. Done here
+    /// rather than by the OCI runtime, so that it works with every one.
     pub(super) fn mount_mapped(
         &self,
         dir: &Path,
@@ -146,7 +146,7 @@ impl Assembly {
     }
 }
 
-/// The image volumes of the request; of several at one path only the last, which hides the others.
+/// The image volumes of the request; if several have the same path, only the last one, which hides the others.
 fn image_mounts(config: &ContainerConfig) -> impl Iterator<Item = (&Mount, &ImageSpec)> {
     let last: HashMap<_, _> = config
         .mounts

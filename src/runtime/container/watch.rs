@@ -1,4 +1,4 @@
-//! Handles the events of a pod's shim: exits of its processes, and the loss of the shim.
+//! Handles the events of a pod's shim: exits of its processes, and the loss of the shim itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::runtime::shim_client::{self, Event, ExitFate, Shim, Unreadable, exit_
 use crate::runtime::store::{Container, Exit, Sandbox};
 use crate::runtime::{Runtime, id};
 
-/// The exit code if the real one is unknown, as in containerd.
+/// The exit code if the actual one is unknown, as in containerd.
 const UNKNOWN: i32 = 255;
 
-/// The pause before a lost connection is reestablished: it may be lost again and again.
+/// The pause before reconnecting, because the connection may be lost repeatedly.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The reason of an exit whose code is unknown.
+/// The exit reason if the exit code is unknown.
 pub(in crate::runtime) const UNSEEN: &str = "Unknown";
 
 impl Runtime {
@@ -41,7 +41,7 @@ impl Runtime {
                     Ok(Event::PidNamespaceEnded) => runtime.spawn_init_check(&id),
                     Ok(Event::Unreadable(what)) => {
                         runtime.steps.shim_message_unreadable(what);
-                        // It may have been an exit.
+                        // The unreadable message may have been an exit.
                         if what != Unreadable::Request {
                             runtime.catch_up(&id).await;
                         }
@@ -54,7 +54,7 @@ impl Runtime {
         });
     }
 
-    /// Handles the exit of a process. The cleanup runs in a task of its own, so that exits do not wait for each other.
+    /// Handles the exit of a process. The cleanup runs in its own task, so that exits do not wait for each other.
     fn ended(self: &Arc<Self>, exit: &shim_client::Exit) {
         if !exit.target.exec.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl Runtime {
         tokio::spawn(async move { runtime.finish(&container, how, at).await });
     }
 
-    /// Checks in a task of its own whether the init of a shared PID namespace has exited.
+    /// Checks in its own task whether the init of a shared PID namespace has exited.
     fn spawn_init_check(self: &Arc<Self>, id: &str) {
         let Ok(sandbox) = self.store.sandboxes.get(id) else {
             return;
@@ -85,7 +85,7 @@ impl Runtime {
         });
     }
 
-    /// Queries a shim for the exits that are not known yet.
+    /// Queries a shim for exits that are not recorded yet.
     pub(in crate::runtime) async fn catch_up(self: &Arc<Self>, sandbox: &str) {
         let Ok(sandbox) = self.store.sandboxes.get(sandbox) else {
             return;
@@ -100,7 +100,7 @@ impl Runtime {
                     self.init_ended(&sandbox).await;
                 }
             }
-            // The loss of the shim is an event of its own.
+            // The loss of the shim has its own event.
             Err(shim_client::Error::Gone { .. }) => {}
             Err(error) => {
                 tracing::warn!(event = "runtime.shim", cri.sandbox.id = %sandbox.id, error.message = %error, "cannot query a shim for exits of its containers");
@@ -108,9 +108,9 @@ impl Runtime {
         }
     }
 
-    /// Handles the loss of the connection to a shim. If the shim is alive, connects again. If it died unexpectedly, its containers
-    /// are accounted for: exits that it recorded are valid, and containers that still run are killed, since their exits and output
-    /// would be lost.
+    /// Handles the loss of the connection to a shim. If the shim is alive, reconnects. If it died unexpectedly, its containers
+    /// are accounted for: exits that it recorded are valid, and containers that are still running are killed, since their exits
+    /// and output would be lost.
     async fn shim_disconnected(self: &Arc<Self>, id: &str) {
         let Ok(sandbox) = self.store.sandboxes.get(id) else {
             return;
@@ -122,7 +122,7 @@ impl Runtime {
         sandbox.set_shim(None);
         match Shim::connect(&self.settings.paths.pod(id)).await {
             Err(shim_client::Error::Gone { .. }) => {}
-            // Only the connection was closed: one side received a message that it cannot decode.
+            // Only the connection was closed: one side received a message that it could not decode.
             Ok(shim) => {
                 tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, "the connection to a shim was lost and reestablished");
                 tokio::time::sleep(AGAIN).await;
@@ -130,7 +130,7 @@ impl Runtime {
                 self.watch(&sandbox, &shim);
                 return self.catch_up(id).await;
             }
-            // The shim still holds the containers: the next verb that needs it connects again.
+            // The shim still holds the containers: the next verb that needs it reconnects.
             Err(error) => {
                 tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, error.message = %error, "the connection to a shim was lost");
                 return;
@@ -154,7 +154,7 @@ impl Runtime {
     /// Determines and records the exits of the containers of a pod whose shim is gone.
     ///
     /// # Errors
-    /// The pod's directory cannot be read.
+    /// If the pod's directory cannot be read.
     pub(in crate::runtime) async fn account_for(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
         let dir = self.settings.paths.pod(&sandbox.id);
         // After a reboot the directory does not exist.
@@ -190,7 +190,7 @@ impl Runtime {
         Ok(handler.oci.delete(&container.id, true).await?)
     }
 
-    /// The shim of a pod; started anew if it died.
+    /// Returns the shim of a pod, and restarts it if it died.
     pub(in crate::runtime) async fn shim_of(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
@@ -204,10 +204,10 @@ impl Runtime {
         Ok(shim)
     }
 
-    /// The shim of a pod, if it has one; also one that did not answer the last request.
+    /// Returns the shim of a pod, if it has one, even if it did not respond to the last request.
     ///
     /// # Errors
-    /// The connection fails for another reason than that there is no shim.
+    /// If the connection fails for any reason other than a missing shim.
     pub(in crate::runtime) async fn live_shim(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
@@ -236,13 +236,13 @@ impl Runtime {
     }
 }
 
-/// The exit of a container as its shim reported it.
+/// Converts the exit that a shim reported.
 pub(in crate::runtime) fn container_exit(exit: &shim_client::Exit) -> Exit {
     exit_of(exit.code, exit.oom_kills)
 }
 
-/// The process that the OOM killer chose need not be the init: a shell exits with the code of its child (137), a supervisor with
-/// one of its own. As in containerd and CRI-O all of these are `OOMKilled`, except an exit code of 0.
+/// The OOM killer's victim need not be the init: a shell exits with the code of its child (137), a supervisor with its own. As in
+/// containerd and CRI-O all of these are `OOMKilled`, except an exit code of 0.
 fn exit_of(code: i32, oom_kills: u64) -> Exit {
     let reason = match code {
         0 => "Completed",
@@ -265,7 +265,7 @@ pub(in crate::runtime) fn unknown(why: impl Into<String>) -> Exit {
     }
 }
 
-/// A time of the shim as records store it.
+/// Converts a time of the shim to the format of records.
 pub(in crate::runtime) fn nanoseconds(at: u64) -> i64 {
     at.try_into().unwrap_or(i64::MAX)
 }
@@ -275,14 +275,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_has_the_reason_the_kubelet_knows() {
+    fn exits_have_the_reasons_that_the_kubelet_knows() {
         for (code, kills, reason) in [
             (0, 0, "Completed"),
             (1, 0, "Error"),
             (137, 0, "Error"),
             (137, 1, "OOMKilled"),
             (1, 1, "OOMKilled"),
-            // A child was killed, and the first process went on and ended well.
+            // A child was killed, and the init process continued and exited successfully.
             (0, 1, "Completed"),
             (143, 0, "Error"),
         ] {

@@ -9,10 +9,11 @@ use super::id;
 use super::store::{Container, Sandbox};
 use crate::cri::v1::{ContainerEventResponse, ContainerEventType, ContainerStatus};
 
-/// Length of the event queue. The stream of a listener that falls behind ends, and it lists anew.
+/// Length of the event queue. The stream of a listener that falls behind ends, and the listener lists everything
+/// again.
 const WAITING: usize = 1024;
 
-/// The listeners.
+/// The event queue and its listeners.
 #[derive(Debug)]
 pub struct Events {
     to: broadcast::Sender<ContainerEventResponse>,
@@ -27,7 +28,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// The events from now on.
+    /// Subscribes to future events.
     pub fn listen(&self) -> broadcast::Receiver<ContainerEventResponse> {
         self.to.subscribe()
     }
@@ -48,7 +49,7 @@ impl Runtime {
     }
 
     fn tell(&self, kind: ContainerEventType, id: &str, sandbox: &Sandbox) {
-        // Statuses are expensive, and usually there is no listener.
+        // Statuses are expensive, and there is usually no listener.
         if self.events.to.receiver_count() == 0 {
             return;
         }

@@ -1,4 +1,4 @@
-//! The runtime as a backend: its calls run on the runtime's threads, not on the request path's.
+//! The runtime as a backend: its calls run on the runtime's own threads, not on those of the request path.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl fmt::Debug for Builtin {
 }
 
 impl Builtin {
-    /// A backend that runs calls on this runtime of tokio. `limit` is the maximum size of a message in bytes.
+    /// Creates a backend that runs calls on `threads`, a tokio runtime. `limit` is the maximum size of a message in bytes.
     pub fn new(runtime: Arc<Runtime>, threads: Handle, limit: usize) -> Self {
         let service = Service { runtime };
         Self {
@@ -60,7 +60,7 @@ impl Handler for Builtin {
         let deadline = frame::timeout(request.headers()).map(|left| Instant::now() + left);
         let call = CallContext::new(deadline, gone);
         request.extensions_mut().insert(call.clone());
-        // From here on the runtime tells itself what it does for the call.
+        // From here on, the runtime records the steps of the call.
         let phases = request.extensions().get::<Arc<Call>>().map(|call| {
             let phases = || Arc::new(RuntimeSteps::new(call.placement().as_ref()));
             Arc::clone(call.steps.get_or_init(phases))
@@ -68,14 +68,14 @@ impl Handler for Builtin {
         let (mut runtime, mut images) = (self.runtime.clone(), self.images.clone());
         let threads = self.threads.clone();
         Box::pin(async move {
-            // A call may end before its message was read: it is whole here first, which also means that nothing is begun for
-            // a caller that never finished asking.
+            // A call may be cancelled before its message is complete. Reading all of it first also means that nothing is
+            // started for an incomplete request.
             let request = whole(request).await?;
             let is_image = request
                 .uri()
                 .path()
                 .starts_with("/runtime.v1.ImageService/");
-            // Spawned: dropping the answer does not drop the work.
+            // Spawned, so that dropping the response does not drop the work.
             let work = threads.spawn(in_call(phases, async move {
                 let response = if is_image {
                     images.call(request).await
@@ -92,7 +92,7 @@ impl Handler for Builtin {
                     return Ok(status.into_response());
                 }
             };
-            // Somebody waits until the answer is on its way; for a stream its body says so from here on.
+            // The caller waits until the response starts; for a stream, its body takes over from here.
             drop(waits);
             Ok(match answer {
                 Ok(response) => response.map(|body| Body::boxed(body.map_err(BoxError::from))),
@@ -104,7 +104,7 @@ impl Handler for Builtin {
     }
 }
 
-/// The request with its whole body, under the name of the service that tonic knows.
+/// Collects the body of the request, and sets the service name that tonic expects.
 async fn whole(request: Request) -> Result<http::Request<http_body_util::Full<Bytes>>, BoxError> {
     let (mut head, mut body) = request.into_parts();
     let bytes = match body.take_whole() {

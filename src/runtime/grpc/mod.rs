@@ -1,4 +1,4 @@
-//! The CRI services over the runtime's verbs, and the backend that the router sees.
+//! The CRI services on top of the runtime's verbs, and the backend for the router.
 
 mod backend;
 mod images;
@@ -13,7 +13,7 @@ use super::call_context::CallContext;
 use super::{Error, Runtime};
 use crate::call::Call;
 
-/// The state that the services share.
+/// State shared by the services.
 #[derive(Clone, Debug)]
 struct Service {
     runtime: Arc<Runtime>,
@@ -24,16 +24,16 @@ type Answer<T> = Result<Response<T>, Status>;
 /// The number of items in one message of a streamed list.
 const CHUNK: usize = 256;
 
-/// A stream of existing messages.
+/// A stream of messages that already exist.
 type Ready<T> = futures_util::stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
-/// The message and the context of a call.
+/// Splits a request into its message and its call context.
 fn open<T>(request: Request<T>) -> (T, CallContext) {
     let call = request.extensions().get::<CallContext>().cloned();
     (request.into_inner(), call.unwrap_or_default())
 }
 
-/// The record of a call, if it came through the request path.
+/// The call record, if the request came through the request path.
 fn asked_by<T>(request: &Request<T>) -> Option<Arc<Call>> {
     request.extensions().get::<Arc<Call>>().cloned()
 }
@@ -42,7 +42,7 @@ fn answer<T>(result: Result<T, Error>) -> Answer<T> {
     Ok(Response::new(result?))
 }
 
-/// A list as a stream of messages; empty for an empty list.
+/// Streams a list in messages of [`CHUNK`] items; an empty list has no message.
 fn in_chunks<I, T>(items: Vec<I>, message: impl Fn(Vec<I>) -> T) -> Response<Ready<T>> {
     let mut messages = Vec::new();
     let mut items = items.into_iter();

@@ -283,7 +283,7 @@ impl RuntimeService for Service {
         &self,
         _: Request<CheckpointContainerRequest>,
     ) -> Answer<CheckpointContainerResponse> {
-        // The answer the kubelet remembers: it takes the feature off this node.
+        // The kubelet remembers this response, and does not try the feature again on this node.
         Err(Status::unimplemented(
             "the built-in runtime makes no checkpoints",
         ))
@@ -301,7 +301,7 @@ impl RuntimeService for Service {
             let (mut events, watch) = events?;
             match events.recv().await {
                 Ok(event) => Some((Ok(event), Some((events, watch)))),
-                // The listener lists everything anew and listens again.
+                // The listener lists everything and subscribes again.
                 Err(RecvError::Lagged(lost)) => {
                     if let Some(metrics) = watch.metrics() {
                         metrics.events_dropped(lost);

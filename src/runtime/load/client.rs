@@ -1,4 +1,4 @@
-//! The client: `criscope load-image`.
+//! The client of the load socket, for `criscope load-image`.
 
 use std::fs::File;
 use std::io::{self, BufReader, IoSlice};
@@ -39,11 +39,11 @@ pub fn is_served(state: &Path) -> bool {
     }
 }
 
-/// Has the runtime with this state directory import an archive, a seekable file. `progress` receives the bytes done and the
-/// total, 0 if unknown.
+/// Makes the runtime with this state directory import an archive, a seekable file. `progress` receives the bytes done and
+/// the total, 0 if unknown.
 ///
 /// # Errors
-/// [`LoadError`]. The runtime stops when this process ends.
+/// [`LoadError`]. The runtime cancels the import when this process exits.
 pub fn load(
     state: &Path,
     file: &File,
@@ -91,7 +91,7 @@ fn send(stream: &UnixStream, file: &File, name: &str) -> io::Result<()> {
     let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut room);
     control.push(SendAncillaryMessage::ScmRights(&fds));
-    // At least one byte: an empty message carries no descriptor.
+    // At least one byte: an empty message cannot carry a descriptor.
     let text = if end == 0 { "-" } else { &name[..end] };
     sendmsg(
         stream,

@@ -1,5 +1,5 @@
-//! Import of image archives by command, for which the CRI has no call: `criscope load-image` connects to a socket that only root
-//! can reach, and passes an open archive. It receives the progress and then the result.
+//! Import of image archives by command, for which the CRI has no method: `criscope load-image` connects to a socket that only
+//! root can access, passes an open archive, and receives the progress and then the result.
 //!
 //! The archive is passed as a descriptor, not as a path: the daemon may have another mount namespace than the user.
 
@@ -21,7 +21,7 @@ pub(super) use self::server::serve;
 pub struct Loaded {
     /// Its id.
     pub id: String,
-    /// Its full names. Empty if the archive has none: the image is then known by its id.
+    /// Its full names. Empty if the archive has none: the image is then known by its id only.
     pub names: Vec<String>,
 }
 
@@ -34,11 +34,11 @@ impl From<ImportedImage> for Loaded {
     }
 }
 
-/// Messages of the daemon, one line of JSON each.
+/// Messages of the daemon, one JSON object per line.
 #[derive(Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    /// Bytes done, and the total as far as it is known.
+    /// Bytes done, and the total if known.
     Progress(u64, u64),
     /// Success: all images of the archive for this platform.
     Loaded(Vec<Loaded>),

@@ -1,4 +1,4 @@
-//! The server in the daemon.
+//! The daemon's side of the load socket.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, IoSliceMut};
@@ -22,13 +22,13 @@ const PROGRESS: Duration = Duration::from_millis(250);
 /// How long to wait for the request of a client.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Concurrent imports; others wait in the backlog of the socket.
+/// Maximum number of concurrent imports; others wait in the backlog of the socket.
 const AT_ONCE: usize = 4;
 
-/// Pause after a failed accept, for example for lack of descriptors.
+/// Pause after a failed accept, for example when descriptors are exhausted.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Imports the archives of clients, until it is dropped. Unfinished imports are discarded.
+/// Imports the archives of clients until it is dropped. Unfinished imports are discarded.
 ///
 /// # Errors
 /// The socket cannot be created.
@@ -58,11 +58,11 @@ pub(in crate::runtime) async fn serve(images: ImageStore, state: PathBuf) -> io:
     }
 }
 
-/// The owner of the image store owns the socket: an existing file belongs to a process that has ended.
+/// Only one process uses an image store: an existing socket file belongs to one that has exited.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let dir = path.parent().unwrap_or(path);
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    // Also for an existing directory.
+    // Applies to an existing directory, too.
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -113,7 +113,7 @@ async fn answer(stream: UnixStream, images: &ImageStore) -> io::Result<()> {
     }
 }
 
-/// A line fits into the socket buffer: this blocks only if the client does not read.
+/// A line fits into the socket buffer, so this blocks only if the client does not read.
 async fn say(stream: &Blocking, answer: Answer) -> io::Result<()> {
     let own = stream.try_clone()?;
     tokio::task::spawn_blocking(move || write_answer(&own, &answer)).await?

@@ -1,4 +1,4 @@
-//! For the built-in runtime.
+//! Counters and histograms of the built-in runtime.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::call::steps::{RuntimeStep, StepOutcome};
 use crate::telemetry::family::{Counters, Gauges, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
 
-/// What the built-in runtime does, and what goes wrong in it.
+/// Counts operations and failures of the built-in runtime.
 #[derive(Debug)]
 pub struct RuntimeWork {
     phases: Histograms<2>,
@@ -25,20 +25,20 @@ pub struct RuntimeWork {
     shim_messages_unreadable: Counters<1>,
 }
 
-/// How a shim ended before its pod, in the order of the metric's label.
+/// How a shim was lost before its pod was stopped, in the order of the metric's label values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShimEnd {
-    /// By itself.
+    /// It exited unexpectedly.
     Died,
-    /// It did not answer.
+    /// It did not respond, and was killed.
     Killed,
 }
 
 impl RuntimeWork {
-    /// Registers the metrics. Those without a label of what was done are there from the start.
+    /// Registers the metrics. Those without an operation label have a series from the start.
     ///
     /// # Errors
-    /// If they are registered already.
+    /// If they are already registered.
     pub fn new(registry: &Registry) -> Result<Self, RegistryError> {
         let work = Self {
             phases: registry.histograms(&RUNTIME_PHASE)?,
@@ -69,34 +69,34 @@ impl RuntimeWork {
         Ok(work)
     }
 
-    /// A shim ended before its pod.
+    /// Records a shim that was lost before its pod was stopped.
     pub fn shim_lost(&self, how: ShimEnd) {
         if let Some(lost) = self.shims_lost.at([how as usize]) {
             lost.inc();
         }
     }
 
-    /// Not all of a writable layer was counted, for a reason by its position in the label's values.
+    /// Records that a writable layer was counted incompletely; `reason` is an index into the label values.
     pub fn layer_incomplete(&self, reason: usize) {
         if let Some(incomplete) = self.layers_incomplete.at([reason]) {
             incomplete.inc();
         }
     }
 
-    /// A message between the daemon and a shim could not be read; `what` is its position in the label's values.
+    /// Records an undecodable message between the daemon and a shim; `what` is an index into the label values.
     pub fn shim_message_unreadable(&self, what: usize) {
         if let Some(unreadable) = self.shim_messages_unreadable.at([what]) {
             unreadable.inc();
         }
     }
 
-    /// A step has ended.
+    /// Records a completed step.
     pub fn ended(&self, phase: RuntimeStep, outcome: StepOutcome, took: Duration) {
         let at = [phase as usize, outcome as usize];
         self.phases.observe(at, took.as_secs_f64(), None);
     }
 
-    /// A CNI plugin of this type has ended; `verb` is one of the steps of plugins.
+    /// Records a completed call of a CNI plugin of this type; `verb` is one of the plugins' steps.
     pub fn plugin_ended(
         &self,
         plugin: &str,
@@ -114,14 +114,14 @@ impl RuntimeWork {
         self.plugins.observe(at, took.as_secs_f64(), None);
     }
 
-    /// A pull begins.
+    /// Records the start of a pull.
     pub fn pull_begins(&self) {
         if let Some(pulling) = self.pulling.at([]) {
             pulling.inc();
         }
     }
 
-    /// A pull has ended.
+    /// Records the end of a pull.
     pub fn pull_ended(&self, outcome: StepOutcome) {
         if let (Some(pulling), Some(pulls)) =
             (self.pulling.at([]), self.pulls.at([outcome as usize]))
@@ -131,14 +131,14 @@ impl RuntimeWork {
         }
     }
 
-    /// Bytes of a layer came from a registry.
+    /// Records bytes of a layer received from a registry.
     pub fn pulled(&self, bytes: u64) {
         if let Some(pulled) = self.pulled_bytes.at([]) {
             pulled.inc_by(bytes);
         }
     }
 
-    /// A listener was too slow for so many events.
+    /// Records events dropped because a listener was too slow.
     pub fn events_dropped(&self, n: u64) {
         if let Some(dropped) = self.events_dropped.at([]) {
             dropped.inc_by(n);
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plugins_that_nobody_knows_are_counted_together() {
+    fn unknown_plugins_are_counted_as_other() {
         let registry = Registry::new(prometheus::Registry::new(), []);
         let work = RuntimeWork::new(&registry).expect("registers");
         let took = Duration::from_millis(30);

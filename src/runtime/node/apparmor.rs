@@ -80,7 +80,7 @@ fn is_loaded(files: &Files, name: &str) -> bool {
     })
 }
 
-/// `-K` and `-r`: no cache on disk, and replaces a profile of this name loaded in the meantime.
+/// `-K` and `-r`: writes no cache to disk, and replaces a profile of this name loaded in the meantime.
 fn load(parser: &Path, profile: &str) -> Result<(), Error> {
     let mut child = Command::new(parser)
         .args(["-K", "-r"])
@@ -150,8 +150,8 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// Writes a program, by a separate process: a child of another test would inherit the descriptor, and an executable that
-    /// is open for writing cannot be started.
+    /// Writes a program, through a separate process: a child of another test would inherit the descriptor, and an executable
+    /// that is open for writing cannot be started.
     fn install(path: &Path, text: &str) {
         let mut child = Command::new("install")
             .args(["-m755", "/dev/stdin"])
@@ -165,7 +165,7 @@ mod tests {
         assert!(child.wait().expect("ends").success());
     }
 
-    /// A machine with AppArmor whose loader stores its input.
+    /// A machine with AppArmor, whose profile loader stores its input.
     fn machine(script: &str) -> (tempfile::TempDir, Files) {
         let dir = tempfile::tempdir().expect("dir");
         let put = |path: &str, text: &str| {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_profile_is_loaded_where_it_is_not() {
+    fn the_default_profile_is_loaded_unless_it_is() {
         let (dir, files) = machine("echo \"$@\" > SEEN; cat >> SEEN");
         assert!(is_on(&files));
         assert!(!is_loaded(&files, DEFAULT_PROFILE));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn runtime_default_is_what_is_named_if_that_is_loaded() {
+    fn runtime_default_is_the_configured_profile_if_loaded() {
         let (dir, files) = machine("cat > SEEN");
         let named = |name| usable(&files, Some(name));
         assert_eq!(named("docker-default").as_deref(), Ok("docker-default"));
@@ -222,14 +222,14 @@ mod tests {
         );
         assert!(
             !dir.path().join("seen").exists(),
-            "ours is not loaded for it"
+            "the built-in profile is not loaded"
         );
         assert_eq!(usable(&files, None).as_deref(), Ok(DEFAULT_PROFILE));
         assert!(dir.path().join("seen").exists());
     }
 
     #[test]
-    fn a_refusal_is_told_in_one_line() {
+    fn a_failed_load_is_reported_in_one_line() {
         let (_dir, files) =
             machine("cat > /dev/null; printf 'no such feature\\nmore\\n' >&2; exit 1");
         let error = ensure_default(&files).expect_err("refused").to_string();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_the_tool_or_the_module_has_none() {
+    fn apparmor_is_off_without_the_loader_or_the_module() {
         let (dir, files) = machine("");
         fs::write(
             dir.path().join("sys/module/apparmor/parameters/enabled"),

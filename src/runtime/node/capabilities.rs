@@ -7,7 +7,7 @@ use oci_spec::runtime::Capability;
 use super::NodeError;
 use super::files::Files;
 
-/// By number, as in `linux/capability.h`.
+/// Names by number, as in `linux/capability.h`.
 const NAMES: [&str; 41] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -53,7 +53,7 @@ const NAMES: [&str; 41] = [
 ];
 const SYS_RESOURCE: usize = 24;
 
-/// The capabilities that the daemon has and may pass on.
+/// The capabilities that the daemon has and can pass on.
 #[derive(Debug)]
 pub(super) struct Own {
     effective: u64,
@@ -80,8 +80,8 @@ impl Own {
         })
     }
 
-    /// Those in the bounding set, which limits every child process. Capabilities newer than the list are omitted: no
-    /// specification can name them.
+    /// The capabilities in the bounding set, which limits every child process. Those newer than the list are
+    /// omitted: no specification can name them.
     pub(super) fn bounding(&self) -> Vec<Capability> {
         let names = NAMES.iter().enumerate();
         names
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(
             all.bounding().len(),
             41,
-            "one has no name in specifications"
+            "one has no name in the specification"
         );
         let docker = Own {
             effective: 1 << 24,

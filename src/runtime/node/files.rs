@@ -1,4 +1,4 @@
-//! The machine's files below a root: `/`, or a test directory.
+//! Files of the machine below a root: `/`, or a test directory.
 
 use std::fs;
 use std::path::PathBuf;

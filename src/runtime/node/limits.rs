@@ -1,4 +1,4 @@
-//! Limits that the node supports: swap, and the lowest OOM score.
+//! Limits supported by the node: swap, and the lowest OOM score.
 
 use std::fs;
 
@@ -19,7 +19,8 @@ pub(super) fn swap_accounting(all: &Hierarchies, files: &Files) -> bool {
                     .map(|dir| dir.join("memory.memsw.limit_in_bytes").exists())
             })
             .unwrap_or(false),
-        // The root cgroup has no such file. Any cgroup below it with the memory controller has, if swap is accounted.
+        // The root cgroup has no such file. If swap is accounted, any cgroup below it with the memory controller has
+        // one.
         CgroupVersion::V2 => {
             let told = |dir: &std::path::Path| {
                 (dir.join("memory.max").exists()).then(|| dir.join("memory.swap.max").exists())
@@ -32,7 +33,7 @@ pub(super) fn swap_accounting(all: &Hierarchies, files: &Files) -> bool {
                     .flatten()
                     .flatten()
                     .find_map(|entry| told(&entry.path()))
-                    // The controller is not in use yet, as on a node without systemd. The kernel then provides the files
+                    // The controller is not in use yet, as on a node without systemd. The kernel then creates the files
                     // if it was built with swap.
                     .unwrap_or_else(|| all.has("memory") && files.exists("proc/swaps"))
             })
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn with_version_2_a_cgroup_below_the_root_tells_of_swap() {
+    fn in_v2_swap_accounting_is_read_from_a_child_cgroup() {
         for swap in [true, false] {
             let dir = tempfile::tempdir().expect("dir");
             let slice = dir.path().join("system.slice");
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn with_version_2_and_no_cgroup_that_has_the_controller_the_kernel_tells() {
+    fn in_v2_without_a_child_cgroup_swap_follows_the_kernel() {
         for (controllers, swaps, expected) in [
             ("cpu memory\n", true, true),
             ("cpu memory\n", false, false),
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn with_version_1_the_root_tells() {
+    fn in_v1_swap_accounting_is_read_from_the_root() {
         let dir = tempfile::tempdir().expect("dir");
         let line = format!(
             "30 23 0:26 / {} rw - cgroup cgroup rw,memory\n",

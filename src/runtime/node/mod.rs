@@ -21,25 +21,25 @@ pub use self::apparmor::DEFAULT_PROFILE;
 pub struct NodeOptions {
     /// The cgroup driver; `None` detects it.
     pub cgroup_driver: Option<CgroupDriver>,
-    /// Containers get neither cgroups nor limits.
+    /// Containers get no cgroups and no limits.
     pub disable_cgroup: bool,
-    /// AppArmor is not used even if it is enabled.
+    /// AppArmor is not used, even if it is enabled.
     pub disable_apparmor: bool,
-    /// The profile for `RuntimeDefault`, instead of the built-in one.
+    /// The profile for `RuntimeDefault`, in place of the built-in one.
     pub apparmor_profile: Option<String>,
     /// SELinux is used if it is enabled.
     pub enable_selinux: bool,
-    /// No container goes below the daemon's own `oom_score_adj`. Without `CAP_SYS_RESOURCE` this always applies.
+    /// No container gets a lower `oom_score_adj` than the daemon. Without `CAP_SYS_RESOURCE` this always applies.
     pub restrict_oom_score_adj: bool,
-    /// The default capabilities of containers; `None` for those of containerd.
+    /// The default capabilities of containers; `None` means those of containerd.
     pub default_capabilities: Option<Vec<Capability>>,
     /// Maximum number of processes in a container; 0 for no limit.
     pub pids_limit: i64,
-    /// Settings of all pods.
+    /// Settings that apply to all pods.
     pub policy: Policy,
     /// Output of the OCI runtime's `features`, if it has that command.
     pub runtime_features: Option<serde_json::Value>,
-    /// The OCI runtime's version, for those without it.
+    /// The OCI runtime's version, for those without that command.
     pub runtime_version: Option<Version>,
 }
 
@@ -57,7 +57,7 @@ pub enum NodeError {
     File {
         /// The file.
         path: &'static str,
-        /// Why.
+        /// The cause.
         reason: String,
     },
 }
@@ -95,7 +95,7 @@ pub fn detect(options: &NodeOptions) -> Result<NodeFacts, NodeError> {
     Ok(facts)
 }
 
-/// The part that only reads files below a root.
+/// Does everything that only reads files below a root.
 fn facts(
     options: &NodeOptions,
     files: &Files,
@@ -138,8 +138,8 @@ fn facts(
     })
 }
 
-/// Returns systemd if it booted the machine (sd_booted(3)): it interferes with other managers in its cgroup tree. The
-/// kubelet adopts this choice.
+/// Returns systemd if it booted the machine (sd_booted(3)), because it interferes with other managers in its cgroup
+/// tree. The kubelet adopts this choice.
 fn driver(options: &NodeOptions, files: &Files) -> Result<CgroupDriver, NodeError> {
     let booted = files.exists("run/systemd/system");
     match options.cgroup_driver {
@@ -155,7 +155,7 @@ fn driver(options: &NodeOptions, files: &Files) -> Result<CgroupDriver, NodeErro
 mod tests {
     use super::*;
 
-    /// A machine made of files.
+    /// A machine that consists of files.
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Files) {
         let dir = tempfile::tempdir().expect("dir");
         let common = [
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_is_systemd_only_where_it_booted_the_machine() {
+    fn the_driver_is_systemd_only_if_it_booted_the_machine() {
         let (_plain, plain) = machine(&[]);
         let (_booted, booted) = machine(&[("run/systemd/system/x", "")]);
         let with = |cgroup_driver, disable_cgroup| NodeOptions {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_follow_the_files_and_the_options() {
+    fn facts_reflect_the_files_and_the_options() {
         let (_dir, files) = machine(&[
             ("sys/fs/selinux/enforce", "1"),
             (
@@ -227,13 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn who_may_lower_its_score_has_no_floor_unless_told() {
+    fn with_cap_sys_resource_the_oom_score_has_a_floor_only_if_configured() {
         let all = "CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n";
         let (_dir, files) = machine(&[("proc/self/status", all)]);
         let mut options = NodeOptions::default();
         let found = facts(&options, &files, None).expect("facts");
         assert_eq!(found.oom_score_adj_floor, None);
-        assert!(!found.seccomp, "a kernel without a word of it");
+        assert!(!found.seccomp, "the kernel does not mention it");
         options.restrict_oom_score_adj = true;
         let found = facts(&options, &files, None).expect("facts");
         assert_eq!(found.oom_score_adj_floor, Some(-999));

@@ -40,7 +40,7 @@ pub(super) fn selinux(files: &Files) -> bool {
     files.exists("sys/fs/selinux/enforce")
 }
 
-/// `mount_setattr` came with Linux 5.12; the option `rro` with runc 1.1 and crun 1.4.
+/// `mount_setattr` is available since Linux 5.12; the option `rro` since runc 1.1 and crun 1.4.
 pub(super) fn recursive_read_only(
     kernel: (u32, u32),
     features: Option<&Value>,
@@ -68,7 +68,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn versions_are_read_whatever_follows() {
+    fn versions_are_parsed_with_any_suffix() {
         for (text, numbers_of) in [
             ("6.18.44-fc-v657", Some((6, 18))),
             ("5.4-rc1", Some((5, 4))),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn recursive_read_only_needs_the_kernel_and_the_runtime() {
+    fn recursive_read_only_needs_support_of_kernel_and_runtime() {
         let features = json!({"mountOptions": ["ro", "rro"]});
         let without = json!({"mountOptions": ["ro"]});
         let version = |name: &str, version: &str| Version {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_built_without_seccomp_has_none() {
+    fn seccomp_needs_a_runtime_built_with_it() {
         let dir = tempfile::tempdir().expect("dir");
         let proc = dir.path().join("proc/self");
         std::fs::create_dir_all(&proc).expect("dir");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tonic::Code;
 
-/// An error of a call of the OCI runtime. Messages are those of the runtime, shortened to one line.
+/// An error of an OCI runtime call. Messages are those of the runtime, shortened to one line.
 #[derive(Debug, thiserror::Error)]
 pub enum OciError {
     /// The program could not be started.
@@ -30,7 +30,7 @@ pub enum OciError {
         /// The container.
         id: String,
     },
-    /// A container with this id exists already.
+    /// A container with this id already exists.
     #[error("container {id} already exists")]
     AlreadyExists {
         /// The container.
@@ -56,7 +56,7 @@ pub enum OciError {
         /// The message of the runtime.
         message: String,
     },
-    /// The verb exceeded its time limit; the process and its children were killed.
+    /// The verb exceeded its timeout; the process and its children were killed.
     #[error("{verb} did not end within {after:?}")]
     Timeout {
         /// The verb.
@@ -77,7 +77,7 @@ pub enum OciError {
     Answer {
         /// The verb.
         verb: &'static str,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: String,
     },
     /// Any other failure.
@@ -85,7 +85,7 @@ pub enum OciError {
     Failed {
         /// The verb.
         verb: &'static str,
-        /// The exit status: `exit status: 1`.
+        /// The exit status, such as `exit status: 1`.
         status: String,
         /// Its message, one line of at most 1 KiB.
         message: String,
@@ -93,7 +93,7 @@ pub enum OciError {
 }
 
 impl OciError {
-    /// The gRPC code for the CRI caller.
+    /// The gRPC status code for the CRI caller.
     pub fn code(&self) -> Code {
         match self {
             Self::NotFound { .. } => Code::NotFound,
@@ -109,7 +109,7 @@ impl OciError {
         }
     }
 
-    /// Classifies an error by its message. runc and crun use different wordings.
+    /// Classifies an error by its message, which runc and crun word differently.
     pub(crate) fn classify(verb: &'static str, id: &str, status: String, message: String) -> Self {
         let said = |words: &[&str]| words.iter().any(|word| message.contains(word));
         let id = id.to_owned();
@@ -166,7 +166,7 @@ mod tests {
     use super::OciError;
 
     #[test]
-    fn the_words_of_both_runtimes_mean_the_same() {
+    fn messages_of_runc_and_crun_are_classified_alike() {
         for (verb, said, expected) in [
             ("state", "container does not exist", "NotFound"),
             (

@@ -12,9 +12,9 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-/// The limit on the output kept of each stream: 1 MiB. The rest is read and discarded, so that the program does not block.
+/// Maximum output kept of each stream: 1 MiB. The rest is read and discarded, so that the program does not block.
 const OUTPUT_LIMIT: usize = 1 << 20;
-/// How long its streams are read after its exit: a child may keep them open.
+/// How long the streams are read after the exit: a child may keep them open.
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// The result of a program.
@@ -33,11 +33,11 @@ pub(super) enum Fault {
     Timeout,
 }
 
-/// Kills the process group of a program on drop, unless it was waited for.
+/// Kills the process group of a program on drop, unless the program was reaped.
 struct Group(Option<Pid>);
 
 impl Group {
-    /// Disarms the guard: the program was waited for.
+    /// Disarms the guard: the program was reaped.
     fn release(&mut self) {
         self.0 = None;
     }
@@ -52,7 +52,7 @@ impl Drop for Group {
     }
 }
 
-/// Runs a program in a new process group, which is killed at the time limit or when the future is dropped.
+/// Runs a program in a new process group, which is killed at the timeout or when the future is dropped.
 pub(super) async fn run(
     path: &Path,
     args: &[OsString],
@@ -104,7 +104,7 @@ pub(super) async fn run(
             let status = loop {
                 tokio::select! {
                     status = child.wait() => {
-                        // The pid may be reused from now on.
+                        // The pid may be reused from here on.
                         group.release();
                         break status;
                     }

@@ -1,7 +1,7 @@
-//! A cache of seccomp filters that the OCI runtime compiled.
+//! A cache of seccomp filters compiled by the OCI runtime.
 //!
-//! Compiling a profile takes two thirds of a `create`, and nearly all containers of a node have the same few profiles.
-//! crun stores the compiled filter in the state directory of the container, as `seccomp.bpf`, and accepts the same bytes in the
+//! Compiling a profile takes two thirds of a `create`, and nearly all containers of a node have the same few profiles. crun
+//! stores the compiled filter in the state directory of the container, as `seccomp.bpf`, and accepts the same bytes in the
 //! annotation `run.oci.seccomp_bpf_data` (crun(1)). Its own cache needs a library that some distributions, such as Debian, build
 //! it without. runc has no such feature.
 //!
@@ -24,7 +24,7 @@ use super::runtime::Version;
 const ANNOTATION: &str = "run.oci.seccomp_bpf_data";
 /// The name of the compiled filter in crun's state directory of a container.
 const COMPILED: &str = "seccomp.bpf";
-/// The maximum number of cached filters. A node usually has one profile, with a few variants by capabilities.
+/// Maximum number of cached filters. A node usually has one profile, with a few variants by capabilities.
 const MOST: usize = 64;
 /// Size of an instruction (`struct sock_filter`), in bytes.
 const INSTRUCTION: usize = 8;
@@ -59,8 +59,8 @@ impl Filters {
         spec.set_annotations(Some(annotations));
     }
 
-    /// Caches the filter that was compiled for a created container. `spec` is the path of its specification, `state` the runtime's
-    /// state directory of the container. A missing or invalid filter is ignored.
+    /// Caches the filter that was compiled for a created container. `spec` is the path of its specification, `state` the
+    /// container's state directory of the runtime. A missing or invalid filter is ignored.
     pub fn learn(&self, spec: &Path, state: &Path) {
         if self.known().len() >= MOST {
             return;
@@ -79,8 +79,8 @@ impl Filters {
     }
 }
 
-/// The cache key of a specification. `None` if it has no profile, if it has the annotation already, or if the profile has a
-/// listener (`SCMP_ACT_NOTIFY`), which a filter alone does not set up.
+/// The cache key of a specification. `None` if it has no profile, already has the annotation, or the profile has a listener
+/// (`SCMP_ACT_NOTIFY`), which a filter alone does not set up.
 fn profile(spec: &Spec) -> Option<Profile> {
     let annotated = |annotations: &HashMap<String, String>| annotations.contains_key(ANNOTATION);
     if spec.annotations().as_ref().is_some_and(annotated) {
@@ -97,7 +97,7 @@ fn profile(spec: &Spec) -> Option<Profile> {
 /// Reads a specification, unless it has the annotation.
 fn read(spec: &Path) -> Option<Spec> {
     let text = fs::read_to_string(spec).ok()?;
-    // Cheaper than parsing it first.
+    // Cheaper than parsing the file first.
     let annotated = text.contains(ANNOTATION);
     (!annotated)
         .then(|| serde_json::from_str(&text).ok())
@@ -118,7 +118,7 @@ fn compiled(path: &Path) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A specification with this profile, and where it was written.
+    /// Writes and returns a specification with this profile.
     fn spec(dir: &Path, seccomp: &str) -> Spec {
         let text = format!(r#"{{"ociVersion": "1.0.2", "linux": {{"seccomp": {seccomp}}}}}"#);
         fs::write(dir.join("config.json"), &text).expect("write");
@@ -135,13 +135,13 @@ mod tests {
     const LISTENED: &str = r#"{"defaultAction": "SCMP_ACT_NOTIFY", "listenerPath": "/run/x"}"#;
 
     #[test]
-    fn what_was_compiled_for_a_profile_goes_to_the_next_container_with_it_and_to_no_other() {
+    fn a_compiled_filter_is_reused_for_the_same_profile_only() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("config.json");
         let filters = Filters::default();
         let mut first = spec(dir.path(), ALLOW);
         filters.fill(&mut first);
-        assert_eq!(annotation(&first), None, "nothing is known yet");
+        assert_eq!(annotation(&first), None, "nothing is cached yet");
         fs::write(dir.path().join(COMPILED), [6; 16]).expect("filter");
         filters.learn(&path, dir.path());
 
@@ -154,11 +154,15 @@ mod tests {
         let mut own = spec(dir.path(), ALLOW);
         own.set_annotations(Some([(ANNOTATION.to_owned(), "AA".to_owned())].into()));
         filters.fill(&mut own);
-        assert_eq!(annotation(&own), Some("AA"), "what is there stays");
+        assert_eq!(
+            annotation(&own),
+            Some("AA"),
+            "an existing annotation is kept"
+        );
     }
 
     #[test]
-    fn what_is_no_filter_or_more_than_a_filter_is_not_kept() {
+    fn invalid_filters_and_profiles_with_a_listener_are_not_cached() {
         for (seccomp, filter) in [
             (ALLOW, vec![]),
             (ALLOW, vec![6; 15]),
@@ -176,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn only_crun_takes_compiled_filters() {
+    fn only_crun_accepts_compiled_filters() {
         let version = |name: &str| Version {
             name: name.to_owned(),
             ..Version::default()

@@ -1,4 +1,4 @@
-//! Extracts the error message from the output of an OCI runtime. runc writes lines of logrus, as text or as JSON, with warnings
+//! Extracts the error message from the output of an OCI runtime. runc writes logrus lines, as text or JSON, with warnings
 //! before the error; crun writes plain lines.
 
 use serde::Deserialize;
@@ -6,15 +6,15 @@ use serde::Deserialize;
 /// The maximum length of a message in bytes.
 const LIMIT: usize = 1024;
 
-/// One line of logrus.
+/// A line of logrus.
 #[derive(Debug, Default, Deserialize)]
 struct Line {
     level: String,
     msg: String,
 }
 
-/// The message of the last error (lines with `level` and `msg`), else the last plain line, else the last message that is not a
-/// warning, else the last warning. One line, at most 1 KiB.
+/// Returns the message of the last error (lines with `level` and `msg`), else the last plain line, else the last message that
+/// is not a warning, else the last warning. One line, at most 1 KiB.
 pub fn reason(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let (mut error, mut plain, mut other, mut warning) = (None, None, None, None);
@@ -39,7 +39,7 @@ pub fn reason(text: &[u8]) -> String {
     message
 }
 
-/// Returns whether a plain line begins a stack trace, whose first line says more than its last.
+/// Returns whether a plain line begins a stack trace, whose first line is more informative than its last.
 fn is_panic(plain: Option<&str>) -> bool {
     plain.is_some_and(|it| it.starts_with("panic: ") || it.starts_with("fatal error: "))
 }
@@ -79,7 +79,7 @@ fn fields(mut rest: &str) -> Option<Line> {
     })
 }
 
-/// Text up to its closing quote, with Go's escapes (`%q`) decoded, and the rest.
+/// Splits text after its closing quote, and decodes Go's escapes (`%q`) in the first part.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.chars();

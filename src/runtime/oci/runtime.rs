@@ -1,8 +1,8 @@
-//! The command line of the OCI runtime: runc, crun, or any other with the same one.
+//! The command line of the OCI runtime: runc, crun, or any other one with the same interface.
 //!
 //! The daemon does not create containers itself: [`OciRuntime::create_command`] returns the command, and the pod's shim runs it,
-//! because the container must be its child. All other calls are made here: bounded in time and output, with classified errors,
-//! and with `TRACEPARENT` in the environment.
+//! because the container must be the shim's child. All other calls are made here: with limits on time and output, with
+//! classified errors, and with `TRACEPARENT` in the environment.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use super::exec::{self, Fault, Finished};
 use super::reason::reason;
 use crate::runtime::steps::traceparent;
 
-/// The default time limit of a verb.
+/// The default timeout of a verb.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The limit on the bytes of a log file that are read for an error.
+/// Maximum number of bytes of a log file that are searched for an error.
 const LOG_LIMIT: u64 = 64 << 10;
 
 /// An OCI runtime: a program with its global options. The record of a sandbox contains that of its handler.
@@ -30,9 +30,9 @@ pub struct OciRuntime {
     pub root: PathBuf,
     /// Whether systemd creates the cgroups (`--systemd-cgroup`).
     pub systemd_cgroup: bool,
-    /// Further global options, before the verb.
+    /// Additional global options, before the verb.
     pub options: Vec<String>,
-    /// The time limit of a verb; 60 s by default.
+    /// The timeout of a verb; 60 s by default.
     pub limit: Duration,
 }
 
@@ -41,7 +41,7 @@ pub struct OciRuntime {
 pub struct Create {
     /// The directory with `config.json`.
     pub bundle: PathBuf,
-    /// The file to which the runtime writes the pid of the init.
+    /// The file to which the runtime writes the pid of the init process.
     pub pid_file: PathBuf,
     /// The log file of the runtime, in JSON lines; see [`reason()`].
     pub log: PathBuf,
@@ -73,7 +73,7 @@ pub struct State {
     pub id: String,
     /// `creating`, `created`, `running`, `paused` or `stopped`.
     pub status: String,
-    /// The pid of its init; 0 without one.
+    /// The pid of the init process; 0 without one.
     #[serde(default)]
     pub pid: u32,
     /// Its bundle.
@@ -88,7 +88,7 @@ pub struct Version {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The version of the specification that it implements.
+    /// The version of the OCI specification that it implements.
     pub spec: String,
 }
 
@@ -138,7 +138,7 @@ impl OciRuntime {
         argv
     }
 
-    /// The command that executes a process in a running container and returns at once, program first.
+    /// The command that executes a process in a running container and returns immediately, program first.
     pub fn exec_command(&self, id: &str, exec: &Exec) -> Vec<OsString> {
         let mut argv = vec![self.path.clone().into()];
         argv.extend(self.argv(Some(&exec.log), &["exec", "--detach", "--process"]));
@@ -151,7 +151,7 @@ impl OciRuntime {
         argv
     }
 
-    /// Creates a container here, without a shim: its streams are closed. For tools and tests.
+    /// Creates a container without a shim: its streams are closed. For tools and tests.
     pub async fn create(&self, id: &str, create: &Create) -> Result<(), OciError> {
         let argv = self.create_command(id, create);
         let done = self.run("create", &argv[1..], None).await?;
@@ -167,7 +167,7 @@ impl OciRuntime {
         Ok(())
     }
 
-    /// Sends a signal to the init, or with `all` to every process.
+    /// Sends a signal to the init process, or with `all` to every process.
     pub async fn kill(&self, id: &str, signal: i32, all: bool) -> Result<(), OciError> {
         let number = signal.to_string();
         let mut verb = vec!["kill"];
@@ -253,7 +253,7 @@ impl OciRuntime {
         words: &[&str],
         stdin: Option<&[u8]>,
     ) -> Result<Finished, OciError> {
-        // The log goes to stderr: no file that would have to be removed, or that a kill would leave behind.
+        // The log goes to stderr, so that there is no file to remove or to leave behind when the process is killed.
         let argv = self.argv(Some(Path::new("/dev/stderr")), words);
         let done = self.run(verb, &argv, stdin).await?;
         match done.status.success() {
@@ -297,7 +297,7 @@ impl OciRuntime {
     }
 }
 
-/// The error of a create or exec that the shim ran, from its log file and its stderr.
+/// The error of a create or exec that the shim ran, from the log file and stderr.
 pub fn failure_of(
     verb: &'static str,
     id: &str,
@@ -308,7 +308,7 @@ pub fn failure_of(
     use std::io::Read as _;
     let mut text = Vec::new();
     if let Ok(file) = std::fs::File::open(log) {
-        // If the log cannot be read, stderr is used alone.
+        // If the log cannot be read, only stderr is used.
         let _unreadable = file.take(LOG_LIMIT).read_to_end(&mut text);
     }
     text.push(b'\n');

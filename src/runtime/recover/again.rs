@@ -1,4 +1,4 @@
-//! Retries records that could not be read at the start, with exponential backoff, until they can be read.
+//! Retries records that could not be read at start, with exponential backoff, until they can be read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::{ContainerState, Sandbox};
 
-/// The first and the longest pause between retries.
+/// The initial and the maximum pause between retries.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Objects whose records cannot be read.
@@ -49,7 +49,7 @@ impl Runtime {
         });
     }
 
-    /// Recovers the objects whose records can be read now; returns those whose cannot.
+    /// Recovers the objects whose records have become readable; returns the others.
     async fn read_again(self: &Arc<Self>, unread: Unread) -> Result<Unread> {
         let paths = self.settings.paths.clone();
         let (sandboxes, containers) = (unread.sandboxes.clone(), unread.containers.clone());
@@ -65,7 +65,7 @@ impl Runtime {
             let pod = entry.record.as_ref().map(|record| record.sandbox.as_str());
             !pod.is_ok_and(|pod| left.sandboxes.contains(pod))
         });
-        // Reserves their names before any new object can take them.
+        // Reserves their names before new objects can take them.
         let known = Known::of(&found, |pod| self.store.sandboxes.get(pod).is_ok());
         let mut late = BTreeSet::new();
         let ids: Vec<_> = found
@@ -111,7 +111,7 @@ impl Runtime {
         Ok(left)
     }
 
-    /// Reconciles late containers of a pod that is in use already.
+    /// Reconciles late containers of a pod that is already in use.
     async fn settle_late(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<()> {
         let _guard = sandbox.op_lock.write().await;
         match sandbox.shim() {

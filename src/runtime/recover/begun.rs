@@ -13,13 +13,13 @@ use crate::runtime::error::Result;
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::shim_client::{self, Shim};
 
-/// How long a plugin may run before it is killed, and how long a shim may take to listen.
+/// How long a plugin may run before it is killed, and a shim may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Runtime {
-    /// Waits until no plugin and no starting shim works for a pod any more.
+    /// Waits until no plugin and no starting shim of a pod is left.
     pub(super) async fn let_end(&self, id: &str) -> Result<()> {
         let dir = self.settings.paths.pod(id);
         let variable = format!("CNI_CONTAINERID={id}");
@@ -41,7 +41,7 @@ impl Runtime {
     }
 }
 
-/// The number of CNI plugins of a pod, recognised by their environment.
+/// Counts the CNI plugins of a pod, recognised by their environment.
 fn plugins(variable: &str, end: bool) -> usize {
     let mine = |process: &Path| {
         // The environment of a plugin is that of the daemon and a few variables.
@@ -53,17 +53,17 @@ fn plugins(variable: &str, end: bool) -> usize {
     ended(mine, end)
 }
 
-/// The number of shims of a directory, recognised by their arguments.
+/// Counts the shims of a directory, recognised by their arguments.
 fn shims(dir: &Path, end: bool) -> usize {
     ended(|process| shim_client::is_called_for(process, dir), end)
 }
 
-/// The number of matching processes; with `end` they are killed.
+/// Counts the matching processes; with `end` they are also killed.
 fn ended(mine: impl Fn(&Path) -> bool, end: bool) -> usize {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let found = all.filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        // The pidfd is opened before the process is inspected: its pid may be reused by the time of the kill.
+        // The pidfd is opened before the process is inspected, because the pid may be reused before the kill.
         let held = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         mine(&entry.path()).then_some(held)
     });

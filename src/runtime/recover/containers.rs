@@ -11,10 +11,10 @@ use crate::runtime::shim_client::{Error, Process, Shim, State, exit_records};
 use crate::runtime::store::{Container, ContainerState, Exit, Sandbox};
 use crate::runtime::{Runtime, id};
 
-/// A call of the OCI runtime that the previous daemon made ends within this time or its own limit.
+/// An OCI runtime call of the previous daemon ends within this time or its own timeout.
 const UNDER_WAY: Duration = Duration::from_secs(90);
 
-/// How long to wait for a start that was requested just before the daemon ended: `runc start` takes 20 ms.
+/// How long to wait for a start that was requested just before the daemon exited: `runc start` takes 20 ms.
 const STARTED: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -35,8 +35,8 @@ impl Runtime {
         }
     }
 
-    /// Reconciles containers that were being started: those that run become running, the others created again, so that the
-    /// caller, which never received an answer, can retry.
+    /// Reconciles containers that were being started: those that are running become running, the others created again, so that
+    /// the caller, which never received a response, can retry.
     pub(super) async fn settle_starts(
         self: &Arc<Self>,
         sandbox: &Sandbox,
@@ -85,12 +85,12 @@ impl Runtime {
         }
     }
 
-    /// Records the exits that the shim observed meanwhile.
+    /// Records the exits that the shim observed in the meantime.
     pub(super) async fn settle_ends(self: &Arc<Self>, sandbox: &Sandbox, state: &State) {
         for container in self.in_state(sandbox, ContainerState::Running) {
             let process = find(state, &container.id);
             match process.map(|process| process.exit.as_ref()) {
-                // The answer to its StartContainer may have been lost.
+                // The response to its StartContainer may have been lost.
                 Some(None) => container.allow_repeated_start(),
                 Some(Some(exit)) => {
                     let at = watch::nanoseconds(exit.at);
@@ -127,7 +127,7 @@ impl Runtime {
         }
     }
 
-    /// The directory where the OCI runtime keeps the state of a container.
+    /// The directory in which the OCI runtime keeps the state of a container.
     fn oci_state_of(&self, container: &Container) -> std::path::PathBuf {
         self.handler_of(container).oci.root.join(&container.id)
     }
@@ -157,7 +157,7 @@ fn find<'a>(state: &'a State, container: &str) -> Option<&'a Process> {
         .find(|process| process.target.exec.is_empty() && process.target.container == container)
 }
 
-/// The container's process as the shim reports it once the calls of the previous daemon have ended; `None` if it was not
+/// Returns the container's process, as the shim reports it once the previous daemon's calls have ended; `None` if it was not
 /// created.
 async fn made(shim: &Shim, container: &str) -> Result<Option<Process>, Error> {
     let begun = Instant::now();

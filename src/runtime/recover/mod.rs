@@ -2,9 +2,9 @@
 //!
 //! Guarantees:
 //!
-//! 1. A record is replaced atomically: the file is the new one or the old one, complete. Its state was true when it was written;
-//!    later changes are queried from the shim, the kernel and the OCI runtime.
-//! 2. Running containers keep running. Nothing is stopped because the daemon was.
+//! 1. A record is replaced atomically: the file is either the complete new one or the complete old one. Its state was true
+//!    when it was written; later changes are queried from the shim, the kernel and the OCI runtime.
+//! 2. Running containers keep running. Stopping the daemon stops nothing.
 //! 3. Objects that were not completely created are removed and their names freed. No caller knows their ids.
 //! 4. Only objects below our own directories, or recorded there, are ever removed.
 //! 5. An object that cannot be recovered is reported and does not affect others. If its record cannot be used, its copy in STATE
@@ -36,14 +36,14 @@ use super::sandbox::teardown::blocking;
 use super::store::{Container, ContainerRecord, ContainerState, Sandbox, SandboxState};
 use criscope_image::LayerLease;
 
-/// The number of objects that are recovered concurrently.
+/// Maximum number of objects that are recovered concurrently.
 const AT_ONCE: usize = 16;
 
-/// How long the start waits for recovery. The rest, for instance a plugin that hangs, continues while calls are served: verbs
-/// on the same object wait for it.
+/// How long the start waits for recovery. The rest, for instance a hanging plugin, continues while calls are served: verbs on the
+/// same object wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The number of problems kept in memory. All are logged.
+/// Maximum number of problems kept in memory. All are logged.
 const MAX_PROBLEMS: usize = 256;
 
 /// An object that could not be recovered or removed.
@@ -53,16 +53,16 @@ pub struct Problem {
     pub what: &'static str,
     /// Its path.
     pub path: PathBuf,
-    /// In words.
+    /// The description of the problem.
     pub reason: String,
 }
 
-/// All problems of a start.
+/// All problems found at start.
 #[derive(Debug, Default)]
 pub(super) struct Problems(Mutex<Vec<Problem>>);
 
 impl Runtime {
-    /// The first 256 objects that could not be recovered or removed at the start.
+    /// The first 256 objects that could not be recovered or removed at start.
     pub fn problems(&self) -> Vec<Problem> {
         let all = self.problems.0.lock();
         all.unwrap_or_else(PoisonError::into_inner).clone()
@@ -92,7 +92,7 @@ impl Runtime {
     /// Recovers the objects of the previous run, before calls are served.
     ///
     /// # Errors
-    /// A directory of records cannot be read. Everything else is a [`Problem`].
+    /// If a directory of records cannot be read. Everything else is a [`Problem`].
     pub(super) async fn recover(self: &Arc<Self>) -> Result<()> {
         let paths = self.settings.paths.clone();
         let found = blocking(move || records::read(&paths)).await?;
@@ -142,8 +142,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Puts the objects into the store, with their names and the leases on their layers. Objects whose records cannot be read go to
-    /// `unread`.
+    /// Adds the objects to the store, with their names and the leases on their layers. Objects whose records cannot be read are
+    /// added to `unread`.
     fn take_up(&self, found: Found, known: &Known, unread: &mut Unread) -> Vec<Pod> {
         let (paths, mut pods) = (&self.settings.paths, Vec::new());
         for entry in found.sandboxes {
@@ -220,7 +220,7 @@ impl Runtime {
         layers
     }
 
-    /// A usable record. An unusable one is reported; its object is removed as an orphan, or passed to `kept`.
+    /// Returns a usable record. An unusable one is reported; its object is removed as an orphan, or passed to `kept`.
     fn valid<T>(
         &self,
         what: &'static str,
@@ -248,16 +248,16 @@ impl Runtime {
     }
 }
 
-/// The objects that stay. All others that are found are orphans.
+/// The objects to keep. All others that are found are orphans.
 #[derive(Debug, Default)]
 struct Known {
-    /// Sandboxes, including those that are to be undone.
+    /// Sandboxes, including those that will be undone.
     pods: BTreeSet<String>,
     containers: BTreeSet<String>,
 }
 
 impl Known {
-    /// `live` returns whether a pod was recovered before.
+    /// `live` returns whether a pod was recovered earlier.
     fn of(found: &Found, live: impl Fn(&str) -> bool) -> Self {
         let mut stay = BTreeSet::new();
         let mut known = Self::default();
@@ -275,7 +275,7 @@ impl Known {
             }
         }
         let containers = found.containers.iter().filter(|entry| match &entry.record {
-            // A half-made container, or one without a pod, is an orphan: no caller can refer to it.
+            // An incomplete container, or one without a pod, is an orphan: no caller can refer to it.
             Ok(record) => {
                 let pod = &record.sandbox;
                 record.state != ContainerState::Making && (stay.contains(pod) || live(pod))

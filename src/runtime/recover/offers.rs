@@ -1,11 +1,11 @@
-//! Offers objects that the previous daemon created, possibly without answering, to callers that retry.
+//! Offers objects that the previous daemon created, possibly without responding, to callers that retry.
 
 use crate::runtime::Runtime;
 use crate::runtime::singleflight::fingerprint;
 use crate::runtime::store::{ContainerState, Sandbox, SandboxState};
 
 impl Runtime {
-    /// Offers a sandbox without containers, and containers that were not started: their creators may not have received an answer.
+    /// Offers a sandbox without containers, and containers that were not started: their callers may not have received a response.
     pub(super) fn offer_pod(&self, sandbox: &Sandbox) {
         let record = sandbox.record();
         if record.state != SandboxState::Ready {

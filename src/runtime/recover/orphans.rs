@@ -1,4 +1,4 @@
-//! Removes objects without a record, if they are ours.
+//! Removes our objects that have no record.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ pub(super) struct Orphans {
 }
 
 impl Runtime {
-    /// The objects below our directories that have no record. A name that is not one of our ids is not ours: an OCI runtime keeps
-    /// other files next to its containers.
+    /// Finds the objects below our directories that have no record. A name that is not an id of ours belongs to others: OCI
+    /// runtimes keep other files next to their containers.
     pub(super) async fn orphans(&self, known: &Known) -> Orphans {
         let mut orphans = Orphans::default();
         let paths = &self.settings.paths;
@@ -73,7 +73,8 @@ impl Runtime {
         reported.unwrap_or_default()
     }
 
-    /// The OCI runtimes of the configuration and of all pods whose state directory is below ours, so that no other program uses it.
+    /// The configured OCI runtimes and those of all pods, if their state directory is below ours, so that no other program uses
+    /// it.
     fn own_oci_runtimes(&self) -> Vec<OciRuntime> {
         let handlers = self.handlers.list().into_iter();
         let now = handlers.map(|(_, handler)| handler.oci.clone());
@@ -111,7 +112,7 @@ impl Runtime {
         }
     }
 
-    /// Removes a pod without a record: the containers of its shim, the shim, its network, its namespaces, its files.
+    /// Removes a pod without a record: its shim with the containers, its network, its namespaces, its files.
     pub(super) async fn clear_pod(&self, id: &str) {
         tracing::info!(event = "runtime.orphan", cri.sandbox.id = %id, "removing a pod without a record");
         if let Err(error) = self.try_clear_pod(id).await {
@@ -121,7 +122,7 @@ impl Runtime {
 
     async fn try_clear_pod(&self, id: &str) -> Result<()> {
         self.let_end(id).await?;
-        // A shim that does not answer is killed below; its containers are orphans with ids of their own.
+        // A shim that does not respond is killed below; its containers are orphans with their own ids.
         if let Ok(shim) = Shim::connect(&self.settings.paths.pod(id)).await
             && let Ok(state) = shim.state().await
         {
@@ -132,7 +133,7 @@ impl Runtime {
             }
         }
         self.end_shim(id).await?;
-        // The directory is removed after the address is freed, so that the next start retries a failure.
+        // The directory is removed after the address is released, so that the next start retries a failure.
         self.detach_orphan(id).await?;
         self.pins.remove(id).await?;
         self.remove_files(id).await
@@ -162,7 +163,7 @@ impl Runtime {
     }
 }
 
-/// Removes the cgroup that the bundle of a container names, if its path ends with the container's id.
+/// Removes the cgroup named by the bundle of a container, if its path ends with the container's id.
 fn remove_cgroup(dir: &Path, id: &str, driver: CgroupDriver) -> Result<()> {
     let spec = dir.join(container::SPEC);
     let Ok(text) = std::fs::read(&spec) else {

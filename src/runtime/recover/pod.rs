@@ -1,4 +1,4 @@
-//! Recovers a sandbox of the previous run, or removes it if it was half made.
+//! Recovers a sandbox of the previous run, or removes it if it is incomplete.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const SIGKILL: i32 = 9;
 /// A sandbox that has a record.
 pub(super) struct Pod {
     pub(super) sandbox: Arc<Sandbox>,
-    /// The name of a sandbox that is to be undone, released when that is done.
+    /// The name of a sandbox to undo, released once that is done.
     pub(super) name: Option<Reservation>,
 }
 
@@ -42,7 +42,7 @@ impl Runtime {
         self.offer_pod(&sandbox);
     }
 
-    /// Removes a half-made sandbox, which no caller knows. On failure it stays in the store, so that the kubelet removes it.
+    /// Removes an incomplete sandbox, which no caller knows. On failure it stays in the store, so that the kubelet removes it.
     async fn undo_half_made(&self, sandbox: &Arc<Sandbox>, name: Option<Reservation>) {
         let undone = match self.let_end(&sandbox.id).await {
             Ok(()) => self.undo_sandbox(sandbox).await,
@@ -61,14 +61,14 @@ impl Runtime {
         }
     }
 
-    /// Marks a sandbox of an earlier boot, none of whose processes run. Its addresses are freed when it is stopped: at boot the
-    /// plugins may not be installed yet.
+    /// Marks a sandbox of an earlier boot, none of whose processes are running. Its addresses are released when it is stopped: at
+    /// boot the plugins may not be installed yet.
     async fn rebooted(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
         self.end_all(sandbox, "the machine was rebooted").await;
         self.lost(sandbox).await;
     }
 
-    /// Marks a sandbox as stopped, since containers cannot be created in it any more.
+    /// Marks a sandbox as stopped, because containers can no longer be created in it.
     async fn lost(&self, sandbox: &Sandbox) {
         if sandbox.record().state != SandboxState::Ready {
             return;
@@ -88,7 +88,7 @@ impl Runtime {
         match found {
             Ok(()) => {}
             Err(shim_client::Error::Gone { .. }) => self.without_shim(sandbox).await,
-            // The shim lives and has the containers: the next verb that needs it connects again.
+            // The shim is alive and has the containers: the next verb that needs it reconnects.
             Err(error) => {
                 sandbox.set_shim(None);
                 self.problem("shim", &dir, &error);
@@ -96,8 +96,8 @@ impl Runtime {
         }
     }
 
-    /// Reconciles a sandbox with its shim. Starts in progress are settled first; then the events report later exits, and the state
-    /// the earlier ones.
+    /// Reconciles a sandbox with its shim. Starts in progress are settled first; then the shim's state gives the earlier exits,
+    /// and its events the later ones.
     async fn reconnect(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
@@ -119,7 +119,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Checks the shared PID namespace of a sandbox and pins it, which older versions did not do.
+    /// Checks and pins the shared PID namespace of a sandbox, which older versions did not pin.
     async fn find_pid_namespace(&self, sandbox: &Sandbox, shim: &Shim, init: u32) -> Result<()> {
         let record = sandbox.record();
         if record.state != SandboxState::Ready || !shares_pid_namespace(&record) {
@@ -146,7 +146,7 @@ impl Runtime {
                         all: false,
                     };
                     match shim.kill(kill).await {
-                        // It has exited meanwhile.
+                        // It has exited in the meantime.
                         Ok(()) | Err(shim_client::Error::NotFound(_)) => {
                             shim.forget(process.target.clone()).await
                         }
@@ -172,7 +172,7 @@ impl Runtime {
         }
     }
 
-    /// Handles a shim that died while no daemon ran.
+    /// Handles a shim that died while no daemon was running.
     async fn without_shim(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
         sandbox.set_shim(None);
         self.settle_starts_alone(sandbox).await;
@@ -182,7 +182,7 @@ impl Runtime {
         self.init_ended(sandbox).await;
     }
 
-    /// Marks a pod as stopped if one of its namespaces is not pinned any more. Its containers keep running.
+    /// Marks a pod as stopped if one of its namespaces is no longer pinned. Its containers keep running.
     async fn check_namespaces(&self, sandbox: &Sandbox) {
         let record = sandbox.record();
         if record.state != SandboxState::Ready {

@@ -17,7 +17,7 @@ use crate::runtime::store::record::VERSION;
 use crate::runtime::store::{ContainerRecord, SandboxRecord, disk, versions};
 use criscope_shim::record::INIT;
 
-/// The number of damaged records that are kept for inspection.
+/// Maximum number of damaged records that are kept for inspection.
 const MAX_ASIDE: usize = 64;
 
 /// All records.
@@ -39,14 +39,14 @@ pub(super) struct Entry<T> {
 /// Why an object has no usable record.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// It does not exist: the object was just being created or removed.
+    /// It does not exist: the object was being created or removed.
     Missing,
-    /// It is invalid, for this reason, and the object does not run.
+    /// It is invalid, for this reason, and the object is not running.
     Damaged(String),
-    /// It may become readable or be repaired: until then the object is left alone.
+    /// It may become readable or be repaired; until then the object is left alone.
     Kept {
         why: String,
-        /// Whether the object seems to run.
+        /// Whether the object seems to be running.
         runs: bool,
     },
 }
@@ -63,7 +63,7 @@ trait Record: DeserializeOwned + Written {
     const STEPS: &[fn(&mut Value)];
     fn id(&self) -> &str;
     fn set_unknown(&mut self, unknown: Option<Value>);
-    /// Returns whether the object seems to run, by the directories of its shim, namespaces and OCI runtime.
+    /// Returns whether the object seems to be running, by the directories of its shim, namespaces and OCI runtime.
     fn runs(paths: &Paths, id: &str) -> bool;
     /// Returns whether it was written in an earlier boot.
     fn is_old(&self) -> bool;
@@ -158,7 +158,7 @@ fn read_all<T: Record>(
     Ok(entries.collect())
 }
 
-/// A record, and if its copy was used, why.
+/// Returns a record and, if its copy was used, the reason.
 fn read_one<T: Record>(
     paths: &Paths,
     id: &str,
@@ -175,7 +175,7 @@ fn read_one<T: Record>(
         Err(fault) => fault,
     };
     let copy = parse::<T>(id, &paths.copy(id));
-    // The record that was synced before a power failure. Too old to be used while the pod runs.
+    // The record that was synced before a power failure. Too old to be used while the pod is running.
     let made = || {
         parse::<T>(id, &dir.join(disk::MADE))
             .ok()
@@ -233,7 +233,8 @@ fn parse<T: Record>(id: &str, path: &Path) -> std::result::Result<(T, bool), Fau
     Ok((record, old))
 }
 
-/// Removes leftovers of a kill: drafts of files, and the process specifications of execs, which contain the environment.
+/// Removes leftovers of a killed daemon: drafts of files, and the process specifications of execs, which contain the
+/// environment.
 fn tidy(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else {
         return;

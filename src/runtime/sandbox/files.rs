@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::cri::v1::{DnsConfig, PodSandboxConfig};
 use crate::runtime::error::{Error, Result};
 
-/// The host name of a pod: that of its config, or the node's if that is empty or the pod uses the host network.
+/// The host name of a pod: the configured one, or the node's if that is empty or the pod uses the host network.
 pub(in crate::runtime) fn hostname(config: &PodSandboxConfig, host_network: bool) -> String {
     if config.hostname.is_empty() || host_network {
         let node = nix::unistd::gethostname();
@@ -19,7 +19,7 @@ pub(in crate::runtime) fn hostname(config: &PodSandboxConfig, host_network: bool
     config.hostname.clone()
 }
 
-/// Writes the files into the sandbox directory, owned by the user and group that are root in the pod.
+/// Writes the files into the sandbox directory, owned by the pod's root user and group.
 pub(super) fn write(
     dir: &Path,
     config: &PodSandboxConfig,
@@ -41,7 +41,7 @@ pub(super) fn write(
     put("resolv.conf", &resolv)
 }
 
-/// A file of the node; empty if it does not exist.
+/// Reads a file of the node; empty if it does not exist.
 fn host_file(path: &str) -> Result<Vec<u8>> {
     match fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_pod_says_of_dns_is_in_its_order() {
+    fn dns_options_are_rendered_in_order() {
         let dns = DnsConfig {
             servers: vec!["10.0.0.1".to_owned(), "fd00::1".to_owned()],
             searches: vec!["a.b".to_owned(), "c".to_owned()],
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_a_word_on_dns_has_the_nodes() {
+    fn a_pod_without_dns_config_uses_the_nodes_files() {
         let dir = tempfile::tempdir().expect("valid");
         write(dir.path(), &PodSandboxConfig::default(), "pod", (0, 0)).expect("valid");
         let read = |name: &str| fs::read(dir.path().join(name)).expect("valid");

@@ -7,7 +7,7 @@ use crate::cri::v1;
 use crate::runtime::Runtime;
 
 impl Runtime {
-    /// The sandboxes that match the filter; all without one.
+    /// Returns the sandboxes that match the filter; all sandboxes without one.
     pub fn list_pod_sandbox(&self, filter: Option<&v1::PodSandboxFilter>) -> Vec<v1::PodSandbox> {
         let mut found: Vec<_> = self
             .store
@@ -24,7 +24,7 @@ impl Runtime {
                     && selects(&filter.label_selector, &record.config.labels)
             });
         }
-        // Newest first, the order in which crictl and the kubelet sort them.
+        // Newest first, the order of crictl and the kubelet.
         found.sort_by_key(|record| std::cmp::Reverse(record.created_at));
         let items = found.iter().map(|record| v1::PodSandbox {
             id: record.id.clone(),

@@ -1,5 +1,5 @@
-//! The verbs of pod sandboxes. A sandbox is a set of pinned namespaces, a few files, a network and a shim. It has a process
-//! (an init) only if its containers share a PID namespace.
+//! The sandbox verbs. A sandbox consists of pinned namespaces, a few files, a network and a shim. It has a process (an
+//! init) only if its containers share a PID namespace.
 
 pub(super) mod files;
 mod list;

@@ -12,8 +12,8 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::store::SandboxRecord;
 
 impl Runtime {
-    /// The pod as it is passed to CNI plugins. Without the path of its network namespace if that is not pinned any more: DEL
-    /// works without it.
+    /// Describes a pod to CNI plugins. Omits the path of its network namespace if that is no longer pinned: DEL works
+    /// without it.
     pub(super) async fn pod_of(&self, record: &SandboxRecord) -> Result<Pod> {
         let metadata = record.config.metadata.clone().unwrap_or_default();
         let (pins, id) = (self.pins.clone(), record.id.clone());

@@ -1,5 +1,5 @@
-//! The PID namespace that the containers of a pod share: the shim creates it with an init, the daemon pins it and notices
-//! when the init exits.
+//! The PID namespace shared by the containers of a pod: the shim creates it with an init, the daemon pins it and detects the exit
+//! of the init.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
 /// Default user and group of the init: those of the pause image.
 const NOBODY: u32 = 65535;
 
-/// `oom_score_adj` of the init, that of containerd's pause container: the OOM killer takes the containers of the pod first.
+/// `oom_score_adj` of the init, as of containerd's pause container: the OOM killer prefers the containers of the pod.
 const OOM_SCORE_ADJ: i32 = -998;
 
 /// How long an init may take to exit after SIGKILL.
@@ -69,8 +69,8 @@ impl Runtime {
         })
     }
 
-    /// Pins the PID namespace of the init. The pid cannot have been reused: the shim, which reaps the init, still reports it after
-    /// the namespace was opened.
+    /// Pins the PID namespace of the init. Its pid cannot have been reused: the shim, which reaps the init, still reports it
+    /// after the namespace was opened.
     pub(in crate::runtime) async fn pin_pid_namespace(
         &self,
         id: &str,
@@ -87,7 +87,7 @@ impl Runtime {
     /// Checks that containers can be created in a sandbox: it is ready, and the init of a shared PID namespace is alive.
     ///
     /// # Errors
-    /// [`Error::State`], with the state.
+    /// [`Error::State`], with the actual state.
     pub(in crate::runtime) async fn check_ready(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
@@ -99,7 +99,8 @@ impl Runtime {
         sandbox.ready()
     }
 
-    /// Asks the shim whether the init of a shared PID namespace is alive. A shim of protocol version 1 sends no event when it exits.
+    /// Queries the shim whether the init of a shared PID namespace is alive. Shims of protocol version 1 send no event when it
+    /// exits.
     pub(in crate::runtime) async fn check_init(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
@@ -113,14 +114,14 @@ impl Runtime {
         Ok(())
     }
 
-    /// Records that the init of a shared PID namespace has exited, and with it all containers: the sandbox is stopped.
+    /// Records that the init of a shared PID namespace has exited, and with it all containers: the sandbox is then stopped.
     pub(in crate::runtime) async fn init_ended(&self, sandbox: &Sandbox) {
         let record = sandbox.record();
         if record.state != SandboxState::Ready || record.pid_namespace == 0 {
             return;
         }
         tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %sandbox.id, "the init of a shared PID namespace has exited: the pod is not ready any more");
-        // A fact, even if the record cannot be written.
+        // The init is gone, even if the record cannot be written.
         let ended = sandbox.note(|record| {
             record.state = SandboxState::Stopped;
             record.pid_namespace = 0;
@@ -128,8 +129,9 @@ impl Runtime {
         ended.await;
     }
 
-    /// Creates the cgroup of a pod's init: next to the shims, so that no limit of the pod applies to it, and separate from theirs,
-    /// because a container with CAP_SYS_ADMIN can enter its cgroup namespace. On failure the init stays in the cgroup of its shim.
+    /// Creates the cgroup of a pod's init: next to those of the shims, so that no limit of the pod applies to it, and separate
+    /// from them, because a container with CAP_SYS_ADMIN can enter its cgroup namespace. On failure the init stays in the cgroup
+    /// of its shim.
     fn make_init_cgroup(&self, id: &str) -> Vec<String> {
         let Some(hierarchies) = &self.hierarchies else {
             return Vec::new();
@@ -156,7 +158,7 @@ impl Runtime {
                 .map_err(|error| Error::Internal(error.to_string())),
             false => Ok(()),
         });
-        // Not an error: nothing else of the pod depends on it.
+        // Not an error: no other part of the pod depends on it.
         if let Err(error) = removed.await {
             tracing::warn!(event = "runtime.cgroup", cri.sandbox.id = %id, error.message = %shown(&error), "the cgroup of a pod's init could not be removed");
         }
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_init_is_who_the_pod_asks_for_or_nobody() {
+    fn the_init_runs_as_the_requested_user_or_nobody() {
         let mut context = LinuxSandboxSecurityContext::default();
         assert_eq!(user_of(&context).expect("valid"), (65535, 65535));
         context.run_as_user = Some(Int64Value { value: 1000 });
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_user_namespace_it_is_somebody_known_there() {
+    fn in_a_user_namespace_the_init_runs_as_a_mapped_user() {
         let mapping = |length| v1::IdMapping {
             length,
             host_id: 100_000,

@@ -10,7 +10,7 @@ impl Runtime {
     /// Stops and removes a sandbox with all its containers. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// The first failure to remove a part of the sandbox; the next call tries again.
+    /// The first failure to remove a part of the sandbox; the next call retries.
     pub async fn remove_pod_sandbox(self: &Arc<Self>, id: &str) -> Result<()> {
         let Some(sandbox) = self.store.sandboxes.find(id)? else {
             return Ok(());

@@ -8,7 +8,7 @@ impl Runtime {
     /// Records the resources of a pod. The limits are not applied here: the pod's cgroup belongs to the kubelet, which sets them.
     ///
     /// # Errors
-    /// The sandbox does not exist or is not ready.
+    /// If the sandbox does not exist or is not ready.
     pub async fn update_pod_sandbox_resources(
         &self,
         request: v1::UpdatePodSandboxResourcesRequest,

@@ -24,7 +24,7 @@ use crate::runtime::{Runtime, id, validate};
 impl Runtime {
     /// Creates a sandbox and returns its id. On failure everything created so far is removed.
     ///
-    /// A caller that cancelled and retries receives the sandbox of its first call.
+    /// A caller that cancels and retries receives the sandbox of its first call.
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::Taken`], [`Error::Network`], and system errors.
@@ -65,7 +65,7 @@ impl Runtime {
         };
         namespaces::mappings(&record)?;
         self.check_userns(&record, &handler)?;
-        // Held until the sandbox is in the store, whose records reserve its labels from then on.
+        // Held until the sandbox is in the store, whose records then reserve its labels.
         let _labels = self.label(&mut record)?;
         let id = record.id.clone();
         let name = self.store.sandbox_names.reserve(&record.name(), &id)?;
@@ -105,7 +105,7 @@ impl Runtime {
                 .and_then(|()| disk::write(&dir, &copy, &*record))
                 .and_then(|()| disk::make_dir(&paths.pod(&record.id)));
             recorded.inspect_err(|_| {
-                // On a full disk the directory may exist, without a record.
+                // On a full disk the directory may exist without a record.
                 let _as_an_orphan_at_the_next_start =
                     disk::remove_copy(&copy).and_then(|()| disk::remove(&dir));
             })
@@ -121,7 +121,7 @@ impl Runtime {
         let network = self.make_network(sandbox, &hostname, handler);
         let shim = self.launch_shim(&sandbox.id);
         let (files, network, shim) = tokio::join!(files, network, shim);
-        // Set even if another part failed, so that the undo shuts the shim down.
+        // Set even if another part failed, so that the rollback shuts the shim down.
         let shim = shim?;
         sandbox.set_shim(Some(shim.clone()));
         files?;
@@ -147,7 +147,7 @@ impl Runtime {
             hostname.to_owned(),
         );
         let work = blocking(move || {
-            // The pod's root user, which may change the files.
+            // The pod's root user may change the files.
             let owner = match namespaces::mappings(&record)? {
                 Some(mappings) => mappings.host(0, 0),
                 None => (0, 0),
@@ -169,7 +169,7 @@ impl Runtime {
     }
 
     /// Creates the namespaces and attaches the network. The record is synced before a plugin allocates an address, so that the
-    /// address is freed after a power failure; the sync runs concurrently with the creation of the namespaces.
+    /// address is released after a power failure; the sync runs concurrently with the creation of the namespaces.
     async fn make_network(
         &self,
         sandbox: &Arc<Sandbox>,

@@ -1,4 +1,4 @@
-//! The shims of pods and their cgroup, which is separate from the daemon's.
+//! Starts the shims of pods, in a cgroup that is separate from the daemon's.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Runtime {
         let hierarchies = self.hierarchies.as_ref();
         let cgroup = hierarchies.and_then(|all| all.at(&self.settings.shim_cgroup).ok());
         for dir in cgroup.iter().flat_map(|cgroup| cgroup.dirs()) {
-            // Fails with EBUSY while a shim is in it.
+            // Fails with EBUSY while it contains a shim.
             let _in_use = std::fs::remove_dir(dir);
         }
     }

@@ -13,10 +13,10 @@ use crate::runtime::id;
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
 
 impl Runtime {
-    /// The status of a sandbox, with those of its containers.
+    /// Returns the status of a sandbox and those of its containers.
     ///
     /// # Errors
-    /// The sandbox does not exist.
+    /// If the sandbox does not exist.
     pub async fn pod_sandbox_status(
         &self,
         request: &v1::PodSandboxStatusRequest,
@@ -61,7 +61,7 @@ impl Runtime {
         }
     }
 
-    /// The verbose info that `crictl inspectp` shows.
+    /// The verbose info shown by `crictl inspectp`.
     async fn sandbox_info(&self, sandbox: &Sandbox) -> Result<String> {
         let record = sandbox.record();
         let pins = Kind::ALL.map(|kind| (kind.name(), self.pins.path(&record.id, kind)));
@@ -81,7 +81,7 @@ impl Runtime {
     }
 }
 
-/// The state as the CRI names it.
+/// The state as a value of the CRI's enum.
 pub(in crate::runtime) fn state_of(record: &SandboxRecord) -> v1::PodSandboxState {
     match record.state {
         SandboxState::Ready => v1::PodSandboxState::SandboxReady,

@@ -11,10 +11,10 @@ use crate::runtime::store::{Sandbox, SandboxState};
 
 impl Runtime {
     /// Kills all containers of a sandbox and detaches its network. Succeeds if the sandbox does not exist or is stopped. A shim
-    /// that does not answer for ten seconds is killed first.
+    /// that does not respond for ten seconds is killed first.
     ///
     /// # Errors
-    /// The first failure; the next call tries again.
+    /// The first failure; the next call retries.
     pub async fn stop_pod_sandbox(self: &Arc<Self>, id: &str) -> Result<()> {
         let Some(sandbox) = self.store.sandboxes.find(id)? else {
             return Ok(());
@@ -37,7 +37,7 @@ impl Runtime {
         self.free_network(&sandbox.record()).await?;
         sandbox.note(|record| record.network_freed = true).await;
         failpoint(Failpoint::SandboxStopped);
-        // Sent once: later calls return early, since the network is freed.
+        // Emitted once: later calls return early, because the network is released.
         self.emit_sandbox_event(ContainerEventType::ContainerStoppedEvent, sandbox);
         Ok(())
     }

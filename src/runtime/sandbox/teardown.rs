@@ -1,5 +1,5 @@
-//! Removal of the parts of a sandbox. Every step is idempotent and tolerates missing parts, so it can be repeated after a
-//! failure, a crash or a reboot.
+//! Removal of the parts of a sandbox. Every step is idempotent and tolerates missing parts, so that it can be repeated
+//! after a failure, a crash or a reboot.
 
 use crate::call::steps::RuntimeStep;
 use criscope_linux::rootfs;
@@ -12,7 +12,7 @@ use crate::runtime::steps::in_scope_blocking;
 use crate::runtime::store::{Sandbox, SandboxRecord, disk};
 
 impl Runtime {
-    /// Detaches a sandbox from its networks, within the deadline of the plugins, and removes its namespaces.
+    /// Detaches a sandbox from its networks, within the plugins' timeout, and removes its namespaces.
     pub(in crate::runtime) async fn free_network(&self, record: &SandboxRecord) -> Result<()> {
         let (detached, loosened) = tokio::join!(self.detach(record), self.pins.loosen(&record.id));
         detached?;
@@ -42,7 +42,7 @@ impl Runtime {
         Ok(step.await?)
     }
 
-    /// Shuts down the shim of a pod. Its containers must have exited: the log of one that runs is cut off.
+    /// Shuts down the shim of a pod. Its containers must have exited: the log of a running one would be cut off.
     pub(in crate::runtime) async fn end_shim(&self, id: &str) -> Result<()> {
         let ending = self.end_shim_of(id);
         self.steps.step(RuntimeStep::ShimEnd, None, ending).await
@@ -55,7 +55,7 @@ impl Runtime {
             Err(error) => Err(error),
         };
         match ended {
-            // It may close the connection before its answer arrives.
+            // It may close the connection before its response arrives.
             Ok(()) | Err(shim_client::Error::Gone { .. }) => {}
             Err(error) if error.is_unusable() => self.kill_shim(id).await?,
             Err(error) => return Err(error.into()),
@@ -92,7 +92,7 @@ impl Runtime {
     }
 }
 
-/// Runs work with files and mounts on the pool of blocking threads.
+/// Runs work on files and mounts on the pool of blocking threads.
 pub(in crate::runtime) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,4 +1,4 @@
-//! Shims that hang, stopped by a signal or stuck in the kernel, are killed, so that their pods can be stopped and removed.
+//! Kills hanging shims, stopped by a signal or stuck in the kernel, so that their pods can be stopped and removed.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::runtime::shim_client;
 use crate::runtime::store::Sandbox;
 
 impl Runtime {
-    /// Probes the shim of a pod that is to be stopped. A shim that does not answer is killed, and its containers are accounted for
-    /// and killed as if it had died by itself, since it could not stop them.
+    /// Probes the shim of a pod before the pod is stopped. A shim that does not respond is killed, and its containers are
+    /// accounted for and killed as if it had died unexpectedly, because it could not stop them.
     ///
     /// # Errors
-    /// The connection fails for another reason, or the shim survives the kill.
+    /// If the connection fails for another reason, or the shim survives the kill.
     pub(super) async fn kill_unresponsive_shim(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
@@ -24,20 +24,20 @@ impl Runtime {
         };
         match answer {
             Err(Error::Process(error)) if error.is_unusable() => {}
-            // It died just now: the watcher of its events handles that.
+            // It has just died: the watcher of its events handles that.
             Err(Error::Process(error)) if matches!(*error, shim_client::Error::Gone { .. }) => {
                 return Ok(());
             }
             other => return other,
         }
-        // Hidden from the watcher of its events: the loss is handled here, and waited for.
+        // Hidden from the watcher of its events: the loss is handled here, synchronously.
         sandbox.set_shim(None);
         self.kill_shim(&sandbox.id).await?;
         self.shim_lost(sandbox).await;
         Ok(())
     }
 
-    /// Kills a shim that does not answer.
+    /// Kills a shim that does not respond.
     pub(super) async fn kill_shim(&self, sandbox: &str) -> Result<()> {
         tracing::warn!(event = "runtime.shim", cri.sandbox.id = %sandbox, "killing the shim of a pod: no answer, or none that can be decoded");
         shim_client::end(&self.settings.paths.pod(sandbox)).await?;

@@ -7,7 +7,7 @@ use super::{Runtime, programs};
 use crate::settings::value::{Count, DirPath, FilePath, List, Maybe, Span, Switch, Text, secs};
 use crate::settings::{Hint, Problem, Reader, Scope, settings};
 
-/// The handler that is the default wherever it exists.
+/// The handler that is the default if it exists.
 const RUNC: &str = "runc";
 
 const ANNOTATIONS: List<Text> = List {
@@ -76,7 +76,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Vec<Handler> {
     handlers
 }
 
-/// `default_handler` must be one of the handlers, and is needed with several of which none is `runc`.
+/// `default_handler` must be one of the handlers, and is required with several of which none is `runc`.
 pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime: &Runtime) {
     let key = &Runtime::default_handler;
     let handlers = runtime.handlers.iter();
@@ -104,7 +104,7 @@ pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime:
     reader.fail_at(scope, key, Problem::Conflict(problem));
 }
 
-/// The default among configured handlers without `default_handler`.
+/// The default among configured handlers if `default_handler` is not set.
 pub(super) fn implied_default(handlers: &[Handler]) -> &str {
     let runc = handlers.iter().find(|handler| handler.name == RUNC);
     let handler = runc.or(handlers.first());

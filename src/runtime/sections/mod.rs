@@ -1,4 +1,4 @@
-//! `[runtime]` and its tables. Keys that containerd has, too, have the same name.
+//! `[runtime]` and its tables. Keys that containerd also has, have the same names.
 
 mod handlers;
 mod networks;
@@ -22,12 +22,12 @@ pub use networks::{Cni, IpPreference, Loopback};
 pub use programs::{HandlerPrograms, ProgramError};
 pub use storage::Images;
 
-/// What manages cgroups.
+/// The manager of cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
     /// systemd where it runs the node and cgroups are v2.
     Auto,
-    /// The OCI runtime, by directories.
+    /// The OCI runtime, through directories.
     Cgroupfs,
     /// The service manager.
     Systemd,
@@ -133,7 +133,7 @@ impl Runtime {
         runtime
     }
 
-    /// A reboot removes one directory and must not remove the other, so neither may contain the other.
+    /// A reboot removes one directory and must keep the other, so neither may contain the other.
     fn check_apart(&self, reader: &mut Reader<'_>, scope: &Scope<'_>) {
         let (root, state) = (lexical(&self.root), lexical(&self.state));
         let (key, path, other) = if state.starts_with(&root) {

@@ -19,7 +19,7 @@ pub enum IpPreference {
     Cni,
 }
 
-/// What brings up `lo`.
+/// The component that brings up `lo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loopback {
     /// criscope.

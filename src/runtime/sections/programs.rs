@@ -1,5 +1,5 @@
 //! The programs of the built-in runtime. They are looked up when the runtime starts, not when a file is checked, because
-//! that may happen on another machine.
+//! the check may run on another machine.
 
 use std::env;
 use std::ffi::OsStr;
@@ -44,7 +44,7 @@ pub struct HandlerPrograms {
     pub handlers: Vec<(Handler, PathBuf)>,
     /// The default, one of them.
     pub default: String,
-    /// Configured handlers without a program: only pods that ask for one of them fail.
+    /// Configured handlers without a program: only pods that request one of them fail.
     pub missing: Vec<ProgramError>,
 }
 
@@ -71,7 +71,7 @@ impl Runtime {
             if handlers.is_empty() {
                 return Err(ProgramError::NoRuntime);
             }
-            // The other default one is optional.
+            // The other default handler is optional.
             missing.retain(|error| match error {
                 ProgramError::NoHandler { handler, .. } => {
                     self.default_handler.as_ref() == Some(handler)
@@ -113,7 +113,7 @@ impl Runtime {
         handler.root.clone().unwrap_or_else(usual)
     }
 
-    /// Finds `criscope-shim`: as configured, else beside the program `own`, else in `search`.
+    /// Finds `criscope-shim`: as configured, else next to the program `own`, else in `search`.
     ///
     /// # Errors
     /// If it is in none of these places.
@@ -127,7 +127,7 @@ impl Runtime {
     }
 }
 
-/// The program with this path, or with this name in one of the directories.
+/// Finds the program with this path, or with this name in one of the directories.
 fn find(program: &Path, search: &OsStr) -> Option<PathBuf> {
     if program.is_absolute() {
         return can_run(program).then(|| program.to_owned());

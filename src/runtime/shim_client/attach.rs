@@ -14,10 +14,10 @@ use super::error::Error;
 use super::frames::Frames;
 use criscope_shim::protocol::{self, Attach, Incoming, MAX_CHUNK, Request, stream};
 
-/// Size of the read buffer in bytes: a few pieces, to save wake-ups.
+/// Size of the read buffer in bytes: several pieces, to save wake-ups.
 const ROOM: usize = 64 << 10;
 
-/// How long to wait for an answer of the shim.
+/// How long to wait for a response of the shim.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A piece of a stream; an empty one marks its end.
@@ -42,7 +42,7 @@ pub struct Input {
 }
 
 impl Shim {
-    /// Attaches to a process, on a separate connection. Earlier output is not replayed, unless it was held.
+    /// Attaches to a process, on a separate connection. Earlier output is not replayed, unless it was held back.
     ///
     /// # Errors
     /// See [`Error`].
@@ -77,8 +77,9 @@ impl Shim {
 }
 
 impl Attached {
-    /// The next piece; `None` when the process was removed, the shim has gone, the client has left ([`Input::leave`]), or it took
-    /// nothing of a container's output for ten seconds. What is run by an exec waits for its client instead. Dropping the future loses nothing.
+    /// Returns the next piece; `None` when the process was removed, the shim is gone, the client has detached ([`Input::leave`]),
+    /// or it has not read a container's output for ten seconds. An exec waits for its client instead. Dropping the future loses
+    /// nothing.
     pub async fn next(&mut self) -> Option<Output> {
         loop {
             let mut frame = self.frames.next().await?;
@@ -94,11 +95,11 @@ impl Attached {
 }
 
 impl Input {
-    /// Sends input to the process; waits while the process does not read it. Not cancel safe: a dropped future may have sent a part,
-    /// after which the input is unusable.
+    /// Sends input to the process; waits while the process does not read it. Not cancel safe: a dropped future may have sent a
+    /// part, after which the input is unusable.
     ///
     /// # Errors
-    /// The connection has ended.
+    /// If the connection has ended.
     pub async fn write(&mut self, data: &[u8]) -> io::Result<()> {
         for piece in data.chunks(MAX_CHUNK) {
             let mut bytes = Vec::with_capacity(piece.len() + 5);
@@ -111,15 +112,15 @@ impl Input {
     /// Detaches this client. The shim closes its output once the preceding input has been read.
     ///
     /// # Errors
-    /// The connection has ended.
+    /// If the connection has ended.
     pub async fn leave(&mut self) -> io::Result<()> {
         self.write.shutdown().await
     }
 
-    /// Ends the input; output continues. The input of a container ends only with `stdin_once`, that of an exec always.
+    /// Ends the input; output continues. The input of a container is closed only with `stdin_once`, that of an exec always.
     ///
     /// # Errors
-    /// The connection has ended.
+    /// If the connection has ended.
     pub async fn end(&mut self) -> io::Result<()> {
         let mut bytes = Vec::new();
         protocol::encode_chunk(stream::STDIN, &[], &mut bytes);

@@ -30,10 +30,10 @@ use criscope_shim::protocol::{
     Target, Verb,
 };
 
-/// How long a shim may take to start, to accept a connection, and to answer simple requests.
+/// How long a shim may take to start, to accept a connection, and to respond to simple requests.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Length of the event queue of a receiver. One that falls behind queries the state.
+/// Length of a receiver's event queue. A receiver that falls behind queries the state.
 const EVENTS: usize = 256;
 
 /// Length of the queue of requests.
@@ -46,15 +46,15 @@ pub struct Launch {
     pub program: PathBuf,
     /// The pod's directory, which must exist.
     pub dir: PathBuf,
-    /// Cgroups that it moves itself into (one with v2, one per hierarchy with v1), so that a service manager that kills
-    /// the daemon's cgroup does not take it along.
+    /// Cgroups that the shim moves itself into (one with v2, one per hierarchy with v1), so that a service manager that kills the
+    /// daemon's cgroup does not kill the shim.
     pub cgroups: Vec<PathBuf>,
 }
 
-/// Size of the read buffer in bytes: small, since there is one for each pod and messages are few.
+/// Size of the read buffer in bytes: small, because there is one per pod and messages are few.
 const ROOM: usize = 4 << 10;
 
-/// Pending requests by number; they receive `None` if their answer cannot be decoded.
+/// Pending requests by number; they receive `None` if the response cannot be decoded.
 pub(super) type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Option<Answer>>>>>>;
 
 /// The shim of a pod. Cheap to clone; the connection is closed with the last clone. A dropped call continues in the shim, and its
@@ -83,7 +83,7 @@ impl Drop for Inner {
 }
 
 impl Shim {
-    /// Starts a shim and connects to it. Fails if the pod has one already; see [`Shim::connect`].
+    /// Starts a shim and connects to it. Fails if the pod already has one; see [`Shim::connect`].
     ///
     /// # Errors
     /// [`Error::Launch`], [`Error::Gone`], [`Error::Silent`].
@@ -122,12 +122,12 @@ impl Shim {
         Self::connect(&launch.dir).await
     }
 
-    /// Connects to the shim of a pod. Earlier changes are in [`Shim::state`], later ones in [`Shim::events`]: subscribe first, then
-    /// query the state.
+    /// Connects to the shim of a pod. Earlier changes are in [`Shim::state`], later ones in [`Shim::events`]: subscribe first,
+    /// then query the state.
     ///
     /// # Errors
     /// [`Error::Gone`] if there is none (then see [`super::exit_records()`]), [`Error::Silent`] if it hangs,
-    /// [`Error::Incompatible`] if it is of a criscope that is too new or too old.
+    /// [`Error::Incompatible`] if its version of criscope is too new or too old.
     pub async fn connect(dir: &Path) -> Result<Self, Error> {
         let stream = connect(dir).await?;
         let (read, mut write) = stream.into_split();
@@ -174,7 +174,7 @@ impl Shim {
     /// Sends the hello. Also used later as a liveness check.
     ///
     /// # Errors
-    /// See [`Error`], as for all that follow.
+    /// See [`Error`]; the same applies to all methods below.
     pub async fn greet(&self) -> Result<(), Error> {
         let hello = Hello::own(OLDEST);
         self.done(Request::Hello(hello), PATIENCE).await
@@ -185,7 +185,7 @@ impl Shim {
         &self.inner.dir
     }
 
-    /// The events from now on: exits, OOM kills. Closed when the connection ends.
+    /// Subscribes to future events: exits, OOM kills. Closed when the connection ends.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         match self.inner.events.upgrade() {
             Some(events) => events.subscribe(),
@@ -193,8 +193,8 @@ impl Shim {
         }
     }
 
-    /// A waiter for the exit of an exec that is about to run: the exit may arrive before the call that runs it returns. One waiter
-    /// for each exec.
+    /// Returns a waiter for the exit of an exec that is about to run: the exit may arrive before the call that runs it returns.
+    /// There can be one waiter per exec.
     pub fn ending(&self, exec: Target) -> ExitWaiter {
         self.inner.endings.of(exec)
     }
@@ -204,7 +204,7 @@ impl Shim {
         self.inner.events.strong_count() == 0
     }
 
-    /// The state of the shim: its processes and their exits.
+    /// Returns the state of the shim: its processes and their exits.
     #[allow(clippy::missing_errors_doc)]
     pub async fn state(&self) -> Result<State, Error> {
         match self.call(Request::State(Empty {}), PATIENCE).await? {
@@ -218,7 +218,7 @@ impl Shim {
         }
     }
 
-    /// Creates a container; returns the pid of its init.
+    /// Creates a container; returns the pid of its init process.
     #[allow(missing_docs, clippy::missing_errors_doc)]
     pub async fn create(&self, create: Create) -> Result<u32, Error> {
         let time = runtime_time(create.runtime.timeout_ms);
@@ -282,7 +282,7 @@ impl Shim {
         self.done(Request::Forget(target), PATIENCE).await
     }
 
-    /// Creates the pod's PID namespace, if there is none; returns the pid of its init, which is confined by then.
+    /// Creates the pod's PID namespace unless it exists; returns the pid of its init, which is then already confined.
     #[allow(clippy::missing_errors_doc)]
     pub async fn pid_namespace(&self, wanted: PidNamespace) -> Result<u32, Error> {
         let request = Request::PidNamespace(wanted);
@@ -363,12 +363,12 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// The time limit of the OCI runtime and a margin.
+/// The timeout of the OCI runtime plus a margin.
 fn runtime_time(timeout_ms: u32) -> Duration {
     Duration::from_millis(timeout_ms.into()) + PATIENCE
 }
 
-/// Converts an answer to a result.
+/// Converts a response to a result.
 pub(super) fn accepted(answer: Answer, dir: &Path) -> Result<Answer, Error> {
     let Answer::Failed(failure) = answer else {
         return Ok(answer);

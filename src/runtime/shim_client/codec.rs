@@ -52,7 +52,7 @@ impl Codec {
         }
     }
 
-    /// Appends a request with its number; returns whether this version has it.
+    /// Appends a request with its number; returns whether this version supports it.
     pub(super) fn encode(self, number: u64, request: &Request, out: &mut Vec<u8>) -> bool {
         match self {
             Self::V1 => v1::encode_request(number, request, out),

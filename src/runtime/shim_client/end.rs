@@ -1,4 +1,4 @@
-//! Kills a shim that does not answer.
+//! Kills a shim that does not respond.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::error::Error;
 
-/// How long a shim may take to exit after SIGKILL: it may be blocked in a write of a log to a slow disk.
+/// How long a shim may take to exit after SIGKILL, for instance while blocked in a write of a log to a slow disk.
 const DYING: Duration = Duration::from_secs(10);
 
 /// Kills the shim of a pod's directory and waits for its exit. Succeeds if there is none.
@@ -24,14 +24,14 @@ const DYING: Duration = Duration::from_secs(10);
 /// pidfd is held, so that a process that reuses its pid is never killed.
 ///
 /// # Errors
-/// [`Error::Undying`] if it has not exited after ten seconds, [`Error::System`].
+/// [`Error::Undying`] if it has not exited after ten seconds; [`Error::System`].
 pub async fn end(dir: &Path) -> Result<(), Error> {
     let own = dir.to_owned();
     let ended = tokio::task::spawn_blocking(move || {
         let shims = find(&own)?;
         for shim in &shims {
             match pidfd_send_signal(shim, Signal::KILL) {
-                // It has exited meanwhile.
+                // It has exited in the meantime.
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -54,7 +54,7 @@ pub async fn end(dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Returns whether a process, by its directory in `/proc`, has the arguments of the shim of a pod's directory.
+/// Returns whether a process, given by its directory in `/proc`, has the arguments of the shim of a pod's directory.
 pub(in crate::runtime) fn is_called_for(process: &Path, dir: &Path) -> bool {
     // A shim has two arguments: its program and a path.
     let arguments = untrusted::read_start(&process.join("cmdline"), 16 << 10).unwrap_or_default();

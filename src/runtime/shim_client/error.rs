@@ -12,7 +12,7 @@ pub enum Error {
     Launch {
         /// The program.
         program: PathBuf,
-        /// Why.
+        /// The cause.
         message: String,
     },
     /// There is no connection: the shim did not start, or has exited. See [`super::exit_records()`].
@@ -20,10 +20,10 @@ pub enum Error {
     Gone {
         /// The pod's directory.
         dir: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It did not answer in time.
+    /// It did not respond in time.
     #[error("the shim of {} did not answer within {after:?}", dir.display())]
     Silent {
         /// The pod's directory.
@@ -31,7 +31,7 @@ pub enum Error {
         /// The timeout.
         after: Duration,
     },
-    /// It was killed because it did not answer, and has not exited: it is blocked in the kernel.
+    /// It was killed because it did not respond, and has not exited: it is blocked in the kernel.
     #[error("the shim of {} was killed and has not ended within {after:?}", dir.display())]
     Undying {
         /// The pod's directory.
@@ -45,15 +45,15 @@ pub enum Error {
         /// The pod's directory.
         dir: PathBuf,
     },
-    /// The shim and the daemon have no version of the protocol in common: one of them is of a much newer criscope.
+    /// The shim and the daemon have no protocol version in common: one of them belongs to a much newer criscope.
     #[error("cannot use the shim of {}: {why}", dir.display())]
     Incompatible {
         /// The pod's directory.
         dir: PathBuf,
-        /// Both versions, in words.
+        /// A message with both versions.
         why: String,
     },
-    /// The version of the shim does not have this request.
+    /// The shim's version does not support this request.
     #[error("the shim of {} is of an older criscope and cannot do this: make the pod again", dir.display())]
     Unimplemented {
         /// The pod's directory.
@@ -62,13 +62,13 @@ pub enum Error {
     /// The request is not possible in the current state.
     #[error("{0}")]
     Precondition(String),
-    /// No such process, or it has ended.
+    /// The process does not exist or has exited.
     #[error("{0}")]
     NotFound(String),
     /// The OCI runtime failed, with its message.
     #[error("OCI runtime: {0}")]
     Runtime(String),
-    /// The OCI runtime took too long and was killed.
+    /// The OCI runtime exceeded its timeout and was killed.
     #[error("OCI runtime was killed after its time: {0}")]
     Timeout(String),
     /// A system error.
@@ -77,7 +77,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the shim exists but is unusable: it has to be killed to remove its pod.
+    /// Returns whether the shim exists but is unusable: it must be killed to remove its pod.
     pub fn is_unusable(&self) -> bool {
         matches!(
             self,
@@ -85,7 +85,7 @@ impl Error {
         )
     }
 
-    /// The gRPC code for the CRI caller.
+    /// The gRPC status code for the CRI caller.
     pub fn code(&self) -> tonic::Code {
         match self {
             // Not UNIMPLEMENTED, which the kubelet would apply to the runtime as a whole.

@@ -11,18 +11,18 @@ pub enum Event {
     Oom(Oom),
     /// The init of the pod's PID namespace has exited, and with it all processes in it.
     PidNamespaceEnded,
-    /// A message that cannot be decoded. Its content is in the state of the shim.
+    /// A message that cannot be decoded. What it reported is in the state of the shim.
     Unreadable(Unreadable),
 }
 
-/// The kind of a message that could not be decoded, in the order of the catalogue of metrics.
+/// The kind of a message that could not be decoded, in the order of the metrics catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// An event of a kind that this daemon does not know.
     UnknownEvent,
     /// A damaged event.
     Event,
-    /// An answer, unknown or damaged: the request fails.
+    /// An unknown or damaged response: the request fails.
     Answer,
     /// A frame whose number cannot be decoded.
     Frame,
@@ -31,7 +31,7 @@ pub enum Unreadable {
 }
 
 impl Unreadable {
-    /// Every value.
+    /// All values.
     pub const ALL: [Self; 5] = [
         Self::UnknownEvent,
         Self::Event,

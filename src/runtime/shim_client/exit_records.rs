@@ -24,11 +24,11 @@ pub enum ExitFate {
         /// Nanoseconds since 1970.
         at: u64,
     },
-    /// Its init still runs, but its output and its exit are not observed.
+    /// Its init process is still running, but its output and its exit are not observed.
     Abandoned {
-        /// The init.
+        /// The init process.
         pid: u32,
-        /// The init's start, in clock ticks since boot.
+        /// Start time of the init process, in clock ticks since boot.
         start_time: u64,
     },
     /// It exited with an unknown exit code.
@@ -37,7 +37,8 @@ pub enum ExitFate {
     Damaged(String),
 }
 
-/// The supported version of these records. Within a version fields are only added; incompatible changes raise it.
+/// The supported version of these records. Within a version, fields are only added; incompatible changes increment
+/// it.
 const VERSION: u32 = 1;
 
 #[derive(Deserialize)]
@@ -62,7 +63,7 @@ struct Ended {
 /// Reads the records of a pod's directory. Only for a pod whose shim is gone: a live shim has newer state.
 ///
 /// # Errors
-/// The directory cannot be read. A damaged record is [`ExitFate::Damaged`] and does not affect others.
+/// If the directory cannot be read. A damaged record is [`ExitFate::Damaged`] and does not affect others.
 pub fn exit_records(dir: &Path) -> io::Result<BTreeMap<String, ExitFate>> {
     let mut fates = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
@@ -137,7 +138,7 @@ mod tests {
 
     const INIT: &str = "{\"v\":1,\"pid\":4194305,\"start_time\":17}\n";
 
-    /// As the first shims wrote them, and with what a newer one may add.
+    /// In the form written by the first shims, and with fields that a newer one may add.
     #[test]
     fn records_of_version_1_are_read() {
         let ended = ExitFate::Ended {
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_version_says_so() {
+    fn a_record_of_another_version_is_reported() {
         let exit = "{\"v\":2,\"code\":\"none\"}";
         let ExitFate::Damaged(why) = account_for(INIT, Some(exit)) else {
             panic!("it was read");

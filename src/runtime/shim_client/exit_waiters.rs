@@ -10,7 +10,7 @@ use criscope_shim::protocol::{Exit, Target};
 /// The waiters by exec; `None` once the shim is gone.
 type Awaited = Option<HashMap<Target, oneshot::Sender<Exit>>>;
 
-/// All waiters for exits of execs. Delivery never blocks and never drops an exit, whatever their number.
+/// All waiters for exits of execs. Delivery never blocks and never drops an exit, regardless of their number.
 #[derive(Clone, Debug)]
 pub(super) struct ExitWaiters(Arc<Mutex<Awaited>>);
 
@@ -36,7 +36,7 @@ impl ExitWaiters {
         let mut awaited = self.lock();
         let tell = awaited.as_mut();
         if let Some(tell) = tell.and_then(|awaited| awaited.remove(&exit.target)) {
-            // The waiter may have been dropped just now.
+            // The waiter may have been dropped concurrently.
             let _gone = tell.send(exit.clone());
         }
     }
@@ -51,7 +51,7 @@ impl ExitWaiters {
     }
 }
 
-/// A waiter for the exit of one exec, which is delivered once.
+/// A waiter for the exit of one exec, which is delivered only once.
 #[derive(Debug)]
 pub struct ExitWaiter {
     endings: ExitWaiters,
@@ -60,7 +60,7 @@ pub struct ExitWaiter {
 }
 
 impl ExitWaiter {
-    /// Waits for the exit; `None` if the shim is lost first. Cancel safe. The exit is returned once.
+    /// Waits for the exit; `None` if the shim is lost first. Cancel safe. The exit is returned only once.
     pub async fn told(&mut self) -> Option<Exit> {
         (&mut self.told).await.ok()
     }
@@ -96,7 +96,8 @@ mod tests {
         }
     }
 
-    /// Plays a shim that tells of these ends when it is to forget something, and leaves when it is to end.
+    /// Simulates a shim that reports these exits when it is asked to forget an exec, and disconnects when asked to
+    /// shut down.
     async fn play(listener: UnixListener, ends: Vec<Exit>) {
         let (mut read, mut write) = listener
             .accept()
@@ -112,7 +113,7 @@ mod tests {
         while let Some(frame) = frames.next().await {
             let (number, request) = protocol::decode_request(&frame).expect("a request");
             let mut out = Vec::new();
-            match request.expect("one that is known") {
+            match request.expect("a known request") {
                 Request::Forget(_) => {
                     for exit in &ends {
                         protocol::encode_event(&Event::Exit(exit.clone()), &mut out);
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_is_known_however_many_others_there_were() {
+    async fn an_exit_is_delivered_among_any_number_of_others() {
         let exit = |exec: &str, code| Exit {
             target: target(exec),
             code,
@@ -141,7 +142,7 @@ mod tests {
         let shim = Shim::connect(dir.path()).await.expect("connect");
         let mut ours = shim.ending(target("ours"));
         let mut running = shim.ending(target("running"));
-        // Whoever waits looks at other things meanwhile.
+        // The wait is polled and continued later.
         let early = timeout(Duration::ZERO, ours.told()).await;
         assert!(early.is_err(), "{early:?}");
         shim.forget(target("any")).await.expect("answered");

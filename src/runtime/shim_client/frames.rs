@@ -5,17 +5,18 @@ use tokio::io::AsyncReadExt as _;
 
 use criscope_shim::protocol::{self, MAX_FRAME};
 
-/// Frames from a socket. [`Frames::next`] is cancel safe.
+/// Reads frames from a socket. [`Frames::next`] is cancel safe.
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     from: R,
     bytes: BytesMut,
-    /// Room for a read, in bytes.
+    /// Size of the read buffer, in bytes.
     room: usize,
 }
 
 impl<R: tokio::io::AsyncRead + Unpin> Frames<R> {
-    /// `room` is the size of the read buffer: small for the control connection, which lives as long as the pod and is mostly idle.
+    /// `room` is the size of the read buffer: small for the control connection, which lives as long as the pod and is mostly
+    /// idle.
     pub(super) fn new(from: R, room: usize) -> Self {
         Self {
             from,
@@ -24,7 +25,7 @@ impl<R: tokio::io::AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// The next frame without its length; `None` at the end, and after an invalid length.
+    /// Returns the next frame without its length; `None` at the end, and after an invalid length.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(len) = protocol::frame_len(&self.bytes).ok()?

@@ -1,4 +1,4 @@
-//! Receives the messages of a shim and dispatches answers to pending requests and events to subscribers.
+//! Receives the messages of a shim, and dispatches responses to pending requests and events to subscribers.
 
 use std::path::PathBuf;
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use criscope_linux::walk::{Missed, Step, Walk, is_dir};
 use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
 
-/// The unit of `st_blocks`, whatever the block size of the file system (stat(3type)).
+/// The unit of `st_blocks`, regardless of the block size of the file system (stat(3type)).
 const BLOCK: u128 = 512;
-/// The fractions in which bytes and inodes are counted: a file with n hard links counts 1/n at each.
+/// The fraction in which bytes and inodes are counted: a file with n hard links counts 1/n at each.
 const PARTS: u128 = 1 << 40;
 
 /// The usage of a directory.
@@ -25,7 +25,7 @@ pub struct Size {
 /// A measurement of a directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// The size that was counted: a lower bound if incomplete.
+    /// The counted size; a lower bound if incomplete.
     pub size: Size,
     /// Why it is incomplete; `None` if it is complete.
     pub missing: Option<Missing>,
@@ -95,13 +95,13 @@ impl Error {
 }
 
 /// Measures a directory tree: each file once regardless of hard links in it, without other file systems and without files that
-/// vanish meanwhile. Names are looked up directory by directory, never through symbolic links, so that a container cannot
+/// vanish during the walk. Names are looked up directory by directory, never through symbolic links, so that a container cannot
 /// redirect the walk.
 ///
 /// The time is proportional to the number of files; `stop` ends it early.
 ///
 /// # Errors
-/// [`Error`], also for an incomplete measurement.
+/// [`Error`], also if the measurement is incomplete.
 pub fn usage(path: &Path, stop: &AtomicBool) -> Result<Size, Error> {
     let counted = count(path, stop, Duration::MAX)?;
     match counted.missing {
@@ -173,8 +173,8 @@ struct Sum {
 }
 
 impl Sum {
-    /// All hard links of a file that a container creates are in its layer. So each link counts for its fraction of the file, without
-    /// a set of seen files, whose size the container would control.
+    /// All hard links that a container creates to a file are in its layer. So each link counts for its fraction of the file,
+    /// which needs no set of seen files, whose size the container would control.
     fn add(&mut self, stat: &Stat) {
         let names = match is_dir(stat) {
             true => 1,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_no_zero() {
+    fn a_missing_directory_is_an_error_and_not_zero() {
         let dir = tempfile::tempdir().expect("dir");
         let gone = measure(&dir.path().join("none")).expect_err("not there");
         assert_eq!(gone.code(), tonic::Code::NotFound);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_counts_as_far_as_it_was_seen() {
+    fn a_measurement_that_times_out_is_a_lower_bound() {
         let dir = tempfile::tempdir().expect("dir");
         fs::write(dir.path().join("file"), "x").expect("write");
         let go = AtomicBool::new(false);

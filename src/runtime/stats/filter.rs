@@ -1,6 +1,6 @@
-//! The filters of lists of statistics. All fields that are set must match.
+//! The filters of statistics lists. All fields that are set must match.
 //!
-//! Ids match by prefix, as in the other lists.
+//! As in the other lists, ids match by prefix.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_said_must_hold() {
+    fn all_set_fields_must_match() {
         let labels = map(&[("app", "web"), ("tier", "1")]);
         assert!(wants_container(None, "c", "p", &labels));
         assert!(wants_pod(None, "p", &labels));

@@ -10,9 +10,9 @@ use crate::cri::v1;
 /// The writable layer of a container: the file system it is on, and its size when it was last measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Layer<'a> {
-    /// The kubelet looks for the file system of this path among those of `ImageFsInfo`.
+    /// The kubelet looks up the file system of this path among those of `ImageFsInfo`.
     pub mountpoint: &'a Path,
-    /// `None` before the first time.
+    /// `None` before the first measurement.
     pub measured: Option<Measured>,
 }
 
@@ -33,7 +33,7 @@ pub struct Pod {
 }
 
 impl std::fmt::Debug for Pod {
-    /// Messages of the CRI are not printed.
+    /// Omits everything: CRI messages are never printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pod")
             .field("id", &self.attributes.id)
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Pod {
     }
 }
 
-/// The statistics of a container. One whose cgroup is gone (`None`) has only its layer, as an exited one should.
+/// The statistics of a container. One whose cgroup is gone (`None`) has only its layer, as expected of an exited one.
 #[must_use]
 pub fn container_stats(
     attributes: v1::ContainerAttributes,
@@ -85,7 +85,7 @@ pub fn pod_stats(pod: Pod) -> v1::PodSandboxStats {
     }
 }
 
-/// The CRI wraps its numbers.
+/// Wraps a number in the CRI's message type.
 fn value(value: u64) -> Option<v1::UInt64Value> {
     Some(v1::UInt64Value { value })
 }
@@ -144,7 +144,8 @@ fn layer(layer: Layer<'_>) -> v1::FilesystemUsage {
         fs_id: Some(v1::FilesystemIdentifier {
             mountpoint: layer.mountpoint.display().to_string(),
         }),
-        // critest and the kubelet expect a number from the first answer on; the timestamp is that of the measurement.
+        // critest and the kubelet expect a number from the first response on; the timestamp is that of the
+        // measurement.
         used_bytes: value(size.map_or(0, |size| size.bytes)),
         inodes_used: value(size.map_or(0, |size| size.inodes)),
     }
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_container_tells_everything() {
+    fn a_running_container_has_all_statistics() {
         let measured = Measured {
             at: 41,
             size: Size {
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_left_out() {
+    fn unknown_values_are_omitted() {
         let mut usage = usage();
         if let Some(memory) = &mut usage.memory {
             memory.limit = None;
@@ -267,13 +268,13 @@ mod tests {
         assert!(stats.cpu.expect("cpu").usage_nano_cores.is_none());
         assert!(stats.memory.expect("memory").available_bytes.is_none());
         assert!(stats.swap.is_none() && stats.io.is_none());
-        // One that has ended.
+        // An exited container.
         let stats = container_stats(attributes(), None, None, layer(None));
         assert!(stats.cpu.is_none() && stats.memory.is_none() && stats.writable_layer.is_some());
     }
 
     #[test]
-    fn a_pod_has_its_containers_with_it() {
+    fn a_pod_includes_its_containers() {
         let pod = Pod {
             attributes: v1::PodSandboxAttributes::default(),
             usage: Some(usage()),

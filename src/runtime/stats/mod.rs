@@ -1,10 +1,10 @@
 //! Statistics of pods and containers. The modules convert cgroups, directories and counters to CRI messages and do not depend on
 //! the store.
 //!
-//! [`criscope_linux::cgroup::usage`] reads the usage of a cgroup; [`Rates`] computes a rate of two such readings; [`DiskUsage`]
-//! measures writable layers in the background; [`message`] builds the statistics of containers and pods, [`metrics`] those that
-//! replace cAdvisor's; [`filter`] applies the filters of requests. Files of `/sys` and `/proc` are read on the calling thread,
-//! since they are in memory. Only [`disk::usage`] takes long.
+//! [`criscope_linux::cgroup::usage`] reads the usage of a cgroup; [`Rates`] computes a rate from two such readings;
+//! [`DiskUsage`] measures writable layers in the background; [`message`] builds the statistics of containers and pods,
+//! [`metrics`] those that replace cAdvisor's; [`filter`] applies the filters of requests. Files of `/sys` and `/proc` are read
+//! on the calling thread, since they are in memory. Only [`disk::usage`] can take long.
 
 pub mod disk;
 pub mod filter;

@@ -1,4 +1,4 @@
-//! The network of a pod, from the counters of its interfaces.
+//! The network statistics of a pod, from the counters of its interfaces.
 
 use criscope_linux::link::Counters;
 
@@ -7,7 +7,7 @@ use crate::cri::v1;
 /// The default interface of Kubernetes pods.
 const DEFAULT: &str = "eth0";
 
-/// The usage of all interfaces but `lo`. The default interface is `eth0`, or the first if there is none of that name.
+/// The usage of all interfaces except `lo`. The default interface is `eth0`, or the first one if there is no `eth0`.
 #[must_use]
 pub fn usage(counters: &[Counters], at: i64) -> v1::NetworkUsage {
     let mut interfaces: Vec<_> = counters

@@ -1,13 +1,13 @@
-//! The processes of a container, as the kernel shows them below `/proc`.
+//! The processes of a container, from `/proc`.
 
 use std::fs;
 use std::path::Path;
 
 use criscope_linux::cgroup::{self, Cgroup, processes};
 
-/// The maximum number of processes whose files are read: each costs a directory and a link per open file.
+/// Maximum number of processes whose files are read: each costs a directory and a link per open file.
 const LIMIT: usize = 1024;
-/// The maximum number of open files that are read: one process may have a million.
+/// Maximum number of open files that are read: one process may have a million.
 const MOST_FILES: u64 = 50_000;
 
 /// The resources of a container's processes.
@@ -17,17 +17,17 @@ pub struct Processes {
     pub processes: u64,
     /// Open file descriptors, of the first 1024 processes; about 50,000 at most.
     pub file_descriptors: u64,
-    /// Those that are sockets.
+    /// File descriptors among these that are sockets.
     pub sockets: u64,
-    /// The soft limit of open files of the first process; `None` when there is none.
+    /// The soft limit on open files of the first process; `None` if unlimited.
     pub max_open_files: Option<u64>,
 }
 
-/// Reads the processes of a cgroup and its descendants, ignoring those that exit meanwhile. Blocks for about a microsecond per
-/// open file.
+/// Reads the processes of a cgroup and its descendants, ignoring those that exit during the read. Blocks for about a
+/// microsecond per open file.
 ///
 /// # Errors
-/// The list of processes cannot be read.
+/// If the list of processes cannot be read.
 pub fn look(cgroup: &Cgroup) -> Result<Processes, cgroup::Error> {
     let pids = processes(cgroup)?;
     let mut found = Processes {

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The minimum interval of a rate, in nanoseconds: the CPU time of a cgroup advances in steps of some milliseconds.
+/// Minimum interval of a rate, in nanoseconds: the CPU time of a cgroup advances in steps of some milliseconds.
 const APART: i64 = Duration::from_millis(100).as_nanos() as i64;
-/// The maximum number of tracked ids: nodes have some hundred containers.
+/// Maximum number of tracked ids: nodes have a few hundred containers.
 const LIMIT: usize = 16_384;
 
-/// The last readings of each container and pod. Readings are made by requests for statistics only, not in the background. A rate
-/// is the mean since the previous reading, as in containerd.
+/// The last readings of each container and pod. Only requests for statistics take readings, nothing in the background. As in
+/// containerd, a rate is the mean since the previous reading.
 #[derive(Debug, Default)]
 pub struct Rates {
     known: Mutex<HashMap<String, Track>>,
@@ -25,8 +25,8 @@ struct Track {
 
 impl Rates {
     /// Adds a reading: its time (nanoseconds since 1970) and the CPU time in nanoseconds; returns the rate in nanoseconds per
-    /// second. `None` until there are two readings at least 100 ms apart; for an earlier reading the previous rate is returned.
-    /// Starts anew if the CPU time or the clock goes backwards.
+    /// second. `None` until there are two readings at least 100 ms apart; a reading too soon after the previous one returns the
+    /// previous rate. Starts again if the CPU time or the clock goes backwards.
     pub fn observe(&self, id: &str, at: i64, usage: u64) -> Option<u64> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(track) = known.get_mut(id) else {
@@ -62,26 +62,34 @@ mod tests {
     const MS: i64 = 1_000_000;
 
     #[test]
-    fn a_rate_needs_two_readings_apart() {
+    fn a_rate_needs_two_readings_at_an_interval() {
         let rates = Rates::default();
         assert_eq!(rates.observe("a", 0, 0), None);
-        assert_eq!(rates.observe("a", MS, 500), None, "too near to the first");
+        assert_eq!(
+            rates.observe("a", MS, 500),
+            None,
+            "too soon after the first"
+        );
         // Half a CPU for 200 ms.
         assert_eq!(rates.observe("a", 200 * MS, 100_000_000), Some(500_000_000));
         assert_eq!(
             rates.observe("a", 210 * MS, 110_000_000),
             Some(500_000_000),
-            "the last one holds"
+            "the last rate is returned"
         );
         assert_eq!(rates.observe("a", 400 * MS, 100_000_000), Some(0));
-        assert_eq!(rates.observe("b", 400 * MS, 1), None, "another one");
+        assert_eq!(rates.observe("b", 400 * MS, 1), None, "another id");
     }
 
     #[test]
-    fn a_step_back_begins_anew() {
+    fn a_decrease_starts_again() {
         let rates = Rates::default();
         rates.observe("a", 0, 100);
-        assert_eq!(rates.observe("a", 200 * MS, 50), None, "it was made anew");
+        assert_eq!(
+            rates.observe("a", 200 * MS, 50),
+            None,
+            "it was created again"
+        );
         assert_eq!(rates.observe("a", 400 * MS, 50), Some(0));
         assert_eq!(rates.observe("a", 300 * MS, 60), None, "the clock was set");
         rates.forget("a");

@@ -1,9 +1,9 @@
-//! Measures writable layers in the background; statistics report the last measurement: a walk over a million files must not
-//! delay a call that lists statistics.
+//! Measures writable layers in the background; statistics report the last measurement, because a walk over a million files must
+//! not delay a call that lists statistics.
 //!
 //! Nor must it delay the measurement of other layers. A layer that takes longer than a second moves to a second lane, where slow
-//! layers are measured one at a time and each for a bounded time; the size counted by then is reported. An incomplete
-//! measurement is logged once for each container, and counted in a metric.
+//! layers are measured one at a time and each for a limited time; the size counted until then is reported. An incomplete
+//! measurement is logged once per container, and counted in a metric.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ enum Lane {
 #[derive(Debug, Default)]
 struct Shared {
     known: Mutex<HashMap<String, Entry>>,
-    /// Notified for a layer that was never measured.
+    /// Notified for a layer that has not been measured yet.
     new: Notify,
     /// Notified for a layer that was too slow for the quick lane.
     slow: Notify,
@@ -68,8 +68,8 @@ struct Entry {
 }
 
 impl DiskUsage {
-    /// Starts measuring: all layers each period (containerd's `stats_collect_period` is 10 s), new ones at once. Needs a tokio
-    /// runtime.
+    /// Starts measuring: all layers once per period (containerd's `stats_collect_period` is 10 s), new ones immediately.
+    /// Requires a tokio runtime.
     #[must_use]
     pub fn start(period: Duration, metrics: StepRecorder) -> Self {
         let shared = Arc::new(Shared {
@@ -144,7 +144,7 @@ impl Shared {
 
     async fn measure(&self, lane: Lane, only_new: bool) {
         for (id, path) in self.ids(lane, only_new) {
-            // It may have been removed since, with its directory being deleted.
+            // It may have been removed in the meantime, so that its directory is being deleted.
             if !self.known().contains_key(&id) {
                 continue;
             }
@@ -176,7 +176,7 @@ impl Shared {
             return;
         };
         if lane == Lane::Quick && missing == Some(Missing::Time) {
-            // Used until the measurement in the slow lane.
+            // Used until the slow lane has measured it.
             entry.last = entry.last.or(Some(measured));
             entry.lane = Lane::Slow;
             entry.tried = false;
@@ -224,7 +224,7 @@ async fn run(shared: Arc<Shared>, lane: Lane, period: Duration) {
         tokio::select! {
             _ = ticks.tick() => {
                 shared.measure(lane, false).await;
-                // A whole period passes after a walk, however long it took.
+                // A whole period passes after a walk, regardless of its duration.
                 ticks.reset();
             }
             () = new.notified() => shared.measure(lane, true).await,
@@ -251,7 +251,7 @@ async fn measure(
     }
 }
 
-/// Logs a failure, except that of a container that is being removed.
+/// Logs a failure, unless the container is being removed.
 fn log_failure(error: &disk::Error, path: &Path) {
     match error {
         disk::Error::NotFound { .. } | disk::Error::Stopped { .. } => {}
@@ -274,15 +274,15 @@ mod tests {
             if let Some(found) = ready() {
                 return found;
             }
-            assert!(Instant::now() < deadline, "it is not measured");
+            assert!(Instant::now() < deadline, "not measured in time");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
     #[tokio::test]
-    async fn a_new_one_is_measured_at_once_and_again_each_period() {
+    async fn a_new_layer_is_measured_immediately_and_then_each_period() {
         let dir = tempfile::tempdir().expect("dir");
-        // No second round in the time of a test.
+        // The period is longer than the test.
         let usage = DiskUsage::start(Duration::from_secs(3600), StepRecorder::default());
         assert_eq!(usage.get("a"), None);
         usage.watch("a", dir.path());
@@ -301,8 +301,8 @@ mod tests {
         fs::write(layer.join("file"), "x").expect("write");
         until(|| usage.get("a").filter(|last| last.size.inodes == 2)).await;
         assert_eq!(usage.get("gone"), None);
-        // What cannot be measured any more keeps its last size until it is forgotten.
-        // In one step, or a look at it meanwhile would find less.
+        // A layer that can no longer be measured keeps its last size until it is forgotten. Renamed in one step, because a
+        // concurrent walk would find a smaller size.
         fs::rename(&layer, dir.path().join("removed")).expect("rename");
         let last = until(|| usage.get("a")).await;
         assert_eq!(last.size.inodes, 2);
@@ -340,7 +340,7 @@ mod tests {
             (Lane::Slow, Some(5), false)
         );
         assert_eq!(shared.ids(Lane::Quick, false), []);
-        // It counts, and it is said that it is not all.
+        // The partial size is used, and reported as incomplete.
         assert_eq!(keep(Lane::Slow, 9, late, MOST), (Lane::Slow, Some(9), true));
         let short = Duration::from_millis(1);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The image store's steps, recorded like the runtime's own.
+//! Records the image store's steps like those of the runtime.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Observer for StepRecorder {
     }
 }
 
-/// Records steps for one call, within one of its steps, on whatever task or thread they happen.
+/// Records steps for one call, within one of its steps, regardless of the task or thread.
 #[derive(Clone, Debug)]
 struct Within {
     recorder: StepRecorder,
@@ -83,7 +83,7 @@ mod tests {
     use crate::call::steps::RuntimeSteps;
 
     #[tokio::test]
-    async fn steps_of_images_belong_to_their_call_on_other_tasks_as_well() {
+    async fn image_steps_belong_to_their_call_on_other_tasks() {
         let steps = Arc::new(RuntimeSteps::new(None));
         let recorder = StepRecorder::default();
         let pull = async {

@@ -29,8 +29,8 @@ pub struct Container {
 }
 
 impl Container {
-    /// A container with a record that has been or is about to be written. `layers` are leases on the layers of its image and
-    /// image volumes.
+    /// Creates a container with a record that has been or is about to be written. `layers` are leases on the layers of its
+    /// image and image volumes.
     pub fn new(paths: &Paths, record: ContainerRecord, layers: Vec<LayerLease>) -> Self {
         let (dir, copy) = (paths.container(&record.id), paths.copy(&record.id));
         Self {
@@ -59,7 +59,7 @@ impl Container {
     /// Changes the record, on disk first.
     ///
     /// # Errors
-    /// The record cannot be written; then it is unchanged.
+    /// If the record cannot be written; it is then unchanged.
     pub async fn update(
         &self,
         change: impl FnOnce(&mut ContainerRecord),
@@ -71,7 +71,7 @@ impl Container {
     /// Runs work with the files of the container on the pool of blocking threads, one piece at a time.
     ///
     /// # Errors
-    /// Those of the work.
+    /// The errors of the work.
     pub async fn work<R: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<R> + Send + 'static,
@@ -79,9 +79,9 @@ impl Container {
         self.record.work(work).await
     }
 
-    /// Records the exit, unless one is recorded already; returns whether it was recorded.
+    /// Records the exit, unless one is already recorded; returns whether it was recorded.
     ///
-    /// It is recorded in memory even if the record cannot be written: the shim keeps an exit record of its own.
+    /// It is recorded in memory even if the record cannot be written, because the shim keeps its own exit record.
     pub async fn ended(&self, exit: Exit, at: i64) -> bool {
         let end = |record: &mut ContainerRecord| {
             if record.state == ContainerState::Exited {
@@ -115,7 +115,7 @@ impl Container {
     /// Waits until the container has exited.
     pub async fn exited(&self) {
         let mut state = self.state.subscribe();
-        // Cannot fail: the sender is in `self`.
+        // Cannot fail: `self` owns the sender.
         let _gone = state
             .wait_for(|state| *state == ContainerState::Exited)
             .await;
@@ -129,11 +129,11 @@ impl Container {
     /// Waits until the cleanup after the exit is done.
     pub async fn is_settled(&self) {
         let mut settled = self.settled.subscribe();
-        // Cannot fail: the sender is in `self`.
+        // Cannot fail: `self` owns the sender.
         let _gone = settled.wait_for(|settled| *settled).await;
     }
 
-    /// Marks the container as deleted from the OCI runtime. Kept in memory only: deleting it again does no harm.
+    /// Marks the container as deleted from the OCI runtime. Kept in memory only, because deleting it again is harmless.
     pub fn forget(&self) {
         self.forgotten.store(true, Ordering::Relaxed);
     }
@@ -148,17 +148,17 @@ impl Container {
         !self.stop_signalled.swap(true, Ordering::Relaxed)
     }
 
-    /// Undoes [`Self::claim_stop_signal`] after the signal could not be sent.
+    /// Reverts [`Self::claim_stop_signal`] after the signal could not be sent.
     pub fn release_stop_signal(&self) {
         self.stop_signalled.store(false, Ordering::Relaxed);
     }
 
-    /// Lets the next StartContainer succeed: the previous daemon may have started the container without answering.
+    /// Lets the next StartContainer succeed: the previous daemon may have started the container without responding.
     pub fn allow_repeated_start(&self) {
         self.start_unacknowledged.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether [`Self::allow_repeated_start`] was called since the last call of this.
+    /// Returns whether [`Self::allow_repeated_start`] was called since the last call of this method.
     pub fn take_repeated_start(&self) -> bool {
         self.start_unacknowledged.swap(false, Ordering::Relaxed)
     }
@@ -174,7 +174,7 @@ impl Container {
     /// Checks that the container is running.
     ///
     /// # Errors
-    /// [`Error::State`], with the state.
+    /// [`Error::State`], with the actual state.
     pub fn running(&self) -> Result<()> {
         match self.record().state {
             ContainerState::Running => Ok(()),
@@ -188,7 +188,7 @@ impl Container {
 }
 
 impl ContainerState {
-    /// The state in error messages.
+    /// The state for error messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Making => "being created",

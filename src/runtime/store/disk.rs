@@ -1,7 +1,7 @@
 //! Records on disk: a directory per object with one file that is replaced atomically.
 //!
 //! Replacing a record does not sync it: it survives any exit of the daemon, but not a power failure. What must survive a power
-//! failure is that a pod existed, because its addresses have to be freed: [`sync_record`] syncs the first record of a sandbox
+//! failure is that a pod existed, because its addresses must be released: [`sync_record`] syncs the first record of a sandbox
 //! under a second name that is never replaced. A rename alone is not enough (XFS may keep it and lose the data).
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -32,7 +32,7 @@ pub trait Written: Serialize {
     /// The record as JSON.
     ///
     /// # Errors
-    /// The serialisation fails.
+    /// If the serialisation fails.
     fn text(&self) -> serde_json::Result<Vec<u8>> {
         let Some(unknown) = self.unknown() else {
             return serde_json::to_vec(self);
@@ -43,7 +43,7 @@ pub trait Written: Serialize {
     }
 }
 
-/// Creates the directory of an object, with mode 0711: the root file system of a container with a user namespace lies below.
+/// Creates the directory of an object, with mode 0711: the root file system of a container with a user namespace is below it.
 /// The record in it has mode 0600.
 pub fn make_dir(dir: &Path) -> Result<()> {
     DirBuilder::new()
@@ -64,7 +64,7 @@ pub fn write(dir: &Path, copy: &Path, record: &impl Written) -> Result<()> {
     written
 }
 
-/// Replaces a file that must survive a power failure.
+/// Replaces a file whose contents must survive a power failure.
 pub fn write_file(path: &Path, content: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec_pretty(content).map_err(|e| Error::io("write", path, e))?;
     replace(path, &text, true)?;
@@ -118,7 +118,7 @@ pub fn remove_copy(copy: &Path) -> Result<()> {
     }
 }
 
-/// The entries of a directory, sorted by name. Empty if it does not exist.
+/// Returns the entries of a directory, sorted by name. Empty if it does not exist.
 pub fn list(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -136,7 +136,7 @@ pub fn list(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// Removes a directory and everything below, where nothing may be mounted. Succeeds if it does not exist.
+/// Removes a directory with its contents, in which nothing may be mounted. Succeeds if it does not exist.
 pub fn remove(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -154,7 +154,7 @@ mod tests {
     impl Written for i32 {}
 
     #[test]
-    fn a_record_is_replaced_as_a_whole_and_for_root_only() {
+    fn a_record_is_replaced_atomically_and_private() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().expect("valid");
         let copy = tempfile::tempdir().expect("valid");
@@ -169,11 +169,11 @@ mod tests {
             }
         }
         let entries: Vec<_> = fs::read_dir(dir.path()).expect("valid").collect();
-        assert_eq!(entries.len(), 1, "no draft stays");
+        assert_eq!(entries.len(), 1, "no draft is left");
     }
 
     #[test]
-    fn what_was_settled_is_not_replaced() {
+    fn a_synced_record_is_not_replaced() {
         let dir = tempfile::tempdir().expect("valid");
         let copy = dir.path().join("copy.json");
         write(dir.path(), &copy, &"first").expect("valid");

@@ -1,8 +1,8 @@
-//! A record in memory and on disk. Readers never wait for the disk: a list must not hang because one record is being written
-//! to a disk that hangs.
+//! A record in memory and on disk. Readers never wait for the disk: a list must not hang because one record is being written to a
+//! hanging disk.
 //!
-//! All work with the files of an object runs on the pool of blocking threads, one piece at a time: an object whose disk hangs
-//! blocks one thread of the pool, however many calls it receives.
+//! All work on the files of an object runs on the pool of blocking threads, one piece at a time: an object with a hanging disk
+//! blocks one thread of the pool, regardless of how many calls it receives.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,18 +13,18 @@ use super::disk::{self, Written};
 use crate::runtime::error::Result;
 use crate::runtime::sandbox::teardown::blocking;
 
-/// See the module documentation.
+/// A record in memory and on disk; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Durable<T> {
     dir: PathBuf,
     copy: PathBuf,
     now: RwLock<Arc<T>>,
-    /// Serialises work with the files and changes of the record, so that memory and disk see them in the same order.
+    /// Serialises work on the files and changes of the record, so that memory and disk change in the same order.
     file_lock: Arc<Mutex<()>>,
 }
 
 impl<T: Clone + Written + Send + Sync + 'static> Durable<T> {
-    /// A record that has been or is about to be written.
+    /// Creates a record that has been or is about to be written.
     pub(super) fn new(dir: PathBuf, copy: PathBuf, record: T) -> Self {
         Self {
             dir,
@@ -44,8 +44,8 @@ impl<T: Clone + Written + Send + Sync + 'static> Durable<T> {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Runs work with the files of the object while holding their lock, which is released when the work ends, even if the future
-    /// is dropped before.
+    /// Runs work on the files of the object while holding their lock, which is released when the work ends, even if the future is
+    /// dropped earlier.
     pub(super) async fn work<R: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<R> + Send + 'static,
@@ -58,7 +58,7 @@ impl<T: Clone + Written + Send + Sync + 'static> Durable<T> {
     /// Changes the record, on disk first. `then` is called with the new record before any further change.
     ///
     /// # Errors
-    /// The record cannot be written; then it is unchanged.
+    /// If the record cannot be written; it is then unchanged.
     pub(super) async fn change(
         &self,
         change: impl FnOnce(&mut T),
@@ -74,8 +74,8 @@ impl<T: Clone + Written + Send + Sync + 'static> Durable<T> {
         Ok(next)
     }
 
-    /// Changes the record in memory first, for facts that hold even if they cannot be written. Returns `None` if `change` returned
-    /// false and nothing was changed, otherwise the result of the write.
+    /// Changes the record in memory first, for facts that hold even if they cannot be written. Returns `None` if `change`
+    /// returned false and nothing was changed, otherwise the result of the write.
     pub(super) async fn note(
         &self,
         change: impl FnOnce(&mut T) -> bool,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_can_be_read_while_it_is_changed() {
+    async fn the_record_can_be_read_during_a_change() {
         let dir = tempfile::tempdir().expect("dir");
         let kept = Arc::new(kept(dir.path()));
         let reader = Arc::clone(&kept);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_written_is_not_changed_but_noted() {
+    async fn an_unwritable_change_fails_but_a_note_is_kept_in_memory() {
         let dir = tempfile::tempdir().expect("dir");
         let kept = kept(&dir.path().join("none"));
         let changed = kept.change(|now| *now = 2, |_| ()).await;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_hangs_takes_one_thread_and_holds_up_no_reader() {
+    async fn hanging_work_blocks_one_thread_and_no_reader() {
         let dir = tempfile::tempdir().expect("dir");
         let kept = Arc::new(kept(dir.path()));
         let (release, hangs) = std::sync::mpsc::sync_channel::<()>(1);
@@ -165,7 +165,7 @@ mod tests {
         let mut work = Box::pin(work);
         tokio::select! {
             _ = &mut work => panic!("it hangs"),
-            begun = first => begun.expect("it has begun"),
+            begun = first => begun.expect("it has started"),
         }
         // The future is dropped; the work continues and holds the lock.
         drop(work);

@@ -1,7 +1,7 @@
 //! Binds `runtime.root` (ROOT) and `runtime.state` (STATE) to each other and to one process.
 //!
-//! ROOT and STATE each have an `identity.json` that names the other. The pods that run according to STATE have their records in
-//! one ROOT only; with another ROOT a daemon would take all of them for orphans. So the match is checked before anything is
+//! ROOT and STATE each have an `identity.json` that names the other. The pods running according to STATE have their records in
+//! one ROOT only; with another ROOT, a daemon would treat all of them as orphans. So the match is checked before anything is
 //! created, moved or removed. Both directories are locked (flock(2)) as long as the process lives.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub(super) const FILE: &str = "identity.json";
 /// Version of both files.
 pub(super) const VERSION: u32 = 1;
 
-/// How long to wait for a lock: a child that the previous daemon was just starting inherits it until its execve.
+/// How long to wait for a lock: a child that the previous daemon was starting inherits it until its execve.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -37,7 +37,7 @@ struct RootIdentity {
     version: u32,
     /// Identity of this root.
     id: String,
-    /// Identity of the state it was last used with; `boot` is the boot id of that time.
+    /// Identity of the state it was last used with; `boot` is the boot id at that time.
     state_id: String,
     state: PathBuf,
     boot: String,
@@ -55,7 +55,7 @@ struct StateIdentity {
     boot: String,
 }
 
-/// The facts that [`decide`] uses.
+/// The inputs of [`decide`].
 #[derive(Clone, Debug, Default)]
 struct Found {
     root: Option<RootIdentity>,
@@ -78,10 +78,10 @@ pub struct Bound {
 }
 
 /// Locks both directories and binds them to each other; creates those that do not exist. `images` is the image store, whose
-/// record versions are checked too.
+/// record versions are also checked.
 ///
 /// # Errors
-/// [`Error::Refused`], before anything was changed; [`Error::Io`].
+/// [`Error::Refused`], before anything is changed; [`Error::Io`].
 pub fn bind(paths: &Paths, images: &Path) -> Result<Bound> {
     let dirs = [paths.state(), paths.root()];
     let mut locks = Vec::new();
@@ -158,7 +158,8 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>> {
     })
 }
 
-/// Returns whether a namespace or shared memory is mounted below a directory: a sign of running pods, whatever its entries say.
+/// Returns whether a namespace or shared memory is mounted below a directory: a sign of running pods, regardless of the
+/// directory's entries.
 fn mounted_below(dir: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
@@ -172,7 +173,7 @@ fn decide(found: &Found, paths: &Paths) -> std::result::Result<(), Refused> {
         state: paths.state().to_owned(),
         why: why.to_owned(),
     };
-    // After a reboot nothing runs, even if the state is on a persistent file system.
+    // After a reboot no pod is running, even if the state is on a persistent file system.
     let this_boot = found
         .state
         .as_ref()
@@ -221,7 +222,7 @@ fn write(found: Found, paths: &Paths) -> Result<()> {
     let root_id = match &root {
         Some(root) => root.id.clone(),
         None => match &state {
-            // The root has lost its identity, but its pods run.
+            // The root has lost its identity, but its pods are running.
             Some(state) if state.boot == boot => state.root_id.clone(),
             _ => fresh()?,
         },
@@ -296,11 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn a_root_and_a_state_that_belong_together_are_used() {
+    fn a_matching_root_and_state_are_accepted() {
         assert!(fits(|_| ()));
         // Nothing there yet, and everything wiped.
         assert!(decide(&Found::default(), &paths()).is_ok());
-        // The machine was started again: the state is on a tmpfs, or was.
+        // The machine was rebooted: the state is, or was, on a tmpfs.
         let reboot = |found: &mut Found| {
             found.boot = "later".to_owned();
             found.recent = false;
@@ -311,7 +312,7 @@ mod tests {
             found.state = None;
         }));
         assert!(fits(reboot));
-        // A store that was wiped, and an empty state.
+        // A wiped store, and an empty state.
         assert!(fits(|found| {
             idle(found);
             found.root = None;
@@ -324,14 +325,14 @@ mod tests {
             found.state = None;
             found.recent = false;
         }));
-        // Of a version without identities, or after a kill between the two.
+        // Written by a version without identities, or by a daemon killed between the two writes.
         assert!(fits(|found| (found.root, found.state) = (None, None)));
         assert!(fits(|found| found.state = None));
         assert!(fits(|found| found.root = None));
     }
 
     #[test]
-    fn what_does_not_belong_together_is_refused() {
+    fn a_mismatched_root_and_state_are_refused() {
         let other = |found: &mut Found| {
             if let Some(root) = &mut found.root {
                 root.id = "another".to_owned();
@@ -344,19 +345,19 @@ mod tests {
             found.recent = false;
         };
         assert!(!fits(gone));
-        // Only mounts say that something runs.
+        // Only mounts indicate that a pod is running.
         assert!(!fits(|found| {
             gone(found);
             found.running.clear();
         }));
-        // A part of the store is not mounted.
+        // Part of the store is not mounted.
         assert!(!fits(|found| found.stored.clear()));
         // Another file system is mounted on the state of these pods.
         assert!(!fits(|found| {
             found.running.clear();
             found.state = None;
         }));
-        // Pods of this life of the machine, and the state knows nothing of them.
+        // Pods of the current boot, which the state does not know.
         assert!(!fits(|found| {
             idle(found);
             found.state = None;

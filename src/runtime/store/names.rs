@@ -22,7 +22,7 @@ pub struct Reservation {
 }
 
 impl Names {
-    /// Names for objects of a kind.
+    /// Creates an empty set of names for objects of a kind.
     pub fn new(what: What) -> Arc<Self> {
         Arc::new(Self {
             what,
@@ -52,7 +52,7 @@ impl Names {
         self.unknown().insert(id.to_owned());
     }
 
-    /// Unregisters such an object: its name is known, or it is gone.
+    /// Unregisters such an object: its name is known, or the object is gone.
     pub fn set_known(&self, id: &str) {
         self.unknown().remove(id);
     }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_free_after_a_failure_and_taken_after_success() {
+    fn a_name_is_released_after_a_failure_and_kept_after_success() {
         let names = Names::new(What::Sandbox);
         let first = names.reserve("a", "1").expect("valid");
         let error = names.reserve("a", "2").expect_err("refused");
@@ -124,7 +124,10 @@ mod tests {
         names.reserve("a", "2").expect("valid").keep();
         assert!(names.reserve("a", "3").is_err());
         names.release("a", "3");
-        assert!(names.reserve("a", "3").is_err(), "not another's to free");
+        assert!(
+            names.reserve("a", "3").is_err(),
+            "only its owner can release it"
+        );
         names.release("a", "2");
         assert!(names.reserve("a", "3").is_ok());
         names.set_unknown("4");

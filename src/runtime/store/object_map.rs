@@ -1,4 +1,4 @@
-//! Objects by id or unique prefix of an id.
+//! Maps ids, and unique prefixes of ids, to objects.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -36,7 +36,7 @@ impl<T> ObjectMap<T> {
         unread.insert(id.to_owned(), why);
     }
 
-    /// Unregisters such an object: its record can be read, or it is gone.
+    /// Unregisters such an object: its record has become readable, or the object is gone.
     pub fn set_read(&self, id: &str) {
         let mut unread = self.unread.write().unwrap_or_else(PoisonError::into_inner);
         unread.remove(id);
@@ -60,7 +60,7 @@ impl<T> ObjectMap<T> {
         objects.remove(id);
     }
 
-    /// The object with this id, or the only one whose id has this prefix.
+    /// Returns the object with this id, or the only one whose id has this prefix.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Ambiguous`], [`Error::Unavailable`] if its record cannot be read.
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_finds_what_only_one_has() {
+    fn a_unique_prefix_finds_its_object() {
         let shelf = ObjectMap::new(What::Container);
         for id in ["aa1", "aa2", "b", "bc"] {
             shelf.insert(id, Arc::new(id));
@@ -118,7 +118,11 @@ mod tests {
         let found = |id| shelf.get(id).map(|found| *found);
         assert_eq!(found("aa1").expect("valid"), "aa1");
         assert_eq!(found("bc").expect("valid"), "bc");
-        assert_eq!(found("b").expect("valid"), "b", "a whole id wins");
+        assert_eq!(
+            found("b").expect("valid"),
+            "b",
+            "a complete id takes precedence"
+        );
         assert!(matches!(found("aa"), Err(Error::Ambiguous { .. })));
         for none in ["", "c", "aa11"] {
             assert!(found(none).expect_err("refused").is_not_found(), "{none}");

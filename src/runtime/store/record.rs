@@ -1,4 +1,4 @@
-//! The records of sandboxes and containers: JSON that can be read and repaired by hand. Fields that an older version did not
+//! The records of sandboxes and containers: JSON that can be read and repaired by hand. Fields that older versions did not
 //! write have defaults.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::cri::v1;
 use crate::runtime::oci::OciRuntime;
 use criscope_image::Digest;
 
-/// Version of both records, raised when an older program would misinterpret a new record. Older records are migrated (see
+/// Version of both records, incremented when an older program would misinterpret a new record. Older records are migrated (see
 /// [`super::versions`]); with newer ones the runtime does not start. Fields added without a new version have a default and are
 /// preserved by programs that do not know them.
 pub const VERSION: u32 = 2;
@@ -22,20 +22,20 @@ pub const VERSION: u32 = 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxState {
-    /// It is being created. One that is found in this state after a restart is removed.
+    /// It is being created. One found in this state after a restart is removed.
     #[default]
     Making,
     /// All its parts exist.
     Ready,
-    /// It was stopped, or lost a part that it needs. It can only be removed.
+    /// It was stopped, or lost a required part. It can only be removed.
     Stopped,
 }
 
 impl SandboxState {
-    /// Every value.
+    /// All values.
     pub const ALL: [Self; 3] = [Self::Making, Self::Ready, Self::Stopped];
 
-    /// The state in metrics.
+    /// The state as a metric label.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Making => "making",
@@ -52,7 +52,7 @@ pub struct SandboxRecord {
     pub version: u32,
     /// 64 hexadecimal digits.
     pub id: String,
-    /// How far it is.
+    /// Its state.
     pub state: SandboxState,
     /// As the kubelet sent it.
     pub config: v1::PodSandboxConfig,
@@ -66,7 +66,7 @@ pub struct SandboxRecord {
     pub oci: Option<OciRuntime>,
     /// Nanoseconds since 1970.
     pub created_at: i64,
-    /// The boot id (`/proc/sys/kernel/random/boot_id`) of its creation: after a reboot none of its processes run.
+    /// The boot id (`/proc/sys/kernel/random/boot_id`) at its creation: after a reboot none of its processes are running.
     pub boot: String,
     /// Whether, in state `stopped`, its network is detached and its namespaces are removed. Until then StopPodSandbox retries.
     #[serde(default)]
@@ -74,7 +74,7 @@ pub struct SandboxRecord {
     /// Its primary address; `None` with the host network.
     #[serde(default)]
     pub ip: Option<IpAddr>,
-    /// Its further addresses.
+    /// Its additional addresses.
     #[serde(default)]
     pub additional_ips: Vec<IpAddr>,
     /// The pid of the init of its shared PID namespace; 0 without one.
@@ -92,7 +92,7 @@ pub struct SandboxRecord {
     /// The overhead after the last UpdatePodSandboxResources.
     #[serde(default)]
     pub overhead: Option<v1::LinuxContainerResources>,
-    /// Fields that this version does not know.
+    /// Fields unknown to this version.
     #[serde(skip)]
     pub unknown: Option<Value>,
 }
@@ -101,10 +101,10 @@ pub struct SandboxRecord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerState {
-    /// It is being created. One that is found in this state after a restart is removed.
+    /// It is being created. One found in this state after a restart is removed.
     #[default]
     Making,
-    /// It is created and not started.
+    /// It is created, but not started.
     Created,
     /// It is being started. After a restart the shim knows whether the start succeeded.
     Starting,
@@ -115,7 +115,7 @@ pub enum ContainerState {
 }
 
 impl ContainerState {
-    /// Every value.
+    /// All values.
     pub const ALL: [Self; 5] = [
         Self::Making,
         Self::Created,
@@ -124,7 +124,7 @@ impl ContainerState {
         Self::Exited,
     ];
 
-    /// The state in metrics; messages use [`Self::name`].
+    /// The state as a metric label; messages use [`Self::name`].
     pub const fn label(self) -> &'static str {
         match self {
             Self::Making => "making",
@@ -136,14 +136,14 @@ impl ContainerState {
     }
 }
 
-/// How a container ended.
+/// The exit of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// 128 + n for signal n.
     pub code: i32,
     /// `Completed`, `Error`, `OOMKilled`, `StartError` or `Unknown`.
     pub reason: String,
-    /// Details in words; may be empty.
+    /// A message with details; may be empty.
     #[serde(default)]
     pub message: String,
 }
@@ -157,7 +157,7 @@ pub struct ContainerRecord {
     pub id: String,
     /// The id of its sandbox.
     pub sandbox: String,
-    /// How far it is.
+    /// Its state.
     pub state: ContainerState,
     /// As the kubelet sent it. Its environment may contain secrets: the file has mode 0600.
     pub config: v1::ContainerConfig,
@@ -165,14 +165,14 @@ pub struct ContainerRecord {
     pub image_id: String,
     /// A name of the image with a digest, else its id.
     pub image_ref: String,
-    /// The name of the image that users know: the kubelet creates containers with the image id. Empty in older records.
+    /// The display name of the image, because the kubelet creates containers with the image id. Empty in older records.
     #[serde(default)]
     pub image_name: String,
     /// The image's layers, from the bottom up.
     pub layers: Vec<Digest>,
     /// The name of the handler that serves it.
     pub handler: String,
-    /// Nanoseconds since 1970, like all times; 0 if not yet.
+    /// Nanoseconds since 1970, like all times; 0 if not yet set.
     pub created_at: i64,
     /// When it was started.
     #[serde(default)]
@@ -180,15 +180,15 @@ pub struct ContainerRecord {
     /// When it exited.
     #[serde(default)]
     pub finished_at: i64,
-    /// How it ended.
+    /// Its exit.
     #[serde(default)]
     pub exit: Option<Exit>,
     /// Absolute path of its log; empty without one.
     #[serde(default)]
     pub log: PathBuf,
-    /// The signal StopContainer sends first.
+    /// The signal that StopContainer sends first.
     pub stop_signal: i32,
-    /// The pid of its init on the node; 0 before it is started.
+    /// The pid of its init process on the node; 0 before it is started.
     #[serde(default)]
     pub pid: u32,
     /// User id, group id, and all group ids of its process.
@@ -200,7 +200,7 @@ pub struct ContainerRecord {
     /// Image volumes by container path.
     #[serde(default)]
     pub image_volumes: BTreeMap<String, ImageVolume>,
-    /// Fields that this version does not know.
+    /// Fields unknown to this version.
     #[serde(skip)]
     pub unknown: Option<Value>,
 }
@@ -229,7 +229,7 @@ pub struct ImageVolume {
 }
 
 impl std::fmt::Debug for SandboxRecord {
-    /// Without the configuration.
+    /// Omits the configuration.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SandboxRecord")
             .field("id", &self.id)
@@ -239,7 +239,7 @@ impl std::fmt::Debug for SandboxRecord {
 }
 
 impl std::fmt::Debug for ContainerRecord {
-    /// Without the configuration.
+    /// Omits the configuration.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ContainerRecord")
             .field("id", &self.id)
@@ -254,7 +254,7 @@ impl SandboxRecord {
         sandbox_name(self.config.metadata.as_ref())
     }
 
-    /// The namespace options of the request; all POD if it has none.
+    /// The requested namespace options; all POD if the request has none.
     pub fn namespaces(&self) -> v1::NamespaceOption {
         let linux = self.config.linux.as_ref();
         let context = linux.and_then(|linux| linux.security_context.as_ref());
@@ -263,7 +263,7 @@ impl SandboxRecord {
             .unwrap_or_default()
     }
 
-    /// Returns whether it stopped because the init of its shared PID namespace exited.
+    /// Returns whether it was stopped because the init of its shared PID namespace exited.
     pub fn lost_init(&self) -> bool {
         self.state == SandboxState::Stopped
             && self.pid_namespace == 0

@@ -1,4 +1,4 @@
-//! Reasons to refuse to start: the data on this node does not belong to this configuration or version.
+//! Reasons to refuse to start: the data on this node does not match the configuration or the version.
 
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ pub enum Refused {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// In words.
+        /// What is wrong with it.
         why: String,
     },
 }

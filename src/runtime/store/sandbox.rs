@@ -14,14 +14,15 @@ use crate::runtime::shim_client::Shim;
 pub struct Sandbox {
     /// 64 hexadecimal digits.
     pub id: String,
-    /// Taken for writing by verbs on the sandbox, such as stop and remove, and for reading while a container is created or started.
+    /// Held for writing by verbs on the sandbox, such as stop and remove, and for reading while a container is created or
+    /// started.
     pub op_lock: tokio::sync::RwLock<()>,
     record: Durable<SandboxRecord>,
     shim: Mutex<Option<Shim>>,
 }
 
 impl Sandbox {
-    /// A sandbox with a record that has been or is about to be written.
+    /// Creates a sandbox with a record that has been or is about to be written.
     pub fn new(paths: &Paths, record: SandboxRecord) -> Self {
         let (dir, copy) = (paths.sandbox(&record.id), paths.copy(&record.id));
         Self {
@@ -32,7 +33,7 @@ impl Sandbox {
         }
     }
 
-    /// The directory of its record and files: below the root, which survives a reboot.
+    /// The directory of its record and files, below the root, which survives a reboot.
     pub fn dir(&self) -> &Path {
         self.record.dir()
     }
@@ -45,7 +46,7 @@ impl Sandbox {
     /// Changes the record, on disk first.
     ///
     /// # Errors
-    /// The record cannot be written; then it is unchanged.
+    /// If the record cannot be written; it is then unchanged.
     pub async fn update(
         &self,
         change: impl FnOnce(&mut SandboxRecord),
@@ -56,7 +57,7 @@ impl Sandbox {
     /// Runs work with the files of the sandbox on the pool of blocking threads, one piece at a time.
     ///
     /// # Errors
-    /// Those of the work.
+    /// The errors of the work.
     pub async fn work<R: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<R> + Send + 'static,
@@ -64,8 +65,8 @@ impl Sandbox {
         self.record.work(work).await
     }
 
-    /// Changes the record in memory even if it cannot be written: stopping pods must be possible on a full disk, which it frees.
-    /// Steps that were not written are repeated after a restart.
+    /// Changes the record in memory even if it cannot be written: it must be possible to stop pods on a full disk, which frees
+    /// space. Steps that were not written are repeated after a restart.
     pub async fn note(&self, change: impl FnOnce(&mut SandboxRecord)) {
         let noted = self.record.note(
             |record| {
@@ -79,10 +80,10 @@ impl Sandbox {
         }
     }
 
-    /// Checks that the sandbox is ready, which containers need.
+    /// Checks that the sandbox is ready, as required to create containers.
     ///
     /// # Errors
-    /// [`Error::State`], with the state.
+    /// [`Error::State`], with the actual state.
     pub fn ready(&self) -> Result<()> {
         match self.record().state {
             SandboxState::Ready => Ok(()),

@@ -14,7 +14,7 @@ use crate::runtime::paths::Paths;
 /// Migrates a record to the next version.
 type Step = fn(&mut Value);
 
-/// Migrations of sandbox records; that of version N is at N - 1.
+/// Migrations of sandbox records; the migration of version N is at index N - 1.
 pub const SANDBOX_STEPS: &[Step] = &[|_| ()];
 
 /// Migrations of container records.
@@ -44,7 +44,7 @@ pub fn migrate(record: &mut Value, steps: &[Step]) -> bool {
     old
 }
 
-/// All records of the root, the state and the image store, with the newest version that this program can read.
+/// Lists all records of the root, the state and the image store, each with the newest version that this program can read.
 fn all(paths: &Paths, images: &Path) -> Result<Vec<(PathBuf, u32)>> {
     let mut found = Vec::new();
     for dir in [paths.sandboxes(), paths.containers()] {
@@ -59,10 +59,10 @@ fn all(paths: &Paths, images: &Path) -> Result<Vec<(PathBuf, u32)>> {
     Ok(found)
 }
 
-/// Refuses records of a later version. Files that cannot be read are ignored.
+/// Refuses records of a newer version. Files that cannot be read are ignored.
 ///
 /// # Errors
-/// [`Error::Refused`]; a directory cannot be read.
+/// [`Error::Refused`], or an I/O error if a directory cannot be read.
 pub fn check(paths: &Paths, images: &Path) -> Result<()> {
     let mut newer = Vec::new();
     for (path, known) in all(paths, images)? {
@@ -89,10 +89,10 @@ fn read(path: &Path) -> Option<Value> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Returns whether there is a sandbox record of this boot, or one that cannot be read and may be.
+/// Returns whether there is a sandbox record of this boot, or one that cannot be read and might be.
 ///
 /// # Errors
-/// A directory cannot be read.
+/// If a directory cannot be read.
 pub fn has_boot(paths: &Paths, boot: &str) -> Result<bool> {
     let mut dirs = disk::list(&paths.sandboxes())?.into_iter();
     Ok(dirs.any(|(_, dir)| match fs::read(dir.join(disk::RECORD)) {
@@ -104,7 +104,8 @@ pub fn has_boot(paths: &Paths, boot: &str) -> Result<bool> {
     }))
 }
 
-/// The fields of a JSON value that its parsed form does not have: a later program with the same record version added them.
+/// Returns the fields of a JSON value that its parsed form does not have: a newer program with the same record version added
+/// them.
 pub fn unknown(read: &Value, known: &Value) -> Option<Value> {
     match (read, known) {
         (Value::Object(read), Value::Object(known)) => {
@@ -130,7 +131,8 @@ pub fn unknown(read: &Value, known: &Value) -> Option<Value> {
     }
 }
 
-/// Adds the fields that [`unknown`] found back to a record. Where the structure has changed since, the new one wins.
+/// Restores the fields found by [`unknown`] in a record. Where the structure has changed since, the new one takes
+/// precedence.
 pub fn add(to: &mut Value, unknown: &Value) {
     match (to, unknown) {
         (Value::Object(to), Value::Object(unknown)) => {
@@ -156,7 +158,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn there_is_a_step_from_every_older_version() {
+    fn every_older_version_has_a_migration() {
         let steps = usize::try_from(record::VERSION - 1).expect("small");
         assert_eq!(SANDBOX_STEPS.len(), steps);
         assert_eq!(CONTAINER_STEPS.len(), steps);
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_not_known_are_kept_wherever_they_are() {
+    fn unknown_fields_are_preserved_at_any_depth() {
         let read = json!({"a": 1, "new": [1], "b": {"c": 2, "new": {}}, "d": [{"e": 1}, {"e": 2, "new": 3}]});
         let known = json!({"a": 1, "b": {"c": 2}, "d": [{"e": 1}, {"e": 2}], "f": null});
         let left = unknown(&read, &known).expect("fields");

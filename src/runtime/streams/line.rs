@@ -9,13 +9,13 @@ use crate::runtime::error::{Error, shim_gone};
 use crate::runtime::shim_client::{self, Attached, Input, Kill, Output, Resize, Shim, Target};
 use criscope_shim::STUCK;
 
-/// Bytes read from a client at a time.
+/// Maximum number of bytes per read from a client.
 const PIECE: usize = 16 << 10;
 
-/// Resolution of the time for which output may stay open.
+/// Resolution of the grace period for output that stays open.
 const DRAIN_PART: Duration = Duration::from_millis(100);
 
-/// The signal for the programs of a terminal whose client has disconnected.
+/// The signal sent to the programs of a terminal whose client has disconnected.
 const SIGHUP: i32 = 1;
 
 /// How the output of a process ended.
@@ -32,9 +32,9 @@ pub(super) struct Line {
     pub(super) shim: Shim,
     pub(super) target: Target,
     pub(super) tty: bool,
-    /// The process has exited.
+    /// Cancelled when the process has exited.
     pub(super) ended: CancellationToken,
-    /// How long to wait for output after that: a child process may hold it open forever.
+    /// How long to wait for output after that: a child process may keep it open forever.
     pub(super) drain: Option<Duration>,
 }
 
@@ -69,7 +69,7 @@ impl Line {
         Drained::Whole
     }
 
-    /// Why the shim detached the client of a running process.
+    /// The reason why the shim detached the client of a running process.
     pub(super) async fn cut(&self) -> Error {
         match self.shim.greet().await {
             Ok(()) => Error::Exhausted(format!("the output was not taken for {STUCK:?}")),

@@ -1,4 +1,4 @@
-//! What runc 1.1.5 and crun 1.8.1 write when a command is not there, and what neither writes.
+//! Outputs of runc 1.1.5 and crun 1.8.1 for a missing command, and outputs of neither.
 
 use super::reason;
 
@@ -7,7 +7,7 @@ fn of(text: &str) -> String {
 }
 
 #[test]
-fn the_reason_of_runc_stands_after_its_warnings() {
+fn the_error_of_runc_is_found_after_its_warnings() {
     let text = r#"time="2026-11-22T03:46:27Z" level=error msg="runc create failed: unable to start container process: exec: \"nope\": executable file not found in $PATH""#;
     let expected = r#"runc create failed: unable to start container process: exec: "nope": executable file not found in $PATH"#;
     assert_eq!(of(text), expected);
@@ -25,7 +25,7 @@ runc create failed: unable to start container process"#;
 }
 
 #[test]
-fn the_reason_of_crun_is_its_last_line() {
+fn the_error_of_crun_is_its_last_line() {
     let text = "executable file `nope` not found in $PATH: No such file or directory\n";
     assert_eq!(of(text), text.trim());
     let two = format!("cannot set memory swappiness\n{text}\n");
@@ -38,13 +38,13 @@ fn the_reason_of_crun_is_its_last_line() {
 }
 
 #[test]
-fn escapes_are_undone() {
+fn escapes_are_decoded() {
     let text = r#"level=error msg="a\tb\n\"c\" \\ \x1b\u00e9\U0001f600 \xff\a" pid=7"#;
     assert_eq!(of(text), "a\tb \"c\" \\ \u{1b}é😀 \u{fffd} ");
 }
 
 #[test]
-fn what_is_not_understood_is_kept_and_bounded() {
+fn unknown_output_is_kept_and_truncated() {
     for text in [
         r#"level=error msg="cut of"#,
         r#"level=error msg="a bad \u12"#,

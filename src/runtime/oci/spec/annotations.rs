@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::build::Request;
 
 /// Annotations by which an OCI runtime changes the node rather than the container: crun writes the output of hooks to files
-/// of the node and takes a seccomp filter and another handler from them; systemd takes properties of units; gVisor and Kata
+/// of the node, and takes a seccomp filter and another handler from them; systemd takes properties of units; gVisor and Kata
 /// take paths, devices and kernels. A pattern matches them only if it contains the whole prefix.
 const RESERVED: [&str; 5] = [
     "run.oci.",
@@ -14,11 +14,11 @@ const RESERVED: [&str; 5] = [
     "dev.gvisor.",
     "io.katacontainers.",
 ];
-/// Annotations that we write ourselves and that OCI runtimes and hooks trust.
+/// Annotations that the runtime sets itself, and that OCI runtimes and hooks trust.
 const OWN: &str = "io.kubernetes.cri.";
 
-/// Returns whether a list of patterns, which may end with `*`, allows a key. A pattern that is shorter than a reserved prefix
-/// does not match keys with that prefix.
+/// Returns whether a list of patterns, which may end with `*`, allows a key. A pattern shorter than a reserved prefix does
+/// not match keys with that prefix.
 fn allowed(key: &str, list: &[String]) -> bool {
     if key.starts_with(OWN) || key.contains('\0') {
         return false;
@@ -33,7 +33,7 @@ fn allowed(key: &str, list: &[String]) -> bool {
     })
 }
 
-/// The names that every CRI runtime passes to its OCI runtime, and the annotations that the handler allows.
+/// The annotations that every CRI runtime passes to its OCI runtime, and those that the handler allows.
 pub(super) fn annotations(request: &Request<'_>) -> HashMap<String, String> {
     let mut all = HashMap::new();
     let handler = request.handler;
@@ -73,7 +73,7 @@ mod tests {
     use super::allowed;
 
     #[test]
-    fn a_star_ends_a_prefix() {
+    fn patterns_match_prefixes() {
         let list = ["a.b/*".to_owned(), "exact".to_owned()];
         for (key, expected) in [
             ("a.b/c", true),

@@ -1,4 +1,4 @@
-//! Builds the specification from all rules.
+//! Builds the specification by applying all rules.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::cri::v1::{
     UserNamespace,
 };
 
-/// The version that all runtimes in use accept; Debian's crun 1.8 refuses any above 1.0.
+/// A version that all common runtimes accept; Debian's crun 1.8 refuses any above 1.0.
 const OLDEST: &str = "1.0.2";
 /// The first version with id-mapped mounts.
 const WITH_ID_MAPPED_MOUNTS: &str = "1.1.0";
@@ -38,7 +38,7 @@ pub struct Request<'a> {
     pub image: &'a ImageConfig,
     /// The root file system, mounted by the caller.
     pub rootfs: &'a Path,
-    /// The user and group tables in it.
+    /// The user and group databases in it.
     pub users: &'a UserDatabase,
     /// The facts of the node.
     pub node: &'a NodeFacts,
@@ -53,7 +53,7 @@ pub struct Request<'a> {
 }
 
 impl std::fmt::Debug for Request<'_> {
-    /// The id only: configurations hold secrets.
+    /// Only the id: configurations contain secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Request")
             .field("id", &self.id)
@@ -80,7 +80,7 @@ impl Request<'_> {
     }
 }
 
-/// An action that the caller must perform before the container is created.
+/// An action that the caller must perform before creating the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Create this directory and its parents, with mode 0755.
@@ -104,7 +104,7 @@ pub enum Action {
 /// A specification, its actions and its user.
 #[derive(Debug)]
 pub struct Built {
-    /// The content of `config.json`. It contains the environment: never print it.
+    /// The contents of `config.json`. It includes the environment: never print it.
     pub spec: Spec,
     /// The actions, in order.
     pub actions: Vec<Action>,
@@ -135,7 +135,7 @@ pub fn build(request: &Request<'_>) -> Result<Built, SpecError> {
         .linux(linux(request, mounts.rootfs_propagation.take())?)
         .build()
         .map_err(|error| SpecError::Invalid(error.to_string()))?;
-    // The library's default has one; the sandbox's name is set already, and runc refuses to set it in a joined namespace.
+    // The library's default sets one; the sandbox already has its name, and runc refuses to set it in a joined namespace.
     spec.set_hostname(None).set_domainname(None);
     cdi::apply(request, &mut spec)?;
     Ok(Built {

@@ -1,4 +1,4 @@
-//! Capabilities: defaults, `ALL`, single ones, ambient ones.
+//! Capabilities: defaults, `ALL`, single and ambient ones.
 
 use std::collections::HashSet;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ fn is_all(name: &str) -> bool {
 
 /// The capability sets of a container. `ALL` in add or drop is applied first, then single names, added before dropped. The
 /// inheritable and ambient sets contain only the requested ambient capabilities: root does not need them, and files with
-/// inheritable capabilities must not gain by them (CVE-2022-24769).
+/// inheritable capabilities must not gain privileges from them (CVE-2022-24769).
 pub(super) fn capabilities(
     context: &LinuxContainerSecurityContext,
     node: &NodeFacts,
@@ -32,7 +32,7 @@ pub(super) fn capabilities(
         node.default_capabilities.iter().copied().collect()
     };
     let mut ambient = HashSet::new();
-    // A privileged container keeps everything: the kubelet sends no list with it, and containerd ignores one.
+    // A privileged container keeps all of them: the kubelet sends no list for it, and containerd ignores one.
     if let Some(requested) = context
         .capabilities
         .as_ref()

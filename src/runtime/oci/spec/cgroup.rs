@@ -8,7 +8,7 @@ use super::facts::CgroupDriver;
 /// The prefix of the names of systemd scopes.
 pub const CGROUP_PREFIX: &str = "criscope";
 
-/// Checks the cgroup parent of a pod: it must not leave its tree.
+/// Checks that the cgroup parent of a pod does not lead out of its tree.
 ///
 /// # Errors
 /// [`SpecError::Invalid`].
@@ -16,7 +16,7 @@ pub fn check_cgroup_parent(parent: &str) -> Result<(), SpecError> {
     let up = Path::new(parent)
         .components()
         .any(|part| part == Component::ParentDir);
-    // Colons separate `slice:prefix:id`.
+    // Colons separate the parts of `slice:prefix:id`.
     if up || parent.contains(|c: char| c.is_control() || c == ':') {
         return Err(SpecError::Invalid(
             "cgroup parent: a path with `..`, `:` or control characters".to_owned(),
@@ -27,8 +27,8 @@ pub fn check_cgroup_parent(parent: &str) -> Result<(), SpecError> {
 
 /// `linux.cgroupsPath`: `slice:prefix:id` for systemd, `parent/id` otherwise.
 ///
-/// With the systemd driver the parent must be a slice: the kubelet sends one when it has the same driver, and two
-/// drivers on one node fight for the same cgroups.
+/// With the systemd driver the parent must be a slice: the kubelet sends one when it uses the same driver, and two
+/// drivers on one node interfere with each other's cgroups.
 pub fn cgroup_path(parent: &str, id: &str, driver: CgroupDriver) -> Result<PathBuf, SpecError> {
     check_cgroup_parent(parent)?;
     match driver {
@@ -57,7 +57,7 @@ mod tests {
     use super::{CgroupDriver, cgroup_path};
 
     #[test]
-    fn both_drivers_name_their_cgroups() {
+    fn cgroup_paths_follow_the_driver() {
         use CgroupDriver::{Cgroupfs, Systemd};
         for (parent, driver, expected) in [
             ("/kubepods/pod1", Cgroupfs, Some("/kubepods/pod1/c")),

@@ -32,7 +32,7 @@ fn rule(
     to
 }
 
-/// The devices that every container may use: null, zero, full, random, urandom, tty, ptmx, the terminals.
+/// The devices available to every container: null, zero, full, random, urandom, tty, ptmx, the terminals.
 const COMMON: [(i64, Option<i64>); 8] = [
     (1, Some(3)),
     (1, Some(5)),
@@ -44,7 +44,8 @@ const COMMON: [(i64, Option<i64>); 8] = [
     (136, None),
 ];
 
-/// The devices of a container: those of the request; for a privileged one those of the host, unless its handler opts out.
+/// The devices of a container: those of the request; for a privileged container also those of the host, unless its
+/// handler opts out.
 pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
     let handler = request.handler;
     let privileged = request.context().privileged;
@@ -52,7 +53,7 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
     let mut nodes: BTreeMap<PathBuf, LinuxDevice> = BTreeMap::new();
     let mut rules = vec![rule(false, None, (None, None), "rwm")];
     if host_devices {
-        // Read for every container: devices come and go.
+        // Read for every container, because devices come and go.
         let dev = Path::new("/dev");
         let found = request.host.devices(dev);
         for node in found.map_err(|source| SpecError::Io {
@@ -65,7 +66,7 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
     if host_devices || (privileged && handler.privileged_without_host_devices_all_allowed) {
         rules.push(rule(true, None, (None, None), "rwm"));
     } else {
-        // Creating any node is allowed: its use is subject to the other rules.
+        // Creating any device node is allowed: using it is subject to the other rules.
         for kind in [LinuxDeviceType::C, LinuxDeviceType::B] {
             rules.push(rule(true, Some(kind), (None, None), "m"));
         }
@@ -99,8 +100,8 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
     })
 }
 
-/// Sets the owner of a device to the user and group of the security context, if the node's policy says so, so that an
-/// unprivileged process can use it. In a user namespace the OCI runtime mounts the host's node, which keeps its owner.
+/// Sets the owner of a device to the user and group of the security context, if the node's policy requires this, so that
+/// an unprivileged process can use it. In a user namespace the OCI runtime mounts the host's node, which keeps its owner.
 fn owned(request: &Request<'_>, mut node: DeviceNode) -> DeviceNode {
     if !request.node.policy.own_devices {
         return node;
@@ -124,7 +125,7 @@ fn checked_access(access: &str) -> Result<&str, SpecError> {
     Ok(access)
 }
 
-/// The device nodes of a host path with their paths in the container; for a directory all nodes below it.
+/// Returns the device nodes of a host path with their paths in the container; for a directory all nodes below it.
 fn requested_nodes(
     request: &Request<'_>,
     source: &Path,

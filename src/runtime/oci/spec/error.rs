@@ -5,7 +5,7 @@ use tonic::Code;
 /// Why a specification could not be built from a request.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    /// The request contradicts itself or the rules of CRI.
+    /// The request is inconsistent, or violates the rules of the CRI.
     #[error("{0}")]
     Invalid(String),
     /// The node does not support the request.
@@ -27,13 +27,13 @@ pub enum SpecError {
     Profile {
         /// Its path, or `default`.
         name: String,
-        /// The defect.
+        /// What is wrong with it.
         reason: String,
     },
 }
 
 impl SpecError {
-    /// The gRPC code for the CRI caller.
+    /// The gRPC status code for the CRI caller.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(_) => Code::InvalidArgument,

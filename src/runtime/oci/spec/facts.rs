@@ -25,7 +25,7 @@ pub struct ImageConfig {
 }
 
 impl fmt::Debug for ImageConfig {
-    /// Without the values of its environment.
+    /// Omits the values of the environment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ImageConfig")
             .field("user", &self.user)
@@ -73,7 +73,7 @@ pub struct NodeFacts {
     pub seccomp: bool,
     /// Whether AppArmor is enabled.
     pub apparmor: bool,
-    /// The loaded AppArmor profile for `RuntimeDefault`; or why there is none.
+    /// The loaded AppArmor profile for `RuntimeDefault`, or the reason why there is none.
     pub apparmor_default: Result<String, String>,
     /// Whether SELinux is enabled on the node and in the settings.
     pub selinux: bool,
@@ -81,13 +81,13 @@ pub struct NodeFacts {
     pub recursive_read_only: bool,
     /// The default capabilities of a container; see [`containerd_capabilities`].
     pub default_capabilities: Vec<Capability>,
-    /// The capabilities of `ALL` and of privileged containers: those that the daemon itself may pass on.
+    /// The capabilities that `ALL` and privileged containers get: those that the daemon itself can pass on.
     pub all_capabilities: Vec<Capability>,
-    /// The minimum of `oom_score_adj`, that of the daemon, if the node forbids lower ones.
+    /// The minimum of `oom_score_adj`, which is that of the daemon, if the node forbids lower ones.
     pub oom_score_adj_floor: Option<i32>,
     /// The pids limit of a container; 0 for none.
     pub pids_limit: i64,
-    /// The policy of the configuration for all pods.
+    /// The configured policy for all pods.
     pub policy: Policy,
 }
 
@@ -106,7 +106,8 @@ pub struct SandboxFacts {
     pub pid: Option<PathBuf>,
     /// The pinned user namespace; `None` without one.
     pub user: Option<PathBuf>,
-    /// The PID namespace of the target container, for mode TARGET. The caller has checked that it runs in this pod.
+    /// The PID namespace of the target container, for mode TARGET. The caller has checked that the container is running in
+    /// this pod.
     pub target_pid: Option<PathBuf>,
     /// The sandbox's host name, for `HOSTNAME`.
     pub hostname: String,
@@ -124,7 +125,7 @@ pub struct SandboxFacts {
     pub mount_label: Option<String>,
     /// The mounted images of image volumes, by container path.
     pub image_mounts: BTreeMap<String, PathBuf>,
-    /// Mounts with id mappings that the caller has mounted, by container path. Others are left to the OCI runtime, which must
+    /// Mounts with id mappings that the caller has created, by container path. Others are left to the OCI runtime, which must
     /// support id-mapped mounts (runc 1.2, crun 1.9).
     pub id_mapped: BTreeMap<String, PathBuf>,
     /// The directories of the `Volumes` of the image, by container path.
@@ -136,7 +137,7 @@ pub struct SandboxFacts {
 pub struct HandlerOptions {
     /// Whether privileged containers get no host devices.
     pub privileged_without_host_devices: bool,
-    /// Whether such a container may nevertheless use any device that it creates.
+    /// Whether such a container may still use any device that it creates.
     pub privileged_without_host_devices_all_allowed: bool,
     /// Keys of pod annotations that are passed to the OCI runtime; a final `*` matches any suffix.
     pub pod_annotations: Vec<String>,

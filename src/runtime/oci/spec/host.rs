@@ -1,4 +1,4 @@
-//! Access to the machine for the rules of a specification.
+//! Access to the machine, for the rules of a specification.
 
 use std::fs;
 use std::io;
@@ -10,18 +10,18 @@ use oci_spec::runtime::LinuxDeviceType;
 
 use super::facts::DeviceNode;
 
-/// The limit on the bytes of a profile or table: 4 MiB.
+/// Maximum size of a profile or table: 4 MiB.
 const FILE_LIMIT: u64 = 4 << 20;
-/// The maximum number of device nodes of a directory.
+/// Maximum number of device nodes in a directory.
 const DEVICES_LIMIT: usize = 4096;
 
-/// Access to the machine for the rules of a specification. [`Machine`] is the real one; tests have their own.
+/// Access to the machine, for the rules of a specification. [`Machine`] is the real one; tests have their own.
 pub trait Host {
-    /// The path with its symbolic links resolved; `None` if it does not exist.
+    /// Returns the path with its symbolic links resolved; `None` if it does not exist.
     fn resolve(&self, path: &Path) -> io::Result<Option<PathBuf>>;
-    /// The text of a regular file, 4 MiB at most.
+    /// Returns the text of a regular file of at most 4 MiB.
     fn read(&self, path: &Path) -> io::Result<String>;
-    /// The device node at a path; for a directory, all below it.
+    /// Returns the device node at a path; for a directory, all nodes below it.
     fn devices(&self, path: &Path) -> io::Result<Vec<DeviceNode>>;
 }
 
@@ -53,7 +53,8 @@ impl Host for Machine {
     }
 }
 
-/// All device nodes below a directory, except those that the container has its own of: pts, shm, mqueue, console.
+/// Collects all device nodes below a directory, except those that every container has its own instances of: pts,
+/// shm, mqueue, console.
 fn walk(directory: &Path, found: &mut Vec<DeviceNode>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

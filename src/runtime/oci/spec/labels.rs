@@ -79,11 +79,11 @@ pub fn apparmor_profile(
     }
 }
 
-/// Checks the SELinux options of a request. They become labels in mount options, where a quote, or a comma outside of a level,
+/// Checks the SELinux options of a request. They become labels in mount options, where a quote, or a comma outside a level,
 /// would inject another option.
 ///
 /// # Errors
-/// [`SpecError::Invalid`], which names the part.
+/// [`SpecError::Invalid`], naming the part.
 pub fn check_selinux_options(options: Option<&SeLinuxOption>) -> Result<(), SpecError> {
     let Some(options) = options else {
         return Ok(());
@@ -106,8 +106,8 @@ pub fn check_selinux_options(options: Option<&SeLinuxOption>) -> Result<(), Spec
     Err(SpecError::Invalid("SELinux level: not a level".to_owned()))
 }
 
-/// Returns whether a text is a level or a range of levels: `s0`, `s0:c1,c5.c9`, `s0-s0:c0.c1023`. Numbers have at most four
-/// digits, as in containerd.
+/// Returns whether a text is a level or a range of levels: `s0`, `s0:c1,c5.c9`, `s0-s0:c0.c1023`. As in containerd, numbers
+/// have at most four digits.
 fn is_level(text: &str) -> bool {
     let number = |text: &str, letter: char| {
         let digits = text.strip_prefix(letter).unwrap_or("");
@@ -127,7 +127,7 @@ fn is_level(text: &str) -> bool {
     }
 }
 
-/// The SELinux label of a container's processes: that of the sandbox, with the parts of the request replaced. `None` on a node
+/// The SELinux label of a container's processes: that of the sandbox, with the requested parts replaced. `None` on a node
 /// without SELinux and for privileged containers without SELinux options.
 pub fn selinux_label(
     options: Option<&SeLinuxOption>,
@@ -152,7 +152,7 @@ pub fn selinux_label(
     let Some(options) = named else {
         return Ok(sandbox.filter(|_| !privileged).map(str::to_owned));
     };
-    // The level contains colons itself: it is everything after the third.
+    // The level itself contains colons: it is everything after the third one.
     let mut base = sandbox.unwrap_or("").splitn(4, ':');
     let mut label = Vec::new();
     for part in [
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_what_selinux_takes() {
+    fn levels_follow_the_syntax_of_selinux() {
         for (level, expected) in [
             ("s0", true),
             ("s15:c0.c1023", true),

@@ -1,8 +1,8 @@
-//! The OCI specification of a container (`config.json`), built from the request of the kubelet, the image configuration, and
-//! the facts of the node and the sandbox.
+//! The OCI specification of a container (`config.json`), built from the kubelet's request, the image configuration, and the
+//! facts of the node and the sandbox.
 //!
 //! Nothing here accesses the machine directly: lookups go through [`Host`], and actions that the caller must perform before the
-//! container is created are returned as [`Action`]s. So every rule is a function with a table of test cases.
+//! container is created are returned as [`Action`]s. So every rule is a function that table tests cover.
 //!
 //! The rules are those of containerd's CRI plugin where the kubelet or critest depend on them.
 
@@ -27,7 +27,7 @@ mod sysctl;
 mod tests;
 mod user;
 
-/// Reads a text as a seccomp profile, for the fuzzer.
+/// Fuzz target: parses a text as a seccomp profile.
 #[cfg(any(test, fuzzing))]
 pub(in crate::runtime) fn fuzz_seccomp(text: &str) {
     let target = seccomp::Target {
@@ -38,7 +38,7 @@ pub(in crate::runtime) fn fuzz_seccomp(text: &str) {
     let _ = seccomp::evaluate("fuzz", text, &target);
 }
 
-/// Reads any bytes as the user tables of an image, for the fuzzer.
+/// Fuzz target: parses any bytes as the user databases of an image.
 #[cfg(any(test, fuzzing))]
 pub(in crate::runtime) fn fuzz_users(bytes: &[u8]) {
     let Ok(tables) = UserDatabase::read(bytes, bytes) else {

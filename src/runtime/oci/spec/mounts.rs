@@ -43,7 +43,7 @@ pub(super) fn mount(destination: &str, typ: &str, source: &Path, options: &[&str
 }
 
 /// All mounts, parents before children. A mount of the request replaces a default at the same path, and one at `/dev` all
-/// defaults below it. Of two mounts at one path the later one is used: the kubelet appends its own, such as that of the
+/// defaults below it. Of two mounts at the same path the later one is used: the kubelet appends its own, such as that of the
 /// termination message, to those of the pod, and containerd accepts both.
 pub(super) fn mounts(request: &Request<'_>) -> Result<Mounts, SpecError> {
     let mut all = Mounts::default();
@@ -80,7 +80,7 @@ pub(super) fn mounts(request: &Request<'_>) -> Result<Mounts, SpecError> {
     Ok(all)
 }
 
-/// The file systems of the kernel.
+/// The kernel's file systems.
 fn kernel_mounts(request: &Request<'_>) -> Vec<Mount> {
     let privileged = request.context().privileged;
     let write = if privileged { "rw" } else { "ro" };
@@ -106,7 +106,7 @@ fn kernel_mounts(request: &Request<'_>) -> Vec<Mount> {
         ),
         at("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
     ];
-    // The kernel mounts a new sysfs only for the owner of the network namespace: with the host network it is bind mounted.
+    // Only the owner of the network namespace can mount a new sysfs: with the host network it is bind mounted.
     if request.sandbox.user.is_some() && request.sandbox.network.is_none() {
         let options = ["rbind", "nosuid", "noexec", "nodev", write];
         all.push(mount("/sys", "bind", Path::new("/sys"), &options));
@@ -141,7 +141,7 @@ fn sandbox_mounts(request: &Request<'_>) -> Vec<Mount> {
         .collect()
 }
 
-/// A path of the container, absolute and without `.` and `..`.
+/// Returns a container path that is absolute and has no `.` and `..`.
 fn clean(path: &str) -> Result<PathBuf, SpecError> {
     let mut to = PathBuf::from("/");
     if path.is_empty() {
@@ -161,7 +161,7 @@ fn clean(path: &str) -> Result<PathBuf, SpecError> {
     Ok(to)
 }
 
-/// One mount of the request.
+/// Adds one mount of the request.
 fn user_mount(
     request: &Request<'_>,
     requested: &v1::Mount,
@@ -210,8 +210,8 @@ fn user_mount(
     Ok(to)
 }
 
-/// The source of a mount: an image that the caller mounted, or a host path with its symbolic links resolved. A missing host path
-/// is created by the caller.
+/// The source of a mount: an image mounted by the caller, or a host path with its symbolic links resolved. The caller creates a
+/// missing host path.
 fn source(
     request: &Request<'_>,
     requested: &v1::Mount,
@@ -250,7 +250,7 @@ fn source(
     }))
 }
 
-/// The mount option for a propagation. The root needs it too; the caller checks that the source is on a mount with it.
+/// The mount option for a propagation. The root file system needs it, too; the caller checks that the source's mount has it.
 fn propagate(propagation: MountPropagation, source: &Path, all: &mut Mounts) -> &'static str {
     let (option, needs) = match propagation {
         MountPropagation::PropagationPrivate => return "rprivate",
@@ -267,7 +267,7 @@ fn propagate(propagation: MountPropagation, source: &Path, all: &mut Mounts) -> 
     option
 }
 
-/// `rw`, `ro`, or `rro`, which needs a plain read-only mount without propagation.
+/// `rw`, `ro`, or `rro`, which requires a plain read-only mount without propagation.
 fn write_mode(
     request: &Request<'_>,
     requested: &v1::Mount,
@@ -298,7 +298,7 @@ fn write_mode(
     })
 }
 
-/// The propagation of the mount of a path, from the text of `/proc/self/mountinfo`; `None` if no mount contains it.
+/// The propagation of the mount that contains a path, from the text of `/proc/self/mountinfo`; `None` if there is none.
 pub fn propagation_of(mountinfo: &str, path: &Path) -> Option<Propagation> {
     let mut best: Option<(usize, Propagation)> = None;
     for line in mountinfo.lines() {
@@ -315,7 +315,7 @@ pub fn propagation_of(mountinfo: &str, path: &Path) -> Option<Propagation> {
             (false, true) => Propagation::Slave,
             (false, false) => Propagation::Private,
         };
-        // Of several mounts at one path the last is on top.
+        // Of several mounts at the same path, the last one is on top.
         let length = point.components().count();
         if best.is_none_or(|(longest, _)| length >= longest) {
             best = Some((length, propagation));

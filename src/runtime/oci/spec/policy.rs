@@ -1,4 +1,4 @@
-//! The policy of the node's configuration for all pods.
+//! The node's configured policy for all pods.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ pub struct Policy {
     pub unset_seccomp: UnsetSeccomp,
     /// How huge page limits are handled.
     pub huge_pages: HugePages,
-    /// Whether the devices of a container are owned by the user and group of its security context.
+    /// Whether devices of a container are owned by the user and group of its security context.
     pub own_devices: bool,
-    /// Whether any user may bind low ports in a pod without host network.
+    /// Whether any user may bind low ports in pods without host network.
     pub unprivileged_ports: bool,
-    /// Whether any group may ping there, unless the pod has a user namespace.
+    /// Whether any group may ping in such pods, unless the pod has a user namespace.
     pub unprivileged_icmp: bool,
-    /// Sysctls, in dotted form, of every pod that has the corresponding namespace.
+    /// Sysctls, in dotted form, for every pod with the corresponding namespace.
     pub sysctls: BTreeMap<String, String>,
-    /// The number of SELinux categories that separate pods.
+    /// The number of SELinux categories available to separate pods.
     pub selinux_categories: u16,
 }
 
@@ -29,7 +29,7 @@ pub enum UnsetSeccomp {
     /// None, as critest expects.
     #[default]
     Unconfined,
-    /// Our default profile.
+    /// The built-in profile.
     RuntimeDefault,
     /// A profile file of the node.
     Localhost(PathBuf),

@@ -28,7 +28,7 @@ pub(super) fn process(request: &Request<'_>, user: &ResolvedUser) -> Result<Proc
         .set_env(Some(environment(request)?))
         .set_cwd(directory(container, request.image)?)
         .set_capabilities(Some(capabilities(context, request.node)?))
-        // Left to the OCI runtime: the CRI has no field for them.
+        // Left to the OCI runtime, because the CRI has no field for them.
         .set_rlimits(None)
         .set_no_new_privileges(Some(context.no_new_privs))
         .set_apparmor_profile(labels::apparmor_profile(
@@ -72,7 +72,7 @@ fn arguments(container: &ContainerConfig, image: &ImageConfig) -> Result<Vec<Str
 /// Checks that no argument contains a NUL byte, at which crun would truncate it.
 ///
 /// # Errors
-/// [`SpecError::Invalid`] with the index of the argument only: its text may be a secret.
+/// [`SpecError::Invalid`] with the index of the argument only: its text may be secret.
 pub fn check_arguments(arguments: &[String]) -> Result<(), SpecError> {
     match arguments.iter().position(|one| one.contains('\0')) {
         Some(place) => Err(SpecError::Invalid(format!(
@@ -82,8 +82,8 @@ pub fn check_arguments(arguments: &[String]) -> Result<(), SpecError> {
     }
 }
 
-/// The environment: `PATH`, `TERM` with a terminal, `HOSTNAME`, then that of the image and of the request. Later variables
-/// replace earlier ones in place.
+/// The environment: `PATH`, `TERM` with a terminal, `HOSTNAME`, then the variables of the image and of the request. Later
+/// variables replace earlier ones in place.
 fn environment(request: &Request<'_>) -> Result<Vec<String>, SpecError> {
     let mut all = vec![DEFAULT_PATH.to_owned()];
     if request.container.tty {
@@ -115,10 +115,11 @@ fn environment(request: &Request<'_>) -> Result<Vec<String>, SpecError> {
         put(one.clone());
     }
     for pair in &request.container.envs {
-        // The error omits the value: it may be a secret.
+        // The error omits the value, which may be secret.
         let key = &pair.key;
         let invalid = |why: &str| SpecError::Invalid(format!("variable {key:?}: {why}"));
-        // The specification is JSON, whose strings are UTF-8. With other bytes crun fails, and runc replaces them by U+FFFD.
+        // The specification is JSON, whose strings are UTF-8. With other bytes crun fails, and runc replaces them with
+        // U+FFFD.
         let value = std::str::from_utf8(&pair.value)
             .map_err(|_| invalid("its value is not UTF-8, which OCI runtimes cannot pass on"))?;
         if key.is_empty() || key.contains(['=', '\0']) {

@@ -12,7 +12,7 @@ use crate::cri::v1::LinuxContainerResources;
 /// The resources of a container in the OCI specification. Zero and empty mean unset.
 ///
 /// A memory limit without a swap limit applies to memory and swap together, if the kernel accounts swap. Huge page limits are
-/// subject to the policy of the node.
+/// subject to the node's policy.
 pub fn container_resources(
     requested: &LinuxContainerResources,
     node: &NodeFacts,
@@ -20,7 +20,7 @@ pub fn container_resources(
     updated_resources(&LinuxResources::default(), requested, node)
 }
 
-/// The resources after an update; unset fields of the update stay unchanged.
+/// The resources after an update; fields that are unset in the update stay unchanged.
 pub fn updated_resources(
     current: &LinuxResources,
     requested: &LinuxContainerResources,
@@ -51,7 +51,7 @@ pub fn updated_resources(
     Ok(to)
 }
 
-/// Checks the strings that become names or content of cgroup files.
+/// Checks the strings that become names or contents of cgroup files.
 fn check_names(requested: &LinuxContainerResources) -> Result<(), SpecError> {
     let invalid = |what: &str| Err(SpecError::Invalid(what.to_owned()));
     let set = |text: &str| {
@@ -82,8 +82,8 @@ fn check_names(requested: &LinuxContainerResources) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// The update that restores `before` once `after` was set. Limits that only `after` has become the kernel's defaults; CPU sets,
-/// huge pages and keys of cgroup v2 have no default and stay if `before` does not have them.
+/// Returns the update that restores `before` after `after` was set. Limits that only `after` has become the kernel's defaults;
+/// CPU sets, huge pages and keys of cgroup v2 have no default and stay if `before` does not have them.
 pub fn reverted_resources(before: &LinuxResources, after: &LinuxResources) -> LinuxResources {
     const UNLIMITED: i64 = -1;
     let mut to = before.clone();
@@ -187,7 +187,7 @@ fn hugepages(requested: &LinuxContainerResources) -> Result<Vec<LinuxHugepageLim
         .collect()
 }
 
-/// The `oom_score_adj` of a container (-1000 to 1000): that of the request, but not below the floor of the node, if any.
+/// The `oom_score_adj` of a container (-1000 to 1000): the requested one, but not below the floor of the node, if any.
 pub fn restricted_oom_score_adj(requested: i64, floor: Option<i32>) -> Result<i32, SpecError> {
     let value = i32::try_from(requested)
         .ok()

@@ -78,14 +78,14 @@ impl Own {
     fn has(&self, name: &str) -> bool {
         let network = name.starts_with("net.");
         let ipc = name.starts_with("fs.mqueue.") || IPC.contains(&name);
-        // A pod with the host network also has the host's UTS namespace.
+        // A pod with the host network also uses the host's UTS namespace.
         let uts = ["kernel.domainname", "kernel.hostname"].contains(&name);
         let own = ((network || uts) && self.network) || (ipc && self.ipc);
         own && !name.contains("..")
     }
 }
 
-/// Converts to dotted form. With slashes as separators, as the kubelet allows, an interface name may contain a dot.
+/// Converts to dotted form. With slashes as separators, which the kubelet allows, an interface name may contain a dot.
 fn dotted(name: &str) -> String {
     let slashes = name
         .find('/')

@@ -1,4 +1,4 @@
-//! The rules, case by case, through the whole of `build`.
+//! Table tests of the rules, through the whole of `build`.
 
 mod confinement;
 mod policy;
@@ -19,7 +19,7 @@ use crate::cri::v1::{
     PodSandboxConfig, PodSandboxMetadata,
 };
 
-/// A machine of a few paths: `/data` is there, `/link` leads to it, `/dev/fuse` is a device, and so is `/dev/kvm`.
+/// A machine with a few paths: `/data`, a link `/link` to it, and the devices `/dev/fuse` and `/dev/kvm`.
 struct Fake(BTreeMap<&'static str, &'static str>);
 
 impl Host for Fake {
@@ -58,7 +58,7 @@ fn node(path: &str, major: i64, minor: i64) -> DeviceNode {
     }
 }
 
-/// Everything a request is made of, ready to be changed.
+/// All inputs of a request, for tests to modify.
 struct Case {
     pod: PodSandboxConfig,
     container: ContainerConfig,
@@ -72,7 +72,7 @@ struct Case {
 }
 
 impl Case {
-    /// An ordinary container of an ordinary pod, after `change`.
+    /// An ordinary container of an ordinary pod, modified by `change`.
     fn new(change: impl FnOnce(&mut Self)) -> Self {
         let mut case = Self {
             pod: PodSandboxConfig {
@@ -153,7 +153,7 @@ impl Case {
         self.build().expect("there").spec
     }
 
-    /// The specification as the OCI runtime reads it.
+    /// The specification as JSON.
     fn json(&self) -> serde_json::Value {
         serde_json::to_value(self.spec()).expect("there")
     }

@@ -9,7 +9,7 @@ use criscope_linux::untrusted;
 use super::error::SpecError;
 use crate::cri::v1::{LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 
-/// The limit on the size of a user or group table: 4 MiB. Images are untrusted.
+/// Maximum size of a user or group database: 4 MiB. Images are untrusted.
 const TABLE_LIMIT: u64 = 4 << 20;
 
 /// The text of an image's `/etc/passwd` and `/etc/group`; empty if a file does not exist.
@@ -38,10 +38,10 @@ impl UserDatabase {
         })
     }
 
-    /// Reads both tables. The caller opened the files inside the root file system.
+    /// Parses both databases. The caller opened the files inside the root file system.
     ///
     /// # Errors
-    /// A table is larger than 4 MiB: a truncated row could name another user.
+    /// If a database is larger than 4 MiB: a truncated row could name another user.
     pub fn read(passwd: impl Read, group: impl Read) -> io::Result<Self> {
         let text = |from: &mut dyn Read| -> io::Result<String> {
             let bytes = untrusted::read(from, TABLE_LIMIT)?;
@@ -87,10 +87,10 @@ pub struct ResolvedUser {
     pub groups: Vec<u32>,
 }
 
-/// The user of a container: from the request, else from the image, else root.
+/// Resolves the user of a container: from the request, else from the image, else root.
 ///
-/// A name must be in the image's tables; a number need not be. A group without a user is an error. With policy Merge the
-/// user's groups in the image are included, with Strict only those of the request.
+/// A name must be in the image's databases; a number need not be. A group without a user is an error. With policy Merge
+/// the user's groups in the image are included, with Strict only those of the request.
 pub fn resolve_user(
     context: &LinuxContainerSecurityContext,
     image_user: &str,
@@ -152,19 +152,19 @@ fn wanted(
 }
 
 fn id(value: i64, what: &str) -> Result<u32, SpecError> {
-    // The highest value means "no change" to the kernel and is not an id.
+    // The kernel takes the highest value as "no change": it is not an id.
     match u32::try_from(value) {
         Ok(id) if id != u32::MAX => Ok(id),
         _ => Err(SpecError::Invalid(format!("{what} {value} is not an id"))),
     }
 }
 
-/// The uid, the gid and, if it is in the table, the name.
+/// Returns the uid, the gid and, if it is in the database, the name.
 fn find_user<'t>(
     user: &str,
     tables: &'t UserDatabase,
 ) -> Result<(u32, u32, Option<&'t str>), SpecError> {
-    // Digits are looked up as a name first, as is usual in Unix.
+    // As usual in Unix, digits are looked up as a name first.
     if let Some((name, uid, gid)) = tables.users().find(|(name, _, _)| *name == user) {
         return Ok((uid, gid, Some(name)));
     }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_takes_only_the_groups_of_the_request() {
+    fn strict_includes_only_the_groups_of_the_request() {
         let mut context = LinuxContainerSecurityContext {
             run_as_username: "web".to_owned(),
             supplemental_groups: vec![900, 34, 900],

@@ -1,5 +1,5 @@
 //! The encoding of version 1: numbers in little endian, strings and lists prefixed with their length, records without lengths
-//! or tags, so that fields could not be added.
+//! or tags, so that fields cannot be added.
 
 use criscope_shim::protocol::{
     Attach, Create, Empty, Exec, Exit, Failure, Hello, Kill, Malformed, Oom, Process, Resize,
@@ -82,7 +82,7 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-/// The fields of a message in version 1, in order. Later fields have their defaults.
+/// Declares the fields of a message in version 1, in order. Later fields get their defaults.
 macro_rules! layout {
     ($($name:ident { $($field:ident),* })*) => {$(
         #[allow(unused_variables, clippy::needless_update)]

@@ -1,5 +1,5 @@
-//! Version 1 of the shim's protocol, for pods whose shim was started by criscope 0.1 before the protocol was protobuf. A shim
-//! lives as long as its pod, so this may go with the first release that no longer supports an update from 0.1 without
+//! Version 1 of the shim's protocol, for pods whose shim was started by criscope 0.1 before the protocol used protobuf. A shim
+//! lives as long as its pod, so this can be removed in the first release that no longer supports an update from 0.1 without
 //! draining the node.
 //!
 //! Both directions are implemented, so that tests can simulate such a shim; the daemon needs only [`encode_request`] and
@@ -16,8 +16,8 @@ pub fn is_hello(frame: &[u8]) -> bool {
     frame.len() == 13 && frame.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 3])
 }
 
-/// Appends a request with its number; returns whether version 1 has it. Such a shim is not asked to create a PID namespace any
-/// more: its init would have the node's root.
+/// Appends a request with its number; returns whether version 1 supports it. Such a shim is no longer asked to create a PID
+/// namespace: its init would have the node's root.
 pub fn encode_request(number: u64, request: &Request, out: &mut Vec<u8>) -> bool {
     let mut body = Vec::new();
     number.put(&mut body);
@@ -48,7 +48,7 @@ pub fn encode_request(number: u64, request: &Request, out: &mut Vec<u8>) -> bool
 /// Decodes a request as a shim of version 1 does.
 ///
 /// # Errors
-/// The request is not one that is still sent.
+/// If the request is one that is no longer sent.
 pub fn decode_request(mut frame: &[u8]) -> Result<(u64, Request), Malformed> {
     let from = &mut frame;
     let number = u64::take(from)?;
@@ -74,7 +74,7 @@ pub fn decode_request(mut frame: &[u8]) -> Result<(u64, Request), Malformed> {
 /// Decodes a message of a shim.
 ///
 /// # Errors
-/// The frame has no number.
+/// If the frame has no number.
 pub fn decode_incoming(mut frame: &[u8]) -> Result<Incoming, Malformed> {
     let number = u64::take(&mut frame)?;
     Ok(match number {
@@ -106,7 +106,7 @@ fn answer(mut frame: &[u8]) -> Result<Answer, Unread> {
     }
 }
 
-/// Encodes an answer as a shim of version 1 does.
+/// Encodes a response as a shim of version 1 does.
 pub fn encode_answer(number: u64, answer: &Answer, out: &mut Vec<u8>) {
     protocol::frame(out, |out| {
         number.put(out);
@@ -128,7 +128,7 @@ pub fn encode_answer(number: u64, answer: &Answer, out: &mut Vec<u8>) {
     });
 }
 
-/// Encodes an event as a shim of version 1 does; returns whether version 1 has it.
+/// Encodes an event as a shim of version 1 does; returns whether version 1 supports it.
 pub fn encode_event(event: &Event, out: &mut Vec<u8>) -> bool {
     let mut body = Vec::new();
     0u64.put(&mut body);
@@ -163,7 +163,7 @@ mod tests {
 
     /// The frames were written by the code of version 1 before it was replaced.
     #[test]
-    fn frames_of_version_1_are_read_and_written() {
+    fn frames_of_version_1_are_decoded_and_encoded() {
         let (mut read, mut hellos) = (0, 0);
         for line in include_str!("vectors.txt").lines() {
             let mut words = line.split(' ');
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_has_its_code_and_a_cut_frame_has_none() {
+    fn an_exit_is_decoded_and_a_truncated_frame_is_not() {
         let line = include_str!("vectors.txt").lines();
         let mut line = line.filter_map(|line| line.strip_prefix("event exit "));
         let bytes = hex(line.next().expect("an exit"));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn no_later_hello_is_taken_for_one_of_version_1() {
+    fn later_hellos_are_not_taken_for_version_1() {
         let mut bytes = Vec::new();
         let hello = Event::Hello(protocol::Hello::own(protocol::OLDEST));
         protocol::encode_event(&hello, &mut bytes);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_of_version_1_is_told_why_it_is_refused() {
+    fn a_daemon_of_version_1_receives_the_reason_of_the_refusal() {
         let mut hello = Vec::new();
         let request = Request::Hello(protocol::Hello::default());
         encode_request(7, &request, &mut hello);

@@ -48,7 +48,7 @@ impl Filesystem {
     /// The file system of a path, for a layer with this usage.
     ///
     /// # Errors
-    /// stat(2) or statvfs(3) fails.
+    /// If stat(2) or statvfs(3) fails.
     pub fn of(path: &Path, used: Size) -> io::Result<Self> {
         let device = std::fs::metadata(path)?.dev();
         let all = rustix::fs::statvfs(path)?;

@@ -1,4 +1,4 @@
-//! The metrics of `ListPodSandboxMetrics`: those of cAdvisor, served by the runtime (KEP-2371).
+//! The metrics of `ListPodSandboxMetrics`: those of cAdvisor, provided by the runtime (KEP-2371).
 //!
 //! Values are integers, because the CRI has no other type: seconds are truncated, as in containerd and CRI-O. Pressure metrics
 //! are absent with cgroup v1.
@@ -28,7 +28,7 @@ pub struct Identity<'a> {
     pub image: &'a str,
 }
 
-/// Names, help and label keys of all metrics.
+/// Names, help texts and label keys of all metrics.
 #[must_use]
 pub fn descriptors() -> Vec<v1::MetricDescriptor> {
     let all = ALL.iter().map(|kind| v1::MetricDescriptor {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use std::collections::{HashMap, HashSet};
 
-    /// What critest 1.37 wants with a value from every runtime. What it lists as optional is left out here.
+    /// The metrics that critest 1.37 requires with a value from every runtime, without those that it lists as optional.
     const WANTED: &str = "cpu_cfs_periods_total cpu_cfs_throttled_periods_total cpu_cfs_throttled_seconds_total \
         cpu_system_seconds_total cpu_usage_seconds_total cpu_user_seconds_total file_descriptors fs_inodes_free \
         fs_inodes_total fs_limit_bytes fs_usage_bytes last_seen memory_cache memory_failcnt memory_failures_total \
@@ -131,10 +131,10 @@ mod tests {
         spec_memory_swap_limit_bytes start_time_seconds threads threads_max";
 
     #[test]
-    fn names_are_told_once_with_help() {
+    fn names_are_unique_and_have_help() {
         let all = descriptors();
         let names: HashSet<_> = all.iter().map(|one| one.name.as_str()).collect();
-        assert_eq!(names.len(), all.len(), "a name is there twice");
+        assert_eq!(names.len(), all.len(), "a name is not unique");
         assert!(
             all.iter()
                 .all(|one| !one.help.is_empty() && one.label_keys.len() >= 5)
@@ -142,9 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_of_a_pod_are_what_critest_looks_for() {
+    fn a_pod_has_the_metrics_that_critest_requires() {
         use criscope_linux::cgroup::usage::{Cpu, Io, Memory, Pids, Usage};
-        // What cgroup v1 has at the least.
+        // The minimum that cgroup v1 provides.
         let usage = Usage {
             cpu: Some(Cpu::default()),
             memory: Some(Memory::default()),
@@ -173,7 +173,7 @@ mod tests {
             ..Counters::default()
         };
         let pod = pod_metrics(identity, &[lo, eth0], vec![container]);
-        assert_eq!(pod.metrics.len(), 8, "lo is left out");
+        assert_eq!(pod.metrics.len(), 8, "lo is omitted");
         let labels: HashMap<_, _> = descriptors()
             .into_iter()
             .map(|one| (one.name, one.label_keys.len()))
@@ -195,7 +195,7 @@ mod tests {
                 "{name}"
             );
         }
-        // Every descriptor without a value is one critest does not insist on.
+        // Every descriptor without a value is one that critest does not require.
         let optional = [
             "_pressure_",
             "_hugetlb_",

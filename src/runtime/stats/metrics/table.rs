@@ -3,7 +3,7 @@
 
 use crate::cri::v1::MetricType;
 
-/// The labels of every metric, in their order; those of the pod itself have `container` and `image` empty.
+/// The labels of every metric, in order; metrics of the pod itself have empty `container` and `image`.
 pub(super) const BASE: [&str; 5] = ["pod", "namespace", "container", "id", "image"];
 
 /// One metric.
@@ -23,7 +23,7 @@ const PAGE_SIZE: &[&str] = &["pagesize"];
 macro_rules! kinds {
     ($($id:ident: $of:ident $name:literal, $labels:expr, $help:literal;)+) => {
         $(pub(super) const $id: Kind = Kind { name: $name, help: $help, labels: $labels, of: MetricType::$of };)+
-        /// All of them.
+        /// All metrics.
         pub(super) const ALL: &[Kind] = &[$($id),+];
     };
 }

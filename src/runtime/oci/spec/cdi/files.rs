@@ -1,5 +1,5 @@
-//! CDI specification files: `.json` and `.yaml`, as in the reference implementation
-//! (`tags.cncf.io/container-device-interface`), which does not read `.yml` either.
+//! CDI specification files, `.json` and `.yaml`. Like the reference implementation (`tags.cncf.io/container-device-interface`),
+//! this does not read `.yml`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,9 +14,9 @@ use super::super::error::SpecError;
 
 /// The default directories of CDI files. Later ones take precedence.
 pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
-/// The limit on the bytes of one file, and on the text of a YAML file with its aliases expanded.
+/// Maximum size of one file in bytes, and of the text of a YAML file with its aliases expanded.
 const FILE_LIMIT: usize = 4 << 20;
-/// The number of unreadable files that the error for a missing device names.
+/// Maximum number of unreadable files named in the error for a missing device.
 const MAX_NAMED: usize = 3;
 
 #[derive(Deserialize)]
@@ -122,7 +122,7 @@ fn options() -> serde_saphyr::Options {
 #[derive(Default)]
 pub struct Registry {
     devices: BTreeMap<String, (Arc<Edits>, Edits)>,
-    /// Files that could not be read, with the reason. The other files are used.
+    /// Files that could not be read, with the reason. The other files are used regardless.
     pub broken: Vec<(PathBuf, String)>,
 }
 
@@ -136,8 +136,8 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Reads all `.json` and `.yaml` files of the directories, in lexical order; devices of later directories take precedence. A
-    /// missing directory is ignored.
+    /// Reads all `.json` and `.yaml` files of the directories, in lexical order; devices of later directories take precedence.
+    /// Missing directories are ignored.
     pub fn read<P: AsRef<Path>>(directories: &[P]) -> Self {
         let mut registry = Self::default();
         for directory in directories {
@@ -170,8 +170,8 @@ impl Registry {
         Ok(())
     }
 
-    /// The edits of a device: those common to its file, and its own. The error names files that could not be read, since the device
-    /// may be in one of them.
+    /// Returns the edits of a device: those common to its file, and its own. The error names files that could not be read, since
+    /// the device may be in one of them.
     pub(super) fn device(&self, name: &str) -> Result<&(Arc<Edits>, Edits), SpecError> {
         self.devices.get(name).ok_or_else(|| {
             let mut text = format!("CDI device {name} does not exist on this node");
@@ -186,10 +186,10 @@ impl Registry {
     }
 }
 
-/// Reads a text as a file, for the fuzzer.
+/// Fuzz target: parses a text as a file.
 ///
 /// # Panics
-/// If what was read is much larger than the text.
+/// If the parsed form is much larger than the text.
 #[cfg(any(test, fuzzing))]
 pub(in crate::runtime) fn fuzz(text: &str, yaml: bool) {
     let format = if yaml { Format::Yaml } else { Format::Json };
@@ -202,12 +202,12 @@ pub(in crate::runtime) fn fuzz(text: &str, yaml: bool) {
         .iter()
         .map(|device| device.name.len() + env(&device.edits));
     let total = file.kind.len() + env(&file.edits) + all.sum::<usize>();
-    // YAML aliases expand the text, up to the budget.
+    // YAML aliases expand the text, up to the limit.
     let most = if yaml { FILE_LIMIT } else { text.len() };
     assert!(total <= most, "{total} bytes of {}", text.len());
 }
 
-/// Reads a file. One above the limit is an error, since a truncated YAML file may be valid.
+/// Reads a file. One above the size limit is an error, since a truncated YAML file may still be valid.
 fn text(path: &Path) -> Result<String, String> {
     untrusted::read_text(path, FILE_LIMIT as u64).map_err(|error| error.to_string())
 }
@@ -224,7 +224,7 @@ mod tests {
         Registry::read(&[folder.path()])
     }
 
-    /// As `nvidia-ctk cdi generate` writes them: a document mark, block style, quoted names.
+    /// In the form written by `nvidia-ctk cdi generate`: a document marker, block style, quoted names.
     const VENDOR: &str = "---
 cdiVersion: 0.5.0
 kind: v.com/gpu
@@ -252,7 +252,7 @@ devices:
 ";
 
     #[test]
-    fn yaml_says_the_same_as_json() {
+    fn yaml_and_json_are_parsed_alike() {
         let registry = read(&[("v.yaml", VENDOR)]);
         assert!(registry.broken.is_empty(), "{registry:?}");
         let names: Vec<_> = registry.devices.keys().collect();
@@ -269,7 +269,7 @@ devices:
         assert_eq!(node.file_mode, Some(0o660));
         assert_eq!(node.permissions.as_deref(), Some("rw"));
         assert_eq!(own.additional_gids, [44]);
-        // JSON is YAML, but not the other way round.
+        // JSON is valid YAML, but not vice versa.
         let json = r#"{"kind": "v.com/net", "devices": [{"name": "a"}]}"#;
         let registry = read(&[
             ("a.json", json),
@@ -282,13 +282,13 @@ devices:
     }
 
     #[test]
-    fn other_names_are_not_read() {
+    fn files_with_other_extensions_are_not_read() {
         let registry = read(&[("v.yml", VENDOR), ("yaml", VENDOR), ("v.yaml.bak", VENDOR)]);
         assert!(registry.devices.is_empty() && registry.broken.is_empty());
     }
 
     #[test]
-    fn a_broken_file_takes_only_its_own_devices() {
+    fn a_malformed_file_affects_only_its_own_devices() {
         let other = VENDOR.replace("v.com", "w.com");
         let broken = [
             ("a.yaml", "kind: [".to_owned()),
@@ -313,7 +313,7 @@ devices:
     }
 
     #[test]
-    fn aliases_repeat_what_a_file_may_hold_and_no_more() {
+    fn the_expansion_of_aliases_is_limited() {
         let few = VENDOR.replace("- name: 1\n  containerEdits: {}", "- &a {name: b}")
             + "- <<: *a\n  name: c\n";
         let registry = read(&[("v.yaml", &few)]);
@@ -324,7 +324,7 @@ devices:
             let below = level - 1;
             let _ = writeln!(laughs, "a{level}: &a{level} [*a{below}, *a{below}]");
         }
-        // One long text again and again, in what is kept.
+        // One long text repeatedly, in a field that is kept.
         let long = "x".repeat(1 << 20);
         let again = "    - *a\n".repeat(50);
         let quadratic = format!("  containerEdits:\n    env:\n    - &a {long}\n{again}");

@@ -1,4 +1,4 @@
-//! What the default profile keeps from containers; `docs/SECCOMP.md` says why.
+//! Tests that the default profile blocks the calls listed in `closed.txt`; `docs/SECCOMP.md` gives the reasons.
 
 use std::collections::HashSet;
 
@@ -9,14 +9,14 @@ use oci_spec::runtime::{
 use super::{Target, default_profile};
 use crate::runtime::oci::spec::containerd_capabilities;
 
-/// Calls that no container without further capabilities may make.
+/// Calls that no container without additional capabilities may make.
 ///
-/// In this order: keys, which have no namespace; programs and events in the kernel; requests that are carried out past the
-/// filter; mounts, in the old and the new way; namespaces; files by handle; the machine; other processes; the memory of the
-/// node; attributes that security modules have; what came with newer kernels; what no program uses any more.
+/// In this order: keys, which are not namespaced; programs and events in the kernel; requests that bypass the filter;
+/// mounts, by the old and the new API; namespaces; files by handle; the machine; other processes; memory of the node;
+/// attributes of security modules; calls of newer kernels; obsolete calls.
 const CLOSED: &str = include_str!("closed.txt");
 
-/// Those that are as if the kernel had them not, so that C libraries do without.
+/// Calls that fail as if the kernel did not have them, so that C libraries fall back.
 const ABSENT: &[&str] = &["clone3", "socketcall"];
 
 const ARCHITECTURES: [&str; 6] = [
@@ -42,7 +42,7 @@ fn ordinary() -> HashSet<Capability> {
 }
 
 #[test]
-fn calls_that_are_closed_stay_closed() {
+fn blocked_calls_stay_blocked() {
     for arch in ARCHITECTURES {
         let filter = profile(arch, &ordinary());
         assert_eq!(filter.default_action(), LinuxSeccompAction::ScmpActErrno);
@@ -68,7 +68,7 @@ fn calls_that_are_closed_stay_closed() {
                 "{arch}: {name}"
             );
         }
-        // No other action than these two, and no other call that pretends.
+        // No action other than these two, and no other call that fails with ENOSYS.
         assert_eq!(
             rules.len() - ABSENT.len(),
             rules
@@ -79,7 +79,7 @@ fn calls_that_are_closed_stay_closed() {
     }
 }
 
-/// Whether a call with this first argument is let through, as the kernel's filter decides it: 64 bits are compared.
+/// Returns whether a call with this first argument is allowed. Like the kernel's filter, it compares 64 bits.
 fn passes(filter: &LinuxSeccomp, name: &str, value: u64) -> bool {
     let holds = |arg: &LinuxSeccompArg| {
         assert_eq!(arg.index(), 0);
@@ -87,7 +87,7 @@ fn passes(filter: &LinuxSeccomp, name: &str, value: u64) -> bool {
         match arg.op() {
             LinuxSeccompOperator::ScmpCmpMaskedEq => Some(masked) == arg.value_two(),
             LinuxSeccompOperator::ScmpCmpEq => value == arg.value(),
-            other => panic!("{other:?} is not expected here"),
+            other => panic!("unexpected {other:?}"),
         }
     };
     let rules = filter.syscalls().iter().flatten();
@@ -98,14 +98,14 @@ fn passes(filter: &LinuxSeccomp, name: &str, value: u64) -> bool {
 }
 
 #[test]
-fn every_socket_family_but_two_is_open_whatever_stands_in_the_upper_half() {
+fn socket_families_are_filtered_regardless_of_the_upper_half() {
     for arch in ARCHITECTURES {
         let filter = profile(arch, &ordinary());
         for call in ["socket", "socketpair"] {
             for family in 0..=64_u64 {
-                // AF_ALG, AF_VSOCK, and what no kernel knows yet.
+                // AF_ALG, AF_VSOCK, and families that no kernel has yet.
                 let open = !matches!(family, 38 | 40 | 48..);
-                // The kernel cuts the family to 32 bits.
+                // The kernel truncates the family to 32 bits.
                 for upper in [0, 1 << 32, u64::MAX << 32] {
                     let passed = passes(&filter, call, upper | family);
                     assert_eq!(passed, open, "{arch}: {call}({family}), {upper:x}");
@@ -116,7 +116,7 @@ fn every_socket_family_but_two_is_open_whatever_stands_in_the_upper_half() {
 }
 
 #[test]
-fn personalities_that_weaken_a_process_are_closed() {
+fn personalities_that_weaken_a_process_are_blocked() {
     let filter = profile("x86_64", &ordinary());
     for (persona, open) in [
         (0, true),
@@ -128,7 +128,7 @@ fn personalities_that_weaken_a_process_are_closed() {
         (0x4_0000, false),
         (0x40_0000, false),
         (0x10_0000, false),
-        // The kernel looks at 32 bits.
+        // The kernel evaluates 32 bits.
         (1 << 32 | 0x4_0000, false),
     ] {
         assert_eq!(passes(&filter, "personality", persona), open, "{persona:x}");

@@ -1,11 +1,12 @@
-//! Seccomp profiles: our default one, and profile files of the node.
+//! Seccomp profiles: the built-in default, and profile files of the node.
 //!
-//! A profile is JSON in the shape Docker made common: an architecture map, and rules that hold only for some
-//! architectures, capabilities or kernels. [`evaluate`] turns it into the plain filter of the runtime specification. A
-//! profile that already is such a filter passes through the same way.
+//! A profile is JSON in Docker's format: an architecture map, and rules that apply only to some architectures, capabilities or
+//! kernels. [`evaluate`] turns it into the plain filter of the runtime specification. A profile that already is such a filter is
+//! handled in the same way.
 //!
-//! `default.json` is our default profile. It follows the consensus of runtimes: it allows everything that ordinary programs need,
-//! and no call that creates namespaces, mounts, loads code into the kernel or sets clocks without the corresponding capability.
+//! `default.json` is the built-in profile. It follows the consensus of runtimes: it allows everything that ordinary programs
+//! need, and no call that creates namespaces, mounts, loads code into the kernel or sets clocks without the corresponding
+//! capability.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -56,7 +57,7 @@ struct ArchMap {
 struct Rule {
     #[serde(default)]
     names: Vec<String>,
-    /// The older form: one name.
+    /// The older form: a single name.
     name: Option<String>,
     action: LinuxSeccompAction,
     errno_ret: Option<u32>,
@@ -86,7 +87,7 @@ pub struct Target<'a> {
     pub capabilities: &'a HashSet<Capability>,
 }
 
-/// The seccomp filter of a container: none if it is privileged or `Unconfined`; without a request that of the node's policy.
+/// The seccomp filter of a container: none if it is privileged or `Unconfined`; without a request, that of the node's policy.
 pub(super) fn container_seccomp(
     context: &LinuxContainerSecurityContext,
     node: &NodeFacts,
@@ -139,12 +140,12 @@ fn unset(policy: &UnsetSeccomp) -> (ProfileType, String) {
     }
 }
 
-/// Our default profile for a target.
+/// The built-in profile for a target.
 pub fn default_profile(target: &Target<'_>) -> Result<LinuxSeccomp, SpecError> {
     evaluate("default", DEFAULT, target)
 }
 
-/// Evaluates a profile for a target, keeping the rules whose conditions hold. `name` is used in errors.
+/// Evaluates a profile for a target, keeping the rules whose conditions hold. `name` is used in errors only.
 pub fn evaluate(name: &str, text: &str, target: &Target<'_>) -> Result<LinuxSeccomp, SpecError> {
     let invalid = |reason: String| SpecError::Profile {
         name: name.to_owned(),
@@ -198,7 +199,7 @@ fn syscall(rule: Rule) -> LinuxSyscall {
     to
 }
 
-/// The architecture of the target and those that its kernel also runs.
+/// The architecture of the target and those that its kernel also supports.
 fn architectures(map: &[ArchMap], target: &Target<'_>) -> Option<Vec<Arch>> {
     let native = match target.arch {
         "x86_64" => Arch::ScmpArchX86_64,
@@ -224,14 +225,14 @@ struct Holds {
 }
 
 impl Holds {
-    /// Every condition of an include holds.
+    /// Returns whether every condition of an include holds.
     fn all(&self) -> bool {
         [self.all_caps, self.arch, self.kernel]
             .iter()
             .all(|held| held.unwrap_or(true))
     }
 
-    /// One condition of an exclude holds.
+    /// Returns whether any condition of an exclude holds.
     fn any(&self) -> bool {
         [self.any_cap, self.arch, self.kernel].contains(&Some(true))
     }
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn clone_makes_no_namespace_without_the_capability() {
+    fn clone_creates_no_namespace_without_the_capability() {
         let none = HashSet::new();
         let target = Target {
             arch: "x86_64",
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_filter_passes_through_and_nonsense_does_not() {
+    fn a_plain_filter_is_kept_and_invalid_profiles_are_rejected() {
         let none = HashSet::new();
         let target = Target {
             arch: "x86_64",

@@ -1,4 +1,4 @@
-//! What confines a container is there as it was asked for, or the container is not made.
+//! Requested confinement is applied, or the container is refused.
 
 use super::*;
 use crate::cri::v1::security_profile::ProfileType;
@@ -21,18 +21,18 @@ fn a_container_that_asks_for_a_default_profile_that_cannot_be_loaded_is_refused(
     let error = case.build().expect_err("it would run unconfined");
     assert_eq!(error.code(), tonic::Code::FailedPrecondition);
     assert!(error.to_string().contains("no such feature"), "{error}");
-    // As older kubelets say it.
+    // In the form of older kubelets.
     case.context().apparmor = None;
     #[expect(deprecated, reason = "older kubelets send the string")]
     {
         case.context().apparmor_profile = "runtime/default".to_owned();
     }
     case.build().expect_err("it would run unconfined");
-    // A privileged container is confined by none anyway, and who says nothing asks for nothing.
+    // A privileged container is unconfined anyway, and one without a request needs no profile.
     case.privileged();
     case.build().expect("privileged");
     let silent = Case::new(|other| other.node = case.node.clone());
-    silent.build().expect("nothing was asked for");
+    silent.build().expect("no profile was requested");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn nothing_that_confines_is_lost() {
     for name in names {
         assert_eq!(sets[name], serde_json::json!([]), "{name}");
     }
-    // A capability that is misspelt is no capability that stays.
+    // A misspelt capability is an error, rather than one that is not dropped.
     let misspelt = Case::new(|case| {
         case.context().capabilities = Some(Capability {
             drop_capabilities: vec!["NET_ROW".to_owned()],
@@ -115,7 +115,7 @@ fn nothing_that_confines_is_lost() {
 }
 
 #[test]
-fn what_a_request_says_is_one_value_wherever_it_goes() {
+fn strings_of_a_request_cannot_inject_further_values() {
     type Change = fn(&mut Case);
     let cases: &[(&str, Change)] = &[
         ("argument 1", |case| {

@@ -1,4 +1,4 @@
-//! What the configuration of the node says of all pods.
+//! The node's policy for all pods.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::cri::v1::security_profile::ProfileType;
 use crate::cri::v1::{Device, HugepageLimit, Int64Value, SecurityProfile, UserNamespace};
 
 #[test]
-fn a_container_that_says_nothing_of_seccomp_gets_what_the_node_says() {
+fn a_container_without_a_seccomp_request_gets_the_profile_of_the_policy() {
     let file = r#"{"defaultAction":"SCMP_ACT_LOG"}"#;
     for (policy, expected) in [
         (UnsetSeccomp::Unconfined, Value::Null),
@@ -23,7 +23,7 @@ fn a_container_that_says_nothing_of_seccomp_gets_what_the_node_says() {
         });
         let action = |case: &Case| case.json()["linux"]["seccomp"]["defaultAction"].clone();
         assert_eq!(action(&case), expected, "{policy:?}");
-        // Its own word counts more, and a privileged container has none.
+        // A requested profile takes precedence, and a privileged container has none.
         case.context().seccomp = Some(SecurityProfile {
             profile_type: ProfileType::Unconfined as i32,
             ..SecurityProfile::default()
@@ -36,7 +36,7 @@ fn a_container_that_says_nothing_of_seccomp_gets_what_the_node_says() {
 }
 
 #[test]
-fn limits_of_huge_pages_hold_are_refused_or_left_out() {
+fn huge_page_limits_are_applied_refused_or_ignored() {
     for (policy, controller, expected) in [
         (HugePages::IfPossible, true, Some(1)),
         (HugePages::IfPossible, false, Some(0)),
@@ -49,7 +49,7 @@ fn limits_of_huge_pages_hold_are_refused_or_left_out() {
             case.node.hugetlb = controller;
             case.node.policy.huge_pages = policy;
         });
-        assert!(case.build().is_ok(), "nothing is asked");
+        assert!(case.build().is_ok(), "no limit is requested");
         let linux = case.container.linux.as_mut().expect("there");
         let resources = linux.resources.as_mut().expect("there");
         resources.hugepage_limits.push(HugepageLimit {
@@ -66,7 +66,7 @@ fn limits_of_huge_pages_hold_are_refused_or_left_out() {
 }
 
 #[test]
-fn devices_belong_to_whom_the_security_context_names() {
+fn devices_are_owned_by_the_user_of_the_security_context() {
     let id = |value| Some(Int64Value { value });
     for (own, user, group, expected) in [
         (false, id(7), id(8), (0, 0)),
@@ -91,7 +91,7 @@ fn devices_belong_to_whom_the_security_context_names() {
 }
 
 #[test]
-fn settings_of_the_kernel_for_all_pods_are_those_that_a_pod_can_have() {
+fn policy_sysctls_apply_to_pods_with_the_namespace() {
     let policy = Policy {
         sysctls: BTreeMap::from([
             ("net.core.somaxconn".to_owned(), "9".to_owned()),
@@ -131,7 +131,7 @@ fn settings_of_the_kernel_for_all_pods_are_those_that_a_pod_can_have() {
         ..Policy::default()
     };
     assert!(of(&off, &|_| {}).is_empty());
-    // What the pod says itself counts.
+    // The pod's own sysctls take precedence.
     let mut case = Case::new(|_| {});
     let linux = case.pod.linux.as_mut().expect("there");
     let own = ("net/core/somaxconn".to_owned(), "1".to_owned());

@@ -10,7 +10,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_command_drops_cmd_and_arguments_replace_it() {
+fn a_command_overrides_entrypoint_and_cmd_and_arguments_override_cmd() {
     for (entry, cmd, command, args, expected) in [
         ("/e", "c", "", "", Some("/e c")),
         ("/e", "c", "", "a", Some("/e a")),
@@ -45,7 +45,7 @@ fn a_command_drops_cmd_and_arguments_replace_it() {
 }
 
 #[test]
-fn later_variables_win_in_the_place_of_the_first() {
+fn later_variables_replace_earlier_ones_in_place() {
     let pair = |key: &str, value: &str| KeyValue {
         key: key.to_owned(),
         value: value.as_bytes().to_vec().into(),
@@ -71,7 +71,7 @@ fn later_variables_win_in_the_place_of_the_first() {
 }
 
 #[test]
-fn all_counts_before_single_capabilities() {
+fn all_is_applied_before_single_capabilities() {
     for (add, drop, ambient, has, lacks) in [
         ("", "", "", "CAP_CHOWN", "CAP_SYS_ADMIN"),
         ("ALL", "", "", "CAP_SYS_ADMIN", "CAP_SYSLOG"),
@@ -152,7 +152,7 @@ fn swap_is_limited_with_memory_where_the_kernel_accounts_it() {
 }
 
 #[test]
-fn an_update_keeps_what_it_does_not_say() {
+fn an_update_keeps_unset_fields() {
     let node = facts();
     let first = resources(&node, |asked| {
         asked.cpu_shares = 512;
@@ -178,7 +178,7 @@ fn an_update_keeps_what_it_does_not_say() {
 }
 
 #[test]
-fn an_update_that_is_taken_back_leaves_no_limit_of_its_own() {
+fn reverting_an_update_removes_its_limits() {
     let mut node = facts();
     node.swap_accounting = true;
     let limits = |asked: &mut LinuxContainerResources| {
@@ -197,7 +197,7 @@ fn an_update_that_is_taken_back_leaves_no_limit_of_its_own() {
         (cpu.quota(), cpu.period(), cpu.shares()),
         (Some(-1), Some(100_000), Some(1024))
     );
-    // What was there, and nothing that nobody has said.
+    // What was set before, and nothing else.
     let more = LinuxContainerResources {
         memory_limit_in_bytes: 200,
         ..Default::default()
@@ -208,7 +208,7 @@ fn an_update_that_is_taken_back_leaves_no_limit_of_its_own() {
 }
 
 #[test]
-fn huge_pages_are_left_out_without_their_controller_and_unified_needs_v2() {
+fn huge_pages_need_their_controller_and_unified_needs_v2() {
     let huge = |asked: &mut LinuxContainerResources| {
         asked.hugepage_limits.push(HugepageLimit {
             page_size: "2MB".to_owned(),
@@ -259,7 +259,7 @@ fn the_oom_score_stays_above_the_floor() {
 }
 
 #[test]
-fn an_exec_is_the_container_with_another_command() {
+fn an_exec_has_the_process_of_the_container_with_another_command() {
     let spec = Case::new(|case| case.context().no_new_privs = true).spec();
     let process = exec_process(&spec, words("ls -l"), true).expect("there");
     assert_eq!(process.args().as_deref(), Some(&words("ls -l")[..]));
@@ -275,7 +275,7 @@ fn an_exec_is_the_container_with_another_command() {
 }
 
 #[test]
-fn nothing_of_the_librarys_sample_remains() {
+fn no_defaults_of_the_library_remain() {
     let json = Case::new(|_| {}).json();
     for key in ["hostname", "domainname", "hooks"] {
         assert!(json.get(key).is_none(), "{key}");

@@ -15,7 +15,7 @@ fn namespaces(json: &Value) -> Vec<(String, Option<String>)> {
 }
 
 #[test]
-fn processes_are_shared_by_mode() {
+fn pid_namespaces_follow_the_mode() {
     for (mode, pid, target, expected) in [
         (NamespaceMode::Container, None, None, Some(Some(None))),
         (NamespaceMode::Node, None, None, Some(None)),
@@ -55,7 +55,7 @@ fn processes_are_shared_by_mode() {
 }
 
 #[test]
-fn a_cgroup_namespace_only_on_v2_and_not_for_privileged() {
+fn only_unprivileged_containers_on_v2_have_a_cgroup_namespace() {
     for (version, privileged, expected) in [
         (CgroupVersion::V2, false, true),
         (CgroupVersion::V2, true, false),
@@ -74,7 +74,7 @@ fn a_cgroup_namespace_only_on_v2_and_not_for_privileged() {
 }
 
 #[test]
-fn user_namespaces_must_be_whole_and_equal_the_sandboxs() {
+fn user_namespaces_must_be_complete_and_equal_to_the_sandboxs() {
     let map = |container_id, length| IdMapping {
         host_id: 65536,
         container_id,
@@ -218,7 +218,7 @@ fn seccomp_apparmor_and_paths_follow_the_request() {
 }
 
 #[test]
-fn selinux_labels_start_from_the_sandboxs() {
+fn selinux_labels_are_derived_from_the_sandboxs() {
     let mut node = facts();
     node.selinux = true;
     let options = |r#type: &str, level: &str| SeLinuxOption {
@@ -250,7 +250,7 @@ fn selinux_labels_start_from_the_sandboxs() {
 }
 
 #[test]
-fn sysctls_stay_inside_the_pod() {
+fn sysctls_must_belong_to_namespaces_of_the_pod() {
     for (name, host_network, host_ipc, accepted) in [
         ("net.core.somaxconn", false, false, true),
         ("net/ipv4/conf/eth0.1/forwarding", false, false, true),
@@ -282,7 +282,7 @@ fn sysctls_stay_inside_the_pod() {
 }
 
 #[test]
-fn cdi_devices_edit_the_specification() {
+fn edits_of_cdi_devices_are_applied() {
     let folder = tempfile::tempdir().expect("there");
     let text = r#"{"cdiVersion":"0.6.0","kind":"v.com/gpu","containerEdits":{"env":["COMMON=1"]},
         "devices":[{"name":"0","containerEdits":{"deviceNodes":[{"path":"/dev/gpu0","hostPath":"/dev/fuse"}],

@@ -22,7 +22,7 @@ fn mounted(json: &Value, at: &str) -> Vec<Value> {
 }
 
 #[test]
-fn mounts_of_the_request_replace_defaults_and_come_in_order() {
+fn requested_mounts_replace_defaults_and_are_sorted() {
     let case = Case::new(|case| {
         case.container.mounts = vec![
             mount("/a/b/c", "/data"),
@@ -51,7 +51,7 @@ fn mounts_of_the_request_replace_defaults_and_come_in_order() {
         case.container.mounts = vec![mount("/x", "/link"), mount("/y/../x/", "/missing")]
     });
     let at_x = mounted(&twice.json(), "/x");
-    assert_eq!(at_x.len(), 1, "the later one hides the earlier");
+    assert_eq!(at_x.len(), 1, "the later one replaces the earlier one");
     assert_eq!(at_x[0]["source"], "/missing");
 }
 
@@ -165,7 +165,7 @@ fn id_mapped_mounts_need_a_newer_version() {
 }
 
 #[test]
-fn the_propagation_of_a_path_is_that_of_the_mount_it_lies_on() {
+fn the_propagation_of_a_path_is_that_of_its_mount() {
     let table = "1 0 8:1 / / rw shared:1 - ext4 /dev/a rw\n\
         2 1 8:2 / /a\\040b rw master:1 - ext4 /dev/b rw\n\
         3 1 8:2 / /p rw - ext4 /dev/b rw\n";
@@ -215,7 +215,7 @@ fn privileged_containers_get_the_hosts_devices_unless_the_handler_opts_out() {
 }
 
 #[test]
-fn devices_asked_for_are_made_and_allowed() {
+fn requested_devices_are_created_and_allowed() {
     for (host, permissions, accepted) in [
         ("/dev/fuse", "rw", true),
         ("/dev/fuse", "rx", false),
