@@ -12,9 +12,9 @@ use tokio_util::sync::PollSender;
 
 use super::websocket::{Frames, binary, text};
 
-/// The control channel that closes another channel, from version 5 on.
+/// The control channel for closing other channels, from version 5 on.
 const CLOSE: u8 = 255;
-/// Largest message, in bytes. Clients have buffers of 32 KiB and one byte.
+/// Maximum size of a message, in bytes. Clients have buffers of 32 KiB and one byte.
 pub(super) const MAX_MESSAGE: usize = 32 << 10;
 
 /// Encoding of the messages.
@@ -60,9 +60,9 @@ pub(super) struct Demux {
     encoding: Encoding,
     /// State of the current message.
     channel: Option<u8>,
-    /// Up to three characters of base64 that wait for the fourth.
+    /// Up to three base64 characters that wait for the fourth.
     rest: Vec<u8>,
-    /// The channel that a close message names.
+    /// The channel named by a close message.
     closed: Option<u8>,
 }
 
@@ -76,7 +76,7 @@ impl Demux {
         }
     }
 
-    /// Decodes the next piece; `last` if it is the last one of its message.
+    /// Decodes the next piece; `last` marks the last one of its message.
     ///
     /// # Errors
     /// If it is not base64 or not a valid close message.
@@ -134,7 +134,7 @@ impl Demux {
     }
 }
 
-/// Writes to one channel. Shutting it down sends nothing: channels of a server end with the connection.
+/// Writes to one channel. Shutdown sends nothing: a server's channels end with the connection.
 pub(super) struct ChannelWriter {
     frames: PollSender<Bytes>,
     channel: u8,
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_byte_of_a_message_is_its_channel_wherever_it_is_cut() {
+    fn the_first_byte_of_a_message_is_its_channel_at_any_split() {
         let all = feed(
             BINARY,
             &[
@@ -238,14 +238,14 @@ mod tests {
             data(4, b"{}"),
             data(255, b"x"),
         ];
-        assert_eq!(all.expect("right"), expected);
+        assert_eq!(all.expect("valid"), expected);
     }
 
     #[test]
-    fn base64_may_be_cut_anywhere() {
-        let whole = feed(TEXT, &[&[b"0aGVsbG8="], &[b"4"]]).expect("right");
+    fn base64_may_be_split_anywhere() {
+        let whole = feed(TEXT, &[&[b"0aGVsbG8="], &[b"4"]]).expect("valid");
         assert_eq!(whole, [data(0, b"hello")]);
-        let cut = feed(TEXT, &[&[b"0a", b"GVsb", b"", b"G8", b"="]]).expect("right");
+        let cut = feed(TEXT, &[&[b"0a", b"GVsb", b"", b"G8", b"="]]).expect("valid");
         assert_eq!(cut, [data(0, b"hel"), data(0, b"lo")]);
         for wrong in [&b"0a"[..], b"0!!!!", b"0aGVsbG8"] {
             assert!(feed(TEXT, &[&[wrong]]).is_err());
@@ -255,11 +255,11 @@ mod tests {
     #[test]
     fn a_close_message_names_one_channel() {
         assert_eq!(
-            feed(V5, &[&[b"\xff\x00"]]).expect("right"),
+            feed(V5, &[&[b"\xff\x00"]]).expect("valid"),
             [Incoming::Close(0)]
         );
         assert_eq!(
-            feed(V5, &[&[b"\xff", b"\x02"]]).expect("right"),
+            feed(V5, &[&[b"\xff", b"\x02"]]).expect("valid"),
             [Incoming::Close(2)]
         );
         for wrong in [
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_written_as_they_are_read() {
+    fn messages_are_encoded_as_they_are_decoded() {
         assert_eq!(&BINARY.message(1, b"")[..], b"\x82\x01\x01");
         assert_eq!(&TEXT.message(1, b"hello")[..], b"\x81\x091aGVsbG8=");
     }

@@ -33,11 +33,11 @@ impl StopSignal {
         (sender, Self(receiver))
     }
 
-    /// Returns when the session is to end.
+    /// Waits until the session must end, and returns the reason.
     pub(super) async fn fired(&self) -> StopReason {
         let mut ending = self.0.clone();
         let ending = ending.wait_for(Option::is_some).await;
-        // The sender is gone: this session is not waited for any more.
+        // The sender is gone: nothing waits for this session any more.
         ending
             .ok()
             .and_then(|ending| *ending)

@@ -1,8 +1,8 @@
-//! Errors before a session begins.
+//! Errors before a session starts.
 
 use super::request::InvalidRequest;
 
-/// Why a session got no URL.
+/// Why no URL was issued for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// The request is invalid.

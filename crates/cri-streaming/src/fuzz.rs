@@ -20,10 +20,10 @@ use super::session::{Activity, ActivityIo, ObservedSession, SessionInfo};
 use super::spdy::ScriptedIo;
 use super::upgrade::Protocol;
 
-/// Nothing here waits for an external event: a session that takes longer than this hangs.
+/// Nothing here waits for an external event, so a session that takes longer than this hangs.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Serves one session whose client sends these bytes and closes. The first byte chooses the protocol, the second the
+/// Serves one session whose client sends these bytes and closes. The first byte selects the protocol, the second the
 /// streams and the behaviour of the command; the rest is sent in pieces, whose size is its own first byte. Returns how the
 /// session ended.
 ///
@@ -122,9 +122,9 @@ fn request(is_forward: bool, wanted: u8) -> SessionRequest {
 fn whole(mut sent: &[u8], frame: fn(&[u8]) -> Option<(usize, bool)>) {
     while !sent.is_empty() {
         let (len, is_last) = frame(sent).expect("a whole head of a frame");
-        assert!(len <= sent.len(), "half a frame");
+        assert!(len <= sent.len(), "a truncated frame");
         sent = &sent[len..];
-        assert!(!is_last || sent.is_empty(), "something follows the end");
+        assert!(!is_last || sent.is_empty(), "data follows the end");
     }
 }
 
@@ -144,7 +144,7 @@ fn websocket_frame(bytes: &[u8]) -> Option<(usize, bool)> {
     Some((head + usize::try_from(len).ok()?, is_close))
 }
 
-/// The name of the command selects the behaviour.
+/// A runtime in which the name of the command selects its behaviour.
 struct Fake;
 
 impl StreamingRuntime for Fake {
@@ -174,7 +174,7 @@ impl StreamingRuntime for Fake {
                     }
                     Ok(7)
                 }
-                // Waits for the client to disconnect. It reads meanwhile: behind unread input the end of the connection is
+                // Waits for the client to disconnect. It keeps reading: behind unread input, the end of the connection is
                 // noticed only when a heartbeat fails, and this connection never fails.
                 "2" => {
                     let mut gone = std::pin::pin!(streams.gone.cancelled());
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_of_the_corpus_end_however_they_are_damaged() {
+    fn damaged_sessions_of_the_corpus_end() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/session");
         let mut paths: Vec<_> = std::fs::read_dir(folder)
             .expect(folder)

@@ -1,11 +1,11 @@
-//! Detects clients that disconnect while their input is not read.
+//! Detects clients that disconnect while their input is not being read.
 //!
 //! A command that does not read its input blocks its client: the connection is not read. If the client then disconnects,
 //! its FIN is queued behind the unread input, or has not even left its machine because the receive window is full. A
-//! blocked client is therefore sent, from time to time, a frame without content that needs no response: an unsolicited pong
-//! (RFC 6455 section 5.5.3), or the reply to a PING that it never sent (SPDY/3 section 2.6.5). If the client has exited,
-//! its kernel answers with a reset, and the next write fails. A client that has only shut down its own half is still
-//! connected, and a client that waits for pongs sees that the server is alive.
+//! blocked client is therefore periodically sent an empty frame that needs no response: an unsolicited pong (RFC 6455
+//! section 5.5.3), or the reply to a PING that it never sent (SPDY/3 section 2.6.5). If the client has exited, its kernel
+//! answers with a reset, and the next write fails. A client that has only shut down its own half is still connected, and a
+//! client that waits for pongs sees that the server is alive.
 //!
 //! It is not a ping, because the pong would have to pass the blocked direction, and clients read nothing until it is sent.
 
@@ -20,10 +20,10 @@ use super::session::Activity;
 use super::spdy::Handle;
 use super::websocket::Control;
 
-/// Interval of heartbeats to a blocked client, which is also that of the pings of clients.
+/// Interval of heartbeats to a blocked client; clients use the same interval for their pings.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often the connection is checked during an interval.
+/// How often the connection is checked per interval.
 const LOOKS: u32 = 5;
 
 /// Heartbeats of a WebSocket connection.
@@ -33,7 +33,7 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Waits for `future`, sending heartbeats while it blocks the client.
+    /// Waits for `work`, sending heartbeats while it blocks the client.
     pub(super) async fn during<F: Future>(&self, work: F) -> F::Output {
         let mut work = pin!(work);
         loop {
@@ -48,7 +48,7 @@ impl Heartbeat {
     }
 }
 
-/// Heartbeats of a SPDY connection, until it ends.
+/// Sends heartbeats on a SPDY connection until it ends.
 pub(super) async fn of_spdy(handle: Handle, activity: Activity) -> Infallible {
     loop {
         handle.held_back().await;

@@ -1,4 +1,4 @@
-//! HTTP/1.1 up to the upgrade: parses the head of a request, checks its token, and responds.
+//! HTTP/1.1 up to the upgrade: parses the request head, checks its token, and responds.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::upgrade::negotiate;
 
 /// How long a client may take to send the head of its request.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest head of a request, in bytes.
+/// Maximum size of a request head, in bytes.
 const MAX_HEAD: usize = 64 << 10;
 
 /// Serves the connections of a [`Server`](super::Server). Cheap to clone.
@@ -48,8 +48,8 @@ impl HttpServer {
         }
     }
 
-    /// Serves requests until one is upgraded: its session then runs as a task. The connection is TCP, or TLS that has been
-    /// terminated.
+    /// Serves requests until one is upgraded: its session then runs as a task. The connection is TCP, or TLS that is
+    /// already terminated.
     pub async fn serve_connection<T>(&self, io: T)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -65,7 +65,7 @@ impl HttpServer {
             .serve_connection(TokioIo::new(io), service)
             .with_upgrades();
         tokio::select! {
-            // Errors are the client's, and it has received its response.
+            // Errors are caused by the client, which has received its response.
             _ = connection => {}
             () = self.stop.cancelled() => {}
         }

@@ -1,5 +1,5 @@
-//! Kubernetes `exec`, `attach` and `port-forward` sessions over SPDY/3.1 and WebSocket: the server that a CRI runtime
-//! answers with a URL of, and the client that a kubelet is.
+//! Kubernetes `exec`, `attach` and `port-forward` sessions over SPDY/3.1 and WebSocket: the server whose URLs a CRI runtime
+//! returns, and the client of a kubelet.
 //!
 //! ```text
 //!   CRI call ----> Server: one token, one URL               Observer: metrics, audit log, traces
@@ -19,22 +19,22 @@
 //! # Guarantees
 //!
 //! - The token is the credential: 128 random bits, valid once, for a minute, for one kind of session. Everything a session
-//!   may do was part of the CRI call; nothing is taken from its URL.
-//! - A session ends with exactly one [`Outcome`], which every [`Observer`] is notified of once. Observers never see content.
-//! - A session holds a few MiB at most, whatever its client sends or does not read, and there are at most
+//!   may do is part of the CRI call; nothing is taken from its URL.
+//! - A session ends with exactly one [`Outcome`], which every [`Observer`] receives once. Observers never see content.
+//! - A session holds at most a few MiB, whatever its client sends or does not read, and there are at most
 //!   [`ServerConfig::max_sessions`].
-//! - What the command has written is sent, however slowly the client reads, then the ends of the streams, then the status.
-//!   The client then has time to close, because closing the connection first may discard data that is in flight.
-//! - A client that disconnects ends its session, also while its input is not read (`heartbeat`), but not the command: the
-//!   command sees the end of its input and broken outputs, and [`Streams::gone`] fires. Whether it is then killed is the
-//!   decision of the [`StreamingRuntime`].
+//! - Everything that the command has written is sent, however slowly the client reads, then the ends of the streams, then
+//!   the status. The client then has time to close, because closing the connection first may discard data in flight.
+//! - A client that disconnects ends its session, even while its input is not being read (`heartbeat`), but not the command:
+//!   the command sees the end of its input and broken outputs, and [`Streams::gone`] fires. Whether it is then killed is up
+//!   to the [`StreamingRuntime`].
 //!
 //! # Protocols
 //!
-//! Versions 1 to 5 of the [remote command protocol] over SPDY, and those that have a name for it over WebSocket;
-//! port-forward over SPDY, over SPDY tunnelled through WebSocket, and over WebSocket channels. The first known protocol of
-//! the client's list is chosen. Version 1 is served as version 2, which its clients understand: the two differ by bugs of
-//! the first server.
+//! Versions 1 to 5 of the [remote command protocol] over SPDY, and those with a WebSocket name over WebSocket; port-forward
+//! over SPDY, over SPDY tunnelled through WebSocket, and over WebSocket channels. The first supported protocol of the
+//! client's list is chosen. Version 1 is served as version 2, which its clients understand: they differ only by bugs of the
+//! first server.
 //!
 //! [remote command protocol]: https://pkg.go.dev/k8s.io/apimachinery/pkg/util/remotecommand
 

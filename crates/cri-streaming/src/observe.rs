@@ -47,9 +47,9 @@ named! {
     Transport {
         /// SPDY/3.1.
         Spdy = "spdy",
-        /// WebSocket, also for SPDY tunnelled in it.
+        /// WebSocket, including SPDY tunnelled in it.
         WebSocket = "websocket",
-        /// Either, inside TLS that is not terminated here, so that the transport is unknown.
+        /// Either of them, inside TLS that is not terminated here, so that the transport is unknown.
         Tls = "tls",
     }
 }
@@ -83,9 +83,9 @@ named! {
 named! {
     /// How a session ended.
     Outcome {
-        /// The command or container ended, or the client had finished port-forwarding.
+        /// The command or container ended, or the client finished port-forwarding.
         Done = "done",
-        /// The client disconnected before that. The command may still be running.
+        /// The client disconnected earlier. The command may still be running.
         ClientGone = "client_gone",
         /// The command could not be run, or the container could not be reached.
         Failed = "failed",
@@ -102,7 +102,7 @@ named! {
 
 /// The start of a session. It has no `Debug`, which would show the command.
 pub struct SessionBegin<'a> {
-    /// Number of the session, the same in its end. It is unique in this process.
+    /// Number of the session, the same as in its end. Unique in this process.
     pub number: u64,
     /// The kind of the session.
     pub kind: SessionKind,
@@ -112,7 +112,7 @@ pub struct SessionBegin<'a> {
     pub transport: Transport,
     /// The negotiated protocol, or why it is unknown.
     pub protocol: &'static str,
-    /// The command and its arguments, which may hold secrets.
+    /// The command and its arguments, which may contain secrets.
     pub command: &'a [String],
     /// What was passed to [`Server::issue`](crate::Server::issue).
     pub extensions: &'a Extensions,
@@ -129,7 +129,7 @@ pub struct TrafficCounters {
 }
 
 impl TrafficCounters {
-    /// Bytes to the container or pod, and from it, counted as in [`SessionEnd`]; `None` once the session has ended.
+    /// Bytes to and from the container or pod, counted as in [`SessionEnd`]; `None` once the session has ended.
     pub fn so_far(&self) -> Option<(u64, u64)> {
         let is_over = self.over.load(Ordering::Relaxed);
         (!is_over).then(|| self.bytes())
@@ -147,7 +147,7 @@ impl TrafficCounters {
 
 /// The end of a session. It has no `Debug`, which would show the command.
 pub struct SessionEnd<'a> {
-    /// Number of the session, the same in its start.
+    /// Number of the session, the same as in its start.
     pub number: u64,
     /// The kind of the session.
     pub kind: SessionKind,
@@ -159,10 +159,9 @@ pub struct SessionEnd<'a> {
     pub protocol: &'static str,
     /// Duration, from the first byte of the request.
     pub duration: Duration,
-    /// Bytes from the client to the container or pod, without the overhead of the protocols; including it for a proxied
-    /// session.
+    /// Bytes from the client to the container or pod, without protocol overhead; including it for a proxied session.
     pub bytes_in: u64,
-    /// Bytes to the client, likewise.
+    /// Bytes to the client, counted in the same way.
     pub bytes_out: u64,
     /// How it ended.
     pub outcome: Outcome,
@@ -170,7 +169,7 @@ pub struct SessionEnd<'a> {
     pub exit_code: Option<i32>,
     /// Forwarded connections.
     pub connections: u64,
-    /// The command and its arguments, which may hold secrets.
+    /// The command and its arguments, which may contain secrets.
     pub command: &'a [String],
     /// What was passed to [`Server::issue`](crate::Server::issue).
     pub extensions: &'a Extensions,
@@ -241,7 +240,7 @@ impl fmt::Debug for SessionEnd<'_> {
 }
 
 impl Proxied {
-    /// The side as one word.
+    /// The side as a label value.
     pub fn first_to_close(self) -> &'static str {
         match self.first {
             FirstToClose::Client => "client",
@@ -251,18 +250,18 @@ impl Proxied {
     }
 }
 
-/// Receives the events of sessions. Called on the data path of the sessions, so it must not block.
+/// Receives the events of sessions. Called in the data path of the sessions, so it must not block.
 pub trait Observer: Send + Sync + 'static {
-    /// `n` tokens had this outcome.
+    /// Called when `n` tokens had this outcome.
     fn token(&self, _outcome: TokenOutcome, _n: u64) {}
 
-    /// A session starts. Each start is followed by one [`Observer::ended`] with the same number.
+    /// Called when a session starts. Each start is followed by one [`Observer::ended`] with the same number.
     fn began(&self, _begin: &SessionBegin<'_>) {}
 
-    /// A session carried `n` more bytes.
+    /// Called when a session has transferred `n` more bytes.
     fn bytes(&self, _kind: SessionKind, _direction: Direction, _n: u64) {}
 
-    /// A session has ended.
+    /// Called when a session has ended.
     fn ended(&self, _end: &SessionEnd<'_>) {}
 }
 
@@ -277,7 +276,7 @@ impl std::fmt::Debug for Observers {
 }
 
 impl Observers {
-    /// Calls `notify` with each of them.
+    /// Calls `notify` with each observer.
     pub fn each(&self, mut notify: impl FnMut(&dyn Observer)) {
         for observer in self.0.iter() {
             notify(observer.as_ref());

@@ -1,4 +1,4 @@
-//! Pipes within the process, between the task that reads a connection and the user of one stream of it.
+//! Pipes within the process, between the task that reads a connection and the user of one of its streams.
 
 use std::io;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use super::observe::Direction;
 use super::runtime::{Input, Output, Size};
 use super::session::Meter;
 
-/// Pieces that wait to be read. A piece is at most as large as one read of the connection.
+/// Maximum number of pieces that wait to be read. A piece is at most as large as one read of the connection.
 const PIECES: usize = 4;
 
-/// One stream of a connection: pieces enter at one end, and bytes are read at the other. It ends when the sender is
+/// Creates one stream of a connection: pieces enter at one end, and bytes are read at the other. It ends when the sender is
 /// dropped; the sender gets an error once the reader is dropped.
 pub(super) fn pipe() -> (mpsc::Sender<Bytes>, Pipe) {
     let (sender, pieces) = mpsc::channel(PIECES);
@@ -95,7 +95,7 @@ impl AsyncRead for CountedInput {
 #[derive(Default)]
 struct RevocableState {
     output: Option<Output>,
-    /// The task that waits to write, to be woken when the output is revoked.
+    /// The task waiting to write, woken when the output is revoked.
     waiting: Option<Waker>,
 }
 
@@ -108,7 +108,7 @@ impl RevocableState {
     }
 }
 
-/// An output that can be revoked: the output of a command is ended at the end of the session, even if a process that the
+/// An output that can be revoked: the output of a command is closed at the end of the session, even if a process that the
 /// command left behind still holds it.
 pub(super) struct RevocableOutput {
     slot: Arc<Mutex<RevocableState>>,
@@ -131,7 +131,7 @@ impl RevocableOutput {
         (lent, Box::new(RevocableWriter { slot, meter }))
     }
 
-    /// Revokes the output and ends it.
+    /// Revokes the output and closes it.
     pub(super) async fn finish(self) -> io::Result<()> {
         let taken = lock(&self.slot).take();
         match taken {
@@ -196,14 +196,14 @@ impl AsyncWrite for RevocableWriter {
     }
 }
 
-/// Terminal sizes from the task that reads the connection to the runtime. If they arrive faster than they are received,
-/// only the last one matters.
+/// Passes terminal sizes from the task that reads the connection to the runtime. If they arrive faster than they are
+/// received, only the last one matters.
 pub(super) fn sizes() -> (watch::Sender<Option<Size>>, mpsc::Receiver<Size>) {
     let (newest, mut seen) = watch::channel(None);
     let (sizes, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         while seen.changed().await.is_ok() {
-            // The permit first, then the size: this sends the newest size at that moment, not the one from before the wait.
+            // The permit first, then the size: this sends the newest size, not the one from before the wait.
             let Ok(permit) = sizes.reserve().await else {
                 return;
             };
@@ -242,7 +242,7 @@ mod tests {
             sender.send(Bytes::from_static(piece)).await.expect("open");
         }
         let mut three = [0; 3];
-        pipe.read_exact(&mut three).await.expect("there");
+        pipe.read_exact(&mut three).await.expect("read");
         drop(sender);
         let mut rest = Vec::new();
         pipe.read_to_end(&mut rest).await.expect("end");
@@ -250,13 +250,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_to_write_is_told_that_the_output_was_taken_back() {
+    async fn a_pending_write_fails_when_the_output_is_revoked() {
         let (near, _far) = tokio::io::duplex(1);
         let (lent, mut output) = RevocableOutput::new(Box::new(near), meter());
         let writing = tokio::spawn(async move { output.write_all(b"more than one").await });
         tokio::task::yield_now().await;
         lent.finish().await.expect("ended");
-        let error = writing.await.expect("no panic").expect_err("taken back");
+        let error = writing.await.expect("no panic").expect_err("revoked");
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 

@@ -1,4 +1,4 @@
-//! Requests of CRI calls. The parameters of a session come from the CRI request alone, never from its URL.
+//! Requests of CRI calls. The parameters of a session come only from the CRI request, never from its URL.
 
 use http::Extensions;
 
@@ -17,7 +17,7 @@ pub enum InvalidRequest {
     /// The command is missing.
     #[error("cmd is missing")]
     NoCommand,
-    /// Standard error was requested together with a terminal, which has one output only.
+    /// Standard error was requested together with a terminal, which has only one output.
     #[error("tty and stderr cannot both be set")]
     TtyWithStderr,
     /// No stream was requested.
@@ -28,7 +28,7 @@ pub enum InvalidRequest {
     Port(i32),
 }
 
-/// Which standard streams a session has.
+/// The standard streams of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamOptions {
     /// Standard input.
@@ -71,19 +71,19 @@ pub enum SessionRequest {
     Forward {
         /// Id of the pod sandbox.
         sandbox: String,
-        /// The ports that the request names; only WebSocket channels use them.
+        /// The ports named in the request; only WebSocket channels use them.
         ports: Vec<u16>,
     },
 }
 
-/// The value of a token: the request, and the extensions for its observers.
+/// The value of a token: the request, and the extensions for observers.
 pub(super) struct PendingSession {
     pub(super) request: SessionRequest,
     pub(super) extensions: Extensions,
 }
 
 impl SessionRequest {
-    /// Returns a request to run a command.
+    /// Creates a request to run a command.
     ///
     /// # Errors
     /// If the container or the command is missing, or the streams exclude each other.
@@ -98,7 +98,7 @@ impl SessionRequest {
         Ok(Self::Remote(Command::Exec(exec), wanted))
     }
 
-    /// Returns a request to attach to a container.
+    /// Creates a request to attach to a container.
     ///
     /// # Errors
     /// If the container is missing, or the streams exclude each other.
@@ -109,7 +109,7 @@ impl SessionRequest {
         Ok(Self::Remote(Command::Attach(attach), wanted.check()?))
     }
 
-    /// Returns a request for connections to ports of a pod.
+    /// Creates a request for connections to ports of a pod.
     ///
     /// # Errors
     /// If the sandbox is missing, or a port is not a TCP port.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exec_must_make_sense() {
+    fn invalid_exec_requests_are_rejected() {
         assert_eq!(invalid("c", &["true"], OUTPUT), None);
         assert_eq!(
             invalid("", &["true"], OUTPUT),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attach_must_make_sense() {
+    fn invalid_attach_requests_are_rejected() {
         let attach = |container: &str, tty, stderr| {
             let attach = Attach {
                 container: container.into(),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_tcp_ports() {
+    fn only_tcp_ports_are_accepted() {
         let forward =
             |id: &str, ports: &[i32]| SessionRequest::port_forward(id.into(), ports).err();
         assert_eq!(forward("s", &[]), None);

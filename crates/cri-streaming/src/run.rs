@@ -18,7 +18,7 @@ use super::session::{Activity, ActivityIo, ObservedSession, SessionInfo, Session
 use super::upgrade::{NamedProtocol, Protocol};
 use super::{portforward, remotecommand};
 
-/// Timeout of the upgrade after it was granted: only the response must be written.
+/// Timeout of the upgrade after it was granted; only the response needs to be written.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session after negotiation.
@@ -32,7 +32,7 @@ impl NegotiatedSession {
     /// Checks that the protocol supports the request.
     ///
     /// # Errors
-    /// With the message for the client.
+    /// An error with the message for the client.
     pub(super) fn new(
         pending: PendingSession,
         (name, protocol): NamedProtocol,
@@ -54,7 +54,7 @@ impl NegotiatedSession {
     }
 }
 
-/// Runs a session once the upgrade is done.
+/// Runs a session after the upgrade.
 pub(super) async fn session(
     shared: Arc<Shared>,
     start: NegotiatedSession,
@@ -132,7 +132,7 @@ where
             let tunnel = portforward::Tunnel::new(io);
             portforward::serve_spdy(context, tunnel, sandbox).await
         }
-        // The negotiation only chooses protocols of the session's kind.
+        // Negotiation only chooses protocols of the session's kind.
         (SessionRequest::Remote(..), Protocol::SpdyForward | Protocol::Tunnel)
         | (SessionRequest::Forward { .. }, Protocol::SpdyRemote(_)) => Outcome::Protocol.into(),
     }

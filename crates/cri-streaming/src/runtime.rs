@@ -1,4 +1,4 @@
-//! The interface between the protocols of this crate and the runtime that serves the sessions.
+//! The interface between the protocols of this crate and the runtime that provides commands, containers and ports.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ pub type Input = Box<dyn AsyncRead + Send + Unpin>;
 /// Bytes to the client.
 pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// A command to run in a container. Its `Debug` leaves out the arguments, which may hold secrets.
+/// A command to run in a container. Its `Debug` omits the arguments, which may contain secrets.
 pub struct Exec {
     /// Id of the container.
     pub container: String,
@@ -51,7 +51,7 @@ pub struct Size {
     pub height: u16,
 }
 
-/// The standard streams of one session, as the client asked for them.
+/// The standard streams that the client requested for a session.
 ///
 /// They need not be closed: when the future of [`StreamingRuntime::exec`] or [`StreamingRuntime::attach`] ends, pending
 /// output is sent, then the ends of the streams, then the result.
@@ -66,7 +66,7 @@ pub struct Streams {
     /// Sizes of the client's terminal. If they are not received in time, only the last ones are kept.
     pub resize: mpsc::Receiver<Size>,
     /// Fires when the client has disconnected or the server has ended the session. The future is not cancelled: what
-    /// happens to a command without a client is the decision of the runtime.
+    /// happens to a command without a client is up to the runtime.
     pub gone: CancellationToken,
 }
 

@@ -1,4 +1,4 @@
-//! The server from the point of view of the CRI: takes a request and returns a URL.
+//! The server as seen by the CRI: takes a request and returns a URL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use super::request::{PendingSession, SessionRequest};
 use super::runtime::StreamingRuntime;
 use super::token::{NoToken, Tokens};
 
-/// Lifetime of a token. The kubelet uses it at once.
+/// Lifetime of a token. The kubelet uses it immediately.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(60);
-/// The most tokens that are valid at the same time.
+/// Maximum number of tokens that are valid at the same time.
 const MAX_TOKENS: usize = 1000;
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Scheme, host and port of the URLs it issues, without a trailing slash.
+    /// Scheme, host and port of the issued URLs, without a trailing slash.
     pub base_url: String,
     /// Idle timeout: sessions end after this long without a byte in either direction.
     pub idle_timeout: Duration,
     /// How long a SPDY client may take to open its streams.
     pub creation_timeout: Duration,
-    /// The most concurrent sessions.
+    /// Maximum number of concurrent sessions.
     pub max_sessions: usize,
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// State that the server and its sessions share.
+/// State shared by the server and its sessions.
 pub(super) struct Shared {
     pub(super) config: ServerConfig,
     pub(super) runtime: Arc<dyn StreamingRuntime>,
@@ -72,7 +72,7 @@ impl Server {
         }))
     }
 
-    /// Returns a URL for a session. It is valid once, within a minute. `extensions` are handed to the observers of the
+    /// Returns a URL for a session, valid once and for a minute. `extensions` are passed to the observers of the
     /// session, for example the call that requested it.
     ///
     /// # Errors
@@ -92,12 +92,12 @@ impl Server {
         }
     }
 
-    /// Removes expired tokens. They are otherwise removed when the next URL is issued.
+    /// Removes expired tokens. Otherwise they are removed when the next URL is issued.
     pub fn sweep(&self) {
         self.0.tokens.sweep();
     }
 
-    /// Returns the server for connections. Sessions run as tasks of `tasks` and end when `stop` fires.
+    /// Returns the server for connections. Sessions run as tasks of `tasks` and end when `stop` is cancelled.
     pub fn http(&self, stop: CancellationToken, tasks: TaskTracker) -> HttpServer {
         HttpServer::new(Arc::clone(&self.0), stop, tasks)
     }

@@ -1,4 +1,4 @@
-//! Observation of one session: one start, one end, and counters in between.
+//! Observation of one session: its start, its end, and counters in between.
 
 use std::io;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub struct SessionResult {
     /// How it ended.
     pub outcome: Outcome,
-    /// The exit code of the command, if it ended.
+    /// The exit code of the command, if it exited.
     pub exit_code: Option<i32>,
     /// Details of a proxied session.
     pub proxied: Option<Proxied>,
@@ -41,7 +41,7 @@ pub struct SessionInfo {
     pub id: String,
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// The extensions for its observers.
+    /// The extensions for observers.
     pub extensions: Extensions,
 }
 
@@ -102,7 +102,7 @@ impl Meter {
             .each(|observer| observer.bytes(self.kind, direction, n));
     }
 
-    /// Bytes to the container or pod, and from it, so far.
+    /// Bytes to and from the container or pod so far.
     pub fn bytes(&self) -> (u64, u64) {
         self.carried.bytes()
     }
@@ -211,7 +211,7 @@ pub(super) struct Activity {
     start: Instant,
     /// Milliseconds since `start`.
     last: Arc<AtomicU64>,
-    /// The next write is a heartbeat.
+    /// Whether the next write is a heartbeat.
     heartbeat: Arc<AtomicBool>,
     shut: CancellationToken,
 }
@@ -226,12 +226,12 @@ impl Activity {
         }
     }
 
-    /// Returns when everything was sent, and the write half of the connection was shut down.
+    /// Returns once everything was sent and the write half of the connection was shut down.
     pub(super) async fn shut(&self) {
         self.shut.cancelled().await;
     }
 
-    /// The next write is a heartbeat and does not count as activity; otherwise the idle timeout would never expire.
+    /// Marks the next write as a heartbeat. It does not count as activity, or the idle timeout would never expire.
     pub(super) fn expect_heartbeat(&self) {
         self.heartbeat.store(true, Ordering::Relaxed);
     }
@@ -249,7 +249,7 @@ impl Activity {
         self.last.store(now, Ordering::Relaxed);
     }
 
-    /// Returns when the connection was idle for this long.
+    /// Returns once the connection was idle for this long.
     pub(super) async fn silent_for(&self, limit: Duration) {
         loop {
             let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
@@ -262,7 +262,7 @@ impl Activity {
     }
 }
 
-/// A connection whose activity is noted: every byte counts, also the client's pings, but not the server's heartbeats.
+/// Records the activity of a connection: every byte, including the client's pings, but not heartbeats.
 pub(super) struct ActivityIo<T> {
     inner: T,
     activity: Activity,
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn silence_is_counted_from_the_last_byte() {
+    async fn idle_time_starts_at_the_last_byte() {
         let activity = Activity::new();
         let limit = Duration::from_secs(10);
         let (mut far, near) = tokio::io::duplex(16);

@@ -15,7 +15,7 @@ const KEEPALIVE_PROBES: u32 = 6;
 /// Disables Nagle's algorithm and enables keepalive.
 ///
 /// # Errors
-/// If an option cannot be set, for example on a connection that is closed already.
+/// If an option cannot be set, for example because the connection is already closed.
 pub fn configure(tcp: &TcpStream) -> std::io::Result<()> {
     sockopt::set_tcp_nodelay(tcp, true)?;
     sockopt::set_tcp_keepidle(tcp, KEEPALIVE_IDLE)?;

@@ -53,7 +53,7 @@ impl SpdySession {
         }
     }
 
-    /// Why the connection ended.
+    /// Waits for the end of the connection, and returns the reason.
     pub(super) async fn reason(self) -> Reason {
         match self.driver.await {
             Ok(end) => end.reason,

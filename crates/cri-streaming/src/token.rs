@@ -1,4 +1,4 @@
-//! Tokens: the only credential of a session. Random, valid once and for a minute, and limited in number.
+//! Tokens: the only credential of a session. They are random, valid once and for a minute, and limited in number.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::observe::{Observers, SessionKind, TokenOutcome};
 
-/// Bytes of randomness: 128 bit, which cannot be guessed within a minute.
+/// Bytes of randomness: 128 bits, which cannot be guessed within a minute.
 const RANDOM_BYTES: usize = 16;
 
 /// Why no token was issued.
@@ -30,7 +30,7 @@ struct Entry<T> {
     expires: Instant,
 }
 
-/// Sessions that were requested and have not begun. The outcome of each token is reported to the observers.
+/// Sessions that were requested and have not started. The outcome of each token is reported to the observers.
 pub struct Tokens<T> {
     entries: Mutex<HashMap<String, Entry<T>>>,
     random: SystemRandom,
@@ -47,7 +47,7 @@ impl<T> std::fmt::Debug for Tokens<T> {
 }
 
 impl<T> Tokens<T> {
-    /// At most `limit` tokens, each valid for `lifetime`. `kind` returns the kind of session of a value.
+    /// Creates a store of at most `limit` tokens, each valid for `lifetime`. `kind` maps a value to its session kind.
     pub fn new(
         limit: usize,
         lifetime: Duration,
@@ -72,7 +72,7 @@ impl<T> Tokens<T> {
         self.observers.each(|observer| observer.token(outcome, n));
     }
 
-    /// Stores `value` for one use. Returns the path of its URL: the kind of session and the token.
+    /// Stores `value` for one use. Returns the path of its URL: the session kind and the token.
     ///
     /// # Errors
     /// If too many tokens are valid, or there are no random numbers.
@@ -101,7 +101,7 @@ impl<T> Tokens<T> {
         Ok(path)
     }
 
-    /// Uses up the token in a path; `None` if it is not valid.
+    /// Consumes the token in a path; `None` if it is not valid.
     pub fn take(&self, path: &str) -> Option<T> {
         let (kind, token) = path.strip_prefix('/')?.split_once('/')?;
         let entry = self.entries().remove(token);
@@ -111,7 +111,7 @@ impl<T> Tokens<T> {
                 self.notify(TokenOutcome::Used, 1);
                 return Some(entry.value);
             }
-            // Of another kind; or never issued, used before, or expired and removed.
+            // Of another kind; or never issued, already used, or expired and removed.
             Some(_) | None => TokenOutcome::Refused,
         };
         self.notify(outcome, 1);
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Tokens for numbers, all of the kind exec.
+    /// A store of numbers, all of the kind exec.
     fn tokens(limit: usize) -> (Tokens<u32>, Arc<Outcomes>) {
         let outcomes = Arc::new(Outcomes::default());
         let observers: Vec<Arc<dyn Observer>> = vec![outcomes.clone()];
@@ -172,9 +172,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_for_one_use() {
+    async fn a_token_can_be_used_once() {
         let (tokens, outcomes) = tokens(10);
-        let path = tokens.issue(7).expect("room");
+        let path = tokens.issue(7).expect("issued");
         assert_eq!(path.len(), "/exec/".len() + 22, "128 bit");
         assert_eq!(tokens.take(&path), Some(7));
         assert_eq!(tokens.take(&path), None);
@@ -193,9 +193,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_for_one_kind_of_session() {
+    async fn a_token_is_valid_for_one_kind_of_session() {
         let (tokens, outcomes) = tokens(10);
-        let path = tokens.issue(7).expect("room");
+        let path = tokens.issue(7).expect("issued");
         let other = path.replace("exec", "attach");
         assert_eq!(tokens.take(&other), None);
         assert_eq!(tokens.take(&path), None, "used up");
@@ -209,9 +209,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_token_expires() {
         let (tokens, outcomes) = tokens(10);
-        let first = tokens.issue(1).expect("room");
+        let first = tokens.issue(1).expect("issued");
         tokio::time::advance(Duration::from_secs(59)).await;
-        let second = tokens.issue(2).expect("room");
+        let second = tokens.issue(2).expect("issued");
         tokens.sweep();
         outcomes.take();
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -222,7 +222,7 @@ mod tests {
             [(TokenOutcome::Expired, 1), (TokenOutcome::Used, 1)]
         );
         for number in [3, 4] {
-            tokens.issue(number).expect("room");
+            tokens.issue(number).expect("issued");
         }
         outcomes.take();
         tokio::time::advance(MINUTE).await;
@@ -231,9 +231,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn there_are_not_more_than_the_limit_and_no_two_alike() {
+    async fn tokens_are_limited_in_number_and_unique() {
         let (tokens, outcomes) = tokens(1000);
-        let issued: HashSet<_> = (0..1000).map(|i| tokens.issue(i).expect("room")).collect();
+        let issued: HashSet<_> = (0..1000)
+            .map(|i| tokens.issue(i).expect("issued"))
+            .collect();
         assert_eq!(issued.len(), 1000);
         outcomes.take();
         assert_eq!(tokens.issue(1000), Err(NoToken::Full));

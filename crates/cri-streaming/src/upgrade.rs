@@ -1,4 +1,4 @@
-//! Negotiation: from the protocols that the client offers to the one that is chosen, and the response. No I/O. The order of
+//! Negotiation, without I/O: chooses one of the protocols that the client offers, and creates the response. The order of
 //! the checks and the status codes are those of the reference server.
 
 use http::header::{
@@ -70,10 +70,10 @@ const WEBSOCKET_FORWARD: &[NamedProtocol] = &[
     ("v4.channel.k8s.io", channels(4, false)),
     ("v4.base64.channel.k8s.io", channels(4, true)),
 ];
-/// The name of the default protocol of a WebSocket without a list of protocols, in metrics and logs.
+/// The name, in metrics and logs, of the default protocol of a WebSocket without a list of protocols.
 const WEBSOCKET_PLAIN: NamedProtocol = ("none", channels(1, false));
 
-/// The protocol that an upstream chose, from the lists above; `None` if it is not in them.
+/// Returns the protocol that an upstream chose, from the lists above; `None` if it is not one of them.
 pub fn protocol_name(
     kind: SessionKind,
     transport: Transport,
@@ -101,7 +101,7 @@ pub fn protocol_name(
 pub(super) struct Negotiation {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// The response that refuses the request.
+    /// Why the request is refused, as sent in the response.
     pub(super) why: &'static str,
     /// The protocol and its name.
     pub(super) chosen: Option<NamedProtocol>,
@@ -215,7 +215,7 @@ fn mentions(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     })
 }
 
-/// The values of a header that may have several lines, lists separated by commas, or both; `None` if there are none.
+/// Returns the values of a header, which may have several lines, comma-separated lists, or both; `None` if absent.
 fn list<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Vec<&'h str>> {
     let lines = headers.get_all(name).iter();
     let values: Vec<_> = lines
@@ -227,7 +227,7 @@ fn list<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Vec<&'h str>> {
     (!values.is_empty()).then_some(values)
 }
 
-/// The first protocol of the client's list that is supported: clients list them in order of preference.
+/// Returns the first supported protocol of the client's list: clients list them in order of preference.
 fn first_known(offered: &[&str], known: &[NamedProtocol]) -> Option<NamedProtocol> {
     offered
         .iter()
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_the_client_that_is_known_is_taken() {
+    fn the_first_supported_protocol_of_the_client_is_chosen() {
         let answer = spdy_with(
             SessionKind::Exec,
             &["v9.channel.k8s.io", "v4.channel.k8s.io, v5.channel.k8s.io"],
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn no_list_is_the_first_version_over_websocket_and_wrong_over_spdy() {
+    fn a_missing_list_means_version_1_over_websocket_and_is_an_error_over_spdy() {
         let answer = websocket_with(SessionKind::Exec, "");
         assert_eq!(answer.chosen, Some(WEBSOCKET_PLAIN));
         assert!(!answer.headers.contains_key(SEC_WEBSOCKET_PROTOCOL));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_common_is_403_with_what_would_do() {
+    fn no_common_protocol_is_403_with_the_supported_ones() {
         let answer = spdy_with(SessionKind::PortForward, &["v4.channel.k8s.io"]);
         assert_eq!(answer.status, StatusCode::FORBIDDEN);
         assert_eq!(answer.headers[ACCEPTED_VERSIONS], "portforward.k8s.io");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_upgrade_is_400() {
+    fn an_incomplete_upgrade_is_400() {
         let no = |method: Method, lines: &[(&'static str, &'static str)]| {
             let answer = negotiate(SessionKind::Exec, &method, &map(lines));
             answer.chosen.is_none() && answer.status == StatusCode::BAD_REQUEST

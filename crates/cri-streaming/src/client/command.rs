@@ -13,11 +13,11 @@ use crate::observe::Transport;
 use crate::request::StreamOptions;
 use crate::runtime::Size;
 
-/// The version of the protocol: the newest that every supported server implements over the transport.
+/// The protocol version: the newest that every supported server implements over this transport.
 const SPDY_PROTOCOL: &str = "v4.channel.k8s.io";
 const WEBSOCKET_PROTOCOL: &str = "v5.channel.k8s.io";
 
-/// The channels of a WebSocket; over SPDY they are streams with these names.
+/// The channels of a WebSocket; over SPDY, streams have these names.
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
@@ -64,7 +64,7 @@ where
         (STDERR, streams.stderr),
         (RESIZE, streams.tty),
     ];
-    // One after the other, and the error stream first, like the clients of Kubernetes.
+    // Sequentially and with the error stream first, like Kubernetes clients.
     for (channel, _) in wanted.into_iter().filter(|(_, is_wanted)| *is_wanted) {
         let at = usize::from(channel);
         let id = sender.open(&[("streamtype", NAMES[at])]).await?;
@@ -86,7 +86,7 @@ where
     reason = "one per session, and not moved around"
 )]
 pub enum CommandInput<W> {
-    /// Over SPDY; the ids of the streams by channel.
+    /// Over SPDY, with the ids of the streams by channel.
     #[non_exhaustive]
     Spdy {
         /// The connection.
@@ -153,7 +153,7 @@ pub enum CommandEvent {
 /// The outputs of a command and its status.
 #[derive(Debug)]
 pub enum CommandOutput<R> {
-    /// Over SPDY; the channel of each stream.
+    /// Over SPDY, with the channel of each stream.
     #[non_exhaustive]
     Spdy {
         /// The connection.
@@ -166,10 +166,10 @@ pub enum CommandOutput<R> {
 }
 
 impl<R: AsyncRead + Unpin> CommandOutput<R> {
-    /// The next output; `None` once the status is complete.
+    /// Returns the next output; `None` once the status is complete.
     ///
     /// # Errors
-    /// If the connection ends before that.
+    /// If the connection ends earlier.
     pub async fn next(&mut self) -> io::Result<Option<CommandEvent>> {
         loop {
             let (channel, bytes) = match self {
@@ -214,7 +214,7 @@ impl<R: AsyncRead + Unpin> CommandOutput<R> {
                     }
                 }
             };
-            // Servers send an empty message on WebSocket channels first.
+            // On WebSocket channels, servers send an empty message first.
             if bytes.is_empty() {
                 continue;
             }

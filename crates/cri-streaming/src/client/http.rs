@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::websocket::accept_key;
 
-/// Largest head of a response, in bytes.
+/// Maximum size of a response head, in bytes.
 const MAX_HEAD: usize = 64 << 10;
 
 /// Why a connection was not upgraded.
@@ -21,7 +21,7 @@ pub enum UpgradeError {
     /// The URL has no scheme or no path.
     #[error("not the URL of a session: {0}")]
     Url(String),
-    /// The server answered with another status than 101.
+    /// The server answered with a status other than 101.
     #[error("the server refused the upgrade with status {}", .0.status)]
     Refused(ResponseHead),
     /// The server did not complete the WebSocket handshake correctly.
@@ -49,10 +49,10 @@ impl ResponseHead {
     }
 }
 
-/// Authority and path of a URL.
+/// Splits a URL into authority and path.
 ///
 /// # Errors
-/// If it has none.
+/// If either is missing.
 pub fn split_url(url: &str) -> Result<(&str, &str), UpgradeError> {
     let rest = url.split_once("://").map(|(_, rest)| rest);
     let split = rest.and_then(|rest| Some(rest.split_at(rest.find('/')?)));
@@ -64,12 +64,12 @@ pub fn split_url(url: &str) -> Result<(&str, &str), UpgradeError> {
 pub struct UpgradeRequest {
     /// The bytes of the request.
     pub head: String,
-    /// The `Sec-WebSocket-Accept` that the server must answer with.
+    /// The `Sec-WebSocket-Accept` that the server must respond with.
     accept: Option<String>,
 }
 
 impl UpgradeRequest {
-    /// For SPDY/3.1, with these protocols in order of preference.
+    /// Creates a request for SPDY/3.1, with these protocols in order of preference.
     pub fn spdy(host: &str, path: &str, protocols: &[&str]) -> Self {
         let protocols: String = protocols
             .iter()
@@ -81,7 +81,7 @@ impl UpgradeRequest {
         Self { head, accept: None }
     }
 
-    /// For WebSocket (RFC 6455 section 4.1), with these protocols in order of preference.
+    /// Creates a request for WebSocket (RFC 6455 section 4.1), with these protocols in order of preference.
     ///
     /// # Errors
     /// If the system provides no random numbers.
@@ -102,7 +102,7 @@ impl UpgradeRequest {
         Ok(Self { head, accept })
     }
 
-    /// Sends the request; on success the connection speaks the new protocol from the next byte on.
+    /// Sends the request; on success, the new protocol starts with the next byte of the connection.
     ///
     /// # Errors
     /// If the connection fails or the server refuses.
@@ -122,8 +122,8 @@ impl UpgradeRequest {
     }
 }
 
-/// Sends the head of any request and reads the head of the response byte by byte: what follows belongs to the upgraded
-/// protocol.
+/// Sends the head of any request and reads the head of the response byte by byte, because what follows belongs to the
+/// upgraded protocol.
 ///
 /// # Errors
 /// If the connection fails, or the response is not HTTP.

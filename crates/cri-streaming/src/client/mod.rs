@@ -1,7 +1,7 @@
 //! The client end, as in a kubelet, an API server or crictl: the upgrade, the frames of both transports, and commands over
 //! either.
 //!
-//! [`UpgradeRequest`] turns a connection into SPDY or WebSocket. [`SpdySender`] and [`SpdyReceiver`], [`WebSocketSender`]
+//! [`UpgradeRequest`] upgrades a connection to SPDY or WebSocket. [`SpdySender`] and [`SpdyReceiver`], [`WebSocketSender`]
 //! and [`WebSocketReceiver`] are its halves, frame by frame; both receivers return whole frames, which is sufficient for a
 //! client, while a server must bound its memory. [`run_command`] opens the streams of an exec or attach session over either
 //! transport.

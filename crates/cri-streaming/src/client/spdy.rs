@@ -1,5 +1,5 @@
-//! A SPDY/3.1 client, frame by frame. Like the clients of Kubernetes it neither sends nor honours flow control windows:
-//! back pressure is that of the connection.
+//! A SPDY/3.1 client, frame by frame. Like Kubernetes clients, it neither sends nor honours flow control windows: back
+//! pressure is that of the connection.
 
 use std::io;
 
@@ -22,7 +22,7 @@ pub struct SpdySender<W> {
 }
 
 impl<W: AsyncWrite + Unpin> SpdySender<W> {
-    /// The writing half of an upgraded connection.
+    /// Wraps the writing half of an upgraded connection.
     ///
     /// # Errors
     /// If the compression context cannot be created.
@@ -84,7 +84,7 @@ impl<W: AsyncWrite + Unpin> SpdySender<W> {
         self.io.write_all(&self.frame).await
     }
 
-    /// Sends a PING; those of a client have odd ids.
+    /// Sends a PING; a client's PINGs have odd ids.
     ///
     /// # Errors
     /// If the connection has ended.
@@ -129,7 +129,7 @@ pub enum SpdyFrame {
         stream: u32,
         /// The data; may be empty.
         bytes: Bytes,
-        /// Whether the server's half of the stream ends with it (FIN).
+        /// Whether it ends the server's half of the stream (FIN).
         is_last: bool,
     },
     /// The server resets a stream (RST_STREAM).
@@ -158,14 +158,14 @@ pub struct SpdyReceiver<R> {
 }
 
 impl<R: AsyncRead + Unpin> SpdyReceiver<R> {
-    /// The reading half of an upgraded connection.
+    /// Wraps the reading half of an upgraded connection.
     pub fn new(io: R) -> Self {
         Self {
             io: BufReader::with_capacity(BUFFER, io),
         }
     }
 
-    /// The next frame; `None` at the end of the connection. Dropping the future may lose a part of a frame.
+    /// Returns the next frame; `None` at the end of the connection. Dropping the future may lose a part of a frame.
     ///
     /// # Errors
     /// If the connection breaks within a frame, or with [`io::ErrorKind::InvalidData`] if the frame is malformed.

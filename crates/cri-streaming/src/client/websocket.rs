@@ -1,4 +1,4 @@
-//! A WebSocket client (RFC 6455), frame by frame: it masks what it sends and knows no extensions.
+//! A WebSocket client (RFC 6455), frame by frame: it masks its frames and supports no extensions.
 
 use std::io;
 
@@ -19,14 +19,14 @@ pub const PING: u8 = 9;
 /// Opcode of a pong.
 pub const PONG: u8 = 10;
 
-/// The bit of the first byte of a frame that is the last one of its message.
+/// The bit in the first byte that marks the last frame of a message.
 const FIN: u8 = 0x80;
-/// Largest payload of a frame that is read, in bytes.
+/// Maximum payload of a received frame, in bytes.
 const MAX_PAYLOAD: u64 = 16 << 20;
 /// Size of the read buffer, in bytes.
 const BUFFER: usize = 64 << 10;
 
-/// A masked frame (RFC 6455 section 5.2) from its first byte, flags and opcode, and the parts of its payload.
+/// Encodes a masked frame (RFC 6455 section 5.2) from its first byte (flags and opcode) and its payload.
 pub fn encode_frame(first: u8, mask: [u8; 4], parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let mut frame = Vec::with_capacity(14 + length);
@@ -58,7 +58,7 @@ pub struct WebSocketSender<W> {
 }
 
 impl<W: AsyncWrite + Unpin> WebSocketSender<W> {
-    /// The writing half of an upgraded connection.
+    /// Wraps the writing half of an upgraded connection.
     pub fn new(io: W) -> Self {
         Self {
             io,
@@ -97,11 +97,11 @@ impl<W: AsyncWrite + Unpin> WebSocketSender<W> {
 /// A frame of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebSocketFrame {
-    /// What it is: [`TEXT`], [`BINARY`], [`CLOSE`], [`PING`], [`PONG`] or 0 for the continuation of a message.
+    /// The opcode: [`TEXT`], [`BINARY`], [`CLOSE`], [`PING`], [`PONG`] or 0 for the continuation of a message.
     pub opcode: u8,
     /// Whether it is the last one of its message.
     pub is_last: bool,
-    /// Its content.
+    /// Its payload.
     pub payload: Bytes,
 }
 
@@ -112,14 +112,14 @@ pub struct WebSocketReceiver<R> {
 }
 
 impl<R: AsyncRead + Unpin> WebSocketReceiver<R> {
-    /// The reading half of an upgraded connection.
+    /// Wraps the reading half of an upgraded connection.
     pub fn new(io: R) -> Self {
         Self {
             io: BufReader::with_capacity(BUFFER, io),
         }
     }
 
-    /// The next frame; `None` at the end of the connection. Dropping the future may lose a part of a frame.
+    /// Returns the next frame; `None` at the end of the connection. Dropping the future may lose part of a frame.
     ///
     /// # Errors
     /// If the connection breaks within a frame, or with [`io::ErrorKind::InvalidData`] if the frame is malformed.

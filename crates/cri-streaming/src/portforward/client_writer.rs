@@ -8,10 +8,10 @@ use tokio::io::AsyncWrite;
 use crate::channels::{ChannelWriter, MAX_MESSAGE};
 use crate::spdy::Writer;
 
-/// The writer for one forwarded connection, of which a client may have hundreds. Data that waits for the client to read is
-/// left in its source and not buffered here: capacity is reserved before anything is read.
+/// The writer of one forwarded connection, of which a client may have hundreds. Data that waits for the client is left in
+/// its source and not buffered here: capacity is reserved before anything is read.
 pub(super) trait ClientWriter: AsyncWrite + Unpin {
-    /// How many bytes it accepts at once, as soon as it accepts any.
+    /// Returns how many bytes it accepts at once, as soon as it accepts any.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 }
 

@@ -1,4 +1,4 @@
-//! Copies between a client's stream and a connection into a pod, each direction on its own.
+//! Copies between a client's stream and a connection into a pod, independently in each direction.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,8 +17,8 @@ use super::pod_writer::PodWriter;
 use crate::observe::Direction;
 use crate::session::Meter;
 
-/// How long one direction may be silent once the other has ended: enough for a client that sends a request, shuts down its
-/// half and waits for the response. The reference servers wait one second, and lose the response.
+/// How long one direction may be silent after the other has ended: enough for a client that sends a request, shuts down
+/// its half and waits for the response. The reference servers wait one second, and lose the response.
 const HALF_OPEN: Duration = Duration::from_secs(60);
 
 /// Size of a read from the pod, in bytes.
@@ -35,7 +35,7 @@ enum CopyEnd {
 }
 
 impl CopyEnd {
-    /// An error if the sender broke off.
+    /// Returns an error if the sender's connection was reset.
     fn into_result(self) -> io::Result<()> {
         match self {
             Self::ReadFailed(error) => Err(error),
@@ -49,19 +49,19 @@ impl CopyEnd {
 struct CopyProgress {
     /// Number of reads that returned data.
     moved: AtomicU64,
-    /// It waits for its receiver, not for its sender.
+    /// Whether it waits for its receiver, not for its sender.
     is_writing: AtomicBool,
 }
 
 impl CopyProgress {
-    /// Counts bytes that arrived.
+    /// Counts received bytes.
     fn count(&self, n: usize, moved: impl Fn(usize)) {
         self.is_writing.store(false, Ordering::Relaxed);
         self.moved.fetch_add(1, Ordering::Relaxed);
         moved(n);
     }
 
-    /// Returns when the sender has been silent for [`HALF_OPEN`]. Time spent waiting for the receiver does not count; the
+    /// Returns once the sender has been silent for [`HALF_OPEN`]. Time spent waiting for the receiver does not count; the
     /// idle timeout of the session limits it.
     async fn silent(&self) {
         loop {
@@ -76,12 +76,11 @@ impl CopyProgress {
 }
 
 /// Copies both directions until both have ended, one was reset, or one has ended and the other was silent for
-/// [`HALF_OPEN`]. An end is passed on with `shutdown` of the other side's writer. A reset is not passed on as an end,
-/// because a truncated stream would look complete: the pod sees a reset, and the client's writer is dropped without a
-/// shutdown. `broke_off` returns whether the stream of a client that sends no more ended without being closed by the
-/// client.
+/// [`HALF_OPEN`]. The end of one side is passed on with `shutdown` of the other side's writer. A reset is not passed on as
+/// an end, because a truncated stream would look complete: the pod sees a reset, and the client's writer is dropped
+/// without a shutdown. `broke_off` returns whether the client's stream ended without being closed by the client.
 ///
-/// Once the client has `gone`, only the data that it had already sent is waited for.
+/// Once the client is `gone`, only data that it has already sent is waited for.
 ///
 /// # Errors
 /// If the pod reset the connection.
@@ -154,7 +153,7 @@ where
         },
         over = &mut outward => {
             over.into_result()?;
-            // A client that reads no more may still have data in flight to the pod.
+            // A client that no longer reads may still have data in flight to the pod.
             tokio::select! {
                 _ = inward => {}
                 () = there.silent() => {}
@@ -164,7 +163,7 @@ where
     }
 }
 
-/// No data of the client is buffered here: what the pod does not read is counted in the queue it came from.
+/// Client data is not buffered here: what the pod does not read is counted in the queue it came from.
 async fn upload<R>(
     from: &mut R,
     to: &mut PodWriter,
@@ -191,7 +190,7 @@ where
     }
 }
 
-/// No data of the pod is buffered here: it is read only when it has arrived and the client has capacity.
+/// Pod data is not buffered here: it is read only when it has arrived and the client has capacity.
 async fn download<W>(
     from: &mut OwnedReadHalf,
     to: &mut W,

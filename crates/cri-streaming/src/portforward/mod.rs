@@ -1,4 +1,4 @@
-//! Port-forward: TCP connections into a pod, many of them over one connection of the client.
+//! Port-forward: TCP connections into a pod, many over one connection of the client.
 
 mod client_writer;
 mod copy;
@@ -18,7 +18,7 @@ use super::context::SessionContext;
 /// Connects to a port of the pod.
 ///
 /// # Errors
-/// With the message for the client.
+/// An error with the message for the client.
 async fn dial(context: &SessionContext, sandbox: &str, port: u16) -> Result<TcpStream, String> {
     context.meter.connection();
     match context.runtime.dial(sandbox, port).await {
@@ -31,7 +31,7 @@ async fn dial(context: &SessionContext, sandbox: &str, port: u16) -> Result<TcpS
     }
 }
 
-/// The error message for a client, in the words of the reference server.
+/// The error message for a client, worded like that of the reference server.
 fn failed(sandbox: &str, port: u16, error: &dyn std::error::Error) -> String {
     format!("error forwarding port {port} to pod {sandbox}, uid : {error}")
 }

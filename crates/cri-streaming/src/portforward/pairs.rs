@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The most streams that may wait for their counterpart.
+/// Maximum number of streams that wait for their counterpart.
 const MAX_WAITING: usize = 256;
 
 /// The type of a stream.
@@ -36,7 +36,7 @@ pub(super) enum PairKey {
 }
 
 impl PairKey {
-    /// Very old clients send no id; they open the data stream right after the error stream.
+    /// Returns the key. Very old clients send no id; they open the data stream right after the error stream.
     pub(super) fn of(request: Option<&str>, half: StreamType, stream: u32) -> Self {
         match (request, half) {
             (Some(request), _) => Self::Request(request.to_owned()),
@@ -115,7 +115,7 @@ impl<S> Pairs<S> {
         }
     }
 
-    /// The error stream of a pair that waits for its data stream.
+    /// Returns the error stream of a pair that waits for its data stream.
     pub(super) fn errors(&mut self, key: &PairKey) -> Option<&mut S> {
         let waiting = self.waiting.get_mut(key)?;
         (waiting.half == StreamType::Error).then_some(&mut waiting.stream)
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn two_halves_make_a_pair_in_any_order() {
+    async fn streams_are_paired_in_any_order() {
         let mut pairs = Pairs::new();
         let key = |id| PairKey::of(Some(id), StreamType::Data, 0);
         assert_eq!(pairs.put(key("1"), StreamType::Error, 'e'), Pairing::Waits);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_an_id_the_stream_of_data_follows_that_of_errors() {
+    async fn without_a_request_id_the_data_stream_follows_the_error_stream() {
         let error = PairKey::of(None, StreamType::Error, 5);
         assert_eq!(error, PairKey::of(None, StreamType::Data, 7));
         assert_ne!(error, PairKey::of(None, StreamType::Data, 9));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn halves_do_not_wait_for_ever_nor_in_any_number() {
+    async fn waiting_streams_are_limited_in_time_and_number() {
         let mut pairs = Pairs::new();
         let limit = Duration::from_secs(30);
         for i in 0..256 {

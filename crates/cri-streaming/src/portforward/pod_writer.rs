@@ -11,7 +11,7 @@ use tokio::net::tcp::OwnedWriteHalf;
 /// the client was lost, the whole connection is reset (RFC 9293 section 3.5.2).
 pub(super) struct PodWriter {
     half: Option<OwnedWriteHalf>,
-    /// The last write was not accepted completely.
+    /// Whether the last write was not accepted completely.
     is_torn: bool,
 }
 
@@ -23,7 +23,7 @@ impl PodWriter {
         }
     }
 
-    /// Notes that the data is incomplete.
+    /// Marks the data as incomplete.
     pub(super) fn tear(mut self) {
         self.is_torn = true;
     }
@@ -42,7 +42,7 @@ impl PodWriter {
 impl Drop for PodWriter {
     fn drop(&mut self) {
         if let Some(half) = self.half.take_if(|_| self.is_torn) {
-            // It fails only for a connection that has already ended.
+            // Fails only if the connection has already ended.
             let _ended = half.as_ref().set_zero_linger();
             // The socket is closed with its last half; dropping this half now would send a FIN first.
             half.forget();

@@ -1,4 +1,4 @@
-//! Port-forward over SPDY: two streams for each connection.
+//! Port-forward over SPDY: two streams per connection.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::session::SessionResult;
 use crate::spdy::{Limits, Reader, Reason, Stream};
 use crate::spdy_session::SpdySession;
 
-/// How often streams without a counterpart are checked for, as a fraction of their timeout.
+/// How often streams without a counterpart are looked for, as a fraction of their timeout.
 const LOOKS: u32 = 10;
 
-/// A stream with the port that its headers name.
+/// A stream, and the port named in its headers.
 struct PortStream {
     port: u16,
     stream: Stream,
@@ -58,7 +58,7 @@ where
                 }
             }
             ending = context.stop.fired() => {
-                // What they still count must be counted before the session ends.
+                // Their last bytes must be counted before the session ends.
                 forwards.shutdown().await;
                 carrier.close(context).await;
                 return Outcome::from(ending).into();
@@ -73,7 +73,7 @@ where
     outcome(&carrier.reason().await).into()
 }
 
-/// A port-forward session is always ended by the client.
+/// The outcome of a session: the client always ends port-forwarding.
 fn outcome(reason: &Reason) -> Outcome {
     match reason {
         Reason::ClientGone | Reason::GoAway | Reason::Closed => Outcome::Done,
@@ -83,7 +83,7 @@ fn outcome(reason: &Reason) -> Outcome {
     }
 }
 
-/// Pairs a stream with its counterpart. Streams that are dropped are reset.
+/// Pairs a stream with its counterpart. Dropped streams are reset.
 fn take(pairs: &mut Pairs<PortStream>, stream: Stream) -> Option<(PortStream, PortStream)> {
     let headers = &stream.headers;
     let half = StreamType::named(headers.get("streamtype")?)?;
@@ -111,7 +111,7 @@ fn take(pairs: &mut Pairs<PortStream>, stream: Stream) -> Option<(PortStream, Po
     }
 }
 
-/// Carries one connection. The client waits for the end of both streams.
+/// Forwards one connection. The client waits for the end of both streams.
 async fn forward(
     context: &SessionContext,
     sandbox: &str,
@@ -123,8 +123,8 @@ async fn forward(
         Ok(pod) => {
             let (_, mut errors) = error.stream.split();
             let halves = data.stream.split();
-            // A reset by the pod is reported by resetting the data stream only: on any message on the error stream, clients
-            // of Kubernetes end all connections of the session (kubernetes/kubernetes#111825).
+            // A reset by the pod is reported by resetting the data stream only: on any message on the error stream,
+            // Kubernetes clients end all connections of the session (kubernetes/kubernetes#111825).
             let _ = copy(halves, pod, &context.meter, Reader::is_lost, gone).await;
             let _ = errors.shutdown().await;
         }
@@ -132,7 +132,7 @@ async fn forward(
     }
 }
 
-/// Sends an error message. Failures are ignored, because the client has then disconnected.
+/// Sends an error message. Failures are ignored, because they mean that the client has disconnected.
 async fn complain(error: Stream, message: String) {
     let (_, mut errors) = error.split();
     let _ = errors.write_all(message.as_bytes()).await;

@@ -1,4 +1,4 @@
-//! A byte stream inside WebSocket messages: SPDY for clients that reach the server through proxies for WebSocket. Message
+//! A byte stream inside WebSocket messages: SPDY for clients that reach the server through WebSocket proxies. Message
 //! boundaries have no meaning.
 
 use std::io;
@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::pipe::{Pipe, pipe};
 use crate::websocket::{self, Event, Reader, binary};
 
-/// Largest message, in bytes. Clients have buffers of 32 KiB.
+/// Maximum size of a message, in bytes. Clients have buffers of 32 KiB.
 const MAX_MESSAGE: usize = 32 << 10;
 
 /// The close code for a protocol violation by the client.
@@ -23,7 +23,7 @@ const PROTOCOL_ERROR: u16 = 1002;
 pub(crate) struct Tunnel {
     input: Pipe,
     output: PollSender<Bytes>,
-    /// The task that reads and writes the connection. Shutting down this side waits for it.
+    /// The task that reads and writes the connection. Shutdown of this side waits for it.
     writing: Option<tokio::task::JoinHandle<io::Result<()>>>,
     _reading: AbortOnDropHandle<()>,
 }
@@ -45,7 +45,7 @@ impl Tunnel {
                     Ok(Some(Event::Data {
                         text: false, bytes, ..
                     })) => {
-                        // SPDY reads no more, but the client's close frame is still to come.
+                        // SPDY no longer reads, but the client's close frame is still to come.
                         let _ = sender.send(bytes).await;
                     }
                     // Clients report their own errors in text messages.

@@ -1,5 +1,4 @@
-//! Port-forward over WebSocket channels, for old clients: two channels and one connection for each port that the request
-//! names.
+//! Port-forward over WebSocket channels, for old clients: two channels and one connection for each port in the request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +21,7 @@ use crate::pipe::{Pipe, pipe};
 use crate::session::SessionResult;
 use crate::websocket::{self, Event, Frames, Reader};
 
-/// The most ports of one session: each has two channels, and the number of a channel is a byte.
+/// Maximum number of ports per session: each has two channels, and channel numbers are one byte.
 pub(crate) const MAX_PORTS: usize = 127;
 
 /// The close code for a protocol violation by the client.
@@ -81,7 +80,7 @@ where
     };
     let mut reading = AbortOnDropHandle::new(tokio::spawn(input.run(Reader::new(read))));
     let ended = tokio::select! {
-        // In this order: after a protocol violation the client has been sent the close code, which ends writing, too.
+        // In this order: after a protocol violation the close code has been sent to the client, which also ends writing.
         biased;
         outcome = &mut reading => {
             gone.cancel();
@@ -115,25 +114,25 @@ where
     ended.into()
 }
 
-/// Data that the client sent is still being written to the pod; output has no receiver any more.
+/// Waits for data that the client sent and is still being written to the pod; output no longer has a receiver.
 async fn finish(mut forwards: JoinSet<()>, end: Instant) {
     let rest = async { while forwards.join_next().await.is_some() {} };
     let _ = timeout_at(end, rest).await;
     forwards.shutdown().await;
 }
 
-/// Input of one port.
+/// The client's input, for all ports.
 struct ClientInput {
     demux: Demux,
-    /// Where it is written, until the receiver accepts no more.
+    /// The inputs of the ports, until the receiver accepts no more.
     forwards: Vec<Option<mpsc::Sender<Bytes>>>,
-    /// Set if the connection ends without a close frame: the input was then truncated.
+    /// Set if the connection ends without a close frame, so that the input is truncated.
     lost: Arc<AtomicBool>,
     heartbeat: Heartbeat,
 }
 
 impl ClientInput {
-    /// Reads the client's messages until it has closed. Only then do the inputs of the ports end.
+    /// Reads the client's messages until it closes. Only then do the inputs of the ports end.
     async fn run<R: AsyncRead + Unpin>(mut self, mut reader: Reader<R>) -> Outcome {
         let outcome = self.read(&mut reader).await;
         self.lost
@@ -186,9 +185,9 @@ struct ForwardedPort {
     channel: u8,
     frames: Frames,
     encoding: Encoding,
-    /// The input was truncated; set before the input ends.
+    /// Whether the input was truncated; set before the input ends.
     lost: Arc<AtomicBool>,
-    /// The client has disconnected.
+    /// Cancelled when the client has disconnected.
     gone: CancellationToken,
 }
 
@@ -196,7 +195,7 @@ impl ForwardedPort {
     async fn run(self, input: Pipe) {
         let writer = |channel| ChannelWriter::new(self.frames.clone(), channel, self.encoding);
         let (mut data, mut error) = (writer(self.channel), writer(self.channel + 1));
-        // The protocol begins each channel with the number of its port.
+        // The protocol starts each channel with the number of its port.
         let port = self.port.to_le_bytes();
         if data.write_all(&port).await.is_err() || error.write_all(&port).await.is_err() {
             return;
@@ -212,7 +211,7 @@ impl ForwardedPort {
             Err(message) => Err(message),
         };
         if let Err(message) = ended {
-            // Failures are ignored, because the client has then disconnected.
+            // Failures are ignored, because they mean that the client has disconnected.
             let _ = error.write_all(message.as_bytes()).await;
         }
     }

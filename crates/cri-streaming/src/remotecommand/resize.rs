@@ -4,10 +4,10 @@ use serde::Deserialize;
 
 use crate::runtime::Size;
 
-/// Largest object, in bytes; a real one has about 30. A larger one is discarded.
+/// Maximum size of an object, in bytes; real ones have about 30. Larger ones are discarded.
 const MAX_OBJECT: usize = 1024;
 
-/// A size as clients write it: `{"Width":80,"Height":24}`.
+/// A size as sent by clients: `{"Width":80,"Height":24}`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct TerminalSize {
@@ -21,12 +21,12 @@ struct TerminalSize {
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
     rest: Vec<u8>,
-    /// Set after the first input that is not a size: nothing that follows is trusted.
+    /// Set after the first input that is not a size: what follows is not trusted.
     broken: bool,
 }
 
 impl Sizes {
-    /// The last size that these bytes complete, if any; earlier ones are obsolete.
+    /// Returns the last size that these bytes complete, if any; earlier ones are obsolete.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<Size> {
         if self.broken {
             return None;
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_may_be_cut_and_joined() {
+    fn objects_may_be_split_and_joined() {
         let mut sizes = Sizes::default();
         assert_eq!(sizes.feed(b"{\"Width\":80,\"He"), None);
         assert_eq!(sizes.feed(b"ight\":24}\n{\"Width\":1"), size(80, 24));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_ends_it() {
+    fn invalid_input_ends_the_stream_of_sizes() {
         for wrong in [
             &b"[1]"[..],
             b"{\"Width\":70000,\"Height\":1}",

@@ -1,4 +1,4 @@
-//! Standard streams over SPDY: one stream for each, and one for the result.
+//! Standard streams over SPDY: one SPDY stream for each, and one for the result.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -52,7 +52,7 @@ where
     let _gone_in_the_end = gone.clone().drop_guard();
     let (wire, held) = opened.wire(gone.clone());
     let _watching = AbortOnDropHandle::new(tokio::spawn(async move {
-        // The session has all its streams: a further one is dropped, which resets it.
+        // The session has all its streams: an additional one is dropped, which resets it.
         while streams.next().await.is_some() {}
         gone.cancel();
     }));
@@ -65,7 +65,7 @@ where
     ended
 }
 
-/// The result of a session whose connection ended first.
+/// The outcome of a session whose connection ended first.
 fn outcome(reason: &Reason) -> Outcome {
     match reason {
         Reason::Malformed(_) => Outcome::Protocol,

@@ -1,5 +1,5 @@
-//! The status at the end of a session: a Kubernetes `Status` in JSON from version 4 on; before, plain text for failures
-//! only.
+//! The status at the end of a session: a Kubernetes `Status` in JSON from version 4 on; in earlier versions plain text,
+//! for failures only.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,14 +12,14 @@ const FAILURE: &str = "Failure";
 const NON_ZERO_EXIT_CODE: &str = "NonZeroExitCode";
 const EXIT_CODE: &str = "ExitCode";
 
-/// The result of an exec or attach session, as the client reads it from the status.
+/// The result of an exec or attach session, as reported by the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandResult {
     /// The command exited with this code; attach reports 0.
     Exited(i32),
     /// The server could not run the command, or ended the session.
     Failed,
-    /// The status is not one of version 4 or later: earlier versions report failures as plain text.
+    /// The status is not one of version 4 or later; earlier versions report failures as plain text.
     Unknown,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum CommandStatus {
     Code(i32),
     /// The command could not be run.
     NotRun(RuntimeError),
-    /// Attaching to the container failed, or broke off.
+    /// Attaching to the container failed, or was interrupted.
     NotAttached(RuntimeError),
     /// The server ended the session; the command may still be running.
     Cut(StopReason),
@@ -107,7 +107,7 @@ impl CommandStatus {
         }
     }
 
-    /// The message for the error stream in this version of the protocol; may be empty.
+    /// The message for the error stream in this protocol version; may be empty.
     pub(super) fn message_for(&self, version: u8) -> Vec<u8> {
         let message = self.message();
         if version < 4 {
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn success_says_nothing_before_version_4() {
+    fn success_has_no_message_before_version_4() {
         assert_eq!(text(&CommandStatus::Code(0), 3), "");
         assert_eq!(text(&CommandStatus::Code(0), 4), r#"{"status":"Success"}"#);
         assert_eq!(text(&CommandStatus::Code(0), 5), r#"{"status":"Success"}"#);
     }
 
     #[test]
-    fn an_exit_code_is_a_cause() {
+    fn an_exit_code_is_reported_as_a_cause() {
         let end = CommandStatus::Code(137);
         let message = "command terminated with non-zero exit code: exit code 137";
         assert_eq!(text(&end, 1), message);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_reads_what_the_server_writes() {
+    fn the_client_parses_the_status_of_the_server() {
         let parsed = |end: CommandStatus, version| CommandResult::parse(&end.message_for(version));
         assert_eq!(parsed(CommandStatus::Code(0), 4), CommandResult::Exited(0));
         assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_we_ended_is_no_success() {
+    fn a_session_ended_by_the_server_is_a_failure() {
         let end = CommandStatus::Cut(StopReason::Idle);
         let message = "Internal error occurred: the session was ended: nothing was sent either way for too long";
         assert_eq!(text(&end, 1), message);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_has_its_reason() {
+    fn a_failure_has_a_message() {
         let end = CommandStatus::NotAttached(RuntimeError::Failed("it is gone".into()));
         let message = "Internal error occurred: error attaching to container: it is gone";
         assert_eq!(text(&end, 2), message);

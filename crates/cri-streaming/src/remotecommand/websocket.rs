@@ -86,7 +86,7 @@ where
         let result = reading.run(Reader::new(read)).await;
         let is_broken = result.is_err_and(|error| error.kind() == io::ErrorKind::InvalidData);
         if is_broken {
-            // Before anything else ends, because the connection would then be closed with a normal close code.
+            // Before anything else ends; otherwise the connection would be closed with the normal close code.
             refusal.fail(PROTOCOL_ERROR);
         }
         gone.cancel();

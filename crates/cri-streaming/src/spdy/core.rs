@@ -12,11 +12,11 @@ use super::frame::{self, Status};
 use super::headers::{Deflater, Headers, Inflater};
 use super::stream_state::{IncomingEnd, OutgoingEnd, StreamState};
 
-/// The most bytes of replies to the peer's frames that may wait to be sent. With more, the connection is not read: a peer
-/// that causes so many does not read them.
+/// Maximum bytes of replies to the peer's frames that wait to be sent. Beyond that, the connection is not read, because
+/// the peer does not read the replies.
 const MAX_REPLIES: usize = 64 * 1024;
 
-/// Id of a PING that the peer has not sent: ids of the peer are odd, and begin with 1.
+/// Id of a PING that the peer has not sent: the peer's ids are odd, starting with 1.
 const HEARTBEAT: u32 = u32::MAX;
 
 /// The core behind its lock.
@@ -42,7 +42,7 @@ pub(super) struct Core {
     pub(super) last_id: u32,
     pub(super) inflater: Inflater,
     pub(super) deflater: Deflater,
-    /// Streams that have not been accepted yet; `None` if none will be.
+    /// Streams that have not been accepted yet; `None` if no more will be.
     opened: Option<VecDeque<(u32, Headers)>>,
     acceptor: Option<Waker>,
     /// Streams with something to send, in round-robin order.
@@ -51,13 +51,13 @@ pub(super) struct Core {
     pub(super) capacity_queue: VecDeque<u32>,
     /// Control frames, which are sent before any data.
     pub(super) replies: Vec<u8>,
-    /// Bytes of heartbeats in what waits to be sent.
+    /// Bytes of heartbeats among those that wait to be sent.
     heartbeats: usize,
     /// The task that waits until too much is unread.
     watcher: Option<Waker>,
-    /// The peer opens no more streams.
+    /// Whether the peer opens no more streams.
     pub(super) has_gone_away: bool,
-    /// Why the shutdown has begun.
+    /// Why the shutdown has started.
     closing: Option<Reason>,
     is_ended: bool,
     driver: Option<Waker>,
@@ -121,7 +121,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// Adds unread bytes.
+    /// Wakes the watcher if too much is unread.
     pub(super) fn wake_watcher(&mut self) {
         if self.is_full()
             && let Some(watcher) = self.watcher.take()
@@ -130,7 +130,7 @@ impl Core {
         }
     }
 
-    /// Queues the reply to a PING that was never sent, unless something is queued anyway.
+    /// Queues the reply to a PING that was never sent, unless other data is queued.
     pub(super) fn heartbeat(&mut self) {
         if self.is_ended || self.is_closing() || !self.replies.is_empty() {
             return;
@@ -140,7 +140,7 @@ impl Core {
         self.wake_driver();
     }
 
-    /// Notes that bytes were sent. Returns whether they contained more than heartbeats.
+    /// Records that bytes were sent. Returns whether they contained more than heartbeats.
     pub(super) fn sent(&mut self, n: usize) -> bool {
         self.counters.bytes_out += n as u64;
         let heartbeats = self.heartbeats.min(n);
@@ -156,7 +156,7 @@ impl Core {
         matches!(self.closing, Some(Reason::Malformed(_)))
     }
 
-    /// Begins the shutdown, unless it has begun: queued data is still sent, then unfinished streams are reset.
+    /// Starts the shutdown, unless it has started: queued data is still sent, then unfinished streams are reset.
     pub(super) fn close(&mut self, reason: Reason) {
         if self.is_ended || self.closing.is_some() {
             return;
@@ -173,7 +173,7 @@ impl Core {
         self.wake_driver();
     }
 
-    /// Closes the connection for reading and writing. Returns why, if the shutdown had begun before.
+    /// Closes the connection for reading and writing. Returns the reason if the shutdown had already started.
     pub(super) fn end(&mut self) -> Option<Reason> {
         self.is_ended = true;
         self.end_halves();
@@ -187,7 +187,7 @@ impl Core {
         self.closing.take()
     }
 
-    /// The connection was lost. After a GOAWAY, the streams of the peer are complete.
+    /// Handles the loss of the connection. After a GOAWAY, the streams of the peer are complete.
     pub(super) fn lose(&mut self) {
         if !self.has_gone_away {
             for state in self.states.values_mut() {
@@ -226,7 +226,7 @@ impl Core {
 
     // === new streams
 
-    /// Returns whether a further stream may be opened.
+    /// Returns whether another stream may be opened.
     pub(super) fn takes_streams(&self) -> bool {
         !self.has_gone_away && self.opened.is_some() && self.states.len() < self.limits.streams
     }
@@ -246,7 +246,7 @@ impl Core {
         }
     }
 
-    /// The next stream that was opened; `None` at the end of the connection.
+    /// Returns the next stream that was opened; `None` at the end of the connection.
     pub(super) fn poll_opened(&mut self, cx: &Context<'_>) -> Poll<Option<(u32, Headers)>> {
         if let Some(next) = self.opened.as_mut().and_then(VecDeque::pop_front) {
             return Poll::Ready(Some(next));
@@ -258,7 +258,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// Further streams are refused.
+    /// Refuses further streams.
     pub(super) fn stop_accepting(&mut self) {
         for (id, _) in self.opened.take().into_iter().flatten() {
             self.drop_reader(id);
@@ -271,7 +271,7 @@ impl Core {
         self.states.values().all(StreamState::is_over)
     }
 
-    /// Removes a stream that is finished and has no user any more.
+    /// Removes a stream that is finished and no longer has a user.
     pub(super) fn forget(&mut self, id: u32) {
         if self.states.get(&id).is_some_and(StreamState::is_forgotten) {
             self.states.remove(&id);
@@ -280,12 +280,12 @@ impl Core {
 
     // === the readers' side
 
-    /// The next piece of a stream's data; `None` if there is none yet.
+    /// Returns the next piece of a stream's data; `None` if there is none yet.
     pub(super) fn take(&mut self, id: u32) -> Option<BytesMut> {
         self.states.get_mut(&id)?.take()
     }
 
-    /// The reader is done with the piece that it took.
+    /// Releases the piece that the reader has taken.
     pub(super) fn let_go(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id) {
             let len = state.let_go();
@@ -311,7 +311,7 @@ impl Core {
         }
     }
 
-    /// The reader was dropped: further data is drained.
+    /// Handles a dropped reader: further data is drained.
     pub(super) fn drop_reader(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id) {
             state.has_reader = false;
@@ -323,7 +323,7 @@ impl Core {
 
     // === the writers' side
 
-    /// The stream, if it may still be written to.
+    /// Returns the stream if it can still be written to.
     pub(super) fn writable(&mut self, id: u32) -> Option<&mut StreamState> {
         if self.is_ended || self.is_closing() {
             return None;
@@ -332,7 +332,7 @@ impl Core {
         (state.last.is_none() && !state.is_sent).then_some(state)
     }
 
-    /// Ends the server's half of a stream after what is queued, unless it has ended.
+    /// Ends the server's half of a stream after the queued data, unless it has ended.
     pub(super) fn finish(&mut self, id: u32, last: OutgoingEnd) {
         let Some(state) = self.states.get_mut(&id) else {
             return;
@@ -343,7 +343,7 @@ impl Core {
         }
     }
 
-    /// Ends both halves of a stream, behind what is queued to be sent.
+    /// Ends both halves of a stream, after the data that is queued to be sent.
     pub(super) fn reset(&mut self, id: u32) {
         let Some(state) = self.states.get_mut(&id) else {
             return;
@@ -352,14 +352,14 @@ impl Core {
             state.last = Some(OutgoingEnd::Reset(Status::Cancel));
             self.queue(id);
         } else if state.received.is_none() {
-            // Our half has ended before; the peer's shall end, too.
+            // The server's half has already ended; this also ends the peer's half.
             state.end_incoming(IncomingEnd::All);
             self.reply_reset(id, Status::Cancel);
             self.wake_driver();
         }
     }
 
-    /// Nobody writes to this stream any more.
+    /// Handles a dropped writer.
     pub(super) fn drop_writer(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id) {
             state.has_writer = false;

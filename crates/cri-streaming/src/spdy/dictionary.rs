@@ -1,4 +1,4 @@
-//! The dictionary of the compression of header blocks (SPDY/3, section 2.6.10.1): common names and values in the form of a
+//! The compression dictionary for header blocks (SPDY/3, section 2.6.10.1): common names and values in the form of a
 //! header block, then plain text.
 
 /// Each is preceded by its length in four bytes.
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_one_of_the_specification() {
+    fn the_dictionary_matches_the_specification() {
         let (a, b) = DICTIONARY.iter().fold((1u32, 0u32), |(a, b), byte| {
             let a = (a + u32::from(*byte)) % 65521;
             (a, (b + a) % 65521)

@@ -18,7 +18,7 @@ use super::input::Input;
 use super::output::Output;
 use super::stream::Handle;
 
-/// Reads and writes before the task yields.
+/// Maximum number of reads and writes before the task yields.
 const TURNS: usize = 32;
 
 /// A byte stream in both directions.
@@ -37,7 +37,7 @@ pub struct Driver {
     stage: Stage,
     /// When a byte was last read or written.
     moved_at: Option<Instant>,
-    /// Since when the connection is not read because too much is unread.
+    /// Since when the connection has not been read because too much is unread.
     full_since: Option<Instant>,
     /// Deadline of the shutdown.
     end_by: Option<Instant>,
@@ -74,7 +74,7 @@ impl Driver {
         }
     }
 
-    /// Errors that end the connection.
+    /// Returns a handle that can end the connection.
     pub fn handle(&self) -> Handle {
         Handle::new(self.shared.clone())
     }
@@ -132,7 +132,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// All queued data has been written.
+    /// Continues the shutdown after all queued data has been written.
     fn go_on_ending(&mut self, cx: &mut Context<'_>) -> Result<bool, Reason> {
         match self.stage {
             Stage::Open | Stage::Draining | Stage::Done => return Ok(false),
@@ -154,7 +154,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Begins the shutdown if it was requested.
+    /// Starts the shutdown if it was requested.
     fn look_around(&mut self) {
         let mut core = self.shared.lock();
         if core.has_gone_away && core.are_streams_over() {
@@ -172,7 +172,7 @@ impl Driver {
         };
     }
 
-    /// Returns whether a timeout has expired: a connection that is always busy never waits for one.
+    /// Returns the timeout that has expired, if any: a connection that is always busy never waits for one.
     fn due(&mut self) -> Option<Alarm> {
         let (next, alarm) = self.next_alarm();
         (Instant::now() >= next).then_some(alarm)
@@ -183,7 +183,7 @@ impl Driver {
         let (next, alarm) = self.next_alarm();
         let new = || Box::pin(sleep_until(next));
         let timer = self.timer.get_or_insert_with(new);
-        // A timer that was set too early is set again when it fires: cheaper than resetting it with every frame.
+        // A timer that was set too early is set again when it fires: cheaper than resetting it for every frame.
         if timer.deadline() > next {
             timer.as_mut().reset(next);
         }
@@ -221,7 +221,7 @@ impl Driver {
     }
 }
 
-/// Returns whether the instant has passed.
+/// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Alarm {
     Idle,
@@ -229,7 +229,7 @@ enum Alarm {
     Late,
 }
 
-/// Far enough in the future never to come, for a duration that overflows.
+/// Adds a duration; if it overflows, returns an instant too far in the future to ever come.
 fn after(at: Instant, time: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
     at + time.min(FAR)

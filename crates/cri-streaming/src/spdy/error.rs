@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why a frame was refused. It ends the connection, because nothing after it can be trusted.
+/// Why a frame was rejected. This ends the connection, because nothing after the frame can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// A control frame of another version of the protocol.
@@ -30,7 +30,7 @@ pub enum Malformed {
     /// A data frame of stream 0.
     #[error("data of stream zero")]
     ZeroStream,
-    /// A header block that does not continue the zlib stream, or needs another dictionary.
+    /// A header block that does not continue the zlib stream, or requires another dictionary.
     #[error("header block that cannot be inflated")]
     Compression,
     /// A header block that exceeds the limit once it is inflated.
@@ -68,7 +68,7 @@ pub enum Reason {
     /// The idle timeout has expired.
     #[error("idle for too long")]
     Idle,
-    /// By the server: [`Handle::close`](super::Handle::close).
+    /// Closed by the server: [`Handle::close`](super::Handle::close).
     #[error("closed")]
     Closed,
     /// The connection failed.
@@ -77,7 +77,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// A peer that breaks the connection has disconnected, whichever error the system reports.
+    /// The reason for an I/O error: a peer that breaks the connection has disconnected, whichever error is reported.
     pub(super) fn of(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe
@@ -92,7 +92,7 @@ impl Reason {
 /// The result of a connection.
 #[derive(Debug)]
 pub struct ConnectionEnd {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     /// Whether all queued data and the final GOAWAY were written to the connection.
     pub is_flushed: bool,
@@ -121,10 +121,10 @@ pub struct Counters {
     pub streams_stalled: u64,
     /// PINGs that were answered.
     pub pings: u64,
-    /// Unread bytes, now.
+    /// Currently unread bytes.
     pub unread: usize,
-    /// The most unread bytes so far.
+    /// Maximum of unread bytes so far.
     pub unread_peak: usize,
-    /// Bytes that wait to be sent, now.
+    /// Bytes that currently wait to be sent.
     pub unsent: usize,
 }

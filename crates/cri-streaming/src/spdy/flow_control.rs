@@ -1,10 +1,10 @@
 //! Capacity for data that waits to be sent: per stream, and for all streams together.
 //!
-//! A stream without capacity of the second kind queues, and so does every stream that comes while others queue: streams
-//! that send all the time would otherwise starve the others. Each frame that is sent wakes the first in the queue.
+//! A stream without shared capacity is queued, as is every stream that arrives while others are queued: streams that
+//! send all the time would otherwise starve the others. Each frame that is sent wakes the first stream in the queue.
 //!
-//! Streams queue only while data waits to be sent, so another frame will always be sent. A stream that is woken may have
-//! ended, or have nothing to send any more: no capacity is reserved for it, and the next frame wakes the next one.
+//! Streams are queued only while data waits to be sent, so another frame will always be sent. A stream that is woken may
+//! have ended, or have nothing left to send: no capacity is reserved for it, and the next frame wakes the next stream.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -18,12 +18,12 @@ pub(super) enum QueueState {
     #[default]
     None,
     Waiting,
-    /// Woken: it may take capacity before those in the queue.
+    /// Woken: it may take capacity before the queued streams.
     Admitted,
 }
 
 impl Core {
-    /// How many bytes of a stream may be queued, once at least `least` fit; that is at most half of its limit.
+    /// Returns how many bytes of a stream may be queued, once at least `least` fit, at most half of its limit.
     pub(super) fn poll_room(
         &mut self,
         id: u32,
@@ -39,16 +39,16 @@ impl Core {
         let own = each.saturating_sub(state.unsent);
         let is_turn = nobody_waits || state.turn == QueueState::Admitted;
         if own >= least && all >= least && is_turn {
-            // A write that follows finds this capacity, whatever happened in between.
+            // A subsequent write finds this capacity, whatever happens in between.
             state.turn = QueueState::Admitted;
             return Poll::Ready(Ok(own.min(all)));
         }
         state.writer = Some(cx.waker().clone());
-        // A stream at its own limit has frames to send, and is woken by them.
+        // A stream at its own limit has frames to send, which wake it.
         if own >= least {
             match std::mem::replace(&mut state.turn, QueueState::Waiting) {
                 QueueState::None => self.capacity_queue.push_back(id),
-                // It was too late, and keeps its position.
+                // It came too late, and keeps its position.
                 QueueState::Admitted => self.capacity_queue.push_front(id),
                 QueueState::Waiting => {}
             }
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    /// The stream has nothing more to send.
+    /// Removes a stream that has nothing more to send.
     pub(super) fn leave(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id)
             && std::mem::take(&mut state.turn) == QueueState::Waiting

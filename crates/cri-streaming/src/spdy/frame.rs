@@ -5,10 +5,10 @@ use super::error::Malformed;
 /// Length of a head, in bytes.
 pub(crate) const HEAD: usize = 8;
 
-/// Largest payload of a data frame that is sent, in bytes: that of Go clients, the size of a copy buffer.
+/// Maximum payload of a data frame that is sent, in bytes: that of Go clients, the size of a copy buffer.
 pub(crate) const MAX_DATA: usize = 32 * 1024;
 
-/// Largest payload of a control frame that is parsed, in bytes.
+/// Maximum payload of a control frame that is parsed, in bytes.
 pub(crate) const MAX_CONTROL: usize = 64 * 1024;
 
 const VERSION: u16 = 3;
@@ -21,7 +21,7 @@ pub(crate) const GOAWAY: u16 = 7;
 pub(crate) const HEADERS: u16 = 8;
 pub(crate) const WINDOW_UPDATE: u16 = 9;
 
-/// The last frame of this half of the stream.
+/// The last frame of the sender's half of the stream.
 pub(crate) const FIN: u8 = 1;
 /// On SYN_STREAM: the other half is closed.
 pub(crate) const UNIDIRECTIONAL: u8 = 2;
@@ -182,7 +182,7 @@ pub(crate) fn ping(out: &mut Vec<u8>, id: u32) {
     out.extend(id.to_be_bytes());
 }
 
-/// Appends a GOAWAY: the last stream that was processed, and whether the peer violated the protocol.
+/// Appends a GOAWAY: the last processed stream, and whether the peer violated the protocol.
 pub(crate) fn go_away(out: &mut Vec<u8>, last: u32, is_fault: bool) {
     control(out, GOAWAY, 8);
     out.extend(last.to_be_bytes());

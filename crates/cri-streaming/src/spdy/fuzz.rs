@@ -17,8 +17,8 @@ use super::{Connection, ConnectionEnd, Limits, Stream, frame};
 ///
 /// # Panics
 ///
-/// If the connection does not end cleanly: all streams removed, memory within the limits, only whole frames sent, GOAWAY
-/// the last of them.
+/// If the connection does not end cleanly: with all streams removed, memory within the limits, only whole frames sent,
+/// and GOAWAY as the last one.
 pub fn fuzz(bytes: &[u8]) -> ConnectionEnd {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -52,7 +52,7 @@ async fn carry(bytes: &[u8]) -> ConnectionEnd {
         result.expect("no panic");
     }
     let left = handle.counters().unread;
-    assert_eq!(left, 0, "unread bytes of streams that nobody holds");
+    assert_eq!(left, 0, "unread bytes of streams without a user");
     assert_eq!(handle.counters().unsent, 0, "bytes that will not be sent");
     assert!(end.counters.unread_peak <= limits.unread + ROOM);
     assert!(end.is_flushed, "{end:?}");
@@ -85,7 +85,7 @@ async fn use_up(stream: Stream) {
     }
 }
 
-/// The output must be whole frames, and end with a GOAWAY.
+/// Checks that the output consists of whole frames and ends with a GOAWAY.
 fn check(sent: &[u8]) {
     let mut bytes = sent;
     let mut input = Input::new();

@@ -7,32 +7,32 @@ use flate2::{Decompress, FlushDecompress, Status};
 use super::dictionary::{DICTIONARY, ID};
 use super::error::Malformed;
 
-/// Largest block once it is inflated, in bytes.
+/// Maximum size of an inflated block, in bytes.
 pub(super) const MAX_INFLATED: usize = 256 * 1024;
 
-/// The most headers in a block.
+/// Maximum number of headers in a block.
 const MAX_HEADERS: u32 = 1000;
 
 /// Initial capacity for an inflated block, in bytes.
 const ROOM: usize = 1024;
 
-/// The headers of a stream: names are in lower case.
+/// The headers of a stream; names are in lower case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
-    /// The value of a header; the first one if it has several.
+    /// Returns the value of a header; the first one if it has several.
     pub fn get(&self, name: &str) -> Option<&str> {
         let (_, values) = self.0.iter().find(|(found, _)| found == name)?;
         values.split('\0').next()
     }
 
-    /// How many headers there are.
+    /// The number of headers.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Their size, in bytes.
+    /// Their size in memory, in bytes.
     pub(super) fn room(&self) -> usize {
         let pair = |(name, value): &(String, String)| {
             size_of::<(String, String)>() + name.len() + value.len()
@@ -71,7 +71,7 @@ impl Headers {
     }
 }
 
-/// Visible ASCII without capitals.
+/// Returns whether a text is a valid name: visible ASCII without capitals.
 fn is_name(name: &str) -> bool {
     let is_fine = |b: u8| b.is_ascii_graphic() && !b.is_ascii_uppercase();
     !name.is_empty() && name.bytes().all(is_fine)
@@ -83,7 +83,7 @@ fn number(block: &mut &[u8]) -> Result<u32, Malformed> {
     Ok(u32::from_be_bytes(*number))
 }
 
-/// The next name or value; `None` if it is not text.
+/// Returns the next name or value; `None` if it is not text.
 fn text<'a>(block: &mut &'a [u8]) -> Result<Option<&'a str>, Malformed> {
     let len = number(block)? as usize;
     let (text, rest) = block
@@ -110,7 +110,7 @@ impl Inflater {
             let result = self
                 .0
                 .decompress_vec(block, &mut out, FlushDecompress::Sync);
-            // Bytes are consumed even when the result is the error that requests the dictionary.
+            // Bytes are consumed even if the result is the error that requests the dictionary.
             block = &block[(self.0.total_in() - before) as usize..];
             match result {
                 Ok(Status::StreamEnd) => return Err(Malformed::Compression),
@@ -139,22 +139,22 @@ impl Inflater {
     }
 }
 
-/// Compresses the server's blocks. All of them are empty, so nothing is searched in earlier ones: each is the number 0, as
-/// a stored block.
+/// Compresses the server's blocks. All of them are empty, so nothing is searched for in earlier ones: each is the number
+/// 0, as a stored block.
 #[derive(Debug, Default)]
 pub(super) struct Deflater {
     has_begun: bool,
 }
 
 impl Deflater {
-    /// Appends the next block, without any header.
+    /// Appends the next block, which has no headers.
     pub(super) fn empty_block(&mut self, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.has_begun, true) {
             // The head of the zlib stream: a window of 32 KiB, and a dictionary.
             out.extend([0x78, 0xf9]);
             out.extend(ID.to_be_bytes());
         }
-        // Four stored bytes, then an empty block that flushes the other end (sync flush).
+        // Four stored bytes, then an empty block that flushes the decompressor (sync flush).
         out.extend([0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0]);
         out.extend([0, 0, 0, 0xff, 0xff]);
     }

@@ -13,19 +13,19 @@ use super::frame::{self, Head};
 /// Capacity of one read, in bytes. A control frame fits.
 pub(super) const ROOM: usize = frame::HEAD + frame::MAX_CONTROL;
 
-/// The smallest capacity that is worth a read.
+/// Minimum capacity that is worth a read.
 const LEAST_ROOM: usize = 4 * 1024;
 
 /// The read buffer.
 #[derive(Debug)]
 pub(super) struct Input {
-    /// Bytes that were read, and spare capacity behind them.
+    /// Bytes that were read, followed by spare capacity.
     buf: BytesMut,
     filled: usize,
     at: ParseState,
 }
 
-/// What the next byte belongs to.
+/// The element that the next byte belongs to.
 #[derive(Clone, Copy, Debug)]
 enum ParseState {
     Head,
@@ -36,7 +36,7 @@ enum ParseState {
 /// Parsed input.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A piece of a stream's data; with the flags of its frame after the last piece.
+    /// A piece of a stream's data; the last piece of a frame has the frame's flags.
     Data { id: u32, piece: BytesMut, flags: u8 },
     /// A whole control frame.
     Control {
@@ -69,7 +69,7 @@ impl Input {
         Poll::Ready(Ok(n))
     }
 
-    /// Discards what was read.
+    /// Discards everything that was read.
     pub(super) fn discard(&mut self) {
         self.skip(self.filled);
     }
@@ -103,7 +103,7 @@ impl Input {
         }
     }
 
-    /// The next complete item.
+    /// Returns the next complete element.
     pub(super) fn next(&mut self) -> Result<Option<Event>, Malformed> {
         loop {
             match self.at {
@@ -168,7 +168,7 @@ impl Input {
         self.filled -= n;
     }
 
-    /// Takes bytes out, without a copy.
+    /// Takes bytes out without copying them.
     fn take(&mut self, n: usize) -> BytesMut {
         self.filled -= n;
         self.buf.split_to(n)

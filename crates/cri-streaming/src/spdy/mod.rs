@@ -1,5 +1,5 @@
-//! SPDY/3.1, the server's end, as Kubernetes clients speak it: kubelets, API servers and crictl carry exec, attach and
-//! port-forward in it, mostly over a TCP connection after a `101 Switching Protocols`.
+//! SPDY/3.1, the server's end, as used by Kubernetes: kubelets, API servers and crictl carry exec, attach and port-forward
+//! in it, mostly over a TCP connection after a `101 Switching Protocols`.
 //!
 //! ```text
 //!          bytes              frames               streams
@@ -9,12 +9,12 @@
 //!       batches of frames   one frame per stream in turn
 //! ```
 //!
-//! The [`Driver`] is the one task that reads and writes the connection. The state that it shares with the users of streams
+//! The [`Driver`] is the only task that reads and writes the connection. The state that it shares with the users of streams
 //! (`core`) is protected by a lock that is held briefly, never across an await.
 //!
 //! # Memory and unread streams
 //!
-//! SPDY has flow control windows like HTTP/2, but no implementation of it in Kubernetes sends or honours WINDOW_UPDATE:
+//! SPDY has flow control windows like HTTP/2, but no Kubernetes implementation of it sends or honours WINDOW_UPDATE:
 //! enforcing windows would stall forever. The only back pressure is that of the TCP connection, which blocks all streams at
 //! once. The strategy:
 //!
@@ -28,13 +28,13 @@
 //!
 //! Data of a stream whose [`Reader`] was dropped is discarded and counted, so a process that has exited blocks nothing. In
 //! the other direction each stream may queue [`Limits::unsent`] bytes, and all of them [`Limits::unsent_all`]; a [`Writer`]
-//! without capacity waits, for the second limit in a queue. Frames of the streams are sent in round-robin order, replies to
-//! the peer's frames before all of them: a PING is answered behind at most the 128 KiB that are already being written.
+//! without capacity waits, for the second limit in a queue. Frames of the streams are sent in round-robin order, and
+//! replies to the peer's frames before them: a PING is answered behind at most the 128 KiB that are already being written.
 //!
 //! Unread data is kept in the pieces in which it was read, and small pieces are copied together; with the worst mixture of
-//! pieces that takes four times [`Limits::unread`]. A read is at most 64 KiB; the output buffer holds at most 128 KiB of
-//! data and as much of replies, and with more replies than that the connection is not read. Everything else is per stream,
-//! and bounded by [`Limits::streams`].
+//! pieces this takes four times [`Limits::unread`]. A read is at most 64 KiB; the output buffer holds at most 128 KiB of
+//! data and as much of replies, and with more replies the connection is not read. Everything else is per stream, and
+//! limited by [`Limits::streams`].
 //!
 //! # Tolerated and rejected input
 //!
@@ -45,8 +45,8 @@
 //! and data of finished streams are ignored. A [`Malformed`] frame ends the connection.
 //!
 //! Nothing is sent before the peer's first frame: a Go client loses bytes that arrive together with the `101`. The shutdown
-//! sends what is queued, RST_STREAM for unfinished streams, and GOAWAY as the very last frame. The write half is then shut
-//! down and further input drained, so that no TCP reset destroys data in flight.
+//! sends what is queued, RST_STREAM for unfinished streams, and GOAWAY as the last frame. The write half is then shut down
+//! and further input drained, so that no TCP reset destroys data in flight.
 
 mod core;
 mod dictionary;
@@ -87,7 +87,7 @@ pub use self::writer::Writer;
 /// Limits of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Concurrent streams: those that have not ended, or of which a half is still held. More are refused.
+    /// Concurrent streams: those that have not ended, or of which a half is still in use. More are refused.
     pub streams: usize,
     /// Unread bytes of all streams, including those that readers have taken. One read, of at most 64 KiB, may exceed it.
     pub unread: usize,
@@ -95,17 +95,17 @@ pub struct Limits {
     pub unsent: usize,
     /// Bytes of all streams that wait to be sent.
     pub unsent_all: usize,
-    /// The connection ends after this long without a byte either way.
+    /// The connection ends after this long without a byte in either direction.
     pub idle: Duration,
-    /// How long unread bytes may block the connection before the stream that has the most of them is reset.
+    /// How long unread bytes may block the connection before the stream with the most unread bytes is reset.
     pub stall: Duration,
     /// How long the shutdown may take: sending what is queued, and waiting for the peer to close.
     pub linger: Duration,
 }
 
 impl Limits {
-    /// Limits of exec and attach: few streams, all of one process. A process that does not read its input blocks its own
-    /// client only, and may do so until the idle timeout: resetting its input would lose data that it may read later.
+    /// Limits of exec and attach: few streams, all of one process. A process that does not read its input blocks only its
+    /// own client, and may do so until the idle timeout: resetting its input would lose data that it may read later.
     pub fn session(idle: Duration) -> Self {
         Self {
             streams: 16,
@@ -118,7 +118,7 @@ impl Limits {
         }
     }
 
-    /// Limits of port-forward: many TCP connections, two streams each, which are independent.
+    /// Limits of port-forward: many independent TCP connections, two streams each.
     pub fn port_forward(idle: Duration) -> Self {
         Self {
             streams: 1024,
@@ -135,8 +135,8 @@ impl Limits {
 pub struct Connection;
 
 impl Connection {
-    /// Starts SPDY on an upgraded connection: TCP, or a byte stream inside another protocol. The driver must be polled for
-    /// any progress, inside a tokio runtime with a timer.
+    /// Starts SPDY on an upgraded connection: TCP, or a byte stream inside another protocol. The driver must be polled to
+    /// make any progress, inside a tokio runtime with a timer.
     pub fn server<T>(io: T, limits: Limits) -> (Streams, Driver)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -1,4 +1,4 @@
-//! Output: many frames with one write.
+//! Output: many frames per write.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -7,15 +7,15 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::AsyncWrite;
 
-/// An output buffer with this many bytes accepts no more data from streams.
+/// With this many bytes, the output buffer accepts no more data from streams.
 pub(super) const ENOUGH: usize = 128 * 1024;
 
 /// Frames that are being written.
 #[derive(Debug, Default)]
 pub(super) struct Output {
-    /// Each holds whole frames.
+    /// Buffers of whole frames.
     queue: VecDeque<Vec<u8>>,
-    /// How much of the first one has been written.
+    /// How much of the first buffer has been written.
     written: usize,
     queued: usize,
     must_flush: bool,

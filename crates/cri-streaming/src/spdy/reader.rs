@@ -11,15 +11,15 @@ use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 use super::core::Shared;
 use super::stream_state::IncomingEnd;
 
-/// The data of the peer on a stream. It ends with the stream, however that ends, and with the connection; data that arrived
-/// before can be read first, and [`is_lost`](Reader::is_lost) then returns whether it is truncated. Only a stream that was
-/// reset by the server because it was not read fails, with [`TimedOut`](io::ErrorKind::TimedOut). After a drop, further
+/// Reads the peer's data on a stream. It ends with the stream, however that ends, and with the connection; data that
+/// arrived earlier can be read first, and [`is_lost`](Reader::is_lost) then returns whether it is truncated. Only a stream
+/// that the server reset because it was not read fails, with [`TimedOut`](io::ErrorKind::TimedOut). After a drop, further
 /// data is drained.
 #[derive(Debug)]
 pub struct Reader {
     shared: Arc<Shared>,
     id: u32,
-    /// The piece that was taken and not read completely.
+    /// The piece that was taken and not yet read completely.
     current: BytesMut,
 }
 
@@ -32,8 +32,8 @@ impl Reader {
         }
     }
 
-    /// Returns whether the connection was lost before the peer had ended its half, reset the stream or sent GOAWAY: the
-    /// data may then be truncated.
+    /// Returns whether the connection was lost before the peer ended its half, reset the stream or sent GOAWAY: the data
+    /// may then be truncated.
     pub fn is_lost(&self) -> bool {
         let core = self.shared.lock();
         let state = core.states.get(&self.id);

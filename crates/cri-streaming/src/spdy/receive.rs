@@ -9,8 +9,8 @@ use super::headers::Headers;
 use super::input::{Event, Input};
 use super::stream_state::{IncomingEnd, StreamState};
 
-/// Largest headers of a stream, in bytes. They are kept until the stream is accepted, and a few bytes on the wire can be
-/// inflated to a thousand times as many.
+/// Maximum size of a stream's headers, in bytes. They are kept until the stream is accepted, and a few bytes on the wire
+/// can inflate to a thousand times as many.
 const MAX_KEPT: usize = 4 * 1024;
 
 impl Core {
@@ -73,7 +73,7 @@ impl Core {
                 }
             }
             Control::Reset { id } => self.abort(id),
-            // Even ids are those of the server, which sends no PINGs.
+            // Even ids belong to the server, which sends no PINGs.
             Control::Ping { id } if id % 2 == 1 => {
                 self.counters.pings += 1;
                 frame::ping(&mut self.replies, id);
@@ -95,7 +95,7 @@ impl Core {
                 Status::Protocol
             };
             self.last_id = self.last_id.max(id);
-            // The peer removes a stream with this id, if there is one.
+            // The peer removes its stream with this id, if there is one.
             self.abort(id);
             return self.reply_reset(id, status);
         }
@@ -110,7 +110,7 @@ impl Core {
         self.open(id, headers, state);
     }
 
-    /// The peer sends no more on this stream.
+    /// Ends the peer's half of a stream.
     fn end_incoming(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id) {
             state.end_incoming(IncomingEnd::All);
@@ -118,7 +118,7 @@ impl Core {
         }
     }
 
-    /// The peer has closed this stream. Data that it sent before can still be read.
+    /// Ends a stream that the peer has closed. Data that it sent earlier can still be read.
     fn abort(&mut self, id: u32) {
         self.end_outgoing(id);
         self.end_incoming(id);

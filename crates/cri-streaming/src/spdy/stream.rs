@@ -1,4 +1,4 @@
-//! The streams of a connection, from the point of view of their users.
+//! The streams of a connection, as seen by their users.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::headers::Headers;
 use super::reader::Reader;
 use super::writer::Writer;
 
-/// The streams that the peer opens. Dropping it refuses further ones.
+/// The streams opened by the peer. Dropping it refuses further ones.
 #[derive(Debug)]
 pub struct Streams(Arc<Shared>);
 
@@ -18,7 +18,7 @@ impl Streams {
         Self(shared)
     }
 
-    /// The next stream, in the order in which they were opened; the reply to it is queued. `None` at the end of the
+    /// Returns the next stream, in the order in which they were opened, and queues the reply. `None` at the end of the
     /// connection. Cancel safe.
     pub async fn next(&mut self) -> Option<Stream> {
         let (id, headers) = poll_fn(|cx| self.0.lock().poll_opened(cx)).await?;
@@ -30,7 +30,7 @@ impl Streams {
         })
     }
 
-    /// Requests the shutdown of the connection.
+    /// Returns a handle that can end the connection.
     pub fn handle(&self) -> Handle {
         Handle::new(self.0.clone())
     }
@@ -59,9 +59,9 @@ impl Stream {
         &mut self.writer
     }
 
-    /// The two halves. They end independently, and each must be ended: a [`Writer`] that is dropped without
-    /// [`shutdown`](tokio::io::AsyncWriteExt::shutdown) resets the stream in both directions. To use a stream for reading
-    /// only, shut down its writer first.
+    /// Splits the stream into its halves. They end independently, and each must be ended: a [`Writer`] that is dropped
+    /// without [`shutdown`](tokio::io::AsyncWriteExt::shutdown) resets the stream in both directions. To use a stream for
+    /// reading only, shut down its writer first.
     pub fn split(self) -> (Reader, Writer) {
         (self.reader, self.writer)
     }
@@ -76,8 +76,8 @@ impl Handle {
         Self(shared)
     }
 
-    /// Begins the shutdown and does not wait for it. Queued data is sent, streams whose server half is not finished are
-    /// reset, GOAWAY is the last frame, and the driver then resolves. From now on readers see the end of file behind the
+    /// Starts the shutdown without waiting for it. Queued data is sent, streams whose server half is not finished are
+    /// reset, GOAWAY is the last frame, and the driver then resolves. From then on readers see the end of file after the
     /// data that has arrived, and writers a broken pipe.
     pub fn close(&self) {
         self.0.lock().close(Reason::Closed);
@@ -93,8 +93,8 @@ impl Handle {
         poll_fn(|cx| self.0.lock().poll_full(cx)).await;
     }
 
-    /// Sends the reply to a PING that the peer never sent, which it ignores (SPDY/3 section 2.6.5). It does not count as
-    /// activity. If the peer has exited, the connection breaks.
+    /// Sends the reply to a PING that the peer never sent, which it ignores (SPDY/3 section 2.6.5). This does not count
+    /// as activity. If the peer has exited, the connection breaks.
     pub fn heartbeat(&self) {
         self.0.lock().heartbeat();
     }

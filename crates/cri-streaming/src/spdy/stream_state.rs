@@ -17,15 +17,15 @@ const SMALL_ROOM: usize = 4 * 1024;
 /// How the peer's half ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IncomingEnd {
-    /// Regularly, with the stream or the whole connection.
+    /// Normally, with the stream or the whole connection.
     All,
-    /// With the connection, unannounced by the peer.
+    /// With the connection, without notice by the peer.
     Lost,
     /// Reset by the server, because it blocked the other streams.
     Stalled,
 }
 
-/// What follows the last data of the server's half.
+/// The frame after the last data of the server's half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutgoingEnd {
     Fin,
@@ -34,7 +34,7 @@ pub(super) enum OutgoingEnd {
 
 #[derive(Debug, Default)]
 pub(super) struct StreamState {
-    /// Data of the peer that is unread.
+    /// Unread data of the peer.
     incoming: VecDeque<BytesMut>,
     /// Its length, including the piece that the reader has taken.
     pub(super) unread: usize,
@@ -49,17 +49,17 @@ pub(super) struct StreamState {
     /// Bytes of data in it.
     pub(super) unsent: usize,
     pub(super) last: Option<OutgoingEnd>,
-    /// The last frame has been sent, or is not needed.
+    /// Whether the last frame has been sent or is not needed.
     pub(super) is_sent: bool,
     pub(super) has_writer: bool,
     pub(super) writer: Option<Waker>,
     pub(super) turn: QueueState,
-    /// The stream is in the round-robin order.
+    /// Whether the stream is in the round-robin order.
     pub(super) is_queued: bool,
 }
 
 impl StreamState {
-    /// A new stream: both halves are open, except those that the peer closed when it opened the stream.
+    /// Creates a stream: both halves are open, except those that the peer closed when it opened the stream.
     pub(super) fn new(has_no_data: bool, is_one_way: bool) -> Self {
         Self {
             received: has_no_data.then_some(IncomingEnd::All),
@@ -71,12 +71,12 @@ impl StreamState {
         }
     }
 
-    /// Both halves have ended.
+    /// Returns whether both halves have ended.
     pub(super) fn is_over(&self) -> bool {
         self.received.is_some() && self.is_sent
     }
 
-    /// Returns whether it has no user any more.
+    /// Returns whether it no longer has a user.
     pub(super) fn is_forgotten(&self) -> bool {
         self.is_over() && !self.has_reader && !self.has_writer
     }
@@ -143,7 +143,7 @@ impl StreamState {
         }
     }
 
-    /// The next frame, without its head, and whether it is the last one queued.
+    /// Returns the next frame, without its head, and whether it is the last one queued.
     pub(super) fn next_frame(&mut self) -> Option<(Vec<u8>, bool)> {
         let frame = self.outgoing.pop_front()?;
         self.unsent -= frame.len() - HEAD;

@@ -11,7 +11,7 @@ use super::core::Shared;
 use super::stream_state::OutgoingEnd;
 
 /// Sends data to the peer on a stream. Accepted bytes are sent without a flush, which does nothing. A shutdown ends this
-/// half behind them (FIN); dropping the writer before that resets the stream.
+/// half after the data (FIN); dropping the writer earlier resets the stream.
 ///
 /// Writes fail with [`BrokenPipe`](io::ErrorKind::BrokenPipe) once the stream or the connection has ended.
 #[derive(Debug)]
@@ -25,15 +25,15 @@ impl Writer {
         Self { shared, id }
     }
 
-    /// How many bytes are accepted at once, as soon as that is at least half of [`Limits::unsent`](super::Limits::unsent).
-    /// A caller that waits for this before it reads buffers nothing meanwhile.
+    /// Returns how many bytes are accepted at once, as soon as that is at least half of
+    /// [`Limits::unsent`](super::Limits::unsent). A caller that waits for this before it reads needs no buffer.
     pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut core = self.shared.lock();
         let least = core.limits.unsent / 2;
         core.poll_room(self.id, least, cx)
     }
 
-    /// Ends both halves of the stream behind the data written so far (RST_STREAM with CANCEL), also after a shutdown.
+    /// Ends both halves of the stream after the data written so far (RST_STREAM with CANCEL), even after a shutdown.
     pub fn reset(self) {
         self.shared.lock().reset(self.id);
     }

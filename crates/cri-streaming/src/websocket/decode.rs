@@ -1,4 +1,4 @@
-//! Decoder of frames without I/O, so that it can be fuzzed.
+//! Decodes frames without I/O, so that it can be fuzzed.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -22,7 +22,7 @@ pub enum Event {
     Ping(Bytes),
     /// Needs no response.
     Pong,
-    /// The client sends no more.
+    /// The client sends no more data.
     Close,
 }
 
@@ -30,7 +30,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug)]
 struct Payload {
     head: Head,
-    /// Bytes that were returned.
+    /// Bytes that were already returned.
     done: u64,
     first: bool,
 }
@@ -46,11 +46,11 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// The next event, removed from the front of `buffer`; `None` if more bytes are needed. After a close frame, all input
-    /// is discarded.
+    /// Returns the next event, removed from the front of `buffer`; `None` if more bytes are needed. After a close frame,
+    /// all input is discarded.
     ///
     /// # Errors
-    /// If the client violated the protocol. The connection cannot be used any more.
+    /// If the client violated the protocol. The connection can then no longer be used.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Event>, Violation> {
         if self.closed {
             buffer.clear();
@@ -69,7 +69,7 @@ impl Decoder {
         Ok(self.data(payload, buffer))
     }
 
-    /// Reads a head.
+    /// Parses a head.
     fn begin(&mut self, buffer: &mut BytesMut) -> Result<Option<Payload>, Violation> {
         let Some((head, length)) = Head::parse(buffer)? else {
             return Ok(None);
@@ -206,7 +206,7 @@ mod tests {
         ];
         assert_eq!(events(&bytes, bytes.len()), Ok(expected.clone()));
         // Byte by byte there are more pieces, with the same content.
-        let single = events(&bytes, 1).expect("right");
+        let single = events(&bytes, 1).expect("valid");
         let joined = |events: &[Event]| -> Vec<u8> {
             let bytes = events.iter().filter_map(|event| match event {
                 Event::Data { bytes, .. } => Some(bytes.to_vec()),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_do_not_overlap() {
+    fn messages_must_not_overlap() {
         let order = Err(Violation::Order);
         assert_eq!(events(&masked(0x80, b"x"), 99), order);
         let bytes = [masked(0x02, b"a"), masked(0x82, b"b")].concat();

@@ -20,10 +20,10 @@ pub enum Violation {
     /// The length is not in its shortest form, or exceeds 2^63.
     #[error("frame length badly written")]
     Length,
-    /// A message begins within another, or continues without having begun.
+    /// A message starts within another one, or continues without having started.
     #[error("frames out of order")]
     Order,
-    /// The payload of a close frame.
+    /// The payload of a close frame is invalid.
     #[error("malformed close frame")]
     Close,
 }
@@ -38,7 +38,7 @@ pub(super) mod opcode {
     pub(crate) const PONG: u8 = 10;
 }
 
-/// The longest payload of a control frame.
+/// Maximum payload of a control frame, in bytes.
 pub(super) const MAX_CONTROL: usize = 125;
 
 /// The head of a frame from a client.
@@ -118,7 +118,7 @@ impl Head {
     }
 }
 
-/// A whole frame to a client. The payload may consist of two parts, so that callers need not concatenate them.
+/// Encodes a whole frame to a client. Callers need not concatenate the two parts of the payload.
 pub(super) fn frame(opcode: u8, first: &[u8], second: &[u8]) -> Bytes {
     let length = first.len() + second.len();
     let mut frame = BytesMut::with_capacity(10 + length);
@@ -139,7 +139,7 @@ pub(super) fn frame(opcode: u8, first: &[u8], second: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// Unmasks a part of a payload that begins at `offset`.
+/// Unmasks a part of a payload that starts at `offset`.
 pub(crate) fn unmask(bytes: &mut [u8], mask: [u8; 4], offset: u64) {
     let mut turned = mask;
     turned.rotate_left((offset % 4) as usize);
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_as_soon_as_it_is_there() {
+    fn a_head_is_parsed_as_soon_as_it_is_complete() {
         let whole = [0x82, 0xfe, 0x01, 0x00, 1, 2, 3, 4, 99];
         for cut in 0..8 {
             assert_eq!(Head::parse(&whole[..cut]), Ok(None), "{cut}");
@@ -172,12 +172,12 @@ mod tests {
         };
         assert_eq!(Head::parse(&whole), Ok(Some((head, 8))));
         let long = [0x02, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-        let (head, length) = Head::parse(&long).expect("right").expect("whole");
+        let (head, length) = Head::parse(&long).expect("valid").expect("whole");
         assert_eq!((head.last, head.length, length), (false, 65536, 14));
     }
 
     #[test]
-    fn what_is_forbidden_is_refused() {
+    fn violations_are_rejected() {
         for (bytes, violation) in [
             (&[0xc2, 0x80][..], Violation::Reserved),
             (&[0x83, 0x80], Violation::Opcode(3)),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_may_be_taken_off_in_parts() {
+    fn a_payload_may_be_unmasked_in_parts() {
         let mask = [1, 20, 40, 200];
         let plain: Vec<u8> = (0..100).collect();
         let masked: Vec<u8> = plain
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_written_as_short_as_can_be() {
+    fn lengths_have_the_shortest_form() {
         assert_eq!(&frame(opcode::BINARY, b"a", b"bc")[..], b"\x82\x03abc");
         assert_eq!(&frame(opcode::BINARY, &[0; 125], b"")[..2], [0x82, 125]);
         assert_eq!(

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
-/// RFC 6455 section 1.3.
+/// The GUID of RFC 6455 section 1.3.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`; `None` if the key is not 16 bytes in base64.
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_of_the_rfc() {
+    fn the_key_of_the_rfc_is_accepted() {
         assert_eq!(
             accept_key("dGhlIHNhbXBsZSBub25jZQ==").as_deref(),
             Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")

@@ -1,7 +1,7 @@
 //! The server's side of WebSocket (RFC 6455): no extensions; messages are passed on in pieces as they arrive.
 //!
 //! Implemented here because the existing crates assemble a whole message before they return it (32 MiB of memory for each
-//! session that sends one), queue control frames behind data, and add a hash, a random generator and a parser of their own.
+//! session that sends one), queue control frames behind data, and bring their own hash, random generator and parser.
 
 mod decode;
 mod frame;

@@ -26,7 +26,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// The next event; `None` at the end of the connection. Cancel safe.
+    /// Returns the next event; `None` at the end of the connection. Cancel safe.
     ///
     /// # Errors
     /// If reading fails, or with [`io::ErrorKind::InvalidData`] if the client violated the protocol.
@@ -38,7 +38,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             {
                 return Ok(Some(event));
             }
-            // A buffer that pieces in use still share is left to them.
+            // A buffer shared with pieces in use is left to them.
             self.buffer.reserve(READ / 2);
             if self.io.read_buf(&mut self.buffer).await? == 0 {
                 return Ok(None);

@@ -1,5 +1,5 @@
-//! Writes frames to a connection: one task writes, all others send it frames. So no task waits for a lock while the client
-//! does not read, and a pong waits for at most the frame that is being written.
+//! Writes frames to a connection: one task writes, and all others send it frames. So no task waits for a lock while the
+//! client does not read, and a pong waits for at most the frame that is being written.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,20 +10,20 @@ use tokio::sync::{Notify, mpsc};
 
 use super::frame::{frame, opcode};
 
-/// Frames that wait to be written: enough to keep the task busy. The largest are 32 KiB.
+/// Maximum number of frames that wait to be written: enough to keep the task busy. The largest are 32 KiB.
 const QUEUE: usize = 4;
 
 /// The queue for data frames.
 pub(crate) type Frames = mpsc::Sender<Bytes>;
 
-/// Control frames, which precede the data.
+/// Control frames, which are sent before the data.
 #[derive(Default)]
 struct Pending {
-    /// The last ping. RFC 6455 section 5.5.3: only the most recent one needs a response, so pings cannot exhaust memory.
+    /// The last ping, the only one that needs a response (RFC 6455 section 5.5.3): pings cannot exhaust memory.
     pong: Option<Bytes>,
-    /// The code of a close frame that precedes the data.
+    /// The code of a close frame that is sent before the data.
     close: Option<u16>,
-    /// The code of the close frame behind the data, if it is not 1000.
+    /// The code of the close frame after the data, if it is not 1000.
     last: Option<u16>,
 }
 
@@ -42,7 +42,7 @@ impl Control {
         self.0.1.notify_one();
     }
 
-    /// Sends an unsolicited pong, unless one is to be sent anyway.
+    /// Sends an unsolicited pong, unless one is already pending.
     pub(crate) fn heartbeat(&self) {
         self.pending().pong.get_or_insert_default();
         self.0.1.notify_one();
@@ -104,7 +104,7 @@ async fn write<W: AsyncWrite + Unpin>(
         let next = match queue.try_recv() {
             Ok(next) => Some(next),
             Err(_) => {
-                // The queue is empty: data that TLS buffers must be flushed now.
+                // The queue is empty: data buffered by TLS must be flushed now.
                 io.flush().await?;
                 tokio::select! {
                     biased;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pings_wait_for_one_frame_only_and_only_the_last_is_answered() {
+    async fn a_pong_waits_for_one_frame_and_only_the_last_ping_is_answered() {
         let (near, mut far) = tokio::io::duplex(1);
         let (frames, control, writing) = start(near);
         let task = tokio::spawn(writing);
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(
             far.read_u8().await.expect("read"),
             0x82,
-            "the first is on its way"
+            "the first frame is being written"
         );
         for i in 0..100_000_u32 {
             control.pong(Bytes::copy_from_slice(&i.to_be_bytes()));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_word_has_a_code() {
+    async fn the_final_close_frame_has_a_code() {
         let (near, mut far) = tokio::io::duplex(64);
         let (frames, control, writing) = start(near);
         let task = tokio::spawn(writing);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_does_not_wait_for_those_who_send() {
+    async fn a_failure_does_not_wait_for_pending_data() {
         let (near, mut far) = tokio::io::duplex(64);
         let (_frames, control, writing) = start(near);
         let task = tokio::spawn(writing);

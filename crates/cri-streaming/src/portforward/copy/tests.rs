@@ -62,7 +62,7 @@ impl ClientWriter for DuplexStream {
     }
 }
 
-/// What the pod receives of an upload.
+/// Returns what the pod receives of an upload.
 async fn sees(upload: impl AsyncBufRead + Unpin, broke_off: bool) -> (Vec<u8>, io::Result<usize>) {
     let (pod, mut inside) = connection().await;
     let client = (upload, sink());
@@ -78,7 +78,7 @@ async fn sees(upload: impl AsyncBufRead + Unpin, broke_off: bool) -> (Vec<u8>, i
 }
 
 #[tokio::test]
-async fn only_an_end_that_was_said_is_an_end() {
+async fn only_an_explicit_end_is_passed_on() {
     let (text, end) = sees(&b"all"[..], false).await;
     assert_eq!((&text[..], end.expect("the end")), (&b"all"[..], 3));
     for (text, end) in [
@@ -92,7 +92,7 @@ async fn only_an_end_that_was_said_is_an_end() {
 }
 
 #[tokio::test]
-async fn a_client_that_ended_its_half_may_read_as_slowly_as_it_likes() {
+async fn a_client_that_ended_its_half_may_read_slowly() {
     const LENGTH: usize = 100_000;
     let (pod, mut inside) = connection().await;
     let (output, mut client) = tokio::io::duplex(1000);
@@ -128,7 +128,7 @@ async fn a_client_that_ended_its_half_may_read_as_slowly_as_it_likes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_says_nothing_is_not_waited_for_for_ever() {
+async fn a_silent_pod_is_disconnected_after_a_timeout() {
     let (pod, _inside) = connection().await;
     let (meter, gone) = (meter(), CancellationToken::new());
     let began = tokio::time::Instant::now();
@@ -139,7 +139,7 @@ async fn a_pod_that_says_nothing_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn a_reset_that_the_upload_hears_of_first_is_no_end_of_the_answer() {
+async fn a_reset_seen_by_the_upload_does_not_end_the_download_cleanly() {
     // The order in which the directions are polled is random.
     for _ in 0..20 {
         let (pod, inside) = connection().await;
@@ -181,7 +181,7 @@ impl ClientWriter for Sips {
 }
 
 #[test]
-fn a_pod_that_always_says_something_leaves_others_their_turn() {
+fn a_pod_that_always_sends_does_not_starve_others() {
     let (tell, told) = std::sync::mpsc::sync_channel(1);
     // A blocked thread cannot be awaited.
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! 100 MB in both directions at once, byte for byte.
+//! 100 MB in both directions concurrently, compared byte by byte.
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -14,7 +14,7 @@ const ALL: usize = 100_000_000;
 const CYCLE: usize = 1_000_003;
 
 #[tokio::test]
-async fn over_a_pipe_in_memory() {
+async fn over_an_in_memory_pipe() {
     let (near, far) = tokio::io::duplex(256 * 1024);
     both_ways(near, far).await;
 }
@@ -41,7 +41,7 @@ where
         let mut at = 0;
         while at < ALL {
             let from = at % CYCLE;
-            // Also pieces of other sizes than that of a frame.
+            // Sizes other than that of a frame are used as well.
             let len = (1 + at % 100_000).min(ALL - at);
             let piece = &sent[from..from + len];
             writer.write_all(piece).await.expect("written");
@@ -111,7 +111,7 @@ impl<'a> Check<'a> {
 
     fn next(&mut self, bytes: &[u8]) {
         let wanted = &self.text[self.at % CYCLE..][..bytes.len()];
-        assert!(bytes == wanted, "other bytes after {}", self.at);
+        assert!(bytes == wanted, "wrong bytes after {}", self.at);
         self.at += bytes.len();
     }
 }

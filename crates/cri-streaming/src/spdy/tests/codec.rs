@@ -6,7 +6,7 @@ use super::super::headers::{self, Headers, Inflater};
 use super::peer::{Deflater, plain_block};
 
 #[test]
-fn our_frames_are_these_bytes() {
+fn frames_are_encoded() {
     let mut out = Vec::new();
     headers::Deflater::default().empty_block(&mut out);
     // head of the zlib stream, dictionary, stored block with the number 0, empty block
@@ -32,7 +32,7 @@ fn our_frames_are_these_bytes() {
 }
 
 #[test]
-fn heads_are_read() {
+fn heads_are_decoded() {
     let data = Head::Data {
         id: 0x7fff_ffff,
         flags: 1,
@@ -48,7 +48,7 @@ fn heads_are_read() {
 }
 
 #[test]
-fn control_frames_are_read() {
+fn control_frames_are_decoded() {
     let read = |kind, payload| Control::read(kind, payload).expect("well-formed");
     assert_eq!(
         read(frame::SYN_STREAM, b"\x80\0\0\x01\0\0\0\0\xe0\0block"),
@@ -80,7 +80,7 @@ fn control_frames_are_read() {
 }
 
 #[test]
-fn header_blocks_are_one_stream() {
+fn header_blocks_share_one_compression_stream() {
     let (mut deflater, mut inflater) = (Deflater::new(), Inflater::new());
     let error = [("streamtype", "error"), ("port", "80"), ("requestid", "0")];
     let data = [("streamtype", "data"), ("port", "80"), ("requestid", "0")];
@@ -98,14 +98,14 @@ fn header_blocks_are_one_stream() {
 }
 
 #[test]
-fn of_several_values_the_first_is_given() {
+fn the_first_of_several_values_is_returned() {
     let block = plain_block(&[("streamtype", "stdin\0stdout")]);
     let headers = Headers::read(&block).expect("a block");
     assert_eq!(headers.get("streamtype"), Some("stdin"));
 }
 
 #[test]
-fn a_block_may_be_as_large_as_allowed() {
+fn the_largest_allowed_block_is_accepted() {
     let value = "x".repeat(headers::MAX_INFLATED - 4 - 8 - 1);
     let block = Deflater::new().block(&[("n", &value)]);
     let headers = Inflater::new().block(&block).expect("a block");
@@ -113,8 +113,8 @@ fn a_block_may_be_as_large_as_allowed() {
 }
 
 #[test]
-fn a_small_block_may_not_become_a_large_one() {
-    // 64 MiB in less than a control frame may have.
+fn the_size_of_inflated_blocks_is_limited() {
+    // 64 MiB, compressed to less than the maximum of a control frame.
     let mut deflater = Deflater::new();
     let mut bomb = deflater.bytes(&plain_block(&[("n", "")])[..9]);
     let zeros = vec![0; 1 << 20];

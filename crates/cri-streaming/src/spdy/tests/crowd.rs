@@ -29,7 +29,7 @@ async fn open(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_to_be_sent_is_bounded_for_all_together_and_nobody_is_left_out() {
+async fn unsent_data_is_limited_over_all_streams_and_none_starves() {
     const STREAMS: usize = 40;
     const LENGTH: usize = 100_000;
     let mut limits = Limits::port_forward(HOUR);
@@ -51,7 +51,7 @@ async fn what_waits_to_be_sent_is_bounded_for_all_together_and_nobody_is_left_ou
     let mut ended = 0;
     while ended < STREAMS {
         let Frame::Data(id, bytes, is_last) = peer.frame().await else {
-            panic!("only data comes");
+            panic!("unexpected frame");
         };
         got[id as usize / 2].extend(bytes);
         assert!(handle.counters().unsent <= limits.unsent_all);
@@ -67,7 +67,7 @@ async fn what_waits_to_be_sent_is_bounded_for_all_together_and_nobody_is_left_ou
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_room_may_leave() {
+async fn a_stream_that_waits_for_capacity_may_end() {
     let mut limits = Limits::port_forward(HOUR);
     limits.unsent_all = limits.unsent;
     let (mut peer, mut streams, _driver) = connect(limits);
@@ -102,7 +102,7 @@ async fn who_waits_for_room_may_leave() {
                 ended += usize::from(is_last);
             }
             Frame::Reset(5, _) => {}
-            _ => panic!("only data and a reset come"),
+            _ => panic!("unexpected frame"),
         }
     }
     assert_eq!((got[2], got[3], got[4]), (0, 400_000, 400_000));
@@ -110,7 +110,7 @@ async fn who_waits_for_room_may_leave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_readers_have_in_hand_is_unread_until_they_have_done_with_it() {
+async fn data_taken_by_a_reader_counts_as_unread_until_consumed() {
     const STREAMS: usize = 20;
     const LENGTH: usize = 20_000;
     let mut limits = Limits::port_forward(HOUR);
@@ -131,7 +131,7 @@ async fn what_readers_have_in_hand_is_unread_until_they_have_done_with_it() {
         reading.spawn(async move {
             // The waiter is polled once, and not again.
             reader.fill_buf().await.expect("something");
-            wait.changed().await.expect("told");
+            wait.changed().await.expect("notified");
             let mut all = Vec::new();
             reader.read_to_end(&mut all).await.expect("all");
             drop(writer);

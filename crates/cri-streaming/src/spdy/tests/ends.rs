@@ -10,7 +10,7 @@ use super::peer::{Deflater, Frame, data, syn_stream};
 use super::{HOUR, connect, end, pattern, session, soon};
 
 #[tokio::test(start_paused = true)]
-async fn go_away_is_the_last_frame_behind_all_that_was_written() {
+async fn go_away_is_the_last_frame_after_all_written_data() {
     let (mut peer, mut streams, driver) = session();
     let id = peer.open("stdout").await;
     let (_reader, mut writer) = streams.next().await.expect("a stream").split();
@@ -33,7 +33,7 @@ async fn go_away_is_the_last_frame_behind_all_that_was_written() {
     peer.data(id, &[0; 1000]).await;
     let (received, is_whole) = peer.read(id).await;
     assert!(received == text[..taken], "{} bytes", received.len());
-    assert!(!is_whole, "it was not finished, so it is reset");
+    assert!(!is_whole, "an unfinished stream is reset");
     assert_eq!(peer.rest().await, [Frame::GoAway(id, 0)]);
     // Data in flight from the peer is drained until it closes.
     peer.data(id, &pattern(200_000)).await;
@@ -45,7 +45,7 @@ async fn go_away_is_the_last_frame_behind_all_that_was_written() {
 }
 
 #[tokio::test]
-async fn the_peer_goes_away() {
+async fn the_peer_disconnects() {
     let (mut peer, mut streams, driver) = session();
     let id = peer.open("stdin").await;
     let (mut reader, mut writer) = streams.next().await.expect("a stream").split();
@@ -63,7 +63,7 @@ async fn the_peer_goes_away() {
 }
 
 #[tokio::test]
-async fn the_peer_says_go_away_and_its_streams_may_finish() {
+async fn streams_may_finish_after_a_go_away_of_the_peer() {
     let (mut peer, mut streams, driver) = session();
     let id = peer.open("stdout").await;
     let (_reader, mut writer) = streams.next().await.expect("a stream").split();
@@ -81,7 +81,7 @@ async fn the_peer_says_go_away_and_its_streams_may_finish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_for_too_long() {
+async fn an_idle_connection_ends() {
     let idle = Duration::from_secs(600);
     let (mut peer, mut streams, driver) = connect(Limits::session(idle));
     let began = Instant::now();
@@ -104,7 +104,7 @@ async fn idle_for_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_does_not_take_the_rest_is_not_waited_for_for_ever() {
+async fn the_shutdown_times_out_if_the_peer_does_not_read() {
     let (mut peer, mut streams, driver) = session();
     peer.open("stdout").await;
     let (_reader, mut writer) = streams.next().await.expect("a stream").split();
@@ -118,7 +118,7 @@ async fn a_peer_that_does_not_take_the_rest_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_does_not_close_is_not_waited_for_for_ever() {
+async fn the_shutdown_times_out_if_the_peer_does_not_close() {
     let (mut peer, streams, driver) = session();
     streams.handle().close();
     assert_eq!(peer.rest().await, [Frame::GoAway(0, 0)]);
@@ -127,7 +127,7 @@ async fn a_peer_that_does_not_close_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn a_driver_that_is_dropped_ends_everything() {
+async fn dropping_the_driver_ends_everything() {
     let (mut peer, mut streams, driver) = session();
     let id = peer.open("data").await;
     let (mut reader, mut writer) = streams.next().await.expect("a stream").split();
@@ -145,7 +145,7 @@ async fn a_driver_that_is_dropped_ends_everything() {
 }
 
 #[tokio::test]
-async fn a_connection_that_fails() {
+async fn a_connection_error_ends_the_connection() {
     struct Broken;
     impl tokio::io::AsyncRead for Broken {
         fn poll_read(
@@ -164,7 +164,7 @@ async fn a_connection_that_fails() {
 }
 
 #[tokio::test]
-async fn only_what_the_peer_did_not_end_is_lost() {
+async fn only_streams_that_the_peer_did_not_end_are_lost() {
     let (mut peer, mut streams, driver) = session();
     let mut readers = Vec::new();
     let mut ids = Vec::new();
@@ -198,7 +198,7 @@ async fn only_what_the_peer_did_not_end_is_lost() {
 }
 
 #[tokio::test]
-async fn what_came_before_a_write_failed_is_read() {
+async fn data_received_before_a_failed_write_is_read() {
     /// Returns one piece at a time, then the end.
     struct Pieces(std::collections::VecDeque<Vec<u8>>);
     impl tokio::io::AsyncRead for Pieces {

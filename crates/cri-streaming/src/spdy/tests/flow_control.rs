@@ -10,7 +10,7 @@ use super::peer::{Frame, data, ping};
 use super::{HOUR, connect, end, pattern, session, soon};
 
 #[tokio::test]
-async fn an_unread_stream_is_in_nobodys_way_while_there_is_room() {
+async fn an_unread_stream_blocks_no_other_below_the_limit() {
     let (mut peer, mut streams, _driver) = session();
     let ids = [peer.open("a").await, peer.open("b").await];
     let (_unread, _a) = streams.next().await.expect("a").split();
@@ -72,7 +72,7 @@ async fn pings_are_answered_while_output_is_held_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_nobody_reads_are_bounded() {
+async fn unread_replies_are_limited() {
     let (peer, streams, _driver) = session();
     // Each has a reply of twelve bytes; only a limited number is kept, then the peer is blocked.
     let pings: Vec<u8> = (0..100_000).flat_map(|i| ping(2 * i + 1)).collect();
@@ -92,7 +92,7 @@ async fn answers_that_nobody_reads_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_slows_the_peer_and_nothing_piles_up() {
+async fn a_slow_reader_slows_down_the_peer() {
     let mut limits = Limits::session(HOUR);
     limits.unread = 100_000;
     let (mut peer, mut streams, _driver) = connect(limits);
@@ -129,11 +129,11 @@ async fn a_slow_reader_slows_the_peer_and_nothing_piles_up() {
 }
 
 #[tokio::test]
-async fn what_nobody_wants_is_drained() {
+async fn data_of_a_dropped_reader_is_drained() {
     let (mut peer, mut streams, _driver) = session();
     let id = peer.open("stdin").await;
     let (reader, mut writer) = streams.next().await.expect("a stream").split();
-    // Some of it is queued already.
+    // Part of it is already queued.
     peer.data(id, &pattern(900_000)).await;
     peer.ping(1).await;
     drop(reader);
@@ -149,7 +149,7 @@ async fn what_nobody_wants_is_drained() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_holds_back_the_others_is_reset_in_the_end() {
+async fn a_stream_that_blocks_the_others_is_eventually_reset() {
     let mut limits = Limits::port_forward(HOUR);
     limits.unread = 100_000;
     let (mut peer, mut streams, driver) = connect(limits);
@@ -188,7 +188,7 @@ async fn read_five(reader: &mut Reader) -> [u8; 5] {
 }
 
 #[tokio::test]
-async fn streams_have_their_turn() {
+async fn streams_send_in_turn() {
     let (mut peer, mut streams, _driver) = session();
     peer.open("a").await;
     peer.open("b").await;
@@ -204,7 +204,7 @@ async fn streams_have_their_turn() {
     let mut got = [0usize; 2];
     while got[0] + got[1] < 4 << 20 {
         let Frame::Data(id, bytes, _) = peer.frame().await else {
-            panic!("only data comes");
+            panic!("unexpected frame");
         };
         got[id as usize / 2] += bytes.len();
         let ahead = got[0].abs_diff(got[1]);

@@ -1,4 +1,4 @@
-//! Malformed frames are refused, with the reason.
+//! Malformed frames are rejected, with the reason.
 
 use super::super::error::{Malformed, Reason};
 use super::super::{Limits, fuzz, headers};
@@ -71,7 +71,7 @@ fn frames() {
 }
 
 #[test]
-fn what_is_not_compressed_as_it_should_be() {
+fn invalid_compression_is_rejected() {
     let other_dictionary = b"\x78\xf9\x01\x02\x03\x04\0\x04\0\xfb\xff\0\0\0\0\0\0\0\xff\xff";
     // The empty block, and the end of the zlib stream.
     let is_ended = b"\x78\xf9\xe3\xc6\xa7\xc2\x01\x04\0\xfb\xff\0\0\0\0\0\x04\0\x01";
@@ -137,7 +137,7 @@ fn headers_of(count: u32) -> Vec<u8> {
 }
 
 #[test]
-fn as_many_headers_as_allowed() {
+fn the_maximum_number_of_headers_is_parsed() {
     let mut deflater = Deflater::new();
     let many = syn_stream(1, 0, &deflater.bytes(&headers_of(1000)));
     let long = "x".repeat(5000);
@@ -150,7 +150,7 @@ fn as_many_headers_as_allowed() {
 }
 
 #[tokio::test]
-async fn the_peer_is_told_and_what_came_before_is_not_lost() {
+async fn the_peer_is_notified_and_earlier_data_is_kept() {
     let (mut peer, mut streams, driver) = connect(Limits::session(HOUR));
     let id = peer.open("stdin").await;
     let (mut reader, _writer) = streams.next().await.expect("a stream").split();
@@ -164,7 +164,7 @@ async fn the_peer_is_told_and_what_came_before_is_not_lost() {
     let mut text = String::new();
     tokio::io::AsyncReadExt::read_to_string(&mut reader, &mut text)
         .await
-        .expect("what came before");
+        .expect("earlier data");
     assert_eq!(text, "hello");
     assert!(streams.next().await.is_none());
     drop(peer);

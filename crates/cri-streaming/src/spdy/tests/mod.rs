@@ -38,7 +38,7 @@ fn session() -> (Peer<DuplexStream>, Streams, JoinHandle<ConnectionEnd>) {
     connect(Limits::session(HOUR))
 }
 
-/// The end of a driver.
+/// Waits for the result of a driver.
 async fn end(driver: JoinHandle<ConnectionEnd>) -> ConnectionEnd {
     soon("the end", driver).await.expect("no panic")
 }

@@ -1,4 +1,4 @@
-//! A client of SPDY/3.1, frame by frame.
+//! A SPDY/3.1 client, frame by frame.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -142,12 +142,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
         assert_eq!(self.frame().await, Frame::Ping(id));
     }
 
-    /// The next frame.
+    /// Receives the next frame.
     pub(super) async fn frame(&mut self) -> Frame {
         soon("a frame", self.try_frame()).await.expect("a frame")
     }
 
-    /// The next frame; `None` at the end.
+    /// Receives the next frame; `None` at the end.
     pub(super) async fn try_frame(&mut self) -> Option<Frame> {
         let mut head = [0; 8];
         if self.io.read(&mut head[..1]).await.expect("readable") == 0 {
@@ -200,7 +200,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
         }
     }
 
-    /// All remaining frames.
+    /// Receives all remaining frames.
     pub(super) async fn rest(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = soon("the rest", self.try_frame()).await {
@@ -209,7 +209,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
         frames
     }
 
-    /// The data of one stream up to its end, and whether that was a FIN.
+    /// Receives the data of one stream up to its end, and whether that was a FIN.
     pub(super) async fn read(&mut self, id: u32) -> (Vec<u8>, bool) {
         let mut all = Vec::new();
         loop {

@@ -9,7 +9,7 @@ use super::peer::{Deflater, control, data, ping, syn_stream, two};
 /// Runs of each kind.
 const ROUNDS: usize = 400;
 
-/// Valid connections as seeds: the files of the corpus, `exec` as a Go client sent it, and one made here.
+/// Valid connections as seeds: the files of the corpus, an `exec` as sent by a Go client, and one made here.
 fn corpus() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/spdy");
     let mut paths: Vec<_> = std::fs::read_dir(folder)
@@ -26,7 +26,7 @@ fn corpus() -> Vec<Vec<u8>> {
     all
 }
 
-/// Input of an exec client.
+/// The input of an exec client.
 fn exec() -> Vec<u8> {
     let mut deflater = Deflater::new();
     let mut bytes = Vec::new();
@@ -56,7 +56,7 @@ fn the_corpus_is_well_formed() {
 }
 
 #[test]
-fn bytes_at_random() {
+fn random_bytes() {
     let mut rng = StdRng::seed_from_u64(1);
     for _ in 0..ROUNDS {
         let mut bytes = vec![0; rng.random_range(0..300)];
@@ -66,7 +66,7 @@ fn bytes_at_random() {
 }
 
 #[test]
-fn frames_at_random() {
+fn random_frames() {
     let mut rng = StdRng::seed_from_u64(2);
     let mut reasons = [0; 2];
     for _ in 0..ROUNDS {
@@ -109,7 +109,7 @@ fn frame_at_random(rng: &mut StdRng, deflater: &mut Deflater) -> Vec<u8> {
 }
 
 #[test]
-fn connections_with_a_few_bytes_changed() {
+fn connections_with_some_changed_bytes() {
     let mut rng = StdRng::seed_from_u64(3);
     for seed in corpus() {
         for _ in 0..ROUNDS / 2 {

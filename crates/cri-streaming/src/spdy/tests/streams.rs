@@ -12,9 +12,9 @@ async fn next(streams: &mut super::Streams) -> Stream {
 }
 
 #[tokio::test]
-async fn an_exec_as_go_clients_do_it() {
+async fn an_exec_of_a_go_client() {
     let (mut peer, mut streams, driver) = session();
-    // One after the other, each waits for the reply.
+    // Sequentially: each waits for the reply.
     let kinds = ["error", "stdin", "stdout", "stderr", "resize"];
     let mut halves = Vec::new();
     for (i, kind) in kinds.iter().enumerate() {
@@ -59,7 +59,7 @@ async fn an_exec_as_go_clients_do_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_before_the_peer_has_spoken() {
+async fn nothing_is_sent_before_the_first_frame_of_the_peer() {
     let (mut peer, streams, driver) = session();
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -71,7 +71,7 @@ async fn nothing_is_said_before_the_peer_has_spoken() {
 }
 
 #[tokio::test]
-async fn streams_are_interleaved_and_frames_may_be_cut_anywhere() {
+async fn streams_are_interleaved_and_frames_may_be_split_anywhere() {
     let (mut peer, mut streams, _driver) = session();
     let ids = [peer.open("a").await, peer.open("b").await];
     let (mut a, _a) = next(&mut streams).await.split();
@@ -96,7 +96,7 @@ async fn streams_are_interleaved_and_frames_may_be_cut_anywhere() {
 }
 
 #[tokio::test]
-async fn each_half_ends_on_its_own() {
+async fn the_halves_end_independently() {
     let (mut peer, mut streams, _driver) = session();
     let id = peer.open("data").await;
     let (mut reader, mut writer) = next(&mut streams).await.split();
@@ -124,7 +124,7 @@ async fn each_half_ends_on_its_own() {
 }
 
 #[tokio::test]
-async fn a_reset_of_the_peers_ends_both_halves_and_a_second_one_is_harmless() {
+async fn a_reset_by_the_peer_ends_both_halves_and_a_second_one_is_harmless() {
     let (mut peer, mut streams, _driver) = session();
     let id = peer.open("data").await;
     let (mut reader, mut writer) = next(&mut streams).await.split();
@@ -146,7 +146,7 @@ async fn a_reset_of_the_peers_ends_both_halves_and_a_second_one_is_harmless() {
 }
 
 #[tokio::test]
-async fn our_reset_follows_what_was_written() {
+async fn a_reset_by_the_server_follows_the_written_data() {
     let (mut peer, mut streams, _driver) = session();
     let id = peer.open("data").await;
     let (mut reader, mut writer) = next(&mut streams).await.split();
@@ -155,7 +155,7 @@ async fn our_reset_follows_what_was_written() {
     assert_eq!(peer.read(id).await, (b"last words".to_vec(), false));
     assert_eq!(reader.read(&mut [0; 9]).await.expect("the end"), 0);
 
-    // Also when the server's half had ended before.
+    // The same if the server's half has already ended.
     let id = peer.open("data").await;
     let (mut reader, mut writer) = next(&mut streams).await.split();
     writer.shutdown().await.expect("shut");
@@ -164,14 +164,14 @@ async fn our_reset_follows_what_was_written() {
     assert_eq!(peer.frame().await, Frame::Reset(id, 5));
     assert_eq!(reader.read(&mut [0; 9]).await.expect("the end"), 0);
 
-    // And when the whole stream is dropped.
+    // The same if the whole stream is dropped.
     let id = peer.open("data").await;
     drop(next(&mut streams).await);
     assert_eq!(peer.frame().await, Frame::Reset(id, 5));
 }
 
 #[tokio::test]
-async fn ids_must_be_odd_and_go_up() {
+async fn ids_must_be_odd_and_increasing() {
     let (mut peer, mut streams, _driver) = session();
     for (id, expected) in [
         (5, Frame::Reply(5)),
@@ -206,7 +206,7 @@ async fn ids_must_be_odd_and_go_up() {
 }
 
 #[tokio::test]
-async fn one_stream_too_many_is_refused_and_the_next_one_finds_room() {
+async fn a_stream_above_the_limit_is_refused_and_a_later_one_accepted() {
     let mut limits = Limits::session(HOUR);
     limits.streams = 2;
     let (mut peer, mut streams, _driver) = connect(limits);
@@ -214,7 +214,7 @@ async fn one_stream_too_many_is_refused_and_the_next_one_finds_room() {
     peer.open("b").await;
     let id = peer.begin(&[("streamtype", "c")], 0).await;
     assert_eq!(peer.frame().await, Frame::Reset(id, 3));
-    // The limit counts a stream until both ends are done with it.
+    // The limit counts a stream until both ends have finished with it.
     drop(next(&mut streams).await);
     assert_eq!(peer.frame().await, Frame::Reset(first, 5));
     peer.open("d").await;
@@ -223,7 +223,7 @@ async fn one_stream_too_many_is_refused_and_the_next_one_finds_room() {
 }
 
 #[tokio::test]
-async fn nobody_there_to_take_streams() {
+async fn streams_are_refused_without_a_receiver() {
     let (mut peer, streams, _driver) = session();
     let first = peer.open("a").await;
     drop(streams);
@@ -233,7 +233,7 @@ async fn nobody_there_to_take_streams() {
 }
 
 #[tokio::test]
-async fn streams_that_begin_half_closed() {
+async fn streams_may_start_half_closed() {
     let (mut peer, mut streams, _driver) = session();
     let id = peer.begin(&[], FIN).await;
     assert_eq!(peer.frame().await, Frame::Reply(id));
@@ -253,7 +253,7 @@ async fn streams_that_begin_half_closed() {
 }
 
 #[tokio::test]
-async fn frames_that_mean_nothing_here_are_skipped() {
+async fn irrelevant_frames_are_skipped() {
     let (mut peer, mut streams, _driver) = session();
     let id = peer.open("data").await;
     peer.send(&control(4, 0, &[7; 100_000])).await;
