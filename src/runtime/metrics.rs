@@ -16,8 +16,7 @@ static STEP_OUTCOME_NAMES: [&str; StepOutcome::ALL.len()] =
     names!(StepOutcome::ALL, StepOutcome::name);
 
 const STEP_OUTCOME: Label = fixed("outcome", &STEP_OUTCOME_NAMES);
-/// Histogram buckets for steps of the built-in runtime, which mostly take milliseconds. There are few, because there are
-/// many series.
+/// Histogram buckets for steps, which mostly take milliseconds. There are few, because there are many series.
 const STEP_BUCKETS: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0,
 ];

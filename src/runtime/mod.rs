@@ -10,9 +10,8 @@
 //! image  oci  shim_client  node  stats     the parts, independent of each other
 //! ```
 //!
-//! Every verb runs in a task that outlives its caller and is rolled back on failure; what cannot be rolled back stays visible
-//! until it is removed. After a crash at any point in [`failpoint`], a restart recovers everything that was running and removes
-//! the rest.
+//! Every verb runs in a task that outlives its caller, and is rolled back on failure; what cannot be rolled back stays visible
+//! until removed. After a crash at any [`failpoint`], a restart recovers everything that was running and removes the rest.
 
 pub mod call_context;
 pub mod code;

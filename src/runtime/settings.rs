@@ -39,8 +39,7 @@ pub struct Settings {
     pub cdi_dirs: Vec<PathBuf>,
     /// Longest content of a line of a container's log, in bytes.
     pub max_log_line: u32,
-    /// How long to read the output of an ExecSync after its process has exited, because a child may keep it open. `None` means no
-    /// limit.
+    /// How long to read the output of an ExecSync after its process has exited: a child may keep it open. `None` is unlimited.
     pub drain_exec: Option<Duration>,
     /// Whether the `Volumes` of images are ignored.
     pub ignore_image_volumes: bool,

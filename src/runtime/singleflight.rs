@@ -43,8 +43,7 @@ impl Singleflight {
     /// returns whether the created object still exists.
     ///
     /// # Errors
-    /// The errors of the work; [`Error::Cancelled`] and [`Error::Deadline`] if the caller stops waiting, while the work
-    /// continues.
+    /// Those of the work; [`Error::Cancelled`] and [`Error::Deadline`] if the caller stops waiting for it.
     pub async fn run<F>(
         &self,
         name: &str,

@@ -31,8 +31,7 @@ impl Runtime {
         found.ok_or_else(|| Error::not_found(What::Container, id))
     }
 
-    /// Returns the statistics of the containers that match the filter, without those that are removed
-    /// concurrently.
+    /// Returns the statistics of the matching containers, without those that are removed concurrently.
     ///
     /// # Errors
     /// None of its own.

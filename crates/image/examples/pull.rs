@@ -1,5 +1,4 @@
-//! Pulls an image into a store, or imports an archive of `docker save`, and prints the defaults for its
-//! containers.
+//! Pulls an image into a store, or imports an archive of `docker save`, and prints its defaults for containers.
 //!
 //! ```sh
 //! docker run -d -p 5000:5000 registry:2    # or any registry; on loopback it is reached without TLS

@@ -17,7 +17,7 @@ pub enum Credentials {
     },
     /// A refresh token, which the token service exchanges for an access token (OAuth2).
     IdentityToken(String),
-    /// An access token, which is sent as it is.
+    /// An access token, which is sent unchanged.
     RegistryToken(String),
 }
 

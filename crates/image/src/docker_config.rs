@@ -191,7 +191,7 @@ mod tests {
 
     #[tokio::test]
     async fn registries_are_found_under_every_spelling() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("config.json");
         let wait = PATIENCE;
         assert!(matches!(look_up(&path, "a", wait).await, Ok(None)));
@@ -213,7 +213,7 @@ mod tests {
 
     #[tokio::test]
     async fn errors_do_not_quote_the_file() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("config.json");
         std::fs::write(&path, r#"{"auths": {"a": {"auth": "secret"#).expect("write");
         let error = look_up(&path, "a", PATIENCE).await;

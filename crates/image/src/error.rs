@@ -11,8 +11,7 @@ use super::digest::Digest;
 /// Why a pull, an import or another operation on images failed. Cheap to clone, because all pulls that wait for a layer get
 /// its error.
 ///
-/// No text contains a secret that the crate knows: URLs are shown without their query, responses of registries are
-/// truncated.
+/// No text contains a secret known to the crate: URLs have no query, responses of registries are truncated.
 #[derive(Clone, Debug, Error)]
 pub enum Error {
     /// Neither a reference nor an ID.

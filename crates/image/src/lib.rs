@@ -3,8 +3,7 @@
 //! | type | purpose |
 //! |---|---|
 //! | [`Reference`], [`Digest`] | names of images and of content |
-//! | [`RegistryClient`], [`Repository`] | manifests and blobs of registries: mirrors and TLS settings from containerd's
-//! `hosts.toml`, authentication, retries |
+//! | [`RegistryClient`], [`Repository`] | manifests and blobs of registries: mirrors and TLS from containerd's `hosts.toml`, authentication, retries |
 //! | [`Unpacker`] | unpacks a layer's archive into a directory that overlayfs can stack |
 //! | [`ImageStore`] | pulls and imports images, shares their layers, and removes what is unused |
 //! | [`ImportDirectory`] | imports archives that appear in a directory |

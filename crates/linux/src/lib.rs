@@ -14,8 +14,7 @@
 //! | [`walk`] | walks directory trees of any depth with a bounded number of descriptors |
 //! | [`untrusted`] | reads files that containers, images or pod authors control |
 //!
-//! Functions block unless they are `async`. Those that enter a namespace, mount, or change another process's files need
-//! root.
+//! Functions block unless they are `async`. Entering a namespace, mounting, and changing files of others needs root.
 
 pub mod cgroup;
 pub mod environment;

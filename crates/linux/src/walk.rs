@@ -1,7 +1,7 @@
 //! Walks a directory tree of any depth that a container or an image created, with a bounded number of descriptors.
 //!
 //! The topmost and the deepest directories of the current path stay open. One in between is closed, and opened again as the
-//! parent of its child: if its device and inode have changed, part of the tree was moved meanwhile. The walk then continues
+//! parent of its child: if its device and inode have changed, part of the tree was moved. The walk then continues
 //! from the deepest directory that stayed open, and reports that it has missed something. Links are never followed, other
 //! file systems never entered.
 
@@ -104,7 +104,7 @@ impl Walk {
         self.missed
     }
 
-    /// Continues the walk. Entries that are removed meanwhile are skipped.
+    /// Continues the walk. Entries that are removed during the walk are skipped.
     ///
     /// # Errors
     /// If a directory cannot be read.

@@ -1,5 +1,4 @@
-//! criscope-shim: a small process per pod that reaps, writes logs, serves attach, and records exits. It has no async
-//! runtime.
+//! criscope-shim: a small process per pod that reaps, writes logs, serves attach, and records exits. No async runtime.
 //!
 //! It is the subreaper of the pod's containers, so the init processes that an OCI runtime's `create` leaves behind become
 //! its children. It owns their standard streams, and its state outlives the daemon: logs continue while the daemon is not

@@ -1,5 +1,4 @@
-//! The records of a container that remain when its shim is gone: its init process and its exit, one small JSON file
-//! each.
+//! The records of a container that outlive its shim: its init process and its exit, one small JSON file each.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

@@ -318,8 +318,7 @@ impl Shim {
         done()
     }
 
-    /// Drops exited execs: those that were forgotten, and the oldest of those whose daemon disconnected before it could
-    /// query them.
+    /// Drops exited execs: forgotten ones, and the oldest of those whose daemon disconnected before querying them.
     pub(super) fn forget_old(&mut self) {
         let mut ended = self
             .processes

@@ -40,8 +40,7 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// Mounts the root file system and the volumes, and writes the bundle. On failure the caller removes the
-    /// directory.
+    /// Mounts the root file system and volumes, and writes the bundle. On failure the caller removes the directory.
     pub(super) fn assemble(&self, dir: &Path, record: &ContainerRecord) -> Result<ResolvedUser> {
         let steps = &self.runtime.steps;
         let (root, image_mounts, id_mapped) =

@@ -9,8 +9,7 @@ use super::id;
 use super::store::{Container, Sandbox};
 use crate::cri::v1::{ContainerEventResponse, ContainerEventType, ContainerStatus};
 
-/// Length of the event queue. The stream of a listener that falls behind ends, and the listener lists everything
-/// again.
+/// Length of the event queue. The stream of a listener that falls behind ends; the listener then lists again.
 const WAITING: usize = 1024;
 
 /// The event queue and its listeners.

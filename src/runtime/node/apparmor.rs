@@ -205,9 +205,9 @@ mod tests {
             "{seen}"
         );
         // A loaded profile is not loaded again.
-        fs::remove_file(dir.path().join("seen")).expect("there");
+        fs::remove_file(dir.path().join("seen")).expect("present");
         fs::write(dir.path().join(LOADED), "criscope-default (enforce)\n").expect("write");
-        ensure_default(&files).expect("there");
+        ensure_default(&files).expect("present");
         assert!(!dir.path().join("seen").exists());
     }
 
@@ -247,7 +247,7 @@ mod tests {
         .expect("write");
         assert!(!is_on(&files));
         let (dir, files) = machine("");
-        fs::remove_file(dir.path().join(PARSERS[1])).expect("there");
+        fs::remove_file(dir.path().join(PARSERS[1])).expect("present");
         assert!(!is_on(&files));
     }
 }

@@ -19,8 +19,7 @@ pub(super) fn swap_accounting(all: &Hierarchies, files: &Files) -> bool {
                     .map(|dir| dir.join("memory.memsw.limit_in_bytes").exists())
             })
             .unwrap_or(false),
-        // The root cgroup has no such file. If swap is accounted, any cgroup below it with the memory controller has
-        // one.
+        // The root cgroup has no such file. With swap accounting, any child with the memory controller has one.
         CgroupVersion::V2 => {
             let told = |dir: &std::path::Path| {
                 (dir.join("memory.max").exists()).then(|| dir.join("memory.swap.max").exists())

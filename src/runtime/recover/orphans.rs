@@ -73,8 +73,7 @@ impl Runtime {
         reported.unwrap_or_default()
     }
 
-    /// The configured OCI runtimes and those of all pods, if their state directory is below ours, so that no other program uses
-    /// it.
+    /// The OCI runtimes of the configuration and of all pods whose state directory is below ours: no other program uses those.
     fn own_oci_runtimes(&self) -> Vec<OciRuntime> {
         let handlers = self.handlers.list().into_iter();
         let now = handlers.map(|(_, handler)| handler.oci.clone());

@@ -233,8 +233,7 @@ fn parse<T: Record>(id: &str, path: &Path) -> std::result::Result<(T, bool), Fau
     Ok((record, old))
 }
 
-/// Removes leftovers of a killed daemon: drafts of files, and the process specifications of execs, which contain the
-/// environment.
+/// Removes leftovers of a killed daemon: drafts, and process specifications of execs, which contain the environment.
 fn tidy(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else {
         return;

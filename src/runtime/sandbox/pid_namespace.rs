@@ -99,8 +99,7 @@ impl Runtime {
         sandbox.ready()
     }
 
-    /// Queries the shim whether the init of a shared PID namespace is alive. Shims of protocol version 1 send no event when it
-    /// exits.
+    /// Queries the shim whether the init of a shared PID namespace is alive. Protocol version 1 has no event for its exit.
     pub(in crate::runtime) async fn check_init(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
@@ -129,9 +128,8 @@ impl Runtime {
         ended.await;
     }
 
-    /// Creates the cgroup of a pod's init: next to those of the shims, so that no limit of the pod applies to it, and separate
-    /// from them, because a container with CAP_SYS_ADMIN can enter its cgroup namespace. On failure the init stays in the cgroup
-    /// of its shim.
+    /// Creates the cgroup of a pod's init: next to the shims', so that no limit of the pod applies, and separate from theirs,
+    /// because a container with CAP_SYS_ADMIN can enter its cgroup namespace. On failure the init stays in its shim's cgroup.
     fn make_init_cgroup(&self, id: &str) -> Vec<String> {
         let Some(hierarchies) = &self.hierarchies else {
             return Vec::new();

@@ -77,9 +77,8 @@ impl Shim {
 }
 
 impl Attached {
-    /// Returns the next piece; `None` when the process was removed, the shim is gone, the client has detached ([`Input::leave`]),
-    /// or it has not read a container's output for ten seconds. An exec waits for its client instead. Dropping the future loses
-    /// nothing.
+    /// The next piece; `None` when the process was removed, the shim is gone, the client has detached ([`Input::leave`]) or not
+    /// read a container's output for ten seconds. An exec waits for its client instead. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Output> {
         loop {
             let mut frame = self.frames.next().await?;

@@ -37,8 +37,7 @@ pub enum ExitFate {
     Damaged(String),
 }
 
-/// The supported version of these records. Within a version, fields are only added; incompatible changes increment
-/// it.
+/// The supported version of the records. Within a version, fields are only added; other changes increment it.
 const VERSION: u32 = 1;
 
 #[derive(Deserialize)]

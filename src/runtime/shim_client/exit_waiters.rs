@@ -96,8 +96,7 @@ mod tests {
         }
     }
 
-    /// Simulates a shim that reports these exits when it is asked to forget an exec, and disconnects when asked to
-    /// shut down.
+    /// Simulates a shim that reports these exits on a `Forget` request, and disconnects on a `Shutdown`.
     async fn play(listener: UnixListener, ends: Vec<Exit>) {
         let (mut read, mut write) = listener
             .accept()

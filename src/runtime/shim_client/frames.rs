@@ -15,8 +15,7 @@ pub(super) struct Frames<R> {
 }
 
 impl<R: tokio::io::AsyncRead + Unpin> Frames<R> {
-    /// `room` is the size of the read buffer: small for the control connection, which lives as long as the pod and is mostly
-    /// idle.
+    /// `room` is the size of the read buffer: small for the control connection, which is long-lived and mostly idle.
     pub(super) fn new(from: R, room: usize) -> Self {
         Self {
             from,

@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_missing_directory_is_an_error_and_not_zero() {
         let dir = tempfile::tempdir().expect("dir");
-        let gone = measure(&dir.path().join("none")).expect_err("not there");
+        let gone = measure(&dir.path().join("none")).expect_err("absent");
         assert_eq!(gone.code(), tonic::Code::NotFound);
         let error = usage(dir.path(), &AtomicBool::new(true)).expect_err("stopped");
         assert!(matches!(error, Error::Stopped { .. }), "{error}");

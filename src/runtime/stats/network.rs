@@ -56,12 +56,12 @@ mod tests {
             .map(|one| &one.name)
             .collect();
         assert_eq!(names, ["eth0", "net1"]);
-        let default = usage_of_all.default_interface.expect("there");
+        let default = usage_of_all.default_interface.expect("present");
         assert_eq!(
             (default.name.as_str(), default.rx_bytes.map(|v| v.value)),
             ("eth0", Some(3))
         );
-        let default = usage(&all[..2], 7).default_interface.expect("there");
+        let default = usage(&all[..2], 7).default_interface.expect("present");
         assert_eq!(default.name, "net1");
         assert!(usage(&all[..1], 7).default_interface.is_none());
     }

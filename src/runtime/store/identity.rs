@@ -158,8 +158,7 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>> {
     })
 }
 
-/// Returns whether a namespace or shared memory is mounted below a directory: a sign of running pods, regardless of the
-/// directory's entries.
+/// Returns whether a namespace or shared memory is mounted below a directory: a sign of running pods.
 fn mounted_below(dir: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4));

@@ -14,8 +14,7 @@ use crate::runtime::shim_client::Shim;
 pub struct Sandbox {
     /// 64 hexadecimal digits.
     pub id: String,
-    /// Held for writing by verbs on the sandbox, such as stop and remove, and for reading while a container is created or
-    /// started.
+    /// Held for writing by verbs on the sandbox, such as stop, and for reading while a container is created or started.
     pub op_lock: tokio::sync::RwLock<()>,
     record: Durable<SandboxRecord>,
     shim: Mutex<Option<Shim>>,

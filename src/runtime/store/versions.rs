@@ -104,8 +104,7 @@ pub fn has_boot(paths: &Paths, boot: &str) -> Result<bool> {
     }))
 }
 
-/// Returns the fields of a JSON value that its parsed form does not have: a newer program with the same record version added
-/// them.
+/// Returns the fields that the parsed form lacks, added by a newer program with the same record version.
 pub fn unknown(read: &Value, known: &Value) -> Option<Value> {
     match (read, known) {
         (Value::Object(read), Value::Object(known)) => {
@@ -131,8 +130,7 @@ pub fn unknown(read: &Value, known: &Value) -> Option<Value> {
     }
 }
 
-/// Restores the fields found by [`unknown`] in a record. Where the structure has changed since, the new one takes
-/// precedence.
+/// Restores the fields found by [`unknown`]. If the structure has changed since, the new one takes precedence.
 pub fn add(to: &mut Value, unknown: &Value) {
     match (to, unknown) {
         (Value::Object(to), Value::Object(unknown)) => {

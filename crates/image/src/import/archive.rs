@@ -40,8 +40,7 @@ enum FileLocation {
 }
 
 impl Archive {
-    /// Reads the table of contents. A compressed archive is first decompressed into an unnamed file. `path` is used in
-    /// errors only.
+    /// Reads the table of contents. Compressed archives are first decompressed into an unnamed file. `path` is for errors.
     pub(super) fn open(disk: &Disk, mut file: File, path: &Path, limits: &Limits) -> Result<Self> {
         let mut magic = [0; 4];
         let is_compressed = match file.read_exact(&mut magic) {

@@ -26,8 +26,7 @@ use crate::registry::Repository;
 use crate::store::{Disk, NewLayer};
 use crate::unpack::{UnpackJob, carry, unpack};
 
-/// Capacity, in chunks, between the network and the writing thread. A chunk is what one read of a connection returns, up
-/// to 400 KiB.
+/// Chunks buffered between the network and the writing thread. A chunk is one read of a connection, up to 400 KiB.
 const CHUNKS: usize = 16;
 
 /// A layer being fetched into the store.
@@ -232,8 +231,7 @@ impl Flight {
         self.unpack(&mut reader, &consumed, &|| Ok(()))
     }
 
-    /// Unpacks the layer in a staging directory, and renames it into the store. Blocks. `all` waits until the input is
-    /// complete.
+    /// Unpacks the layer in a staging directory and renames it into the store. Blocks. `all` waits for all input.
     fn unpack(
         &self,
         input: impl Read,

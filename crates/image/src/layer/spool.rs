@@ -243,7 +243,7 @@ mod tests {
         chunks: &[&'static [u8]],
         whole: &[u8],
     ) -> (Result<()>, io::Result<Vec<u8>>) {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("partial");
         std::fs::write(&path, kept).expect("write");
         let spool = Spool::open(&path, whole.len() as u64)

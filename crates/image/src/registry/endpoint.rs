@@ -74,8 +74,7 @@ impl Endpoints {
         }
     }
 
-    /// Returns all hosts of a registry in the order in which they are tried. Files are read each time, so changes need no
-    /// restart.
+    /// All hosts of a registry in the order in which they are tried. Files are read each time: changes need no restart.
     pub(super) fn of(&self, registry: &str) -> Result<Vec<Endpoint>> {
         let entries = look_up(&self.dirs, registry)?;
         entries

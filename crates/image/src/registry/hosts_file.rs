@@ -317,14 +317,14 @@ mod tests {
 
     #[test]
     fn the_directory_of_a_registry_is_found() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("directory");
         let dirs = [dir.path().to_owned()];
         assert_eq!(
             look_up(&dirs, "a:5000").expect("none"),
             [HostEntry::default()]
         );
         let make = |name: &str, text: &str| {
-            fs::create_dir(dir.path().join(name)).expect("a folder");
+            fs::create_dir(dir.path().join(name)).expect("directory");
             fs::write(dir.path().join(name).join("hosts.toml"), text).expect("write");
         };
         let first = |registry: &str| look_up(&dirs, registry).expect("hosts")[0].address.clone();
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(first("a:5000"), "colon");
         make("a_5000_", "[host.\"underscore\"]");
         assert_eq!(first("a:5000"), "underscore");
-        fs::create_dir(dir.path().join("b")).expect("a folder");
+        fs::create_dir(dir.path().join("b")).expect("directory");
         for name in ["x.crt", "y.cert", "y.key"] {
             fs::write(dir.path().join("b").join(name), "").expect("write");
         }

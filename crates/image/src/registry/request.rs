@@ -227,8 +227,7 @@ struct RefusalEntry {
     message: String,
 }
 
-/// Returns the error code and message of a response (OCI distribution, "Error Codes"), truncated and on one
-/// line.
+/// Returns the error code and message of a response (OCI distribution, "Error Codes") as one truncated line.
 pub(super) async fn refusal(response: Response, host: &str, stall: Duration) -> (Response, String) {
     let status = response.status();
     let body = read_body(response, MAX_REFUSAL, host, stall)

@@ -92,8 +92,7 @@ impl Disk {
         self.layers().join(id.file_name())
     }
 
-    /// Returns the path of an incomplete blob. It contains both digests, because an image can claim that a blob is another
-    /// layer.
+    /// Path of an incomplete blob, with both digests, because an image can claim that a blob is another layer.
     pub(crate) fn partial(&self, blob: &Digest, layer: &Digest) -> PathBuf {
         let name = format!("{}.{}", blob.file_name(), &layer.hex()[..16]);
         self.partials().join(name)
@@ -239,7 +238,7 @@ mod tests {
 
     #[test]
     fn only_one_process_can_open_a_store() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("directory");
         let first = Disk::open(dir.path()).expect("the first");
         let second = Disk::open(dir.path());
         assert!(matches!(second, Err(Error::Locked { .. })));
@@ -249,7 +248,7 @@ mod tests {
 
     #[test]
     fn deep_directories_are_removed_without_following_links() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("directory");
         let disk = Disk::open(&dir.path().join("store")).expect("a store");
         let outside = dir.path().join("outside");
         fs::write(&outside, "stays").expect("write");
@@ -262,7 +261,7 @@ mod tests {
             if deep.as_os_str().len() > 3000 {
                 break;
             }
-            fs::create_dir(&deep).expect("a folder");
+            fs::create_dir(&deep).expect("directory");
         }
         fs::write(deep.parent().expect("parent").join("f"), "x").expect("write");
         drop(disk);
@@ -275,7 +274,7 @@ mod tests {
 
     #[test]
     fn files_are_replaced_atomically() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("directory");
         let disk = Disk::open(dir.path()).expect("a store");
         let path = disk.content(&Digest::of(b"x"));
         disk.write(&path, b"one").expect("write");

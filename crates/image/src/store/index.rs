@@ -90,8 +90,7 @@ impl Index {
         changed
     }
 
-    /// Removes tags that are duplicated after a crash between two writes: a tag belongs to the image that got
-    /// it last.
+    /// Removes duplicate tags after a crash between two writes: a tag belongs to the image that got it last.
     pub(super) fn settle_tags(&mut self) {
         let mut newest: HashMap<String, (u64, Digest)> = HashMap::new();
         for (id, known) in &self.images {

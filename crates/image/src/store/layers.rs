@@ -227,8 +227,8 @@ mod tests {
 
     #[test]
     fn implied_paths_are_kept_on_disk_only() {
-        let dir = tempfile::tempdir().expect("a folder");
-        fs::create_dir(dir.path().join("fs")).expect("a folder");
+        let dir = tempfile::tempdir().expect("directory");
+        fs::create_dir(dir.path().join("fs")).expect("directory");
         for paths in [vec![], vec!["a".to_owned(), "a/b".to_owned()]] {
             let new = NewLayer::new(7, 3, paths.clone());
             new.write(dir.path()).expect("write");
@@ -247,11 +247,11 @@ mod tests {
     /// Containers may use it.
     #[test]
     fn an_unreadable_layer_is_kept() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("directory");
         let [kept, gone] = [b"kept", b"gone"].map(|text| Digest::of(text));
         let layer = |id: &Digest| dir.path().join("layers").join(id.file_name());
         fs::create_dir_all(layer(&kept).join(RECORD)).expect("in place of a file");
-        fs::create_dir_all(layer(&gone)).expect("a folder");
+        fs::create_dir_all(layer(&gone)).expect("directory");
         fs::write(layer(&gone).join(RECORD), "{").expect("damaged");
         let (_store, problems) =
             ContentStore::open(&ImageStoreConfig::new(dir.path())).expect("a store");

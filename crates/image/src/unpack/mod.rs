@@ -1,7 +1,6 @@
 //! Unpacks a layer into a directory that overlayfs can stack: decompresses it, checks its diff ID, extracts its entries.
 //!
-//! Unpacking blocks, and proceeds while the bytes arrive. The archive is untrusted: see `tree` for paths and `meter` for
-//! limits.
+//! Unpacking blocks, and proceeds as bytes arrive. The archive is untrusted: see `tree` for paths, `meter` for limits.
 
 mod decompress;
 mod entry;

@@ -187,7 +187,7 @@ impl Hierarchies {
     }
 }
 
-/// Returns whether an error means that the process or cgroup does not exist (any more).
+/// Returns whether an error means that the process or cgroup does not exist, or no longer exists.
 pub(super) fn gone(error: &std::io::Error) -> bool {
     use nix::errno::Errno;
     let number = error.raw_os_error().map(Errno::from_raw);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cgroup_of_a_process_is_found_when_the_mount_root_is_not_the_hierarchy_root() {
+    fn the_cgroup_of_a_process_is_found_if_the_mount_has_another_root() {
         let text = "12:pids:/p\n9:name=systemd:/s\n4:memory:/m/x\n2:cpu,cpuacct:/\n0::/u\n";
         let all = Hierarchies::parse(HYBRID.as_bytes()).expect("mounted");
         let cgroup = all.of_process(text).expect("found");

@@ -1,5 +1,4 @@
-//! The namespaces of a pod: created on a dedicated thread, pinned by bind mounts, and entered by threads that end
-//! afterwards.
+//! The namespaces of a pod: created on a dedicated thread, pinned by bind mounts, entered by short-lived threads.
 //!
 //! A namespace exists as long as a process or a mount refers to it. No process is needed here: each namespace is mounted on
 //! a file in the pod's directory, such as `DIR/ID/net`. A thread of a multithreaded process cannot create a user namespace

@@ -1,8 +1,7 @@
 //! PID namespaces: opened by the pid of a process, kept by a descriptor, joined by a pinned file.
 //!
-//! A pid can be reused as soon as its process was reaped. So it is used once, to open the namespace, and the parent that
-//! reaps the process (the pod's shim) is asked afterwards whether the process is unreaped: then the pid was valid all the
-//! time.
+//! A pid can be reused as soon as its process is reaped. So it is used once, to open the namespace, and the parent that
+//! reaps the process (the pod's shim) is queried afterwards: if the process is still unreaped, the pid was valid throughout.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -14,7 +13,7 @@ use super::{Error, Kind, Pins, pin, run, unpin};
 /// Prefix of the name of a pin for a container that shares the PID namespace of another container; followed by its id.
 const TARGET: &str = "pid-of-";
 
-/// The PID namespace of a process, which may have ended meanwhile or have been replaced.
+/// Opens the PID namespace of a process, which may since have ended or been replaced.
 ///
 /// # Errors
 /// If there is no such process, or access is denied.

@@ -33,7 +33,7 @@ pub async fn run<T: Send + 'static>(
     })
 }
 
-/// Runs `work` in the namespace that `open` opens, both on a new thread. `work` must end by itself, because it cannot be
+/// Runs `work` in the namespace that `open` opens, both on a new thread. `work` must end on its own, because it cannot be
 /// cancelled.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use crate::idmap::Mappings;
 /// Timeout of the helper, in milliseconds. It makes one system call.
 const PATIENCE: u16 = 10_000;
 
-/// The helper, in its namespaces. It is killed and reaped when this is dropped; if the daemon is killed, it ends by itself.
+/// The helper, in its namespaces. It is killed and reaped when this is dropped; if the daemon is killed, it exits.
 pub(super) struct Maker {
     child: Child,
     program: PathBuf,

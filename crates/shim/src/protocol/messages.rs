@@ -356,8 +356,7 @@ pub enum Event {
     /// See [`Hello`].
     #[prost(message, tag = "3")]
     Hello(Hello),
-    /// The init of the pod's PID namespace, with this pid in the shim's namespace, has exited, and with it all processes
-    /// in the namespace.
+    /// The init of the pod's PID namespace has exited, with all processes in it. The pid is as seen by the shim.
     #[prost(uint32, tag = "4")]
     PidNamespaceEnded(u32),
     /// The shim received a frame that it cannot decode.

@@ -32,8 +32,7 @@ pub const MAX_FRAME: usize = 1 << 20;
 /// Maximum length of a piece of a standard stream in one frame, in bytes.
 pub const MAX_CHUNK: usize = 16 << 10;
 
-/// [`Failure::kind`]: the request is invalid in this state: the process already exists, is not started, or is still
-/// running.
+/// [`Failure::kind`]: invalid in this state: the process already exists, is not started, or is still running.
 pub const PRECONDITION: u32 = 1;
 /// [`Failure::kind`]: no such container or exec, or it has exited.
 pub const NOT_FOUND: u32 = 2;

@@ -44,8 +44,7 @@ const COMMON: [(i64, Option<i64>); 8] = [
     (136, None),
 ];
 
-/// The devices of a container: those of the request; for a privileged container also those of the host, unless its
-/// handler opts out.
+/// The devices of a container: those of the request; if privileged, the host's, unless its handler opts out.
 pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
     let handler = request.handler;
     let privileged = request.context().privileged;

@@ -106,8 +106,7 @@ pub struct SandboxFacts {
     pub pid: Option<PathBuf>,
     /// The pinned user namespace; `None` without one.
     pub user: Option<PathBuf>,
-    /// The PID namespace of the target container, for mode TARGET. The caller has checked that the container is running in
-    /// this pod.
+    /// The PID namespace of the target container (mode TARGET), which the caller has checked to run in this pod.
     pub target_pid: Option<PathBuf>,
     /// The sandbox's host name, for `HOSTNAME`.
     pub hostname: String,

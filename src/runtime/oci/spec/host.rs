@@ -53,8 +53,7 @@ impl Host for Machine {
     }
 }
 
-/// Collects all device nodes below a directory, except those that every container has its own instances of: pts,
-/// shm, mqueue, console.
+/// Collects all device nodes below a directory, except those private to a container: pts, shm, mqueue, console.
 fn walk(directory: &Path, found: &mut Vec<DeviceNode>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

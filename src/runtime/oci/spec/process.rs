@@ -118,8 +118,7 @@ fn environment(request: &Request<'_>) -> Result<Vec<String>, SpecError> {
         // The error omits the value, which may be secret.
         let key = &pair.key;
         let invalid = |why: &str| SpecError::Invalid(format!("variable {key:?}: {why}"));
-        // The specification is JSON, whose strings are UTF-8. With other bytes crun fails, and runc replaces them with
-        // U+FFFD.
+        // The specification is JSON, which is UTF-8. With other bytes crun fails; runc replaces them with U+FFFD.
         let value = std::str::from_utf8(&pair.value)
             .map_err(|_| invalid("its value is not UTF-8, which OCI runtimes cannot pass on"))?;
         if key.is_empty() || key.contains(['=', '\0']) {

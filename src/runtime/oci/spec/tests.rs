@@ -123,14 +123,14 @@ impl Case {
     }
 
     fn context(&mut self) -> &mut LinuxContainerSecurityContext {
-        let linux = self.container.linux.as_mut().expect("there");
-        linux.security_context.as_mut().expect("there")
+        let linux = self.container.linux.as_mut().expect("present");
+        linux.security_context.as_mut().expect("present")
     }
 
     fn privileged(&mut self) {
         self.context().privileged = true;
-        let linux = self.pod.linux.as_mut().expect("there");
-        linux.security_context.as_mut().expect("there").privileged = true;
+        let linux = self.pod.linux.as_mut().expect("present");
+        linux.security_context.as_mut().expect("present").privileged = true;
     }
 
     fn build(&self) -> Result<Built, SpecError> {
@@ -150,12 +150,12 @@ impl Case {
     }
 
     fn spec(&self) -> Spec {
-        self.build().expect("there").spec
+        self.build().expect("builds").spec
     }
 
     /// The specification as JSON.
     fn json(&self) -> serde_json::Value {
-        serde_json::to_value(self.spec()).expect("there")
+        serde_json::to_value(self.spec()).expect("present")
     }
 }
 

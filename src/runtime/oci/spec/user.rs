@@ -197,7 +197,7 @@ mod tests {
     const GROUP: &str = "root:x:0:\nweb:x:34:\nlogs:x:70:web,root\nplain:x:71:other\n";
 
     fn tables() -> UserDatabase {
-        UserDatabase::read(PASSWD.as_bytes(), GROUP.as_bytes()).expect("there")
+        UserDatabase::read(PASSWD.as_bytes(), GROUP.as_bytes()).expect("present")
     }
 
     #[test]
@@ -247,10 +247,10 @@ mod tests {
             supplemental_groups: vec![900, 34, 900],
             ..Default::default()
         };
-        let merged = resolve_user(&context, "", &tables()).expect("there");
+        let merged = resolve_user(&context, "", &tables()).expect("present");
         assert_eq!(merged.groups, [34, 70, 900]);
         context.supplemental_groups_policy = SupplementalGroupsPolicy::Strict as i32;
-        let strict = resolve_user(&context, "", &tables()).expect("there");
+        let strict = resolve_user(&context, "", &tables()).expect("present");
         assert_eq!(strict.groups, [34, 900]);
     }
 }

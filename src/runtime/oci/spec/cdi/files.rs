@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     fn read(files: &[(&str, &str)]) -> Registry {
-        let folder = tempfile::tempdir().expect("there");
+        let folder = tempfile::tempdir().expect("present");
         for (name, text) in files {
             fs::write(folder.path().join(name), text).expect("written");
         }
@@ -257,7 +257,7 @@ devices:
         assert!(registry.broken.is_empty(), "{registry:?}");
         let names: Vec<_> = registry.devices.keys().collect();
         assert_eq!(names, ["v.com/gpu=0", "v.com/gpu=1"]);
-        let (common, own) = registry.device("v.com/gpu=0").expect("there");
+        let (common, own) = registry.device("v.com/gpu=0").expect("present");
         assert_eq!(common.env, ["COMMON=1"]);
         let hook = &common.hooks[0];
         assert_eq!(

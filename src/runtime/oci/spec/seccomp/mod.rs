@@ -4,9 +4,8 @@
 //! kernels. [`evaluate`] turns it into the plain filter of the runtime specification. A profile that already is such a filter is
 //! handled in the same way.
 //!
-//! `default.json` is the built-in profile. It follows the consensus of runtimes: it allows everything that ordinary programs
-//! need, and no call that creates namespaces, mounts, loads code into the kernel or sets clocks without the corresponding
-//! capability.
+//! `default.json` is the built-in profile. Like those of other runtimes, it allows everything that ordinary programs need,
+//! and no call that creates namespaces, mounts, loads kernel code or sets clocks without the corresponding capability.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -314,7 +313,7 @@ mod tests {
                 kernel,
                 capabilities: caps,
             };
-            let filter = default_profile(&target).expect("there");
+            let filter = default_profile(&target).expect("present");
             assert_eq!(
                 !allowed(&filter, name).is_empty(),
                 expected,
@@ -331,10 +330,10 @@ mod tests {
             kernel: (6, 1),
             capabilities: &none,
         };
-        let filter = default_profile(&target).expect("there");
+        let filter = default_profile(&target).expect("present");
         let rules = allowed(&filter, "clone");
         assert_eq!(rules.len(), 1);
-        let args = rules[0].args().clone().expect("there");
+        let args = rules[0].args().clone().expect("present");
         assert_eq!(args[0].value(), 0x7e02_0000);
         assert_eq!(
             filter.architectures().as_deref(),
@@ -352,8 +351,8 @@ mod tests {
         };
         let plain = r#"{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_X86_64"],
             "syscalls":[{"name":"chmod","action":"SCMP_ACT_ERRNO","errnoRet":13}]}"#;
-        let filter = evaluate("plain", plain, &target).expect("there");
-        let rules = filter.syscalls().clone().expect("there");
+        let filter = evaluate("plain", plain, &target).expect("present");
+        let rules = filter.syscalls().clone().expect("present");
         assert_eq!(rules[0].names(), &["chmod".to_owned()]);
         assert_eq!(rules[0].errno_ret(), Some(13));
         for nonsense in ["", "{}", r#"{"defaultAction":"ALLOW"}"#] {

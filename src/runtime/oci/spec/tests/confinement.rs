@@ -128,7 +128,7 @@ fn strings_of_a_request_cannot_inject_further_values() {
             case.image.working_dir = "/a\0".to_owned();
         }),
         ("cgroup parent", |case| {
-            let linux = case.pod.linux.as_mut().expect("there");
+            let linux = case.pod.linux.as_mut().expect("present");
             linux.cgroup_parent = "/kubepods/../system.slice".to_owned();
         }),
         ("cpuset", |case| {
@@ -171,7 +171,7 @@ fn strings_of_a_request_cannot_inject_further_values() {
 
 impl Case {
     fn resources(&mut self) -> &mut crate::cri::v1::LinuxContainerResources {
-        let linux = self.container.linux.as_mut().expect("there");
+        let linux = self.container.linux.as_mut().expect("present");
         linux.resources.get_or_insert_default()
     }
 

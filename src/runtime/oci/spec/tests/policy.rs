@@ -50,8 +50,8 @@ fn huge_page_limits_are_applied_refused_or_ignored() {
             case.node.policy.huge_pages = policy;
         });
         assert!(case.build().is_ok(), "no limit is requested");
-        let linux = case.container.linux.as_mut().expect("there");
-        let resources = linux.resources.as_mut().expect("there");
+        let linux = case.container.linux.as_mut().expect("present");
+        let resources = linux.resources.as_mut().expect("present");
         resources.hugepage_limits.push(HugepageLimit {
             page_size: "2MB".to_owned(),
             limit: 1 << 21,
@@ -103,8 +103,8 @@ fn policy_sysctls_apply_to_pods_with_the_namespace() {
         let mut options = NamespaceOption::default();
         change(&mut options);
         let mut case = Case::new(|_| {});
-        let linux = case.pod.linux.as_mut().expect("there");
-        let context = linux.security_context.as_mut().expect("there");
+        let linux = case.pod.linux.as_mut().expect("present");
+        let context = linux.security_context.as_mut().expect("present");
         context.namespace_options = Some(options);
         sandbox_sysctls(&case.pod, policy).expect("sysctls")
     };
@@ -133,7 +133,7 @@ fn policy_sysctls_apply_to_pods_with_the_namespace() {
     assert!(of(&off, &|_| {}).is_empty());
     // The pod's own sysctls take precedence.
     let mut case = Case::new(|_| {});
-    let linux = case.pod.linux.as_mut().expect("there");
+    let linux = case.pod.linux.as_mut().expect("present");
     let own = ("net/core/somaxconn".to_owned(), "1".to_owned());
     linux.sysctls.insert(own.0, own.1);
     let found = sandbox_sysctls(&case.pod, &policy).expect("sysctls");

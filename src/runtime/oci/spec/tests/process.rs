@@ -31,10 +31,10 @@ fn a_command_overrides_entrypoint_and_cmd_and_arguments_override_cmd() {
                 .spec
                 .process()
                 .clone()
-                .expect("there")
+                .expect("present")
                 .args()
                 .clone()
-                .expect("there")
+                .expect("present")
         });
         assert_eq!(
             args,
@@ -90,7 +90,7 @@ fn all_is_applied_before_single_capabilities() {
         });
         let sets = case.json()["process"]["capabilities"].clone();
         for set in ["bounding", "effective", "permitted"] {
-            let set = sets[set].as_array().expect("there");
+            let set = sets[set].as_array().expect("present");
             assert!(
                 has.is_empty() || set.contains(&has.into()),
                 "{add} {drop}: {set:?}"
@@ -98,9 +98,9 @@ fn all_is_applied_before_single_capabilities() {
             assert!(!set.contains(&lacks.into()), "{add} {drop}: {set:?}");
         }
         let ambient = words(ambient).len();
-        assert_eq!(sets["ambient"].as_array().expect("there").len(), ambient);
+        assert_eq!(sets["ambient"].as_array().expect("present").len(), ambient);
         assert_eq!(
-            sets["inheritable"].as_array().expect("there").len(),
+            sets["inheritable"].as_array().expect("present").len(),
             ambient
         );
     }
@@ -139,7 +139,7 @@ fn swap_is_limited_with_memory_where_the_kernel_accounts_it() {
             asked.memory_swap_limit_in_bytes = swap;
         });
         let found = found
-            .expect("there")
+            .expect("present")
             .memory()
             .and_then(|memory| memory.swap());
         assert_eq!(found, expected, "{accounting} {limit} {swap}");
@@ -162,17 +162,17 @@ fn an_update_keeps_unset_fields() {
             .unified
             .insert("memory.high".to_owned(), "90".to_owned());
     })
-    .expect("there");
+    .expect("present");
     let update = LinuxContainerResources {
         cpu_quota: 2000,
         ..Default::default()
     };
-    let second = updated_resources(&first, &update, &node).expect("there");
-    let cpu = second.cpu().clone().expect("there");
+    let second = updated_resources(&first, &update, &node).expect("present");
+    let cpu = second.cpu().clone().expect("present");
     assert_eq!((cpu.shares(), cpu.quota()), (Some(512), Some(2000)));
     assert_eq!(second.memory(), first.memory());
     assert_eq!(
-        second.unified().as_ref().expect("there")["memory.high"],
+        second.unified().as_ref().expect("present")["memory.high"],
         "90"
     );
 }
@@ -187,11 +187,11 @@ fn reverting_an_update_removes_its_limits() {
         asked.cpu_period = 2000;
         asked.memory_limit_in_bytes = 100;
     };
-    let none = resources(&node, |_| ()).expect("there");
-    let all = resources(&node, limits).expect("there");
+    let none = resources(&node, |_| ()).expect("present");
+    let all = resources(&node, limits).expect("present");
     let back = reverted_resources(&none, &all);
-    let (cpu, memory) = (back.cpu().clone().expect("there"), back.memory());
-    let memory = memory.expect("there");
+    let (cpu, memory) = (back.cpu().clone().expect("present"), back.memory());
+    let memory = memory.expect("present");
     assert_eq!((memory.limit(), memory.swap()), (Some(-1), Some(-1)));
     assert_eq!(
         (cpu.quota(), cpu.period(), cpu.shares()),
@@ -202,7 +202,7 @@ fn reverting_an_update_removes_its_limits() {
         memory_limit_in_bytes: 200,
         ..Default::default()
     };
-    let more = updated_resources(&all, &more, &node).expect("there");
+    let more = updated_resources(&all, &more, &node).expect("present");
     assert_eq!(reverted_resources(&all, &more), all);
     assert_eq!(reverted_resources(&none, &none), none);
 }
@@ -218,16 +218,16 @@ fn huge_pages_need_their_controller_and_unified_needs_v2() {
     let mut node = facts();
     assert!(
         resources(&node, huge)
-            .expect("there")
+            .expect("present")
             .hugepage_limits()
             .is_none()
     );
     node.hugetlb = true;
     let limits = resources(&node, huge)
-        .expect("there")
+        .expect("present")
         .hugepage_limits()
         .clone()
-        .expect("there");
+        .expect("present");
     assert_eq!(
         (limits[0].page_size().as_str(), limits[0].limit()),
         ("2MB", 7)
@@ -261,7 +261,7 @@ fn the_oom_score_stays_above_the_floor() {
 #[test]
 fn an_exec_has_the_process_of_the_container_with_another_command() {
     let spec = Case::new(|case| case.context().no_new_privs = true).spec();
-    let process = exec_process(&spec, words("ls -l"), true).expect("there");
+    let process = exec_process(&spec, words("ls -l"), true).expect("present");
     assert_eq!(process.args().as_deref(), Some(&words("ls -l")[..]));
     assert_eq!(process.terminal(), Some(true));
     assert_eq!(process.no_new_privileges(), Some(true));
@@ -269,7 +269,7 @@ fn an_exec_has_the_process_of_the_container_with_another_command() {
         process
             .env()
             .as_ref()
-            .expect("there")
+            .expect("present")
             .contains(&"TERM=xterm".to_owned())
     );
 }

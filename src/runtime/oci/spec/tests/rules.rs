@@ -7,10 +7,10 @@ use crate::cri::v1::security_profile::ProfileType;
 use crate::cri::v1::{CdiDevice, IdMapping, SeLinuxOption, SecurityProfile, UserNamespace};
 
 fn namespaces(json: &Value) -> Vec<(String, Option<String>)> {
-    let all = json["linux"]["namespaces"].as_array().expect("there");
+    let all = json["linux"]["namespaces"].as_array().expect("present");
     let text = |value: &Value| value.as_str().map(str::to_owned);
     all.iter()
-        .map(|one| (text(&one["type"]).expect("there"), text(&one["path"])))
+        .map(|one| (text(&one["type"]).expect("present"), text(&one["path"])))
         .collect()
 }
 
@@ -38,7 +38,7 @@ fn pid_namespaces_follow_the_mode() {
             case.context()
                 .namespace_options
                 .as_mut()
-                .expect("there")
+                .expect("present")
                 .pid = mode as i32;
             case.sandbox.pid = pid.map(PathBuf::from);
             case.sandbox.target_pid = target.map(PathBuf::from);
@@ -116,10 +116,10 @@ fn user_namespaces_must_be_complete_and_equal_to_the_sandboxs() {
             case.context()
                 .namespace_options
                 .as_mut()
-                .expect("there")
+                .expect("present")
                 .userns_options = own;
-            let linux = case.pod.linux.as_mut().expect("there");
-            let context = linux.security_context.as_mut().expect("there");
+            let linux = case.pod.linux.as_mut().expect("present");
+            let context = linux.security_context.as_mut().expect("present");
             context.namespace_options = Some(NamespaceOption {
                 userns_options: sandbox,
                 ..Default::default()
@@ -167,7 +167,7 @@ fn seccomp_apparmor_and_paths_follow_the_request() {
             let json = case.json();
             let masked = json["linux"]["maskedPaths"]
                 .as_array()
-                .expect("there")
+                .expect("present")
                 .len();
             assert_eq!(masked, usize::from(!privileged));
             json["linux"]["seccomp"]["defaultAction"]
@@ -209,7 +209,7 @@ fn seccomp_apparmor_and_paths_follow_the_request() {
                 .spec
                 .process()
                 .clone()
-                .expect("there")
+                .expect("present")
                 .apparmor_profile()
                 .clone()
         });
@@ -262,12 +262,12 @@ fn sysctls_must_belong_to_namespaces_of_the_pod() {
     ] {
         let mut case = Case::new(|_| {});
         let mode = |host: bool| if host { NamespaceMode::Node as i32 } else { 0 };
-        let linux = case.pod.linux.as_mut().expect("there");
+        let linux = case.pod.linux.as_mut().expect("present");
         linux.sysctls.insert(name.to_owned(), "1".to_owned());
         linux
             .security_context
             .as_mut()
-            .expect("there")
+            .expect("present")
             .namespace_options = Some(NamespaceOption {
             network: mode(host_network),
             ipc: mode(host_ipc),
@@ -283,12 +283,12 @@ fn sysctls_must_belong_to_namespaces_of_the_pod() {
 
 #[test]
 fn edits_of_cdi_devices_are_applied() {
-    let folder = tempfile::tempdir().expect("there");
+    let folder = tempfile::tempdir().expect("present");
     let text = r#"{"cdiVersion":"0.6.0","kind":"v.com/gpu","containerEdits":{"env":["COMMON=1"]},
         "devices":[{"name":"0","containerEdits":{"deviceNodes":[{"path":"/dev/gpu0","hostPath":"/dev/fuse"}],
         "hooks":[{"hookName":"createContainer","path":"/bin/hook"}],"additionalGids":[44]}}]}"#;
-    std::fs::write(folder.path().join("v.json"), text).expect("there");
-    std::fs::write(folder.path().join("broken.json"), "{").expect("there");
+    std::fs::write(folder.path().join("v.json"), text).expect("present");
+    std::fs::write(folder.path().join("broken.json"), "{").expect("present");
     let mut case = Case::new(|case| {
         case.cdi = cdi::Registry::read(&[folder.path()]);
         case.container.cdi_devices = vec![CdiDevice {
@@ -302,13 +302,13 @@ fn edits_of_cdi_devices_are_applied() {
     assert!(
         json["process"]["env"]
             .as_array()
-            .expect("there")
+            .expect("present")
             .contains(&"COMMON=1".into())
     );
     assert!(
         json["process"]["user"]["additionalGids"]
             .as_array()
-            .expect("there")
+            .expect("present")
             .contains(&44.into())
     );
     case.container.cdi_devices[0].name = "v.com/gpu=1".to_owned();

@@ -14,7 +14,7 @@ fn mount(container_path: &str, host_path: &str) -> Mount {
 }
 
 fn mounted(json: &Value, at: &str) -> Vec<Value> {
-    let all = json["mounts"].as_array().expect("there");
+    let all = json["mounts"].as_array().expect("present");
     all.iter()
         .filter(|one| one["destination"] == at)
         .cloned()
@@ -30,7 +30,7 @@ fn requested_mounts_replace_defaults_and_are_sorted() {
             mount("/a", "/missing"),
         ];
     });
-    let built = case.build().expect("there");
+    let built = case.build().expect("builds");
     assert_eq!(built.actions, [Action::CreateDirectory("/missing".into())]);
     let json = case.json();
     let hosts = mounted(&json, "/etc/hosts");
@@ -135,12 +135,12 @@ fn propagation_and_read_only_modes() {
         let json = case.json();
         let found = mounted(&json, "/m")[0]["options"].clone();
         assert!(
-            found.as_array().expect("there").contains(&option.into()),
+            found.as_array().expect("present").contains(&option.into()),
             "{found}"
         );
         assert_eq!(json["linux"]["rootfsPropagation"].as_str(), rootfs);
         assert_eq!(
-            case.build().expect("there").actions.len(),
+            case.build().expect("builds").actions.len(),
             usize::from(rootfs.is_some())
         );
         assert_eq!(json["ociVersion"], "1.0.2");
@@ -199,11 +199,11 @@ fn privileged_containers_get_the_hosts_devices_unless_the_handler_opts_out() {
             case.handler.privileged_without_host_devices_all_allowed = allowed;
         });
         let json = case.json();
-        let nodes = json["linux"]["devices"].as_array().expect("there").len();
+        let nodes = json["linux"]["devices"].as_array().expect("present").len();
         assert_eq!(nodes, usize::from(device));
         let rules = json["linux"]["resources"]["devices"]
             .as_array()
-            .expect("there");
+            .expect("present");
         let any = rules
             .iter()
             .any(|rule| rule["allow"] == true && rule.get("type").is_none());
@@ -235,8 +235,8 @@ fn requested_devices_are_created_and_allowed() {
             assert_eq!(json["linux"]["devices"][0]["path"], "/dev/f");
             let rules = json["linux"]["resources"]["devices"]
                 .as_array()
-                .expect("there");
-            assert_eq!(rules.last().expect("there")["minor"], 229);
+                .expect("present");
+            assert_eq!(rules.last().expect("present")["minor"], 229);
         }
     }
 }
