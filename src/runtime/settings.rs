@@ -9,7 +9,7 @@ use super::paths::Paths;
 use crate::cri::image_pattern::ImagePattern;
 use criscope_image::ImageStoreConfig;
 
-/// The settings of the runtime; see the [module](self).
+/// The settings of the runtime; see the module documentation.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The directories.

@@ -107,7 +107,7 @@ impl Singleflight {
             let result = work.await;
             let failed = result.is_err();
             tell.send_replace(Some(result));
-            // A failure is delivered to the current waiters and not kept; a caller that has left cannot remove it.
+            // Only the current waiters receive a failure. Removed here, because a caller that has left cannot.
             if failed {
                 tries.forget_this(&name, &own);
             }

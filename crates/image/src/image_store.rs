@@ -96,7 +96,7 @@ impl ImageStore {
             tracing::warn!(
                 what = problem.what,
                 reason = problem.reason,
-                "passed over in the image store"
+                "an unusable entry of the image store is ignored"
             );
         }
         let store = Arc::new(store);

@@ -152,7 +152,7 @@ impl Running {
             .await;
     }
 
-    /// Makes the shim drop the state of the process, or do so once it exits.
+    /// Makes the shim drop the state of the process as soon as it has exited.
     pub(in crate::runtime) async fn forget(&self) {
         let _still_runs = self.shim.forget(self.target.clone()).await;
     }

@@ -48,7 +48,7 @@ pub(in crate::runtime) async fn serve(images: ImageStore, state: PathBuf) -> io:
                 let images = images.clone();
                 clients.spawn(async move {
                     if let Err(error) = answer(stream, &images).await {
-                        tracing::debug!(event = "image.load", error.message = %error, "a client that loads an image has gone");
+                        tracing::debug!(event = "image.load", error.message = %error, "a client of criscope load-image disconnected");
                     }
                     drop(turn);
                 });

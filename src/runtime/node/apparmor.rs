@@ -56,7 +56,7 @@ pub(super) fn usable(files: &Files, named: Option<&str>) -> Result<String, Strin
             event = "runtime.apparmor",
             profile = wanted,
             error.message = %error,
-            "the default AppArmor profile cannot be loaded: containers that ask for it are refused, those that say nothing of one run unconfined"
+            "the default AppArmor profile cannot be loaded: containers that request it are refused, those without a profile run unconfined"
         );
     }
     had.map(|()| wanted.to_owned())

@@ -119,7 +119,7 @@ impl Runtime {
         if record.state != SandboxState::Ready || record.pid_namespace == 0 {
             return;
         }
-        tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %sandbox.id, "the init of a shared PID namespace has exited: the pod is not ready any more");
+        tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %sandbox.id, "the init of a shared PID namespace has exited: the pod is no longer ready");
         // The init is gone, even if the record cannot be written.
         let ended = sandbox.note(|record| {
             record.state = SandboxState::Stopped;

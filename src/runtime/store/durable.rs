@@ -13,7 +13,7 @@ use super::disk::{self, Written};
 use crate::runtime::error::Result;
 use crate::runtime::sandbox::teardown::blocking;
 
-/// A record in memory and on disk; see the [module](self).
+/// A record in memory and on disk; see the module documentation.
 #[derive(Debug)]
 pub(super) struct Durable<T> {
     dir: PathBuf,

@@ -104,7 +104,7 @@ impl Flight {
         match result {
             Err(error) if kept > 0 && is_about_content(&error) => {
                 let error = self.layers.config.observer.error_text(&error);
-                tracing::warn!(layer = %self.layer, error.message = %error, "the kept beginning may be wrong: starting over");
+                tracing::warn!(layer = %self.layer, error.message = %error, "the partial blob may be wrong: starting over");
                 self.progress.start_over();
                 self.fetch_once(repository, descriptor, &path).await.1
             }

@@ -72,7 +72,7 @@ impl Host {
                 return Err(failure);
             };
             let error = self.observer.error_text(&failure.error);
-            tracing::debug!(error.message = %error, position = target.position, "going on with a layer");
+            tracing::debug!(error.message = %error, position = target.position, "resuming the download of a layer");
             pause(&self.timeouts, tries, retry).await;
             tries += 1;
         }

@@ -265,7 +265,7 @@ impl Host {
                     error,
                 }) if tries < self.retries => {
                     let error = self.observer.error_text(&error);
-                    tracing::debug!(error.message = %error, tries, "trying again");
+                    tracing::debug!(error.message = %error, tries, "retrying a registry request");
                     pause(&self.timeouts, tries, retry).await;
                     tries += 1;
                 }

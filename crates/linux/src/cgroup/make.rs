@@ -63,7 +63,7 @@ fn inherit(from: &Path, to: &Path) -> io::Result<()> {
         return Ok(());
     }
     match fs::write(to, fs::read_to_string(from)?.trim()) {
-        // Another process created it concurrently, and it has children with fewer.
+        // Another process has set them concurrently, to fewer.
         Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => Ok(()),
         done => done,
     }

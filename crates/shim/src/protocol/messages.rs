@@ -22,7 +22,7 @@ pub struct Stdio {
     /// Whether stdin is open. If not, it reads as empty.
     #[prost(bool, tag = "2")]
     pub stdin: bool,
-    /// Close stdin when the first attached client that sent input detaches.
+    /// Close stdin when the first attached client ends its input or detaches.
     #[prost(bool, tag = "3")]
     pub stdin_once: bool,
     /// Do not read from the process until a client attaches (an exec whose output must not be lost).
