@@ -13,7 +13,7 @@ use super::calls::{self, Format};
 use super::page::{Page, framed, lone};
 use super::runtimes::{self, Standing};
 use super::table::{card, fact};
-use super::{Sources, methods, nav, pulls, sessions, starts};
+use super::{Sources, faults, methods, nav, pulls, sessions, starts};
 use crate::lifecycle::kubelet::relist::RelistState;
 use crate::lifecycle::tables::{RpcTable, rpc_table};
 use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, PodState, Pull, crash_loops};
@@ -51,6 +51,9 @@ pub(super) struct Live {
     pub(super) crash_loops: usize,
     /// Image pulls in progress.
     pub(super) pulls: Vec<Pull>,
+    /// Faults that are being injected on purpose, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) faults: Vec<String>,
     /// The kubelet's relist, if it takes unusually long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) relist: Option<String>,
@@ -100,6 +103,7 @@ fn live(sources: &Sources) -> Live {
         backends: runtimes::standings(sources),
         calls: calls::rows(sources),
         sessions: sources.stories.open_sessions(),
+        faults: faults::sentences(sources),
         relist: sources
             .stories
             .relist()
@@ -130,6 +134,7 @@ pub(super) fn html(live: &Live) -> Page {
     };
     let body = html! {
         (facts(live))
+        @for fault in &live.faults { p.warn { "Injected fault: " (fault) } }
         @if let Some(relist) = &live.relist { p.warn { (relist) } }
         div.cols {
             div.stack {

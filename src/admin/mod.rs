@@ -1,5 +1,5 @@
 //! The HTTP endpoint: metrics, health and pages. It is read-only over TCP; over the unix socket root can also change the log
-//! level.
+//! level and inject faults.
 //!
 //! | path | what |
 //! |---|---|
@@ -18,6 +18,7 @@
 //! | `/debug/backends` | runtimes and the routing of calls to them; `?format=json` |
 //! | `/debug/routes` | the routing; `?format=json`; as a page part of the above |
 //! | `/debug/config` | settings; `?format=json` |
+//! | `/debug/faults` | GET the faults that are injected; over the socket, POST one and DELETE one (`?number=`) or all |
 //! | `/debug/log-level` | GET the log filter; over the socket, PUT a new one |
 //!
 //! It does not run on the thread of the request path, which a slow scrape therefore cannot delay. Connections, request heads,
@@ -25,6 +26,7 @@
 
 mod backends;
 pub mod calls;
+mod faults;
 pub mod flight;
 pub mod health;
 mod hosts;
@@ -79,6 +81,7 @@ use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::Rates;
 use crate::lifecycle::recorder::{Dumps, Recorder};
 use crate::proxy::backend::Backend;
+use crate::proxy::faults::Faults;
 use crate::proxy::instrument::InFlight;
 use crate::proxy::router::settings::Routing;
 use crate::settings::InEffect;
@@ -109,6 +112,8 @@ pub struct Sources {
     pub pulling: Option<Pulling>,
     /// Those of containerd.
     pub pull_progress: Arc<PullProgress>,
+    /// Faults that are injected; `None` unless they are enabled.
+    pub faults: Option<Arc<Faults>>,
     /// The settings in effect.
     pub config: Arc<ArcSwap<InEffect>>,
     /// The routing rules.
@@ -180,7 +185,9 @@ pub fn app(sources: Sources, debug: bool) -> Router {
     let mut app = always();
     if debug {
         let log_level = get(log_level).put(only_over_the_socket);
-        app = pages(app).route("/debug/log-level", log_level);
+        app = pages(app)
+            .route("/debug/log-level", log_level)
+            .route("/debug/faults", get(faults::list));
     } else {
         app = app.route("/", get(live::bare));
     }
@@ -189,8 +196,10 @@ pub fn app(sources: Sources, debug: bool) -> Router {
 
 fn app_for_root(sources: Sources) -> Router {
     let log_level = get(log_level).put(set_log_level);
+    let faults = get(faults::list).post(faults::add).delete(faults::clear);
     let app = pages(always())
         .route("/debug/log-level", log_level)
+        .route("/debug/faults", faults)
         .layer(DefaultBodyLimit::max(MAX_BODY));
     finished(app, sources)
 }

@@ -251,6 +251,7 @@ fn detail(detail: &Detail, count: usize, scale: Scale) -> Markup {
         "cni" => ("network", "CNI plugin "),
         "oci" => ("create", "OCI runtime "),
         "blocked" => ("other", ""),
+        "injected" => ("other", "injected fault: "),
         "helper" => ("other", "program "),
         "layers" => ("other", "layers: "),
         // Steps of the built-in runtime are named in plain words; names of spans of another runtime need the prefix.

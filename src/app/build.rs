@@ -23,6 +23,7 @@ use crate::lifecycle::rates::Rates;
 use crate::lifecycle::recorder::{Dumps, Recorder};
 use crate::lifecycle::{Aggregator, CallSink, Event, Stories, Trace, aggregator};
 use crate::proxy::backend::{self, Backend, probe, resync};
+use crate::proxy::faults::Faults;
 use crate::proxy::instrument::signals::{SignalSettings, Signals, watch_in_flight};
 use crate::proxy::instrument::stuck::Watch;
 use crate::proxy::instrument::{CallObserver, InFlight, Shared};
@@ -59,6 +60,7 @@ pub(super) struct Built {
     pub(super) index: Arc<Index>,
     pub(super) backends: Vec<Arc<Backend>>,
     pub(super) table: Arc<Table>,
+    pub(super) faults: Option<Arc<Faults>>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) connections: Arc<Connections>,
     /// The image pulls of the built-in runtime.
@@ -133,6 +135,10 @@ pub(super) fn build(
     pod_index::metrics::register(&registry, &index)?;
     let names = backends.iter().map(|b| Arc::clone(b.name())).collect();
     let table = Table::new(rules(config)?, Arc::clone(&index), names);
+    let faults = match config.faults.enabled {
+        true => Some(Arc::new(Faults::new(&registry)?)),
+        false => None,
+    };
     Ok(Built {
         connections,
         registry: Arc::new(registry),
@@ -152,6 +158,7 @@ pub(super) fn build(
         index,
         backends,
         table: Arc::new(table),
+        faults,
         heartbeat: Arc::default(),
         pulling: None,
         pull_progress: Arc::default(),
@@ -263,6 +270,7 @@ impl Built {
             heartbeat: Arc::clone(&self.heartbeat),
             pulling: self.pulling.clone(),
             pull_progress: Arc::clone(&self.pull_progress),
+            faults: self.faults.clone(),
             trace_url: config.admin.trace_url.clone(),
             log,
             started: self.started,
@@ -284,6 +292,7 @@ impl Built {
             },
             index: Arc::clone(&self.index),
             max_message_bytes,
+            faults: self.faults.clone(),
             table: Arc::clone(&self.table),
             backends: self.backends.clone(),
             sessions,

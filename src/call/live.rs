@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 
 use super::episode;
+use super::fault::{FaultKind, InjectedFault};
 use super::peer::Peer;
 use super::route::Route;
 use super::steps::RuntimeSteps;
@@ -110,6 +111,9 @@ pub struct Call {
     pub route: OnceLock<Route>,
     /// Steps of the built-in runtime, if that serves the call.
     pub steps: OnceLock<Arc<RuntimeSteps>>,
+    fault: OnceLock<FaultKind>,
+    held_from: AtomicU64,
+    held_until: AtomicU64,
     stage: AtomicU8,
     share_used: AtomicU32,
     kept: AtomicBool,
@@ -147,6 +151,9 @@ impl Call {
             response: OnceLock::new(),
             route: OnceLock::new(),
             steps: OnceLock::new(),
+            fault: OnceLock::new(),
+            held_from: AtomicU64::new(UNSET),
+            held_until: AtomicU64::new(UNSET),
             stage: AtomicU8::new(CallStage::Reading as u8),
             share_used: AtomicU32::new(0),
             kept: AtomicBool::new(false),
@@ -230,6 +237,36 @@ impl Call {
             ended => Duration::from_nanos(ended),
         };
         Some((began, ended.saturating_sub(began)))
+    }
+
+    /// Records that a fault is injected into it, from now on.
+    pub fn fault_begins(&self, kind: FaultKind) {
+        self.held_from.store(self.now(), Ordering::Relaxed);
+        let _ = self.fault.set(kind);
+    }
+
+    /// Records that the injected fault no longer holds it.
+    pub fn fault_ends(&self) {
+        self.held_until.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// How long an injected fault held it, exactly.
+    pub fn held(&self, elapsed: Duration) -> Duration {
+        let from = match self.held_from.load(Ordering::Relaxed) {
+            UNSET => return Duration::ZERO,
+            from => Duration::from_nanos(from),
+        };
+        let until = match self.held_until.load(Ordering::Relaxed) {
+            UNSET => elapsed,
+            until => Duration::from_nanos(until),
+        };
+        until.saturating_sub(from)
+    }
+
+    /// The fault that was injected into it. If that still holds the call, its time ends with `elapsed`.
+    pub fn injected(&self, elapsed: Duration) -> Option<InjectedFault> {
+        let kind = *self.fault.get()?;
+        Some(InjectedFault::new(kind, self.held(elapsed)))
     }
 
     /// Adds to the bytes of request messages, gRPC frame headers included.

@@ -6,6 +6,7 @@
 
 pub mod episode;
 mod facts;
+mod fault;
 mod live;
 mod outcome;
 mod peer;
@@ -17,6 +18,7 @@ pub mod times;
 pub mod trace;
 
 pub use self::facts::CallFacts;
+pub use self::fault::{FaultKind, InjectedFault};
 pub use self::live::{Call, CallStage, Sealed};
 pub use self::outcome::{Ending, Outcome, Source};
 pub use self::peer::{Client, Peer};

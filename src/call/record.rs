@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::episode;
 use super::facts::CallFacts;
+use super::fault::InjectedFault;
 use super::live::{Call, CallStage};
 use super::outcome::{Ending, Outcome};
 use super::peer::{Client, Peer};
@@ -79,6 +80,9 @@ pub struct CallRecord {
     /// Facts besides the subject.
     #[serde(default, skip_serializing_if = "CallFacts::is_none")]
     pub facts: CallFacts,
+    /// The fault that was injected into it on purpose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<InjectedFault>,
     /// When the request was sent to the backend, counted from `began`, and how long the backend took.
     #[serde(skip)]
     pub backend_time: Option<(Duration, Duration)>,
@@ -157,6 +161,7 @@ impl CallRecord {
             handler: subject.and_then(|s| s.handler.clone()),
             container_state: response.and_then(|r| r.state),
             facts: CallFacts::of(call),
+            fault: call.injected(state.elapsed()),
             route: call.route.get().cloned(),
             backend_time: call.backend_span(state.elapsed()),
             request_bytes: call.request_bytes(),

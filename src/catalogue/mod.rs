@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 pub use self::reference::reference_markdown;
 use crate::lifecycle::{self, otlp_receiver, process_scanner};
 use crate::proxy::instrument::signals;
-use crate::proxy::{backend, listener, pod_index, sessions};
+use crate::proxy::{backend, faults, listener, pod_index, sessions};
 use crate::telemetry::metric::Metric;
 use crate::telemetry::{drops, process};
 use crate::{runtime, streaming};
@@ -22,6 +22,7 @@ pub static CATALOGUE: LazyLock<Vec<&'static Metric>> = LazyLock::new(|| {
         lifecycle::node::metrics::METRICS,
         listener::metrics::METRICS,
         pod_index::metrics::METRICS,
+        faults::metrics::METRICS,
         streaming::metrics::METRICS,
         sessions::metrics::METRICS,
         process_scanner::metrics::METRICS,

@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 
-use super::http::{AskError, SOCKET, get};
+use super::http::{AskError, SOCKET, get, send};
 use super::{Failure, USUAL_FILE};
 use crate::config::{Admin, Config, ConfigErrors, Overrides};
 
@@ -150,6 +150,29 @@ impl Endpoint {
             // A 404 without a body is that of the router, which has no such page.
             Err(bytes) => Err(serde_json::from_slice(&bytes).map_err(|_| self.no_page(path))?),
         })
+    }
+
+    /// Asks for a change, which only root may do over the socket.
+    ///
+    /// # Errors
+    /// If there is no response, or a refusal.
+    pub(super) async fn change(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Bytes, AskError> {
+        let answer = send(&self.address, method, path, body.into()).await?;
+        let text = match answer.status {
+            status if status.is_success() => return Ok(answer.body),
+            StatusCode::NOT_FOUND => return Err(self.no_page(path)),
+            StatusCode::METHOD_NOT_ALLOWED => {
+                "changes are made over the socket of admin.socket only: run this as root".to_owned()
+            }
+            _ => String::from_utf8_lossy(&answer.body).trim().to_owned(),
+        };
+        let address = self.address.clone();
+        Err(AskError::Refused { address, text })
     }
 
     /// Parses the body of a page.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -68,6 +68,14 @@ pub enum AskError {
         /// The HTTP status.
         status: StatusCode,
     },
+    /// A change was refused.
+    #[error("{address} refused: {text}")]
+    Refused {
+        /// The address.
+        address: String,
+        /// The reason.
+        text: String,
+    },
     /// The body has an unexpected form.
     #[error("{address} answered {path} in an unexpected form: {source}")]
     Json {
@@ -97,7 +105,7 @@ impl AskError {
             Self::NoPage { .. } => Some(
                 "admin.debug is false in its configuration, it is an older version, or it is not criscope",
             ),
-            Self::Status { .. } => None,
+            Self::Status { .. } | Self::Refused { .. } => None,
         }
     }
 }
@@ -114,7 +122,28 @@ pub(super) struct HttpResponse {
 /// # Errors
 /// If there is no complete response; any HTTP status is one.
 pub(super) async fn get(address: &str, path: &str) -> Result<HttpResponse, AskError> {
-    match timeout(PATIENCE, ask(address, path)).await {
+    send(address, Method::GET, path, Bytes::new()).await
+}
+
+/// Sends a request.
+///
+/// # Errors
+/// If there is no complete response; any HTTP status is one.
+pub(super) async fn send(
+    address: &str,
+    method: Method,
+    path: &str,
+    body: Bytes,
+) -> Result<HttpResponse, AskError> {
+    let request = Request::builder().method(method).uri(path);
+    let request = request
+        .header(header::USER_AGENT, "criscope")
+        .body(Full::new(body))
+        .map_err(|error| AskError::Broken {
+            address: address.to_owned(),
+            cause: error.to_string(),
+        })?;
+    match timeout(PATIENCE, ask(address, request)).await {
         Ok(answer) => answer,
         Err(_) => Err(AskError::Timeout {
             address: address.to_owned(),
@@ -122,7 +151,7 @@ pub(super) async fn get(address: &str, path: &str) -> Result<HttpResponse, AskEr
     }
 }
 
-async fn ask(address: &str, path: &str) -> Result<HttpResponse, AskError> {
+async fn ask(address: &str, request: Request<Full<Bytes>>) -> Result<HttpResponse, AskError> {
     let refused = |source| AskError::Connect {
         address: address.to_owned(),
         source,
@@ -130,11 +159,11 @@ async fn ask(address: &str, path: &str) -> Result<HttpResponse, AskError> {
     match address.strip_prefix(SOCKET) {
         Some(socket) => {
             let stream = UnixStream::connect(socket).await.map_err(refused)?;
-            exchange(stream, address, "localhost", path).await
+            exchange(stream, address, "localhost", request).await
         }
         None => {
             let stream = TcpStream::connect(address).await.map_err(refused)?;
-            exchange(stream, address, address, path).await
+            exchange(stream, address, address, request).await
         }
     }
 }
@@ -144,7 +173,7 @@ async fn exchange<T>(
     stream: T,
     address: &str,
     host: &str,
-    path: &str,
+    mut request: Request<Full<Bytes>>,
 ) -> Result<HttpResponse, AskError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -156,11 +185,8 @@ where
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| broken(error.to_string()))?;
-    let request = Request::get(path)
-        .header(header::HOST, host)
-        .header(header::USER_AGENT, "criscope")
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| broken(error.to_string()))?;
+    let host = HeaderValue::from_str(host).map_err(|error| broken(error.to_string()))?;
+    request.headers_mut().insert(header::HOST, host);
     let talk = async {
         let response = sender
             .send_request(request)

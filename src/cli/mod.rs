@@ -7,6 +7,7 @@ mod client;
 mod completions;
 mod doctor;
 mod explain;
+mod fault;
 mod format;
 mod http;
 mod load_image;
@@ -68,6 +69,8 @@ enum Command {
     Pods(pods::Args),
     Explain(explain::Args),
     Calls(calls::Args),
+    #[command(subcommand)]
+    Fault(fault::Command),
     Smoke(smoke::Args),
     LoadImage(load_image::Args),
     Completions(completions::Args),
@@ -85,6 +88,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Pods(args) => pods::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Calls(args) => calls::run(&args),
+        Command::Fault(command) => fault::run(&command),
         Command::Smoke(args) => Ok(smoke::run(args)?),
         Command::LoadImage(args) => load_image::run(&args),
         Command::Completions(args) => completions::run(&args),

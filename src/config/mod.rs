@@ -15,6 +15,7 @@ pub use reference::{annotated_file, reference_markdown};
 pub use crate::admin::settings::Admin;
 pub use crate::lifecycle::settings::{Containerd, Receiver, Recorder, Sampler, Story};
 pub use crate::proxy::backend::settings::{Backend, BackendKind};
+pub use crate::proxy::faults::settings::FaultSettings;
 pub use crate::proxy::listener::settings::Server;
 pub use crate::proxy::pod_index::settings::IdentityLimits;
 pub use crate::proxy::router::settings::{Routing, Rule};
@@ -41,6 +42,7 @@ settings! {
         containerd: Containerd = Containerd::read;
         receiver: Receiver = Receiver::read;
         recorder: Recorder = Recorder::read;
+        faults: FaultSettings = FaultSettings::read;
         streaming: Streaming = Streaming::checked;
         /// Only if a backend is the built-in runtime. It is checked in any case.
         runtime: Option<Box<Runtime>> = |reader| {

@@ -5,6 +5,9 @@ use crate::call::Call;
 
 /// As `cni plugin calico (iptables)`; `None` if nothing was observed.
 pub fn of(observations: &Observations, call: &Call) -> Option<String> {
+    if let Some(fault) = call.injected(call.age()) {
+        return Some(format!("injected fault: {}", fault.kind().name()));
+    }
     match call.steps.get() {
         Some(phases) => phases.activity(),
         None => words(&observations.of(call.seq)),
@@ -19,6 +22,7 @@ fn words(observations: &[Observation]) -> Option<String> {
             let held = last.activity.as_deref().unwrap_or("blocked");
             return Some(format!("{}, {held}", last.name));
         }
+        WorkKind::Injected => "held by an",
         WorkKind::Helper => "program",
         WorkKind::Layers => "layers:",
         WorkKind::Cni => "cni plugin",

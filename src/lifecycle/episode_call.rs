@@ -13,7 +13,7 @@ use super::process_scanner::{Observation, WorkKind};
 use super::view;
 use crate::call::steps::{RuntimeSteps, StepRecord, Worker};
 use crate::call::times::{micros_of, unix_micros};
-use crate::call::{Call, CallRecord};
+use crate::call::{Call, CallRecord, FaultKind};
 use crate::cri::Method;
 
 /// Most pieces of work per call; the longest are kept.
@@ -95,10 +95,11 @@ impl EpisodeCall {
         observations: Vec<Observation>,
         steps: Option<&RuntimeSteps>,
     ) -> Self {
-        let work = match steps {
+        let mut work: Vec<_> = match steps {
             Some(steps) => steps.read().iter().filter_map(Work::of_step).collect(),
             None => observations.into_iter().map(Work::observed).collect(),
         };
+        work.extend(Work::injected(&record));
         Self {
             record,
             retry: false,
@@ -212,6 +213,24 @@ impl Work {
             activity,
             began,
             ended: began.saturating_add(micros_of(record.took())),
+            own: true,
+            depth: 0,
+        })
+    }
+
+    /// The time that an injected fault held a call; `None` if none did.
+    fn injected(record: &CallRecord) -> Option<Self> {
+        let fault = record
+            .fault
+            .filter(|fault| fault.kind() != FaultKind::Fail)?;
+        let began = record.began_us();
+        Some(Self {
+            kind: WorkKind::Injected,
+            name: fault.kind().name().into(),
+            command: None,
+            activity: None,
+            began,
+            ended: began.saturating_add(micros_of(fault.held())),
             own: true,
             depth: 0,
         })

@@ -8,6 +8,7 @@ use tower::{Layer as _, Service, ServiceBuilder};
 use crate::call::Peer;
 use crate::grpc::{Body, BoxError, CriService};
 use crate::proxy::backend::Backend;
+use crate::proxy::faults::{FaultLayer, Faults};
 use crate::proxy::inspect::InspectLayer;
 use crate::proxy::instrument::body::InstrumentBody;
 use crate::proxy::instrument::{InstrumentLayer, Shared};
@@ -25,6 +26,8 @@ pub struct Parts {
     pub index: Arc<Index>,
     /// Largest request message that is read, in bytes.
     pub max_message_bytes: usize,
+    /// The faults to inject; `None` unless they are enabled.
+    pub faults: Option<Arc<Faults>>,
     /// The routing of calls.
     pub table: Arc<Table>,
     /// The backends, in the order of the table.
@@ -60,6 +63,8 @@ pub fn stack(
             Arc::clone(&parts.shared.secrets),
             parts.max_message_bytes,
         ))
+        // Injects faults, if that is enabled. Below inspect, which knows the pod; before any backend is asked.
+        .option_layer(parts.faults.clone().map(FaultLayer::new))
         // Chooses the backend of each call.
         .service(Router::new(Arc::clone(&parts.table), backends(parts)))
 }

@@ -28,6 +28,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "app",
             "smoke",
             "client",
+            // What `criscope fault` sends.
+            "proxy::faults",
             "lifecycle",
             "config",
             "settings",
@@ -48,6 +50,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::instrument",
             "proxy::router",
             "proxy::backend",
+            "proxy::faults",
             "proxy::sessions",
             "runtime",
             "streaming",
@@ -80,6 +83,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::listener",
             "proxy::router",
             "proxy::backend",
+            "proxy::faults",
             "runtime",
             "streaming",
             "lifecycle",
@@ -95,6 +99,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::listener",
             "proxy::instrument",
             "proxy::backend",
+            "proxy::faults",
             "proxy::sessions",
             "runtime",
             "streaming",
@@ -110,6 +115,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::instrument",
             "proxy::router",
             "proxy::backend",
+            "proxy::faults",
             "watchdog",
             "lifecycle",
             "telemetry",
@@ -132,6 +138,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::router",
             "proxy::pod_index",
             "proxy::backend",
+            "proxy::faults",
             "proxy::sessions",
             "grpc",
             "call",
@@ -147,6 +154,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "proxy::inspect",
         &["proxy::pod_index", "grpc", "call", "cri"],
+    ),
+    (
+        "proxy::faults",
+        &["telemetry", "grpc", "settings", "call", "cri"],
     ),
     // Neither of the next two knows the other: backends are handed in as services.
     (

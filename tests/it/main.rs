@@ -13,6 +13,7 @@ mod drills;
 mod faults;
 mod hostile;
 mod identity;
+mod injected;
 mod listener;
 mod node;
 mod otlp;

@@ -143,6 +143,8 @@ calls = 5
 polls = 6
 dumps = 0
 max_dump_bytes = "1MiB"
+[faults]
+enabled = true
 "#,
     )
     .expect("valid");
@@ -235,6 +237,7 @@ max_dump_bytes = "1MiB"
             dumps: 0,
             max_dump_bytes: 1 << 20,
         },
+        faults: FaultSettings { enabled: true },
         streaming: Config::builtin().streaming,
         runtime: None,
     };

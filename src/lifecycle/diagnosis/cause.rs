@@ -60,6 +60,13 @@ pub(in crate::lifecycle) enum Cause<'a> {
     },
     /// A start waits until a container that was started has ended, or is ready: an init container.
     Awaiting { awaited: Awaited<'a>, since: f64 },
+    /// A cause that does not tell of faults injected on purpose: the call that one held longest, and the number of other
+    /// calls with one.
+    Injected {
+        cause: Box<Cause<'a>>,
+        call: &'a EpisodeCall,
+        more: usize,
+    },
     /// A start ended without a started container.
     GivenUp { after: f64 },
     /// A container ends again and again.
@@ -152,6 +159,8 @@ pub(in crate::lifecycle) enum How {
     Reserved { times: usize },
     /// The caller cancelled, so many times.
     Cancelled { longest: f64, times: usize },
+    /// A fault was injected on purpose.
+    Injected,
     /// A CNI plugin, if it is known which, or the network in general.
     Network {
         plugin: Option<String>,
@@ -282,8 +291,8 @@ impl Cause<'_> {
             Self::ImageAbsent { .. } => "image_absent",
             Self::NodeBlocks { fact, .. } | Self::NodeInGap { fact, .. } => fact.name(),
             Self::BackendWasAway { .. } => "recovered",
-            Self::Beside { cause, .. } => cause.name(),
             Self::Awaiting { .. } => "awaiting_container",
+            Self::Beside { cause, .. } | Self::Injected { cause, .. } => cause.name(),
             Self::GivenUp { .. } => "no_container_started",
             Self::CrashLoop(_) => "crash_loop",
             Self::Kubelet(cause) => cause.name(),
@@ -325,6 +334,7 @@ impl Failure<'_> {
             return fault.name();
         }
         match self.how {
+            How::Injected => "injected_fault",
             How::Late { .. } => "deadline_passed",
             How::GaveUp { .. } => "runtime_gave_up",
             How::Reserved { .. } => "name_reserved",

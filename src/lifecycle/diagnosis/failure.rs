@@ -3,7 +3,7 @@
 use super::cause::{Failure, How, Progress};
 use super::fault::{self, Fault};
 use super::work;
-use crate::call::Ending;
+use crate::call::{Ending, FaultKind};
 use crate::cri::Method;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::Episode;
@@ -92,6 +92,10 @@ fn progress<'a>(failed: &[&'a EpisodeCall]) -> Progress<'a> {
 }
 
 fn how(last: &EpisodeCall, failed: &[&EpisodeCall]) -> How {
+    // Code and text are those that the fault was told to have.
+    if is_injected(last) {
+        return How::Injected;
+    }
     if is_refusal(last) {
         let times = failed.len();
         return How::Reserved { times };
@@ -132,6 +136,12 @@ fn error(last: &EpisodeCall) -> How {
         return How::Network { plugin, fault };
     }
     How::Error { fault }
+}
+
+/// Returns whether it failed on purpose, without reaching the runtime.
+pub(super) fn is_injected(call: &EpisodeCall) -> bool {
+    call.fault
+        .is_some_and(|fault| fault.kind() == FaultKind::Fail)
 }
 
 /// A caller's clock starts before ours, and a runtime gives up a little before the deadline that it was sent. In

@@ -5,6 +5,7 @@ mod cause;
 mod crash;
 mod failure;
 mod fault;
+mod injected;
 mod kubelet;
 mod node;
 mod pods;
@@ -42,7 +43,7 @@ fn of_episode<'a>(
 ) -> Cause<'a> {
     let is_slow = node.usual.is_slow(episode.duration_ms()) && episode.kind != Kind::Stop;
     let cause = node::blocks(episode, now).unwrap_or_else(|| of_calls(episode, pod, node, now));
-    node::with(cause, episode, is_slow, now)
+    injected::with(node::with(cause, episode, is_slow, now), episode)
 }
 
 /// The same from the calls alone.
@@ -103,7 +104,9 @@ fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now:
 /// The phase that a call counts for: the network's, if it failed for the network.
 pub(super) fn phase(call: &EpisodeCall) -> EpisodePhase {
     match call.method {
-        Method::RunPodSandbox if call.is_bad() && fault::is_of_network(call) => {
+        Method::RunPodSandbox
+            if call.is_bad() && !failure::is_injected(call) && fault::is_of_network(call) =>
+        {
             EpisodePhase::Network
         }
         method => EpisodePhase::of(method),

@@ -32,6 +32,11 @@ pub(super) fn blocks(episode: &Episode, now: u64) -> Option<Cause<'_>> {
         return None;
     }
     let waits = waits(episode, now)?;
+    if let Waits::Call(call) | Waits::Retry(call, _) = &waits
+        && call.fault.is_some()
+    {
+        return None;
+    }
     let mut holding = episode.node.iter().filter(|fact| fact.holds());
     let fact = holding.find(|fact| is_cause(fact, &waits))?;
     Some(Cause::NodeBlocks { fact, waits, now })
@@ -92,7 +97,7 @@ fn is_on(call: &EpisodeCall, backend: &str) -> bool {
 
 fn is_unavailable(call: &EpisodeCall) -> bool {
     let outcome = call.outcome();
-    outcome.is_some_and(|outcome| outcome.code == Code::Unavailable)
+    call.fault.is_none() && outcome.is_some_and(|outcome| outcome.code == Code::Unavailable)
 }
 
 /// Why a call that was repeated with success had failed: its backend was away.

@@ -62,7 +62,8 @@ pub(super) fn of<'a>(
 
 /// The call that took longest of those that took unusually long.
 fn unusual<'a>(episode: &'a Episode, node: &Node<'_>) -> Option<(&'a EpisodeCall, Compared)> {
-    let calls = episode.calls.iter().filter(|call| call.is_good());
+    let calls = episode.calls.iter();
+    let calls = calls.filter(|call| call.is_good() && call.fault.is_none());
     let compared = calls.filter_map(|call| Some((call, node.compare(episode, call)?)));
     let unusual = compared.filter(|(_, usual)| usual.is_unusual);
     unusual.max_by_key(|(call, _)| call.elapsed())
@@ -197,6 +198,7 @@ fn within(episode: &Episode, method: Method, ms: f64) -> What<'_> {
     let calls = work::calls_of(episode, method);
     let counts = |worker: &Worker<'_>| worker.ms >= 0.5 * ms;
     let kinds = [
+        WorkKind::Injected,
         WorkKind::Blocked,
         WorkKind::Oci,
         WorkKind::Helper,
@@ -213,10 +215,13 @@ fn within(episode: &Episode, method: Method, ms: f64) -> What<'_> {
     }
 }
 
-/// Calls of one method that were held up for most of the time by a process that could not go on.
+/// Calls of one method that were held up for most of the time by an injected fault or a process that could not go on.
 fn held_up(episode: &Episode, method: Method, ms: f64) -> Option<What<'_>> {
-    let held = work::longest(WorkKind::Blocked, &work::calls_of(episode, method))?;
-    (held.ms >= 0.5 * ms).then(|| within(episode, method, ms))
+    let calls = work::calls_of(episode, method);
+    let kinds = [WorkKind::Injected, WorkKind::Blocked].into_iter();
+    let mut held = kinds.filter_map(|kind| work::longest(kind, &calls));
+    held.any(|held| held.ms >= 0.5 * ms)
+        .then(|| within(episode, method, ms))
 }
 
 fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> What<'a> {

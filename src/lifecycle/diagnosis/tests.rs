@@ -3,6 +3,7 @@
 mod crash;
 mod failures;
 mod init;
+mod injected;
 mod kubelet;
 mod node;
 mod pod_texts;

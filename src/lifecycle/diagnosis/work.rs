@@ -81,9 +81,10 @@ pub(super) fn most<'a>(
 ) -> Option<Worker<'a>> {
     let kinds = WorkKind::ALL.into_iter();
     let workers = kinds.filter_map(|kind| longest(kind, calls));
-    // Of two with the same time the first is more specific. A process that cannot go on explains the work of others.
+    // Of two with the same time the first is more specific. What holds a call up explains the work of others.
     workers.reduce(|a, b| {
-        let explains = a.kind == WorkKind::Blocked && a.ms >= 0.5 * b.ms;
+        let holds = matches!(a.kind, WorkKind::Injected | WorkKind::Blocked);
+        let explains = holds && a.ms >= 0.5 * b.ms;
         if b.ms > a.ms && !explains { b } else { a }
     })
 }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 /// Who did the work, or what holds it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkKind {
+    /// A fault that was injected on purpose.
+    Injected,
     /// A process of the runtime that cannot go on: stopped, frozen, or blocked in the kernel.
     Blocked,
     /// A CNI plugin.
@@ -23,7 +25,8 @@ pub enum WorkKind {
 
 impl WorkKind {
     /// Every kind.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
+        Self::Injected,
         Self::Blocked,
         Self::Cni,
         Self::Oci,
@@ -35,6 +38,7 @@ impl WorkKind {
     /// The word on pages and in logs.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Injected => "injected",
             Self::Blocked => "blocked",
             Self::Cni => "cni",
             Self::Oci => "oci",
@@ -47,7 +51,7 @@ impl WorkKind {
     /// The same in a sentence, as "in the CNI plugin calico".
     const fn location(self) -> &'static str {
         match self {
-            Self::Blocked => "in",
+            Self::Injected | Self::Blocked => "in",
             Self::Cni => "in the CNI plugin",
             Self::Oci => "in the OCI runtime",
             Self::Helper => "in the program",

@@ -65,7 +65,8 @@ impl EpisodeStore {
             return;
         }
         let mut samples = Vec::<(Key, f64)>::new();
-        let calls = episode.calls.iter().filter(|call| call.is_good());
+        let calls = episode.calls.iter();
+        let calls = calls.filter(|call| call.is_good() && call.fault.is_none());
         for call in calls.filter(is_alone) {
             for (key, ms) in samples_of(episode, call) {
                 // Once per key and episode.

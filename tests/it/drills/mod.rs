@@ -136,7 +136,7 @@ async fn every_alert_fires_on_its_fault_and_not_before() {
     );
     let slow = Ordinary::new("").await;
     let failing = Ordinary::new("").await;
-    let pods = Ordinary::new(story).await;
+    let pods = Ordinary::new(&format!("{story}[faults]\nenabled = true\n")).await;
     let itself = Ordinary::new(&spans).await;
     let orphan = Ordinary::new("").await;
     let mortal = gone::Mortal::new(free_port()).await;

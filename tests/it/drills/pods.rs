@@ -19,7 +19,12 @@ pub(super) async fn drill(node: Node<'_>, it: &Ordinary) -> Fired {
     .await;
     let (pod, _) = kubelet.start("loop", false).await.expect("a pod");
 
-    it.manners.set("RunPodSandbox", Manner::Late(SLOW));
+    let late = format!(
+        r#"{{"method": "RunPodSandbox", "effect": {{"delay": {{"ms": {}}}}}, "for_ms": 3600000}}"#,
+        SLOW.as_millis()
+    );
+    let (status, text) = it.proxy.by_socket("POST", "/debug/faults", &late).await;
+    assert_eq!(status, 201, "{text}");
     let many: Vec<_> = (0..12).map(|i| format!("slow-{i}")).collect();
     let slow = async {
         let starts = many.iter().map(|name| kubelet.start(name, false));
@@ -42,7 +47,8 @@ pub(super) async fn drill(node: Node<'_>, it: &Ordinary) -> Fired {
     );
 
     // Only now, so that it does not fail what is slow above.
-    it.manners.reset("RunPodSandbox");
+    let (status, _) = it.proxy.by_socket("DELETE", "/debug/faults", "").await;
+    assert_eq!(status, 200);
     it.manners
         .set("CreateContainer", Manner::Fails(Code::Internal));
     let failing = node.fires("CriscopePodStartFailing", async || {

@@ -189,6 +189,7 @@ pub(super) fn detail(detail: &Detail, count: usize) -> Row {
         "cni" => (Ink::Yellow, "CNI "),
         "oci" => (Ink::Cyan, "OCI "),
         "blocked" => (Ink::Red, ""),
+        "injected" => (Ink::Red, "injected fault: "),
         "helper" => (Ink::Cyan, ""),
         "layers" => (Ink::Magenta, "layers: "),
         // The names of the built-in runtime's steps are descriptive already.

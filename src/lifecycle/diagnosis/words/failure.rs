@@ -42,6 +42,11 @@ impl Display for Failure<'_> {
                 self.refused(f)?;
                 self.work(f)
             }
+            How::Injected => {
+                write!(f, "{}: {}", self.operation(), said(self.last))?;
+                self.tries(f)?;
+                self.refused(f)
+            }
             How::Network { .. } | How::PauseImage { .. } | How::Error { .. } => self.error(f),
         }
     }

@@ -1,6 +1,7 @@
 //! The sentences: `Display` of a [`Cause`]. The object first, then the cause, then the evidence.
 
 mod failure;
+mod injected;
 mod kubelet;
 mod node;
 mod slow;
@@ -77,6 +78,7 @@ impl Display for Cause<'_> {
                 duration(*took),
                 duration(*of)
             ),
+            Self::Injected { cause, call, more } => injected::beside(f, cause, call, *more),
             Self::Beside { cause, beside } => write!(f, "{cause}{beside}"),
             Self::Awaiting { awaited, since } => {
                 let Awaited { last, missing, .. } = awaited;
@@ -231,6 +233,7 @@ impl Display for Worker<'_> {
             }
             (WorkKind::Oci, None) => write!(f, "the OCI runtime {name}"),
             (WorkKind::Oci, Some(activity)) => write!(f, "the OCI runtime {name} {activity}"),
+            (WorkKind::Injected, _) => write!(f, "an injected fault ({name})"),
             (WorkKind::Blocked, held) => write!(f, "{name}, {}", held.unwrap_or("blocked")),
             (WorkKind::Layers, words) => {
                 let what = match name {

@@ -45,6 +45,7 @@ macro_rules! event {
             container.id = $call.container_id().map(|id| &**id),
             cri.sandbox.attempt = pod($call).map(|p| p.attempt),
             k8s.container.restart_count = container($call).map(|c| c.attempt),
+            cri.fault = $call.injected($call.age()).map(|fault| fault.kind().name()),
             cri.image.ref = $call.subject.get().and_then(|s| s.image.as_deref()),
             $($more)*
             $text

@@ -59,7 +59,7 @@ metrics! {
     BACKEND_RPC_DURATION = Metric::histogram("backend_rpc_duration_seconds", Unit::Seconds, &[BACKEND, METHOD, OUTCOME], BACKEND_BUCKETS,
         "Time from handing the request to the backend to the end of its answer.").with_exemplars();
     PROXY_OVERHEAD = Metric::histogram("proxy_overhead_seconds", Unit::Seconds, &[], OVERHEAD_BUCKETS,
-        "Time of a call not spent in the backend; unary calls that ended ok.");
+        "Time of a call not spent in the backend, nor held by an injected fault; unary calls that ended ok.");
     ROUTE_DECISIONS = Metric::counter("route_decisions_total", &[BACKEND, REASON],
         "Calls by the backend they went to and why.");
 }
@@ -184,7 +184,9 @@ impl RpcMetrics {
             && outcome.ending == Ending::Ok
             && let Some(overhead) = self.overhead.at([])
         {
-            overhead.observe(outcome.elapsed.saturating_sub(took).as_secs_f64());
+            let held = call.held(outcome.elapsed);
+            let own = outcome.elapsed.saturating_sub(took + held);
+            overhead.observe(own.as_secs_f64());
         }
     }
 }

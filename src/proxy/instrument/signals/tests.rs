@@ -171,6 +171,7 @@ fn populated() -> Registry {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("runtime");
+    crate::proxy::faults::metrics::populate(&registry);
     crate::lifecycle::metrics::populate(&registry);
     crate::streaming::metrics::populate(&registry);
     crate::runtime::metrics::populate(&registry);

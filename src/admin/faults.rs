@@ -1,0 +1,76 @@
+//! Faults that are injected on purpose: `/debug/faults`. They are added and cleared over the socket only.
+
+use axum::Json;
+use axum::extract::{Extension, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::Sources;
+use super::serve::Caller;
+use crate::proxy::faults::{FaultRule, FaultView};
+use crate::telemetry::logging::AUDIT;
+
+const DISABLED: &str = "faults are not enabled: set faults.enabled = true and restart criscope\n";
+
+/// GET: the faults in effect.
+pub(super) async fn list(State(sources): State<Sources>) -> Json<Vec<FaultView>> {
+    Json(sources.faults.map(|it| it.list()).unwrap_or_default())
+}
+
+/// The faults in effect, as `RunPodSandbox of shop/web hangs, until 2025-06-15T15:06:40Z`.
+pub(super) fn sentences(sources: &Sources) -> Vec<String> {
+    let faults = sources.faults.iter().flat_map(|it| it.list());
+    let sentence = |it: FaultView| {
+        let until = crate::units::rfc3339(it.until_unix_us);
+        format!("{}, until {until}", it.rule)
+    };
+    faults.map(sentence).collect()
+}
+
+/// POST: adds the fault in the body.
+pub(super) async fn add(
+    State(sources): State<Sources>,
+    Extension(caller): Extension<Caller>,
+    body: String,
+) -> Response {
+    let Some(faults) = &sources.faults else {
+        return (StatusCode::CONFLICT, DISABLED).into_response();
+    };
+    let rule: FaultRule = match serde_json::from_str(&body) {
+        Ok(rule) => rule,
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    };
+    match faults.add(rule) {
+        Ok(fault) => {
+            // Written at any level.
+            tracing::info!(
+                target: AUDIT,
+                event = "fault.added",
+                fault = fault.number,
+                rpc.method = fault.rule.method.full_name(),
+                lasts_ms = fault.rule.for_ms,
+                uid = caller.uid,
+                pid = caller.pid,
+                "faults are injected: {}",
+                fault.rule
+            );
+            (StatusCode::CREATED, Json(fault)).into_response()
+        }
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    }
+}
+
+/// `?number=`: that one; otherwise all.
+#[derive(Debug, Deserialize)]
+pub(super) struct Which {
+    number: Option<u64>,
+}
+
+/// DELETE: ends faults; the response lists them.
+pub(super) async fn clear(State(sources): State<Sources>, Query(which): Query<Which>) -> Response {
+    let Some(faults) = &sources.faults else {
+        return (StatusCode::CONFLICT, DISABLED).into_response();
+    };
+    Json(faults.clear(which.number)).into_response()
+}

@@ -1,0 +1,239 @@
+//! `criscope fault`: faults that are injected on purpose.
+
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use clap::builder::PossibleValuesParser;
+use http::Method as Verb;
+
+use super::Failure;
+use super::ask::{AdminArgs, block_on};
+use super::format::{self, Format};
+use super::smoke::duration;
+use crate::cri::Method;
+use crate::cri::status::{CODES, Code, code_name};
+use crate::cri::visible::visible;
+use crate::proxy::faults::{Effect, FaultRule, FaultView};
+use crate::units;
+
+const FAULTS: &str = "/debug/faults";
+
+/// Delay calls or let them fail on purpose, to try alerts and upgrades
+///
+/// Needs faults.enabled = true in the configuration of the running criscope, and root. Every fault ends by itself. What was
+/// injected is named in explain, in the log and in criscope_faults_injected_total.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    Add(Add),
+    List(List),
+    Clear(Clear),
+}
+
+/// Inject a fault into the calls of a method
+///
+/// Prints its number. Calls that it holds go on when it ends or is cleared; of several faults that fit a call the oldest
+/// counts.
+#[derive(Debug, clap::Args)]
+pub(super) struct Add {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Method of the CRI, such as RunPodSandbox
+    #[arg(long, value_name = "METHOD", value_parser = method)]
+    method: Method,
+    /// Only calls for pods in this namespace
+    #[arg(long, short, value_name = "NS")]
+    namespace: Option<String>,
+    /// Only calls for pods of this name
+    #[arg(long, value_name = "NAME")]
+    pod: Option<String>,
+    /// How long the fault lasts, at most 1h (30s, 5m)
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    lasts: Duration,
+    #[command(flatten)]
+    effect: What,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct What {
+    /// Hold each call for this time, then let it go on
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    delay: Option<Duration>,
+    /// Answer each call with this code instead of the runtime
+    #[arg(long, value_name = "CODE", value_parser = PossibleValuesParser::new(failures()))]
+    fail: Option<String>,
+    /// Hold each call until the fault ends
+    #[arg(long)]
+    hang: bool,
+}
+
+/// List the faults in effect
+#[derive(Debug, clap::Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Output format, instead of text
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+/// End a fault, or all of them
+#[derive(Debug, clap::Args)]
+pub(super) struct Clear {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Its number [default: all]
+    #[arg(value_name = "NUMBER")]
+    number: Option<u64>,
+}
+
+/// A method in the table.
+fn method(name: &str) -> Result<Method, String> {
+    let methods = Method::ALL.into_iter();
+    let mut methods = methods.filter(|method| *method != Method::Other);
+    let found = methods.find(|method| method.name() == name);
+    found.ok_or_else(|| "no method of the CRI has this name".to_owned())
+}
+
+/// The names of the codes that a call can fail with.
+fn failures() -> impl Iterator<Item = &'static str> {
+    let codes = CODES.into_iter().filter(|code| *code != Code::Ok);
+    codes.map(code_name)
+}
+
+impl What {
+    fn effect(&self) -> Effect {
+        let code = |name: &String| CODES.into_iter().find(|code| code_name(*code) == name);
+        match (self.delay, self.fail.as_ref().and_then(code)) {
+            (Some(delay), _) => Effect::Delay { ms: millis(delay) },
+            (None, Some(code)) => Effect::Fail { code },
+            (None, None) => Effect::Hang,
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Add(args) => add(args),
+        Command::List(args) => list(args),
+        Command::Clear(args) => clear(args),
+    }
+}
+
+fn add(args: &Add) -> Result<(), Failure> {
+    let rule = FaultRule {
+        method: args.method,
+        namespace: args.namespace.clone(),
+        pod: args.pod.clone(),
+        effect: args.effect.effect(),
+        for_ms: millis(args.lasts),
+    };
+    let body = serde_json::to_vec(&rule).map_err(io::Error::from)?;
+    let endpoint = args.admin.endpoint()?;
+    let answer = block_on(async { Ok(endpoint.change(Verb::POST, FAULTS, body).await?) })?;
+    let fault: FaultView = endpoint.parse(FAULTS, &answer)?;
+    print(&[fault], "")
+}
+
+fn list(args: &List) -> Result<(), Failure> {
+    let endpoint = args.admin.endpoint()?;
+    let faults: Vec<FaultView> = block_on(async { Ok(endpoint.json(FAULTS).await?) })?;
+    match args.output {
+        Some(format) => Ok(format::print(format, &faults)?),
+        None => print(&faults, "No faults are injected."),
+    }
+}
+
+fn clear(args: &Clear) -> Result<(), Failure> {
+    let endpoint = args.admin.endpoint()?;
+    let path = match args.number {
+        Some(number) => format!("{FAULTS}?number={number}"),
+        None => FAULTS.to_owned(),
+    };
+    let change = async { Ok(endpoint.change(Verb::DELETE, &path, Vec::new()).await?) };
+    let ended: Vec<FaultView> = endpoint.parse(&path, &block_on(change)?)?;
+    if ended.is_empty() && args.number.is_some() {
+        super::output::error("no fault in effect has this number");
+        return Err(Failure::Found);
+    }
+    print(&ended, "No faults were injected.")
+}
+
+fn print(faults: &[FaultView], none: &str) -> Result<(), Failure> {
+    let now = units::unix_us(SystemTime::now());
+    let mut out = io::stdout().lock();
+    if faults.is_empty() {
+        writeln!(out, "{none}")?;
+    }
+    for fault in faults {
+        writeln!(out, "{}", line(fault, now))?;
+    }
+    Ok(out.flush()?)
+}
+
+/// `3  RunPodSandbox of shop/web is delayed by 3000 ms; 2 calls, ends in 58.0 s`
+fn line(fault: &FaultView, now: u64) -> String {
+    let calls = match fault.calls {
+        1 => "1 call".to_owned(),
+        n => format!("{n} calls"),
+    };
+    let left = fault.until_unix_us.saturating_sub(now) as f64 / 1000.0;
+    let rule = fault.rule.to_string();
+    let (rule, left) = (visible(&rule), units::duration(left));
+    format!("{}  {rule}; {calls}, ends in {left}", fault.number)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: Command,
+    }
+
+    fn effect(line: &[&str]) -> Option<Effect> {
+        let all = ["fault", "add", "--method", "PullImage"];
+        let line = all.iter().chain(line);
+        match Line::try_parse_from(line).ok()?.command {
+            Command::Add(add) => Some(add.effect.effect()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_fault_has_one_effect_and_an_end() {
+        let of = |line: &[&str]| effect(&[line, &["--for", "60s"]].concat());
+        assert_eq!(of(&["--delay", "3s"]), Some(Effect::Delay { ms: 3000 }));
+        let unavailable = Effect::Fail {
+            code: Code::Unavailable,
+        };
+        assert_eq!(of(&["--fail", "UNAVAILABLE"]), Some(unavailable));
+        assert_eq!(of(&["--hang"]), Some(Effect::Hang));
+        for bad in [&[][..], &["--fail", "OK"], &["--hang", "--delay", "1s"]] {
+            assert_eq!(of(bad), None, "{bad:?}");
+        }
+        assert_eq!(effect(&["--hang"]), None, "without an end");
+        assert!(method("_OTHER").is_err() && method("RunPod").is_err());
+    }
+
+    #[test]
+    fn a_line_says_what_is_injected_and_until_when() {
+        let view: FaultView = serde_json::from_str(
+            r#"{"number":3,"method":"RunPodSandbox","namespace":"shop","pod":"web","effect":{"delay":{"ms":3000}},
+                "for_ms":60000,"until_unix_us":58000000,"calls":1}"#,
+        )
+        .expect("a view");
+        assert_eq!(
+            line(&view, 0),
+            "3  RunPodSandbox of shop/web is delayed by 3000 ms; 1 call, ends in 58.0 s"
+        );
+    }
+}

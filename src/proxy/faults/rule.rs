@@ -1,0 +1,250 @@
+//! Which calls a fault is for, and what happens to them: the JSON of `/debug/faults`.
+
+use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::MOST;
+use crate::call::{Call, FaultKind};
+use crate::cri::Method;
+use crate::cri::status::{CODES, Code, code_name};
+
+/// How long a fault may last.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Longest name of a pod or namespace, in bytes (RFC 1123 subdomain, as Kubernetes has it).
+const NAME: usize = 253;
+
+/// A fault that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultRule {
+    /// The method.
+    pub method: Method,
+    /// Only calls for pods of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Only calls for pods of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// What happens to them.
+    pub effect: Effect,
+    /// How long the fault lasts, in milliseconds.
+    pub for_ms: u64,
+}
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// It is held for this time, at most until the fault ends.
+    Delay {
+        /// Milliseconds.
+        ms: u64,
+    },
+    /// It is answered with this code.
+    Fail {
+        /// The code, by name.
+        #[serde(serialize_with = "write_code", deserialize_with = "read_code")]
+        code: Code,
+    },
+    /// It is held until the fault ends.
+    Hang,
+}
+
+/// A fault in effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultView {
+    /// Its number, for `clear`.
+    pub number: u64,
+    /// What it is.
+    #[serde(flatten)]
+    pub rule: FaultRule,
+    /// When it ends, in microseconds since 1970.
+    pub until_unix_us: u64,
+    /// Calls that it was injected into.
+    pub calls: u64,
+}
+
+/// Why a fault is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// A method that is not in the table.
+    #[error("faults need a method of the CRI")]
+    Method,
+    /// No end, or too late a one.
+    #[error("a fault lasts between 1 ms and {} s", LONGEST.as_secs())]
+    Lasts,
+    /// A delay that no call would get in full.
+    #[error("the delay is longer than the fault lasts")]
+    Delay,
+    /// `OK` is no failure.
+    #[error("a call cannot fail with OK")]
+    Code,
+    /// A name that no pod has.
+    #[error("names of pods and namespaces have 1 to {NAME} bytes")]
+    Name,
+    /// The limit is reached.
+    #[error("{MOST} faults are in effect already: clear some")]
+    TooMany,
+}
+
+impl FaultRule {
+    /// How long it lasts.
+    pub fn lasts(&self) -> Duration {
+        Duration::from_millis(self.for_ms)
+    }
+
+    /// Checks the bounds.
+    ///
+    /// # Errors
+    /// If a bound is exceeded.
+    pub fn check(&self) -> Result<(), RuleError> {
+        if self.method == Method::Other {
+            return Err(RuleError::Method);
+        }
+        if self.for_ms == 0 || self.lasts() > LONGEST {
+            return Err(RuleError::Lasts);
+        }
+        let mut names = [&self.namespace, &self.pod].into_iter().flatten();
+        if names.any(|name| name.is_empty() || name.len() > NAME) {
+            return Err(RuleError::Name);
+        }
+        match self.effect {
+            Effect::Delay { ms } if ms > self.for_ms => Err(RuleError::Delay),
+            Effect::Fail { code: Code::Ok } => Err(RuleError::Code),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether it is for this call.
+    pub(super) fn fits(&self, call: &Call) -> bool {
+        if call.method != self.method {
+            return false;
+        }
+        if self.namespace.is_none() && self.pod.is_none() {
+            return true;
+        }
+        let pod = call.subject.get().and_then(|it| it.pod.as_deref());
+        pod.is_some_and(|pod| {
+            let is_in = |name: &String| **name == *pod.namespace;
+            self.namespace.as_ref().is_none_or(is_in)
+                && self.pod.as_ref().is_none_or(|name| **name == *pod.name)
+        })
+    }
+}
+
+impl Display for FaultRule {
+    /// `RunPodSandbox of shop/web is delayed by 3000 ms`
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.method)?;
+        match (&self.namespace, &self.pod) {
+            (Some(namespace), Some(pod)) => write!(f, " of {namespace}/{pod}")?,
+            (Some(namespace), None) => write!(f, " of pods in {namespace}")?,
+            (None, Some(pod)) => write!(f, " of pods named {pod}")?,
+            (None, None) => {}
+        }
+        match self.effect {
+            Effect::Delay { ms } => write!(f, " is delayed by {ms} ms"),
+            Effect::Fail { code } => write!(f, " fails with {}", code_name(code)),
+            Effect::Hang => f.write_str(" hangs"),
+        }
+    }
+}
+
+impl Effect {
+    /// Its kind.
+    pub const fn kind(&self) -> FaultKind {
+        match self {
+            Self::Delay { .. } => FaultKind::Delay,
+            Self::Fail { .. } => FaultKind::Fail,
+            Self::Hang => FaultKind::Hang,
+        }
+    }
+}
+
+fn write_code<S: Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(code_name(*code))
+}
+
+fn read_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let code = CODES.into_iter().find(|code| code_name(*code) == name);
+    code.ok_or_else(|| serde::de::Error::custom(format_args!("unknown code {name:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::subject::{PodIdentity, Subject};
+
+    fn rule(text: &str) -> FaultRule {
+        serde_json::from_str(text).expect("a rule")
+    }
+
+    fn call(namespace: &str, name: &str) -> Call {
+        let call = Call::example(Method::RunPodSandbox);
+        let pod = PodIdentity {
+            namespace: namespace.into(),
+            name: name.into(),
+            uid: "u".into(),
+            attempt: 0,
+        };
+        let subject = Subject {
+            pod: Some(pod.into()),
+            ..Subject::default()
+        };
+        call.subject.set(subject).expect("once");
+        call
+    }
+
+    #[test]
+    fn a_rule_fits_the_calls_that_it_names() {
+        let any = r#"{"method":"RunPodSandbox","effect":"hang","for_ms":1000}"#;
+        let named = |more: &str| rule(&any.replace('}', &format!(",{more}}}")));
+        let web = call("shop", "web");
+        assert!(rule(any).fits(&web));
+        assert!(rule(any).fits(&Call::example(Method::RunPodSandbox)));
+        assert!(!rule(any).fits(&Call::example(Method::PullImage)));
+        for (more, fits) in [
+            (r#""namespace":"shop""#, true),
+            (r#""pod":"web""#, true),
+            (r#""namespace":"shop","pod":"web""#, true),
+            (r#""namespace":"other""#, false),
+            (r#""namespace":"shop","pod":"web-1""#, false),
+        ] {
+            assert_eq!(named(more).fits(&web), fits, "{more}");
+            // A call of which the pod is not known belongs to none.
+            assert!(!named(more).fits(&Call::example(Method::RunPodSandbox)));
+        }
+    }
+
+    #[test]
+    fn every_fault_has_an_end() {
+        let with = |effect: &str, for_ms: u64| {
+            let text = format!(r#"{{"method":"PullImage","effect":{effect},"for_ms":{for_ms}}}"#);
+            rule(&text).check()
+        };
+        assert_eq!(with("\"hang\"", 3_600_000), Ok(()));
+        assert_eq!(with("\"hang\"", 3_600_001), Err(RuleError::Lasts));
+        assert_eq!(with("\"hang\"", 0), Err(RuleError::Lasts));
+        assert_eq!(with(r#"{"delay":{"ms":3000}}"#, 3000), Ok(()));
+        assert_eq!(
+            with(r#"{"delay":{"ms":3001}}"#, 3000),
+            Err(RuleError::Delay)
+        );
+        assert_eq!(with(r#"{"fail":{"code":"UNAVAILABLE"}}"#, 1), Ok(()));
+        assert_eq!(with(r#"{"fail":{"code":"OK"}}"#, 1), Err(RuleError::Code));
+        let endless = r#"{"method":"PullImage","effect":"hang"}"#;
+        assert!(serde_json::from_str::<FaultRule>(endless).is_err());
+        let other = r#"{"method":"_OTHER","effect":"hang","for_ms":1}"#;
+        assert_eq!(rule(other).check(), Err(RuleError::Method));
+        let long = "x".repeat(NAME + 1);
+        for name in ["", &*long] {
+            let text =
+                format!(r#"{{"method":"PullImage","pod":"{name}","effect":"hang","for_ms":1}}"#);
+            assert_eq!(rule(&text).check(), Err(RuleError::Name));
+        }
+    }
+}
