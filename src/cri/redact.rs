@@ -207,6 +207,15 @@ impl<'a> Judge<'a> {
             return true;
         }
         let encodes = |it: &Marks| it.quoted[at..at + word.len()].contains(&Mark::Encoded);
+        let is_in_path = |it: &Marks| {
+            !it.quoted[at..at + word.len()]
+                .iter()
+                .any(|it| *it != Mark::Path)
+        };
+        if self.marks.as_ref().is_some_and(is_in_path) {
+            self.digits = 0;
+            return true;
+        }
         if self.marks.as_ref().is_some_and(encodes) {
             self.digits = 0;
             return false;

@@ -60,8 +60,8 @@ desc describe description descriptor descriptors deserialize desired destination
 detached detail details detect detected determine dev device devices devmapper devpts dhcp diagnostic dial dialer
 dialing did didn died diff differ different differs digest digits dir direct directories directory dirs dirty disable
 disabled disallowed disappeared discard discarded disconnect disconnected disk dispatch distribution dnat dns do docker
-dockerd document does doesn domain don done down download downloaded downloading drain draining driver drop dropped due
-dummy dump duplicate duplicated duration during dynamic eacces each eagain early ebtables ebusy echo econnrefused
+dockerd document does doesn domain don done down download downloaded downloading drain draining driver drop dropped dst
+due dummy dump duplicate duplicated duration during dynamic eacces each eagain early ebtables ebusy echo econnrefused
 econnreset edge eexist effective einval either element else emit empty emulate enable enabled encode encoded encoder
 encoding encountered encrypted end ended endpoint endpoints ends enforced engine enodev enoent enomem enospc enotdir
 enough ensure enter entered entire entries entry entrypoint env environment eof eperm ephemeral epipe equal err errdefs
@@ -70,12 +70,12 @@ everything evict evicted exact exactly exceed exceeded exceeding exceeds except 
 exclusive exec execsync executable execute executed executing execution exhausted exist existed existent existing
 exists exit exited exiting exits expand expect expected expecting expire expired explicit export exposed extended
 extension external extra extract extracting extraction facts fail failed failing fails failure failures fallback false
-far fast fatal fault feature features fetch fetched fetcher fetching field fields fifo file filename files filesystem
-filesystems filled filter filters final finalize find finding finish finished firewall first fit flag flags flannel
-flow flush flushing folder folders follow following follows for forbidden force forced forcibly forgotten fork form
-format formatted forward forwarded forwarding found fractional frame free freeze freezer freezing frequency from frozen
-fs fsync full fully function fuse fuseblk future garbage gateway gcr generate generated generating generation get
-getting ghcr gid gids give given go goaway goes going gone got grace graceful gracefully graph greater group groups
+far fast fatal fault fd fds feature features fetch fetched fetcher fetching field fields fifo file filename files
+filesystem filesystems filled filter filters final finalize find finding finish finished firewall first fit flag flags
+flannel flow flush flushing folder folders follow following follows for forbidden force forced forcibly forgotten fork
+form format formatted forward forwarded forwarding found fractional frame free freeze freezer freezing frequency from
+frozen fs fsync full fully function fuse fuseblk future garbage gateway gcr generate generated generating generation
+get getting ghcr gid gids give given go goaway goes going gone got grace graceful gracefully graph greater group groups
 grpc guest gvisor gz gzip had hairpin half halt handle handled handler handlers handles handling handshake hang
 happened hard has hash hasn have haven head header headers health healthy heartbeat held helper here hex hidden
 hierarchy high higher highest hint hit hold holds hook hooks host hostname hostnetwork hostport hosts hour how http
@@ -141,34 +141,34 @@ shared shares sharing shell shim shims shm short shorter should show shut shutdo
 signal signaled signals signature signed sigquit sigterm similar simple since single size sizes skip skipped skipping
 skopeo slave sleep slice slow small smaller snapshot snapshots snapshotter snapshotters snat so sock socket sockets
 soft some something soon source sources space span sparse spawn spawning spec special specific specification specified
-specify split spoken squash sriov stack stacked stage staging stale standard start started starterror starting starts
-startup stat state stateful states statfs static statistics stats status stays stderr stdin stdio stdout step still
-stop stopcontainer stopped stopping stops storage store stored storing stream streaming streams strict string stuck sub
-subdirectory subject subnet subpath subpaths subprocess subreaper subscribe subscriber subscription subset subsystem
-succeed succeeded success successful successfully such sufficient suffix supervise supplied support supported supports
-suspended svc swap swapped swappiness switch symlink symlinks sync synchronize syntax sys syscall sysctl sysctls sysfs
-system systemd t table tag tags take taken takes taking tap tar target targets task tasks tcp tcp4 tcp6 tear teardown
-tears tell temp template temporarily temporary terminal terminate terminated terminating termination test text texts
-tgz than that the their them then there therefore these they thin this those thread threaded threads threshold
-throttled throttling through time timed timely timeout timeouts timer times timestamp timing tls tmp tmpfs to together
-token tokens toml too took tool tools toomanyrequests top topology total touch trace track tracked trailer trailers
-transaction transfer transferred transient translate transport trap tree tried trigger triggered true truncated trusted
-try trying ttrpc tty tun tuning tunnel turn two type typed types typeurl udp udp4 udp6 uid uids umask umount unable
-unauthenticated unauthorized unavailable unbound unchanged uncompressed undefined under understood undo undoing
-unexpected unexpectedly unhealthy unified unimplemented uninitialized union unique unit units unix unknown unless
-unlink unlock unmanaged unmarshal unmarshaling unmarshalling unmasked unmount unmounted unmounting unpack unpacked
-unpacker unpacking unpacks unprivileged unqualified unreachable unreadable unready unrecognised unrecognized unregister
-unrelated unresolved unresponsive unsafe unset unshare unspecific unspecified unstable unstructured unsupported untar
-until untrusted unusable unused unusual unwanted up update updated updates updating upgrade upgrading upload upper
-upperdir upstream upwards uri url urls us usage use used useful user userdata username userns users uses using usr utf
-util uts uuid v1 v1alpha2 v2 valid validate validated validating validation validator value values var variable
-variables variant verification verified verifier verify verifying versa version versions very veth via vice victim view
-violated violation virtiofs virtual visible vlan vm vmm vnd volume volumes vrf wait waited waiter waiting waitpid waits
-want wanted wants warm warning warnings was wasn watch watchdog watcher watching way we weave weight well went were
-what when where whereabouts whether which while whiteout who whole whose why wide will window windows wire with within
-without word work workdir worker workers working workload would wouldn wrap wrapped wrapper writable write writer
-writes writing written wrong wrongly wrote www x509 x86 xattr xattrs xtables xz yaml yes yet you youki your zero zfs
-zombie zone zstd
+specify split spoken squash src sriov stack stacked stage staging stale standard start started starterror starting
+starts startup stat state stateful states statfs static statistics stats status stays stderr stdin stdio stdout step
+still stop stopcontainer stopped stopping stops storage store stored storing stream streaming streams strict string
+stuck sub subdirectory subject subnet subpath subpaths subprocess subreaper subscribe subscriber subscription subset
+subsystem succeed succeeded success successful successfully such sufficient suffix supervise supplied support supported
+supports suspended svc swap swapped swappiness switch symlink symlinks sync synchronize syntax sys syscall sysctl
+sysctls sysfs system systemd t table tag tags take taken takes taking tap tar target targets task tasks tcp tcp4 tcp6
+tear teardown tears tell temp template temporarily temporary terminal terminate terminated terminating termination test
+text texts tgz than that the their them then there therefore these they thin this those thread threaded threads
+threshold throttled throttling through time timed timely timeout timeouts timer times timestamp timing tls tmp tmpfs to
+together token tokens toml too took tool tools toomanyrequests top topology total touch trace track tracked trailer
+trailers transaction transfer transferred transient translate transport trap tree tried trigger triggered true
+truncated trusted try trying ttrpc tty tun tuning tunnel turn two type typed types typeurl udp udp4 udp6 uid uids umask
+umount unable unauthenticated unauthorized unavailable unbound unchanged uncompressed undefined under understood undo
+undoing unexpected unexpectedly unhealthy unified unimplemented uninitialized union unique unit units unix unknown
+unless unlink unlock unmanaged unmarshal unmarshaling unmarshalling unmasked unmount unmounted unmounting unpack
+unpacked unpacker unpacking unpacks unprivileged unqualified unreachable unreadable unready unrecognised unrecognized
+unregister unrelated unresolved unresponsive unsafe unset unshare unspecific unspecified unstable unstructured
+unsupported untar until untrusted unusable unused unusual unwanted up update updated updates updating upgrade upgrading
+upload upper upperdir upstream upwards uri url urls us usage use used useful user userdata username userns users uses
+using usr utf util uts uuid v1 v1alpha2 v2 valid validate validated validating validation validator value values var
+variable variables variant verification verified verifier verify verifying versa version versions very veth via vice
+victim view violated violation virtiofs virtual visible vlan vm vmm vnd volume volumes vrf wait waited waiter waiting
+waitpid waits want wanted wants warm warning warnings was wasn watch watchdog watcher watching way we weave weight well
+went were what when where whereabouts whether which while whiteout who whole whose why wide will window windows wire
+with within without word work workdir worker workers working workload would wouldn wrap wrapped wrapper writable write
+writer writes writing written wrong wrongly wrote www x509 x86 xattr xattrs xtables xz yaml yes yet you youki your zero
+zfs zombie zone zstd
 ";
 
 #[cfg(test)]

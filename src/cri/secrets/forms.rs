@@ -90,6 +90,38 @@ pub enum Mark {
     Quoted,
     /// Part of what encodes a secret, so that it is no word, whatever it looks like.
     Encoded,
+    /// Part of a path that a request names as such, whatever else it is a part of.
+    Path,
+}
+
+/// Most places of a text at which a path is looked for.
+const MOST_PATHS: usize = 256;
+
+/// Longest path that is looked for, in bytes.
+const LONGEST_PATH: usize = 512;
+
+/// Returns whether a value that is no secret is recognised in texts: a path.
+pub(super) fn is_path(value: &[u8]) -> bool {
+    value.starts_with(b"/") && (4..=LONGEST_PATH).contains(&value.len())
+}
+
+/// Marks the paths in `text` that are known to `holds` as a whole. A runtime also names them below the root of a container.
+pub(super) fn mark_paths(text: &str, holds: &dyn Fn(&[u8]) -> bool, marks: &mut [Mark]) {
+    let bytes = text.as_bytes();
+    let slashes = (0..bytes.len()).filter(|at| bytes[*at] == b'/');
+    for begin in slashes.take(MOST_PATHS) {
+        let is_end = |b: &u8| b.is_ascii_whitespace() || b"\"'`()[]{}<>,;\\".contains(b);
+        let rest = &bytes[begin..bytes.len().min(begin + LONGEST_PATH + 2)];
+        let run = &rest[..rest.iter().position(is_end).unwrap_or(rest.len())];
+        let last = run.iter().rposition(|b| !matches!(b, b'.' | b':'));
+        let sentence = &run[..last.map_or(0, |at| at + 1)];
+        let up_to_colon = run.iter().position(|b| *b == b':').unwrap_or(run.len());
+        for path in [run, sentence, &run[..up_to_colon]] {
+            if is_path(path) && holds(path) {
+                marks[begin..begin + path.len()].fill(Mark::Path);
+            }
+        }
+    }
 }
 
 /// Marks the bytes of `text` that quote a secret whose keys of `length` letters are known to `holds`.

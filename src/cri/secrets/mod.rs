@@ -68,7 +68,7 @@ impl Secrets {
             each_key(method, message, KEPT_WINDOW, &mut |key| {
                 windows += 1;
                 if windows <= MOST_WINDOWS {
-                    kept.insert(self.hasher.hash_one(key));
+                    kept.insert(self.hash(key));
                 }
             })
         });
@@ -94,7 +94,7 @@ impl Secrets {
         let request = request.filter(|request| request.len() <= LARGEST)?;
         let mut own = HashSet::new();
         each_key(method, request, OWN_WINDOW, &mut |key| {
-            own.insert(key);
+            own.insert(self.hash(key));
         })?;
         let kept = self.lock();
         let is_known = match method {
@@ -118,10 +118,27 @@ impl Secrets {
             return None;
         }
         let mut marks = vec![Mark::None; text.len()];
-        forms::mark(text, OWN_WINDOW, &|key| own.contains(&key), &mut marks);
-        let is_kept = |key| kept.contains(self.hasher.hash_one(key));
-        forms::mark(text, KEPT_WINDOW, &is_kept, &mut marks);
+        let is_own = |key: Key<'_>| own.contains(&self.hash(key));
+        forms::mark(
+            text,
+            OWN_WINDOW,
+            &|key| is_own(Key::Secret(key)),
+            &mut marks,
+        );
+        let is_kept = |key: Key<'_>| kept.contains(self.hash(key));
+        forms::mark(
+            text,
+            KEPT_WINDOW,
+            &|key| is_kept(Key::Secret(key)),
+            &mut marks,
+        );
+        let is_path = |path: &[u8]| is_own(Key::Path(path)) || is_kept(Key::Path(path));
+        forms::mark_paths(text, &is_path, &mut marks);
         Some(marks)
+    }
+
+    fn hash(&self, key: Key<'_>) -> u64 {
+        self.hasher.hash_one(key)
     }
 
     /// The container of a call, or its sandbox. A container is known by its own request, which has the sandbox's too; a
@@ -140,12 +157,26 @@ impl Secrets {
     }
 }
 
-/// Calls `f` with the keys of all secrets of a request; `None` if it does not decode, or its fields are not known.
-fn each_key(method: Method, message: &[u8], length: usize, f: &mut impl FnMut(u64)) -> Option<()> {
-    each_value(method, message, &mut |value| {
-        if let Value::Secret(secret) = value {
-            forms::keys(secret, length, f);
-        }
+/// What is remembered of a value.
+#[derive(Clone, Copy, Debug, Hash)]
+enum Key<'a> {
+    /// A window of a secret; see [`forms`].
+    Secret(u64),
+    /// A path that is no secret, as a whole.
+    Path(&'a [u8]),
+}
+
+/// Calls `f` with the keys of all values of a request; `None` if it does not decode, or its fields are not known.
+fn each_key(
+    method: Method,
+    message: &[u8],
+    length: usize,
+    f: &mut impl FnMut(Key<'_>),
+) -> Option<()> {
+    each_value(method, message, &mut |value| match value {
+        Value::Secret(secret) => forms::keys(secret, length, &mut |key| f(Key::Secret(key))),
+        Value::Plain(path) if forms::is_path(path) => f(Key::Path(path)),
+        Value::Plain(_) => {}
     })
 }
 

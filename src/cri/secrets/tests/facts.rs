@@ -30,6 +30,44 @@ fn facts_are_shown() {
     }
 }
 
+/// A path that a request names as such is shown, even if an argument or annotation names it too; not what is below it.
+#[test]
+fn paths_of_mounts_and_devices_are_shown_in_any_case() {
+    let secrets = Secrets::default();
+    let config = v1::ContainerConfig {
+        args: vec!["--data=/mnt/ledger/orderz --device /dev/nvidia7".into()],
+        ..with_facts(with_env("/srv/ledger"))
+    };
+    let request = create(config);
+    remember(&secrets, &request);
+    for (text, want) in [
+        (
+            "mount /srv/ledger: no such device",
+            "mount /srv/ledger: no such device",
+        ),
+        (
+            "\"/run/c/rootfs/mnt/ledger\": read-only",
+            "\"/run/c/rootfs/mnt/ledger\": read-only",
+        ),
+        (
+            "bind /srv/ledger:/mnt/ledger:ro.",
+            "bind /srv/ledger:/mnt/ledger:ro.",
+        ),
+        ("lstat /dev/nvidia7.", "lstat /dev/nvidia7."),
+        ("stat /mnt/ledger/orderz: no", "stat /mnt/<redacted>: no"),
+        ("ledger is missing", "<redacted> is missing"),
+    ] {
+        assert_eq!(
+            shown(&secrets, Method::StartContainer, &start(), text),
+            want
+        );
+        assert_eq!(
+            shown(&secrets, Method::CreateContainer, &request, text),
+            want
+        );
+    }
+}
+
 /// Values that are words of the field, numbers or addresses hide nothing.
 #[test]
 fn common_values_hide_nothing() {
