@@ -382,3 +382,25 @@ fn a_container_that_outlives_its_kill() {
         "stop: 42.0 s until app ended, 40.0 s after its grace period of 2 s; gone after 42.1 s"
     );
 }
+
+/// A container that ignores SIGTERM: the runtime waits, and no process is at work.
+#[test]
+fn a_stop_in_its_grace_period_says_how_long_that_is() {
+    let web = pod("web");
+    let says_after = |ms| {
+        let stop = web
+            .kill(("app", 0), 60_000, ms)
+            .grace(30)
+            .under_way(Some(150_000));
+        let calls = chain([web.run(0, 500)], up(&web, 600));
+        says(calls.into_iter().chain([stop.scanned(true)]), 60_000 + ms)
+    };
+    assert_eq!(
+        says_after(9000),
+        "StopContainer of app has taken 9.00 s of the grace period of 30 s, after which it is killed"
+    );
+    assert_eq!(
+        says_after(40_000),
+        "StopContainer of app has taken 40.0 s of its 2m 30s; no process was seen at work for it"
+    );
+}

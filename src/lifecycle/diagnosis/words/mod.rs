@@ -12,8 +12,8 @@ use std::fmt::{self, Display, Formatter};
 use super::cause::{Cause, End, InFlight, Progress, Quick};
 use super::crash::CrashLoop;
 use super::work::Worker;
-use crate::call::Client;
 use crate::call::episode::Kind;
+use crate::call::{CallFacts, Client};
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::{Awaited, Exit};
@@ -123,15 +123,35 @@ const fn ended_as(kind: Kind) -> &'static str {
     }
 }
 
+impl InFlight<'_> {
+    /// The grace period of a stop, in seconds, while it lasts.
+    fn grace(&self) -> Option<u32> {
+        match self.call.facts {
+            CallFacts::Stop { grace } => {
+                Some(grace).filter(|grace| self.call.elapsed_us() < u64::from(*grace) * 1_000_000)
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Display for InFlight<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let took = duration(self.call.duration_ms());
         write!(f, "{} has taken {took}", subject(self.call))?;
-        if let Some(deadline) = self.call.deadline_ms() {
+        let grace = self.grace();
+        if let Some(grace) = grace {
+            write!(
+                f,
+                " of the grace period of {grace} s, after which it is killed"
+            )?;
+        } else if let Some(deadline) = self.call.deadline_ms() {
             write!(f, " of its {}", duration(deadline))?;
         }
         match &self.work {
             Progress::Now(worker) => write!(f, "; now in {worker}")?,
+            // The runtime waits for the container to end.
+            _ if grace.is_some() => {}
             Progress::SoFar(worker) => {
                 write!(f, "; so far {} in {worker}", duration(worker.ms))?;
             }
