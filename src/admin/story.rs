@@ -274,6 +274,14 @@ fn detail(detail: &Detail, count: usize, scale: Scale) -> Markup {
     }
 }
 
+fn colour(exit: &Exit) -> &'static str {
+    match exit.reason.as_str() {
+        _ if exit.ordered => "muted",
+        "completed" => "good",
+        _ => "bad",
+    }
+}
+
 fn exits(exits: &[Exit], now: u64) -> Markup {
     let columns = html! {
         (text("Container")) (number("Restarts")) (text("Reason")) (number("Exit code")) (number("Ran for"))
@@ -284,7 +292,9 @@ fn exits(exits: &[Exit], now: u64) -> Markup {
             tr {
                 th.name scope="row" { (exit.container) }
                 td.n { (exit.attempt) }
-                td class=(if exit.reason == "completed" { "good" } else { "bad" }) { (exit.reason.replace('_', " ")) }
+                td class=(colour(exit)) {
+                    (exit.reason.replace('_', " ")) @if exit.ordered { ", as asked" }
+                }
                 td.n { (exit.code) }
                 td.n { (units::duration(exit.ran_ms)) }
                 td.n { (units::ago(now, exit.at_unix_us)) }

@@ -128,7 +128,7 @@ remote remount removal remove removed removes removing rename renamed renew reop
 replaced replacing replica reply repo report reported repositories repository request requested requesting requests
 require required requirement requirements requires reread reserve reserved reserving reset resize resized resolution
 resolv resolve resolved resolver resolving resource resources respond responded response responses rest restart
-restarted restarting restore restored restoring restrict restricted result results resume resumed resync retained
+restarted restarting restore restored restoring restrict restricted result results resume resumed resuming resync retained
 retried retries retrieve retrieved retrieving retry retrying return returned returning returns reuse revision riscv64
 rlimit rlimits rm rmdir role roll rollback root rootfs rootfstype rootless rotate rotated rotation round route router
 routes routing rpc rtnetlink rule rules run runc runcv running runs runsc runtime runtimeclass runtimeready runtimes

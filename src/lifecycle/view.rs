@@ -126,7 +126,7 @@ pub struct Episode {
     /// The kind of cause that the headline is about: `image_pull_failed`, `slow_network`, `crash_loop`. Names are stable.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
-    /// The sentence on the crash loop of a container that it started. Absent once the pod is stopped.
+    /// The sentence on the crash loop of a container that it started, or of one that the kubelet keeps killing. Absent once the pod is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash_loop: Option<String>,
     /// Parts of the duration; they add up to it.

@@ -226,17 +226,18 @@ fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
     for exit in &episode.exits {
         let ran = units::duration(exit.ran_ms);
         let line = format!(
-            "container {} (restart {}) ended {} after {ran}: {}, exit code {}",
+            "container {} (restart {}) ended {} after {ran}: {}, exit code {}{}",
             exit.container,
             exit.attempt,
             units::since(now, exit.at_unix_us),
             exit.reason.replace('_', " "),
-            exit.code
+            exit.code,
+            if exit.ordered { ", as asked" } else { "" }
         );
-        let ink = if exit.reason == "completed" {
-            Ink::Green
-        } else {
-            Ink::Red
+        let ink = match exit.reason.as_str() {
+            _ if exit.ordered => Ink::Dim,
+            "completed" => Ink::Green,
+            _ => Ink::Red,
         };
         for line in paper.wrapped(&line, paper.width()) {
             let _ = writeln!(text, "{}", paper.ink(ink, &line));

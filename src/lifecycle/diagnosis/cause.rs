@@ -1,5 +1,6 @@
 //! What the rules found out: the cause of a delay or failure, as data. `words` makes the sentence.
 
+use super::before::Before;
 use super::crash::CrashLoop;
 use super::fault::Fault;
 use super::kubelet::KubeletCause;
@@ -78,6 +79,11 @@ pub(in crate::lifecycle) enum Cause<'a> {
     },
     /// An exec probe keeps failing in a container that is up.
     ProbeFails { probe: Probe, then: Box<Cause<'a>> },
+    /// What runs was started again: why, and what is known besides.
+    Again {
+        before: Before<'a>,
+        then: Box<Cause<'a>>,
+    },
     /// What the kubelet did, or waited for.
     Kubelet(KubeletCause<'a>),
     /// Most of the time passed there.
@@ -270,7 +276,7 @@ impl Cause<'_> {
     /// The containers that are up, if all is well with them as far as this cause goes.
     pub(super) fn up(&self) -> Vec<&str> {
         match self {
-            Self::Beside { cause, .. } => cause.up(),
+            Self::Beside { cause, .. } | Self::Again { then: cause, .. } => cause.up(),
             Self::Quick(quick) | Self::Unusual { end: quick, .. } => match &quick.end {
                 End::Up(names) => names.clone(),
                 End::Alone { container, .. } => vec![container],
@@ -278,6 +284,29 @@ impl Cause<'_> {
                 _ => Vec::new(),
             },
             _ => Vec::new(),
+        }
+    }
+
+    /// Returns whether it is about containers that run, or ran well: nothing that matters once the pod is gone.
+    pub(super) fn is_past_when_gone(&self) -> bool {
+        match self {
+            Self::Beside { cause, .. } => cause.is_past_when_gone(),
+            Self::Again { .. }
+            | Self::ProbeFails { .. }
+            | Self::Kubelet(KubeletCause::Killed { .. }) => true,
+            Self::Quick(quick) => !matches!(quick.end, End::Done(_)),
+            _ => false,
+        }
+    }
+
+    /// Returns whether it says how a run of a container or a sandbox ended.
+    pub(super) fn tells_of_an_end(&self) -> bool {
+        match self {
+            Self::Beside { cause, .. } => cause.tells_of_an_end(),
+            Self::Again { .. } | Self::Exited { .. } => true,
+            Self::Kubelet(cause) => matches!(cause, KubeletCause::Killed { .. }),
+            Self::Quick(quick) => matches!(quick.end, End::Done(_)),
+            _ => false,
         }
     }
 
@@ -298,6 +327,10 @@ impl Cause<'_> {
             Self::Kubelet(cause) => cause.name(),
             Self::Exited { .. } => "container_ended",
             Self::ProbeFails { .. } => "probe_fails",
+            Self::Again { before, .. } => match before {
+                Before::Run(_) => "container_ended",
+                Before::Sandbox(_) => "sandbox_replaced",
+            },
             Self::Slow(slow) => slow.name(),
             Self::Unusual { .. } => "unusual",
             Self::Quick(quick) => match quick.end {

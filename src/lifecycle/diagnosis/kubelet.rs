@@ -332,7 +332,7 @@ fn starts_with(episodes: &[&Episode], hook: &EpisodeCall) -> bool {
 /// The newest series of kills in a pod. `now` in microseconds since 1970.
 pub(super) fn keeps_killing<'a>(episodes: &[&'a Episode], now: u64) -> Option<KeepsKilling<'a>> {
     let mut names = BTreeMap::<&str, Vec<&EpisodeCall>>::new();
-    let mut newest = BTreeMap::<&str, u32>::new();
+    let mut creates = BTreeMap::<&str, Vec<&EpisodeCall>>::new();
     let mut stopped = 0;
     for call in episodes.iter().flat_map(|episode| &episode.calls) {
         let container = call.container.as_deref();
@@ -341,16 +341,15 @@ pub(super) fn keeps_killing<'a>(episodes: &[&'a Episode], now: u64) -> Option<Ke
                 names.entry(&container.name).or_default().push(call);
             }
             (Method::CreateContainer, Some(container)) => {
-                let attempt = newest.entry(&container.name).or_default();
-                *attempt = container.attempt.max(*attempt);
+                creates.entry(&container.name).or_default().push(call);
             }
             (Method::StopPodSandbox, _) => stopped = call.began_us().max(stopped),
             _ => {}
         }
     }
     let series = names.into_iter().filter_map(|(container, kills)| {
-        let attempt = newest.get(container).copied()?;
-        series(episodes, container, kills, attempt, stopped, now)
+        let creates = creates.get(container)?;
+        series(episodes, container, kills, creates, stopped, now)
     });
     series.max_by_key(|series| series.at)
 }
@@ -359,17 +358,25 @@ fn series<'a>(
     episodes: &[&Episode],
     container: &'a str,
     mut kills: Vec<&EpisodeCall>,
-    newest: u32,
+    creates: &[&EpisodeCall],
     stopped: u64,
     now: u64,
 ) -> Option<KeepsKilling<'a>> {
+    let attempts = creates.iter().filter_map(|call| call.container.as_ref());
+    let newest = attempts.map(|container| container.attempt).max()?;
     kills.sort_by_key(|call| call.began);
     // The kubelet repeats a stop that failed; each container is killed once.
     kills.dedup_by(|later, earlier| is_same_container(later, earlier));
     // The last one may be that of the pod: a kill is one after which the container is started again.
     let is_last = |call: &EpisodeCall| call.container.as_ref().is_none_or(|c| c.attempt >= newest);
     let of_pod = |call: &EpisodeCall| is_last(call) && stopped >= call.began_us();
-    kills.retain(|call| !of_pod(call));
+    // Nor is the end of a sandbox that is replaced.
+    let of_sandbox = |call: &EpisodeCall| {
+        let later = creates.iter().filter(|it| it.began > call.began);
+        let next = later.min_by_key(|it| it.began);
+        next.is_some_and(|next| next.sandbox_id.is_some() && next.sandbox_id != call.sandbox_id)
+    };
+    kills.retain(|call| !of_pod(call) && !of_sandbox(call));
     let last = kills.last()?;
     let at = last.end_us();
     let gap = |pair: &[&EpisodeCall]| pair[1].began_us().saturating_sub(pair[0].end_us());

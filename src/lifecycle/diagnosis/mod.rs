@@ -1,6 +1,7 @@
 //! Why a pod was slow, or is not ready: the most important fact. The rules choose a [`Cause`], a function of episodes and
 //! the time; its `Display`, in `words`, is the sentence that people read.
 
+mod before;
 mod cause;
 mod crash;
 mod failure;
@@ -16,7 +17,8 @@ mod tests;
 mod words;
 mod work;
 
-use self::cause::{Cause, InFlight, Progress};
+use self::before::Before;
+use self::cause::{Cause, End, InFlight, Progress, Quick};
 use self::kubelet::KubeletCause;
 pub(super) use self::pods::Pods;
 pub(super) use self::syncs::SyncFails;
@@ -92,12 +94,31 @@ fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now:
         Some(cause) => Cause::Kubelet(cause),
         None => slow::of(episode, pod, node, now),
     };
-    match crash::afterwards(episode, pod) {
-        Some(exit) => Cause::Exited {
-            exit,
+    if let Some(exit) = crash::afterwards(episode, pod) {
+        let then = Box::new(time);
+        return match before::again(exit, pod, now) {
+            Some(run) => Cause::Again {
+                before: Before::Run(run),
+                then,
+            },
+            None => Cause::Exited { exit, then },
+        };
+    }
+    match before::of(episode, pod, now).filter(|_| has_run(&time)) {
+        Some(before) => Cause::Again {
+            before,
             then: Box::new(time),
         },
         None => time,
+    }
+}
+
+/// Returns whether it is worth saying what came before: something runs, and it was not just said.
+fn has_run(cause: &Cause<'_>) -> bool {
+    match cause {
+        Cause::Quick(Quick { end, .. }) => !matches!(end, End::Done(_) | End::Begun | End::Pulled),
+        Cause::Kubelet(KubeletCause::Killed { .. }) => false,
+        _ => true,
     }
 }
 

@@ -59,6 +59,16 @@ impl<'a> Pod<'a> {
             failed.is_some_and(|call| call.method == Method::RunPodSandbox)
         })
     }
+
+    /// The stop that ended well and after which nothing was started; not that of a sandbox that was replaced.
+    fn last_stop(&self) -> Option<&'a Episode> {
+        let episodes = || self.episodes.iter().copied();
+        let last = episodes()
+            .filter(|e| !e.only_cleans)
+            .max_by_key(|e| e.began)?;
+        let is_newest = !episodes().any(|e| e.pod.attempt > last.pod.attempt);
+        (last.kind == Kind::Stop && last.state == State::Ok && is_newest).then_some(last)
+    }
 }
 
 impl<'a> Pods<'a> {
@@ -156,7 +166,7 @@ impl<'a> Pods<'a> {
                 let just = self.now.saturating_sub(e.ended) < JUST_GONE;
                 just && is_slow(e) && !e.only_cleans
             }
-            Kind::Stop => e.state == State::Open && is_slow(e),
+            Kind::Stop => e.state == State::Open && is_slow(e) && !e.only_cleans,
             _ => e.state == State::Open,
         };
         let open = || last(&is_current);
@@ -170,19 +180,35 @@ impl<'a> Pods<'a> {
             })
         };
         let of_kubelet = || last(&|e| syncs::failing(e, self.now).is_some());
+        // How the last run ended matters more than how long a start took.
+        let again = || {
+            let newest =
+                last(&|e| e.kind != Kind::Stop && e.attempt() > 0 && e.state == State::Ok)?;
+            // An init container that had to run again is done once others follow.
+            let calls = pod.episodes.iter().flat_map(|e| &e.calls);
+            let mut later = calls.filter(|c| c.began_us() >= newest.ended);
+            let is_followed = later.any(|c| c.method == Method::StartContainer && c.is_good());
+            let tells = !is_followed && self.cause(newest).tells_of_an_end();
+            tells.then_some(newest)
+        };
         let matters = failing
             .or_else(of_kubelet)
             .or_else(open)
             .or_else(failed)
+            .or_else(again)
             .or_else(slowest)?;
         let cause = self.cause(matters);
-        Some(match self.failing_probe(pod, &cause) {
+        let cause = match self.failing_probe(pod, &cause) {
             Some(probe) => Cause::ProbeFails {
                 probe: probe.clone(),
                 then: Box::new(cause),
             },
             None => cause,
-        })
+        };
+        match pod.last_stop().filter(|_| cause.is_past_when_gone()) {
+            Some(stop) => Some(self.cause(stop)),
+            None => Some(cause),
+        }
     }
 
     /// An exec probe that keeps failing in a container that is up.

@@ -1,9 +1,9 @@
 //! Where the time went in an episode without failures.
 
 use super::cause::{Cause, End, Quick, Slow, What};
-use super::node;
 use super::syncs;
 use super::work::{self, Worker};
+use super::{before, node};
 use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
@@ -112,7 +112,7 @@ fn quick<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Quick<'a> {
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let end = match episode.kind {
         Kind::Start if started => up(episode, pod, now),
-        Kind::Restart if started => End::ContainerUp(container),
+        Kind::Restart if started => restarted(episode, pod, container),
         Kind::Restart if container.is_none() => End::Pulled,
         Kind::Stop => match only_stopped(episode) {
             Some(name) => End::ContainerStopped(name),
@@ -122,6 +122,16 @@ fn quick<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Quick<'a> {
     };
     let took = episode.duration_ms();
     Quick { took, end }
+}
+
+/// What came of the container that a restart started.
+fn restarted<'a>(episode: &'a Episode, pod: &[&'a Episode], container: Option<&'a str>) -> End<'a> {
+    let exits = episode.exits.iter().rev();
+    let mut done = exits.filter(|exit| Some(&*exit.container) == container && exit.code == 0);
+    match done.find(|exit| !exit.ordered && before::again(exit, pod, exit.at).is_none()) {
+        Some(exit) => End::Done(exit),
+        None => End::ContainerUp(container),
+    }
 }
 
 /// The container that was stopped, if the pod was not.
@@ -154,7 +164,7 @@ fn up<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> End<'a> {
         let later = |call: &EpisodeCall| {
             call.method == Method::StartContainer && call.is_good() && call.end_us() > exit.at
         };
-        exit.code == 0 && up.is_empty() && !calls().any(later)
+        exit.code == 0 && !exit.ordered && up.is_empty() && !calls().any(later)
     };
     if let Some(exit) = done.filter(is_last) {
         return End::Done(exit);

@@ -1,5 +1,6 @@
 //! Scenarios from real nodes, and the sentence each must begin with. They pass through the same store as real calls.
 
+mod before;
 mod crash;
 mod failures;
 mod init;

@@ -12,10 +12,11 @@ use crate::call::CallState;
 use crate::call::episode::{Ids, Kind};
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
+use crate::lifecycle::diagnosis;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::node::{NodeFact, PressureSpan};
-use crate::lifecycle::timeline::{EpisodePhase, Shares};
+use crate::lifecycle::timeline::Shares;
 use crate::lifecycle::view::State;
 
 /// Most calls kept of an episode: the first ones, and the newest.
@@ -302,7 +303,7 @@ impl Episode {
         while self.calls.len() > MOST_CALLS {
             if let Some(call) = self.calls.remove(FIRST_CALLS) {
                 self.calls_forgotten += 1;
-                self.forgotten[EpisodePhase::of(call.method) as usize] += call.elapsed_us();
+                self.forgotten[diagnosis::phase(&call) as usize] += call.elapsed_us();
             }
         }
     }

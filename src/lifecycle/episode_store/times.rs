@@ -4,6 +4,7 @@ use super::Episode;
 use super::exits::Exit;
 use crate::call::episode::Kind;
 use crate::cri::Method;
+use crate::lifecycle::diagnosis;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::timeline::{self, EpisodePhase, Interval, Shares};
 
@@ -59,7 +60,7 @@ impl Episode {
         let mut intervals = Vec::with_capacity(self.calls.len());
         for call in &self.calls {
             let (begin, end) = (call.began_us(), call.end_us());
-            let phase = EpisodePhase::of(call.method);
+            let phase = diagnosis::phase(call);
             intervals.push(Interval { begin, end, phase });
             let network = call.work.iter().filter(|s| s.is_network());
             intervals.extend(network.map(|seen| Interval {

@@ -224,7 +224,13 @@ pub(crate) fn sort(pods: &mut [Pod], slowest: bool) {
 fn current(episodes: &[Episode]) -> Vec<&Episode> {
     let stops = |it: &&Episode| it.kind == "stop" && (stops_sandbox(it) || it.state != State::Ok);
     let mut current: Vec<&Episode> = Vec::new();
+    let newest = episodes
+        .iter()
+        .find(|it| it.kind != "stop" && it.sandbox_id.is_some());
     for episode in episodes {
+        if stops(&episode) && newest.is_some_and(|newest| is_of_earlier_sandbox(episode, newest)) {
+            continue;
+        }
         if stops(&episode) {
             // A stop that was followed by a start is over.
             if current.is_empty() {
@@ -241,6 +247,13 @@ fn current(episodes: &[Episode]) -> Vec<&Episode> {
         true => episodes.first().into_iter().collect(),
         false => current,
     }
+}
+
+/// Returns whether a stop that began after a start or restart is that of another sandbox, which it had replaced.
+fn is_of_earlier_sandbox(stop: &Episode, newest: &Episode) -> bool {
+    stop.began_unix_us > newest.began_unix_us
+        && stop.sandbox_id.is_some()
+        && stop.sandbox_id != newest.sandbox_id
 }
 
 /// The state of a pod, and the episode that it is about. `episodes` is not empty, the newest first.

@@ -82,6 +82,6 @@ fn an_init_container_that_takes_its_time() {
     ];
     assert_eq!(
         says_with(parts, &pod, 90_000),
-        "started after 1.10 s, nothing slow"
+        "container migrate ended with exit code 0 after 40.0 s (48 s ago); up again 400 ms later"
     );
 }

@@ -9,6 +9,7 @@ mod syncs;
 
 use std::fmt::{self, Display, Formatter};
 
+use super::before::{Before, Replaced};
 use super::cause::{Cause, End, InFlight, Progress, Quick};
 use super::crash::CrashLoop;
 use super::work::Worker;
@@ -19,7 +20,7 @@ use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::{Awaited, Exit};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::usual::{CROWD, Compared};
-use crate::units::duration;
+use crate::units::{duration, since};
 
 const NO_PROCESS: &str = "no process was seen at work for it";
 
@@ -105,6 +106,30 @@ impl Display for Cause<'_> {
                     slow => slow.fmt(f),
                 }
             }
+            Self::Again { before, then } => {
+                let last = match before {
+                    Before::Run(run) => {
+                        write!(f, "container {} {}", run.exit.container, ended(run.exit))?;
+                        if run.ago >= 1_000_000 {
+                            write!(f, " ({})", since(run.ago, 0))?;
+                        }
+                        Some(run)
+                    }
+                    Before::Sandbox(replaced) => {
+                        replaced.fmt(f)?;
+                        None
+                    }
+                };
+                match (&**then, last) {
+                    (Self::Quick(_), Some(run)) => {
+                        let later = duration(millis(run.again_after));
+                        let up = if run.is_up { "up" } else { "started" };
+                        write!(f, "; {up} again {later} later")
+                    }
+                    (Self::Quick(quick), None) => write!(f, "; {}", quick.outcome()),
+                    (slow, _) => write!(f, "; {slow}"),
+                }
+            }
             Self::Slow(slow) => slow.fmt(f),
             Self::Unusual { call, usual, end } => {
                 let took = duration(call.duration_ms());
@@ -182,41 +207,49 @@ impl Display for Compared {
 
 impl Display for Quick<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.outcome())?;
+        match self.end {
+            End::Up(_) | End::ContainerUp(_) | End::Gone | End::Begun => {
+                f.write_str(", nothing slow")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Quick<'_> {
+    /// What it came to, and when.
+    fn outcome(&self) -> String {
         let took = duration(self.took);
         match &self.end {
             End::Up(names) => match &names[..] {
-                [] => write!(f, "started after {took}, nothing slow"),
-                [name] => write!(f, "container {name} up after {took}, nothing slow"),
+                [] => format!("started after {took}"),
+                [name] => format!("container {name} up after {took}"),
                 [_, _] | [_, _, _] => {
                     let names = names.join(", ");
-                    write!(f, "containers {names} up after {took}, nothing slow")
+                    format!("containers {names} up after {took}")
                 }
-                _ => write!(
-                    f,
-                    "{} containers up after {took}, nothing slow",
-                    names.len()
-                ),
+                _ => format!("{} containers up after {took}", names.len()),
             },
-            End::Alone { container, since } => write!(
-                f,
+            End::Alone { container, since } => format!(
                 "container {container} has run for {}, its start took {took}; \
                  the CRI does not say whether it is an init container",
                 duration(*since)
             ),
             End::Done(exit) => {
                 let name = &exit.container;
-                write!(f, "container {name} {}; the start took {took}", ended(exit))
+                format!("container {name} {}; the start took {took}", ended(exit))
             }
             End::ContainerUp(Some(name)) => {
-                write!(f, "container {name} up after {took}, nothing slow")
+                format!("container {name} up after {took}")
             }
-            End::ContainerUp(None) => write!(f, "the container up after {took}, nothing slow"),
-            End::Pulled => write!(f, "image pulled in {took}"),
+            End::ContainerUp(None) => format!("the container up after {took}"),
+            End::Pulled => format!("image pulled in {took}"),
             End::ContainerStopped(name) => {
-                write!(f, "container {name} stopped after {took}; the pod stays")
+                format!("container {name} stopped after {took}; the pod stays")
             }
-            End::Gone => write!(f, "gone after {took}, nothing slow"),
-            End::Begun => write!(f, "begun, {took} so far, nothing slow"),
+            End::Gone => format!("gone after {took}"),
+            End::Begun => format!("begun, {took} so far"),
         }
     }
 }
@@ -281,7 +314,46 @@ fn ended(exit: &Exit) -> String {
         ExitReason::OomKilled => {
             format!("was killed for lack of memory{after} (exit code {code})")
         }
-        _ => format!("ended with exit code {code}{after}"),
+        _ if exit.ordered => format!("was stopped{after} (exit code {code})"),
+        _ => match signal(code) {
+            Some(signal) => format!("ended with exit code {code} ({signal}){after}"),
+            None => format!("ended with exit code {code}{after}"),
+        },
+    }
+}
+
+/// The signal that a container ended by, or a process of it whose exit code its shell repeats.
+const fn signal(code: i32) -> Option<&'static str> {
+    match code {
+        132 => Some("SIGILL"),
+        134 => Some("SIGABRT"),
+        135 => Some("SIGBUS"),
+        136 => Some("SIGFPE"),
+        137 => Some("SIGKILL"),
+        139 => Some("SIGSEGV"),
+        143 => Some("SIGTERM"),
+        _ => None,
+    }
+}
+
+impl Display for Replaced {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let attempt = self.attempt;
+        match self.times {
+            n @ 2.. => {
+                let keeps = if self.is_over { "was" } else { "keeps being" };
+                let (n, window) = (times(n), duration(millis(self.window)));
+                write!(f, "the sandbox {keeps} replaced: {n} in {window}")
+            }
+            _ if self.by_crictl => write!(
+                f,
+                "the sandbox was stopped by crictl and replaced (attempt {attempt})"
+            ),
+            _ => write!(
+                f,
+                "the sandbox was replaced (attempt {attempt}): the one before was not usable"
+            ),
+        }
     }
 }
 

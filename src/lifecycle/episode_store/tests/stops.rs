@@ -23,6 +23,19 @@ fn a_kill_by_a_probe_is_part_of_the_restart() {
     assert_eq!(restart.ended - restart.began, 30_400_000);
 }
 
+/// What the call did besides is lost with it.
+#[test]
+fn the_time_of_a_sandbox_without_network_is_the_networks() {
+    let (mut store, pod) = (store(), pod("a"));
+    let error = "failed to setup network for sandbox \"0a\": plugin type=\"bridge\" failed (add): no address";
+    let broken = pod.run(0, 3000).fails(Code::Unknown, error);
+    apply(&mut store, [broken, pod.run(15_000, 500)]);
+    let shares = store.get(0).expect("the start").shares();
+    let of = |phase: EpisodePhase| shares[phase as usize];
+    assert_eq!(of(EpisodePhase::Network), 3_000_000);
+    assert_eq!(of(EpisodePhase::Sandbox), 500_000);
+}
+
 #[test]
 fn a_stop_is_over_when_the_sandbox_is_stopped_and_the_sweep_is_no_part_of_it() {
     let (mut store, pod) = (store(), pod("a"));

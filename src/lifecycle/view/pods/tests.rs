@@ -112,6 +112,23 @@ fn a_pod_is_in_the_state_of_what_happened_last() {
     }
 }
 
+/// The kubelet removes it a minute later.
+#[test]
+fn the_stop_of_a_sandbox_that_was_replaced_is_not_that_of_the_pod() {
+    let of = |id: &str, episode: Episode| Episode {
+        sandbox_id: Some(id.to_owned()),
+        ..episode
+    };
+    let episodes = [
+        of("a", episode("start", 10, State::Ok)),
+        of("b", episode("start", 20, State::Ok)),
+        of("a", stop(80, State::Ok)),
+    ];
+    assert_eq!(pod(episodes.clone()).state, PodState::Ok);
+    let gone = episodes.into_iter().chain([of("b", stop(90, State::Ok))]);
+    assert_eq!(pod(gone).state, PodState::Gone);
+}
+
 #[test]
 fn a_crash_loop_is_one_entry_and_its_time_counts() {
     let loop_of = [

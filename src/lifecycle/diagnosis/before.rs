@@ -1,0 +1,162 @@
+//! What came before a start or restart: the end of the container that runs again, or the sandbox that was replaced.
+
+use crate::call::Client;
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::episode_store::{Episode, Exit};
+
+/// Sandboxes of a pod that were made within this time of each other are one series, in microseconds.
+const SERIES: u64 = 10 * 60 * 1_000_000;
+
+/// Why there is another run. Times in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lifecycle) enum Before<'a> {
+    /// The container had ended.
+    Run(LastRun<'a>),
+    /// The sandbox was replaced.
+    Sandbox(Replaced),
+}
+
+/// The end of a container that was started again.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lifecycle) struct LastRun<'a> {
+    pub(super) exit: &'a Exit,
+    /// From its end to the end of the next StartContainer.
+    pub(super) again_after: u64,
+    /// How long ago it ended.
+    pub(super) ago: u64,
+    /// Whether the next run has not ended.
+    pub(super) is_up: bool,
+}
+
+/// A sandbox that replaces an earlier one.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lifecycle) struct Replaced {
+    pub(super) attempt: u32,
+    /// Replacements in a series up to this one, and the time from the first to this one.
+    pub(super) times: usize,
+    pub(super) window: u64,
+    /// Whether this one has lasted.
+    pub(super) is_over: bool,
+    /// Whether the earlier one was stopped by crictl.
+    pub(super) by_crictl: bool,
+}
+
+/// What came before an episode of this pod; `now` in microseconds since 1970.
+pub(super) fn of<'a>(episode: &Episode, pod: &[&'a Episode], now: u64) -> Option<Before<'a>> {
+    match episode.kind {
+        Kind::Start => replaced(episode, pod, now).map(Before::Sandbox),
+        Kind::Restart => last_run(episode, pod, now).map(Before::Run),
+        Kind::Stop => None,
+    }
+}
+
+fn calls<'a>(pod: &[&'a Episode]) -> impl Iterator<Item = &'a EpisodeCall> {
+    pod.iter().flat_map(|episode| &episode.calls)
+}
+
+fn has_started(call: &EpisodeCall, container: &str) -> bool {
+    call.method == Method::StartContainer
+        && call.is_good()
+        && call.container_name() == Some(container)
+}
+
+/// The exit after which the container of a restart was started, if it still runs.
+fn last_run<'a>(episode: &Episode, pod: &[&'a Episode], now: u64) -> Option<LastRun<'a>> {
+    let name = &*episode.container.as_deref()?.name;
+    let mut newest_first = episode.calls.iter().rev();
+    let start = newest_first.find(|call| has_started(call, name))?;
+    let attempt = start.container.as_deref()?.attempt;
+    let exits = pod.iter().flat_map(|episode| &episode.exits);
+    let mut exits = exits.filter(|exit| *exit.container == *name);
+    if exits.clone().any(|exit| exit.attempt >= attempt) {
+        return None;
+    }
+    let exit = exits
+        .by_ref()
+        .max_by_key(|exit| (exit.attempt, exit.at))
+        .filter(|exit| exit.at <= start.end_us())?;
+    // Of a run in between nothing is known.
+    let mut others = calls(pod).filter(|call| call.began < start.began);
+    let is_newest = !others.any(|call| has_started(call, name) && call.end_us() > exit.at);
+    let is_told = exit.ordered && episode.calls.iter().any(is_kill);
+    (is_newest && !is_told).then(|| since(exit, start, pod, now))
+}
+
+fn since<'a>(exit: &'a Exit, start: &EpisodeCall, pod: &[&Episode], now: u64) -> LastRun<'a> {
+    let mut exits = pod.iter().flat_map(|episode| &episode.exits);
+    let has_ended = |it: &Exit| it.container == exit.container && it.attempt > exit.attempt;
+    LastRun {
+        is_up: !exits.any(has_ended),
+        exit,
+        again_after: start.end_us().saturating_sub(exit.at),
+        ago: now.saturating_sub(exit.at),
+    }
+}
+
+/// An exit after which the container was started again.
+pub(super) fn again<'a>(exit: &'a Exit, pod: &[&'a Episode], now: u64) -> Option<LastRun<'a>> {
+    let starts = calls(pod).filter(|call| has_started(call, &exit.container));
+    let later = starts.filter(|call| call.end_us() > exit.at);
+    let next = later.min_by_key(|call| call.began)?;
+    Some(since(exit, next, pod, now))
+}
+
+/// Returns whether the kubelet stopped a container, which has sentences of its own.
+fn is_kill(call: &EpisodeCall) -> bool {
+    call.method == Method::StopContainer && call.peer.client != Client::Crictl
+}
+
+/// Returns whether an episode shows that there was a sandbox.
+fn has_sandbox(episode: &Episode) -> bool {
+    episode.calls.iter().any(|call| match call.method {
+        Method::RunPodSandbox | Method::StartContainer => call.is_good(),
+        Method::CreateContainer | Method::StopContainer | Method::StopPodSandbox => true,
+        _ => false,
+    })
+}
+
+/// The replacement of which this is the start. The attempt counts sandboxes; the kubelet makes another one when it finds the
+/// last one not ready, or otherwise unusable.
+fn replaced(start: &Episode, pod: &[&Episode], now: u64) -> Option<Replaced> {
+    let attempt = start.pod.attempt;
+    let earlier = |other: &&&Episode| other.pod.attempt < attempt;
+    let before = pod.iter().filter(earlier);
+    let last = before.clone().map(|other| other.pod.attempt).max();
+    // A try that failed left nothing that could be replaced. Before the first known episode there was a sandbox.
+    let was_one = match last {
+        Some(_) => before.clone().any(|other| has_sandbox(other)),
+        None => attempt > 0 && start.failures == 0,
+    };
+    if !was_one {
+        return None;
+    }
+    let mut made: Vec<_> = pod
+        .iter()
+        .filter(|other| other.kind == Kind::Start && other.began <= start.began)
+        .filter(|other| has_sandbox(other))
+        .map(|other| (other.began, other.pod.attempt))
+        .collect();
+    made.sort_unstable();
+    made.dedup_by_key(|(_, attempt)| *attempt);
+    let far = |pair: &[(u64, u32)]| pair[1].0 - pair[0].0 > SERIES;
+    let series = &made[made.windows(2).rposition(far).map_or(0, |at| at + 1)..];
+    // The first of a series that is known to replace another one is a replacement, too.
+    let first = series.iter().find(|(_, attempt)| *attempt > 0);
+    let times = series.iter().filter(|(_, attempt)| *attempt > 0).count();
+    let by_crictl = before
+        .filter(|other| Some(other.pod.attempt) == last)
+        .any(|other| {
+            let stops = |call: &EpisodeCall| call.method == Method::StopPodSandbox;
+            let first = other.calls.iter().find(|call| stops(call));
+            first.is_some_and(|call| call.peer.client == Client::Crictl)
+        });
+    Some(Replaced {
+        attempt,
+        times: times.max(1),
+        window: start.began - first.map_or(start.began, |(began, _)| *began),
+        is_over: now.saturating_sub(start.began) > SERIES,
+        by_crictl,
+    })
+}

@@ -1,0 +1,292 @@
+//! Pods that run again, and pods that are gone: how the last run ended.
+
+use super::*;
+
+/// The start of a container of a pod that was up at 1.2 s, and what happened then.
+fn up_and(pod: &Pod, more: impl IntoIterator<Item = EpisodeCall>) -> EpisodeStore {
+    let calls = chain([pod.run(0, 900)], up(pod, 1000));
+    store(calls.into_iter().chain(more))
+}
+
+fn again(pod: &Pod, attempt: u32, from: u64) -> [EpisodeCall; 2] {
+    [
+        pod.create(("app", attempt), from, 20),
+        pod.start(("app", attempt), from + 30, 30),
+    ]
+}
+
+fn apply(store: &mut EpisodeStore, pod: &Pod, attempt: u32, from: u64) {
+    for call in again(pod, attempt, from) {
+        store.apply(call);
+    }
+}
+
+fn tells(store: &mut EpisodeStore, now: u64) -> String {
+    store.tick(at(now), &[]);
+    of_pod(&episodes(store), at(now))
+}
+
+#[test]
+fn a_pod_that_was_stopped_is_gone() {
+    let pod = pod("web");
+    for (code, grace) in [(0, 1000), (143, 20), (137, 1700)] {
+        let mut store = up_and(&pod, [pod.kill(("app", 0), 20_000, grace)]);
+        store.note_exit(
+            &pod.0,
+            Some("c"),
+            pod.exit(("app", 0), code, 1200, 20_000 + grace),
+        );
+        store.apply(pod.stop(20_000 + grace, 100));
+        let gone = format!(
+            "gone after {}, nothing slow",
+            crate::units::duration((grace + 100) as f64)
+        );
+        assert_eq!(tells(&mut store, 21_000 + grace), gone, "{code}");
+        // The kubelet's clean-up, slow or not, is no part of it.
+        store.apply(pod.sweep(("app", 0), 26_000, 10));
+        store.apply(pod.stop(26_100, 10));
+        store.apply(pod.remove(26_200, 3000));
+        assert_eq!(tells(&mut store, 30_000), gone, "{code}");
+        assert_eq!(tells(&mut store, 3_600_000), gone, "{code}");
+    }
+}
+
+#[test]
+fn what_a_pod_came_to_by_itself_outlives_it() {
+    let pod = pod("job");
+    for (code, line) in [
+        (
+            0,
+            "container app ended with exit code 0 after 5.00 s; the start took 1.20 s",
+        ),
+        (
+            2,
+            "container app ended with exit code 2 after 5.00 s; the start took 1.20 s",
+        ),
+    ] {
+        let mut store = up_and(&pod, []);
+        store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), code, 1200, 6200));
+        store.apply(pod.stop(30_000, 100));
+        assert_eq!(tells(&mut store, 60_000), line);
+    }
+}
+
+#[test]
+fn a_container_that_crashed_once_and_is_up_again() {
+    let pod = pod("web");
+    let mut store = up_and(&pod, []);
+    store.note_exit(&pod.0, Some("0"), pod.exit(("app", 0), 9, 1200, 2200));
+    apply(&mut store, &pod, 1, 3440);
+    assert_eq!(
+        tells(&mut store, 3500),
+        "container app ended with exit code 9 after 1.00 s (1 s ago); up again 1.30 s later"
+    );
+    // Also if the start took longer, and long after.
+    let later =
+        "container app ended with exit code 9 after 1.00 s (1 h ago); up again 1.30 s later";
+    assert_eq!(tells(&mut store, 3_700_000), later);
+    let all = episodes(&store);
+    let node = store.node();
+    let pods = Pods::new(&all, node, at(3_700_000));
+    assert_eq!(pods.cause(all[0]).to_string(), later, "of the start");
+    assert_eq!(pods.cause(all[1]).name(), "container_ended");
+    // It does not matter any more.
+    store.apply(pod.stop(4_000_000, 100));
+    assert_eq!(
+        tells(&mut store, 4_100_000),
+        "gone after 100 ms, nothing slow"
+    );
+}
+
+#[test]
+fn a_container_that_was_killed_from_outside() {
+    let pod = pod("web");
+    let mut store = up_and(&pod, []);
+    store.note_exit(&pod.0, Some("0"), pod.exit(("app", 0), 137, 1200, 61_200));
+    apply(&mut store, &pod, 1, 62_000);
+    assert_eq!(
+        tells(&mut store, 65_000),
+        "container app ended with exit code 137 (SIGKILL) after 1m 00s (3 s ago); up again 860 ms later"
+    );
+}
+
+#[test]
+fn a_restart_that_took_long_says_both() {
+    let pod = pod("web");
+    let mut store = up_and(&pod, []);
+    store.note_exit(&pod.0, Some("0"), pod.exit(("app", 0), 1, 1200, 61_200));
+    store.tick(at(61_200), &[]);
+    store.apply(pod.pull("web:1", 62_000, 9000));
+    apply(&mut store, &pod, 1, 71_000);
+    assert_eq!(
+        tells(&mut store, 90_000),
+        "container app ended with exit code 1 after 1m 00s (28 s ago); image pull: 9.00 s of 9.06 s pulling web:1"
+    );
+}
+
+#[test]
+fn how_a_run_ended_is_not_guessed() {
+    let pod = pod("web");
+    let mut store = up_and(&pod, again(&pod, 1, 30_000));
+    assert_eq!(
+        tells(&mut store, 60_000),
+        "container app up after 1.20 s, nothing slow"
+    );
+    // Of the run before the last nothing is known.
+    store.note_exit(&pod.0, Some("0"), pod.exit(("app", 0), 1, 1200, 29_000));
+    apply(&mut store, &pod, 2, 90_000);
+    let newest = store.episodes().last().expect("a restart");
+    let all = episodes(&store);
+    let pods = Pods::new(&all, store.node(), at(91_000));
+    assert_eq!(
+        pods.cause(newest).to_string(),
+        "container app up after 60.0 ms, nothing slow"
+    );
+}
+
+#[test]
+fn a_restart_that_has_done_its_work_is_not_up() {
+    let pod = pod("job");
+    let mut store = up_and(&pod, []);
+    store.note_exit(&pod.0, Some("0"), pod.exit(("app", 0), 3, 1200, 61_200));
+    apply(&mut store, &pod, 1, 62_000);
+    store.note_exit(&pod.0, Some("1"), pod.exit(("app", 1), 0, 62_060, 64_060));
+    assert_eq!(
+        tells(&mut store, 90_000),
+        "container app ended with exit code 0 after 2.00 s; the start took 60.0 ms"
+    );
+}
+
+/// The kubelet stops what is left of it, and makes another one.
+fn replace(store: &mut EpisodeStore, old: &Pod, attempt: u32, from: u64) -> Pod {
+    let new = old.attempt(attempt);
+    store.tick(at(from), &[]);
+    store.apply(old.kill(("app", attempt - 1), from, 50));
+    let exit = old.exit(("app", attempt - 1), 137, from - 10_000, from + 20);
+    store.note_exit(&old.0, Some("old"), exit);
+    store.apply(old.stop(from + 60, 100));
+    store.apply(new.run(from + 200, 300));
+    apply(store, &new, attempt, from + 510);
+    new
+}
+
+#[test]
+fn a_sandbox_that_was_replaced() {
+    let pod = pod("web");
+    let mut store = up_and(&pod, []);
+    replace(&mut store, &pod, 1, 60_000);
+    let line = "the sandbox was replaced (attempt 1): the one before was not usable; container app up after 370 ms";
+    assert_eq!(tells(&mut store, 60_600), line);
+    assert_eq!(tells(&mut store, 90_000), line);
+    // The old one is removed later, slowly: the pod is not gone.
+    store.apply(pod.stop(120_000, 10));
+    store.apply(pod.remove(120_020, 3000));
+    assert_eq!(tells(&mut store, 150_000), line);
+}
+
+/// The stop of the old sandbox was not seen; its late removal is no end of the pod.
+#[test]
+fn the_removal_of_an_old_sandbox_is_not_the_end_of_the_pod() {
+    let pod = pod("web");
+    let new = pod.attempt(1);
+    let calls = chain([new.run(0, 300)], again(&new, 1, 400));
+    let mut store = store(calls);
+    store.tick(at(60_000), &[]);
+    store.apply(pod.stop(60_000, 2500));
+    assert_eq!(
+        tells(&mut store, 200_000),
+        "the sandbox was replaced (attempt 1): the one before was not usable; container app up after 460 ms"
+    );
+}
+
+#[test]
+fn a_sandbox_that_is_replaced_again_and_again() {
+    let pod = pod("web");
+    let mut store = up_and(&pod, []);
+    let mut newest = pod;
+    for attempt in 1..=3 {
+        let from = 40_000 * u64::from(attempt);
+        newest = replace(&mut store, &newest, attempt, from);
+    }
+    let up = "container app up after 370 ms";
+    assert_eq!(
+        tells(&mut store, 150_000),
+        format!("the sandbox keeps being replaced: 3 times in 1m 20s; {up}")
+    );
+    assert_eq!(
+        tells(&mut store, 3_600_000),
+        format!("the sandbox was replaced: 3 times in 1m 20s; {up}")
+    );
+    replace(&mut store, &newest, 4, 4_000_000);
+    assert_eq!(
+        tells(&mut store, 4_100_000),
+        format!("the sandbox was replaced (attempt 4): the one before was not usable; {up}")
+    );
+}
+
+#[test]
+fn a_sandbox_that_crictl_stopped() {
+    let pod = pod("web");
+    let mut store = up_and(&pod, []);
+    store.tick(at(50_000), &[]);
+    let mut stop = pod.stop(50_000, 100);
+    stop.peer = std::sync::Arc::new(crate::call::Peer {
+        client: crate::call::Client::Crictl,
+        pid: None,
+        comm: None,
+    });
+    store.apply(stop);
+    replace(&mut store, &pod, 1, 51_000);
+    assert_eq!(
+        tells(&mut store, 90_000),
+        "the sandbox was stopped by crictl and replaced (attempt 1); container app up after 370 ms"
+    );
+}
+
+/// After a reboot every container has a higher attempt, in a sandbox with a higher attempt.
+#[test]
+fn a_story_that_begins_after_a_reboot() {
+    let pod = pod("web").attempt(2);
+    let calls = [
+        pod.run(0, 300),
+        pod.create(("app", 5), 310, 20),
+        pod.start(("app", 5), 340, 30),
+        pod.create(("side", 3), 380, 20),
+        pod.start(("side", 3), 410, 30),
+    ];
+    let line = "the sandbox was replaced (attempt 2): the one before was not usable; containers app, side up after 440 ms";
+    assert_eq!(says(calls.clone(), 1000), line);
+    assert_eq!(says(calls, 60_000), line);
+}
+
+/// A sandbox that was never made was not replaced.
+#[test]
+fn a_start_that_was_tried_again_replaces_nothing() {
+    let pod = pod("web");
+    let fails = |pod: &Pod, from| pod.run(from, 100).fails(Code::Unknown, "broken");
+    let next = pod.attempt(1);
+    let calls = chain([fails(&pod, 0), next.run(20_000, 100)], up(&next, 20_200));
+    let line = says(calls, 60_000);
+    assert!(
+        line.contains("broken") && !line.contains("replaced"),
+        "{line}"
+    );
+}
+
+/// An init container failed once, and was done at the second try.
+#[test]
+fn what_an_init_container_needed_is_not_the_end_of_the_pod() {
+    let pod = pod("web");
+    let begun = chain([pod.run(0, 900)], up(&pod, 1000));
+    let mut store = store(begun);
+    store.note_exit(&pod.0, Some("0"), pod.exit(("app", 0), 4, 1200, 2200));
+    apply(&mut store, &pod, 1, 3440);
+    store.note_exit(&pod.0, Some("1"), pod.exit(("app", 1), 0, 3500, 4500));
+    store.apply(pod.create(("web", 0), 4600, 20));
+    store.apply(pod.start(("web", 0), 4630, 30));
+    let line = tells(&mut store, 60_000);
+    assert!(
+        !line.contains("exit code 0") && !line.contains("up again"),
+        "{line}"
+    );
+}
