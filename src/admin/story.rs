@@ -318,7 +318,7 @@ mod tests {
     fn a_story_says_where_the_time_went() {
         let html = html(&examples::story(examples::slow_cni()), None).into_string();
         for said in [
-            "9.50 s in the CNI plugin calico",
+            "9.50 s of 14.2 s in the CNI plugin calico",
             "CNI plugin calico: iptables",
             "<strong>RunPodSandbox</strong>",
             "registry.example.com/shop/web:1.2.3",

@@ -191,9 +191,7 @@ impl Aggregator {
                 let took = self.parts.stories.relists().note(poll);
                 return took.into_iter().for_each(|took| self.metrics.relist(took));
             }
-            Event::ImageAbsent(image, at) => {
-                return self.parts.stories.store().note_absent_image(image, at);
-            }
+            Event::NoImage(found) => return self.parts.stories.store().note_no_image(found),
             Event::SessionBegan(open) => return self.parts.stories.sessions().begin(*open),
             Event::SessionEnded(number, session) => {
                 let session = session.map(|session| *session);
@@ -244,7 +242,11 @@ impl Aggregator {
         };
         let Some(exit) = &state.exit else { return };
         let id = record.container_id.as_deref();
-        let ended = Exit::new(container, state.started_at, exit);
+        let mut ended = Exit::new(container, state.started_at, exit);
+        if ended.code != 0 {
+            let now = self.now();
+            ended.oom_kills = self.watch.oom_kills(ended.at, now);
+        }
         let is_new = self.parts.stories.store().note_exit(pod, id, ended.clone());
         if is_new {
             self.write(Some(JournalLine::exit(pod, id, &ended)));

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use opentelemetry::trace::{SpanId, TraceId};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::kubelet::images::found_absent;
+use super::kubelet::images::NoImage;
 use super::kubelet::relist::{Poll, is_poll};
 use super::kubelet::syncs::KubeletSpan;
 use super::recorder::Recorder;
@@ -33,8 +33,8 @@ pub enum Event {
     Syncs(Vec<KubeletSpan>),
     /// A call of the kubelet that may be part of its relist has ended.
     Polled(Poll),
-    /// The kubelet looked for an image that is absent; when, in microseconds since 1970.
-    ImageAbsent(Arc<str>, u64),
+    /// The kubelet looked for an image that is absent, or that the runtime cannot look up.
+    NoImage(NoImage),
     /// A session of exec, attach or port-forward begins.
     SessionBegan(Box<Open>),
     /// The session with this number has ended; `None` if its pod is unknown.
@@ -99,8 +99,8 @@ impl CallSink {
         {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }
-        if let Some((image, at)) = found_absent(&record)
-            && self.feed.try_send(Event::ImageAbsent(image, at)).is_err()
+        if let Some(found) = NoImage::of(&record)
+            && self.feed.try_send(Event::NoImage(found)).is_err()
         {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }

@@ -106,7 +106,7 @@ pub(crate) fn slow_cni() -> Episode {
             "web-7d4b9c6f5-x2x9k",
             120,
             14_200.0,
-            "took 14.2 s to start: 9.50 s in the CNI plugin calico (iptables), 3.20 s pulling registry.example.com/shop/web:1.2.3",
+            "network: 9.50 s of 14.2 s in the CNI plugin calico (running iptables), during RunPodSandbox",
         )
     }
 }
@@ -178,7 +178,7 @@ pub(crate) fn slow_pull() -> Episode {
             "model-0",
             300,
             42_000.0,
-            "took 42.0 s to start: 41.0 s pulling registry.example.com/ml/model-server",
+            "image pull: 41.0 s of 42.0 s pulling registry.example.com/ml/model-server@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
         )
     }
 }
@@ -217,7 +217,7 @@ pub(crate) fn failed_image() -> Episode {
             "typo-5c9f",
             30,
             16_900.0,
-            "did not start: pulling registry.example.com/shop/wbe:latest failed twice: not found",
+            "image registry.example.com/shop/wbe:latest cannot be pulled: the registry has no such image: NOT_FOUND failed to resolve reference: not found (2 tries, the last 13 s ago)",
         )
     }
 }
@@ -243,7 +243,7 @@ pub(crate) fn many_tries() -> Episode {
         began_unix_us: began,
         duration_ms: 490_000.0,
         headline:
-            "image registry.example.com/shop/wbe:latest cannot be pulled: not found (7 tries)"
+            "image registry.example.com/shop/wbe:latest cannot be pulled: the registry has no such image: NOT_FOUND failed to resolve reference: not found (7 tries, the last 8 s ago)"
                 .to_owned(),
         ..start("typo-2", 0, 0.0, "")
     }
@@ -271,14 +271,14 @@ pub(crate) fn crash_loop() -> Episode {
         ],
         exits: vec![exit(3, 8)],
         crash_loop: Some(
-            "container app keeps being killed for lack of memory: exit code 137 after 2.1 s, 4 starts in 92 s"
+            "container app keeps being killed for lack of memory: exit code 137 after 2.10 s, 4 starts in 1m 32s"
                 .to_owned(),
         ),
         ..start(
             "leaky-0",
             10,
             200.0,
-            "container app was killed for lack of memory after 2.1 s (exit code 137); up after 0.2 s, nothing slow",
+            "container app was killed for lack of memory after 2.10 s (exit code 137); the start took 200 ms",
         )
     }
 }
@@ -322,7 +322,7 @@ pub(crate) fn retries() -> Episode {
             "db-0",
             400,
             263_100.0,
-            "took 4m 23s to start: RunPodSandbox ran into its deadline of 4m 00s and was tried 2 times again",
+            "RunPodSandbox passed the kubelet's deadline of 4m 00s, and 1 more try was refused since: the runtime still holds its name (name is reserved); up after 4m 23s",
         )
     }
 }
@@ -343,7 +343,7 @@ pub(crate) fn in_flight() -> Episode {
             "stuck-1",
             130,
             130_000.0,
-            "starting for 2m 10s: in the CNI plugin bridge for 2m 10s",
+            "RunPodSandbox has taken 2m 10s of its 4m 00s; now in the CNI plugin bridge",
         )
     }
 }
@@ -367,7 +367,7 @@ pub(crate) fn hostile() -> Episode {
             "<img src=x onerror=alert('\"&')>\u{1b}[31m\u{202e}dab\u{200b}",
             5,
             6.0,
-            "did not start: \u{1b}[31m<script>alert(1)</script>\u{202e}",
+            "the sandbox cannot be made: UNKNOWN \u{1b}[31m<script>alert(1)</script>\u{202e}",
         )
     }
 }

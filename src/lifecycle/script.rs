@@ -150,6 +150,7 @@ impl Pod {
             ran: (to - from) * 1000,
             at: at(to),
             ordered: false,
+            oom_kills: 0,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::lifecycle::episode_store::{Awaited, Exit};
 use crate::lifecycle::kubelet::images::Absent;
 use crate::lifecycle::node::{NodeFact, PressureShare};
 use crate::lifecycle::timeline::EpisodePhase;
-use crate::lifecycle::usual::Compared;
+use crate::lifecycle::usual::{CROWD, Compared};
 use crate::lifecycle::view::Probe;
 
 /// Why an episode took long, is incomplete, or failed; its `Display` is the headline. Durations in milliseconds, times of
@@ -103,6 +103,8 @@ pub(in crate::lifecycle) enum Cause<'a> {
 pub(in crate::lifecycle) struct Beside<'a> {
     /// criscope was down just before the first call of a container of an unknown pod.
     pub(super) unseen: Option<&'a NodeFact>,
+    /// So many pods started at the same time, if they were many.
+    pub(super) starts: Option<usize>,
     /// What tasks of the node waited for.
     pub(super) short: Option<PressureShare>,
     /// The disk of the images was nearly full.
@@ -113,7 +115,10 @@ pub(in crate::lifecycle) struct Beside<'a> {
 impl Beside<'_> {
     /// Returns whether there is nothing to add.
     pub(super) fn is_nothing(&self) -> bool {
-        self.unseen.is_none() && self.short.is_none() && self.full.is_none()
+        self.unseen.is_none()
+            && self.starts.is_none()
+            && self.short.is_none()
+            && self.full.is_none()
     }
 }
 
@@ -273,6 +278,17 @@ pub(in crate::lifecycle) enum End<'a> {
 }
 
 impl Cause<'_> {
+    /// Returns whether it says how many pods start at the same time.
+    pub(super) fn counts_starts(&self) -> bool {
+        let usual = match self {
+            Self::InFlight(call) => call.usual.as_ref(),
+            Self::Slow(slow) => slow.usual.as_ref().map(|(_, usual)| usual),
+            Self::Unusual { usual, .. } => Some(usual),
+            _ => None,
+        };
+        usual.is_some_and(|usual| usual.is_unusual && usual.starts >= CROWD)
+    }
+
     /// The containers that are up, if all is well with them as far as this cause goes.
     pub(super) fn up(&self) -> Vec<&str> {
         match self {

@@ -132,7 +132,10 @@ fn error(last: &EpisodeCall) -> How {
         return How::PauseImage { fault };
     }
     if fault::is_of_network(last) {
-        let plugin = fault::plugin(message(last)).or_else(|| only_plugin(last));
+        let text = message(last);
+        // The text may name the plugin in a way that cannot be read; it need not be the one that was seen.
+        let seen = || only_plugin(last).filter(|_| !fault::names_plugin(text));
+        let plugin = fault::plugin(text).or_else(seen);
         return How::Network { plugin, fault };
     }
     How::Error { fault }

@@ -258,6 +258,13 @@ pub(super) fn is_of_network(call: &EpisodeCall) -> bool {
             || text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_cni))
 }
 
+/// Returns whether the text names a CNI plugin, readable or not.
+pub(super) fn names_plugin(text: &str) -> bool {
+    ["plugin type=", "failed to find plugin ", "CNI plugin "]
+        .iter()
+        .any(|before| text.contains(before))
+}
+
 /// The CNI plugin that failed, if the text names it: of plugins that call each other, the innermost.
 pub(super) fn plugin(text: &str) -> Option<String> {
     // The first error is the cause; what the rollback says comes after it.

@@ -200,7 +200,7 @@ fn kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
     let same = |c: &&EpisodeCall| is_same_container(c, call);
     let starts =
         |c: &&EpisodeCall| c.method == Method::StartContainer && c.end_us() <= call.began_us();
-    let start = episode.calls.iter().filter(same).filter(starts).last();
+    let start = episode.calls.iter().filter(same).rfind(starts);
     let stops = |c: &EpisodeCall| c.method == Method::StopContainer && c.end() <= call.end();
     let Some(start) = start else {
         return HookKind::PreStop;

@@ -45,7 +45,7 @@ fn of_episode<'a>(
 ) -> Cause<'a> {
     let is_slow = node.usual.is_slow(episode.duration_ms()) && episode.kind != Kind::Stop;
     let cause = node::blocks(episode, now).unwrap_or_else(|| of_calls(episode, pod, node, now));
-    injected::with(node::with(cause, episode, is_slow, now), episode)
+    injected::with(node::with(cause, episode, node, is_slow, now), episode)
 }
 
 /// The same from the calls alone.
@@ -177,13 +177,15 @@ fn silence<'a>(episode: &'a Episode, node: &Node<'_>, now: u64) -> Option<Cause<
     let after = episode.calls.back().filter(|_| waits)?;
     let age = millis(now.saturating_sub(episode.began));
     let since = age - episode.duration_ms();
-    let is_silent = since >= SILENCE && longest_in_flight(episode).is_none();
-    if !is_silent {
-        return None;
-    }
     let image = node
         .awaited_image(after.end_us())
         .filter(|_| after.is_new_sandbox());
+    // An error needs no patience.
+    let is_refused = image.is_some_and(|it| it.error.is_some());
+    let is_silent = since >= SILENCE || is_refused;
+    if !is_silent || longest_in_flight(episode).is_some() {
+        return None;
+    }
     Some(match image {
         Some(image) => Cause::ImageAbsent {
             image: image.clone(),

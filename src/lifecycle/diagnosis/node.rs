@@ -10,6 +10,7 @@ use crate::cri::status::Code;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::usual::{CROWD, Node};
 use crate::lifecycle::view::State;
 
 /// How far a call may lie beside the time for which a backend is known to be down, in microseconds: calls notice first.
@@ -126,6 +127,7 @@ pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<&NodeFact>
 pub(super) fn with<'a>(
     cause: Cause<'a>,
     episode: &'a Episode,
+    node: &Node<'_>,
     is_slow: bool,
     now: u64,
 ) -> Cause<'a> {
@@ -142,8 +144,12 @@ pub(super) fn with<'a>(
     let is_full = |fact: &&NodeFact| matches!(fact.kind, FactKind::ImageFsFull { .. });
     let full = facts.find(is_full).filter(|_| is_slow);
     let pressure = episode.pressure.as_ref().filter(|_| is_slow);
+    let counts = is_slow && episode.kind == Kind::Start && !cause.counts_starts();
+    let starts = || node.most_starts(episode.began, episode.ended);
+    let starts = counts.then(starts).filter(|starts| *starts >= CROWD);
     let beside = Beside {
         unseen,
+        starts,
         short: pressure.and_then(|it| it.short_of()),
         full,
         now,

@@ -30,6 +30,13 @@ pub(in crate::lifecycle) struct Exit {
     /// or 143, is no fault.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::lifecycle) ordered: bool,
+    /// Processes of this node that the kernel killed for lack of memory within the seconds before it, if it failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(in crate::lifecycle) oom_kills: u32,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Exit {
@@ -53,6 +60,7 @@ impl Exit {
             },
             at,
             ordered: false,
+            oom_kills: 0,
         }
     }
 

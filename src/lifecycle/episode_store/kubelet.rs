@@ -1,7 +1,6 @@
 //! What the kubelet does besides starting and stopping: hooks and probes in containers, and pulls that wait for their turn.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use super::assign::Assignment;
 use super::{Applied, Episode, EpisodeStore};
@@ -11,7 +10,7 @@ use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::kubelet::execs::{ExecResult, Probes};
-use crate::lifecycle::kubelet::images::{Absent, AbsentImages};
+use crate::lifecycle::kubelet::images::{Absent, AbsentImages, NoImage};
 use crate::lifecycle::kubelet::pulls::RecentPulls;
 use crate::lifecycle::view;
 
@@ -63,9 +62,9 @@ impl EpisodeStore {
         ends.filter(|end| *end <= began).max()
     }
 
-    /// The kubelet looked for an image that is absent.
-    pub(in crate::lifecycle) fn note_absent_image(&mut self, image: Arc<str>, at: u64) {
-        self.work.images.note(image, at);
+    /// The kubelet looked for an image and got none.
+    pub(in crate::lifecycle) fn note_no_image(&mut self, found: NoImage) {
+        self.work.images.note(found);
     }
 
     /// Images that the kubelet did not find and has not pulled.

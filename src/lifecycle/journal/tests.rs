@@ -173,6 +173,7 @@ fn ends_of_containers_are_known_again() {
         ran: 5,
         at: at(900),
         ordered: false,
+        oom_kills: 0,
     };
     let calls = [pod.run(0, 100)];
     let all = lines(&calls).into_iter();
@@ -210,6 +211,7 @@ fn a_crash_loop_is_known_again() {
         ran: 100_000,
         at: at(ended),
         ordered: false,
+        oom_kills: 0,
     };
     let exits = [exit(0, 500), exit(1, 20_500), exit(2, 50_050)];
     let mut all = lines(&calls);

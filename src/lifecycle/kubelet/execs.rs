@@ -31,6 +31,8 @@ pub(in crate::lifecycle) enum ExecResult {
     Exit(i32),
     /// It was killed at its timeout.
     TimedOut,
+    /// The kubelet broke it off.
+    Cancelled,
     /// The runtime could not run it.
     Error,
 }
@@ -45,6 +47,7 @@ impl ExecResult {
                 ..
             } if record.has_ended(Ending::Ok) => Self::Exit(code),
             _ if code == Some(Code::DeadlineExceeded) => Self::TimedOut,
+            _ if record.has_ended(Ending::Cancelled) => Self::Cancelled,
             _ => Self::Error,
         }
     }
@@ -60,6 +63,7 @@ impl fmt::Display for ExecResult {
         match self {
             Self::Exit(code) => write!(f, "exit code {code}"),
             Self::TimedOut => f.write_str("timed out"),
+            Self::Cancelled => f.write_str("the kubelet broke it off"),
             Self::Error => f.write_str("could not be run"),
         }
     }
@@ -292,6 +296,8 @@ mod tests {
             .probe(("app", 0), 0, 1000)
             .fails(Code::DeadlineExceeded, "command timed out");
         assert_eq!(ExecResult::of(&late), ExecResult::TimedOut);
+        let cancelled = web.hook(("app", 0), 0, 3000).cancelled();
+        assert_eq!(ExecResult::of(&cancelled), ExecResult::Cancelled);
         let refused = web
             .probe(("app", 0), 0, 10)
             .fails(Code::NotFound, "no such container");

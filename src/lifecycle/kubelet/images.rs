@@ -5,8 +5,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::call::{CallRecord, Client};
+use crate::call::{CallRecord, Client, Ending};
 use crate::cri::Method;
+use crate::cri::status::code_name;
 
 /// Most images that are remembered.
 const MOST: usize = 64;
@@ -25,16 +26,38 @@ pub(in crate::lifecycle) struct Absent {
     pub(in crate::lifecycle) last: u64,
     /// How often the kubelet looked for it.
     pub(in crate::lifecycle) times: u32,
+    /// The last error, if the runtime could not look it up.
+    pub(in crate::lifecycle) error: Option<Arc<str>>,
 }
 
-/// The image that a call has found to be absent, and when.
-pub(in crate::lifecycle) fn found_absent(record: &CallRecord) -> Option<(Arc<str>, u64)> {
-    let is_it = record.method == Method::ImageStatus
-        && record.peer.client == Client::Kubelet
-        && record.is_good()
-        && record.response_bytes == EMPTY;
-    let image = record.image.clone().filter(|_| is_it)?;
-    Some((image, record.end_us()))
+/// What the kubelet found when it looked for an image.
+#[derive(Clone, Debug)]
+pub struct NoImage {
+    image: Arc<str>,
+    /// In microseconds since 1970.
+    at: u64,
+    error: Option<Arc<str>>,
+}
+
+impl NoImage {
+    /// Of a call that has ended; `None` for other calls, and if the image is there.
+    pub(in crate::lifecycle) fn of(record: &CallRecord) -> Option<Self> {
+        let is_it = record.method == Method::ImageStatus && record.peer.client == Client::Kubelet;
+        let failed = record.has_ended(Ending::Error);
+        let is_absent = record.is_good() && record.response_bytes == EMPTY;
+        let image = record
+            .image
+            .clone()
+            .filter(|_| is_it && (failed || is_absent))?;
+        let outcome = record.outcome()?;
+        let error = outcome.message.as_deref().unwrap_or_default();
+        let error = || format!("{} {error}", code_name(outcome.code)).into();
+        Some(Self {
+            image,
+            at: record.end_us(),
+            error: failed.then(error),
+        })
+    }
 }
 
 /// See the module documentation.
@@ -43,11 +66,13 @@ pub(in crate::lifecycle) struct AbsentImages(VecDeque<Absent>);
 
 impl AbsentImages {
     /// The kubelet did not find it.
-    pub(in crate::lifecycle) fn note(&mut self, image: Arc<str>, at: u64) {
+    pub(in crate::lifecycle) fn note(&mut self, found: NoImage) {
+        let NoImage { image, at, error } = found;
         let known = self.0.iter_mut().find(|it| it.image == image);
         if let Some(known) = known.filter(|it| at.saturating_sub(it.last) <= SERIES) {
             known.times += 1;
             known.last = known.last.max(at);
+            known.error = error;
             return;
         }
         self.forget(&image);
@@ -59,6 +84,7 @@ impl AbsentImages {
             first: at,
             last: at,
             times: 1,
+            error,
         });
     }
 
@@ -89,29 +115,46 @@ pub(in crate::lifecycle) fn awaited<'a>(
 }
 
 #[cfg(test)]
+impl NoImage {
+    /// For tests of other modules.
+    pub(in crate::lifecycle) fn new(image: &str, at: u64, error: Option<&str>) -> Self {
+        Self {
+            image: image.into(),
+            at,
+            error: error.map(Arc::from),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000;
 
+    fn no_image(image: &str, at: u64) -> NoImage {
+        NoImage::new(image, at, None)
+    }
+
     #[test]
     fn an_image_that_is_pulled_is_not_absent() {
         let mut images = AbsentImages::default();
-        images.note("a:1".into(), SECOND);
-        images.note("b:1".into(), 2 * SECOND);
-        images.note("a:1".into(), 14 * SECOND);
+        images.note(no_image("a:1", SECOND));
+        images.note(no_image("b:1", 2 * SECOND));
+        images.note(no_image("a:1", 14 * SECOND));
         images.forget("b:1");
         let expected = Absent {
             image: "a:1".into(),
             first: SECOND,
             last: 14 * SECOND,
             times: 2,
+            error: None,
         };
         assert_eq!(images.all(), [expected]);
-        images.note("a:1".into(), 14 * SECOND + SERIES + 1);
+        images.note(no_image("a:1", 14 * SECOND + SERIES + 1));
         assert_eq!(images.all()[0].times, 1, "another pod");
         for n in 0..2 * MOST {
-            images.note(n.to_string().into(), SECOND);
+            images.note(no_image(&n.to_string(), SECOND));
         }
         assert_eq!(images.all().len(), MOST);
     }
@@ -119,13 +162,13 @@ mod tests {
     #[test]
     fn a_pod_is_told_by_the_time_if_there_is_no_other() {
         let mut images = AbsentImages::default();
-        images.note("a:1".into(), 10 * SECOND + 1000);
+        images.note(no_image("a:1", 10 * SECOND + 1000));
         let absent = images.all();
         let of = |waiting: &[u64]| awaited(&absent, waiting, 10 * SECOND).map(|it| &*it.image);
         assert_eq!(of(&[10 * SECOND, 3 * SECOND]), Some("a:1"));
         assert_eq!(of(&[10 * SECOND, 10 * SECOND - 1000]), None, "two pods");
         assert_eq!(awaited(&absent, &[11 * SECOND], 11 * SECOND), None);
-        images.note("b:1".into(), 10 * SECOND + 2000);
+        images.note(no_image("b:1", 10 * SECOND + 2000));
         assert_eq!(awaited(&images.all(), &[], 10 * SECOND), None, "two images");
     }
 }

@@ -10,6 +10,7 @@ mod fact;
 mod files;
 mod history;
 pub(crate) mod metrics;
+mod oom;
 mod polls;
 mod pressure;
 mod unknown;

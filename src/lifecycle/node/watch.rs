@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::oom::OomKills;
 use super::pressure::Sample;
 use super::{Alive, BackendState, FactKind, ImageFs, NodeFact, NodeSource, Unanswered};
 use crate::call::times::unix_micros;
 use crate::lifecycle::process_scanner::held;
+
+/// The kernel's counters, read in some microseconds.
+const VMSTAT: &str = "/proc/vmstat";
 
 /// A kubelet that restarts is back sooner, in microseconds.
 const KUBELET_PATIENCE: u64 = 10_000_000;
@@ -39,6 +43,7 @@ pub(in crate::lifecycle) struct Watch {
     source: Arc<dyn NodeSource>,
     alive: Option<Alive>,
     pressure: PathBuf,
+    oom_kills: OomKills,
     looks: u64,
     pub(in crate::lifecycle) status: NodeStatus,
     /// When the last connection of a kubelet was seen.
@@ -54,6 +59,7 @@ impl Watch {
             source,
             alive,
             pressure: Path::new("/proc/pressure").to_owned(),
+            oom_kills: OomKills::default(),
             looks: 0,
             status: NodeStatus::default(),
             kubelet_at: 0,
@@ -89,6 +95,7 @@ impl Watch {
         polls: &[Unanswered],
     ) -> Vec<NodeFact> {
         self.status.backends = self.source.backends();
+        self.oom_kills.sample(Path::new(VMSTAT), now);
         self.kubelet(now);
         self.disks().await;
         self.write_time(now);
@@ -107,6 +114,12 @@ impl Watch {
             ..fact.clone()
         });
         ended.chain(begun.cloned()).collect()
+    }
+
+    /// How many processes the kernel had just killed for lack of memory at `at`; both in microseconds since 1970.
+    pub(in crate::lifecycle) fn oom_kills(&mut self, at: u64, now: u64) -> u32 {
+        self.oom_kills.sample(Path::new(VMSTAT), now);
+        self.oom_kills.before(at)
     }
 
     /// Pressure, if it is time for a sample: each second look while an episode is open.

@@ -152,11 +152,11 @@ mod tests {
         assert_eq!(buffers.len(), 1);
     }
 
-    /// Two rings of the default sizes take a little over a megabyte, and a record is moved in less than 100 ns.
+    /// Two rings of the default sizes (3,072 records) take less than 1.5 MB, and a record is moved in less than 100 ns.
     #[test]
     fn records_are_small() {
         assert!(
-            size_of::<CallRecord>() <= 448,
+            size_of::<CallRecord>() <= 464,
             "{}",
             size_of::<CallRecord>()
         );

@@ -125,6 +125,24 @@ impl Node<'_> {
         self.starts.iter().filter(during).count()
     }
 
+    /// The most pods that started at one time between these, in microseconds since 1970.
+    pub(in crate::lifecycle) fn most_starts(&self, from: u64, to: u64) -> usize {
+        let within = |&&(began, ended): &&(u64, u64)| began < to && ended > from;
+        let mut changes: Vec<_> = self
+            .starts
+            .iter()
+            .filter(within)
+            .flat_map(|&(began, ended)| [(began.max(from), 1), (ended.min(to), -1)])
+            .collect();
+        changes.sort_unstable();
+        let (mut now, mut most) = (0_isize, 0);
+        for (_, change) in changes {
+            now += change;
+            most = most.max(now);
+        }
+        most.unsigned_abs()
+    }
+
     /// A call beside what is usual; `None` without enough samples.
     pub(in crate::lifecycle) fn compare(
         &self,

@@ -219,16 +219,6 @@ impl Kubelet {
         Ok(status.into_inner().image.is_some())
     }
 
-    /// Removes an image, if it is there.
-    pub(super) async fn remove_image(&self, image: &str) {
-        let image = v1::ImageSpec {
-            image: image.to_owned(),
-            ..Default::default()
-        };
-        let request = v1::RemoveImageRequest { image: Some(image) };
-        let _ = self.images.clone().remove_image(request).await;
-    }
-
     /// Pulls; `serial`: waits for its turn first.
     pub(super) async fn pull(
         &self,

@@ -64,6 +64,8 @@ impl Networks {
              \"the network controller does not answer: try again later\"}}'; exit 1; fi\nexec {} \"$@\"\n",
             real.display()
         );
+        let killed = "#!/bin/sh\nkill -9 $$\n".to_owned();
+        let panics = "#!/bin/sh\necho 'panic: runtime error: index out of range' >&2; exit 2\n";
         // It hangs, and is slow to clean up after that.
         let lazy = hangs(&self.root, ADD, &real).replace("exec ", "sleep 6; exec ");
         for (name, script) in [
@@ -71,6 +73,9 @@ impl Networks {
             ("hung-bridge", hangs(&self.root, ADD, &real)),
             ("lazy-bridge", lazy),
             ("sticky-bridge", refuses),
+            ("killed-bridge", killed),
+            ("panicking-bridge", panics.to_owned()),
+            ("slow-del-bridge", slow(3.0, DEL, &real)),
         ] {
             executable(&bin.join(name), &script);
         }
@@ -104,6 +109,16 @@ impl Networks {
             ("hungnet", Some(self.bridge("hung-bridge", &range))),
             ("lazynet", Some(self.bridge("lazy-bridge", &range))),
             ("sticky", Some(self.bridge("sticky-bridge", &range))),
+            ("killednet", Some(self.bridge("killed-bridge", &range))),
+            ("panicnet", Some(self.bridge("panicking-bridge", &range))),
+            ("slowdel", Some(self.bridge("slow-del-bridge", &range))),
+            (
+                "noipam",
+                Some(
+                    self.bridge("bridge", &range)
+                        .replace("host-local", "whereabouts"),
+                ),
+            ),
             (
                 "chain",
                 Some(format!(

@@ -10,12 +10,14 @@ use crate::harness::image::{INDEX, OCI, digest, gzipped, image_for, layer, noise
 use crate::harness::registry::{Registry, status, trickle};
 
 /// Repositories, and in how many pieces, ten a second, their last layer arrives.
-const REPOSITORIES: [(&str, usize); 7] = [
+const REPOSITORIES: [(&str, usize); 9] = [
     ("good", 0),
     ("slow", 30),
     ("usual", 22),
     ("first", 40),
     ("second", 0),
+    ("again-first", 40),
+    ("again-second", 0),
     ("stalled", 300),
     ("corrupt", 0),
 ];

@@ -18,6 +18,7 @@ fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Exit {
         ran: ran * 1000,
         at: at(ended),
         ordered: false,
+        oom_kills: 0,
     }
 }
 
@@ -234,6 +235,28 @@ fn when_one_is_over_few_others_are_looked_at() {
     let text = store.view(last, at(2_000_000)).crash_loop;
     let text = text.expect("a crash loop");
     assert!(text.contains(", 64 starts in "), "{text}");
+}
+
+/// A runtime that does not say who sent SIGKILL: the kernel's counter may.
+#[test]
+fn a_kill_of_which_the_runtime_says_nothing() {
+    let web = pod("web");
+    let killed = |oom_kills| {
+        let ends = [end(0, 137, 100, 400), end(1, 137, 100, 1400)].map(|mut exit| {
+            (exit.oom_kills, exit.reason) = (oom_kills, ExitReason::Error);
+            exit
+        });
+        let store = runs(&web, &[100, 1_000], ends);
+        of_pod(&episodes(&store), at(3000))
+    };
+    assert_eq!(
+        killed(0),
+        "container app keeps ending: exit code 137 (SIGKILL) after 100 ms, 2 starts in 1.10 s, sent by an unknown process"
+    );
+    assert!(killed(1).ends_with(
+        "2 starts in 1.10 s, when the kernel killed a process of this node for lack of memory"
+    ));
+    assert!(killed(3).ends_with("killed 3 processes of this node for lack of memory"));
 }
 
 #[test]

@@ -13,6 +13,7 @@ fn done(container: &str, ran: u64, ended: u64) -> Exit {
         ran: ran * 1000,
         at: at(ended),
         ordered: false,
+        oom_kills: 0,
     }
 }
 

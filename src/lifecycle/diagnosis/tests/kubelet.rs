@@ -1,6 +1,7 @@
 //! What the kubelet itself does: before its first call, with probes and hooks, one pull after the other.
 
 use super::*;
+use crate::lifecycle::kubelet::images::NoImage;
 
 #[test]
 fn volumes_that_take_long_to_mount() {
@@ -288,15 +289,21 @@ fn an_image_that_is_never_pulled() {
         cause.expect("an episode").to_string()
     };
     assert!(of_web(&store).starts_with("kubelet: no call for 16.0 s since RunPodSandbox"));
-    store.note_absent_image("r.io/app:9".into(), at(520));
+    store.note_no_image(NoImage::new("r.io/app:9", at(520), None));
     assert_eq!(
         of_web(&store),
         "image r.io/app:9 is absent, and its pull has not begun for 16.0 s: imagePullPolicy Never, the kubelet's queue of pulls or its credential provider"
     );
-    store.note_absent_image("r.io/app:9".into(), at(12_520));
+    store.note_no_image(NoImage::new("r.io/app:9", at(12_520), None));
     assert_eq!(
         of_web(&store),
         "image r.io/app:9 is absent and is not pulled (imagePullPolicy: Never?): the kubelet looked for it twice in 12.0 s, no other call for 16.0 s"
+    );
+    let refused = Some("INVALID_ARGUMENT the name has capital letters");
+    store.note_no_image(NoImage::new("r.io/app:9", at(14_520), refused));
+    assert_eq!(
+        of_web(&store),
+        "image r.io/app:9 cannot be looked up: INVALID_ARGUMENT the name has capital letters (3 times in 14.0 s)"
     );
     // It may be the image of either.
     store.apply(pod("other").run(100, 420));

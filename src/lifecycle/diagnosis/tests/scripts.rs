@@ -32,6 +32,7 @@ fn exit(container: &str, code: i32, ran: u64, ended: u64) -> Exit {
         ran: ran * 1000,
         at: at(ended),
         ordered: false,
+        oom_kills: 0,
     }
 }
 
@@ -146,6 +147,11 @@ fn of_several_plugins_none_is_blamed_without_evidence() {
         says([one], 3100),
         format!("network: the CNI plugin bridge fails: {tail}")
     );
+    // The text names one that cannot be read: it is not the one that was seen.
+    let hidden = "failed to setup network for sandbox \"0a\": plugin type=\"<redacted>\" failed (add): broken";
+    let run = pod.run(0, 3000).fails(Code::Unknown, hidden);
+    let said = says([run.seen(WorkKind::Cni, "bridge", "", 0, 2900)], 3100);
+    assert!(said.starts_with("network: it cannot be set up"), "{said}");
 }
 
 #[test]

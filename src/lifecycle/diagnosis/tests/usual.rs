@@ -34,6 +34,21 @@ fn line(store: &mut EpisodeStore, calls: Vec<EpisodeCall>, now: u64) -> String {
     cause.expect("episodes").to_string()
 }
 
+/// Without anything learned the number is said.
+#[test]
+fn many_pods_that_start_at_once_are_counted() {
+    let mut store = store([]);
+    for n in 0..20 {
+        store.apply(pod(&format!("p{n}")).run(100 * n, 3500));
+    }
+    let web = pod("web");
+    let calls = chain([web.run(500, 3000)], up(&web, 3600));
+    assert_eq!(
+        line(&mut store, calls, 60_000),
+        "3.00 s of 3.30 s in RunPodSandbox; 21 pods started at the same time"
+    );
+}
+
 const LATER: u64 = 10_000_000;
 
 #[test]

@@ -14,7 +14,7 @@ use crate::units::{self, duration};
 const HOLDS: &str = "the runtime still holds its name (name is reserved)";
 
 /// Longest error text in a headline, in bytes.
-const MESSAGE: usize = 300;
+pub(super) const MESSAGE: usize = 300;
 
 impl Display for Failure<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use super::failure::MESSAGE;
 use super::times;
+use crate::cri::error_chain;
 use crate::lifecycle::diagnosis::kubelet::{
     Hook, HookKind, KeepsKilling, KillReason, KubeletCause, Stop,
 };
@@ -21,6 +23,15 @@ pub(super) fn duration(micros: u64) -> String {
 /// An image that is absent and not pulled; `since`: no call for so many milliseconds.
 pub(super) fn absent(f: &mut Formatter<'_>, image: &Absent, since: f64) -> fmt::Result {
     let name = &image.image;
+    let over = duration(image.last.saturating_sub(image.first));
+    if let Some(error) = &image.error {
+        let error = error_chain::shortened(error, MESSAGE);
+        write!(f, "image {name} cannot be looked up: {error}")?;
+        return match image.times {
+            1 => Ok(()),
+            n => write!(f, " ({} in {over})", times(n as usize)),
+        };
+    }
     match image.times {
         // It is the next thing that the kubelet does, unless it has to wait.
         1 => write!(
@@ -32,7 +43,7 @@ pub(super) fn absent(f: &mut Formatter<'_>, image: &Absent, since: f64) -> fmt::
             f,
             "image {name} is absent and is not pulled (imagePullPolicy: Never?): the kubelet looked for it {} in {}, no other call for {}",
             times(n as usize),
-            duration(image.last.saturating_sub(image.first)),
+            over,
             units::duration(since)
         ),
     }

@@ -257,7 +257,7 @@ impl Quick<'_> {
 impl Display for CrashLoop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let keeps = if self.is_over { "kept" } else { "keeps" };
-        let code = self.last.code;
+        let code = code(self.last);
         let ending = match self.last.reason {
             ExitReason::OomKilled => "being killed for lack of memory",
             _ => "ending",
@@ -269,9 +269,10 @@ impl Display for CrashLoop<'_> {
         }
         // Starts that precede criscope are counted by the restart count.
         match self.starts {
-            0 | 1 => write!(f, ", {} restarts", self.last.attempt),
-            n => write!(f, ", {n} starts in {}", duration(millis(self.window))),
+            0 | 1 => write!(f, ", {} restarts", self.last.attempt)?,
+            n => write!(f, ", {n} starts in {}", duration(millis(self.window)))?,
         }
+        f.write_str(&out_of_memory(self.last))
     }
 }
 
@@ -304,7 +305,7 @@ impl Display for Worker<'_> {
 
 /// How a container ended.
 fn ended(exit: &Exit) -> String {
-    let code = exit.code;
+    let code = code(exit);
     // Some runtimes do not report when it was started.
     let after = match exit.ran {
         0 => String::new(),
@@ -315,24 +316,44 @@ fn ended(exit: &Exit) -> String {
             format!("was killed for lack of memory{after} (exit code {code})")
         }
         _ if exit.ordered => format!("was stopped{after} (exit code {code})"),
-        _ => match signal(code) {
-            Some(signal) => format!("ended with exit code {code} ({signal}){after}"),
-            None => format!("ended with exit code {code}{after}"),
-        },
+        _ => format!("ended with exit code {code}{after}{}", out_of_memory(exit)),
     }
 }
 
-/// The signal that a container ended by, or a process of it whose exit code its shell repeats.
-const fn signal(code: i32) -> Option<&'static str> {
-    match code {
-        132 => Some("SIGILL"),
-        134 => Some("SIGABRT"),
-        135 => Some("SIGBUS"),
-        136 => Some("SIGFPE"),
-        137 => Some("SIGKILL"),
-        139 => Some("SIGSEGV"),
-        143 => Some("SIGTERM"),
-        _ => None,
+/// An exit code, and the signal that it stands for by the convention of shells and runtimes.
+fn code(exit: &Exit) -> String {
+    let code = exit.code;
+    let signal = match code {
+        _ if exit.reason == ExitReason::OomKilled => return code.to_string(),
+        130 => "SIGINT",
+        131 => "SIGQUIT",
+        132 => "SIGILL",
+        133 => "SIGTRAP",
+        134 => "SIGABRT",
+        135 => "SIGBUS",
+        136 => "SIGFPE",
+        137 => "SIGKILL",
+        139 => "SIGSEGV",
+        141 => "SIGPIPE",
+        143 => "SIGTERM",
+        159 => "SIGSYS",
+        _ => return code.to_string(),
+    };
+    format!("{code} ({signal})")
+}
+
+/// What the kernel did at the time of a failed exit of which the runtime says no more, as a suffix.
+fn out_of_memory(exit: &Exit) -> String {
+    if exit.reason == ExitReason::OomKilled {
+        return String::new();
+    }
+    match (exit.oom_kills, exit.code) {
+        (0, 137) => ", sent by an unknown process".to_owned(),
+        (0, _) => String::new(),
+        (1, _) => ", when the kernel killed a process of this node for lack of memory".to_owned(),
+        (n, _) => {
+            format!(", when the kernel killed {n} processes of this node for lack of memory")
+        }
     }
 }
 

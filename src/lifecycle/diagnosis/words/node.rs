@@ -40,6 +40,9 @@ impl Display for Beside<'_> {
             let down = down.sentence(self.now);
             write!(f, "; what came before is not known: {down}")?;
         }
+        if let Some(starts) = self.starts {
+            write!(f, "; {starts} pods started at the same time")?;
+        }
         if let Some(short) = &self.short {
             write!(
                 f,

@@ -21,6 +21,7 @@ fn an_end_counts_once_and_goes_to_the_start_it_ended() {
         ran: 200_000,
         at: at(1100),
         ordered: false,
+        oom_kills: 0,
     };
     assert!(store.note_exit(&pod.0, Some("c0"), ended(0)));
     assert!(!store.note_exit(&pod.0, Some("c0"), ended(0)));

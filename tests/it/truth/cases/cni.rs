@@ -67,6 +67,44 @@ pub(super) fn common() -> Vec<Case> {
             |it| fails(it, "chain"),
         ),
         case(
+            "cni: plugin is killed",
+            &["network", "killed-bridge", "killed"],
+            OTHERS,
+            |it| fails(it, "killednet"),
+        ),
+        case(
+            "cni: plugin panics",
+            &[
+                "network",
+                "panicking-bridge|CNI plugin",
+                "panic|netplugin failed|exit status 2|exit code 2",
+            ],
+            OTHERS,
+            |it| fails(it, "panicnet"),
+        ),
+        case(
+            "cni: address management missing",
+            &[
+                "network",
+                "whereabouts",
+                "failed to find plugin|not found|is missing|no such|not installed",
+            ],
+            OTHERS,
+            |it| fails(it, "noipam"),
+        ),
+        case(
+            "cni: slow to take down",
+            &["slow-del-bridge", "CNI plugin", "~2.8..8"],
+            &["kubelet:", "registry", "runc", "cannot", "nothing slow"],
+            |it| async move {
+                let pod = it.add(of(&it, "slowdel"));
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                seconds(1.0).await;
+                pod.gone().await;
+                it.line().await
+            },
+        ),
+        case(
             "cni: slow plugin",
             &["slow-bridge", "CNI plugin", "~2.8..5"],
             &["kubelet:", "registry", "runc", "cannot", "sandbox:"],

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::spec::{Asks, Container, PodSpec, Probe, Restart, linux};
+use super::super::spec::{Asks, Container, PodSpec, Probe, linux};
 use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
+use super::stops;
 
 /// Somebody who has nothing to do with it.
 const OTHERS: &[&str] = &["cni", "registry", "runc", "nothing slow", "cannot be"];
@@ -75,6 +76,138 @@ pub(super) fn common() -> Vec<Case> {
             },
         ),
         case(
+            "container: a command that its shell does not find",
+            &["app", "keeps", "exit code 127|exit 127"],
+            OTHERS,
+            |it| starts(it, "no-such-program", 3),
+        ),
+        case(
+            "container: one of two fails",
+            &["app", "keeps", "exit code 1 |exit code 1,|exit 1"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "side keeps",
+                "cannot be",
+            ],
+            |it| async move {
+                let crashes = Container::shell("app", "exit 1");
+                let spec = it.spec(vec![Container::idle("side"), crashes]);
+                it.tell(spec, "ends", |done| done.exited >= 3).await
+            },
+        ),
+        case(
+            "container: the second init fails",
+            &["migrate", "keeps|failed|fails", "exit code 5|exit 5"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "container app",
+                "prepare",
+            ],
+            |it| async move {
+                let init = vec![
+                    Container::shell("prepare", "exit 0"),
+                    Container::shell("migrate", "exit 5"),
+                ];
+                it.tell(after(&it, init), "failed init", |done| done.exited >= 4)
+                    .await
+            },
+        ),
+        case(
+            "container: init hangs",
+            &["prepare", "~2.5..8"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "cannot be",
+                "kubelet:",
+            ],
+            |it| async move {
+                let spec = after(&it, vec![Container::idle("prepare")]);
+                let pod = it.add(spec);
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                seconds(3.0).await;
+                it.line().await
+            },
+        ),
+        case(
+            "container: postStart hangs",
+            &["postStart", "app", "~2.5..8"],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "cannot be",
+                "preStop",
+            ],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.containers[0].post_start = Some("sleep 1000");
+                let pod = it.add(spec);
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                seconds(3.0).await;
+                it.line().await
+            },
+        ),
+        case(
+            "container: preStop hangs past the grace period",
+            &[
+                "preStop",
+                "app",
+                "~2.8..8",
+                "not ended|grace|timed out|broke it off",
+            ],
+            &[
+                "cni",
+                "registry",
+                "runc",
+                "nothing slow",
+                "cannot be",
+                "postStart",
+            ],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.grace = 3;
+                spec.containers[0].pre_stop = Some("sleep 1000");
+                let pod = it.add(spec);
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                seconds(2.5).await;
+                pod.gone().await;
+                it.line().await
+            },
+        ),
+        case(
+            "container: probe kills what ignores SIGTERM",
+            &[
+                "app",
+                "probe",
+                "exit 8|exit code 8",
+                "SIGKILL|keeps killing",
+            ],
+            OTHERS,
+            |it| async move {
+                let mut spec = app(&it, "trap '' TERM; while :; do sleep 1; done");
+                spec.grace = 2;
+                spec.containers[0].liveness = Some(Probe::exec("exit 8"));
+                it.tell(spec, "kills", |done| done.killed >= 1 && done.started >= 2)
+                    .await
+            },
+        ),
+        case(
+            "container: aborts",
+            &["app", "keeps", "134|SIGABRT"],
+            OTHERS,
+            |it| starts(it, "sh -c 'kill -ABRT $$'; exit $?", 3),
+        ),
+        case(
             "container: liveness probe kills",
             &[
                 "app",
@@ -93,7 +226,7 @@ pub(in super::super) fn all() -> Vec<Case> {
     all.extend(ends());
     all.extend(begins());
     all.extend(probes());
-    all.extend(stops());
+    all.extend(stops::all());
     all
 }
 
@@ -281,97 +414,6 @@ fn probes() -> Vec<Case> {
                 spec.containers[0].readiness = Some(Probe::exec("exit 6"));
                 it.tell(spec, "failed probes", |done| done.probes_failed >= 6)
                     .await
-            },
-        ),
-    ]
-}
-
-fn stops() -> Vec<Case> {
-    vec![
-        case(
-            "container: slow preStop",
-            &["preStop", "app", "~2.8..5"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "postStart",
-                "SIGKILL",
-                "cannot be",
-            ],
-            |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
-                spec.containers[0].pre_stop = Some("sleep 3");
-                let pod = it.add(spec);
-                it.wait(&pod, "its start", |done| done.started == 1).await;
-                seconds(1.0).await;
-                pod.gone().await;
-                it.line().await
-            },
-        ),
-        case(
-            "container: grace period used up",
-            &[
-                "app",
-                "~2.8..5",
-                "SIGKILL|killed",
-                "grace|did not end when asked",
-            ],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "crash",
-                "cannot be",
-            ],
-            |it| async move {
-                let mut spec = app(&it, "trap '' TERM; while :; do sleep 1; done");
-                spec.grace = 3;
-                let pod = it.add(spec);
-                it.wait(&pod, "its start", |done| done.started == 1).await;
-                seconds(1.0).await;
-                pod.gone().await;
-                it.line().await
-            },
-        ),
-        case(
-            "container: slow to end",
-            &["app", "~2.8..5", "end|stop"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "crash",
-                "cannot be",
-                "SIGKILL",
-            ],
-            |it| async move {
-                let slow = "trap 'sleep 3; exit 0' TERM; sleep 100000 & wait";
-                let pod = it.add(app(&it, slow));
-                it.wait(&pod, "its start", |done| done.started == 1).await;
-                seconds(1.0).await;
-                pod.gone().await;
-                it.line().await
-            },
-        ),
-        case(
-            "container: a job that failed",
-            &["app", "exit code 2|exit 2"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "keeps",
-                "cannot be",
-            ],
-            |it| async move {
-                let mut spec = app(&it, "sleep 1; exit 2");
-                spec.restart = Restart::Never;
-                it.tell(spec, "its end", |done| done.exited >= 1).await
             },
         ),
     ]

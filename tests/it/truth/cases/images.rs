@@ -56,6 +56,37 @@ pub(super) fn common() -> Vec<Case> {
             |it| async move { fails_with(&it, "127.0.0.1:19/app:1").await },
         ),
         case(
+            "image: name of the registry not resolved",
+            &[
+                "no-such-registry.invalid/app:1",
+                "cannot be pulled",
+                "resolve|no such host|lookup|DNS",
+            ],
+            OTHERS,
+            |it| async move { fails_with(&it, "no-such-registry.invalid/app:1").await },
+        ),
+        case(
+            "image: invalid reference",
+            &[
+                "Shop/App",
+                "cannot be pulled|cannot be looked up",
+                "invalid|parse|lowercase",
+            ],
+            &["kubelet:", "cni", "runc", "nothing slow", "not found"],
+            |it| async move { fails_with(&it, "127.0.0.1:19/Shop/App:1").await },
+        ),
+        case(
+            "image: no such digest",
+            &["good@sha256:00", "cannot be pulled", "not found"],
+            OTHERS,
+            |it| {
+                fails(
+                    it,
+                    "good@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+                )
+            },
+        ),
+        case(
             "image: pull rate limit",
             &["limited:1", "cannot be pulled", "429|too many requests"],
             OTHERS,

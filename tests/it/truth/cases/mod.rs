@@ -9,3 +9,4 @@ pub(super) mod oci;
 pub(super) mod own;
 pub(super) mod runtimes;
 pub(super) mod sandboxes;
+mod stops;

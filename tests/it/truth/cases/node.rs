@@ -1,5 +1,6 @@
 //! What the kubelet does before, between and beside the calls, and what pods do to each other.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::super::spec::{Container, PodSpec};
@@ -55,10 +56,12 @@ pub(in super::super) fn all() -> Vec<Case> {
                 "passed between CRI calls",
             ],
             |it| async move {
-                for image in ["first:1", "second:1"] {
-                    // An earlier play may have pulled it.
-                    it.stage.kubelet.remove_image(&it.image(image)).await;
-                }
+                // What an earlier play has pulled is not fetched again.
+                static PLAYS: AtomicU32 = AtomicU32::new(0);
+                let [first, second] = match PLAYS.fetch_add(1, Ordering::Relaxed) {
+                    0 => ["first:1", "second:1"],
+                    _ => ["again-first:1", "again-second:1"],
+                };
                 let of = |name: &str, image: &str| {
                     let containers = vec![Container::of("app", &it.image(image))];
                     PodSpec {
@@ -66,14 +69,12 @@ pub(in super::super) fn all() -> Vec<Case> {
                         ..PodSpec::new(name, containers)
                     }
                 };
-                let other = it.add(of(&format!("{}--the-other-pull", it.pod), "first:1"));
+                let other = it.add(of(&format!("{}--the-other-pull", it.pod), first));
                 it.wait(&other, "the other sandbox", |done| done.sandbox.is_some())
                     .await;
                 seconds(0.3).await;
-                it.tell(of(&it.pod, "second:1"), "its start", |done| {
-                    done.started == 1
-                })
-                .await
+                it.tell(of(&it.pod, second), "its start", |done| done.started == 1)
+                    .await
             },
         ),
         case(

@@ -66,6 +66,75 @@ pub(super) fn common() -> Vec<Case> {
             |it| fails(it, |config| runs(config, "/etc/passwd")),
         ),
         case(
+            "oci: command is a directory",
+            &[
+                "app",
+                "cannot be started",
+                "/etc",
+                "permission denied|is a directory",
+            ],
+            OTHERS,
+            |it| fails(it, |config| runs(config, "/etc")),
+        ),
+        case(
+            "oci: not a program of this machine",
+            // That it is one of another machine is said in its log only.
+            &["app", "keeps", "exit code"],
+            &[
+                "kubelet:",
+                "cni",
+                "registry",
+                "cannot be pulled",
+                "nothing slow",
+            ],
+            |it| async move {
+                let files = it.stage.root.join(format!("{}-files", it.pod));
+                std::fs::create_dir_all(&files).expect("dir");
+                crate::harness::executable::executable(&files.join("run"), "\x7fELF of s390x");
+                let mut spec = it.spec(vec![
+                    Container::idle("app").with(|config| runs(config, "/srv/run")),
+                ]);
+                spec.volume = Some((files, "/srv"));
+                it.tell(spec, "ends", |done| done.exited >= 3).await
+            },
+        ),
+        case(
+            "oci: directory mounted over a file",
+            &["app", "cannot be", "/bin/busybox", "not a directory"],
+            OTHERS,
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.volume = Some((it.stage.root.clone(), "/bin/busybox"));
+                it.tell(spec, "two failures", |done| done.failed >= 2).await
+            },
+        ),
+        case(
+            "oci: mount below proc",
+            &["app", "cannot be", "/proc"],
+            OTHERS,
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.volume = Some((it.stage.root.clone(), "/proc/sys/srv"));
+                it.tell(spec, "two failures", |done| done.failed >= 2).await
+            },
+        ),
+        case(
+            "oci: quota of a microsecond",
+            &[
+                "app",
+                "cannot be",
+                "cpu",
+                "invalid argument|out of range|quota",
+            ],
+            OTHERS,
+            |it| {
+                fails(it, |config| {
+                    let resources = linux(config).resources.get_or_insert_default();
+                    (resources.cpu_period, resources.cpu_quota) = (100_000, 1);
+                })
+            },
+        ),
+        case(
             "oci: bad working directory",
             &["app", "cannot be", "/bin/busybox", "not a directory"],
             OTHERS,
@@ -127,6 +196,18 @@ pub(super) fn common() -> Vec<Case> {
             },
         ),
         case(
+            "oci: no such handler",
+            &["sandbox", "cannot be made", "gvisor", "handler|no runtime"],
+            OTHERS,
+            |it| fails_by(it, "gvisor"),
+        ),
+    ]
+}
+
+/// What only the built-in runtime refuses, or tells.
+pub(super) fn own() -> Vec<Case> {
+    vec![
+        case(
             "oci: wrapper fails",
             &[
                 "app",
@@ -138,10 +219,15 @@ pub(super) fn common() -> Vec<Case> {
             |it| fails_by(it, "wrapper"),
         ),
         case(
-            "oci: no such handler",
-            &["sandbox", "cannot be made", "gvisor", "handler|no runtime"],
+            "oci: unknown capability",
+            &["app", "cannot be created", "NO_SUCH"],
             OTHERS,
-            |it| fails_by(it, "gvisor"),
+            |it| {
+                fails(it, |config| {
+                    let capabilities = security(config).capabilities.get_or_insert_default();
+                    capabilities.add_capabilities = vec!["NO_SUCH".to_owned()];
+                })
+            },
         ),
     ]
 }
@@ -149,6 +235,17 @@ pub(super) fn common() -> Vec<Case> {
 pub(in super::super) fn all() -> Vec<Case> {
     let mut all = common();
     all.extend([
+        case(
+            "oci: wrapper fails",
+            &[
+                "app",
+                "cannot be",
+                // containerd does not pass on what it has printed.
+                "nvidia-container-runtime",
+            ],
+            OTHERS,
+            |it| fails_by(it, "wrapper"),
+        ),
         case(
             "oci: bad mount source",
             &[

@@ -8,6 +8,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         .into_iter()
         .chain(cni::common())
         .chain(oci::common())
+        .chain(oci::own())
         .chain(containers::common())
         .chain(healthy::common());
     all.map(|case| case.own()).collect()
