@@ -106,7 +106,7 @@ fn a_container_that_was_killed_from_outside() {
     apply(&mut store, &pod, 1, 62_000);
     assert_eq!(
         tells(&mut store, 65_000),
-        "container app ended with exit code 137 (SIGKILL) after 1m 00s (3 s ago); up again 860 ms later"
+        "container app ended with exit code 137 (SIGKILL) after 1m 00s, sent by an unknown process (3 s ago); up again 860 ms later"
     );
 }
 
