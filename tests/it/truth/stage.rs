@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::net::UnixStream;
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::kubelet::{Done, Kubelet, Pod};
@@ -69,7 +70,9 @@ impl Relay {
     }
 
     async fn kubelet(&self, cgroup: &str, root: &Path) -> Arc<Kubelet> {
-        crate::harness::until("the relay", || async { self.socket.exists().then_some(()) }).await;
+        // socat binds the socket before it listens.
+        let connects = || async { UnixStream::connect(&self.socket).await.ok() };
+        crate::harness::until("the relay", connects).await;
         Kubelet::of(&self.socket, cgroup, &root.join("logs")).await
     }
 }
