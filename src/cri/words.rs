@@ -128,47 +128,47 @@ remote remount removal remove removed removes removing rename renamed renew reop
 replaced replacing replica reply repo report reported repositories repository request requested requesting requests
 require required requirement requirements requires reread reserve reserved reserving reset resize resized resolution
 resolv resolve resolved resolver resolving resource resources respond responded response responses rest restart
-restarted restarting restore restored restoring restrict restricted result results resume resumed resuming resync retained
-retried retries retrieve retrieved retrieving retry retrying return returned returning returns reuse revision riscv64
-rlimit rlimits rm rmdir role roll rollback root rootfs rootfstype rootless rotate rotated rotation round route router
-routes routing rpc rtnetlink rule rules run runc runcv running runs runsc runtime runtimeclass runtimeready runtimes
-rwm s s390x safe safely said same sandbox sandboxed sandboxer sandboxes save saved saving saw say says sbr schedule
-scheduled schema scheme scope score scratch script scripts search seccomp second secondary seconds secret section
-secure security see seek seeker seem seen segmentation selection self selinux semaphore send sending sends sent
-separate sequence serial serialize serve served server servers serves service services session sessions set setgid
-setgroups sethostname setns sets setting settings setuid setup several severity sh sha sha256 sha512 shadow share
-shared shares sharing shell shim shims shm short shorter should show shut shutdown shutting side sigint sigkill sign
-signal signaled signals signature signed sigquit sigterm similar simple since single size sizes skip skipped skipping
-skopeo slave sleep slice slow small smaller snapshot snapshots snapshotter snapshotters snat so sock socket sockets
-soft some something soon source sources space span sparse spawn spawning spec special specific specification specified
-specify split spoken squash src sriov stack stacked stage staging stale standard start started starterror starting
-starts startup stat state stateful states statfs static statistics stats status stays stderr stdin stdio stdout step
-still stop stopcontainer stopped stopping stops storage store stored storing stream streaming streams strict string
-stuck sub subdirectory subject subnet subpath subpaths subprocess subreaper subscribe subscriber subscription subset
-subsystem succeed succeeded success successful successfully such sufficient suffix supervise supplied support supported
-supports suspended svc swap swapped swappiness switch symlink symlinks sync synchronize syntax sys syscall sysctl
-sysctls sysfs system systemd t table tag tags take taken takes taking tap tar target targets task tasks tcp tcp4 tcp6
-tear teardown tears tell temp template temporarily temporary terminal terminate terminated terminating termination test
-text texts tgz than that the their them then there therefore these they thin this those thread threaded threads
-threshold throttled throttling through time timed timely timeout timeouts timer times timestamp timing tls tmp tmpfs to
-together token tokens toml too took tool tools toomanyrequests top topology total touch trace track tracked trailer
-trailers transaction transfer transferred transient translate transport trap tree tried trigger triggered true
-truncated trusted try trying ttrpc tty tun tuning tunnel turn two type typed types typeurl udp udp4 udp6 uid uids umask
-umount unable unauthenticated unauthorized unavailable unbound unchanged uncompressed undefined under understood undo
-undoing unexpected unexpectedly unhealthy unified unimplemented uninitialized union unique unit units unix unknown
-unless unlink unlock unmanaged unmarshal unmarshaling unmarshalling unmasked unmount unmounted unmounting unpack
-unpacked unpacker unpacking unpacks unprivileged unqualified unreachable unreadable unready unrecognised unrecognized
-unregister unrelated unresolved unresponsive unsafe unset unshare unspecific unspecified unstable unstructured
-unsupported untar until untrusted unusable unused unusual unwanted up update updated updates updating upgrade upgrading
-upload upper upperdir upstream upwards uri url urls us usage use used useful user userdata username userns users uses
-using usr utf util uts uuid v1 v1alpha2 v2 valid validate validated validating validation validator value values var
-variable variables variant verification verified verifier verify verifying versa version versions very veth via vice
-victim view violated violation virtiofs virtual visible vlan vm vmm vnd volume volumes vrf wait waited waiter waiting
-waitpid waits want wanted wants warm warning warnings was wasn watch watchdog watcher watching way we weave weight well
-went were what when where whereabouts whether which while whiteout who whole whose why wide will window windows wire
-with within without word work workdir worker workers working workload would wouldn wrap wrapped wrapper writable write
-writer writes writing written wrong wrongly wrote www x509 x86 xattr xattrs xtables xz yaml yes yet you youki your zero
-zfs zombie zone zstd
+restarted restarting restore restored restoring restrict restricted result results resume resumed resumes resuming
+resync retained retried retries retrieve retrieved retrieving retry retrying return returned returning returns reuse
+revision riscv64 rlimit rlimits rm rmdir role roll rollback root rootfs rootfstype rootless rotate rotated rotation
+round route router routes routing rpc rtnetlink rule rules run runc runcv running runs runsc runtime runtimeclass
+runtimeready runtimes rwm s s390x safe safely said same sandbox sandboxed sandboxer sandboxes save saved saving saw say
+says sbr schedule scheduled schema scheme scope score scratch script scripts search seccomp second secondary seconds
+secret section secure security see seek seeker seem seen segmentation selection self selinux semaphore send sending
+sends sent separate sequence serial serialize serve served server servers serves service services session sessions set
+setgid setgroups sethostname setns sets setting settings setuid setup several severity sh sha sha256 sha512 shadow
+share shared shares sharing shell shim shims shm short shorter should show shut shutdown shutting side sigint sigkill
+sign signal signaled signals signature signed sigquit sigterm similar simple since single size sizes skip skipped
+skipping skopeo slave sleep slice slow small smaller snapshot snapshots snapshotter snapshotters snat so sock socket
+sockets soft some something soon source sources space span sparse spawn spawning spec special specific specification
+specified specify split spoken squash src sriov stack stacked stage staging stale standard start started starterror
+starting starts startup stat state stateful states statfs static statistics stats status stays stderr stdin stdio
+stdout step still stop stopcontainer stopped stopping stops storage store stored storing stream streaming streams
+strict string stuck sub subdirectory subject subnet subpath subpaths subprocess subreaper subscribe subscriber
+subscription subset subsystem succeed succeeded success successful successfully such sufficient suffix supervise
+supplied support supported supports suspended svc swap swapped swappiness switch symlink symlinks sync synchronize
+syntax sys syscall sysctl sysctls sysfs system systemd t table tag tags take taken takes taking tap tar target targets
+task tasks tcp tcp4 tcp6 tear teardown tears tell temp template temporarily temporary terminal terminate terminated
+terminating termination test text texts tgz than that the their them then there therefore these they thin this those
+thread threaded threads threshold throttled throttling through time timed timely timeout timeouts timer times timestamp
+timing tls tmp tmpfs to together token tokens toml too took tool tools toomanyrequests top topology total touch trace
+track tracked trailer trailers transaction transfer transferred transient translate transport trap tree tried trigger
+triggered true truncated trusted try trying ttrpc tty tun tuning tunnel turn two type typed types typeurl udp udp4 udp6
+uid uids umask umount unable unauthenticated unauthorized unavailable unbound unchanged uncompressed undefined under
+understood undo undoing unexpected unexpectedly unhealthy unified unimplemented uninitialized union unique unit units
+unix unknown unless unlink unlock unmanaged unmarshal unmarshaling unmarshalling unmasked unmount unmounted unmounting
+unpack unpacked unpacker unpacking unpacks unprivileged unqualified unreachable unreadable unready unrecognised
+unrecognized unregister unrelated unresolved unresponsive unsafe unset unshare unspecific unspecified unstable
+unstructured unsupported untar until untrusted unusable unused unusual unwanted up update updated updates updating
+upgrade upgrading upload upper upperdir upstream upwards uri url urls us usage use used useful user userdata username
+userns users uses using usr utf util uts uuid v1 v1alpha2 v2 valid validate validated validating validation validator
+value values var variable variables variant verification verified verifier verify verifying versa version versions very
+veth via vice victim view violated violation virtiofs virtual visible vlan vm vmm vnd volume volumes vrf wait waited
+waiter waiting waitpid waits want wanted wants warm warning warnings was wasn watch watchdog watcher watching way we
+weave weight well went were what when where whereabouts whether which while whiteout who whole whose why wide will
+window windows wire with within without word work workdir worker workers working workload would wouldn wrap wrapped
+wrapper writable write writer writes writing written wrong wrongly wrote www x509 x86 xattr xattrs xtables xz yaml yes
+yet you youki your zero zfs zombie zone zstd
 ";
 
 #[cfg(test)]

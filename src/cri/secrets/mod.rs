@@ -1,5 +1,5 @@
 //! The secrets of requests, so that an error text of a later call can be searched for them. Only keyed hashes of parts of
-//! their values are kept, in bounded memory; see [ADR 0030](../../../docs/adr/0030-redaction-by-value.md).
+//! their values, and of paths, are kept, in bounded memory; see `docs/adr/0030-redaction-by-value.md`.
 
 mod fields;
 mod forms;
