@@ -19,6 +19,7 @@
 //! | `/debug/routes` | the routing; `?format=json`; as a page part of the above |
 //! | `/debug/config` | settings; `?format=json` |
 //! | `/debug/faults` | GET the faults that are injected; over the socket, POST one and DELETE one (`?number=`) or all |
+//! | `/debug/capture` | over the socket: what `criscope capture` adds to the journal |
 //! | `/debug/log-level` | GET the log filter; over the socket, PUT a new one |
 //!
 //! It does not run on the thread of the request path, which a slow scrape therefore cannot delay. Connections, request heads,
@@ -26,6 +27,7 @@
 
 mod backends;
 pub mod calls;
+mod captured;
 mod faults;
 pub mod flight;
 pub mod health;
@@ -60,18 +62,20 @@ mod gallery;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Extension, State};
+use axum::extract::{DefaultBodyLimit, Extension, FromRef, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
+pub use self::captured::{PAGES, app as captured_app, serve_captured};
 use self::hosts::Hosts;
 pub use self::pulls::Pulling;
 use self::serve::Caller;
@@ -114,6 +118,8 @@ pub struct Sources {
     pub pull_progress: Arc<PullProgress>,
     /// Faults that are injected; `None` unless they are enabled.
     pub faults: Option<Arc<Faults>>,
+    /// The directory of the journal.
+    pub state_dir: Arc<Path>,
     /// The settings in effect.
     pub config: Arc<ArcSwap<InEffect>>,
     /// The routing rules.
@@ -126,6 +132,27 @@ pub struct Sources {
     pub log: LogHandle,
     /// The start of the process.
     pub started: Instant,
+}
+
+/// The state that the pages of pods show.
+#[derive(Clone, Debug)]
+pub struct PodSources {
+    /// The stories of pods.
+    pub stories: Arc<Stories>,
+    /// Calls in flight.
+    pub in_flight: Arc<InFlight>,
+    /// The page of a trace, with `{trace_id}`.
+    pub trace_url: Option<String>,
+}
+
+impl FromRef<Sources> for PodSources {
+    fn from_ref(sources: &Sources) -> Self {
+        Self {
+            stories: Arc::clone(&sources.stories),
+            in_flight: Arc::clone(&sources.in_flight),
+            trace_url: sources.trace_url.clone(),
+        }
+    }
 }
 
 /// The endpoint cannot be bound.
@@ -200,6 +227,7 @@ fn app_for_root(sources: Sources) -> Router {
     let app = pages(always())
         .route("/debug/log-level", log_level)
         .route("/debug/faults", faults)
+        .route("/debug/capture", get(captured::snapshot))
         .layer(DefaultBodyLimit::max(MAX_BODY));
     finished(app, sources)
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::page::{Page, framed, page_at};
 use super::table::card;
-use super::{Sources, links, nav, near, starts, story};
+use super::{PodSources, links, nav, near, starts, story};
 use crate::lifecycle::view::{
     Episode, Pod, PodStory, Pods, Recent, State as Stand, Unknown, crash_loops, sort,
 };
@@ -128,7 +128,7 @@ fn slowest_first(episodes: &mut Vec<Episode>) {
 }
 
 /// `/debug/pods`
-pub async fn list(State(sources): State<Sources>, Query(filter): Query<Filter>) -> Response {
+pub async fn list(State(sources): State<PodSources>, Query(filter): Query<Filter>) -> Response {
     let calls = sources.in_flight.calls();
     let is_json = filter.format.as_deref() == Some("json");
     if is_json && filter.by.as_deref() != Some("pod") {
@@ -226,7 +226,7 @@ pub struct Which {
 
 /// `/debug/pods/NAMESPACE/NAME`
 pub async fn one(
-    State(sources): State<Sources>,
+    State(sources): State<PodSources>,
     Path((namespace, name)): Path<(String, String)>,
     Query(which): Query<Which>,
 ) -> Response {

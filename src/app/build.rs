@@ -271,6 +271,7 @@ impl Built {
             pulling: self.pulling.clone(),
             pull_progress: Arc::clone(&self.pull_progress),
             faults: self.faults.clone(),
+            state_dir: config.story.state_dir.as_path().into(),
             trace_url: config.admin.trace_url.clone(),
             log,
             started: self.started,

@@ -6,6 +6,7 @@
 
 mod build;
 mod builtin;
+pub mod captured;
 pub mod load;
 mod node;
 mod observer;

@@ -35,7 +35,8 @@ pub enum CallStage {
 }
 
 impl CallStage {
-    const ALL: [CallStage; 5] = [
+    /// Every value.
+    pub const ALL: [CallStage; 5] = [
         CallStage::Reading,
         CallStage::Routing,
         CallStage::Connecting,

@@ -1,18 +1,27 @@
 //! The address of the running criscope, for the commands that read from it.
 
+use std::fs::File;
 use std::future::Future;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use axum::Router;
+use axum::body::Body;
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
+use tower::ServiceExt as _;
 
-use super::http::{AskError, SOCKET, get, send};
-use super::{Failure, USUAL_FILE};
+use super::http::{AskError, HttpResponse, SOCKET, get, send};
+use super::{Failure, USUAL_FILE, output};
+use crate::app::captured::pages;
 use crate::config::{Admin, Config, ConfigErrors, Overrides};
+use crate::cri::visible::visible;
+use crate::lifecycle::capture::{Bundle, BundleError, Manifest, Origin};
+use crate::units::rfc3339;
 
 /// The default address.
 const USUAL: &str = "127.0.0.1:9478";
@@ -37,6 +46,19 @@ pub(super) struct AdminArgs {
 }
 
 impl AdminArgs {
+    /// The configuration, of the file that is named or usual.
+    ///
+    /// # Errors
+    /// If it is wrong.
+    pub(super) fn config(&self) -> Result<Config, Failure> {
+        let usual = Path::new(USUAL_FILE);
+        let usual = usual.exists().then(|| usual.to_owned());
+        match self.config.clone().or(usual) {
+            Some(file) => Ok(Config::load(Some(&file), &Overrides::default())?.config),
+            None => Ok(Config::builtin()),
+        }
+    }
+
     /// The endpoint to read from.
     ///
     /// # Errors
@@ -47,7 +69,10 @@ impl AdminArgs {
             (_, Some(file)) => configured(file)??,
             _ => usual(Path::new(USUAL_FILE)),
         };
-        Ok(Endpoint { address })
+        Ok(Endpoint {
+            address,
+            capture: None,
+        })
     }
 }
 
@@ -95,10 +120,88 @@ fn at(admin: &Admin) -> Option<String> {
     }
 }
 
+/// Where a command reads from: the running criscope, or a capture.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct SourceArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Read this capture instead of the running criscope (see criscope capture)
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+}
+
+impl SourceArgs {
+    /// The endpoint to read from.
+    ///
+    /// # Errors
+    /// If the configuration is wrong, or has no endpoint, or the capture cannot be read.
+    pub(super) fn endpoint(&self) -> Result<Endpoint, Failure> {
+        let Some(file) = &self.from else {
+            return self.admin.endpoint();
+        };
+        let bundle = open(file)?;
+        Ok(Endpoint {
+            address: file.display().to_string(),
+            capture: Some(pages(bundle)),
+        })
+    }
+}
+
+/// Reads a capture, and says on standard error what it is.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn open(file: &Path) -> Result<Bundle, Failure> {
+    let read = File::open(file).map_err(BundleError::from);
+    let bundle = read.and_then(Bundle::read).map_err(|source| {
+        let file = file.to_owned();
+        Failure::Capture { file, source }
+    })?;
+    let Manifest {
+        host,
+        made_unix_us,
+        origin,
+        pod,
+        ..
+    } = &bundle.manifest;
+    let made = rfc3339(*made_unix_us);
+    let whose = pod.as_ref().map(|pod| format!(" of pod {pod}"));
+    let how = match origin {
+        Origin::Daemon => "",
+        Origin::Journal => ", from the journal alone: criscope was not running",
+    };
+    let text = format!(
+        "capture{} of {host}, made {made}{how}",
+        whose.unwrap_or_default()
+    );
+    output::hint(visible(&text));
+    Ok(bundle)
+}
+
+/// A page of a capture.
+async fn ask_capture(capture: &Router, file: &str, path: &str) -> Result<HttpResponse, AskError> {
+    let broken = |cause: String| AskError::Broken {
+        address: file.to_owned(),
+        cause,
+    };
+    let request = Request::get(path).body(Body::empty());
+    let request = request.map_err(|error| broken(error.to_string()))?;
+    let response = match capture.clone().oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    let status = response.status();
+    let body = response.into_body().collect().await;
+    let body = body.map_err(|error| broken(error.to_string()))?.to_bytes();
+    Ok(HttpResponse { status, body })
+}
+
 /// An admin endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     address: String,
+    /// The pages of a capture, which are asked instead.
+    capture: Option<Router>,
 }
 
 impl Endpoint {
@@ -109,7 +212,10 @@ impl Endpoint {
 
     /// The body of a page; as `Err` if the HTTP status is 404.
     async fn page(&self, path: &str) -> Result<Result<Bytes, Bytes>, AskError> {
-        let answer = get(&self.address, path).await?;
+        let answer = match &self.capture {
+            Some(capture) => ask_capture(capture, &self.address, path).await?,
+            None => get(&self.address, path).await?,
+        };
         match answer.status {
             StatusCode::OK => Ok(Ok(answer.body)),
             StatusCode::NOT_FOUND => Ok(Err(answer.body)),

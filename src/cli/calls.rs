@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Failure;
-use super::ask::{AdminArgs, Endpoint, block_on, print_json};
+use super::ask::{Endpoint, SourceArgs, block_on, print_json};
 use super::http::AskError;
 use super::output;
 use super::render::calls::{self, Now};
@@ -37,7 +37,7 @@ struct Live {
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    admin: AdminArgs,
+    admin: SourceArgs,
     /// Print once
     #[arg(long)]
     once: bool,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::Failure;
-use super::ask::{AdminArgs, block_on, encoded, print_json};
+use super::ask::{SourceArgs, block_on, encoded, print_json};
 use super::format::{self, Format};
 use super::output;
 use super::render::explain::story;
@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[arg(value_name = "POD")]
     pod: String,
     #[command(flatten)]
-    admin: AdminArgs,
+    admin: SourceArgs,
     /// The pod's namespace
     #[arg(long, short, value_name = "NS")]
     namespace: Option<String>,

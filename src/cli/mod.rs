@@ -2,6 +2,7 @@
 
 mod ask;
 mod calls;
+mod capture;
 mod check_config;
 mod client;
 mod completions;
@@ -17,6 +18,7 @@ mod render;
 mod screen;
 mod serve;
 mod smoke;
+mod view;
 
 use std::ffi::OsString;
 use std::io;
@@ -28,6 +30,7 @@ use clap::{Parser, Subcommand};
 use crate::app;
 use crate::config::{Config, ConfigErrors, Loaded, Overrides};
 use crate::cri::visible::visible;
+use crate::lifecycle::capture::BundleError;
 use crate::version;
 
 /// Bad flags or a bad configuration: `EX_USAGE` of sysexits(3).
@@ -69,6 +72,8 @@ enum Command {
     Pods(pods::Args),
     Explain(explain::Args),
     Calls(calls::Args),
+    Capture(capture::Args),
+    View(view::Args),
     #[command(subcommand)]
     Fault(fault::Command),
     Smoke(smoke::Args),
@@ -88,6 +93,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Pods(args) => pods::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Calls(args) => calls::run(&args),
+        Command::Capture(args) => capture::run(&args),
+        Command::View(args) => view::run(&args),
         Command::Fault(command) => fault::run(&command),
         Command::Smoke(args) => Ok(smoke::run(args)?),
         Command::LoadImage(args) => load_image::run(&args),
@@ -117,6 +124,14 @@ pub enum Failure {
     /// The running criscope could not be read.
     #[error(transparent)]
     Ask(#[from] http::AskError),
+    /// A capture could not be read.
+    #[error("{}: {source}", file.display())]
+    Capture {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        source: BundleError,
+    },
     /// `explain` found no pod.
     #[error(transparent)]
     Explain(#[from] explain::Error),
@@ -173,7 +188,7 @@ impl Failure {
                     false => ExitCode::FAILURE,
                 }
             }
-            Self::Smoke(_) | Self::Load(_) | Self::Io(_) => {
+            Self::Smoke(_) | Self::Load(_) | Self::Capture { .. } | Self::Io(_) => {
                 output::error(self);
                 ExitCode::FAILURE
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 
 use super::Failure;
-use super::ask::{AdminArgs, Endpoint, block_on, encoded, print_json};
+use super::ask::{Endpoint, SourceArgs, block_on, encoded, print_json};
 use super::format::{self, Format};
 use super::http::AskError;
 use super::output;
@@ -25,7 +25,7 @@ pub(super) struct Args {
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
-    admin: AdminArgs,
+    admin: SourceArgs,
     /// Only pods in this namespace [default: all]
     #[arg(long, short, value_name = "NS", conflicts_with = "all_namespaces")]
     namespace: Option<String>,

@@ -16,6 +16,7 @@ pub mod activity;
 pub mod aggregator;
 mod allocated_pods;
 pub mod call_sink;
+pub mod capture;
 pub mod containerd;
 mod diagnosis;
 mod episode_call;

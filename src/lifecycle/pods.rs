@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::diagnosis;
 use super::episode_store::Episode;
@@ -10,12 +9,11 @@ use super::stories::Stories;
 use super::usual::Node;
 use super::view::{self, Pods};
 use crate::call::Call;
-use crate::call::times::unix_micros;
 
 impl Stories {
     /// The pods in memory, those in trouble first. Calls in flight are included.
     pub fn pods(&self, in_flight: &[Arc<Call>]) -> Pods {
-        let now = unix_micros(SystemTime::now());
+        let now = self.now();
         let (mut pods, forgotten) = self.read(
             in_flight,
             |_| true,
@@ -25,6 +23,13 @@ impl Stories {
                 (pods.collect::<Vec<_>>(), store.forgotten())
             },
         );
+        if let Some(captured) = &self.captured {
+            for pod in &mut pods {
+                let said = captured.said(&pod.namespace, &pod.name);
+                said.into_iter()
+                    .for_each(|said| pod.reason.clone_from(&said.headline));
+            }
+        }
         view::sort(&mut pods, false);
         Pods {
             now_unix_us: now,

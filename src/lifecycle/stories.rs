@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use super::capture::Captured;
 use super::diagnosis::{self, Pods, SyncFails};
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, EpisodeStore, Limits};
@@ -33,6 +34,8 @@ pub struct Stories {
     sessions: Mutex<Sessions>,
     node: Mutex<NodeStatus>,
     relists: Mutex<Relists>,
+    /// The present, if these are the stories of a capture.
+    pub(super) captured: Option<Captured>,
 }
 
 impl Stories {
@@ -49,6 +52,7 @@ impl Stories {
             sessions: Mutex::default(),
             node: Mutex::default(),
             relists: Mutex::default(),
+            captured: None,
         }
     }
 
@@ -58,6 +62,12 @@ impl Stories {
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time, in microseconds since 1970.
+    pub(super) fn now(&self) -> u64 {
+        let captured = self.captured.as_ref().map(|it| it.now);
+        captured.unwrap_or_else(|| unix_micros(SystemTime::now()))
     }
 
     /// The node at the last look.
@@ -72,7 +82,7 @@ impl Stories {
     /// The state of the kubelet's relist (PLEG); `None` if none was seen, or no kubelet is at work. Its `Display` is a
     /// sentence.
     pub fn relist(&self) -> Option<RelistState> {
-        self.relists().state(unix_micros(SystemTime::now()))
+        self.relists().state(self.now())
     }
 
     pub(super) fn observations(&self) -> &Observations {
@@ -81,7 +91,7 @@ impl Stories {
 
     /// Recent episodes, the newest first, without their calls. Calls in flight are included.
     pub fn recent(&self, in_flight: &[Arc<Call>]) -> Recent {
-        let now = unix_micros(SystemTime::now());
+        let now = self.now();
         let (mut episodes, forgotten) = self.read(
             in_flight,
             |_| true,
@@ -107,7 +117,7 @@ impl Stories {
         uid: Option<&str>,
         in_flight: &[Arc<Call>],
     ) -> Option<PodStory> {
-        let now = unix_micros(SystemTime::now());
+        let now = self.now();
         let is_meant = |pod: &PodIdentity| {
             *pod.namespace == *namespace
                 && *pod.name == *name
@@ -132,6 +142,12 @@ impl Stories {
             return None;
         }
         episodes.sort_by_key(|episode| episode.began_unix_us);
+        let captured = self.captured.as_ref().filter(|_| uid.is_none());
+        let said = captured.and_then(|it| it.said(namespace, name));
+        let cause = match said {
+            Some(said) => Some((said.headline.clone(), &*said.cause)),
+            None => cause,
+        };
         let (headline, cause) = cause.unwrap_or_else(|| (NO_EPISODE.to_owned(), "no_episode"));
         Some(PodStory {
             now_unix_us: now,
@@ -170,6 +186,9 @@ impl Stories {
 
     /// The calls in flight that belong to episodes.
     pub(super) fn in_flight(&self, in_flight: &[Arc<Call>]) -> Vec<EpisodeCall> {
+        if let Some(captured) = &self.captured {
+            return captured.in_flight.clone();
+        }
         let calls = in_flight
             .iter()
             .filter(|call| is_episodic(call.method) || call.method == Method::ExecSync);
@@ -213,7 +232,7 @@ impl Stories {
 
     /// Age of the oldest open start, in microseconds.
     pub(super) fn oldest_open_start(&self) -> Option<u64> {
-        let now = unix_micros(SystemTime::now());
+        let now = self.now();
         let store = self.store();
         let starts = store
             .open_episodes()

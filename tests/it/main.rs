@@ -6,6 +6,7 @@ mod architecture;
 mod backends;
 mod canary;
 mod cancellation;
+mod capture;
 mod commands;
 mod containerd;
 mod dashboards;

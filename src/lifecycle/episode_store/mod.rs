@@ -21,6 +21,7 @@ mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::assign::Assignment;
 pub(super) use self::episode::Episode;
@@ -89,6 +90,11 @@ pub(super) enum Applied {
 
 impl EpisodeStore {
     /// An empty store.
+    /// Its capacity, when episodes are over, and what takes so long is slow.
+    pub(super) fn settings(&self) -> (Limits, Duration) {
+        (self.limits, self.usual.slow())
+    }
+
     pub(super) fn new(limits: Limits, usual: Usual) -> Self {
         Self {
             limits,

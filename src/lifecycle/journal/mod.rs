@@ -10,10 +10,12 @@ mod replay;
 mod tests;
 mod writer;
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 pub(super) use self::line::JournalLine;
-pub(super) use self::replay::{Replayed, replay};
+pub(super) use self::replay::{Replayed, replay, replay_lines};
 pub(super) use self::writer::Journal;
 
 /// Path and size of the journal.
@@ -27,6 +29,25 @@ pub(super) struct JournalFiles {
 
 /// Most bytes of one file: the calls of about a thousand starts.
 pub(super) const MAX_BYTES: u64 = 4 << 20;
+
+/// Both files in this directory, the older first; a missing one is empty. Blocks.
+///
+/// # Errors
+/// If a file cannot be read.
+pub fn files(dir: &Path) -> io::Result<[Vec<u8>; 2]> {
+    let files = JournalFiles::new(dir);
+    let read = |path: PathBuf| -> io::Result<Vec<u8>> {
+        match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            file => {
+                let mut lines = Vec::new();
+                file?.take(2 * MAX_BYTES).read_to_end(&mut lines)?;
+                Ok(lines)
+            }
+        }
+    };
+    Ok([read(files.older())?, read(files.newer())?])
+}
 
 impl JournalFiles {
     /// The files in this directory, with the default size.

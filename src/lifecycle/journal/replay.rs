@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::line::{ClosedLine, ExitLine};
 use super::{JournalFiles, JournalLine};
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::EpisodeStore;
 
 /// Longest line, in bytes, far above the lines that are written.
@@ -54,7 +55,30 @@ fn read(
         file => file?,
     };
     // Twice the size limit: a larger file was not written by criscope.
-    let mut file = BufReader::new(file.take(2 * max_bytes));
+    let file = BufReader::new(file.take(2 * max_bytes));
+    read_lines(file, replayed, store, &|call| call)
+}
+
+/// Replays lines that were read before, the older first. `known` may know more of a call than its line.
+pub(in crate::lifecycle) fn replay_lines(
+    lines: [&[u8]; 2],
+    store: &Mutex<EpisodeStore>,
+    known: impl Fn(EpisodeCall) -> EpisodeCall,
+) -> Replayed {
+    let mut replayed = Replayed::default();
+    for lines in lines {
+        // Reading memory does not fail.
+        let _ = read_lines(lines, &mut replayed, store, &known);
+    }
+    replayed
+}
+
+fn read_lines(
+    mut file: impl BufRead,
+    replayed: &mut Replayed,
+    store: &Mutex<EpisodeStore>,
+    known: &impl Fn(EpisodeCall) -> EpisodeCall,
+) -> io::Result<()> {
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -68,7 +92,7 @@ fn read(
         }
         match serde_json::from_slice(text) {
             Ok(line) => {
-                replayed.take_in(line, store);
+                replayed.take_in(line, store, known);
                 replayed.lines += 1;
             }
             Err(_) => replayed.damaged += 1,
@@ -77,14 +101,19 @@ fn read(
 }
 
 impl Replayed {
-    fn take_in(&mut self, line: JournalLine<'_>, store: &Mutex<EpisodeStore>) {
+    fn take_in(
+        &mut self,
+        line: JournalLine<'_>,
+        store: &Mutex<EpisodeStore>,
+        known: &impl Fn(EpisodeCall) -> EpisodeCall,
+    ) {
         let store = || store.lock().unwrap_or_else(PoisonError::into_inner);
         match line {
             JournalLine::Call(call) => {
                 self.last = self.last.max(call.end_us());
                 let mut locked = store();
                 let end = call.end_us();
-                locked.apply(call.into_owned());
+                locked.apply(known(call.into_owned()));
                 // What was reported before the restart is not reported again.
                 for due in locked.take_due(end).into_iter().filter(|due| due.root) {
                     let root = locked.get(due.number).map(|t| (t.ids().root, t.began));

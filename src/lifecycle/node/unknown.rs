@@ -1,7 +1,5 @@
 //! What it means that a pod is not known, and what the node is like.
 
-use std::time::SystemTime;
-
 use super::{BackendState, FactKind, NodeFact, NodeStatus};
 use crate::call::times::unix_micros;
 use crate::lifecycle::Stories;
@@ -11,7 +9,10 @@ use crate::units::{clock, duration};
 impl Stories {
     /// Sentences on why a pod may be unknown, the most telling first.
     pub fn about_unknown(&self) -> Vec<String> {
-        let now = unix_micros(SystemTime::now());
+        if let Some(captured) = &self.captured {
+            return captured.notes.clone();
+        }
+        let now = self.now();
         let (facts, since, forgotten) = {
             let store = self.store();
             let oldest = store.episodes().map(|episode| episode.began).min();

@@ -20,7 +20,7 @@ const NAME: &str = "usual.json";
 ///
 /// # Errors
 /// If the file cannot be read or is damaged; a missing file is an empty memory.
-pub(super) fn load(dir: &Path) -> io::Result<Usual> {
+pub(in crate::lifecycle) fn load(dir: &Path) -> io::Result<Usual> {
     let file = match File::open(dir.join(NAME)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Usual::default()),

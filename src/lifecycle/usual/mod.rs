@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::estimate::Estimate;
-pub(super) use self::file::UsualFile;
+pub(super) use self::file::{UsualFile, load};
 pub(super) use self::key::Key;
 pub(super) use self::node::{CROWD, Compared, Node};
 
@@ -94,6 +94,11 @@ impl Usual {
     /// Returns whether it is slow even if it is usual, in milliseconds.
     pub(super) fn is_slow(&self, ms: f64) -> bool {
         ms >= self.slow
+    }
+
+    /// What takes so long is slow even if it is usual.
+    pub(super) fn slow(&self) -> Duration {
+        Duration::from_secs_f64(self.slow / 1e3)
     }
 
     /// What is usual for this key; `None` while there are too few samples.

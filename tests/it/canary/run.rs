@@ -98,6 +98,7 @@ impl Run {
             return Err(lost);
         }
         pages.extend(self::pages(&proxy).await);
+        let capture = capture(&proxy).await;
         proxy.signal(Signal::SIGUSR2);
         let dumps = proxy.wait_dump("sigusr2").await.concat();
         let log = proxy.stop().await.join("\n");
@@ -116,6 +117,7 @@ impl Run {
                 ("log", log.into_bytes()),
                 ("pages", pages),
                 ("dumps", dumps),
+                ("capture", capture),
                 ("spans", exported),
             ],
             tokens: filler.tokens,
@@ -380,5 +382,27 @@ async fn pages(proxy: &Proxy) -> Vec<u8> {
         assert_eq!(status, 200, "{path}");
         all.extend(text.into_bytes());
     }
+    let (status, snapshot) = proxy.by_socket("GET", "/debug/capture", "").await;
+    assert_eq!(status, 200);
+    all.extend(snapshot.into_bytes());
+    all
+}
+
+/// All that `criscope capture` writes, unpacked.
+async fn capture(proxy: &Proxy) -> Vec<u8> {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = dir.path().join("capture.tar.gz");
+    let mut command = std::process::Command::new(crate::CRISCOPE);
+    command.args(["capture", "--admin"]);
+    command.arg(format!("unix://{}", proxy.admin_socket().display()));
+    command.arg("-o").arg(&file);
+    let run = tokio::task::spawn_blocking(move || command.output());
+    let output = run.await.expect("joined").expect("run");
+    assert!(output.status.success(), "{output:?}");
+    let file = std::fs::File::open(&file).expect("there");
+    let mut all = Vec::new();
+    let mut unpacked = flate2::read::GzDecoder::new(file);
+    std::io::Read::read_to_end(&mut unpacked, &mut all).expect("gzip");
+    assert!(all.len() > 10_000, "{} bytes", all.len());
     all
 }

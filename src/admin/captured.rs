@@ -1,0 +1,109 @@
+//! Captures: what is added to the journal when one is made, and the pages of one on another machine.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use tokio_util::sync::CancellationToken;
+
+use super::calls::Format;
+use super::hosts::{self, Hosts};
+use super::{PodSources, Sources, no_page, page, pods, serve};
+use crate::lifecycle::capture::{Bundle, Snapshot};
+use crate::proxy::instrument::InFlight;
+
+/// The pages that a capture holds: its name there, the path and the path to fetch.
+pub const PAGES: [(&str, &str, &str); 8] = [
+    ("live.json", "/live", "/?format=json"),
+    ("calls.json", "/debug/calls", "/debug/calls?format=json"),
+    ("methods.json", "/debug/rpcz", "/debug/rpcz?format=json"),
+    ("flight.json", "/debug/flight", "/debug/flight?format=json"),
+    (
+        "pulls.json",
+        "/debug/images/pulls",
+        "/debug/images/pulls?format=json",
+    ),
+    (
+        "backends.json",
+        "/debug/backends",
+        "/debug/backends?format=json",
+    ),
+    ("config.json", "/debug/config", "/debug/config?format=json"),
+    ("metrics.txt", "/metrics", "/metrics"),
+];
+
+/// `/debug/capture`
+pub(super) async fn snapshot(State(sources): State<Sources>) -> Response {
+    // It takes milliseconds, which would delay the other tasks of the side thread.
+    let work = move || {
+        let calls = sources.in_flight.calls();
+        Snapshot::of(&sources.stories, &calls, &sources.state_dir)
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(snapshot) => Json(snapshot).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+/// The stored pages.
+type Stored = Arc<BTreeMap<String, Vec<u8>>>;
+
+/// The pages of a capture: those of pods are made again, others are shown as they were.
+pub fn app(bundle: Bundle) -> Router {
+    let sources = PodSources {
+        stories: Arc::new(bundle.stories()),
+        in_flight: Arc::<InFlight>::default(),
+        trace_url: None,
+    };
+    let stored: Stored = Arc::new(bundle.pages);
+    let live = Arc::clone(&stored);
+    let root = move |Query(format): Query<Format>| async move {
+        match format.is_json() {
+            true => of(&live, "live.json"),
+            false => Redirect::to("/debug/pods").into_response(),
+        }
+    };
+    let mut app = Router::new()
+        .route("/", get(root))
+        .route("/debug/pods", get(pods::list))
+        .route("/debug/pods/{namespace}/{name}", get(pods::one));
+    for (name, path, _) in PAGES {
+        let stored = Arc::clone(&stored);
+        app = app.route(path, get(async move || of(&stored, name)));
+    }
+    app.fallback(no_page)
+        .layer(map_response(page::secure))
+        .with_state(sources)
+}
+
+fn of(stored: &Stored, name: &str) -> Response {
+    let Some(body) = stored.get(name) else {
+        return (StatusCode::NOT_FOUND, "the capture has no such page\n").into_response();
+    };
+    let kind = match name.ends_with(".json") {
+        true => "application/json",
+        false => "text/plain; charset=utf-8",
+    };
+    ([(header::CONTENT_TYPE, kind)], body.clone()).into_response()
+}
+
+/// Serves the pages of a capture until `stop`.
+///
+/// # Errors
+/// If the listener cannot be registered with the runtime.
+pub async fn serve_captured(
+    listener: TcpListener,
+    app: Router,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    let hosts = Hosts::new(&[], &super::live::host());
+    let app = app.layer(from_fn_with_state(hosts, hosts::check));
+    serve::tcp(listener, app, stop).await
+}

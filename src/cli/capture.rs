@@ -1,0 +1,205 @@
+//! `criscope capture`: what this node knows, in one file.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::Failure;
+use super::ask::{AdminArgs, Endpoint, block_on};
+use super::http::AskError;
+use super::output;
+use super::smoke::duration;
+use crate::app::captured::PAGES;
+use crate::lifecycle::capture::{self, Bundle, FORMAT, Manifest, Origin, Snapshot};
+use crate::units;
+use crate::version;
+
+/// The page that only root gets.
+const SNAPSHOT: &str = "/debug/capture";
+
+/// Write what this node knows to a file, to explain its pods on another machine
+///
+/// The file is a .tar.gz with the journal of the stories, the last calls, the state of runtimes and node, metrics, settings and
+/// versions. Requests, environments, arguments and credentials are not in it; names of pods, images and hosts are. Read it
+/// with criscope explain --from FILE, pods --from FILE or view FILE. If criscope is not running, the file has its journal
+/// only, and says so. Needs root.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// The file to write [default: criscope-HOST-TIME.tar.gz in the working directory]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Only this pod, as NAMESPACE/POD. Its headline may lack what other pods had to do with it
+    #[arg(long, value_name = "POD", value_parser = pod)]
+    pod: Option<(String, String)>,
+    /// Only pods with calls in this time until now (30m, 2h)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    since: Option<Duration>,
+}
+
+fn pod(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if ![namespace, name].contains(&"") && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("expected NAMESPACE/POD".to_owned()),
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let endpoint = args.admin.endpoint()?;
+    let mut bundle = match block_on(async { Ok(running(&endpoint).await?) }) {
+        Ok((snapshot, pages)) => {
+            let journal = journal(&snapshot.state_dir)?;
+            bundle(snapshot, journal, pages, Origin::Daemon)
+        }
+        Err(Failure::Ask(AskError::Connect { .. } | AskError::Off(_))) => {
+            let story = args.admin.config()?.story;
+            let journal = journal(&story.state_dir)?;
+            let [older, newer] = &journal;
+            let snapshot = Snapshot::left(&story, [older, newer]);
+            output::hint(format_args!(
+                "criscope is not running: the capture has its journal in {} only",
+                story.state_dir.display()
+            ));
+            bundle(snapshot, journal, BTreeMap::new(), Origin::Journal)
+        }
+        Err(error) => return Err(error),
+    };
+    if let Some(time) = args.since {
+        let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        bundle.keep_since(bundle.snapshot.now_unix_us.saturating_sub(time));
+    }
+    if let Some((namespace, name)) = &args.pod {
+        bundle.keep_pod(namespace, name);
+    }
+    let path = args.output.clone();
+    let path = path.unwrap_or_else(|| default_name(&bundle.manifest).into());
+    write(&bundle, &path)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", path.display())?;
+    Ok(out.flush()?)
+}
+
+/// What the running criscope says.
+async fn running(endpoint: &Endpoint) -> Result<(Snapshot, BTreeMap<String, Vec<u8>>), AskError> {
+    let snapshot = match endpoint.json(SNAPSHOT).await {
+        // The port does not have it.
+        Err(AskError::NoPage { address, .. }) => {
+            let text = "captures are made over the socket of admin.socket only: run this as root";
+            let text = text.to_owned();
+            return Err(AskError::Refused { address, text });
+        }
+        snapshot => snapshot?,
+    };
+    let mut pages = BTreeMap::new();
+    for (name, _, path) in PAGES {
+        // Each page is worth having without the others.
+        if let Ok(body) = endpoint.bytes(path).await {
+            pages.insert((*name).to_owned(), body.to_vec());
+        }
+    }
+    Ok((snapshot, pages))
+}
+
+fn journal(dir: &Path) -> io::Result<[Vec<u8>; 2]> {
+    let named = |error: io::Error| {
+        io::Error::new(
+            error.kind(),
+            format!("journal in {}: {error}", dir.display()),
+        )
+    };
+    capture::journal(dir).map_err(named)
+}
+
+fn bundle(
+    snapshot: Snapshot,
+    journal: [Vec<u8>; 2],
+    pages: BTreeMap<String, Vec<u8>>,
+    origin: Origin,
+) -> Bundle {
+    let of_kernel = |name: &str| {
+        let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
+        text.unwrap_or_default().trim().to_owned()
+    };
+    let manifest = Manifest {
+        format: FORMAT,
+        criscope: version::with_commit().to_owned(),
+        kernel: of_kernel("osrelease"),
+        host: of_kernel("hostname"),
+        made_unix_us: units::unix_us(SystemTime::now()),
+        origin,
+        pod: None,
+    };
+    Bundle {
+        manifest,
+        snapshot,
+        journal,
+        pages,
+    }
+}
+
+/// `criscope-node-1-20250615T150640Z.tar.gz`
+fn default_name(manifest: &Manifest) -> String {
+    let time = units::rfc3339(manifest.made_unix_us);
+    let (time, _) = time
+        .split_once('.')
+        .unwrap_or((time.trim_end_matches('Z'), ""));
+    let time = time.replace(['-', ':'], "");
+    format!(
+        "criscope-{}-{time}Z.tar.gz",
+        manifest.host.replace('/', "-")
+    )
+}
+
+/// For its owner only, and never half.
+fn write(bundle: &Bundle, path: &Path) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".part");
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let named = |error: io::Error| {
+        io::Error::new(
+            error.kind(),
+            format!("{}: {error}", Path::new(&new).display()),
+        )
+    };
+    let file = options.open(&new).map_err(named)?;
+    let written = bundle.write(io::BufWriter::new(file)).map_err(named);
+    let written = written.and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        // The first error is told.
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_after_node_and_time() {
+        let manifest = Manifest {
+            format: FORMAT,
+            criscope: String::new(),
+            kernel: String::new(),
+            host: "node-1".to_owned(),
+            made_unix_us: 1_750_000_000_000_000,
+            origin: Origin::Daemon,
+            pod: None,
+        };
+        assert_eq!(
+            default_name(&manifest),
+            "criscope-node-1-20250615T150640Z.tar.gz"
+        );
+        assert!(pod("shop/web").is_ok());
+        for bad in ["web", "/web", "shop/", "a/b/c"] {
+            assert!(pod(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `criscope view`: the pages of a capture.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::Failure;
+use super::ask::open;
+use crate::app::captured;
+
+/// Show the pages of a capture in a browser
+///
+/// Serves them until Ctrl-C, on loopback only. Pages of pods are made from the capture's journal, by this version of criscope;
+/// the others are shown as JSON, as they were.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The capture
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Loopback address to serve them on
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9480", value_parser = loopback)]
+    listen: SocketAddr,
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| "expected IP:PORT".to_owned())?;
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => Err("not a loopback address".to_owned()),
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let bundle = open(&args.file)?;
+    Ok(captured::serve(bundle, args.listen, |address| {
+        let mut out = io::stdout().lock();
+        writeln!(out, "http://{address}/debug/pods")?;
+        out.flush()
+    })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captures_are_shown_on_loopback_only() {
+        assert!(loopback("127.0.0.1:0").is_ok() && loopback("[::1]:80").is_ok());
+        assert!(loopback("0.0.0.0:80").is_err() && loopback("localhost:80").is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! The file: a gzipped tar archive.
+//!
+//! | entry | content |
+//! |---|---|
+//! | `manifest.json` | format, versions, host, time, and where it came from |
+//! | `snapshot.json` | what the process knew besides its journal |
+//! | `journal.1.jsonl`, `journal.jsonl` | the journal, the older file first |
+//! | `pages/*` | pages of the admin endpoint: metrics, settings, backends, calls in flight, the flight recorder |
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::{self, Read, Write};
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Snapshot;
+
+/// The layout. Entries may be added without a new number.
+pub const FORMAT: u32 = 1;
+
+/// The directory in the archive.
+const FOLDER: &str = "criscope-capture";
+
+/// Largest size of all entries together, in bytes; a damaged or malicious file must not fill the memory.
+const LARGEST: u64 = 256 << 20;
+
+const MANIFEST: &str = "manifest.json";
+const SNAPSHOT: &str = "snapshot.json";
+const JOURNAL: [&str; 2] = ["journal.1.jsonl", "journal.jsonl"];
+const PAGES: &str = "pages/";
+
+/// Where a capture came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// From a running criscope, and its journal.
+    Daemon,
+    /// From the journal alone: criscope was not running.
+    Journal,
+}
+
+/// Head of a capture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Version of the program that made it.
+    pub criscope: String,
+    /// Version of the kernel.
+    pub kernel: String,
+    /// Host name of the node.
+    pub host: String,
+    /// When it was made, in microseconds since 1970.
+    pub made_unix_us: u64,
+    /// Where it came from.
+    pub origin: Origin,
+    /// The only pod in it, as `NAMESPACE/NAME`; absent for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+}
+
+/// A capture.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// Its head.
+    pub manifest: Manifest,
+    /// What the process knew besides its journal.
+    pub snapshot: Snapshot,
+    /// The two files of the journal, the older first.
+    pub journal: [Vec<u8>; 2],
+    /// Pages of the admin endpoint by name.
+    pub pages: BTreeMap<String, Vec<u8>>,
+}
+
+/// Why a capture cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BundleError {
+    /// The file is unreadable, or no archive.
+    #[error("no readable archive: {0}")]
+    Io(#[from] io::Error),
+    /// It lacks an entry.
+    #[error("no capture: it has no {0}")]
+    Missing(&'static str),
+    /// An entry has another form.
+    #[error("{name} has another form: {source}")]
+    Json {
+        /// The entry.
+        name: &'static str,
+        /// The error of the parser.
+        source: serde_json::Error,
+    },
+    /// A layout of a later version.
+    #[error("its format is {0}, and this criscope reads up to {FORMAT}: use a later one")]
+    Later(u32),
+    /// It is larger than captures are.
+    #[error("it unpacks to more than {} MiB", LARGEST >> 20)]
+    Large,
+}
+
+impl Bundle {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn write(&self, out: impl Write) -> io::Result<()> {
+        let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::default()));
+        let mtime = self.manifest.made_unix_us / 1_000_000;
+        let mut add = |name: &str, bytes: &[u8]| {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o600);
+            header.set_mtime(mtime);
+            archive.append_data(&mut header, format!("{FOLDER}/{name}"), bytes)
+        };
+        add(MANIFEST, &serde_json::to_vec_pretty(&self.manifest)?)?;
+        add(SNAPSHOT, &serde_json::to_vec(&self.snapshot)?)?;
+        for (name, lines) in JOURNAL.iter().zip(&self.journal) {
+            add(name, lines)?;
+        }
+        for (name, body) in &self.pages {
+            add(&format!("{PAGES}{name}"), body)?;
+        }
+        archive.into_inner()?.finish()?.flush()
+    }
+
+    /// Reads one. Blocks.
+    ///
+    /// # Errors
+    /// If it is damaged, too large, or of a later version.
+    pub fn read(input: impl Read) -> Result<Self, BundleError> {
+        let mut archive = tar::Archive::new(GzDecoder::new(input).take(LARGEST));
+        let mut files = BTreeMap::new();
+        let mut size = 0;
+        for entry in archive.entries()? {
+            let mut entry = entry?;
+            size += entry.size();
+            if size >= LARGEST {
+                return Err(BundleError::Large);
+            }
+            let path = entry.path()?.to_string_lossy().into_owned();
+            let Some(name) = path
+                .strip_prefix(FOLDER)
+                .and_then(|it| it.strip_prefix('/'))
+            else {
+                continue;
+            };
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes)?;
+            files.insert(name.to_owned(), bytes);
+        }
+        let manifest: Manifest = parse(&files, MANIFEST)?;
+        if manifest.format > FORMAT {
+            return Err(BundleError::Later(manifest.format));
+        }
+        let snapshot = parse(&files, SNAPSHOT)?;
+        let journal = JOURNAL.map(|name| files.remove(name).unwrap_or_default());
+        let pages = files.into_iter();
+        let pages =
+            pages.filter_map(|(name, body)| Some((name.strip_prefix(PAGES)?.to_owned(), body)));
+        Ok(Self {
+            manifest,
+            snapshot,
+            journal,
+            pages: pages.collect(),
+        })
+    }
+
+    /// Leaves out pods without a line since this time, in microseconds since 1970. Blocks.
+    pub fn keep_since(&mut self, since: u64) {
+        let mut recent = HashSet::new();
+        let lines = || {
+            self.journal
+                .iter()
+                .flat_map(|it| it.split(|byte| *byte == b'\n'))
+        };
+        for body in lines().filter_map(body) {
+            let times = ["began", "at"]
+                .into_iter()
+                .filter_map(|key| body[key].as_u64());
+            let took = body["elapsed"].as_u64().unwrap_or_default();
+            if let Some(uid) = body["pod"]["uid"].as_str()
+                && times
+                    .max()
+                    .is_some_and(|at| at.saturating_add(took) >= since)
+            {
+                recent.insert(uid.to_owned());
+            }
+        }
+        self.retain(|body| match body["pod"]["uid"].as_str() {
+            Some(uid) => recent.contains(uid),
+            None => true,
+        });
+    }
+
+    /// Keeps the lines whose body is wanted. Damaged ones are left out.
+    fn retain(&mut self, is_wanted: impl Fn(&Value) -> bool) {
+        for lines in &mut self.journal {
+            let kept = lines.split_inclusive(|byte| *byte == b'\n');
+            let kept = kept.filter(|line| body(line).is_some_and(|body| is_wanted(&body)));
+            *lines = kept.collect::<Vec<_>>().concat();
+        }
+    }
+
+    /// Leaves out other pods; lines about the node stay.
+    pub fn keep_pod(&mut self, namespace: &str, name: &str) {
+        self.retain(|body| match body.get("pod") {
+            Some(pod) => pod["namespace"] == namespace && pod["name"] == name,
+            None => true,
+        });
+        self.snapshot.keep_pod(namespace, name);
+        self.manifest.pod = Some(format!("{namespace}/{name}"));
+    }
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(
+    files: &BTreeMap<String, Vec<u8>>,
+    name: &'static str,
+) -> Result<T, BundleError> {
+    let bytes = files.get(name).ok_or(BundleError::Missing(name))?;
+    serde_json::from_slice(bytes).map_err(|source| BundleError::Json { name, source })
+}
+
+/// What a line of the journal says, without the word for its kind.
+fn body(line: &[u8]) -> Option<Value> {
+    let line: serde_json::Map<String, Value> = serde_json::from_slice(line).ok()?;
+    line.into_iter().next().map(|(_, body)| body)
+}
