@@ -220,7 +220,7 @@ fn scarcity_is_named_with_its_numbers() {
 #[test]
 fn what_held_up_the_kubelet_before_the_first_call_is_named() {
     let web = pod("web");
-    let calls = || chain([web.run(41_000, 900).seen_before(40_000)], up(&web, 42_000)).into();
+    let calls = || chain([web.run(41_000, 900).seen_before(40_000)], up(&web, 42_000));
     let facts = [unready(0, Some(41_500))];
     let said = tells(&facts, calls(), 120_000);
     assert!(
