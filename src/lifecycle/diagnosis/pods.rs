@@ -18,6 +18,9 @@ const FORGOTTEN: u64 = 5 * 60 * 1_000_000;
 /// How long a slow stop that has ended remains the headline, in microseconds.
 const JUST_GONE: u64 = 10_000_000;
 
+/// Another kill of a container this soon after the last, in microseconds, is one of the same series.
+const RECENT: u64 = 10 * 60 * 1_000_000;
+
 /// See the module documentation.
 #[derive(Debug)]
 pub(in crate::lifecycle) struct Pods<'a> {
@@ -142,6 +145,17 @@ impl<'a> Pods<'a> {
             wanted.max_by_key(|e| e.began)
         };
         if let Some(episode) = last(&|e| hanging(e).is_some()) {
+            let kills = pod.kills.as_ref().filter(|it| !it.is_over);
+            let is_kill = |it: &&KeepsKilling<'_>| {
+                hanging(episode).is_some_and(|call| {
+                    call.method == Method::StopContainer
+                        && call.container_name() == Some(it.container)
+                        && self.now.saturating_sub(it.at) < RECENT
+                })
+            };
+            if let Some(kills) = kills.filter(is_kill) {
+                return Some(Cause::Kubelet(KubeletCause::KeepsKilling(kills.clone())));
+            }
             return Some(self.cause(episode));
         }
         let fails = |e: &Episode| failure::unresolved(e).is_some() && e.state != State::Ok;

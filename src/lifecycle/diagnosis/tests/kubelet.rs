@@ -406,8 +406,35 @@ fn a_stop_in_its_grace_period_says_how_long_that_is() {
         says_after(9000),
         "StopContainer of app has taken 9.00 s of the grace period of 30 s, after which it is killed"
     );
+    let own = web.kill(("app", 0), 60_000, 9000).grace(30).under_way(None);
+    let own = own.step(WorkKind::Runtime, "the container's grace period", 0, 9000);
+    let calls = chain([web.run(0, 500)], up(&web, 600));
+    let said = says(calls.into_iter().chain([own]), 69_000);
+    assert!(said.ends_with("after which it is killed"), "{said}");
     assert_eq!(
         says_after(40_000),
         "StopContainer of app has taken 40.0 s of its 2m 30s; no process was seen at work for it"
+    );
+}
+
+/// The next kill of the series is under way: its grace period is no news.
+#[test]
+fn a_kill_of_a_series_that_is_under_way_is_part_of_it() {
+    let web = pod("web");
+    let mut store = killed(&web, 3, |probe| probe.exits(1));
+    let before = of(&store, 140_000);
+    assert!(
+        before.starts_with("the kubelet keeps killing app: 3 times"),
+        "{before}"
+    );
+    store.apply(
+        web.kill(("app", 3), 170_000, 5000)
+            .grace(10)
+            .under_way(None),
+    );
+    let said = of(&store, 175_000);
+    assert!(
+        said.starts_with("the kubelet keeps killing app: 3 times"),
+        "{said}"
     );
 }

@@ -174,6 +174,8 @@ impl Display for InFlight<'_> {
             write!(f, " of its {}", duration(deadline))?;
         }
         match &self.work {
+            // The built-in runtime's step of the grace period says no more.
+            Progress::Now(worker) if worker.own && grace.is_some() => {}
             Progress::Now(worker) => write!(f, "; now in {worker}")?,
             // The runtime waits for the container to end.
             _ if grace.is_some() => {}
