@@ -246,13 +246,14 @@ pub(super) fn is_of_network(call: &EpisodeCall) -> bool {
         "failed to find plugin",
         "network is ready",
         "network config",
-        "ipam",
         "hostport",
     ];
     let text = lower(call);
-    let is_cni = |word: &str| word == "cni";
+    let is_cni = |word: &str| matches!(word, "cni" | "ipam");
     let sandbox = matches!(call.method, Method::RunPodSandbox | Method::StopPodSandbox);
+    // The names of the handlers that there are may be any words.
     sandbox
+        && !text.contains("runtime handler")
         && !is_of_sandbox_image(call)
         && (wordings.iter().any(|it| text.contains(it))
             || text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_cni))

@@ -178,7 +178,7 @@ fn silence<'a>(episode: &'a Episode, node: &Node<'_>, now: u64) -> Option<Cause<
     let age = millis(now.saturating_sub(episode.began));
     let since = age - episode.duration_ms();
     let image = node
-        .awaited_image(after.end_us())
+        .awaited_image(episode.number)
         .filter(|_| after.is_new_sandbox());
     // An error needs no patience.
     let is_refused = image.is_some_and(|it| it.error.is_some());

@@ -10,7 +10,7 @@ use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::kubelet::execs::{ExecResult, Probes};
-use crate::lifecycle::kubelet::images::{Absent, AbsentImages, NoImage};
+use crate::lifecycle::kubelet::images::{self, Absent, AbsentImages, NoImage};
 use crate::lifecycle::kubelet::pulls::RecentPulls;
 use crate::lifecycle::view;
 
@@ -64,7 +64,19 @@ impl EpisodeStore {
 
     /// The kubelet looked for an image and got none.
     pub(in crate::lifecycle) fn note_no_image(&mut self, found: NoImage) {
-        self.work.images.note(found);
+        let waits = |episode: &&Episode| {
+            let has_sandbox = episode.calls.back().is_some_and(|it| it.is_new_sandbox());
+            let end = episode.ended;
+            episode.kind == Kind::Start
+                && has_sandbox
+                && (end..=end.saturating_add(images::AT_ONCE)).contains(&found.at)
+        };
+        let number = {
+            let mut waiting = self.open_episodes().filter(waits);
+            let one = waiting.next().filter(|_| waiting.next().is_none());
+            one.map(|episode| episode.number)
+        };
+        self.work.images.note(found, number);
     }
 
     /// Images that the kubelet did not find and has not pulled.

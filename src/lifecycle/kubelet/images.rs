@@ -1,6 +1,7 @@
 //! Images that the kubelet looked for, did not find, and has not pulled: with `imagePullPolicy: Never` it makes no other call.
 //!
-//! ImageStatus names no pod. A pod is told by the time: the kubelet looks for the image right after it has made the sandbox.
+//! ImageStatus names no pod. A pod is told by the time: the kubelet looks for the image right after it has made the sandbox. A
+//! look that could be for either of two pods is for none.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,9 +13,7 @@ use crate::cri::status::code_name;
 /// Most images that are remembered.
 const MOST: usize = 64;
 /// The kubelet looks for the image this soon after the last call for the pod, in microseconds.
-const AT_ONCE: u64 = 500_000;
-/// Looks further apart than this are not for the same pod, in microseconds: twice the longest back-off of the kubelet.
-const SERIES: u64 = 10 * 60 * 1_000_000;
+pub(in crate::lifecycle) const AT_ONCE: u64 = 500_000;
 /// Size of a response without an image, in bytes: the header of its gRPC frame.
 const EMPTY: u64 = 5;
 
@@ -22,6 +21,8 @@ const EMPTY: u64 = 5;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::lifecycle) struct Absent {
     pub(in crate::lifecycle) image: Arc<str>,
+    /// The number of the episode of the pod that waits for it.
+    pub(in crate::lifecycle) episode: u64,
     pub(in crate::lifecycle) first: u64,
     pub(in crate::lifecycle) last: u64,
     /// How often the kubelet looked for it.
@@ -35,7 +36,7 @@ pub(in crate::lifecycle) struct Absent {
 pub struct NoImage {
     image: Arc<str>,
     /// In microseconds since 1970.
-    at: u64,
+    pub(in crate::lifecycle) at: u64,
     error: Option<Arc<str>>,
 }
 
@@ -65,22 +66,25 @@ impl NoImage {
 pub(in crate::lifecycle) struct AbsentImages(VecDeque<Absent>);
 
 impl AbsentImages {
-    /// The kubelet did not find it.
-    pub(in crate::lifecycle) fn note(&mut self, found: NoImage) {
+    /// The kubelet did not find it; `episode`: right after it had made the sandbox of that start.
+    pub(in crate::lifecycle) fn note(&mut self, found: NoImage, episode: Option<u64>) {
         let NoImage { image, at, error } = found;
-        let known = self.0.iter_mut().find(|it| it.image == image);
-        if let Some(known) = known.filter(|it| at.saturating_sub(it.last) <= SERIES) {
+        let is_known = |it: &Absent| it.image == image && Some(it.episode) == episode;
+        let is_new = !self.0.iter().any(is_known);
+        for known in self.0.iter_mut().filter(|it| it.image == image) {
             known.times += 1;
             known.last = known.last.max(at);
-            known.error = error;
-            return;
+            known.error.clone_from(&error);
         }
-        self.forget(&image);
+        let Some(episode) = episode.filter(|_| is_new) else {
+            return;
+        };
         if self.0.len() >= MOST {
             self.0.pop_front();
         }
         self.0.push_back(Absent {
             image,
+            episode,
             first: at,
             last: at,
             times: 1,
@@ -97,21 +101,6 @@ impl AbsentImages {
     pub(in crate::lifecycle) fn all(&self) -> Vec<Absent> {
         self.0.iter().cloned().collect()
     }
-}
-
-/// The image that a pod waits for whose last call ended at `last`, in microseconds since 1970; `waiting` are these times of
-/// all pods that wait. `None` if there is none, or if it could be that of another pod.
-pub(in crate::lifecycle) fn awaited<'a>(
-    absent: &'a [Absent],
-    waiting: &[u64],
-    last: u64,
-) -> Option<&'a Absent> {
-    let follows =
-        |at: u64, image: &Absent| (at..=at.saturating_add(AT_ONCE)).contains(&image.first);
-    let mut own = absent.iter().filter(|image| follows(last, image));
-    let image = own.next().filter(|_| own.next().is_none())?;
-    let pods = waiting.iter().filter(|at| follows(**at, image)).count();
-    (pods <= 1).then_some(image)
 }
 
 #[cfg(test)]
@@ -139,36 +128,36 @@ mod tests {
     #[test]
     fn an_image_that_is_pulled_is_not_absent() {
         let mut images = AbsentImages::default();
-        images.note(no_image("a:1", SECOND));
-        images.note(no_image("b:1", 2 * SECOND));
-        images.note(no_image("a:1", 14 * SECOND));
+        images.note(no_image("a:1", SECOND), Some(7));
+        images.note(no_image("b:1", 2 * SECOND), Some(8));
+        images.note(no_image("c:1", 2 * SECOND), None);
+        images.note(no_image("a:1", 14 * SECOND), None);
         images.forget("b:1");
         let expected = Absent {
             image: "a:1".into(),
+            episode: 7,
             first: SECOND,
             last: 14 * SECOND,
             times: 2,
             error: None,
         };
         assert_eq!(images.all(), [expected]);
-        images.note(no_image("a:1", 14 * SECOND + SERIES + 1));
-        assert_eq!(images.all()[0].times, 1, "another pod");
         for n in 0..2 * MOST {
-            images.note(no_image(&n.to_string(), SECOND));
+            images.note(no_image(&n.to_string(), SECOND), Some(9));
         }
         assert_eq!(images.all().len(), MOST);
     }
 
     #[test]
-    fn a_pod_is_told_by_the_time_if_there_is_no_other() {
+    fn each_pod_that_waits_for_an_image_is_known() {
         let mut images = AbsentImages::default();
-        images.note(no_image("a:1", 10 * SECOND + 1000));
-        let absent = images.all();
-        let of = |waiting: &[u64]| awaited(&absent, waiting, 10 * SECOND).map(|it| &*it.image);
-        assert_eq!(of(&[10 * SECOND, 3 * SECOND]), Some("a:1"));
-        assert_eq!(of(&[10 * SECOND, 10 * SECOND - 1000]), None, "two pods");
-        assert_eq!(awaited(&absent, &[11 * SECOND], 11 * SECOND), None);
-        images.note(no_image("b:1", 10 * SECOND + 2000));
-        assert_eq!(awaited(&images.all(), &[], 10 * SECOND), None, "two images");
+        images.note(no_image("a:1", SECOND), Some(7));
+        images.note(no_image("a:1", 100 * SECOND), Some(8));
+        let known: Vec<_> = images
+            .all()
+            .iter()
+            .map(|it| (it.episode, it.first))
+            .collect();
+        assert_eq!(known, [(7, SECOND), (8, 100 * SECOND)]);
     }
 }

@@ -5,7 +5,7 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::{Episode, EpisodeStore};
-use crate::lifecycle::kubelet::images::{Absent, awaited};
+use crate::lifecycle::kubelet::images::Absent;
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::view::State;
 
@@ -20,8 +20,6 @@ pub(in crate::lifecycle) struct Node<'a> {
     starts: Vec<(u64, u64)>,
     /// Images that the kubelet did not find and has not pulled.
     absent: Vec<Absent>,
-    /// The end of the last call of each start that has a sandbox, and no container yet.
-    waiting: Vec<u64>,
 }
 
 /// A duration beside what is usual.
@@ -38,19 +36,10 @@ impl EpisodeStore {
     /// The node, as its episodes show it.
     pub(in crate::lifecycle) fn node(&self) -> Node<'_> {
         let starts = self.episodes().filter(|e| e.kind == Kind::Start);
-        let waits = |e: &&Episode| {
-            let last = e.calls.back();
-            e.kind == Kind::Start && last.is_some_and(|it| it.is_new_sandbox())
-        };
         Node {
             usual: &self.usual,
             starts: starts.map(|e| (e.began, e.ended)).collect(),
             absent: self.absent_images(),
-            waiting: self
-                .open_episodes()
-                .filter(waits)
-                .map(|e| e.ended)
-                .collect(),
         }
     }
 
@@ -113,9 +102,9 @@ fn keys(episode: &Episode, call: &EpisodeCall) -> Vec<Key> {
 }
 
 impl Node<'_> {
-    /// The image that an episode waits for whose last call ended at `last`, in microseconds since 1970, if it is known.
-    pub(in crate::lifecycle) fn awaited_image(&self, last: u64) -> Option<&Absent> {
-        awaited(&self.absent, &self.waiting, last)
+    /// The image that the start with this number waits for, if it is known.
+    pub(in crate::lifecycle) fn awaited_image(&self, episode: u64) -> Option<&Absent> {
+        self.absent.iter().find(|it| it.episode == episode)
     }
 
     /// Pods that start while this call is in flight.

@@ -153,8 +153,14 @@ impl Stage {
         let Ok(stage) = Arc::try_unwrap(self) else {
             panic!("a case still has the stage");
         };
+        let log = stage.proxy().log();
         drop(stage);
         assert_eq!(crate::harness::leaks::find(&name), [""; 0]);
+        let panics: Vec<_> = log
+            .iter()
+            .filter(|line| line.contains("panicked at"))
+            .collect();
+        assert!(panics.is_empty(), "criscope panicked: {panics:?}");
     }
 }
 

@@ -133,3 +133,15 @@ fn a_container_that_cannot_start() {
         "container app cannot be started: its command, or its interpreter, is not in the image: UNKNOWN exec: no such file or directory (2 tries, the last 1 s ago)"
     );
 }
+
+/// The handlers that there are may have any names.
+#[test]
+fn a_handler_that_there_is_not_is_no_matter_of_the_network() {
+    let text = "there is no runtime handler \"gvisor\"; there are: no-ipam, own-cni, runc";
+    let run = pod("web").run(0, 10).fails(Code::InvalidArgument, text);
+    let said = says([run], 1000);
+    assert!(
+        said.starts_with("the sandbox cannot be made: the runtime has no such runtime handler"),
+        "{said}"
+    );
+}

@@ -305,13 +305,26 @@ fn an_image_that_is_never_pulled() {
         of_web(&store),
         "image r.io/app:9 cannot be looked up: INVALID_ARGUMENT the name has capital letters (3 times in 14.0 s)"
     );
-    // It may be the image of either.
-    store.apply(pod("other").run(100, 420));
-    let own: Vec<_> = store.of_pod(&web.0).collect();
-    let cause = Pods::new(&own, store.node(), at(16_500)).newest();
-    let said = cause.expect("an episode").to_string();
+    // Another pod that waits for the same image.
+    let other = pod("other");
+    store.apply(other.run(15_000, 420));
+    store.note_no_image(NoImage::new("r.io/app:9", at(15_430), None));
+    let of_pod = |store: &EpisodeStore, pod: &Pod| {
+        let own: Vec<_> = store.of_pod(&pod.0).collect();
+        let cause = Pods::new(&own, store.node(), at(30_000)).newest();
+        cause.expect("an episode").to_string()
+    };
+    let absent = "image r.io/app:9 is absent and";
+    assert!(of_pod(&store, &web).starts_with(absent));
+    assert!(of_pod(&store, &other).starts_with("image r.io/app:9 is absent, and its pull"));
+    // Two pods at once: it may be the image of either.
+    let (third, fourth) = (pod("third"), pod("fourth"));
+    store.apply(third.run(16_000, 400));
+    store.apply(fourth.run(16_000, 410));
+    store.note_no_image(NoImage::new("r.io/b:1", at(16_420), None));
+    let said = of_pod(&store, &third);
     assert!(said.starts_with("kubelet: no call for"), "{said}");
-    store.apply(pod("third").pull("r.io/app:9", 600, 100));
+    store.apply(third.pull("r.io/app:9", 600, 100));
     assert_eq!(store.absent_images(), []);
 }
 

@@ -257,7 +257,7 @@ fn ends() -> Vec<Case> {
                 let once =
                     "[ -e /log/once ] && exec sleep 100000; touch /log/once; sleep 1; exit 9";
                 let mut spec = app(&it, once);
-                let logs = it.stage.root.join("once");
+                let logs = it.stage.root.join(format!("{}-once", it.pod));
                 std::fs::create_dir_all(&logs).expect("dir");
                 spec.volume = Some((logs, "/log"));
                 it.tell(spec, "the second start", |done| done.started == 2)
