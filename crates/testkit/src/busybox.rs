@@ -1,4 +1,4 @@
-//! An image of one layer with the machine's static busybox, as an archive of the docker format, which every runtime reads.
+//! A one-layer image with the machine's static busybox, as an archive in the docker format, which every runtime reads.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use tar::{Builder, EntryType, Header};
 use crate::image::{architecture, digest};
 use crate::packages::{busybox, program};
 
-/// The name under which daemons get it.
+/// The name under which daemons import it.
 pub const NAME: &str = "registry.example/criscope/busybox:1";
 
 /// Symbolic links to busybox.
@@ -38,7 +38,7 @@ pub fn write(archive: &Path, reference: &str) {
     write_with(archive, reference, &serde_json::json!({}));
 }
 
-/// Writes the archive with more in the configuration of the image, such as `{"Volumes": {"/v": {}}}`.
+/// Writes the archive with additional fields in the image configuration, such as `{"Volumes": {"/v": {}}}`.
 pub fn write_with(archive: &Path, reference: &str, more: &serde_json::Value) {
     let layer = layer();
     let mut run = serde_json::json!({
@@ -68,7 +68,7 @@ pub fn write_with(archive: &Path, reference: &str, more: &serde_json::Value) {
     tar.finish().expect("archive");
 }
 
-/// The layer, not compressed.
+/// The uncompressed layer.
 pub fn layer() -> Vec<u8> {
     let busybox = fs::read(busybox()).expect("busybox");
     let mut tar = Builder::new(Vec::new());

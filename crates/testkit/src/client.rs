@@ -1,4 +1,4 @@
-//! An HTTP/2 client: sends any request, and returns everything of the response.
+//! An HTTP/2 client: sends arbitrary requests and returns complete responses.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub struct Call {
     pub headers: HeaderMap,
     /// At least one DATA frame each; the last ends the stream.
     pub pieces: Vec<Bytes>,
-    /// Sent at the end instead of END_STREAM on the last piece.
+    /// Sent at the end, in place of END_STREAM on the last piece.
     pub trailers: Option<HeaderMap>,
 }
 
@@ -55,7 +55,7 @@ impl Call {
         Self::runtime(method, message(b""))
     }
 
-    /// With one more header.
+    /// Adds a header.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.extend(headers(&[(name, value)]));
         self
@@ -103,7 +103,7 @@ impl Got {
             .unwrap_or(-1)
     }
 
-    /// `grpc-message`, as it was sent.
+    /// `grpc-message` as sent, not decoded.
     pub fn text(&self) -> String {
         self.field("grpc-message").unwrap_or_default()
     }
@@ -156,7 +156,7 @@ impl Client {
         open
     }
 
-    /// Sends only the head of a call.
+    /// Sends only the request headers.
     pub async fn begin(&self, call: &Call) -> Open {
         let mut request = Request::builder().method(&call.method).uri(&call.uri);
         *request.headers_mut().expect("valid uri") = call.headers.clone();
@@ -235,7 +235,7 @@ impl Open {
         got
     }
 
-    /// Waits for the head; returns the body unread if there may be one.
+    /// Waits for the response headers; returns the unread body, if any.
     pub async fn head(&mut self) -> (Got, Option<h2::RecvStream>) {
         let mut got = Got::default();
         let Some(response) = self.response.take() else {

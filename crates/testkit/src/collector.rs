@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector that keeps every span, or misbehaves.
+//! An OpenTelemetry collector that stores all spans, or misbehaves.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -30,9 +30,9 @@ pub enum Manner {
     Takes,
     /// `INVALID_ARGUMENT`, which is not retryable.
     Refuses,
-    /// Not at all.
+    /// Never.
     Hangs,
-    /// Successfully, and keeps only the number of spans.
+    /// Successfully, but only counts the spans.
     Counts,
 }
 
@@ -62,7 +62,7 @@ impl Collector {
         collector
     }
 
-    /// One with an address that does not listen yet.
+    /// A collector whose address is reserved, but which does not listen yet.
     pub fn absent(manner: Manner) -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], free_port())),
@@ -75,7 +75,7 @@ impl Collector {
         }
     }
 
-    /// Starts to listen.
+    /// Starts listening.
     pub async fn start(&self) {
         let listener = until("the collector's port", || async {
             TcpListener::bind(self.address).await.ok()
@@ -107,17 +107,17 @@ impl Collector {
         format!("http://{}", self.address)
     }
 
-    /// The number of spans that it accepted.
+    /// The number of accepted spans.
     pub fn count(&self) -> usize {
         self.shared.spans.load(Ordering::Relaxed)
     }
 
-    /// The requests that it accepted.
+    /// The accepted requests.
     pub fn requests(&self) -> Vec<ExportTraceServiceRequest> {
         lock(&self.shared.requests).clone()
     }
 
-    /// The spans that it accepted.
+    /// The accepted spans.
     pub fn spans(&self) -> Vec<Span> {
         let requests = self.requests();
         let resources = requests.into_iter().flat_map(|r| r.resource_spans);
@@ -125,7 +125,7 @@ impl Collector {
         scopes.flat_map(|s| s.spans).collect()
     }
 
-    /// Waits for at least `n` spans; returns all.
+    /// Waits for at least `n` spans, and returns all of them.
     pub async fn wait_spans(&self, n: usize) -> Vec<Span> {
         until("spans at the collector", || async {
             let spans = self.spans();
@@ -137,7 +137,7 @@ impl Collector {
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let service = TowerToHyperService::new(TraceServiceServer::new(Receiver(shared)));
-    // Broken connections are the client's to report.
+    // The client reports broken connections.
     let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service)
         .await;
@@ -182,6 +182,6 @@ fn show(value: &AnyValue) -> String {
         Value::BoolValue(b) => b.to_string(),
         Value::DoubleValue(n) => n.to_string(),
         Value::ArrayValue(list) => list.values.iter().map(show).collect::<Vec<_>>().join(","),
-        other => panic!("a value that no attribute of ours has: {other:?}"),
+        other => panic!("unexpected attribute value: {other:?}"),
     }
 }

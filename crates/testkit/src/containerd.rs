@@ -1,5 +1,5 @@
-//! A containerd of the test's own: its root, state, socket, network and cgroup all carry one name, so that what it leaves
-//! behind can be told from everything else on the machine.
+//! A private containerd: its root, state, socket, network and cgroup contain one name, which identifies what it leaves
+//! behind on the machine.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::until;
 /// The only image, also that of sandboxes.
 pub use crate::busybox::NAME as IMAGE;
 
-/// The configuration of a containerd that keeps everything below two directories.
+/// The configuration of a containerd with all its files below two directories.
 pub struct Config {
     pub root: PathBuf,
     /// Below `/run`, with the socket.
@@ -30,7 +30,7 @@ pub struct Config {
     pub cni_conf: PathBuf,
     pub cni_bin: PathBuf,
     pub runc: PathBuf,
-    /// More settings of the CRI plugin, followed by its tables.
+    /// Additional settings of the CRI plugin, followed by its tables.
     pub cri: String,
     pub log_level: &'static str,
 }
@@ -43,8 +43,7 @@ impl Config {
 
     /// Writes it to `containerd.toml` in the root and returns that path.
     ///
-    /// # Errors
-    /// When a directory or the file cannot be written.
+    /// # Errors If a directory or the file cannot be written.
     pub fn write(&self) -> Result<PathBuf> {
         let file = self.root.join("containerd.toml");
         fs::create_dir_all(&self.root)
@@ -119,18 +118,18 @@ impl Drop for Containerd {
 }
 
 impl Containerd {
-    /// Starts one, with the image in it.
+    /// Starts a containerd with the image imported.
     pub async fn new() -> Self {
         Self::with(|_, _| ()).await
     }
 
-    /// Starts one whose CNI plugin is called `slow-bridge`, and whose OCI runtime goes through a script called `runc`.
-    /// Each sleeps first for as many seconds as its file `slow-bridge.delay` or `runc.delay` in the root says.
+    /// Starts a containerd with a CNI plugin named `slow-bridge` and a wrapper script `runc` around the OCI runtime.
+    /// Each first sleeps for the number of seconds in `slow-bridge.delay` or `runc.delay` in the root.
     pub async fn with_slow_parts() -> Self {
         Self::with(Self::slow_parts).await
     }
 
-    /// Starts one whose streaming server has a certificate.
+    /// Starts a containerd whose streaming server uses TLS.
     pub async fn with_tls(files: &StreamingTls) -> Self {
         Self::with(|_, config| {
             config.cri.push_str(&format!(
@@ -146,7 +145,7 @@ impl Containerd {
         .await
     }
 
-    /// Starts one whose configuration is edited first. Its root exists by then.
+    /// Starts a containerd with an edited configuration. `edit` runs after the root has been created.
     pub async fn with(edit: impl FnOnce(&Self, &mut Config)) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         need_root();
@@ -244,7 +243,7 @@ impl Containerd {
         config.cni_bin = bin;
     }
 
-    /// Starts it (again) and waits until it answers.
+    /// Starts or restarts it, and waits until it responds.
     pub async fn start(&mut self) {
         let mut command = Command::new(program("containerd", "containerd"));
         command
@@ -274,12 +273,11 @@ impl Containerd {
         }
     }
 
-    /// Its process.
+    /// The pid of its process.
     ///
-    /// # Panics
-    /// When it does not run.
+    /// # Panics If it is not running.
     pub fn pid(&self) -> u32 {
-        self.process.as_ref().expect("it runs").pid()
+        self.process.as_ref().expect("containerd is running").pid()
     }
 
     /// The number of open connections to its socket.

@@ -1,5 +1,5 @@
-//! criscope with the built-in runtime: its root, state, network, cgroup and socket all carry one name, so that what it
-//! leaves behind can be told from everything else on the machine. OCI runtime and CNI plugins are the real ones.
+//! criscope with the built-in runtime: its root, state, network, cgroup and socket contain one name, which identifies
+//! what it leaves behind on the machine. The OCI runtime and the CNI plugins are real.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,7 @@ pub use crate::busybox::NAME as IMAGE;
 /// The volume of the image.
 pub const VOLUME: &str = "/volume";
 
-/// The CNI plugins of Debian.
+/// Directory of Debian's CNI plugins.
 pub const PLUGINS: &str = "/usr/lib/cni";
 
 /// The table `runtime` of a configuration.
@@ -28,12 +28,12 @@ pub struct RuntimeConfig<'a> {
     pub root: &'a Path,
     pub state: &'a Path,
     pub shim: Option<&'a Path>,
-    /// Names and OCI runtimes.
+    /// Runtime handlers: name and OCI runtime.
     pub handlers: &'a [(&'a str, &'a Path)],
     pub cni_conf: &'a Path,
     pub cni_bins: &'a [&'a Path],
     pub cni_cache: &'a Path,
-    /// More settings of the table `runtime`.
+    /// Additional settings of the table `runtime`.
     pub more: &'a str,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for RuntimeConfig<'_> {
     }
 }
 
-/// See the module documentation. Dropping it kills everything of it and removes every trace.
+/// See the module documentation. Dropping it kills all its processes and removes everything it created.
 pub struct Daemon {
     criscope: PathBuf,
     subnet: String,
@@ -78,14 +78,14 @@ pub fn oci_runtime() -> PathBuf {
 }
 
 impl Daemon {
-    /// Starts one, with the image in it, and waits until it is ready.
+    /// Starts a daemon with the image imported, and waits until it is ready.
     pub async fn new(criscope: impl AsRef<Path>) -> Self {
         let mut daemon = Self::prepared(criscope).await;
         daemon.start().await;
         daemon
     }
 
-    /// One that is configured and has the image, not started yet.
+    /// A configured daemon with the image imported, not started yet.
     pub async fn prepared(criscope: impl AsRef<Path>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         need_root();
@@ -103,7 +103,7 @@ impl Daemon {
             criscope: criscope.as_ref().to_owned(),
             subnet: format!("10.{}.{}", 150 + number % 50, pid % 256),
             proxy: None,
-            // An interface's name has 15 letters at most.
+            // Interface names have at most 15 characters.
             traces: Traces::of(&format!("crt{}x{number}", pid % 10_000_000)),
             env: Vec::new(),
             has_second_handler: true,
@@ -118,17 +118,17 @@ impl Daemon {
         daemon
     }
 
-    /// With this in its environment from the next start on.
+    /// Sets an environment variable for the next start.
     pub fn env(&mut self, name: &str, value: &str) {
         self.env.push((name.to_owned(), value.to_owned()));
     }
 
-    /// Without its second runtime handler from the next start on.
+    /// Removes the second runtime handler at the next start.
     pub fn without_second(&mut self) {
         self.has_second_handler = false;
     }
 
-    /// With these tables in its configuration from the next start on.
+    /// Adds tables to the configuration of the next start.
     pub fn configure(&mut self, tables: &str) {
         self.more_config.push_str(tables);
     }
@@ -141,7 +141,7 @@ impl Daemon {
         self.proxy = Some(proxy);
     }
 
-    /// Starts it without waiting, for one that is expected to fail.
+    /// Starts it without waiting, for a start that is expected to fail.
     pub fn spawn(&self) -> Proxy {
         let mut start = Start::new(&self.criscope)
             .listen(&self.socket())
@@ -152,27 +152,27 @@ impl Daemon {
         start.spawn()
     }
 
-    /// Kills it with SIGKILL. Its pods stay.
+    /// Kills it with SIGKILL. Its pods keep running.
     pub fn kill(&mut self) {
         drop(self.proxy.take());
     }
 
     /// The running process.
     pub fn program(&self) -> &Proxy {
-        self.proxy.as_ref().expect("it was started")
+        self.proxy.as_ref().expect("the daemon is running")
     }
 
-    /// The name that everything of it carries.
+    /// The name that all its objects contain.
     pub fn name(&self) -> &str {
         self.traces.name()
     }
 
-    /// The directory of what survives a reboot, of configuration and of pod logs.
+    /// The directory for persistent state, configuration and pod logs.
     pub fn root(&self) -> PathBuf {
         Path::new("/tmp").join(self.name())
     }
 
-    /// The directory of what does not survive a reboot.
+    /// The directory for state that does not survive a reboot.
     pub fn state(&self) -> PathBuf {
         Path::new("/run").join(self.name())
     }
@@ -192,20 +192,20 @@ impl Daemon {
         &self.subnet
     }
 
-    /// Replaces the plugins of the network.
+    /// Replaces the plugins in the network configuration.
     pub fn set_network(&self, plugins: &str) {
         let network = format!(
             r#"{{"cniVersion": "1.0.0", "name": "{}", "plugins": [{plugins}]}}"#,
             self.name()
         );
         let path = self.root().join("cni/10-test.conflist");
-        // Atomically: it may be read at any time.
+        // Atomically, because it may be read at any time.
         let new = path.with_extension("new");
         fs::write(&new, network).expect("network");
         fs::rename(new, path).expect("network");
     }
 
-    /// The plugins `bridge` and `portmap`, after others that each end with a comma.
+    /// The plugins `bridge` and `portmap`, preceded by `before`, in which each plugin ends with a comma.
     pub fn bridge(&self, before: &str) -> String {
         format!(
             r#"{before}{{"type": "bridge", "bridge": "{}", "isGateway": true, "ipMasq": false,
@@ -260,7 +260,7 @@ impl Daemon {
         image_store::import(&archive, &self.root().join("root/images")).await;
     }
 
-    /// Asserts that only the bridge and the parent cgroup are left, which stay between pods.
+    /// Asserts that only the bridge and the parent cgroup are left; they outlive pods.
     pub fn assert_clean(&self) {
         let kept = |line: &String| {
             *line == format!("link {}", self.name())
@@ -271,7 +271,7 @@ impl Daemon {
         let mut left = loop {
             let mut left = leaks::find(self.name());
             left.retain(|line| !kept(line));
-            // A shim ends after its last answer, and the kernel removes a link some time after its namespace.
+            // A shim exits after its last response, and the kernel removes a link some time after its namespace.
             let is_ending = |line: &String| {
                 let kinds = ["process ", "link "];
                 kinds.iter().any(|kind| line.starts_with(kind))

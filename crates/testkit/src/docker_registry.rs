@@ -16,7 +16,7 @@ use crate::process::Process;
 use crate::proxy::free_port;
 use crate::until;
 
-/// A `docker-registry` on loopback. Dropping it ends it.
+/// A `docker-registry` on loopback. Dropping it stops it.
 pub struct DockerRegistry {
     dir: PathBuf,
     port: u16,
@@ -24,12 +24,12 @@ pub struct DockerRegistry {
 }
 
 impl DockerRegistry {
-    /// Starts one with its files in `dir`.
+    /// Starts a registry with its files in `dir`.
     pub async fn start(dir: &Path) -> Self {
         Self::with(dir, "").await
     }
 
-    /// With more settings in the section `http`, each after a comma.
+    /// Starts a registry with additional settings in the section `http`, each after a comma.
     pub async fn with(dir: &Path, http: &str) -> Self {
         let port = free_port();
         let config = format!(
@@ -54,7 +54,7 @@ impl DockerRegistry {
         registry
     }
 
-    /// Host and port, as in the name of an image.
+    /// Host and port, as in an image name.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -67,7 +67,7 @@ impl DockerRegistry {
         skopeo(&[&from, &format!("docker://{}/{name}", self.address())]);
     }
 
-    /// A proxy to it that delays each piece of an answer.
+    /// Starts a proxy that delays each chunk of a response.
     pub fn slowly(&self, delay: Duration) -> SlowRegistry {
         let bound = StdListener::bind(("127.0.0.1", free_port())).expect("bind");
         bound.set_nonblocking(true).expect("non-blocking");
@@ -102,7 +102,7 @@ pub struct SlowRegistry {
 }
 
 impl SlowRegistry {
-    /// The full name of an image there.
+    /// The full name of an image in it.
     pub fn image(&self, name: &str) -> String {
         format!("127.0.0.1:{}/{name}", self.port)
     }

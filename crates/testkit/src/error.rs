@@ -1,4 +1,4 @@
-//! Why something could not be started, measured or written.
+//! Errors of starting, measuring and writing.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
-//! Programs that a test writes and runs.
+//! Programs written and run by tests.
 //!
 //! The kernel does not execute a file that is open for writing (ETXTBSY). Another thread may fork at any moment, and until
-//! its child calls `execve` that child holds every descriptor of this process, including one that is being written
-//! through. So a process of its own, `install`, writes these files.
+//! its child calls `execve` the child holds all descriptors of this process, including those open for writing. So a
+//! separate process, `install`, writes these files.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub fn copy_program(from: &Path, to: &Path) {
     );
 }
 
-/// Builds a static program from a C source.
+/// Compiles a static program from a C source.
 pub fn compile(source: &Path, to: &Path) {
     let built = Command::new(program("cc", "gcc"))
         .args(["-static", "-O1", "-o"])

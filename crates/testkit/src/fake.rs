@@ -1,4 +1,4 @@
-//! A CRI server that plays a script for each call and records every request byte for byte.
+//! A CRI server that runs a script for each call and records requests byte for byte.
 //!
 //! criscope's own calls (probe and lists, recognized by user agent) are answered from a [`Node`] and counted separately.
 
@@ -25,7 +25,7 @@ pub use self::node::Node;
 use crate::script::{self, Step};
 use crate::{lock, until};
 
-/// How the body of a request ended.
+/// How a request body ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RequestEnd {
     /// Not yet.
@@ -50,11 +50,11 @@ pub struct Seen {
     pub headers: HeaderMap,
     pub body: Vec<u8>,
     pub end: RequestEnd,
-    /// The reset that ended the answer.
+    /// The reset that ended the response.
     pub reset: Option<Reason>,
     /// Bytes of data passed to HTTP/2.
     pub sent: usize,
-    /// Whether the script has ended.
+    /// Whether the script has finished.
     pub done: bool,
 }
 
@@ -65,7 +65,7 @@ pub type Record = Arc<Mutex<Seen>>;
 pub enum Mode {
     /// HTTP/2.
     Grpc,
-    /// Sends these bytes, without reading first.
+    /// Sends these bytes without reading first.
     Says(Bytes),
     /// Sends nothing.
     Silent,
@@ -134,7 +134,7 @@ impl Fake {
         &self.path
     }
 
-    /// Starts to listen.
+    /// Starts listening.
     pub fn start(&self) {
         let listener = UnixListener::bind(&self.path).expect("bind");
         let stop = CancellationToken::new();
@@ -170,7 +170,7 @@ impl Fake {
         lock(&self.shared.node)
     }
 
-    /// Copies of the requests so far, in the order they came.
+    /// Copies of the requests so far, in order of arrival.
     pub fn seen(&self) -> Vec<Seen> {
         let calls = lock(&self.shared.calls);
         calls.iter().map(|call| lock(call).clone()).collect()
@@ -211,7 +211,7 @@ impl Fake {
 
     /// Waits until criscope has made all of its own calls and only its probe is connected.
     pub async fn wait_settled(&self) {
-        until("criscope's own questions", || async {
+        until("criscope's own calls", || async {
             // Version, Status, and two lists.
             (self.own() >= 4 && self.connections() == 1).then_some(())
         })
@@ -239,7 +239,7 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, stop: CancellationT
         let (shared, stop) = (Arc::clone(&shared), stop.clone());
         tokio::spawn(async move {
             let mode = lock(&shared.mode).clone();
-            // Broken connections are part of many tests.
+            // Many tests break connections.
             match mode {
                 Mode::Grpc => drop(stop.run_until_cancelled(serve(socket, &shared)).await),
                 Mode::Says(bytes) => drop(stop.run_until_cancelled(speak(socket, &bytes)).await),
@@ -283,7 +283,7 @@ async fn serve(socket: UnixStream, shared: &Arc<Shared>) -> Result<(), h2::Error
             biased;
             Some(control) = controls.recv() => match control {
                 Control::Close => {
-                    // Sends what is queued first.
+                    // Flushes queued frames first.
                     let _ = futures_util::poll!(Box::pin(connection.accept()));
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! gRPC messages and headers as bytes, for tests of what is on the wire.
+//! gRPC messages and headers as bytes, for wire-level tests.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};

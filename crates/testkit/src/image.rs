@@ -1,4 +1,4 @@
-//! Layers and images, byte by byte, including malformed ones.
+//! Builders of layers and images, including malformed ones.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tar::{Builder, EntryType, Header};
 
-/// An archive under construction, which takes any entry.
+/// An archive under construction, which accepts arbitrary entries.
 pub struct Layer(Vec<u8>);
 
 pub fn layer() -> Layer {
@@ -32,7 +32,7 @@ impl Layer {
         self.entry(path, EntryType::Link, b"", |h| set_link(h, target))
     }
 
-    /// Any entry, also with a name that a library would refuse.
+    /// Adds an entry, even with a name that a library would reject.
     pub fn entry(
         mut self,
         path: &str,
@@ -56,13 +56,13 @@ impl Layer {
         self
     }
 
-    /// PAX records of the next entry.
+    /// Adds PAX records for the next entry.
     pub fn pax(mut self, pairs: &[(&str, &[u8])]) -> Self {
         let mut tar = Builder::new(Vec::new());
         tar.append_pax_extensions(pairs.iter().map(|(key, value)| (*key, *value)))
             .expect("pax");
         let bytes = tar.into_inner().expect("pax");
-        // Without the end of the archive.
+        // Without the end-of-archive marker.
         let end = bytes.len() - 1024;
         self.0.extend(&bytes[..end]);
         self
@@ -102,7 +102,7 @@ pub struct Image {
     pub manifest: Vec<u8>,
     pub media_type: &'static str,
     pub config: Vec<u8>,
-    /// As they are downloaded, compressed or not.
+    /// As downloaded, compressed or not.
     pub layers: Vec<Vec<u8>>,
 }
 
@@ -111,12 +111,12 @@ const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
 const TAR_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// An image of layers, each as it is downloaded and as it is unpacked.
+/// An image with these layers, each as downloaded and as unpacked.
 pub fn image(layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
     image_for(architecture(), layers)
 }
 
-/// An image with all layers compressed by gzip.
+/// An image with gzip-compressed layers.
 pub fn gzipped(layers: &[Vec<u8>]) -> Image {
     let layers: Vec<_> = layers
         .iter()
@@ -139,7 +139,7 @@ pub fn image_for(architecture: &str, layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
     build(architecture, &run, TAR_GZIP, layers)
 }
 
-/// An image with this configuration of its containers and one layer that is not compressed.
+/// An image with this container configuration and one uncompressed layer.
 pub fn uncompressed(run: &Value, layer: Vec<u8>) -> Image {
     build(architecture(), run, TAR, &[(layer.clone(), layer)])
 }
@@ -186,7 +186,7 @@ impl Image {
     }
 }
 
-/// An archive as `docker save` writes it, with the layers as they are.
+/// An archive in the format of `docker save`, with the layers as downloaded.
 pub fn docker_archive(name: &str, image: &Image) -> Vec<u8> {
     let names: Vec<_> = (0..image.layers.len())
         .map(|n| format!("{n}/layer.tar"))

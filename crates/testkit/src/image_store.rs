@@ -1,7 +1,7 @@
-//! The image store of the built-in runtime, opened by a test itself.
+//! The image store of the built-in runtime, opened directly by a test.
 //!
-//! Its lock is held until the last copy of a descriptor is closed. A child that another test has just forked has copies
-//! until it calls `execve`, so the lock may outlive the store for a moment.
+//! The lock is held until the last copy of its descriptor is closed. A child just forked by another test has a copy
+//! until it calls `execve`, so the lock may briefly outlive the store.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use criscope_image::{Error, ImageStore, ImageStoreConfig};
 use crate::packages::program;
 use crate::until;
 
-/// Opens a store that was open in this process before.
+/// Reopens a store that was open in this process before.
 pub async fn open(config: &ImageStoreConfig) -> ImageStore {
     until("the lock of the image store", || async {
         match ImageStore::open(config.clone()).await {
@@ -23,12 +23,12 @@ pub async fn open(config: &ImageStoreConfig) -> ImageStore {
     .await
 }
 
-/// Closes a store, so that another program can open it from now on.
+/// Closes a store, and waits until another program can open it.
 pub async fn close(images: ImageStore, root: &Path) {
     drop(images);
     let lock = root.join("lock");
     until("the lock of the image store", || async {
-        // By another process, or the next child would hold the lock.
+        // In another process, because the next child of this one would hold the lock.
         let status = Command::new(program("flock", "util-linux"))
             .arg("--nonblock")
             .arg(&lock)
@@ -40,7 +40,7 @@ pub async fn close(images: ImageStore, root: &Path) {
     .await;
 }
 
-/// Puts an archive into the store of a daemon that does not run.
+/// Imports an archive into the store of a stopped daemon.
 pub async fn import(archive: &Path, root: &Path) {
     let images = ImageStore::open(ImageStoreConfig::new(root.to_owned())).await;
     let images = images.expect("store");

@@ -1,4 +1,4 @@
-//! A minimal kubelet: pods and containers of a [`Daemon`] over its socket, in the generated CRI types.
+//! A minimal kubelet: manages pods and containers of a [`Daemon`] over its socket, with the generated CRI types.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use crate::daemon::{Daemon, IMAGE};
 use crate::{PATIENCE, until};
 
-/// A connection that reconnects by itself, and the common settings of its pods.
+/// A connection that reconnects automatically, and the common settings of its pods.
 #[derive(Clone)]
 pub struct Kubelet {
     pub runtime: RuntimeServiceClient<Channel>,
@@ -24,14 +24,14 @@ pub struct Kubelet {
     logs: PathBuf,
 }
 
-/// A pod and the configuration that it was created with.
+/// A pod and its configuration.
 #[derive(Clone)]
 pub struct Pod {
     pub id: String,
     pub config: v1::PodSandboxConfig,
 }
 
-/// Timeout of a command that ends by itself, in seconds.
+/// Timeout of a command that is expected to exit, in seconds.
 pub const LIMIT: i64 = PATIENCE.as_secs().cast_signed();
 
 /// Output and exit code of a command.
@@ -41,7 +41,7 @@ pub struct Said {
     pub code: i32,
 }
 
-/// A command from its words.
+/// Splits a command into its words.
 pub fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
@@ -97,7 +97,7 @@ impl Kubelet {
         }
     }
 
-    /// The configuration of a pod of this name, with a uid of its own.
+    /// The configuration of a pod of this name, with a unique uid.
     pub fn pod_config(&self, name: &str) -> v1::PodSandboxConfig {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let uid = format!("{name}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -127,7 +127,7 @@ impl Kubelet {
         }
     }
 
-    /// Runs a pod with this handler.
+    /// Runs a pod with a runtime handler.
     pub async fn try_run(
         &self,
         config: v1::PodSandboxConfig,
@@ -149,7 +149,7 @@ impl Kubelet {
         self.try_run(config, "").await.expect("RunPodSandbox")
     }
 
-    /// The configuration of a pod in the node's network.
+    /// The configuration of a pod in the host network.
     pub fn host_network_config(&self, name: &str) -> v1::PodSandboxConfig {
         let mut config = self.pod_config(name);
         config.hostname = String::new();
@@ -267,7 +267,7 @@ impl Kubelet {
         self.pod_status(pod).await.network.unwrap_or_default().ip
     }
 
-    /// Waits until a container has ended; returns its status.
+    /// Waits until a container has exited; returns its status.
     pub async fn ended(&self, id: &str) -> v1::ContainerStatus {
         until("the end of a container", || async {
             let status = self.status(id).await;
@@ -326,7 +326,7 @@ impl Kubelet {
         text.lines().map(parse).collect()
     }
 
-    /// Waits until a container's log has a line of this text on stdout.
+    /// Waits for a stdout line with this text in a container's log.
     pub async fn logged(&self, id: &str, text: &str) {
         until(&format!("a line {text:?}"), || async {
             let log = self.log(id).await;

@@ -1,4 +1,4 @@
-//! Detects what a test's runtime has left behind on the machine: every object carries its name.
+//! Detects objects that a test's runtime has left behind on the machine, by the name they contain.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -21,12 +21,12 @@ const HIERARCHIES: &str = "/sys/fs/cgroup";
 /// The cgroup of all shims.
 const SHIMS: &str = "criscope-shims";
 
-/// The number of runtimes in this process, and a lock on [`HIERARCHIES`], held while there are any, for other processes
-/// with such tests.
+/// The number of runtimes in this process, and a lock on [`HIERARCHIES`] that is held while there are any. Other
+/// processes with such tests respect it.
 static ALIVE: Mutex<(usize, Option<File>)> = Mutex::new((0, None));
 
-/// Every object that carries a name. Dropping it removes them, even when the test fails. The process that creates them must
-/// have ended by then: declare it before this field.
+/// All objects whose name contains a given name. Dropping it removes them, even if the test fails. The process that creates
+/// them must be dropped first: declare it before this field.
 pub struct Traces {
     name: String,
 }
@@ -60,8 +60,8 @@ impl Drop for Traces {
             return;
         }
         let top = alive.1.take();
-        // A killed daemon leaves the cgroup of all shims, and another daemon may be about to use it: so the lock is held
-        // until it is removed. It stays while it contains a shim of another process.
+        // A killed daemon leaves the cgroup of all shims, which another daemon may be about to use, so the lock is held
+        // until it is removed. It remains while it contains another process's shim.
         if let Some(top) = &top
             && top.try_lock().is_ok()
         {
@@ -105,9 +105,9 @@ fn directories(name: &str) -> Vec<PathBuf> {
     all.into_iter().filter(|dir| dir.exists()).collect()
 }
 
-/// Removes the objects of a failed test. A passed one has left only its directories, the parent cgroup and the bridge.
+/// Removes the objects of a failed test. A passed one leaves only directories, the parent cgroup and the bridge.
 fn remove(name: &str) {
-    // Shims are recognized by the socket in their arguments, their containers by the cgroup.
+    // Shims are recognized by the socket in their arguments, containers by their cgroup.
     end(|| processes(name));
     unmount(&mounts(name));
     remove_cgroups(name);
@@ -146,7 +146,7 @@ pub fn unmount(mounts: &[String]) {
     }
 }
 
-/// Removes the cgroups with this name. That of a process that is still ending is removed by a later attempt.
+/// Removes the cgroups with this name. The cgroup of a process that is still exiting is removed by a later attempt.
 pub fn remove_cgroups(name: &str) {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
@@ -177,7 +177,7 @@ pub fn processes(name: &str) -> Vec<(i32, String)> {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
             continue;
         };
-        // It may have ended.
+        // The process may have exited.
         let read = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
         let arguments = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
         let cgroup = String::from_utf8_lossy(&read("cgroup")).into_owned();
@@ -193,7 +193,7 @@ pub fn processes(name: &str) -> Vec<(i32, String)> {
     found
 }
 
-/// The path of a cgroup with this name in each hierarchy, once for those with several mount points.
+/// The path of the cgroup with this name in each hierarchy; a hierarchy with several mount points counts once.
 fn tops(name: &str) -> Vec<PathBuf> {
     let top = Path::new(HIERARCHIES);
     let hierarchies = fs::read_dir(top).into_iter().flatten().flatten();

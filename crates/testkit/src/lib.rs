@@ -1,4 +1,4 @@
-//! The test harness of criscope: what its integration tests and benchmarks are written with.
+//! The test harness for criscope's integration tests and benchmarks.
 //!
 //! | part | modules |
 //! |---|---|
@@ -10,13 +10,13 @@
 //! | the machine | [`packages`], [`executable`], [`process`], [`pid_namespace`] |
 //! | benchmarks | [`mod@bench`] |
 //!
-//! Nothing here sleeps for a fixed time: [`until`] polls a condition, for [`PATIENCE`] at most. Helpers panic, because a
-//! test that cannot be set up has failed; [`process`] and [`mod@bench`] return errors, because a benchmark reports them.
+//! Nothing sleeps for a fixed time: [`until`] polls a condition for at most [`PATIENCE`]. Helpers panic, because a test
+//! that cannot be set up has failed; [`process`] and [`mod@bench`] return errors, because a benchmark reports them.
 //!
-//! The crate links the product for its generated CRI types. The binaries are passed in as paths: only the tests and
+//! The crate links criscope for its generated CRI types. The paths of the binaries are parameters: only the tests and
 //! benchmarks of the root package know where cargo has put them.
 
-// For one program's tests only; a failed test prints its own values.
+// Used by one program's tests only; a failing test prints its own values.
 #![expect(missing_docs, missing_debug_implementations, reason = "no public API")]
 
 pub mod bench;
@@ -51,8 +51,8 @@ use std::time::{Duration, Instant};
 
 pub use crate::grpc::{encode, headers, message, message_with, sorted};
 
-/// How long a condition may take to become true. Generous: a slow machine is no finding, and the virtual machine of
-/// `tests/v2/run.sh` may be emulated.
+/// How long a condition may take to become true. Generous, because a slow machine is not a failure, and the virtual
+/// machine of `tests/v2/run.sh` may be emulated.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Polls until `poll` returns a value.
@@ -84,7 +84,7 @@ pub async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
-/// Locks a mutex, also after a panic of another thread: that panic is the failure to report, not the poisoning.
+/// Locks a mutex even if it is poisoned: the failure to report is the panic of the other thread.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

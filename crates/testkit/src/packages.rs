@@ -1,10 +1,10 @@
-//! What the machine must have for tests with real programs.
+//! Programs and files that tests require on the machine.
 
 use std::path::{Path, PathBuf};
 
 use crate::process;
 
-/// The path of a program of this Debian package.
+/// The path of a program from this Debian package.
 ///
 /// # Panics
 /// If it is not installed.
@@ -12,7 +12,7 @@ pub fn program(name: &str, package: &str) -> PathBuf {
     process::find(name, package).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A file of this Debian package.
+/// The path of a file from this Debian package.
 ///
 /// # Panics
 /// If it is not installed.
@@ -40,6 +40,6 @@ pub fn busybox() -> PathBuf {
 pub fn need_root() {
     assert!(
         nix::unistd::geteuid().is_root(),
-        "this test makes namespaces and mounts: run it as root"
+        "this test creates namespaces and mounts: run it as root"
     );
 }

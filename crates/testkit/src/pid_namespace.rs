@@ -1,4 +1,4 @@
-//! Tests that read all processes of the node, run where there are none but their own.
+//! Runs tests that read all processes of the node in a PID namespace of their own.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,11 +14,10 @@ pub fn number() -> Option<u32> {
     Some(number.parse().expect("a number"))
 }
 
-/// Runs the calling test, which has this name, once more as the first process of a PID namespace. Returns whether this
-/// is that second run: the test body goes on if so, and returns if not.
+/// Runs the calling test, which has this name, again as the init of a new PID namespace. Returns whether this is that
+/// second run: if so, the test body continues, otherwise it returns.
 ///
-/// # Panics
-/// If the test fails there, or if there is no test of this name.
+/// # Panics If the test fails there, or no test has this name.
 #[must_use]
 pub fn is_alone(test: &str) -> bool {
     static NEXT: AtomicU32 = AtomicU32::new(1);

@@ -1,5 +1,5 @@
-//! Pods of a fake runtime: the requests of a kubelet that starts, restarts and stops them, and a runtime in which each
-//! method can be slow or fail.
+//! Pods of a fake runtime: the requests with which a kubelet starts, restarts and stops them, and a runtime in which
+//! each method can be slow or fail.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,17 +23,17 @@ use crate::script::{self, Step};
 /// How the runtime answers a method.
 #[derive(Clone, Debug)]
 pub enum Manner {
-    /// Successfully, after this time.
+    /// Successfully, after this delay.
     Late(Duration),
     /// With this code.
     Fails(Code),
-    /// Not at all.
+    /// Never.
     Hangs,
     /// With this framed message.
     Says(Bytes),
 }
 
-/// The behaviour of a runtime by method. Other methods succeed at once.
+/// The behaviour of a runtime by method. Other methods succeed immediately.
 #[derive(Clone, Default)]
 pub struct Manners(Arc<Mutex<HashMap<String, Manner>>>);
 
@@ -56,7 +56,7 @@ impl Manners {
         lock(&self.0).insert(method.to_owned(), manner);
     }
 
-    /// Lets a method succeed again.
+    /// Makes a method succeed again.
     pub fn reset(&self, method: &str) {
         lock(&self.0).remove(method);
     }
@@ -200,7 +200,7 @@ pub struct Pod {
     pub sandbox: String,
 }
 
-/// A client with the state of a kubelet.
+/// A client that keeps state like a kubelet.
 pub struct Kubelet {
     client: Client,
     image: v1::ImageSpec,
@@ -229,7 +229,7 @@ impl Kubelet {
         self.client.call(Call::plain(method)).await
     }
 
-    /// Creates the sandbox of `shop/NAME`; `None` if that fails.
+    /// Creates the sandbox of `shop/NAME`; returns `None` on failure.
     pub async fn sandbox(&self, name: &str) -> Option<Pod> {
         let mut config = config(name);
         let seen = rfc3339(unix_us(SystemTime::now()));
@@ -292,7 +292,7 @@ impl Kubelet {
         self.call("ContainerStatus", &request).await
     }
 
-    /// Starts a pod, with a pull or without.
+    /// Starts a pod, optionally with an image pull.
     pub async fn start(&self, name: &str, pull: bool) -> Option<(Pod, String)> {
         let pod = self.sandbox(name).await?;
         if pull && self.pull(&pod).await.code() != 0 {

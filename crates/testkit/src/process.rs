@@ -1,4 +1,4 @@
-//! Child processes: output in a log file, memory from `/proc`, always ended and reaped.
+//! Child processes: output to a log file, memory from `/proc`, always terminated and reaped.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use crate::error::{Error, IoContext, Result};
 const START_LIMIT: Duration = Duration::from_secs(20);
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// The end of a log that is shown when something has failed.
+/// Bytes from the end of a log that are shown on failure.
 const TAIL: usize = 8000;
 
-/// Finds a program in `PATH` and where Debian has its daemons.
+/// Finds a program in `PATH` or in Debian's directories for daemons.
 ///
 /// # Errors
 /// [`Error::Missing`], which names the Debian package.
@@ -50,19 +50,18 @@ pub fn version(program: &Path, flag: &str) -> String {
         .to_owned()
 }
 
-/// Makes this process a subreaper or ends that: as one it becomes the parent of what its children leave behind, such as
-/// the workers of nginx and the containers of runc, and can reap them.
+/// Makes this process a subreaper, or not. A subreaper becomes the parent of orphaned descendants, such as the workers
+/// of nginx and the containers of runc, and can reap them.
 ///
-/// # Errors
-/// When the kernel refuses.
+/// # Errors If prctl(2) fails.
 pub fn adopt_orphans(adopt: bool) -> Result<()> {
     set_child_subreaper(adopt)
         .map_err(io::Error::from)
         .during(|| "becoming a subreaper".to_owned())
 }
 
-/// A child and its process group. Dropping it ends the group: SIGTERM, after five seconds SIGKILL. If the thread
-/// panics, the end of the log is printed.
+/// A child and its process group. Dropping it terminates the group: SIGTERM, then SIGKILL after five seconds. If the
+/// thread panics, the end of the log is printed.
 pub struct Process {
     name: &'static str,
     child: Child,
@@ -70,10 +69,9 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` in a process group of its own. Both outputs are appended to `log`.
+    /// Starts `command` in a new process group. Stdout and stderr are appended to `log`.
     ///
-    /// # Errors
-    /// When the program or its log file cannot be opened.
+    /// # Errors If the program or its log file cannot be opened.
     pub fn spawn(name: &'static str, command: &mut Command, log: PathBuf) -> Result<Self> {
         let opening = || format!("opening {}", log.display());
         let output = fs::File::options().create(true).append(true).open(&log);
@@ -89,8 +87,8 @@ impl Process {
         Ok(Self { name, child, log })
     }
 
-    /// As [`Process::spawn`]; the kernel sends the child SIGTERM when the calling thread ends, so call it on the main
-    /// thread. For benchmarks, which may be killed.
+    /// Like [`Process::spawn`], but the kernel sends the child SIGTERM when the calling thread exits, so call it on the
+    /// main thread. For benchmarks, which may be killed.
     ///
     /// # Errors
     /// As [`Process::spawn`].
@@ -110,8 +108,7 @@ impl Process {
 
     /// Waits until the child accepts connections on `socket`.
     ///
-    /// # Errors
-    /// [`Error::Process`] if the child ends first or takes longer than 20 s.
+    /// # Errors [`Error::Process`] if the child exits first or takes longer than 20 s.
     pub async fn wait_for_socket(&mut self, socket: &Path) -> Result<()> {
         let start = Instant::now();
         while UnixStream::connect(socket).await.is_err() {
@@ -125,7 +122,7 @@ impl Process {
         Ok(())
     }
 
-    /// Checks that the child still runs.
+    /// Checks that the child is still running.
     ///
     /// # Errors
     /// [`Error::Process`] with the end of its log.
@@ -150,10 +147,9 @@ impl Process {
 
     /// Kills the child alone with SIGKILL and reaps it.
     ///
-    /// # Errors
-    /// When it cannot be waited for.
+    /// # Errors If waiting for it fails.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.child.kill();
         self.child.wait()
     }
@@ -161,15 +157,14 @@ impl Process {
     /// Resident memory, in bytes.
     ///
     /// # Errors
-    /// When `/proc` cannot be read, as when the child has ended.
+    /// If `/proc` cannot be read, for example because the child has exited.
     pub fn rss(&self) -> Result<u64> {
         self.status("VmRSS:")
     }
 
-    /// Anonymous memory, in bytes: what the process allocated or changed, without the pages of its files.
+    /// Anonymous resident memory, in bytes: without file-backed pages.
     ///
-    /// # Errors
-    /// If the process has ended.
+    /// # Errors If `/proc` cannot be read, for example because the child has exited.
     pub fn anonymous(&self) -> Result<u64> {
         self.status("RssAnon:")
     }
@@ -177,15 +172,14 @@ impl Process {
     /// Peak resident memory since the start or the last [`Process::reset_peak`], in bytes.
     ///
     /// # Errors
-    /// When `/proc` cannot be read, as when the child has ended.
+    /// If `/proc` cannot be read, for example because the child has exited.
     pub fn peak_rss(&self) -> Result<u64> {
         self.status("VmHWM:")
     }
 
-    /// Sets the peak to the present value (proc(5), `clear_refs`).
+    /// Resets the peak to the current value (proc(5), `clear_refs`).
     ///
-    /// # Errors
-    /// When the file cannot be written.
+    /// # Errors If the file cannot be written.
     pub fn reset_peak(&self) -> Result<()> {
         let file = format!("/proc/{}/clear_refs", self.pid());
         fs::write(&file, "5").during(|| format!("writing {file}"))
@@ -201,13 +195,13 @@ impl Process {
         String::from_utf8_lossy(&text[text.len().saturating_sub(TAIL)..]).into_owned()
     }
 
-    /// Returns whether the child or, after it, another process of the group still runs. Ended ones are reaped.
+    /// Returns whether the child or another process of its group is still running. Exited ones are reaped.
     fn is_alive(&mut self, group: Pid) -> bool {
         if let Ok(None) = self.child.try_wait() {
             return true;
         }
         let any = Pid::from_raw(-group.as_raw());
-        // An error means that there are no more.
+        // An error means that no children are left.
         waitpid(any, Some(WaitPidFlag::WNOHANG)).is_ok()
     }
 }
@@ -236,8 +230,7 @@ impl Drop for Process {
 
 /// The value of a line `KEY N kB` of a file in `/proc`, in bytes.
 ///
-/// # Errors
-/// When the file cannot be read.
+/// # Errors If the file cannot be read.
 pub fn kibibytes(file: &str, key: &str) -> Result<Option<u64>> {
     let text = fs::read_to_string(file).during(|| format!("reading {file}"))?;
     let value = text.lines().find_map(|line| line.strip_prefix(key));

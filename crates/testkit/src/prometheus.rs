@@ -1,4 +1,4 @@
-//! A real Prometheus that scrapes any number of criscopes, each as a node of its own, and evaluates rules.
+//! A real Prometheus that scrapes any number of criscope instances, each as a separate node, and evaluates rules.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ use crate::process::Process;
 use crate::proxy::free_port;
 use crate::until;
 
-/// A running Prometheus. Dropping it ends it.
+/// A running Prometheus. Dropping it stops it.
 pub struct Prometheus {
     port: u16,
-    // Ended before its directory is removed.
+    // Dropped before its directory is removed.
     _process: Process,
     dir: TempDir,
 }
 
 impl Prometheus {
-    /// Scrapes admin endpoints at these ports of loopback once in an interval, which is also the limit for an answer:
+    /// Scrapes the admin endpoints at these loopback ports at this interval, which is also the scrape timeout:
     /// Prometheus allows no longer one. A name becomes both `instance` and `cluster`, so that a sum over a cluster is
     /// one over that node alone.
     pub async fn start(interval: Duration, nodes: &[(&str, u16)], rules: &str) -> Self {
@@ -73,7 +73,7 @@ impl Prometheus {
         self.dir.path().join("data")
     }
 
-    /// Calls its HTTP API and returns `data`; warnings are errors.
+    /// Calls the HTTP API and returns `data`; warnings are errors.
     pub async fn api(&self, path: &str, args: &[(&str, &str)]) -> Result<Value, String> {
         let args = args.iter().map(|(name, value)| {
             let value = percent_encode(value.as_bytes(), NON_ALPHANUMERIC);
@@ -100,7 +100,7 @@ impl Prometheus {
         Ok(body["data"].take())
     }
 
-    /// The samples of an instant query, as value and labels.
+    /// Runs an instant query; returns its samples as value and labels.
     pub async fn query(&self, query: &str) -> Result<Vec<(f64, Value)>, String> {
         let data = self.api("query", &[("query", query)]).await?;
         let samples = data["result"].as_array().ok_or("no result")?.iter();

@@ -1,4 +1,4 @@
-//! criscope as a process: started with any configuration, stopped, scraped, its log read.
+//! criscope as a process: started with any configuration, stopped, scraped, and its log read.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ use crate::lock;
 use crate::scrape::Scrape;
 use crate::{pid_namespace, soon, until};
 
-/// Returns whether a line of the log is of a call of this method, named without its service.
+/// Returns whether a log line is about a call of this method, named without its service.
 pub fn is_call(line: &Value, method: &str) -> bool {
     let name = line["rpc.method"].as_str().unwrap_or_default();
     name.rsplit('/').next() == Some(method)
@@ -31,7 +31,7 @@ pub fn is_call(line: &Value, method: &str) -> bool {
 /// `criscope serve`.
 fn serve(criscope: &Path) -> Command {
     let mut command = Command::new(criscope);
-    // The machine's environment must not turn exporters on.
+    // The environment must not enable exporters.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
         command.env_remove(name);
     }
@@ -39,23 +39,23 @@ fn serve(criscope: &Path) -> Command {
     command
 }
 
-/// The first port of tests.
+/// The first port used by tests.
 const FIRST_PORT: u32 = 20_000;
 
-/// The number of ports that one process hands out.
+/// The number of ports that one process allocates.
 const PORTS: u32 = 1000;
 
-/// The number of processes with different ports; all ports are below 32768.
+/// The number of processes with disjoint port ranges; all ports are below 32768.
 const PROCESSES: u32 = 12;
 
-/// A port below the ephemeral range, so that no outgoing connection takes it. It is handed out once in a thousand times:
-/// tests also use it for servers that are absent, or that come back later.
+/// Allocates a port below the ephemeral range, so that no outgoing connection takes it. Ports are reused only after a
+/// thousand allocations: tests also use them for servers that are absent or come back later.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     // The pid is the same in every PID namespace.
     let process = pid_namespace::number().unwrap_or_else(std::process::id);
     let base = FIRST_PORT + process % PROCESSES * PORTS;
-    // Processes that share ports begin with different ones.
+    // Processes that share a range start at different ports.
     let first = process / PROCESSES * 100;
     loop {
         let offset = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
@@ -85,7 +85,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// This binary with a socket and an admin port of its own.
+    /// Runs this binary with a private socket and admin port.
     pub fn new(criscope: impl AsRef<Path>) -> Self {
         let dir = tempfile::tempdir().expect("dir");
         Self {
@@ -96,31 +96,31 @@ impl Start {
         }
     }
 
-    /// This binary in front of a fake runtime.
+    /// Runs this binary in front of a fake runtime.
     pub fn before(criscope: impl AsRef<Path>, fake: &Fake) -> Self {
         Self::new(criscope).upstream(fake.path())
     }
 
-    /// With this socket.
+    /// Sets the socket.
     pub fn listen(mut self, path: &Path) -> Self {
         self.listen = path.to_owned();
         self
     }
 
-    /// With its admin endpoint at this port.
+    /// Sets the port of the admin endpoint.
     pub fn admin(mut self, port: u16) -> Self {
         self.admin = Some(port);
         self
     }
 
-    /// In front of this runtime.
+    /// Sets the runtime behind it.
     pub fn upstream(mut self, path: &Path) -> Self {
         let uri = format!("unix://{}", path.display());
         self.command.args(["--upstream", &uri]);
         self
     }
 
-    /// With this configuration file.
+    /// Sets the configuration file.
     pub fn config(mut self, toml: &str) -> Self {
         let path = config_path(&self.dir);
         std::fs::write(&path, toml).expect("write");
@@ -128,13 +128,13 @@ impl Start {
         self
     }
 
-    /// With this in its environment.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Started by another command, such as `nsenter`, which gets program and arguments as its last arguments.
+    /// Starts it through another command, such as `nsenter`, which gets program and arguments appended.
     pub fn wrapped(mut self, mut outer: Command) -> Self {
         let inner = &self.command;
         outer.arg(inner.get_program()).args(inner.get_args());
@@ -149,7 +149,7 @@ impl Start {
         self
     }
 
-    /// With this as its standard input.
+    /// Sets the standard input.
     pub fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
         self.command.stdin(stdin);
         self
@@ -186,14 +186,14 @@ impl Start {
         }
     }
 
-    /// Starts it and waits until it listens, whether or not its backends answer.
+    /// Starts it and waits until it listens, whether or not its backends respond.
     pub async fn serving(self) -> Proxy {
         let proxy = self.spawn();
         proxy.wait_event("started").await;
         proxy
     }
 
-    /// Starts it and waits until it is ready, backends included.
+    /// Starts it and waits until it and its backends are ready.
     pub async fn ready(self) -> Proxy {
         let proxy = self.serving().await;
         proxy.wait_ready().await;
@@ -232,7 +232,7 @@ fn config_path(dir: &TempDir) -> PathBuf {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
@@ -266,7 +266,7 @@ impl Proxy {
         Pid::from_raw(self.child.id().try_into().expect("pid"))
     }
 
-    /// A connection of a caller.
+    /// Connects as a caller.
     pub async fn client(&self) -> Client {
         Client::connect(&self.socket()).await
     }
@@ -278,19 +278,19 @@ impl Proxy {
         .await;
     }
 
-    /// Gets a page of the admin endpoint: HTTP status and body.
+    /// Gets a page of the admin endpoint; returns HTTP status and body.
     pub async fn get(&self, path: &str) -> (u16, String) {
         self.http("GET", path, "").await
     }
 
-    /// The response head of a page of the admin endpoint, in lower case.
+    /// Gets the response headers of a page of the admin endpoint, in lower case.
     pub async fn head(&self, path: &str) -> String {
         let answer = self.response("GET", path, "").await.expect("an answer");
         let (head, _) = answer.split_once("\r\n\r\n").expect("http");
         head.to_ascii_lowercase()
     }
 
-    /// A request to the admin endpoint; status 0 if it does not answer.
+    /// Sends a request to the admin endpoint; the status is 0 if it does not respond.
     pub async fn http(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         split(self.response(method, path, body).await)
     }
@@ -300,12 +300,12 @@ impl Proxy {
         exchange(stream, method, path, body).await
     }
 
-    /// The socket of its admin endpoint.
+    /// The Unix socket of the admin endpoint.
     pub fn admin_socket(&self) -> PathBuf {
         self.listen.with_extension("admin.sock")
     }
 
-    /// As [`Proxy::http`], over the socket.
+    /// Like [`Proxy::http`], over the Unix socket.
     pub async fn by_socket(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let stream = UnixStream::connect(self.admin_socket()).await;
         match stream {
@@ -314,7 +314,7 @@ impl Proxy {
         }
     }
 
-    /// Changes its log level.
+    /// Changes the log level.
     pub async fn set_log_level(&self, level: &str) {
         let (status, text) = self.by_socket("PUT", "/debug/log-level", level).await;
         assert_eq!(status, 204, "{text}");
@@ -326,8 +326,8 @@ impl Proxy {
         Scrape::parse(&text)
     }
 
-    /// Waits for a scrape for which `good` holds. A scrape reads metrics one after the other, so it need not contain all
-    /// that happened before the condition became true; the next one does, and is returned if `good` holds for it too.
+    /// Waits for a scrape for which `good` holds. A scrape reads metrics one after the other, so it may lack events that
+    /// preceded the condition; the next one has them, and is returned if `good` holds for it too.
     pub async fn wait_scrape(&self, what: &str, good: impl Fn(&Scrape) -> bool) -> Scrape {
         let first = until(what, || async {
             let scrape = self.scrape().await;
@@ -345,11 +345,11 @@ impl Proxy {
         (status == 200).then(|| Scrape::parse(&text))
     }
 
-    /// Asserts that this number of calls has entered and that each has ended once: invariant 2.
+    /// Asserts that this number of calls has entered and that each has ended exactly once: invariant 2.
     pub async fn wait_balanced(&self, entered: usize) -> Scrape {
         let scrape = self
             .wait_scrape("the end of every call", |scrape| {
-                // A scrape is no snapshot: a call may end between two of its metrics.
+                // A scrape is not a snapshot: a call may end between two of its metrics.
                 let counts = ["criscope_rpc_total", "criscope_rpc_duration_seconds_count"];
                 let has_all = |name| scrape.metric(name).sum() >= entered as f64;
                 scrape.metric("criscope_rpc_in_flight").sum() == 0.0
@@ -368,7 +368,7 @@ impl Proxy {
         lock(&self.log).clone()
     }
 
-    /// The lines of the log so far that are JSON.
+    /// The JSON lines of the log so far.
     pub fn events(&self) -> Vec<Value> {
         let lines = self.log();
         let parsed = lines.iter().filter_map(|l| serde_json::from_str(l).ok());
@@ -383,7 +383,7 @@ impl Proxy {
         .await
     }
 
-    /// Waits for a log line of this event.
+    /// Waits for a log line with this event.
     pub async fn wait_event(&self, event: &str) -> Value {
         self.wait_line(event, |line| line["event"] == event).await
     }
@@ -397,7 +397,7 @@ impl Proxy {
         self.listen.with_extension("state").join("dumps")
     }
 
-    /// Waits for a dump for this reason: its JSON and its trace.
+    /// Waits for a dump with this reason; returns its JSON and its trace.
     pub async fn wait_dump(&self, reason: &str) -> [Vec<u8>; 2] {
         let endings = [".json", ".trace.json"].map(|ending| format!("-{reason}{ending}"));
         let find = |ending: &String| {
@@ -411,7 +411,7 @@ impl Proxy {
         [find(&endings[0]).expect("json"), trace]
     }
 
-    /// Waits for its end; returns its exit status and all of its log.
+    /// Waits until it exits; returns its exit status and the complete log.
     pub async fn ended(mut self) -> (ExitStatus, Vec<String>) {
         let cell = Mutex::new(&mut self.child);
         let status = until("end of criscope", || async {
@@ -424,7 +424,7 @@ impl Proxy {
         (status, self.log())
     }
 
-    /// Stops it as a service manager does; asserts that it exits with 0.
+    /// Stops it like a service manager; asserts that it exits with 0.
     pub async fn stop(self) -> Vec<String> {
         self.signal(Signal::SIGTERM);
         let (status, log) = self.ended().await;

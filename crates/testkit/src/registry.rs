@@ -1,4 +1,4 @@
-//! A registry in this process that records its requests and misbehaves as a hook says.
+//! An in-process registry that records requests and misbehaves as its hook says.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ pub struct Asked {
     pub before: usize,
 }
 
-/// Answers in place of the registry where it returns a response.
+/// Replaces the registry's response if it returns one.
 pub type Hook = dyn Fn(&Asked) -> Option<Response> + Send + Sync;
 
 #[derive(Default)]
@@ -38,7 +38,7 @@ struct Content {
     hook: Mutex<Option<Arc<Hook>>>,
 }
 
-/// A running registry. Dropping it ends it.
+/// A running registry. Dropping it stops it.
 pub struct Registry {
     pub address: SocketAddr,
     content: Arc<Content>,
@@ -56,7 +56,7 @@ impl Registry {
         Self::on(TcpListener::bind("127.0.0.1:0").await.expect("a port"))
     }
 
-    /// On a socket that may be of another network namespace.
+    /// Serves on a listener, which may be in another network namespace.
     pub fn on(listener: TcpListener) -> Self {
         let address = listener.local_addr().expect("an address");
         let content = Arc::new(Content::default());
@@ -120,7 +120,7 @@ impl Registry {
         *self.content.hook.lock().expect("hook") = None;
     }
 
-    /// The requests whose path contains this.
+    /// The requests whose path contains `part`.
     pub fn asked(&self, part: &str) -> Vec<Asked> {
         let log = self.content.log.lock().expect("log");
         log.iter()
@@ -195,7 +195,7 @@ pub fn status(code: u16, body: &str) -> Response {
     answer.body(Body::from(body.to_owned())).expect("an answer")
 }
 
-/// This number of bytes, and then the connection is closed.
+/// Sends this number of bytes, then closes the connection.
 pub fn cut(bytes: &[u8], after: usize) -> Response {
     let part = Bytes::copy_from_slice(&bytes[..after]);
     let body = stream::iter([Ok(part), Err(std::io::Error::other("cut"))]);
@@ -203,7 +203,7 @@ pub fn cut(bytes: &[u8], after: usize) -> Response {
     answer.body(Body::from_stream(body)).expect("an answer")
 }
 
-/// This number of bytes, and then nothing more.
+/// Sends this number of bytes, then stalls.
 pub fn stall(bytes: &[u8], after: usize) -> Response {
     use futures_util::StreamExt as _;
     let part = Bytes::copy_from_slice(&bytes[..after]);
@@ -212,7 +212,7 @@ pub fn stall(bytes: &[u8], after: usize) -> Response {
     answer.body(Body::from_stream(body)).expect("an answer")
 }
 
-/// This number of bytes at once, and then a piece every 100 ms, so that the download never stalls.
+/// Sends this number of bytes at once, then a piece every 100 ms, so that the download never stalls.
 pub fn trickle(bytes: &[u8], first: usize, piece: usize) -> Response {
     use futures_util::StreamExt as _;
     let (head, rest) = bytes.split_at(first);
@@ -227,7 +227,7 @@ pub fn trickle(bytes: &[u8], first: usize, piece: usize) -> Response {
     answer.body(Body::from_stream(body)).expect("an answer")
 }
 
-/// Endless zeros.
+/// An endless body of zeros.
 pub fn endless() -> Response {
     let zeros = stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[0; 4096])));
     Response::new(Body::from_stream(zeros))

@@ -1,4 +1,4 @@
-//! Parses the Prometheus text format.
+//! Parser for the Prometheus text format.
 
 use std::collections::BTreeMap;
 
@@ -57,19 +57,19 @@ impl Sample {
 pub struct Samples<'a>(Vec<&'a Sample>);
 
 impl Samples<'_> {
-    /// Those with this label.
+    /// Keeps samples with this label.
     pub fn with(mut self, label: &str, value: &str) -> Self {
         self.0
             .retain(|s| s.labels.get(label).is_some_and(|v| v == value));
         self
     }
 
-    /// Their sum; 0 if there are none.
+    /// The sum of the samples; 0 if there are none.
     pub fn sum(&self) -> f64 {
         self.0.iter().map(|s| s.value).sum()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

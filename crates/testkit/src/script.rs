@@ -26,13 +26,13 @@ pub enum Step {
     Wait(CancellationToken),
     /// Resets the stream.
     Reset(Reason),
-    /// Sends what is queued and closes the connection.
+    /// Flushes queued frames and closes the connection.
     Close,
     /// Sends GOAWAY and finishes the open streams.
     GoAway,
     /// Ends the connection with GOAWAY and this reason.
     Abort(Reason),
-    /// Does nothing until the stream is reset or the connection ends.
+    /// Does nothing until the stream is reset or the connection closes.
     Hang,
 }
 

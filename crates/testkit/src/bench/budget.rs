@@ -1,4 +1,4 @@
-//! Budgets: what may be used, and whether the measurement keeps to it.
+//! Budgets: a limit on a measured value, and whether it is met.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct Budget {
     limit: Limit,
     aim: Option<f64>,
     unit: &'static str,
-    /// Digits after the point.
+    /// Decimal places.
     #[serde(skip)]
     digits: usize,
 }
@@ -25,7 +25,7 @@ pub enum Limit {
 }
 
 impl Budget {
-    /// A budget shown with two digits after the point.
+    /// A budget shown with two decimal places.
     pub fn new(what: impl Into<String>, measured: f64, limit: Limit, unit: &'static str) -> Self {
         Self {
             what: what.into(),
@@ -37,7 +37,7 @@ impl Budget {
         }
     }
 
-    /// With a stricter value to aim at, which decides nothing.
+    /// Adds a stricter target, which is shown but not enforced.
     pub fn aim(mut self, aim: Option<f64>) -> Self {
         self.aim = aim;
         self
@@ -48,7 +48,7 @@ impl Budget {
         self
     }
 
-    /// Returns whether the measurement keeps to the limit.
+    /// Returns whether the measurement is within the limit.
     pub fn met(&self) -> bool {
         self.within(match self.limit {
             Limit::AtMost(limit) | Limit::AtLeast(limit) => limit,

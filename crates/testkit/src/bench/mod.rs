@@ -1,4 +1,4 @@
-//! What both benchmarks share: options, a runtime that ends on signals, budgets, statistics and reports.
+//! Shared by the benchmarks: options, a runtime that stops on signals, budgets, statistics and reports.
 
 pub mod budget;
 pub mod report;
@@ -52,11 +52,10 @@ impl Options {
     }
 }
 
-/// Runs a future on a runtime of one thread, this one, until it is done or SIGINT or SIGTERM arrives. Destructors run in
+/// Runs a future on a single-threaded runtime until it completes, or SIGINT or SIGTERM arrives. Destructors run in
 /// either case.
 ///
-/// # Errors
-/// That of the future, or [`Error::Interrupted`].
+/// # Errors The error of the future, or [`Error::Interrupted`].
 pub fn block_on<T>(run: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

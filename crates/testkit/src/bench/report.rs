@@ -1,4 +1,4 @@
-//! A report: Markdown that is also fit for a terminal, JSON, and a section of the documentation.
+//! A report: Markdown that is readable in a terminal, JSON, and a section of the documentation.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub struct Report<'a, R> {
     pub budgets: Vec<Budget>,
     /// Tables and other paragraphs, in order; empty ones are left out.
     pub parts: Vec<String>,
-    /// Name and value of each fact about machine and programs.
+    /// Facts about the machine and the programs, as name and value.
     pub facts: &'a [(&'static str, String)],
     /// The lines around the report in the documentation.
     pub markers: [&'static str; 2],
@@ -66,7 +66,7 @@ fn write_between([begin, end]: [&str; 2], report: &str, file: &Path) -> Result<(
     fs::write(file, text).during(|| format!("writing {}", file.display()))
 }
 
-/// A Markdown table with columns of even width. The first row is the head; only the first column is aligned left.
+/// A Markdown table with padded columns. The first row is the header; all but the first column are right-aligned.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max();

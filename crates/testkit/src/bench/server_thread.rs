@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{IoContext, Result};
 
-/// A thread with a runtime of its own. Dropping it ends the server.
+/// A thread with its own runtime. Dropping it stops the server.
 pub struct ServerThread {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -16,8 +16,7 @@ pub struct ServerThread {
 impl ServerThread {
     /// Runs the future that `server` returns until it completes or this value is dropped.
     ///
-    /// # Errors
-    /// When the runtime or the thread cannot be made.
+    /// # Errors If the runtime or the thread cannot be created.
     pub fn start<F: Future<Output = ()>>(
         name: &str,
         server: impl FnOnce() -> F + Send + 'static,

@@ -22,7 +22,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of any values, in any order.
+    /// Computes the quartiles of values in any order.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -33,7 +33,7 @@ impl Spread {
         }
     }
 
-    /// `MEDIAN (LOW to HIGH)` with this number of digits after the point.
+    /// `MEDIAN (LOW to HIGH)` with this number of decimal places.
     pub fn quartiles(&self, digits: usize) -> String {
         let Self { low, median, high } = self;
         format!("{median:.digits$} ({low:.digits$} to {high:.digits$})")

@@ -1,4 +1,4 @@
-//! The answers to criscope's own calls.
+//! Responses to criscope's own calls.
 
 use std::sync::Mutex;
 
@@ -66,7 +66,7 @@ impl Node {
         });
     }
 
-    /// Returns whether a path belongs to a service that it serves.
+    /// Returns whether a path belongs to a service that is served.
     pub(super) fn knows(&self, path: &str) -> bool {
         match path {
             p if p.starts_with("/runtime.v1.") => self.v1,
@@ -138,7 +138,7 @@ pub(super) async fn answer(
     let reply = lock(node).reply(head.uri.path(), request);
     let mut response = Response::new(());
     *response.headers_mut() = headers(&[("content-type", "application/grpc")]);
-    // criscope may have stopped meanwhile.
+    // criscope may have stopped in the meantime.
     let _ = match reply {
         Ok(reply) => respond
             .send_response(response, false)

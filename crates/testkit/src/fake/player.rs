@@ -1,4 +1,4 @@
-//! Plays one script.
+//! Runs one script.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Answer {
     }
 }
 
-/// Plays the steps; meanwhile reads the request into its record.
+/// Runs the steps while reading the request into its record.
 pub(super) async fn play(
     steps: Vec<Step>,
     body: RecvStream,
@@ -126,7 +126,7 @@ pub(super) async fn play(
         }
     }
     lock(&record).done = true;
-    // The request is read to its end even if the script ended first.
+    // Read the request to its end even if the script ends first.
     let _ = reading.await;
 }
 
@@ -137,7 +137,7 @@ async fn play_one(
     record: &Record,
     control: &mpsc::Sender<Control>,
 ) -> Result<(), Stop> {
-    // The connection may be gone by then.
+    // The connection may be closed already.
     let tell = |what| {
         let _ = control.try_send(what);
     };
