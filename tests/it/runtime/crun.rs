@@ -1,4 +1,4 @@
-//! crun as the OCI runtime, and that it need not compile a seccomp profile twice.
+//! crun as the OCI runtime, with seccomp profiles that are compiled only once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use crate::harness::kubelet::{Kubelet, idle, security, shell};
 use crate::harness::packages::program;
 use crate::harness::until;
 
-/// Where crun takes a compiled filter (crun(1)).
+/// The annotation with which crun takes a compiled filter (crun(1)).
 const ANNOTATION: &str = "run.oci.seccomp_bpf_data";
 
-/// crun, as it can be called here.
+/// A wrapper that makes crun work on this machine.
 ///
-/// On cgroups of version 1 it wants the controller `hugetlb`, which is not mounted everywhere. So each call of it sees, in
-/// the place of all hierarchies, a folder of its own with all of them and this one. What crun leaves there, the parent of
-/// the pods' cgroups, goes with the last of them.
+/// With cgroup v1 crun requires the controller `hugetlb`, which is not mounted everywhere. So each call sees a private
+/// directory with all hierarchies and this one instead. What crun leaves there, the parent of the pods' cgroups, is
+/// removed with the last of them.
 pub(super) fn crun(daemon: &Daemon) -> PathBuf {
     let crun = program("crun", "crun");
     let crun = crun.display();
@@ -73,14 +73,14 @@ fn told(daemon: &Daemon, id: &str) -> Option<String> {
     Some(annotation.expect("text").to_owned())
 }
 
-/// The filter that crun has of it.
+/// The filter that crun has stored.
 fn kept(daemon: &Daemon, id: &str) -> Vec<u8> {
     let state = daemon.state().join("state/oci/crun").join(id);
     fs::read(state.join("seccomp.bpf")).expect("a filter")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_life_with_crun_in_which_a_profile_is_compiled_once() {
+async fn a_pod_with_crun_compiles_a_profile_once() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let crun = crun(&daemon);
     daemon.configure(&format!(
@@ -97,9 +97,9 @@ async fn a_life_with_crun_in_which_a_profile_is_compiled_once() {
         .await;
     assert_eq!(told(&daemon, &first), None);
     let filter = kept(&daemon, &first);
-    // It is learned behind the back of the call that started the first one.
+    // The filter is stored asynchronously after the call that started the first container.
     let number = std::cell::Cell::new(0);
-    let next = until("a filter that is told", || async {
+    let next = until("a filter in the annotation", || async {
         number.set(number.get() + 1);
         let name = format!("next-{}", number.get());
         let config = with_seccomp(&name, ProfileType::RuntimeDefault);

@@ -1,4 +1,4 @@
-//! The parts of the built-in runtime, with the real tools they drive.
+//! The built-in runtime and its parts, with the real tools they drive.
 
 mod campaign;
 mod crash;
@@ -24,7 +24,7 @@ use std::path::Path;
 use nix::mount::{MntFlags, umount2};
 use tempfile::TempDir;
 
-/// A directory for mounts: they go with it, also when the test fails.
+/// A directory for mounts, which are removed with it even if the test fails.
 struct Scratch(TempDir);
 
 impl Scratch {

@@ -1,4 +1,4 @@
-//! Namespaces are made, pinned, entered and removed, and nothing stays. Needs root.
+//! Creating, pinning, entering and removing namespaces leaves nothing behind. Needs root.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::harness::until;
 fn pins() -> (Scratch, Pins) {
     assert!(
         nix::unistd::geteuid().is_root(),
-        "this test makes namespaces: it needs root"
+        "this test creates namespaces: it needs root"
     );
     let dir = Scratch::new();
     let pins = Pins::new(dir.path().join("pins"));
@@ -53,7 +53,7 @@ async fn read_in(pins: &Pins, id: &str, kind: Kind, file: &'static str) -> Strin
 }
 
 #[tokio::test]
-async fn what_was_asked_for_holds_inside_and_not_outside() {
+async fn settings_apply_inside_and_not_outside() {
     let (dir, pins) = pins();
     let port_start = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
     let outside = (
@@ -70,7 +70,7 @@ async fn what_was_asked_for_holds_inside_and_not_outside() {
         read_in(&pins, "a", Kind::Ipc, "/proc/sys/kernel/shm_rmid_forced").await,
         "1"
     );
-    // Whoever connects to loopback finds it up.
+    // Loopback is up.
     let netns = pins.open("a", Kind::Net).expect("pinned");
     let talked = run_in(
         move || Ok(netns),
@@ -114,7 +114,7 @@ async fn a_failed_make_leaves_nothing() {
     ));
     assert_eq!(mounts_below(dir.path()), 0);
     assert!(pins.list().expect("list").is_empty());
-    // What would be set on the node is refused before anything is made.
+    // Sysctls that would apply to the node are refused before anything is created.
     request.kinds = vec![Kind::Ipc, Kind::Uts];
     let refused = pins
         .make("a", request)
@@ -130,7 +130,7 @@ async fn a_failed_make_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn after_a_reboot_the_files_are_lost_and_can_be_removed() {
+async fn pins_are_lost_after_a_reboot_and_can_be_removed() {
     let (_dir, pins) = pins();
     let path = pins.path("a", Kind::Net);
     fs::create_dir_all(path.parent().expect("parent")).expect("dir");
@@ -147,7 +147,7 @@ async fn after_a_reboot_the_files_are_lost_and_can_be_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_at_once_come_and_go() {
+async fn fifty_are_created_and_removed_concurrently() {
     let (dir, pins) = pins();
     let before = namespaces();
     let make = (0..50).map(|pod| {
@@ -179,7 +179,7 @@ async fn fifty_at_once_come_and_go() {
     .await;
 }
 
-/// Network namespaces our threads are in.
+/// The number of network namespaces of our threads.
 fn namespaces() -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("tasks");
     let links: std::collections::BTreeSet<_> = tasks
@@ -190,12 +190,12 @@ fn namespaces() -> usize {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_leaves_nothing_a_remove_does_not_take() {
+async fn a_cancelled_caller_leaves_nothing_that_a_remove_does_not_clean_up() {
     let (dir, pins) = pins();
     for wait in [0_u64, 50, 200, 1000] {
         let made = tokio::time::timeout(Duration::from_micros(wait), pins.make("a", all()));
         let _ = made.await;
-        // What was begun is ended, whether or not somebody waits for it.
+        // The operation completes even without a waiting caller.
         until("what was begun", || async {
             (pins.state("a", Kind::Uts).expect("state") == State::Pinned).then_some(())
         })

@@ -1,4 +1,4 @@
-//! What this machine can, and cgroups that are made, joined and removed in whatever hierarchies it has. Needs root.
+//! Features of this machine, and creating, joining and removing cgroups in its hierarchies. Needs root.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use criscope_linux::cgroup::{Cgroup, Error, Hierarchies, processes};
 
 use crate::harness::PATIENCE;
 
-/// A cgroup of the test's own, with the processes in it: both go with it, also when the test fails.
+/// A private cgroup with its processes; both are removed on drop, even if the test fails.
 pub(super) struct Own {
     pub(super) all: Hierarchies,
     pub(super) path: PathBuf,
@@ -27,7 +27,7 @@ impl Own {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         assert!(
             nix::unistd::geteuid().is_root(),
-            "this test makes cgroups: it needs root"
+            "this test creates cgroups: it needs root"
         );
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(format!(
@@ -44,7 +44,7 @@ impl Own {
         }
     }
 
-    /// Runs a script of the shell in a cgroup: it waits for a line first, so that everything it does counts.
+    /// Runs a shell script in a cgroup. It first waits for a line, so that everything it does is accounted.
     pub(super) fn run(&mut self, cgroup: &Cgroup, script: &str) -> u32 {
         let child = Command::new("/bin/sh")
             .args(["-c", &format!("read line; {script}")])
@@ -72,12 +72,12 @@ impl Drop for Own {
 }
 
 #[tokio::test]
-async fn this_machine_is_as_its_files_say() {
+async fn detected_features_match_the_files_of_this_machine() {
     let runtime = OciRuntime::new("runc", "/tmp/criscope-none");
     let options = NodeOptions {
         runtime_features: Some(runtime.features().await.expect("runc has the verb")),
         pids_limit: 77,
-        // Or a profile would stay loaded.
+        // Otherwise a profile would stay loaded.
         disable_apparmor: true,
         ..NodeOptions::default()
     };
@@ -90,10 +90,7 @@ async fn this_machine_is_as_its_files_say() {
     );
     let unified = fs::exists("/sys/fs/cgroup/cgroup.controllers").expect("readable");
     assert_eq!(facts.cgroup_version == CgroupVersion::V2, unified);
-    assert!(
-        facts.seccomp,
-        "runc is built with it, and the kernel has it"
-    );
+    assert!(facts.seccomp, "supported by runc and by the kernel");
     assert_eq!(facts.recursive_read_only, facts.kernel >= (5, 12));
     assert_eq!(facts.pids_limit, 77);
     let devices = Machine.devices("/dev".as_ref()).expect("readable");
@@ -114,7 +111,7 @@ async fn this_machine_is_as_its_files_say() {
 }
 
 #[test]
-fn a_leftover_cgroup_goes_with_all_that_runs_in_it() {
+fn a_leftover_cgroup_is_removed_with_its_processes() {
     let mut own = Own::new("remove");
     let below = own.all.make(&own.path.join("child")).expect("made");
     let top = own.cgroup.clone();
@@ -126,7 +123,7 @@ fn a_leftover_cgroup_goes_with_all_that_runs_in_it() {
         own.all.of_pid(second).expect("there").dir("pids"),
         below.dir("pids")
     );
-    // A frozen process dies too.
+    // Frozen processes are killed too.
     if let Some(freezer) = below.dir("freezer") {
         let frozen = freezer.join("freezer.state");
         if frozen.exists() {
@@ -148,7 +145,7 @@ fn a_leftover_cgroup_goes_with_all_that_runs_in_it() {
 }
 
 #[test]
-fn nothing_is_removed_that_is_not_a_container_s() {
+fn only_cgroups_of_containers_are_removed() {
     let own = Own::new("refuse");
     let root = own.all.at("/".as_ref()).expect("valid");
     let refused = root.remove(Duration::ZERO).expect_err("a root");
@@ -162,11 +159,11 @@ fn nothing_is_removed_that_is_not_a_container_s() {
 }
 
 #[test]
-fn a_hierarchy_that_takes_no_cgroup_is_passed_over() {
+fn a_hierarchy_without_write_access_is_skipped() {
     let own = Own::new("partly");
     let read_only = tempfile::tempdir().expect("dir");
     let mut table = fs::read_to_string("/proc/self/mountinfo").expect("read");
-    // One that looks like a hierarchy, below a file: nothing can be made there.
+    // A mount entry below a regular file: no cgroup can be created there.
     let file = read_only.path().join("file");
     fs::write(&file, "").expect("write");
     table += &format!(

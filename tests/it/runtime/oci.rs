@@ -1,4 +1,4 @@
-//! Specifications and the command line of the OCI runtime, with real runc. Needs root, runc and busybox-static.
+//! OCI specifications, and the command line of the OCI runtime, with real runc. Needs root, runc and busybox-static.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,7 +17,7 @@ use criscope::runtime::oci::spec::{
 };
 use criscope::runtime::oci::{Create, OciError, OciRuntime};
 
-/// A bundle on disk with a busybox in it, and a runtime whose state lies beside it. Deletes its container at the end.
+/// A bundle on disk with busybox, and a runtime whose state is beside it. Deletes its container on drop.
 struct Bundle {
     folder: tempfile::TempDir,
     runtime: OciRuntime,
@@ -70,7 +70,7 @@ impl Bundle {
         change(&mut container);
         let pod = v1::PodSandboxConfig {
             metadata: Some(v1::PodSandboxMetadata::default()),
-            // No parent: the runtime removes the one cgroup it makes, and nothing is left.
+            // No parent: the runtime removes the only cgroup it creates.
             linux: None,
             ..Default::default()
         };
@@ -116,7 +116,7 @@ pub(super) fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// This machine, told by hand: the test asks what it knows to be there.
+/// Facts of this machine, as far as the test relies on them.
 pub(super) fn facts() -> NodeFacts {
     let own = fs::read_to_string("/proc/self/oom_score_adj").expect("there");
     let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
@@ -145,7 +145,7 @@ pub(super) fn facts() -> NodeFacts {
 }
 
 #[tokio::test]
-async fn runc_takes_a_specification_through_its_whole_life() {
+async fn runc_runs_the_whole_lifecycle_of_a_specification() {
     assert!(nix::unistd::geteuid().is_root(), "this test needs root");
     let bundle = Bundle::new("life", |_| {});
     let (runtime, id) = (&bundle.runtime, bundle.id.as_str());
@@ -166,7 +166,7 @@ async fn runc_takes_a_specification_through_its_whole_life() {
     assert!(status.contains("Seccomp:\t2"), "{status}");
     assert!(
         status.contains("CapBnd:\t00000000a80425fb"),
-        "containerd's fourteen: {status}"
+        "the default capabilities: {status}"
     );
     let twice = runtime.start(id).await.expect_err("refused");
     assert!(matches!(twice, OciError::WrongState { .. }), "{twice:?}");
@@ -193,7 +193,7 @@ async fn runc_takes_a_specification_through_its_whole_life() {
 }
 
 #[tokio::test]
-async fn a_process_is_executed_with_the_rights_of_its_container() {
+async fn a_process_is_executed_with_the_privileges_of_its_container() {
     assert!(nix::unistd::geteuid().is_root(), "this test needs root");
     let bundle = Bundle::new("exec", |_| {});
     let (runtime, id) = (&bundle.runtime, bundle.id.as_str());
@@ -217,7 +217,7 @@ async fn a_process_is_executed_with_the_rights_of_its_container() {
         },
     );
     let mut command = tokio::process::Command::new(&argv[0]);
-    // Detached, it keeps these streams.
+    // A detached process keeps these streams.
     let null = std::process::Stdio::null;
     command
         .args(&argv[1..])
@@ -234,7 +234,7 @@ async fn a_process_is_executed_with_the_rights_of_its_container() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_not_there_is_told_apart() {
+async fn a_missing_command_has_its_own_error() {
     assert!(nix::unistd::geteuid().is_root(), "this test needs root");
     let bundle = Bundle::new("missing", |container| {
         container.command = words("/bin/nothing")
@@ -248,7 +248,7 @@ async fn a_command_that_is_not_there_is_told_apart() {
 }
 
 #[tokio::test]
-async fn runtimes_tell_their_versions() {
+async fn runtimes_report_their_versions() {
     for (path, features) in [("runc", true), ("crun", false)] {
         let runtime = OciRuntime::new(path, "/tmp/criscope-none");
         let version = runtime.version().await.expect("there");
@@ -270,14 +270,14 @@ async fn runtimes_tell_their_versions() {
     }
 }
 
-/// A program that behaves as told, in a folder of its own.
+/// An OCI runtime that is a shell script.
 fn script(folder: &Path, text: &str) -> OciRuntime {
     let path = folder.join("runtime");
     executable(&path, &format!("#!/bin/sh\n{text}\n"));
     OciRuntime::new(path, folder)
 }
 
-/// The processes whose command line holds a word.
+/// The processes whose command line contains a word.
 fn running(word: &str) -> HashSet<String> {
     let entries = fs::read_dir("/proc").expect("there").flatten();
     let line = |entry: &fs::DirEntry| fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -297,7 +297,7 @@ async fn none_left(word: &str) {
 #[tokio::test]
 async fn a_runtime_that_hangs_is_killed_with_its_children() {
     let folder = tempfile::tempdir().expect("there");
-    // Others may run the same test.
+    // The same test may run concurrently.
     let [first, second] = ["71.25", "72.25"].map(|time| format!("{time}{}", std::process::id()));
     let mut runtime = script(folder.path(), &format!("sleep {first} & sleep {first}"));
     runtime.limit = Duration::from_millis(300);
@@ -309,12 +309,12 @@ async fn a_runtime_that_hangs_is_killed_with_its_children() {
     none_left(&first).await;
 
     let runtime = script(folder.path(), &format!("sleep {second} & sleep {second}"));
-    // The caller goes away when both run, and not before.
+    // The call is cancelled once both processes run.
     let both = until("the runtime and its child", || async {
         (running(&format!("sleep\0{second}\0")).len() == 2).then_some(())
     });
     tokio::select! {
-        ended = runtime.start("c") => panic!("it hangs: {ended:?}"),
+        ended = runtime.start("c") => panic!("it must hang: {ended:?}"),
         () = both => {}
     }
     none_left(&second).await;
@@ -329,11 +329,11 @@ async fn output_is_bounded_and_a_child_that_holds_the_streams_does_not_stall() {
     );
     let error = flood.start("c").await.expect_err("refused").to_string();
     assert!(error.len() < 1200, "{} bytes", error.len());
-    // It runs for longer than any call may take: a call that waited for it would not end well.
+    // It runs longer than any call may take: a call that waited for it would fail.
     let word = format!("7200.{}", std::process::id());
     let holder = script(folder.path(), &format!("sleep {word} & exit 0"));
     holder.start("c").await.expect("there");
-    // It may have to become what it is yet. A call that ended well kills nothing.
+    // It may not have called execve yet. A successful call kills nothing.
     let left = until("the child", || async { running(&word).into_iter().next() });
     let pid = nix::unistd::Pid::from_raw(left.await.parse().expect("a pid"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("kill");

@@ -1,4 +1,4 @@
-//! What an image and a registry can do.
+//! Attacks by images and registries.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ async fn pull(kubelet: &Kubelet, name: &str) -> Result<String, tonic::Status> {
     Ok(pulled.into_inner().image_ref)
 }
 
-/// A layer of directories whose paths have 4,000 bytes each, which compresses to almost nothing.
+/// A layer of directories with 4,000-byte paths, which compresses to almost nothing.
 fn directories(count: usize) -> Layer {
     let folder = [&"d".repeat(249)[..]; 16].join("/");
     let mut tar = layer();
@@ -44,9 +44,9 @@ async fn a_layer_of_directories_alone() {
     let registry = Registry::start().await;
     let image = gzipped(&[directories(25_000).end()]);
     let name = registry.push("directories", "1", &image);
-    // 100 MB of paths, if they were kept.
+    // 100 MB of paths, if they were retained.
     let pulled = stage.withstands(pull(&stage.kubelet, &name)).await;
-    pulled.expect("it is within the bounds of a layer");
+    pulled.expect("the layer is within its limits");
     stage.end().await;
 }
 
@@ -57,7 +57,7 @@ async fn registries_that_never_finish_beside_one_that_does() {
     let kubelet = &stage.kubelet;
     let slow = Registry::start().await;
     let well = Registry::start().await;
-    // Each a layer of its own, or they would be one download.
+    // Different layers, because identical ones would share a download.
     let layer_of = |seed: u32| gzipped(&[layer().file("f", &noise(seed, 200_000)).end()]);
     let images: Vec<_> = (1..=HOSTILE).map(layer_of).collect();
     let blobs = images.iter().map(|image| &image.layers[0]);
@@ -82,7 +82,7 @@ async fn registries_that_never_finish_beside_one_that_does() {
     let name = well.push("well", "1", &image);
     stage
         .withstands(async {
-            // As many as there are regular turns.
+            // As many as regular download slots.
             until("downloads to hang", || async {
                 (hanging.load(Ordering::Relaxed) >= 3).then_some(())
             })
@@ -90,7 +90,10 @@ async fn registries_that_never_finish_beside_one_that_does() {
             let pulled = soon("the healthy pull", pull(kubelet, &name)).await;
             pulled.expect("the healthy pull");
             stage.round().await;
-            assert!(hostile.try_join_next().is_none(), "they hang");
+            assert!(
+                hostile.try_join_next().is_none(),
+                "a hostile pull has ended"
+            );
             hostile.shutdown().await;
         })
         .await;

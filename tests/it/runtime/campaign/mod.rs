@@ -1,6 +1,6 @@
-//! A campaign against the built-in runtime: one hostile pod, image, registry or neighbour of each class, beside a healthy
-//! pod. While the attack lasts, every call about the healthy pod is answered, and memory, descriptors and threads of the
-//! daemon stay within [`stage::BOUNDS`]. `docs/THREATS.md` names the classes.
+//! Attacks on the built-in runtime: one hostile pod, image, registry or neighbour of each class, beside a healthy pod.
+//! During an attack every call about the healthy pod succeeds, and memory, descriptors and threads of the daemon stay
+//! within [`stage::BOUNDS`]. `docs/THREATS.md` lists the classes.
 
 mod images;
 mod neighbours;

@@ -1,4 +1,4 @@
-//! What a local user and a CNI plugin can do.
+//! Attacks by local users and CNI plugins.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn a_local_user_who_keeps_connections_open() {
         .withstands(async {
             let mut open = Vec::new();
             for _ in 0..CONNECTIONS {
-                // What the queue of the socket does not take is not accepted either.
+                // Connections beyond the listen backlog fail.
                 let address = ([127, 0, 0, 1], port).into();
                 match TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
                     Ok(connection) => open.push(connection),
@@ -60,7 +60,7 @@ async fn a_cni_plugin_that_writes_without_end() {
                 let config = kubelet.pod_config("hostile-network");
                 let failed = kubelet.try_run(config, "").await;
                 let error = failed.err().expect("the plugin has failed");
-                // The error reaches the kubelet, and not with 64 MB.
+                // The error reaches the kubelet, but not with 64 MB.
                 assert!(
                     error.message().len() < 64 << 10,
                     "{}",

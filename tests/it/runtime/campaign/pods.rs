@@ -1,4 +1,4 @@
-//! What the author of a pod can do: by its configuration, and by what its containers run.
+//! Attacks by the author of a pod: through its configuration, and through its containers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::harness::kubelet::{idle, shell};
 use crate::harness::until;
 use crate::streaming::client::lazy;
 
-/// What ExecSync keeps of a stream, in bytes (CRI, `ExecSyncResponse`).
+/// Bytes of a stream that ExecSync returns (CRI, `ExecSyncResponse`).
 const KEPT: usize = 16 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,7 +29,7 @@ async fn files_of_the_pod_that_are_huge() {
             kubelet.says(&id, &script).await;
             for name in ["a", "b", "c"] {
                 let sibling = kubelet.launch(&pod, idle(name)).await;
-                // It shares the file, and not what was made of it.
+                // It shares the file, but not the manipulated content.
                 assert_eq!(kubelet.says(&sibling, "echo $HOSTNAME").await, "files");
             }
             kubelet.end(&pod).await;
@@ -45,7 +45,7 @@ async fn output_without_end() {
     stage
         .withstands(async {
             let pod = kubelet.plain_pod("output").await;
-            // One line of 256 MB for the log, and as much for each exec.
+            // One line of 256 MB for the log, and the same for each exec.
             let flood = "dd if=/dev/zero bs=1000000 count=256 2>/dev/null";
             let id = kubelet.launch(&pod, shell("main", flood)).await;
             let other = kubelet.launch(&pod, idle("other")).await;
@@ -55,7 +55,7 @@ async fn output_without_end() {
                 kubelet.try_exec(&other, command, 0),
             );
             for said in [one, two] {
-                // More than a message may have is an error, less is the beginning.
+                // Either an error, if a message would be too large, or the truncated output.
                 let length = said.map_or(KEPT, |said| said.stdout.len());
                 assert_eq!(length, KEPT);
             }
@@ -114,7 +114,7 @@ async fn orphans_that_end_by_the_thousand() {
                 options.pid = v1::NamespaceMode::Node.into();
                 config
             };
-            // Each is left to the shim, the subreaper, and ends there.
+            // Each is reparented to the shim, the subreaper, and exits there.
             let storm = "while [ ! -e /enough ]; do ((sleep 0 &) &); done; trap 'exit 0' TERM; sleep 1000000 & wait";
             let storm = kubelet.launch(&pod, on_the_node(shell("storm", storm))).await;
             for number in 0..10 {
@@ -148,9 +148,9 @@ async fn an_init_that_is_killed_by_its_own_pod() {
             let id = kubelet.launch(&pod, main.clone()).await;
             let script = "for s in TERM INT QUIT HUP KILL; do kill -$s 1; done";
             let command = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
-            // Which of them end an init is the business of the pod.
+            // Which of these signals end the init depends on the pod.
             let _ = kubelet.try_exec(&id, command, 5).await;
-            until("the pod to be either well or not ready", || async {
+            until("the pod to be either working or not ready", || async {
                 let ready =
                     kubelet.pod_status(&pod).await.state() == v1::PodSandboxState::SandboxReady;
                 let running =
@@ -162,7 +162,7 @@ async fn an_init_that_is_killed_by_its_own_pod() {
                 let refused = kubelet
                     .try_create(&pod, main)
                     .await
-                    .expect_err("it has ended");
+                    .expect_err("the init has exited");
                 assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
             }
             kubelet.end(&pod).await;
@@ -247,7 +247,7 @@ async fn configurations_that_no_kubelet_writes() {
                 linux.sysctls = HashMap::from([(word.clone(), word.clone())]);
                 hostile.push(one);
                 for config in hostile {
-                    // Taken or refused: both are fine, and nothing is left of either.
+                    // Accepted or refused: both are fine, and neither leaves anything behind.
                     match kubelet.try_run(config, "").await {
                         Ok(pod) => kubelet.end(&pod).await,
                         Err(error) => assert_eq!(error.code(), Code::InvalidArgument, "{error}"),

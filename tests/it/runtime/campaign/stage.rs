@@ -1,4 +1,4 @@
-//! The healthy pod, the calls about it, and what the daemon uses meanwhile.
+//! The healthy pod, the calls about it, and the daemon's resource usage meanwhile.
 
 use std::fs;
 use std::future::Future;
@@ -12,11 +12,11 @@ use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, Pod, idle};
 use crate::harness::until;
 
-/// The longest that a call about the healthy pod may take. The kubelet gives up after two minutes; an emulated machine under
-/// load needs some seconds.
+/// Maximum duration of a call about the healthy pod. The kubelet gives up after two minutes; an emulated machine under load
+/// needs some seconds.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// What the daemon may use during an attack, beyond what it used before.
+/// Limits on the daemon's additional resource usage during an attack.
 pub(super) struct Bounds {
     /// Peak of resident memory, in bytes.
     memory: usize,
@@ -41,7 +41,7 @@ pub(super) struct Stage {
     container: String,
 }
 
-/// What the daemon uses.
+/// Resource usage of the daemon.
 #[derive(Debug)]
 struct Usage {
     memory: usize,
@@ -83,7 +83,7 @@ impl Stage {
         Self::of(Daemon::new(crate::CRISCOPE).await).await
     }
 
-    /// With a daemon that runs.
+    /// Uses a running daemon.
     pub(super) async fn of(daemon: Daemon) -> Self {
         let kubelet = Kubelet::of(&daemon).await;
         let pod = kubelet.plain_pod("healthy").await;
@@ -94,16 +94,16 @@ impl Stage {
             pod,
             container,
         };
-        // What is allocated once, at the first call of each kind.
+        // Warm up what is allocated at the first call of each kind.
         stage.round().await;
         stage
     }
 
-    /// Carries out an attack. Until it is over, the healthy pod is asked about all the time.
+    /// Runs an attack, and calls about the healthy pod continuously until it is over.
     pub(super) async fn withstands<T>(&self, attack: impl Future<Output = T>) -> T {
         let pid = self.daemon.program().pid();
-        // The peak begins anew (proc(5), clear_refs).
-        fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("the peak begins anew");
+        // Reset the peak (proc(5), clear_refs).
+        fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("clear_refs");
         let before = Usage::of(pid);
         let healthy = async {
             loop {
@@ -119,13 +119,13 @@ impl Stage {
         };
         let result = tokio::select! {
             result = attack => result,
-            () = healthy => unreachable!("it has no end"),
-            () = bounded => unreachable!("it has no end"),
+            () = healthy => unreachable!("endless"),
+            () = bounded => unreachable!("endless"),
         };
-        // What an attack leaves must not hold up anybody either.
+        // The aftermath must not block calls either.
         self.round().await;
         Usage::of(pid).assert_within(&before);
-        // What an attack has opened is closed again.
+        // Descriptors that the attack opened are closed again.
         until("descriptors to be closed", || async {
             let now = Usage::of(pid).descriptors;
             (now <= before.descriptors + 16).then_some(())
@@ -134,13 +134,13 @@ impl Stage {
         result
     }
 
-    /// Ends the healthy pod; nothing may be left of any.
+    /// Removes the healthy pod; nothing may be left of any pod.
     pub(super) async fn end(self) {
         self.kubelet.end(&self.pod).await;
         self.daemon.assert_clean();
     }
 
-    /// Every call that a kubelet makes about a pod that runs. An attack that may be over at once asks for one itself.
+    /// Every call that a kubelet makes about a running pod. An attack that may be short calls this itself.
     pub(super) async fn round(&self) {
         let mut runtime = self.kubelet.runtime.clone();
         let request = v1::StatusRequest::default();
@@ -177,7 +177,7 @@ async fn answered<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> T {
     let answer = timeout(ANSWER, call).await;
-    let answer = answer.unwrap_or_else(|_| panic!("{what} of the healthy pod had no answer"));
+    let answer = answer.unwrap_or_else(|_| panic!("{what} of the healthy pod timed out"));
     let answer = answer.unwrap_or_else(|error| panic!("{what} of the healthy pod: {error}"));
     answer.into_inner()
 }

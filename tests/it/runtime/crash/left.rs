@@ -1,4 +1,4 @@
-//! What is left of pods on a node, and taking it away when a test has failed.
+//! Finds what is left of pods on a node, and removes it after a failed test.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::harness::PATIENCE;
 use crate::harness::leaks;
 use crate::harness::packages::program;
 
-/// Nothing but what the witness has is there.
+/// Asserts that only the witness's objects are left.
 pub(super) async fn nothing_but(node: &Node, witness: &Witness, when: &str) {
     check(
         node,
@@ -18,13 +18,12 @@ pub(super) async fn nothing_but(node: &Node, witness: &Witness, when: &str) {
     .await;
 }
 
-/// Nothing is there.
+/// Asserts that nothing is left.
 pub(super) async fn nothing(node: &Node, when: &str) {
     check(node, &[], when).await;
 }
 
-/// A link goes after its namespace, when the kernel has time for it, which it has for one namespace of the machine after
-/// another: it is waited for that.
+/// Waits, because the kernel removes a link some time after its namespace, and namespaces one after another.
 async fn check(node: &Node, ids: &[&str], when: &str) {
     let end = std::time::Instant::now() + PATIENCE;
     loop {
@@ -37,7 +36,7 @@ async fn check(node: &Node, ids: &[&str], when: &str) {
     }
 }
 
-/// All that is there and not of these.
+/// Everything that does not belong to these ids.
 pub(super) fn find(node: &Node, ids: &[&str]) -> Vec<String> {
     let pods = ids.len() / 2;
     let ours = |text: &str| ids.iter().any(|id| text.contains(id));
@@ -92,7 +91,7 @@ fn names(dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Shims, plugins and runtimes by their arguments and environment, what they run by its cgroup. Each with its cgroup,
+/// Shims, plugins and runtimes by their arguments and environment, and their children by cgroup. Each with its cgroup,
 /// which names its container.
 pub(super) fn processes(node: &Node) -> Vec<(i32, String)> {
     let dir = node.path("").display().to_string();
@@ -101,7 +100,7 @@ pub(super) fn processes(node: &Node) -> Vec<(i32, String)> {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
             continue;
         };
-        // It may end meanwhile.
+        // It may exit meanwhile.
         let read = |file: &str| {
             let bytes = fs::read(entry.path().join(file)).unwrap_or_default();
             String::from_utf8_lossy(&bytes).replace('\0', " ")
@@ -116,7 +115,7 @@ pub(super) fn processes(node: &Node) -> Vec<(i32, String)> {
     found
 }
 
-/// The node's ends of what pods are plugged in with.
+/// The node's ends of the pods' veth pairs.
 fn links(node: &Node) -> Vec<String> {
     let output = node
         .inside(&program("ip", "iproute2"))
@@ -126,7 +125,7 @@ fn links(node: &Node) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Rules that carry the network's name, as those of portmap do.
+/// Rules that contain the network's name, as those of portmap do.
 fn rules(node: &Node) -> Vec<String> {
     let output = node.inside(&program("iptables-save", "iptables")).output();
     let text = String::from_utf8(output.expect("iptables-save").stdout).expect("text");
@@ -134,7 +133,7 @@ fn rules(node: &Node) -> Vec<String> {
     ours.map(|line| format!("rule {line}")).collect()
 }
 
-/// Ends and unmounts everything of a node, as the end of the machine does.
+/// Kills and unmounts everything of a node, like a power failure.
 pub(super) fn power_off(node: &Node) {
     leaks::end(|| processes(node));
     leaks::unmount(&leaks::mounts(node.name()));

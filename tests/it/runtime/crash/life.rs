@@ -1,4 +1,4 @@
-//! The life of a pod with one container, verb by verb.
+//! The lifecycle of a pod with one container, verb by verb.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::node::{Node, image_spec};
 use crate::harness::kubelet::LIMIT;
 use crate::harness::until;
 
-/// What is asked.
+/// A CRI verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Run,
@@ -22,23 +22,23 @@ pub(super) enum Verb {
     RemovePod,
 }
 
-/// What the script of a container writes when it can be asked to end: before it has a handler, the kernel gives the first
-/// process of a PID namespace no signal.
+/// Printed by a container's script once it handles SIGTERM: without a handler, the kernel does not deliver the signal to
+/// the init of a PID namespace.
 const UP: &str = "up";
 
-/// A pod and what has become of it.
+/// A pod and its progress.
 #[derive(Clone)]
 pub(super) struct Life {
     pub(super) pod: v1::PodSandboxConfig,
     pub(super) config: v1::ContainerConfig,
     pub(super) sandbox: String,
     pub(super) container: String,
-    /// How long the log was before its container was made.
+    /// The length of the log before its container was created.
     log: usize,
 }
 
 impl Life {
-    /// One whose container ends with code 3 when it is asked to. With `shared`, its processes see each other.
+    /// A pod whose container exits with 3 on SIGTERM. With `shared`, its containers share a PID namespace.
     pub(super) fn new(node: &Node, name: &str, shared: bool) -> Self {
         let pid = match shared {
             true => v1::NamespaceMode::Pod,
@@ -105,18 +105,18 @@ impl Life {
         }
     }
 
-    /// Its container does this.
+    /// Sets the container's script.
     pub(super) fn doing(mut self, script: &str) -> Self {
         self.config.args = vec![script.to_owned()];
         self
     }
 
-    /// Its container writes a line now and then.
+    /// Makes the container write a line periodically.
     pub(super) fn writing(self) -> Self {
         self.doing("while :; do echo here; sleep 0.05; done")
     }
 
-    /// Its next container, which ends with code 3 when it is asked to.
+    /// Switches to its next container, which exits with 3 on SIGTERM.
     pub(super) fn next(&mut self) {
         self.config.args = vec![asked_to_end()];
         if let Some(metadata) = &mut self.config.metadata {
@@ -194,15 +194,15 @@ impl Life {
         Ok(())
     }
 
-    /// All that containers of this name wrote.
+    /// The output of all containers of this name.
     fn logged(&self, node: &Node) -> Vec<u8> {
         let path = node.path("logs").join(&self.config.log_path);
         fs::read(path).unwrap_or_default()
     }
 
-    /// Waits until its container, which was started, can be asked to end.
+    /// Waits until its started container handles SIGTERM.
     async fn is_up(&self, node: &Node) {
-        until("a container that can be asked to end", || async {
+        until("a container that handles SIGTERM", || async {
             let log = self.logged(node);
             let text = String::from_utf8_lossy(log.get(self.log..)?).into_owned();
             let up = format!("stdout F {UP}");
@@ -211,7 +211,7 @@ impl Life {
         .await;
     }
 
-    /// The state of the sandbox; none if there is none.
+    /// The state of the sandbox; `None` if it does not exist.
     pub(super) async fn sandbox_state(&self, node: &Node) -> Option<i32> {
         let request = v1::PodSandboxStatusRequest {
             pod_sandbox_id: self.sandbox.clone(),
@@ -222,7 +222,7 @@ impl Life {
     }
 }
 
-/// A script that ends with code 3 when it is asked to.
+/// A script that exits with 3 on SIGTERM.
 fn asked_to_end() -> String {
     format!("trap 'exit 3' TERM; echo {UP}; sleep 1000 & wait")
 }

@@ -1,6 +1,6 @@
-//! The daemon ends at every step of every verb, at random moments, and with the machine. Then it is started again: what
-//! ran runs, what was asked again succeeds, and in the end nothing is left. With real runc, CNI plugins and busybox, in
-//! a network namespace of its own. Needs root.
+//! The daemon is killed at every step of every verb, at random moments, and with the machine. After a restart, what ran
+//! still runs, a retried call succeeds, and in the end nothing is left. With real runc, CNI plugins and busybox, in a
+//! separate network namespace. Needs root.
 
 mod left;
 mod life;
@@ -14,7 +14,7 @@ use criscope::runtime::failpoint::Failpoint;
 use self::life::{Life, Verb};
 use self::node::{Node, Witness};
 
-/// Ends the daemon at each step of a life, in a node of its own, beside a container that must not notice.
+/// Kills the daemon at each step of a lifecycle, on a separate node, beside a container that must not be affected.
 async fn campaign(verbs: &[Verb], steps: &[Failpoint]) {
     let mut node = Node::new().await;
     node.start(None).await;
@@ -57,7 +57,7 @@ const LONG: &[Verb] = &[
     Verb::RemovePod,
 ];
 
-/// The pod is taken away with all that runs in it.
+/// The pod is removed with its running container.
 const SHORT: &[Verb] = &[Verb::Run, Verb::Create, Verb::Start, Verb::RemovePod];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! A node of our own: directories, network namespace, cgroup, daemon.
+//! A private node: directories, network namespace, cgroup, daemon.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,12 +80,12 @@ impl Node {
         node
     }
 
-    /// In everything that is made.
+    /// The name that all its objects contain.
     pub(super) fn name(&self) -> &str {
         self.traces.name()
     }
 
-    /// Below it lies all that the daemon makes.
+    /// A path below the directory that contains all files of the daemon.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(self.name()).join(name)
     }
@@ -126,7 +126,7 @@ impl Node {
         self.dir.path().join("criscope.sock")
     }
 
-    /// A port of the node's own loopback.
+    /// Listens on the node's loopback.
     pub(super) async fn listen(&self) -> tokio::net::TcpListener {
         let pins = Pins::new(self.dir.path().join("net"));
         let namespace = pins.open("node", Kind::Net).expect("its namespace");
@@ -137,7 +137,7 @@ impl Node {
         tokio::net::TcpListener::from_std(listener).expect("a socket")
     }
 
-    /// A program in the node's network.
+    /// A command that runs in the node's network namespace.
     pub(super) fn inside(&self, program: &Path) -> Command {
         let mut command = self.nsenter();
         command.arg(program);
@@ -151,7 +151,7 @@ impl Node {
         command
     }
 
-    /// Starts the daemon, which ends at this step, and waits until it answers.
+    /// Starts the daemon, which kills itself at this step, and waits until it responds.
     pub(super) async fn start(&mut self, step: Option<&str>) {
         let mut start = Start::new(crate::CRISCOPE)
             .listen(&self.socket())
@@ -183,7 +183,7 @@ impl Node {
         self.start(step).await;
     }
 
-    /// Kills it with SIGKILL. Its pods stay.
+    /// Kills it with SIGKILL. Its pods keep running.
     pub(super) fn kill(&mut self) {
         self.channel = None;
         self.proxy = None;
@@ -197,7 +197,7 @@ impl Node {
         self.channel = None;
     }
 
-    /// Of the daemon.
+    /// The pid of the daemon.
     pub(super) fn pid(&self) -> u32 {
         let pid = self.proxy.as_ref().expect("started").pid();
         pid.as_raw().cast_unsigned()
@@ -228,7 +228,7 @@ impl Node {
         Some((answer.status?, pid))
     }
 
-    /// Ends a process that was started here.
+    /// Kills a process of this node.
     pub(super) fn end(pid: u32) {
         kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).expect("kill");
     }
@@ -241,7 +241,7 @@ pub(super) fn image_spec() -> v1::ImageSpec {
     }
 }
 
-/// A container that runs all the time and must not notice.
+/// A container that runs throughout and must not be affected.
 pub(super) struct Witness {
     pub(super) life: super::Life,
     pid: u32,
@@ -257,7 +257,7 @@ impl Witness {
             life.ask(node, verb).await.expect("the witness");
         }
         let (_, pid) = node.container(&life.container).await.expect("its status");
-        let begun = criscope_shim::record::start_time(pid).expect("it runs");
+        let begun = criscope_shim::record::start_time(pid).expect("the container is running");
         let log = node.path("logs").join("witness.log");
         Self {
             life,
@@ -267,7 +267,7 @@ impl Witness {
         }
     }
 
-    /// The same process, still writing, seen as before.
+    /// Asserts that it is the same process, still writing, with the same status.
     pub(super) async fn is_well(&self, node: &mut Node, when: &str) {
         let begun = criscope_shim::record::start_time(self.pid);
         assert_eq!(begun, Some(self.begun), "{when}: its process");
@@ -291,6 +291,6 @@ impl Witness {
 
     pub(super) async fn end(mut self, node: &Node) {
         let done = self.life.ask(node, super::Verb::RemovePod).await;
-        done.expect("the witness goes");
+        done.expect("the witness is removed");
     }
 }

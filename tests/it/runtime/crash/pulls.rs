@@ -1,4 +1,4 @@
-//! The daemon ends at every step of a pull and of the removal of an image.
+//! The daemon is killed at every step of pulling and removing an image.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,7 +36,7 @@ async fn ask(node: &Node, verb: Verb, name: &str) -> Result<(), Status> {
                 verbose: false,
             };
             let status = images.image_status(request).await?.into_inner();
-            assert!(status.image.is_some(), "what was pulled is there");
+            assert!(status.image.is_some(), "the pulled image is listed");
         }
         Verb::Remove => {
             images
@@ -71,7 +71,7 @@ async fn while_an_image_is_pulled_and_removed() {
     node.start(None).await;
     let witness = Witness::new(&mut node).await;
     let before = stored(&node);
-    // The last one is also come by when a daemon that has just started collects: it would not start at all.
+    // The last step is also reached when a starting daemon collects garbage, so it would never start.
     for step in Failpoint::ALL
         .iter()
         .filter(|step| **step != Failpoint::GarbageNamed)

@@ -1,4 +1,4 @@
-//! The daemon is killed at random moments while ten pods live at the same time.
+//! The daemon is killed at random moments while ten pods run concurrently.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use super::life::{Life, Verb};
 use super::node::{Node, Witness};
 use super::{LONG, left};
 
-/// So that a failure comes again.
+/// Fixed, so that failures are reproducible.
 const SEED: u64 = 4;
 
 const PODS: usize = 10;
 const ROUNDS: u32 = 5;
 
-/// Numbers that look random (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
+/// Pseudorandom numbers (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
 struct Numbers(u64);
 
 impl Numbers {
@@ -27,13 +27,13 @@ impl Numbers {
     }
 }
 
-/// A pod and how far it came.
+/// A pod and its progress.
 struct Progress {
     life: Life,
     done: usize,
 }
 
-/// Goes on until the daemon is gone or the life is over.
+/// Continues until the daemon is killed or the lifecycle is complete.
 async fn go_on(node: &Node, mut pod: Progress) -> (Progress, Option<Status>) {
     while let Some(verb) = LONG.get(pod.done) {
         if let Err(status) = pod.life.ask(node, *verb).await {
@@ -53,7 +53,7 @@ async fn at_random_moments() {
     let mut pods: Vec<_> = (0..PODS)
         .map(|n| {
             let mut life = Life::new(&node, &format!("r{n}"), n % 2 == 0);
-            // One port of the node for each.
+            // A distinct host port for each.
             for port in &mut life.pod.port_mappings {
                 port.host_port += i32::try_from(n).expect("small");
             }
@@ -72,7 +72,7 @@ async fn at_random_moments() {
         pods.extend(outcomes.into_iter().map(|(pod, _)| pod));
         node.restart(None).await;
         witness.is_well(&mut node, &format!("round {round}")).await;
-        // Those that are through begin again.
+        // Completed lifecycles start over.
         for pod in pods.iter_mut().filter(|pod| pod.done == LONG.len()) {
             pod.done = 0;
         }
@@ -81,11 +81,11 @@ async fn at_random_moments() {
         let (mut pod, failed) = go_on(&node, pod).await;
         if let Some(status) = failed {
             let verb = LONG[pod.done];
-            // The answer of a verb that was done before the daemon ended is lost: what it made is gone or was there.
+            // A retry must succeed even if the verb had completed and only its response was lost.
             panic!("{verb:?} of {}: {status:?}", pod.life.sandbox);
         }
         let gone = pod.life.ask(&node, Verb::RemovePod).await;
-        gone.expect("what is gone is gone");
+        gone.expect("removing an absent pod succeeds");
     }
     left::nothing_but(&node, &witness, "after all rounds").await;
     witness.end(&node).await;

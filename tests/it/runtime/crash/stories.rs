@@ -1,4 +1,4 @@
-//! What else may happen while nobody looks.
+//! Other events while the daemon is down.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ async fn removed(node: &Node, mut life: Life) {
     }
 }
 
-/// What the other tests count on: whatever a pod has is seen.
+/// The other tests rely on this: every object of a pod is found.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_pod_leaves_is_found() {
     let mut node = Node::new().await;
@@ -124,7 +124,7 @@ async fn a_shim_is_killed() {
         })
         .await;
         if shared {
-            // The pod's init went with its shim: it can have no more containers.
+            // The pod's init died with its shim: it can run no more containers.
             until("a pod that is not ready", || async {
                 let state = life.sandbox_state(&node).await?;
                 (state == v1::PodSandboxState::SandboxNotready as i32).then_some(())
@@ -148,7 +148,7 @@ async fn the_machine_is_started_again() {
     let life = made(&node, Life::new(&node, "booted", false)).await;
     node.kill();
     left::power_off(&node);
-    fs::remove_dir_all(node.path("state")).expect("what is on a tmpfs");
+    fs::remove_dir_all(node.path("state")).expect("state, which is on a tmpfs");
     let record = node
         .path("root/sandboxes")
         .join(&life.sandbox)
@@ -163,7 +163,7 @@ async fn the_machine_is_started_again() {
     let (status, _) = node.container(&life.container).await.expect("status");
     assert_eq!((status.exit_code, &status.reason[..]), (255, "Unknown"));
     assert!(status.finished_at > 0);
-    // Its name is its own until it is removed, its address until it is stopped.
+    // It keeps its name until it is removed, and its address until it is stopped.
     let mut again = life.clone();
     assert!(again.ask(&node, Verb::Run).await.is_err());
     removed(&node, life).await;
@@ -172,7 +172,7 @@ async fn the_machine_is_started_again() {
     removed(&node, again).await;
 }
 
-/// What runs goes on: the copy of its record stands in.
+/// Running pods continue: the copy of the record is used.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_is_damaged() {
     for of in ["containers", "sandboxes"] {
@@ -191,7 +191,7 @@ async fn a_record_is_damaged() {
         node.start(None).await;
         witness.is_well(&mut node, of).await;
         let aside = node.path("root/broken").join(format!("{id}.json"));
-        let aside = fs::read_to_string(&aside).expect("it is put aside");
+        let aside = fs::read_to_string(&aside).expect("the damaged record is set aside");
         assert_eq!(aside, "{");
         let (status, now) = node.container(&life.container).await.expect("status");
         assert_eq!(
@@ -199,7 +199,7 @@ async fn a_record_is_damaged() {
             (pid, v1::ContainerState::ContainerRunning as i32),
             "{of}"
         );
-        fs::remove_dir_all(node.path("root/broken")).expect("a human has seen it");
+        fs::remove_dir_all(node.path("root/broken")).expect("cleanup");
         removed(&node, life).await;
         left::nothing_but(&node, &witness, of).await;
         witness.end(&node).await;
@@ -207,20 +207,20 @@ async fn a_record_is_damaged() {
     }
 }
 
-/// What does not run is cleared, and its address given back.
+/// Pods that do not run are removed, and their addresses released.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_is_damaged_and_nothing_of_it_runs() {
     for of in ["containers", "sandboxes"] {
         let mut node = Node::new().await;
         node.start(None).await;
         let mut life = Life::new(&node, "damaged", false);
-        // Their rules, which a power failure takes, are still there here.
+        // A real power failure would remove the iptables rules; this simulated one does not.
         life.pod.port_mappings.clear();
         let life = made(&node, life).await;
         node.kill();
         left::power_off(&node);
         for dir in ["state", "root/cni"] {
-            fs::remove_dir_all(node.path(dir)).expect("what was not synced");
+            fs::remove_dir_all(node.path(dir)).expect("unsynced directory");
         }
         let id = match of {
             "containers" => &life.container,
@@ -233,7 +233,7 @@ async fn a_record_is_damaged_and_nothing_of_it_runs() {
             .join(&life.sandbox)
             .join("record.json");
         if of == "sandboxes" {
-            fs::remove_file(dir.join("made.json")).expect("what was synced");
+            fs::remove_file(dir.join("made.json")).expect("synced file");
         } else {
             let mut text: Value =
                 serde_json::from_slice(&fs::read(&record).expect("record")).expect("json");
@@ -242,9 +242,9 @@ async fn a_record_is_damaged_and_nothing_of_it_runs() {
         }
         node.start(None).await;
         let aside = node.path("root/broken").join(format!("{id}.json"));
-        let aside = fs::read_to_string(&aside).expect("it is put aside");
+        let aside = fs::read_to_string(&aside).expect("the damaged record is set aside");
         assert_eq!(aside, "{");
-        fs::remove_dir_all(node.path("root/broken")).expect("a human has seen it");
+        fs::remove_dir_all(node.path("root/broken")).expect("cleanup");
         assert!(node.container(&life.container).await.is_none(), "{of}");
         if of == "containers" {
             removed(&node, life).await;

@@ -1,4 +1,4 @@
-//! Images from archives: as they are, compressed, several in one, and a folder of them.
+//! Images from archives: plain, compressed, several in one, and a directory of them.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn some(text: &str) -> Image {
     gzipped(&[layer().file("f", text.as_bytes()).end()])
 }
 
-/// The layout of the OCI in a tar.
+/// An OCI image layout in a tar.
 fn oci_archive(images: &[(&str, &str, &Image)]) -> Vec<u8> {
     let mut archive = layer().file("oci-layout", b"{\"imageLayoutVersion\":\"1.0.0\"}");
     let mut entries = Vec::new();
@@ -107,7 +107,7 @@ async fn damaged_archives() {
         ("changed", &swapped),
         ("for another machine", &other),
         (
-            "with links in a circle",
+            "with circular links",
             &layer().link("manifest.json", "manifest.json").end(),
         ),
     ] {
@@ -129,7 +129,7 @@ async fn damaged_archives() {
 }
 
 #[tokio::test]
-async fn a_folder_is_taken_in_once() {
+async fn a_directory_is_imported_once() {
     let store = Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await;
     let dir = store.dir.path().join("import");
     let empty = store
@@ -168,7 +168,7 @@ async fn a_folder_is_taken_in_once() {
 }
 
 #[tokio::test]
-async fn an_archive_in_the_folder_is_taken_in_when_it_does_not_grow_any_more() {
+async fn an_archive_in_the_directory_is_imported_when_it_no_longer_grows() {
     let store = Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await;
     let dir = store.dir.path().join("import");
     let mut folder = ImportDirectory::new(&dir);
@@ -176,7 +176,7 @@ async fn an_archive_in_the_folder_is_taken_in_when_it_does_not_grow_any_more() {
         (done.imported.len(), done.unchanged, done.failed.len())
     };
     let mut look = async || counts(folder.scan(&store.images).await.expect("look"));
-    assert_eq!(look().await, (0, 0, 0), "it need not be there");
+    assert_eq!(look().await, (0, 0, 0), "the directory need not exist");
     fs::create_dir(&dir).expect("a folder");
     let now = SystemTime::now();
     let (past, future) = (
@@ -188,7 +188,7 @@ async fn an_archive_in_the_folder_is_taken_in_when_it_does_not_grow_any_more() {
         let file = fs::File::options().write(true).open(path).expect("open");
         file.set_modified(modified).expect("time");
     };
-    // Only two looks can tell that nobody writes to what is from the future.
+    // With an mtime in the future, only two scans can show that a file is complete.
     let (archive, bytes) = (dir.join("a.tar"), docker_archive("a:1", &some("a")));
     put(&archive, &bytes[..bytes.len() / 2], future);
     assert_eq!(look().await, (0, 0, 0), "it is new");
@@ -196,7 +196,7 @@ async fn an_archive_in_the_folder_is_taken_in_when_it_does_not_grow_any_more() {
     assert_eq!(look().await, (0, 0, 0), "it has grown");
     assert_eq!(look().await, (1, 0, 0));
     assert_eq!(look().await, (0, 1, 0));
-    // One that is no archive is told once for each of its versions. One that was written long ago is whole at once.
+    // A file that is not an archive is reported once per version. An old file is considered complete immediately.
     let bad = dir.join("bad.tar");
     for text in ["bad", "also bad"] {
         put(&bad, text.as_bytes(), past);
@@ -204,7 +204,7 @@ async fn an_archive_in_the_folder_is_taken_in_when_it_does_not_grow_any_more() {
         assert_eq!(look().await, (0, 1, 0), "{text}");
     }
     fs::remove_file(&bad).expect("remove");
-    // What was taken in is known to the next process too.
+    // The next process knows what was imported.
     let mut later = ImportDirectory::new(&dir);
     let known = later.scan(&store.images).await.expect("look");
     assert_eq!(counts(known), (0, 1, 0));

@@ -1,4 +1,4 @@
-//! What images and registries cost the daemon: memory, turns and time that others need, each within its bound.
+//! Limits on what images and registries cost the daemon: memory, download slots and time.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::harness::packages::need_root;
 use crate::harness::proxy::Start;
 use crate::harness::{soon, until};
 
-/// The most that the process ever had in memory, in KiB (`VmHWM`, proc_pid_status(5)).
+/// The peak resident memory of the process, in KiB (`VmHWM`, proc_pid_status(5)).
 fn peak(pid: nix::unistd::Pid) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -21,7 +21,7 @@ fn peak(pid: nix::unistd::Pid) -> u64 {
     size.expect("VmHWM").trim().parse().expect("a number")
 }
 
-/// Has a daemon take in an image, and returns by how many KiB its peak memory grew.
+/// Imports an image into a daemon; returns the growth of its peak memory in KiB.
 async fn cost(layers: Vec<Vec<u8>>) -> u64 {
     need_root();
     let dir = tempfile::tempdir().expect("dir");
@@ -44,7 +44,7 @@ async fn cost(layers: Vec<Vec<u8>>) -> u64 {
         assert!(loaded.status.success(), "{loaded:?}");
     };
     let daemon = Start::new(crate::CRISCOPE).config(&config).serving().await;
-    // What the first image of all costs is not what this is about.
+    // The one-time cost of the first image is not counted.
     let first = gzipped(&[layer().file("f", &noise(1, 1 << 20)).end()]);
     load("test/first:1", &first).await;
     let before = peak(daemon.pid());
@@ -54,7 +54,7 @@ async fn cost(layers: Vec<Vec<u8>>) -> u64 {
     peak(daemon.pid()) - before
 }
 
-/// A path of 3.5 KB below which all else lies.
+/// A 3.5 KB path, which contains everything else.
 fn long() -> (Layer, String) {
     let mut path = String::new();
     let mut layer = layer();
@@ -77,12 +77,12 @@ async fn memory_does_not_grow_with_the_directories_of_a_layer() {
     assert!(cost < 24 << 10, "{cost} KiB for 15000 directories");
 }
 
-/// One layer that does not compress, of this size.
+/// An image with one incompressible layer of this size.
 fn one(seed: u32, size: usize) -> make::Image {
     gzipped(&[layer().file("f", &noise(seed, size)).end()])
 }
 
-/// Its layers trickle: faster than what counts as standing still, and for longer than any test waits.
+/// Makes its layers trickle: faster than a stall, and for longer than any test waits.
 fn trickles(registry: &Registry, image: &make::Image) {
     let (blob, digest) = (image.layers[0].clone(), Digest::of(&image.layers[0]));
     registry.hook(move |asked| {
@@ -91,7 +91,7 @@ fn trickles(registry: &Registry, image: &make::Image) {
     });
 }
 
-/// Waits until so many pulls have the beginning of their layer.
+/// Waits until this number of pulls have the start of their layer.
 async fn begun(store: &Store, count: usize) {
     until("the beginnings", || async {
         let pulls = store.images.pulls();
@@ -132,7 +132,7 @@ async fn a_slow_registry_keeps_no_other_from_its_turn() {
         blob.map(|blob| trickle(blob, 1000, 1000))
     });
     begun(&store, 3).await;
-    // Every regular turn is taken by now.
+    // Every regular download slot is taken now.
     let name = other.push("healthy", "1", &one(7, 200_000));
     let pulled = soon(
         "a pull from another registry",
@@ -153,7 +153,7 @@ async fn a_slow_registry_does_not_hold_a_layer_that_another_has() {
         Registry::start().await,
         Registry::start().await,
     );
-    // An image may claim any layer as its own: only what is unpacked shows whether it is.
+    // An image may claim any layer: only unpacking verifies it.
     let image = one(1, 2_000_000);
     trickles(&slow, &image);
     let pull = start(&store, slow.push("slow", "1", &image));
@@ -229,7 +229,7 @@ async fn directories_keep_the_times_of_their_entries() {
     for (path, time) in [("a/", 2), ("a/b/", 3), ("c/", 4)] {
         built = dir(built, path, time);
     }
-    // Entries come back to a directory, by a link as well, and one is replaced.
+    // Later entries revisit a directory, also through a link, and one is replaced.
     let built = built
         .file("a/b/f", b"")
         .file("a/f", b"")

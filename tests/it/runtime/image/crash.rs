@@ -1,4 +1,4 @@
-//! The store is killed at every step, opened again, and goes on.
+//! The store is killed at every step, reopened, and continues.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,13 +11,12 @@ use super::registry::Registry;
 use super::{NOTHING, Store, config, files};
 use crate::harness::image_store;
 
-/// What the process that is to die is told. Unset: it has nothing to do.
+/// The step at which the child process dies. Unset: the test does nothing.
 const DIES: &str = "CRISCOPE_TEST_IMAGE_STEP";
 const DIR: &str = "CRISCOPE_TEST_IMAGE_DIR";
 const NAME: &str = "CRISCOPE_TEST_IMAGE_NAME";
 
-/// Pulls an image and removes it, and dies at the named step. It is the other half of the test below, which starts this
-/// program again for it.
+/// Pulls and removes an image, and dies at the named step. The test below runs this one in a child process.
 #[tokio::test]
 async fn dies() {
     let (Ok(step), Ok(dir), Ok(name)) =
@@ -37,7 +36,7 @@ async fn dies() {
 }
 
 #[tokio::test]
-async fn whatever_the_step() {
+async fn the_store_recovers_from_a_crash_at_every_step() {
     let registry = Registry::start().await;
     let built = gzipped(&[
         layer()
@@ -63,7 +62,7 @@ async fn whatever_the_step() {
             .filter(|f| f.starts_with("tmp/"))
             .collect();
         assert_eq!(temporary, NOTHING, "{step:?}");
-        // An image that is listed is whole.
+        // A listed image is complete.
         for image in images.list(None).expect("list") {
             let layers = images.layers(image.id.as_str()).expect("layers");
             assert!(layers.paths()[0].join("a/f").exists(), "{step:?}");
@@ -94,7 +93,7 @@ async fn die(dir: &Path, name: &str, step: Failpoint) -> bool {
 }
 
 #[tokio::test]
-async fn a_broken_record_is_passed_over() {
+async fn a_damaged_record_is_skipped() {
     let (store, registry) = (
         Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await,
         Registry::start().await,

@@ -1,4 +1,4 @@
-//! Registries that misbehave: clear errors, and nothing is left behind.
+//! Misbehaving registries cause clear errors, and leave nothing behind.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn some() -> Image {
     gzipped(&[layer().file("f", &noise(1, 200_000)).end()])
 }
 
-/// Pulls something that cannot be had. Returns why.
+/// Pulls an image that must be refused; returns the error.
 async fn refused(store: &Store, name: &str) -> Error {
     let error = crate::harness::soon("a refusal", store.images.pull(name, None, None))
         .await
@@ -29,7 +29,7 @@ async fn wrong_content() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let built = some();
     let name = registry.push("a", "1", &built);
-    // Every kind of content in turn, of the same length.
+    // Each kind of content in turn, with the correct length.
     for wrong in [&built.layers[0], &built.config] {
         let (path, mut bytes) = (format!("a/blobs/{}", Digest::of(wrong)), wrong.clone());
         let last = bytes.len() - 1;
@@ -121,7 +121,7 @@ async fn no_room() {
 }
 
 #[tokio::test]
-async fn one_that_never_works() {
+async fn a_registry_that_always_fails() {
     let store = Store::with(|config| config.timeouts.stall = Duration::from_secs(2)).await;
     let registry = Registry::start().await;
     let built = some();
@@ -163,7 +163,7 @@ async fn one_that_never_works() {
 }
 
 #[tokio::test]
-async fn manifests_that_are_none() {
+async fn invalid_manifests() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let put = |tag: &str, kind: &str, manifest: &serde_json::Value| {
         registry.put_manifest("a", tag, kind, manifest.to_string().as_bytes());
@@ -235,7 +235,7 @@ async fn redirects_see_no_credentials() {
                 .all(|a| !a.headers.contains_key("authorization"))
     );
     store.images.remove(&name).await.expect("remove");
-    // Where it leads never shows: a signature is as good as a password.
+    // Redirect targets are never shown: a signature in them is a credential.
     other.hook(|_| Some(status(500, "")));
     let error = store
         .images
@@ -244,7 +244,7 @@ async fn redirects_see_no_credentials() {
         .expect_err("broken")
         .to_string();
     assert!(!error.contains("secret"), "{error}");
-    // Nor does it learn who we are when it asks: what we show is for the registry.
+    // Nor does it get credentials if it asks: they are for the registry only.
     other.hook(move |_| {
         let mut response = status(401, "");
         let challenge = format!("Bearer realm=\"http://{to}/token\"");

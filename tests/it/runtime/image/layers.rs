@@ -1,4 +1,4 @@
-//! What becomes of the entries of a layer, also of those that should not be in one.
+//! Unpacking the entries of a layer, including invalid ones.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,7 +10,7 @@ use tar::EntryType;
 use super::Store;
 use super::make::{Layer, docker_archive, gzip, image, layer};
 
-/// Takes in an image of these layers.
+/// Imports an image with these layers.
 async fn unpack(store: &Store, layers: Vec<Layer>) -> Result<LayerLease, Error> {
     let layers: Vec<_> = layers
         .into_iter()
@@ -42,7 +42,7 @@ fn is_whiteout(path: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn everything_that_a_layer_may_have() {
+async fn all_kinds_of_entries_in_a_layer() {
     let store = Store::new().await;
     let long = format!("long/{}/{}", "n".repeat(120), "m".repeat(120));
     let capability = [1, 0, 0, 2, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -147,7 +147,7 @@ async fn nothing_is_written_outside() {
     fs::write(&target, "untouched").expect("write");
     let absolute = outside.path().to_str().expect("text");
     let up = format!("../../../../../../../..{absolute}");
-    // Links lead to a place in the layer, wherever they say.
+    // Links are resolved within the layer, whatever their target.
     let store = Store::new().await;
     let built = layer()
         .link("absolute", absolute)
@@ -175,7 +175,7 @@ async fn nothing_is_written_outside() {
     }
     assert_eq!(fs::read_to_string(&target).expect("target"), "untouched");
     assert_eq!(fs::read_dir(outside.path()).expect("outside").count(), 1);
-    // And what says that it goes out is refused.
+    // Entries whose path leads outside are refused.
     for built in [
         layer().file("../x", b"out"),
         layer().file("a/../../x", b"out"),
@@ -202,7 +202,7 @@ async fn bombs_and_nonsense() {
     let many = (0..50).fold(layer(), |layer, n| layer.file(&n.to_string(), b""));
     let error = refused(|config| config.limits.max_entries = 40, many).await;
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
-    // One entry can make many folders that no entry is about. They count, and so does the memory for their paths.
+    // One entry can create many implicit directories. They count, and so does the memory for their paths.
     let few = layer()
         .file(&format!("a/{}f", "d/".repeat(25)), b"")
         .file(&format!("b/{}f", "d/".repeat(25)), b"")
@@ -229,7 +229,7 @@ async fn bombs_and_nonsense() {
     assert!(error.to_string().contains("sparse"), "{error}");
     let error = refused(|_| {}, layer().file("f", b"").file("f/g", b"")).await;
     assert!(matches!(error, Error::Unpack { .. }), "{error}");
-    // A compressed one, by its ratio.
+    // A compressed bomb, by its ratio.
     let store = Store::with(|config| {
         config.limits.ratio_from_bytes = 1 << 20;
         config.limits.max_ratio = 100;
@@ -245,7 +245,7 @@ async fn bombs_and_nonsense() {
 }
 
 #[tokio::test]
-async fn a_layer_that_takes_folders_for_granted_fits_on_what_is_below() {
+async fn a_layer_with_implicit_directories_fits_on_lower_layers() {
     let store = Store::new().await;
     let base = layer()
         .dir("usr/", 0o755)
@@ -300,7 +300,7 @@ async fn a_layer_that_takes_folders_for_granted_fits_on_what_is_below() {
     store.assert_empty().await;
 }
 
-/// Layers as overlayfs shows them, the uppermost first.
+/// Layers mounted with overlayfs, topmost first.
 struct Mounted(PathBuf);
 
 impl Mounted {

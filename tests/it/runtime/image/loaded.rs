@@ -1,4 +1,4 @@
-//! Images that come by `criscope load-image` and by the import folder, with the daemon and without.
+//! Images imported by `criscope load-image` and from the import directory, with and without the daemon.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use crate::harness::image_store;
 use crate::harness::packages::need_root;
 use crate::harness::proxy::{Proxy, Start};
 
-/// A node with nothing on it.
+/// An empty node.
 struct Node(TempDir);
 
 fn some(text: &str) -> Image {
@@ -55,7 +55,7 @@ impl Node {
             .await
     }
 
-    /// Runs `criscope load-image`, off the thread of the test.
+    /// Runs `criscope load-image` off the test's thread.
     async fn load(&self, archives: &[&Path], stdin: Option<&Path>) -> Output {
         let config = self.archive("load.toml", self.config().as_bytes());
         let mut command = Command::new(crate::CRISCOPE);
@@ -84,7 +84,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Loads one from a file, one compressed from a pipe, and one that is none in between.
+/// Loads one from a file, a compressed one from a pipe, and an invalid one in between.
 async fn load_three(node: &Node) {
     let one = some("one");
     let good = node.archive("one.tar", &docker_archive("one:1", &one));
@@ -115,7 +115,7 @@ async fn archives_are_loaded_without_the_daemon() {
     let node = Node::new();
     load_three(&node).await;
     assert_eq!(node.names().await, BOTH);
-    // Whoever has the store without serving is not disturbed.
+    // A process that holds the store without serving it is left alone.
     let config = ImageStoreConfig::new(node.path("root").join("images"));
     let mine = image_store::open(&config).await;
     let refused = node.load(&[&node.path("one.tar")], None).await;
@@ -130,7 +130,7 @@ async fn archives_are_loaded_by_the_daemon() {
     let daemon = node.daemon().await;
     daemon.wait_event("image.load.ready").await;
     load_three(&node).await;
-    // As real tools write them.
+    // As written by real tools.
     let docker = node.archive("plain.tar", &docker_archive("three:3", &some("three")));
     let oci = node.path("oci.tar");
     let (from, to) = (docker.display(), oci.display());
@@ -148,7 +148,7 @@ async fn archives_are_loaded_by_the_daemon() {
 }
 
 #[tokio::test]
-async fn archives_in_the_folder_are_taken_in_as_they_appear() {
+async fn archives_in_the_directory_are_imported_as_they_appear() {
     let node = Node::new();
     let import = node.path("root").join("import");
     fs::create_dir_all(&import).expect("a folder");
@@ -180,7 +180,7 @@ async fn archives_in_the_folder_are_taken_in_as_they_appear() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_killed_tells_nobody_that_it_loaded() {
+async fn a_killed_daemon_reports_no_success() {
     let node = Node::new();
     let archive = node.archive("one.tar", &docker_archive("one:1", &some("one")));
     let start = Start::new(crate::CRISCOPE).config(&node.config());
@@ -193,7 +193,7 @@ async fn a_daemon_that_is_killed_tells_nobody_that_it_loaded() {
     assert_eq!(done.status.code(), Some(1));
     let (status, _) = daemon.ended().await;
     assert_eq!(status.signal(), Some(9));
-    // Its socket is still there; the store is free and whole.
+    // Its socket still exists; the store is unlocked and intact.
     let done = node.load(&[&archive], None).await;
     assert!(done.status.success(), "{}", text(&done.stderr));
     assert_eq!(node.names().await, ["docker.io/library/one:1"]);

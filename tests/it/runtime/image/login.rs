@@ -1,4 +1,4 @@
-//! Registries that want to know who asks, and mirrors.
+//! Registries with authentication, and mirrors.
 
 use axum::response::Response;
 use criscope::runtime::code::GrpcCode as _;
@@ -26,7 +26,7 @@ fn challenge(text: &str) -> Response {
     response
 }
 
-/// Wants `me:secret`.
+/// Requires `me:secret`.
 fn wants_password(registry: &Registry) {
     registry.hook(|asked| {
         let given = asked.headers.get("authorization");
@@ -72,7 +72,7 @@ async fn credentials_of_docker() {
     store.images.pull(&name, None, None).await.expect("pull");
 }
 
-/// Tokens from a service of its own; the first one soon is no good any more.
+/// Requires a token from a token service; the first one expires soon.
 fn wants_token(registry: &Registry) {
     let realm = format!("http://{}/token", registry.address);
     registry.hook(move |asked| {
@@ -101,7 +101,7 @@ fn wants_token(registry: &Registry) {
 }
 
 #[tokio::test]
-async fn a_token_and_another_when_it_has_expired() {
+async fn an_expired_token_is_replaced() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let name = registry.push("a", "1", &small());
     wants_token(&registry);
@@ -126,7 +126,7 @@ async fn a_token_and_another_when_it_has_expired() {
 }
 
 #[tokio::test]
-async fn what_is_not_allowed_and_what_is_not_there() {
+async fn forbidden_and_missing_images() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let error = store
         .images
@@ -156,7 +156,7 @@ fn hosts(store: &Store, registry: &str, text: &str) {
 }
 
 #[tokio::test]
-async fn mirrors_are_asked_first_and_see_no_credentials() {
+async fn mirrors_are_tried_first_and_get_no_credentials() {
     let (store, dead, mirror, real) = (
         Store::new().await,
         Registry::start().await,
@@ -185,14 +185,14 @@ async fn mirrors_are_asked_first_and_see_no_credentials() {
         assert_eq!(asked.query, "ns=example.com%3A5000");
         assert!(asked.headers["x-key"] == "k" && !asked.headers.contains_key("authorization"));
     }
-    // Two tries, and then it is not asked first again.
+    // Two attempts, then it is no longer tried first.
     assert_eq!(dead.asked("").len(), 2);
     let image = store.images.status("example.com:5000/a:1").expect("status");
     assert!(image.is_some() && store.images.status(&upstream).expect("status").is_none());
 }
 
 #[tokio::test]
-async fn a_mirror_that_lacks_something_or_lies_is_passed_over() {
+async fn a_mirror_that_lacks_content_or_lies_is_skipped() {
     let (store, mirror, real) = (
         Store::new().await,
         Registry::start().await,
@@ -215,7 +215,7 @@ async fn a_mirror_that_lacks_something_or_lies_is_passed_over() {
         .pull("example.com/a:1", None, None)
         .await
         .expect("pull");
-    // It may not say what a tag stands for.
+    // It may not resolve tags.
     assert!(mirror.asked("/manifests/").is_empty() && !mirror.asked("/blobs/").is_empty());
     assert_eq!(real.asked("/manifests/1").len(), 1);
 }
@@ -228,7 +228,7 @@ async fn a_helper_that_hangs_is_not_waited_for() {
     let name = registry.push("a", "1", &small());
     wants_password(&registry);
     let dir = store.dir.path();
-    // Found by its full path, because the path of the whole test program is not to be changed.
+    // Found by its full path, so that the PATH of the test program need not change.
     let helper = "docker-credential-criscope-test-hangs";
     let path =
         std::path::Path::new("/usr/local/bin").join(format!("{helper}-{}", std::process::id()));
@@ -252,8 +252,8 @@ async fn a_helper_that_hangs_is_not_waited_for() {
         &path,
         "#!/bin/sh\nread host\necho \"{\\\"Username\\\":\\\"me\\\",\\\"Secret\\\":\\\"secret\\\"}\"\n",
     );
-    // It is asked again for each pull, and may be too slow more than once.
-    until("a helper that answers in time", || async {
+    // It is run for each pull, and may be too slow more than once.
+    until("a helper that responds in time", || async {
         match store.images.pull(&name, None, None).await {
             Ok(_) => Some(()),
             Err(error) => {

@@ -1,5 +1,5 @@
-//! Images, from registries that do as they are told, from a real one, and from archives. Layers have owners, devices and
-//! attributes of overlayfs: all of this needs root.
+//! Images from scripted registries, from a real one, and from archives. Layers have owners, devices and overlayfs
+//! attributes, so these tests need root.
 
 mod archives;
 mod bounds;
@@ -24,13 +24,13 @@ pub(super) use crate::harness::{image as make, registry};
 /// An empty list of files.
 pub(super) const NOTHING: &[PathBuf] = &[];
 
-/// A store in a folder of its own.
+/// A store in a temporary directory.
 pub(super) struct Store {
     pub(super) images: ImageStore,
     pub(super) dir: TempDir,
 }
 
-/// Short waits, and nothing is kept that nobody needs.
+/// Short timeouts, and unused content is not retained.
 pub(super) fn config(dir: &Path) -> ImageStoreConfig {
     let mut config = ImageStoreConfig::new(dir.join("store"));
     config.certs_dirs = vec![dir.join("certs.d")];
@@ -57,12 +57,12 @@ impl Store {
         Self { images, dir }
     }
 
-    /// Everything in the store but its fixed folders and its lock.
+    /// All files in the store except its fixed directories and its lock.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         files(&self.dir.path().join("store"))
     }
 
-    /// Nothing is left, once nobody wants to go on.
+    /// Asserts that nothing is left after garbage collection.
     pub(super) async fn assert_empty(&self) {
         self.images.collect().await.expect("collect");
         assert_eq!(self.files(), NOTHING);

@@ -1,4 +1,4 @@
-//! Pulls that go well, if need be after a while.
+//! Successful pulls, some after retries.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn files(n: u32) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_image_comes_and_goes() {
+async fn an_image_is_pulled_and_removed() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let built = gzipped(&[
         layer().file("a", b"below").end(),
@@ -66,7 +66,7 @@ async fn an_image_comes_and_goes() {
         ("below".to_owned(), "above".to_owned())
     );
     assert!(images.fs_info().await.expect("info").used_bytes > before);
-    // Removed while a container uses it: the layers stay, and can be held again after a restart.
+    // Removed while a container uses it: the layers remain, and can be leased again after a restart.
     assert!(images.remove(&by_digest).await.expect("remove"));
     assert!(
         images.status(&name).expect("status").is_none()
@@ -87,7 +87,7 @@ async fn an_image_comes_and_goes() {
 }
 
 #[tokio::test]
-async fn every_compression_and_the_right_platform() {
+async fn all_compressions_and_the_right_platform() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let plain: Vec<_> = (1..=4)
         .map(|n| layer().file("f", format!("{n}").as_bytes()).end())
@@ -156,7 +156,7 @@ async fn shared_layers_are_fetched_once() {
         .filter_map(|asked| asked.path.rsplit('/').next())
         .collect();
     let distinct: HashSet<_> = layers.iter().collect();
-    // Three layers once each; the configuration of `a` may have been fetched by both its pulls.
+    // Three layers once each; both pulls of `a` may have fetched its configuration.
     assert_eq!(distinct.len(), 5);
     assert!((5..=6).contains(&layers.len()), "{layers:?}");
     assert!(store.images.remove(&first).await.expect("remove"));
@@ -171,7 +171,7 @@ async fn shared_layers_are_fetched_once() {
 }
 
 #[tokio::test]
-async fn a_cut_connection_goes_on_where_it_was() {
+async fn a_broken_download_is_resumed() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let built = gzipped(&[files(1)]);
     let blob = built.layers[0].clone();
@@ -205,7 +205,7 @@ async fn a_cut_connection_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn what_a_pull_that_was_given_up_has_fetched_is_used() {
+async fn an_abandoned_pull_is_resumed() {
     let store = Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await;
     let registry = Registry::start().await;
     let built = gzipped(&[files(1)]);
@@ -226,8 +226,8 @@ async fn what_a_pull_that_was_given_up_has_fetched_is_used() {
             .then_some(view)
     };
     let view = until("part of the layer", fetched).await;
-    // It counts as soon as it came, and is kept a moment later.
-    until("it to be kept", || async {
+    // Received bytes are counted at once, and stored a moment later.
+    until("the part to be stored", || async {
         let partial = std::fs::read_dir(store.dir.path().join("store/partial")).expect("a folder");
         let mut files = partial.filter_map(|file| file.ok()?.metadata().ok());
         files.any(|file| file.len() == 1_500_000).then_some(())
@@ -257,7 +257,7 @@ async fn what_a_pull_that_was_given_up_has_fetched_is_used() {
 }
 
 #[tokio::test]
-async fn a_wrong_beginning_is_not_believed() {
+async fn a_corrupt_partial_layer_is_discarded() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let plain = files(1);
     let built = gzipped(std::slice::from_ref(&plain));
@@ -272,7 +272,7 @@ async fn a_wrong_beginning_is_not_believed() {
     std::fs::write(&path, noise(99, 5000)).expect("write");
     store.images.pull(&name, None, None).await.expect("pull");
     let asked = registry.asked(digest.as_str());
-    // It may be found out before the rest was asked for.
+    // The mismatch may be found before the rest is requested.
     let ranged: Vec<_> = asked
         .iter()
         .map(|a| a.headers.contains_key("range"))
@@ -282,7 +282,7 @@ async fn a_wrong_beginning_is_not_believed() {
 }
 
 #[tokio::test]
-async fn one_who_leaves_does_not_stop_the_other() {
+async fn a_cancelled_pull_does_not_stop_another() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let built = gzipped(&[files(1)]);
     let (blob, digest) = (built.layers[0].clone(), Digest::of(&built.layers[0]));
@@ -316,7 +316,7 @@ async fn one_who_leaves_does_not_stop_the_other() {
     assert_eq!(registry.asked(digest.as_str()).len(), 1);
     let third = pull();
     until("the third", layers(2)).await;
-    // Nobody is left: the flight ends, and the next one begins where it was.
+    // No caller is left: the download stops, and the next one resumes it.
     for pull in [second, third] {
         pull.abort();
         let _ = pull.await;
@@ -328,7 +328,7 @@ async fn one_who_leaves_does_not_stop_the_other() {
 }
 
 #[tokio::test]
-async fn a_registry_that_is_busy_is_asked_again() {
+async fn a_busy_registry_is_retried() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let name = registry.push("a", "1", &gzipped(&[layer().file("f", b"x").end()]));
     registry.hook(|asked| match asked.before {

@@ -1,4 +1,4 @@
-//! A real registry, filled by a real client, with an image of the machine's busybox.
+//! A real registry and a real client, with an image of the machine's busybox.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ async fn pushed_by_skopeo_and_pulled_from_docker_registry() {
     let from = format!("docker-archive:{}", archive.display());
     let registry = DockerRegistry::start(dir).await;
     let mut ids = Vec::new();
-    // Docker's manifests and the OCI's; skopeo compresses layers as it pushes.
+    // Docker and OCI manifests; skopeo compresses layers when pushing.
     for (tag, format) in [("docker", "v2s2"), ("oci", "oci")] {
         let name = format!("{}/busybox:{tag}", registry.address());
         skopeo(&["--format", format, &from, &format!("docker://{name}")]);
@@ -67,7 +67,7 @@ fn openssl(dir: &Path, line: &str) {
     assert!(output.status.success(), "openssl {line}: {said}");
 }
 
-/// A registry that has a certificate of an authority that nobody knows, and wants one of its callers, too.
+/// A registry whose certificate is from a private CA, and which requires client certificates.
 #[tokio::test]
 async fn certificates_are_checked_both_ways() {
     const KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";

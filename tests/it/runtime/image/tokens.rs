@@ -1,4 +1,4 @@
-//! Tokens of a registry, and one that asks for time.
+//! Tokens of a registry, and `Retry-After`.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn with(mut response: Response, name: &'static str, value: &str) -> Response {
     response
 }
 
-/// Wants a token, and says where to get one.
+/// Requires a token, and names the token service.
 fn wants(registry: &Registry, good: &'static str, token: fn(&str) -> Option<&'static str>) {
     let realm = format!("http://{}/token", registry.address);
     registry.hook(move |asked| {
@@ -37,7 +37,7 @@ fn wants(registry: &Registry, good: &'static str, token: fn(&str) -> Option<&'st
 }
 
 #[tokio::test]
-async fn an_identity_token_is_changed_for_another() {
+async fn an_identity_token_is_exchanged() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let name = registry.push("a", "1", &small());
     wants(&registry, "Bearer access", |body| {
@@ -80,7 +80,7 @@ async fn an_identity_token_of_docker_is_used_too() {
 }
 
 #[tokio::test]
-async fn a_registry_token_is_shown_as_it_is() {
+async fn a_registry_token_is_sent_as_is() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let name = registry.push("a", "1", &small());
     wants(&registry, "Bearer mine", |_| None);
@@ -92,14 +92,17 @@ async fn a_registry_token_is_shown_as_it_is() {
     };
     let pulled = store.images.pull(&name, auth("mine"), None).await;
     pulled.expect("pull");
-    assert!(registry.asked("/token").is_empty(), "there is no other");
+    assert!(
+        registry.asked("/token").is_empty(),
+        "no other token is requested"
+    );
     let error = store.images.pull(&name, auth("not-mine"), None).await;
     let error = error.expect_err("another's");
     assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
     assert!(!error.to_string().contains("not-mine"));
 }
 
-/// Wants `me:secret`, and leads to another for blobs.
+/// Requires `me:secret`, and redirects blobs to another registry.
 fn leads(registry: &Registry, to: &Registry) {
     let to = to.address;
     registry.hook(move |asked| {
@@ -113,10 +116,9 @@ fn leads(registry: &Registry, to: &Registry) {
     });
 }
 
-/// As containerd does: where a registry leads is asked for a token that anybody may have, and never sees what is for the
-/// registry.
+/// Like containerd: redirect targets are asked for an anonymous token, and never see credentials of the registry.
 #[tokio::test]
-async fn where_a_registry_leads_may_want_a_token_of_its_own() {
+async fn redirect_targets_may_require_their_own_token() {
     let (store, registry, other) = (
         Store::new().await,
         Registry::start().await,
@@ -137,7 +139,7 @@ async fn where_a_registry_leads_may_want_a_token_of_its_own() {
         }
         let challenge = format!("Bearer realm=\"{realm}\",service=\"cdn\",scope=\"blobs:a:pull\"");
         let given = asked.headers.get("authorization");
-        // The second one is the good one: the first has expired on the way.
+        // Only the second one is valid: the first has expired meanwhile.
         (given.is_none_or(|given| given != "Bearer t1"))
             .then(|| with(status(401, ""), "www-authenticate", &challenge))
     });
@@ -147,7 +149,7 @@ async fn where_a_registry_leads_may_want_a_token_of_its_own() {
         .pull(&name, auth(), None)
         .await
         .expect("a pull with both");
-    // The token is kept for the second blob.
+    // The token is reused for the second blob.
     assert_eq!(other.asked("/token").len(), 2);
     let shown = |to: &Registry, start: &str| {
         let mut given = to.asked("").into_iter().filter_map(|asked| {
@@ -169,7 +171,7 @@ async fn where_a_registry_leads_gets_no_password() {
     );
     let name = registry.push("a", "1", &small());
     leads(&registry, &other);
-    // Neither by asking for one, nor from the file that knows those of others, nor by a token that is never good.
+    // Neither on a challenge, nor from the configuration of other registries, nor after tokens that are never accepted.
     let config =
         serde_json::json!({"auths": {other.address.to_string(): {"auth": "bWU6c2VjcmV0"}}});
     let path = store.dir.path().join("config.json");
@@ -202,7 +204,7 @@ async fn where_a_registry_leads_gets_no_password() {
 }
 
 #[tokio::test]
-async fn a_registry_that_asks_for_time_is_given_it() {
+async fn retry_after_is_respected() {
     let store = Store::with(|config| config.timeouts.max_backoff = Duration::from_secs(20)).await;
     let registry = Registry::start().await;
     let name = registry.push("a", "1", &small());
@@ -213,7 +215,7 @@ async fn a_registry_that_asks_for_time_is_given_it() {
     let began = Instant::now();
     store.images.pull(&name, None, None).await.expect("pull");
     assert!(began.elapsed() >= Duration::from_secs(1), "too early");
-    // What it asks for has an end.
+    // The requested delay is bounded.
     let store = Store::with(|config| config.timeouts.retries = 1).await;
     registry.hook(|_| Some(with(status(429, "slowly"), "retry-after", "86400")));
     let error = store.images.pull(&name, None, None).await;

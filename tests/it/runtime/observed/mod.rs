@@ -1,5 +1,5 @@
-//! The daemon with the built-in runtime, seen from inside: one trace with every step in its place, stories that name the
-//! slow plugin and the slow layer, metrics. Needs root, runc and a static busybox.
+//! Observability of the built-in runtime: one trace with every step in place, stories that name the slow plugin and the
+//! slow layer, metrics. Needs root, runc and a static busybox.
 
 mod node;
 
@@ -17,13 +17,13 @@ use crate::harness::collector::{Collector, Manner, attribute};
 use crate::harness::lock;
 use crate::harness::{PATIENCE, until};
 
-/// How long the plugin sleeps: longer than what is called quick, and than the rest of its call.
+/// How long the plugin sleeps: longer than the threshold for slow, and than the rest of its call.
 const SLOW: Duration = Duration::from_millis(3_300);
 
-/// What the plugin answers in the end.
+/// The plugin's result.
 const RESULT: &str = r#"{"cniVersion":"1.0.0","ips":[{"address":"10.1.2.3/24"}]}"#;
 
-/// What no log may show.
+/// Must not appear in any log.
 const SECRET: &str = "hunter2hunter2";
 
 fn hex(id: &[u8]) -> String {
@@ -37,7 +37,7 @@ fn one<'a>(spans: &'a [Span], name: &str) -> &'a Span {
     span
 }
 
-/// The span that the caller's side has of a call.
+/// The client span of a call.
 fn find_call<'a>(spans: &'a [Span], method: &str) -> Option<&'a Span> {
     const CLIENT: i32 = 3;
     let mut found = spans.iter().filter(|span| span.kind == CLIENT);
@@ -48,7 +48,7 @@ fn call_span<'a>(spans: &'a [Span], method: &str) -> &'a Span {
     find_call(spans, method).unwrap_or_else(|| panic!("no {method}"))
 }
 
-/// Where each step of a start belongs.
+/// The parent call of each step.
 const TREE: &[(&str, &str)] = &[
     ("sandbox_files", "RunPodSandbox"),
     ("namespaces", "RunPodSandbox"),
@@ -63,7 +63,7 @@ const TREE: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_is_told_step_by_step() {
+async fn a_start_is_traced_step_by_step() {
     let collector = Collector::new(Manner::Takes).await;
     let add = format!("sleep {}\necho '{}'", SLOW.as_secs_f64(), RESULT);
     let node = Node::start(&collector, &add).await;
@@ -71,11 +71,11 @@ async fn a_start_is_told_step_by_step() {
     let image = image();
     let name = registry.push("tools", "1", &image);
     let slow = make::digest(&image.layers[1]).to_string();
-    // It is told by what it unpacks to, in twelve digits.
+    // A layer is named by the first twelve digits of its diff id.
     let config: serde_json::Value = serde_json::from_slice(&image.config).expect("json");
     let shown = config["rootfs"]["diff_ids"][1].as_str().expect("a digest");
     let fetch = format!("the fetch of layer {}", &shown[.."sha256:".len() + 12]);
-    // The layer comes when this is gone.
+    // The layer is sent when this is dropped.
     let (held_back, waits) = mpsc::sync_channel::<()>(0);
     let waits = Mutex::new(waits);
     let asked_at = Arc::new(OnceLock::new());
@@ -83,7 +83,7 @@ async fn a_start_is_told_step_by_step() {
     registry.hook(move |asked| {
         if asked.path.contains(&slow) {
             first.get_or_init(Instant::now);
-            // What else is to be done on this thread is not held back with it.
+            // Other work on this thread continues.
             #[expect(clippy::disallowed_methods, reason = "a hook is no future")]
             let _ = tokio::task::block_in_place(|| lock(&waits).recv_timeout(PATIENCE));
         }
@@ -92,7 +92,7 @@ async fn a_start_is_told_step_by_step() {
 
     let client = node.client().await;
     let sandbox = node.run(&client).await;
-    // The story so far: how long the pull will take beside it is up to the machine.
+    // Checked now, because the duration of the concurrent pull depends on the machine.
     let story = node.story("the end of the call", |story| {
         story.episodes[0].calls[0].outcome == "ok"
     });
@@ -147,7 +147,7 @@ async fn a_start_is_told_step_by_step() {
 
     let spans = until("all steps at the collector", || async {
         let spans = collector.spans();
-        // A step ends before its call does.
+        // Steps end before their call.
         let all = TREE.iter().all(|(step, method)| {
             spans.iter().any(|s| s.name == *step) && find_call(&spans, method).is_some()
         });
@@ -238,9 +238,9 @@ async fn a_start_is_told_step_by_step() {
     node.proxy.stop().await;
 }
 
-/// Plugins put into their errors whatever they were told.
+/// Errors of plugins may quote anything from their input.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_plugin_quotes_is_hidden() {
+async fn secrets_in_errors_of_plugins_are_hidden() {
     let collector = Collector::new(Manner::Takes).await;
     let add = format!(
         "echo '{{\"cniVersion\":\"1.0.0\",\"code\":11,\"msg\":\"cannot log in: password={SECRET}\"}}'\nexit 1"
@@ -251,7 +251,7 @@ async fn what_a_plugin_quotes_is_hidden() {
     assert_ne!(got.code(), 0);
     assert!(
         got.text().contains(SECRET),
-        "the caller is told all: {}",
+        "the caller gets the complete error: {}",
         got.text()
     );
     let spans = until("the failed step at the collector", || async {

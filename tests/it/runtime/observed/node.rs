@@ -1,4 +1,4 @@
-//! A daemon whose only CNI plugin is a script, and a caller of it.
+//! A daemon whose only CNI plugin is a script, and its caller.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,16 +20,16 @@ use crate::runtime::image::make::{self, Image};
 /// The only pod.
 const POD: &str = "web";
 
-/// Dropping it kills the daemon, then its shims and what they run, and removes their cgroups: also when the test fails.
+/// Dropping it kills the daemon, then its shims and their processes, and removes their cgroups, even if the test fails.
 pub(super) struct Node {
     pub(super) proxy: Proxy,
-    /// Its name is that of the directory, and of the parent cgroup of all pods.
+    /// Its name is also that of the directory and of the pods' parent cgroup.
     pub(super) traces: Traces,
     pub(super) scratch: Scratch,
 }
 
 impl Node {
-    /// With a plugin that says this for ADD.
+    /// Starts it with a plugin that runs this script for ADD.
     pub(super) async fn start(collector: &Collector, add: &str) -> Self {
         let scratch = Scratch::new();
         let dir = scratch.path();
@@ -72,7 +72,7 @@ impl Node {
         self.proxy.client().await
     }
 
-    /// Waits for a story of the pod that satisfies.
+    /// Waits for a story of the pod that satisfies `good`.
     pub(super) async fn story(&self, what: &str, good: impl Fn(&PodStory) -> bool) -> PodStory {
         let path = format!("/debug/pods/ns/{POD}?format=json");
         until(what, || async {
@@ -98,7 +98,7 @@ impl Node {
         }
     }
 
-    /// What RunPodSandbox is asked with.
+    /// The RunPodSandbox call.
     pub(super) fn run_call(&self) -> Call {
         let request = v1::RunPodSandboxRequest {
             config: Some(self.pod()),
@@ -181,7 +181,7 @@ async fn good<M: Message + Default>(client: &Client, call: Call) -> M {
     M::decode(&got.data[5..]).expect("a message")
 }
 
-/// Busybox in one layer, and something that cannot be made smaller in another.
+/// Busybox in one layer, incompressible data in another.
 pub(super) fn image() -> Image {
     let busybox = fs::read("/bin/busybox").expect("busybox-static is installed");
     let program = make::layer().dir("bin", 0o755).entry(
