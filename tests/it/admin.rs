@@ -1,4 +1,4 @@
-//! The pages beside the request path.
+//! The admin endpoint: pages, health and the log level.
 
 use criscope::cri::v1;
 use serde_json::Value;
@@ -61,7 +61,11 @@ async fn calls_in_flight_are_shown() {
         html.contains("&lt;script&gt;alert('&quot;&amp;')&lt;/script&gt;"),
         "{html}"
     );
-    assert_eq!(html.matches("<script").count(), 1, "only ours: {html}");
+    assert_eq!(
+        html.matches("<script").count(),
+        1,
+        "only our own script: {html}"
+    );
     assert!(!html.contains("not-to-be-shown") && !text.contains("not-to-be-shown"));
 
     let (_, verbose) = proxy.get("/readyz?verbose").await;
@@ -81,13 +85,15 @@ async fn calls_in_flight_are_shown() {
     proxy.wait_balanced(1).await;
     let oldest = "criscope_rpc_oldest_in_flight_seconds";
     proxy
-        .wait_scrape("it is forgotten", |scrape| scrape.metric(oldest).is_empty())
+        .wait_scrape("the end of the call", |scrape| {
+            scrape.metric(oldest).is_empty()
+        })
         .await;
     assert_eq!(proxy.get("/debug/calls?format=json").await.1, "[]");
 }
 
 #[tokio::test]
-async fn readiness_tells_of_the_runtime() {
+async fn readiness_reports_the_runtime() {
     let fake = Fake::new();
     fake.node().conditions = vec![v1::RuntimeCondition {
         r#type: "NetworkReady".into(),
@@ -96,12 +102,9 @@ async fn readiness_tells_of_the_runtime() {
         message: String::new(),
     }];
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
-    let text = until("its Status is known", || async {
+    let text = until("the Status of the runtime", || async {
         let (status, text) = proxy.get("/readyz?verbose").await;
-        assert_eq!(
-            status, 200,
-            "a runtime without network answers all the same"
-        );
+        assert_eq!(status, 200, "a runtime without network still serves calls");
         text.contains("last good Status").then_some(text)
     })
     .await;
@@ -117,7 +120,7 @@ async fn readiness_tells_of_the_runtime() {
     assert_eq!(proxy.http("POST", "/metrics", "").await.0, 405);
 
     fake.stop();
-    let text = until("it is down", || async {
+    let text = until("the backend to be down", || async {
         let (status, text) = proxy.get("/readyz").await;
         (status == 503).then_some(text)
     })
@@ -131,9 +134,9 @@ async fn readiness_tells_of_the_runtime() {
 }
 
 #[tokio::test]
-async fn the_log_level_can_be_changed_and_not_to_nonsense() {
+async fn the_log_level_can_be_changed_but_not_to_an_invalid_one() {
     let fake = Fake::new();
-    // A poll that is slow is told at info, too.
+    // Slow polls are logged at info too.
     let config = "[telemetry.sampling]\nslow = \"60s\"\n";
     let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(config)
@@ -157,7 +160,7 @@ async fn the_log_level_can_be_changed_and_not_to_nonsense() {
         assert_eq!(status, 400, "{bad:?}: {text}");
         assert_eq!(proxy.get("/debug/log-level").await.1, good, "{bad:?}");
     }
-    // Refused, or the connection was closed while we were still talking.
+    // Refused, or the connection was closed before the request was complete.
     let (status, _) = proxy
         .by_socket("PUT", "/debug/log-level", &"x".repeat(3 << 20))
         .await;
@@ -166,12 +169,12 @@ async fn the_log_level_can_be_changed_and_not_to_nonsense() {
     let log = proxy.stop().await.join("\n");
     assert!(
         !log.contains("PodSandboxStatus"),
-        "polls are not told at info: {log}"
+        "polls are not logged at info: {log}"
     );
 }
 
 #[tokio::test]
-async fn debug_pages_can_be_off() {
+async fn debug_pages_can_be_disabled() {
     let fake = Fake::new();
     let config = "[admin]\ndebug = false\n";
     let proxy = Start::before(crate::CRISCOPE, &fake)
@@ -185,7 +188,7 @@ async fn debug_pages_can_be_off() {
 }
 
 #[tokio::test]
-async fn nothing_that_a_caller_says_becomes_a_label() {
+async fn caller_input_never_becomes_a_label() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;

@@ -1,5 +1,5 @@
-//! The rules of the house that a machine can keep: who may import whom, how long a file may be, where `unsafe` may
-//! stand, and that the promises have tests.
+//! Rules of the repository that can be checked: which module may import which, file length, where `unsafe` may occur,
+//! and that the invariants have tests.
 
 mod invariants;
 mod metrics;
@@ -15,20 +15,20 @@ use criscope::cri::v1;
 
 use self::source::{File, Place, crate_root, product_files, source_files};
 
-/// Who may import whom, from the top down: a row may only name rows below it. This is section "Code map" of
-/// `docs/ARCHITECTURE.md` in exact words. Unit tests may import what they need.
+/// Allowed imports between modules, from the top down: a row may only name rows below it. The exact form of the section
+/// "Code map" of `docs/ARCHITECTURE.md`. Unit tests may import what they need.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("main", &["cli", "version"]),
-    // criscope-shim, which is linked with nothing but the crate of that name.
+    // criscope-shim, which links only the crate of that name.
     ("bin", &[]),
-    // The way in.
+    // The command line.
     (
         "cli",
         &[
             "app",
             "smoke",
             "client",
-            // What `criscope fault` sends.
+            // The requests of `criscope fault`.
             "proxy::faults",
             "lifecycle",
             "config",
@@ -39,7 +39,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "version",
         ],
     ),
-    // Puts everything together; nobody calls it but cli.
+    // The composition root; only cli calls it.
     (
         "app",
         &[
@@ -75,7 +75,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "settings",
         ],
     ),
-    // All sections of the configuration, each declared by the module that uses it.
+    // All sections of the configuration; each is declared by the module that uses it.
     (
         "config",
         &[
@@ -92,7 +92,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "settings",
         ],
     ),
-    // All metrics, each declared by the module that counts it.
+    // All metrics; each is declared by the module that counts it.
     (
         "catalogue",
         &[
@@ -108,7 +108,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    // Shows what others know. The bound on connections is that of the other listeners.
+    // The admin endpoint. Its limit on connections is shared with the other listeners.
     (
         "admin",
         &[
@@ -127,7 +127,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "version",
         ],
     ),
-    // The request path. Its layers in one list; the listener is given what the list makes of them, and knows none.
+    // The request path. Its layers are in one list; the listener gets the composed service and knows no layer.
     ("proxy", &[]),
     (
         "proxy::stack",
@@ -144,7 +144,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "call",
         ],
     ),
-    // Layers do not know each other, except that rescue knows the errors of the backends.
+    // Layers do not depend on each other, except that rescue maps the errors of the backends.
     (
         "proxy::listener",
         &["telemetry", "grpc", "uds", "settings", "call"],
@@ -159,7 +159,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "proxy::faults",
         &["telemetry", "grpc", "settings", "call", "cri"],
     ),
-    // Neither of the next two knows the other: backends are handed in as services.
+    // The next two are independent of each other: backends are passed in as services.
     (
         "proxy::router",
         &["proxy::pod_index", "grpc", "settings", "call", "cri"],
@@ -177,7 +177,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "units",
         ],
     ),
-    // The sessions of other runtimes, and what their URLs are replaced by.
+    // Sessions of other runtimes: URL rewriting and proxying.
     (
         "proxy::sessions",
         &["streaming", "telemetry", "grpc", "uds", "call", "cri"],
@@ -195,9 +195,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri", "units"]),
     ("client", &["cri"]),
-    // What stands beside the path, and the leaves.
+    // Modules beside the request path, and leaves.
     ("watchdog", &[]),
-    // What is made of calls that have ended; admin and cli show it.
+    // Built from calls that have ended; shown by admin and cli.
     (
         "lifecycle",
         &[
@@ -215,17 +215,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("telemetry", &["settings", "call", "cri", "version"]),
     ("grpc", &["cri"]),
     ("uds", &[]),
-    // How settings are declared, read and described.
+    // Declaring, reading and documenting settings.
     ("settings", &["cri"]),
-    // One call, and what is kept of it.
+    // A call in flight, and its record.
     ("call", &["cri"]),
     ("cri", &[]),
-    // How durations, sizes and times are said.
+    // Formatting of durations, sizes and times.
     ("units", &[]),
     ("version", &[]),
 ];
 
-/// The crates of this workspace, and the modules that may name each. No crate can name a module: cargo allows no cycle.
+/// The crates of this workspace, and the modules that may use them. No crate can use a module: cargo allows no cycles.
 const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cri_streaming",
@@ -239,10 +239,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("criscope_testkit", &[]),
 ];
 
-/// Lines of a file under `src` or `crates`, tests included.
+/// Maximum lines of a file under `src` or `crates`, tests included.
 const MAX_LINES: usize = 450;
 
-/// Where `unsafe` may stand, and how often.
+/// The files in which `unsafe` may occur, and how often.
 const UNSAFE: &[(&str, usize)] = &[
     ("crates/linux/src/idmap.rs", 1),
     ("crates/shim/src/signal.rs", 3),
@@ -251,12 +251,12 @@ const UNSAFE: &[(&str, usize)] = &[
     ("src/uds/stream.rs", 1),
 ];
 
-/// Modules that may use tonic's own transport: those that call a runtime themselves, never the path of a call
+/// Modules that may use tonic's transport: those that call a runtime themselves, never the request path
 /// (`docs/adr/0010-calls-pass-through-undecoded.md`).
 const TONIC_TRANSPORT: &[&str] = &["cli", "client", "smoke"];
 
 #[test]
-fn the_table_of_imports_reads_from_the_top_down() {
+fn the_table_of_imports_is_ordered_top_down() {
     for (row, (module, imports)) in MAY_IMPORT.iter().enumerate() {
         let below: Vec<_> = MAY_IMPORT[row + 1..].iter().map(|(name, _)| name).collect();
         for import in *imports {
@@ -302,7 +302,7 @@ fn imports_follow_the_table() {
         for import in *allowed {
             if !used.contains(&(*module, (*import).to_owned())) {
                 problems.push(format!(
-                    "the table lets {module} import {import}, which it does not"
+                    "{module} does not import {import}, which the table allows"
                 ));
             }
         }
@@ -311,7 +311,7 @@ fn imports_follow_the_table() {
 }
 
 #[test]
-fn crates_are_used_where_the_table_says() {
+fn crates_are_used_only_by_the_listed_modules() {
     let crates = fs::read_dir(crate_root().join("crates")).expect("crates");
     let mut crates: Vec<_> = crates
         .map(|entry| entry.expect("an entry").path().join("Cargo.toml"))
@@ -347,7 +347,7 @@ fn read_package_name(manifest: &Path) -> String {
 }
 
 #[test]
-fn the_crate_docs_lead_to_every_module() {
+fn the_crate_docs_mention_every_module() {
     let lib = fs::read_to_string(crate_root().join("src/lib.rs")).expect("src/lib.rs");
     let top = |name: &&&str| !["main", "bin"].contains(*name) && !name.contains("::");
     for module in MAY_IMPORT.iter().map(|(name, _)| name).filter(top) {
@@ -369,7 +369,7 @@ fn files_stay_small() {
 }
 
 #[test]
-fn every_file_says_what_it_is_for() {
+fn every_file_states_its_purpose() {
     let silent: Vec<_> = source_files()
         .into_iter()
         .filter(|f| !f.text.starts_with("//! "))
@@ -379,7 +379,7 @@ fn every_file_says_what_it_is_for() {
 }
 
 #[test]
-fn unsafe_stands_only_where_it_is_listed_and_explained() {
+fn unsafe_occurs_only_in_listed_files_with_a_safety_comment() {
     let mut found = Vec::new();
     for file in source_files() {
         let places = file.idents("unsafe");
@@ -403,7 +403,7 @@ fn unsafe_stands_only_where_it_is_listed_and_explained() {
     );
 }
 
-/// What took how long is said by `src/units.rs`. Limits, which are round, are as they were set.
+/// Measured durations are formatted by `src/units.rs`. Limits, which are round, are shown as configured.
 #[test]
 fn durations_are_written_in_one_form() {
     let units = ["ms", "s", "us", "min", "m", "h"];
@@ -411,7 +411,7 @@ fn durations_are_written_in_one_form() {
         let word: String = rest.chars().take_while(char::is_ascii_alphabetic).collect();
         units.contains(&word.as_str())
     };
-    // A number with digits after the point, and its unit.
+    // A number with decimal places, followed by its unit.
     let has_one = |text: &str| {
         (0..=3).any(|digits| {
             let number = format!(".{digits}}} ");
@@ -426,7 +426,7 @@ fn durations_are_written_in_one_form() {
     assert_eq!(found, ["src/units.rs"]);
 }
 
-/// Whether the comment lines directly above hold a `SAFETY:`.
+/// Returns whether the comment lines directly above contain `SAFETY:`.
 fn has_safety_comment(file: &File, place: &Place) -> bool {
     let above: Vec<_> = file.text.lines().take(place.line - 1).collect();
     let mut comment = above
@@ -438,7 +438,7 @@ fn has_safety_comment(file: &File, place: &Place) -> bool {
 }
 
 #[test]
-fn the_path_of_a_call_knows_nothing_of_tonics_transport() {
+fn the_request_path_does_not_use_tonics_transport() {
     let files = product_files().into_iter();
     let found: Vec<_> = files
         .filter(|file| !TONIC_TRANSPORT.contains(&file.module().as_str()))
@@ -466,13 +466,13 @@ impl<T: Debug> Probe<T> {
 
 #[test]
 fn no_message_can_be_printed() {
-    // The generator leaves out every Debug, also of messages that are yet to come.
+    // The generator omits Debug for all messages, including future ones.
     let build = fs::read_to_string(crate_root().join("build.rs")).expect("build.rs");
     assert!(
         build.contains(".skip_debug([\".\"])"),
-        "build.rs no longer leaves out Debug"
+        "build.rs no longer omits Debug"
     );
-    // And those that carry secrets have none written by hand.
+    // Messages that carry secrets have no hand-written Debug either.
     let secret = [
         Probe::<v1::AuthConfig>::DEBUG,
         Probe::<v1::PullImageRequest>::DEBUG,
@@ -486,6 +486,6 @@ fn no_message_can_be_printed() {
         Probe::<v1::ContainerStatusResponse>::DEBUG,
     ];
     assert_eq!(secret, [false; 10]);
-    // The probe can tell.
+    // The probe works.
     const { assert!(Probe::<String>::DEBUG) };
 }

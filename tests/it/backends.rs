@@ -1,4 +1,4 @@
-//! Two runtimes behind one socket: calls go where their pod is, and lists are whole or fail.
+//! Two runtimes behind one socket: calls go to the runtime of their pod, and lists are complete or fail.
 
 mod joined;
 mod routed;
@@ -24,7 +24,7 @@ fn config(one: &Fake, two: &Fake) -> String {
 }
 
 impl Pair {
-    /// Each has a pod: `web` in `one`, `vm` in `two`.
+    /// Each runtime has a pod: `web` in `one`, `vm` in `two`.
     async fn new() -> Self {
         let (one, two) = (Fake::new(), Fake::new());
         one.node().add_pod("web", "sandbox-1", "container-1");

@@ -1,4 +1,4 @@
-//! Callers that leave, deadlines that pass: the runtime hears of it, and each call ends once.
+//! Cancelled calls and expired deadlines: they reach the runtime, and each call ends once.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::harness::scrape::Scrape;
 use crate::harness::script::{self, Step};
 use crate::harness::{message, until};
 
-/// A runtime that reads and then says nothing.
+/// A runtime that reads the request and never responds.
 fn hang() -> Vec<Step> {
     vec![Step::Read, Step::Hang]
 }
 
-/// Calls of a method that ended in a way.
+/// The number of calls of a method with this outcome.
 fn ended(scrape: &Scrape, method: &str, outcome: &str) -> f64 {
     let counts = scrape.metric("criscope_rpc_duration_seconds_count");
     counts.with("method", method).with("outcome", outcome).sum()
@@ -48,13 +48,13 @@ async fn a_callers_reset_reaches_the_runtime() {
 }
 
 #[tokio::test]
-async fn a_caller_may_leave_before_its_request_is_whole() {
+async fn a_caller_may_cancel_before_its_request_is_complete() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     let mut call = client.begin(&Call::plain("CreateContainer")).await;
     call.send(message(&[7; 100]).slice(..50), false);
-    // The bytes have to be there before the reset overtakes them.
+    // The bytes must arrive before the reset overtakes them.
     until("the call enters", || async {
         let scrape = proxy.scrape().await;
         (scrape.metric("criscope_rpc_in_flight").sum() == 1.0).then_some(())
@@ -67,7 +67,7 @@ async fn a_caller_may_leave_before_its_request_is_whole() {
 }
 
 #[tokio::test]
-async fn a_stream_dropped_half_way_ends_at_the_runtime() {
+async fn a_stream_dropped_midway_is_reset_at_the_runtime() {
     let fake = Fake::new();
     let event = message(&[3; 500]);
     fake.always(vec![
@@ -104,7 +104,7 @@ async fn a_stream_dropped_half_way_ends_at_the_runtime() {
 }
 
 #[tokio::test]
-async fn the_deadline_is_the_callers_and_is_told_apart() {
+async fn the_callers_deadline_is_passed_on_and_has_its_own_outcome() {
     let fake = Fake::new();
     fake.always(hang());
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
@@ -114,7 +114,7 @@ async fn the_deadline_is_the_callers_and_is_told_apart() {
         .await;
     let seen = fake.wait("the call", |_| true).await;
     assert_eq!(seen.headers["grpc-timeout"], "2000m", "as it was sent");
-    // What a gRPC caller does at its deadline.
+    // A gRPC caller resets the call at its deadline.
     tokio::time::sleep(Duration::from_secs(2)).await;
     call.reset(Reason::CANCEL);
     let scrape = proxy.wait_balanced(1).await;
@@ -137,9 +137,13 @@ async fn a_call_that_nobody_ends_ends_by_itself() {
     assert!(got.text().contains("before the deadline"), "{}", got.text());
     assert!(got.head_only);
     let seen = fake.wait("reset", |seen| seen.reset.is_some()).await;
-    assert_eq!(seen.reset, Some(Reason::CANCEL), "the runtime is told");
+    assert_eq!(
+        seen.reset,
+        Some(Reason::CANCEL),
+        "the runtime sees the reset"
+    );
 
-    // A request that never becomes whole.
+    // A request that is never completed.
     let mut call = client
         .begin(&Call::plain("StartContainer").with("grpc-timeout", "2S"))
         .await;
@@ -209,7 +213,7 @@ async fn a_connection_that_dies_ends_all_its_calls() {
 }
 
 #[tokio::test]
-async fn an_answer_may_come_before_the_request_is_whole() {
+async fn a_response_may_arrive_before_the_request_is_complete() {
     let fake = Fake::new();
     fake.on(|_| {
         let mut steps = script::error(5, "no such thing");
@@ -218,7 +222,7 @@ async fn an_answer_may_come_before_the_request_is_whole() {
     });
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
-    // An unknown call may be a conversation: its request is passed on as it comes.
+    // An unknown call may be bidirectional: its request is streamed through.
     let mut call = client.begin(&Call::new("/x.Y/Talk", message(b""))).await;
     call.send(message(b"first"), false);
     let (mut got, body) = call.head().await;

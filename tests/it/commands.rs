@@ -1,4 +1,4 @@
-//! The commands that read from a running criscope.
+//! Commands that query a running criscope.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -32,14 +32,14 @@ fn command(proxy: &Proxy, args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end, off the thread that the fake runtime is on.
+/// Runs it to completion, off the fake runtime's thread.
 async fn output(proxy: &Proxy, args: &[&str]) -> Output {
     let mut command = command(proxy, args);
     let run = tokio::task::spawn_blocking(move || command.output());
     run.await.expect("joined").expect("run")
 }
 
-/// What it prints; it has to end well.
+/// Returns the output of a command that must succeed.
 pub(crate) async fn printed(proxy: &Proxy, args: &[&str]) -> String {
     let output = output(proxy, args).await;
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -47,7 +47,7 @@ pub(crate) async fn printed(proxy: &Proxy, args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What it complains of; it has to end with 1.
+/// Returns the errors of a command that must exit with 1.
 pub(crate) async fn complaint(proxy: &Proxy, args: &[&str]) -> String {
     let output = output(proxy, args).await;
     assert_eq!(output.status.code(), Some(1), "{args:?}");
@@ -60,7 +60,7 @@ fn run_pod(name: &str) -> Call {
 }
 
 #[tokio::test]
-async fn a_pod_that_does_not_come_up_is_explained() {
+async fn a_pod_that_does_not_start_is_explained() {
     let fake = Fake::new();
     fake.on(|_| script::error(2, "no network: %1B[31m cni plugin not initialized"));
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
@@ -110,7 +110,7 @@ async fn a_pod_that_does_not_come_up_is_explained() {
     assert!(error.contains("no record of pod"), "{error}");
 }
 
-/// A proxy in front of a runtime that has no network, after three tries of each of these pods.
+/// A proxy in front of a runtime without network, after three attempts for each of these pods.
 async fn failing(fake: &Fake, names: &[&str]) -> Proxy {
     fake.on(|_| script::error(2, "cni plugin not initialized"));
     let proxy = Proxy::before(crate::CRISCOPE, fake).await;
@@ -138,17 +138,13 @@ async fn pods_are_chosen_by_name_namespace_and_state() {
         let table = printed(&proxy, &[&["pods"], args].concat()).await;
         table.lines().count() - 1
     };
-    assert_eq!(rows(&[]).await, 3, "one row per pod, not per try");
+    assert_eq!(rows(&[]).await, 3, "one row per pod, not per attempt");
     assert_eq!(rows(&["-A"]).await, 3);
     assert_eq!(rows(&["-n", "shop", "--state", "failing"]).await, 3);
     assert_eq!(rows(&["web"]).await, 1);
     assert_eq!(rows(&["shop/db-1"]).await, 1);
     assert_eq!(rows(&["--slowest", "2"]).await, 2);
-    assert_eq!(
-        rows(&["--state", "gone,ok"]).await,
-        0,
-        "one line that says so"
-    );
+    assert_eq!(rows(&["--state", "gone,ok"]).await, 0, "a single line");
 
     let wide = printed(&proxy, &["pods", "-o", "wide"]).await;
     assert!(wide.contains(&long) && wide.contains("uid-web-1"), "{wide}");
@@ -168,7 +164,7 @@ async fn pods_are_chosen_by_name_namespace_and_state() {
     let story = printed(&proxy, &["explain", "shop/web-1", "-o", "yaml"]).await;
     assert!(story.contains("headline: ") && story.contains("method: RunPodSandbox"));
 
-    // A width, as watch(1) sets it.
+    // The width, as watch(1) sets it.
     for columns in ["60", "80", "120"] {
         let mut command = command(&proxy, &["pods"]);
         command.env("COLUMNS", columns);
@@ -192,14 +188,14 @@ async fn pods_are_chosen_by_name_namespace_and_state() {
     assert_eq!(
         said.matches("UNKNOWN: ").count(),
         1,
-        "the last in full: {said}"
+        "the last one in full: {said}"
     );
     let error = complaint(&proxy, &["explain", "web"]).await;
     assert!(error.contains("did you mean shop/web-1?"), "{error}");
 }
 
 #[tokio::test]
-async fn nothing_to_show_is_said() {
+async fn empty_results_are_stated() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let text = printed(&proxy, &["pods"]).await;
@@ -215,7 +211,7 @@ async fn nothing_to_show_is_said() {
 }
 
 #[tokio::test]
-async fn who_does_not_answer_is_told_with_what_to_do() {
+async fn connection_errors_have_a_hint() {
     let fake = Fake::new();
     let start = crate::harness::proxy::Start::before(crate::CRISCOPE, &fake);
     let proxy = start.config("[admin]\ndebug = false\n").ready().await;
@@ -230,8 +226,8 @@ async fn who_does_not_answer_is_told_with_what_to_do() {
     }
 }
 
-/// A terminal of 24 lines with 100 columns: what it shows, and what a program is given. No program that another test
-/// starts meanwhile gets hold of it, which would keep it open.
+/// A pseudoterminal of 24 lines and 100 columns: the master, and the slave for a program. Both are close-on-exec,
+/// because a child of another test would keep them open.
 fn terminal() -> (File, File) {
     let both = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let master = posix_openpt(both).expect("a terminal");
@@ -254,7 +250,7 @@ fn terminal() -> (File, File) {
 }
 
 #[tokio::test]
-async fn calls_are_watched_on_a_screen_that_is_given_back() {
+async fn watching_calls_restores_the_screen() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
@@ -275,7 +271,7 @@ async fn calls_are_watched_on_a_screen_that_is_given_back() {
                 Ok(0) => break,
                 Ok(n) => text.push_str(&String::from_utf8_lossy(&bytes[..n])),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The other end is closed (EIO).
+                // The slave is closed (EIO).
                 Err(_) => break,
             }
             // Two frames have been drawn.
@@ -295,7 +291,7 @@ async fn calls_are_watched_on_a_screen_that_is_given_back() {
 }
 
 #[tokio::test]
-async fn pods_are_watched_on_a_screen_and_their_time_counts() {
+async fn watching_pods_updates_their_times() {
     let fake = Fake::new();
     let proxy = failing(&fake, &["web-1"]).await;
     let (mut screen, terminal) = terminal();
@@ -326,7 +322,7 @@ async fn pods_are_watched_on_a_screen_and_their_time_counts() {
         .lines()
         .filter(|line| line.contains("shop/web-1"))
         .collect();
-    assert!(rows.len() >= 3, "each time another: {rows:?}");
+    assert!(rows.len() >= 3, "the time changes: {rows:?}");
     assert!(
         text.contains("1 pod: ") && text.contains("1 failing"),
         "{text:?}"
@@ -355,7 +351,7 @@ fn the_version_names_the_commit_that_was_built() {
     let root = env!("CARGO_MANIFEST_DIR");
     let commit = match option_env!("CRISCOPE_COMMIT") {
         Some(commit) => Some(commit.to_owned()),
-        // A source archive has none.
+        // A source archive has no commit.
         None if !std::path::Path::new(root).join(".git").exists() => None,
         None => output(Command::new("git").args(["-C", root, "rev-parse", "HEAD"])),
     };

@@ -1,5 +1,5 @@
-//! Runtimes that are absent, broken or dying: the caller hears at once, with the right code and the reason, and all is
-//! well again when the runtime is.
+//! Runtimes that are absent, broken or dying: callers get the right code and reason immediately, and criscope recovers
+//! with the runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ async fn assert_good(client: &Client) {
 }
 
 #[tokio::test]
-async fn a_runtime_that_comes_later() {
+async fn a_runtime_that_starts_later() {
     let fake = Fake::absent();
     let proxy = Start::before(crate::CRISCOPE, &fake).serving().await;
     let client = proxy.client().await;
@@ -64,11 +64,11 @@ async fn a_runtime_that_comes_later() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_left_its_socket_behind() {
+async fn a_runtime_that_left_a_stale_socket() {
     let fake = Fake::absent();
     drop(std::os::unix::net::UnixListener::bind(fake.path()).expect("bind"));
-    // A child that another test is just starting may have it open for a moment.
-    until("a socket that nobody listens at", || async {
+    // A child that another test has just forked may hold it open for a moment.
+    until("a socket without a listener", || async {
         let error = std::os::unix::net::UnixStream::connect(fake.path()).err()?;
         (error.kind() == std::io::ErrorKind::ConnectionRefused).then_some(())
     })
@@ -104,7 +104,7 @@ async fn a_runtime_that_accepts_and_is_silent() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_is_none() {
+async fn a_runtime_that_does_not_speak_grpc() {
     let garbage: Bytes = (0..5000u32)
         .map(|i| (i * 7 % 251) as u8)
         .collect::<Vec<_>>()
@@ -170,7 +170,7 @@ async fn a_runtime_that_dies_during_a_call() {
             fake.always(steps);
             let got = client.call(Call::plain(method)).await;
             assert_unavailable(&got, reason);
-            assert_eq!(got.data, *data, "{method}: what came is passed on");
+            assert_eq!(got.data, *data, "{method}: received data is passed on");
             fake.always(script::empty());
             assert_good(&client).await;
             entered += 2;
@@ -188,7 +188,7 @@ async fn goaway_loses_no_call() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = Arc::new(proxy.client().await);
-    // Each call makes its connection go away, while others are under way on it.
+    // Each call closes its connection with GOAWAY while other calls are in flight on it.
     fake.always([vec![Step::GoAway], script::empty()].concat());
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..60 {
@@ -256,7 +256,7 @@ async fn a_runtime_that_restarts_under_load() {
                 assert_eq!(got.broken, None);
                 codes.push(got.code());
             }
-            // Without a new connection to criscope.
+            // On the same connection to criscope.
             assert_good(&client).await;
             codes.push(0);
             codes
@@ -265,7 +265,7 @@ async fn a_runtime_that_restarts_under_load() {
     for round in 1..=4 {
         fake.wait_count(round * 100).await;
         fake.stop();
-        until("a call fails", || async {
+        until("a failed call", || async {
             let scrape = proxy.scrape().await;
             let failed = scrape
                 .metric("criscope_rpc_total")
@@ -293,7 +293,7 @@ async fn a_runtime_that_restarts_under_load() {
 }
 
 #[tokio::test]
-async fn unimplemented_is_only_what_the_runtime_says() {
+async fn unimplemented_comes_only_from_the_runtime() {
     let fake = Fake::new();
     fake.always(script::error(12, "unknown method CheckpointContainer"));
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;

@@ -1,4 +1,4 @@
-//! Whatever one caller does, the others get good answers, and nothing of it stays.
+//! Misbehaving callers affect no other caller, and leave nothing behind.
 
 mod bytes;
 mod calls;
@@ -18,7 +18,7 @@ use crate::harness::scrape::Scrape;
 use crate::harness::script::{self, Step};
 use crate::harness::{raise_descriptor_limit, until};
 
-/// A proxy, and a caller that calls all the time and is content with good answers only.
+/// A proxy, and a well-behaved caller that calls continuously and requires every call to succeed.
 struct Siege {
     fake: Fake,
     proxy: Proxy,
@@ -53,7 +53,7 @@ impl Siege {
         }
     }
 
-    /// In front of a runtime that never answers this method.
+    /// With a runtime that never responds to this method.
     async fn hanging(method: &'static str) -> Self {
         let siege = Self::new().await;
         siege.fake.on(move |head| match head.uri.path() {
@@ -63,17 +63,20 @@ impl Siege {
         siege
     }
 
-    /// Waits for some more good answers.
+    /// Waits for further successful calls of the well-behaved caller.
     async fn others_are_served(&self) {
         let want = self.good.load(Ordering::SeqCst) + 50;
         until("other callers are served", || async {
-            assert!(!self.caller.is_finished(), "a good caller got a bad answer");
+            assert!(
+                !self.caller.is_finished(),
+                "a call of the well-behaved caller failed"
+            );
             (self.good.load(Ordering::SeqCst) >= want).then_some(())
         })
         .await;
     }
 
-    /// Attacks; the others are served meanwhile, with what the attack holds still open, and afterwards.
+    /// Runs an attack. Others are served during it, while its resources are still open, and afterwards.
     async fn during<T>(&self, attack: impl Future<Output = T>) {
         let held = attack.await;
         self.others_are_served().await;
@@ -81,10 +84,10 @@ impl Siege {
         self.others_are_served().await;
     }
 
-    /// Nothing stays: no call, no connection, and each call that entered has ended once.
+    /// Asserts that no call or connection is left, and that each call that entered has ended once.
     async fn over(self) {
         self.stop.cancel();
-        self.caller.await.expect("every answer was good");
+        self.caller.await.expect("every call succeeded");
         let counts = |scrape: &Scrape| {
             let metrics = ["criscope_rpc_total", "criscope_rpc_duration_seconds_count"];
             metrics.map(|name| scrape.metric(name).sum())
@@ -102,7 +105,7 @@ impl Siege {
         assert_eq!(total, timed);
         assert!(total >= self.good.load(Ordering::SeqCst) as f64);
         until("its connections to the runtime are closed", || async {
-            // The probe's stays.
+            // The probe's connection remains.
             (self.fake.connections() <= 1).then_some(())
         })
         .await;

@@ -1,4 +1,4 @@
-//! A call that carries only an id is shown with its pod.
+//! Calls that carry only an id are logged with their pod.
 
 use criscope::cri::v1;
 use serde_json::Value;
@@ -37,7 +37,7 @@ fn assert_pod(line: &Value, pod: &str) {
 }
 
 #[tokio::test]
-async fn ids_are_known_from_the_runtimes_lists() {
+async fn ids_are_learnt_from_the_runtimes_lists() {
     let fake = Fake::new();
     fake.node().add_pod("web", "sandbox-1", "container-1");
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
@@ -48,7 +48,7 @@ async fn ids_are_known_from_the_runtimes_lists() {
     assert_pod(&told, "web");
     assert_eq!(told["cri.sandbox.id"], "sandbox-1");
 
-    // What came while nobody was watching is asked for after a reconnect.
+    // Pods created while disconnected are listed after a reconnect.
     fake.stop();
     proxy.wait_event("backend.down").await;
     fake.node().add_pod("new", "sandbox-2", "container-2");
@@ -62,7 +62,7 @@ async fn ids_are_known_from_the_runtimes_lists() {
 }
 
 #[tokio::test]
-async fn an_old_runtime_is_asked_in_its_own_words() {
+async fn an_old_runtime_is_listed_in_v1alpha2() {
     let fake = Fake::new();
     fake.node().v1 = false;
     fake.node().add_pod("old", "sandbox-1", "container-1");
@@ -129,7 +129,7 @@ async fn ids_are_learnt_from_calls() {
 }
 
 #[tokio::test]
-async fn an_unknown_id_makes_criscope_look_again() {
+async fn an_unknown_id_makes_criscope_list_again() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;

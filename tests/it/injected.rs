@@ -45,7 +45,7 @@ async fn headline(proxy: &Proxy, pod: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fault_hits_the_calls_it_is_for_and_is_seen_everywhere() {
+async fn a_fault_hits_only_the_selected_calls_and_is_visible_everywhere() {
     let fake = Fake::new();
     Manners::of(&fake);
     let proxy = enabled(&fake).await;
@@ -119,7 +119,7 @@ async fn a_fault_hits_the_calls_it_is_for_and_is_seen_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_held_goes_on_at_the_end_of_its_fault() {
+async fn a_held_call_continues_when_its_fault_ends() {
     let fake = Fake::new();
     Manners::of(&fake);
     let proxy = enabled(&fake).await;
@@ -127,7 +127,7 @@ async fn a_call_that_is_held_goes_on_at_the_end_of_its_fault() {
     done(&proxy, &hang).await;
     let client = proxy.client().await;
     let call = client.start(pods::run("web")).await;
-    until("it is held", || async {
+    until("the call to be held", || async {
         let text = headline(&proxy, "web").await;
         text.contains("now in an injected fault (hang)")
             .then_some(())
@@ -136,7 +136,7 @@ async fn a_call_that_is_held_goes_on_at_the_end_of_its_fault() {
     let (_, calls) = proxy.get("/debug/calls?format=json").await;
     assert!(
         calls.contains("\"routing\""),
-        "no backend has been asked: {calls}"
+        "no backend was called: {calls}"
     );
     let asked = |path: &str| {
         fake.seen()
@@ -147,7 +147,7 @@ async fn a_call_that_is_held_goes_on_at_the_end_of_its_fault() {
     done(&proxy, &["clear"]).await;
     assert_eq!(call.finish().await.code(), 0);
     assert!(asked("/RunPodSandbox"));
-    // The time is neither the runtime's nor our own.
+    // The time counts neither as the runtime's nor as criscope's own.
     let scrape = proxy.scrape().await;
     let own = scrape.metric("criscope_proxy_overhead_seconds_sum").sum();
     assert!(own < 0.5, "{own}");
@@ -172,7 +172,7 @@ async fn a_call_that_is_held_goes_on_at_the_end_of_its_fault() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_root_may_and_only_if_it_is_enabled() {
+async fn only_root_may_inject_faults_and_only_if_enabled() {
     let fake = Fake::new();
     let off = Proxy::before(crate::CRISCOPE, &fake).await;
     let add = [

@@ -1,4 +1,4 @@
-//! The socket from its first moment to its last.
+//! The listening socket, from bind to shutdown.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -13,7 +13,7 @@ use crate::harness::proxy::{Proxy, Start};
 use crate::harness::script::{self, Step};
 use crate::harness::{soon, until};
 
-/// A runtime whose answers wait for the gate.
+/// A runtime that responds when the gate opens.
 fn gated(fake: &Fake) -> CancellationToken {
     let gate = CancellationToken::new();
     let mut steps = script::empty();
@@ -33,7 +33,7 @@ fn inode(path: &Path) -> u64 {
 }
 
 #[tokio::test]
-async fn a_second_instance_is_refused_and_disturbs_nothing() {
+async fn a_second_instance_is_refused_without_side_effects() {
     let fake = Fake::new();
     let gate = gated(&fake);
     let first = Proxy::before(crate::CRISCOPE, &fake).await;
@@ -93,11 +93,11 @@ async fn the_socket_of_a_killed_instance_is_replaced() {
     second.stop().await;
     let left = std::fs::read_dir(path.parent().expect("parent")).expect("dir");
     let left: Vec<_> = left.map(|it| it.expect("entry").file_name()).collect();
-    assert_eq!(left, ["cri.state"], "only what the next process reads");
+    assert_eq!(left, ["cri.state"], "only the state for the next process");
 }
 
 #[tokio::test]
-async fn what_is_no_socket_is_left_alone() {
+async fn a_file_that_is_not_a_socket_is_left_alone() {
     let fake = Fake::new();
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("cri.sock");
@@ -129,7 +129,7 @@ async fn the_socket_has_its_mode_and_owner() {
 }
 
 #[tokio::test]
-async fn sigterm_lets_calls_end() {
+async fn sigterm_drains_calls() {
     let fake = Fake::new();
     let gate = gated(&fake);
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
@@ -137,7 +137,7 @@ async fn sigterm_lets_calls_end() {
         let seen = fake.count();
         let client = proxy.client().await;
         let idle = proxy.client().await;
-        // Connected, and never said a word.
+        // Connected, but silent.
         let silent = StdUnixStream::connect(proxy.socket()).expect("connect");
         let call = client.start(Call::plain("StopContainer")).await;
         fake.wait_count(seen + 1).await;
@@ -162,7 +162,7 @@ async fn sigterm_lets_calls_end() {
 }
 
 #[tokio::test]
-async fn a_drain_has_an_end() {
+async fn a_drain_has_a_timeout() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
     let config = "[server]\ndrain_timeout = \"200ms\"\n";
@@ -191,7 +191,7 @@ async fn a_drain_has_an_end() {
 }
 
 #[tokio::test]
-async fn killing_it_leaves_no_trace_at_the_runtime() {
+async fn a_kill_leaves_no_connection_at_the_runtime() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
@@ -203,7 +203,7 @@ async fn killing_it_leaves_no_trace_at_the_runtime() {
     fake.wait_count(2).await;
     proxy.signal(Signal::SIGKILL);
     let _ = proxy.ended().await;
-    until("no connection is left", || async {
+    until("the connections to be closed", || async {
         (fake.connections() == 0).then_some(())
     })
     .await;

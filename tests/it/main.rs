@@ -1,5 +1,5 @@
-//! The one integration test binary, so that it is linked once: criscope from outside, between callers and runtimes, and the
-//! rules of the repository.
+//! The single integration test binary, which is linked only once: tests of criscope from outside, between callers and
+//! runtimes, and of the rules of the repository.
 
 mod admin;
 mod architecture;

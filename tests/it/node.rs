@@ -1,4 +1,4 @@
-//! The state of the node: conditions of the runtime, and times in which criscope was down.
+//! The state of the node: conditions of the runtime, and downtimes of criscope.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::harness::packages::program;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::{pods, until};
 
-/// What containerd says with an empty `/etc/cni/net.d`.
+/// containerd's message with an empty `/etc/cni/net.d`.
 const NO_CNI: &str = "Network plugin returns error: cni plugin not initialized";
 
 fn network(fake: &Fake, is_ready: bool) {
@@ -30,7 +30,7 @@ async fn proxy(fake: &Fake, state: &Path) -> Proxy {
     start.upstream(fake.path()).ready().await
 }
 
-/// An empty CNI directory: the kubelet makes no call at all for the pods that wait.
+/// With an empty CNI directory the kubelet makes no calls for waiting pods.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_network_that_is_not_ready_is_the_first_line() {
     let (fake, state) = (pods::runtime(), tempfile::tempdir().expect("dir"));
@@ -62,7 +62,7 @@ async fn a_network_that_is_not_ready_is_the_first_line() {
         "{error}"
     );
 
-    // A pod whose sandbox is made nevertheless, and whose next call does not come.
+    // A pod whose sandbox is created nevertheless, but which gets no further call.
     proxy.client().await.call(pods::run("silent")).await;
     let story = until("the silence", || async {
         let story = printed(&proxy, &["explain", "shop/silent"]).await;
@@ -77,13 +77,15 @@ async fn a_network_that_is_not_ready_is_the_first_line() {
     network(&fake, true);
     let again =
         |line: &serde_json::Value| line["event"] == "backend.condition" && line["status"] == true;
-    let line = proxy.wait_line("the network is back", again).await;
+    let line = proxy
+        .wait_line("the network to be ready again", again)
+        .await;
     assert_eq!(line["condition"], "NetworkReady", "{line}");
     drop(proxy.stop().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_time_without_criscope_is_known() {
+async fn downtime_of_criscope_is_reported() {
     let (fake, state) = (pods::runtime(), tempfile::tempdir().expect("dir"));
     let first = proxy(&fake, state.path()).await;
     first.client().await.call(pods::run("web")).await;
@@ -106,7 +108,7 @@ async fn the_time_without_criscope_is_known() {
     drop(second.stop().await);
 }
 
-/// With the OCI runtimes of this machine, each of which makes its own files in the root of a container.
+/// With the OCI runtimes of this machine, each of which creates its own files in the rootfs of a container.
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_runs_a_container_and_leaves_nothing() {
     program("runc", "runc");

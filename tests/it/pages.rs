@@ -1,4 +1,4 @@
-//! The pages as a browser shows them: a real headless Chromium, in front of a proxy with calls in flight.
+//! The pages in a browser: a headless Chromium, in front of a proxy with calls in flight.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -17,7 +17,7 @@ use crate::harness::script::{self, Step};
 use crate::harness::{encode, soon};
 use crate::harness::{packages, pods};
 
-/// A name that would run if it were taken for markup.
+/// A name that would be executed if it were not escaped.
 const MARKUP: &str = "<script>document.title='owned'</script>";
 
 fn run_pod(name: &str) -> Call {
@@ -36,14 +36,14 @@ fn pull(name: &str) -> Call {
     Call::image("PullImage", encode(&request)).with("grpc-timeout", "10M")
 }
 
-/// What a browser made of a page, and what it complained about.
+/// The DOM of a page in the browser, and the messages of its console.
 #[derive(Debug)]
 struct Shown {
     dom: String,
     console: Vec<String>,
 }
 
-/// Shows a page, lets its scripts run for some seconds of the browser's own time, and takes what is there then.
+/// Loads a page, runs its scripts for some seconds of the browser's virtual time, and returns the DOM at that point.
 async fn show(url: &str, profile: &Path) -> Shown {
     let mut command = Command::new(packages::program("chromium", "chromium"));
     command
@@ -78,7 +78,7 @@ async fn show(url: &str, profile: &Path) -> Shown {
     }
 }
 
-/// A proxy whose runtime never answers these calls, and the calls.
+/// A proxy with calls in flight that its runtime never answers.
 struct Busy {
     _fake: Fake,
     proxy: Proxy,
@@ -117,21 +117,21 @@ impl Busy {
 }
 
 #[tokio::test]
-async fn the_live_page_lives() {
+async fn the_live_page_updates() {
     let busy = Busy::new(vec![run_pod(MARKUP), pull("web")]).await;
     let shown = busy.show("/").await;
-    assert_eq!(shown.console, [""; 0], "nothing is refused, nothing fails");
+    assert_eq!(shown.console, [""; 0], "nothing is blocked, nothing fails");
     for said in [
-        // Put there by the script, after it fetched the page again.
+        // Added by the script after it has fetched the page again.
         "<button type=\"button\">Pause</button>",
         "role=\"status\" class=\"live\">Live</span>",
-        // What goes on.
+        // The calls in flight.
         "RunPodSandbox",
         "&lt;script&gt;document.title='owned'&lt;/script&gt;",
         "registry.example/&lt;b&gt;shop&lt;/b&gt;:1",
         "✓ up",
         "fake v9",
-        // The pull belongs to the start of its pod, which has a page.
+        // The pull belongs to a pod start, which has a page.
         "<ol class=\"starts\">",
         "<a href=\"/debug/pods/shop/web\">",
     ] {
@@ -143,10 +143,10 @@ async fn the_live_page_lives() {
 #[tokio::test]
 async fn the_live_page_swaps_its_content() {
     let busy = Busy::new(vec![run_pod("web")]).await;
-    // What came in the first answer gives way to what the later ones say.
+    // Later responses replace the content of the first one.
     let relay = Relay::new(busy.proxy.admin_port(), false).await;
     let live = show(&relay.url(), busy.profile.path()).await;
-    assert!(relay.asked() >= 2, "the page asked for itself");
+    assert!(relay.asked() >= 2, "the page has fetched itself again");
     assert!(live.dom.contains("RunPodSandbox"), "{}", live.dom);
     assert!(!live.dom.contains(FIRST), "{}", live.dom);
     assert_eq!(live.console, [""; 0]);
@@ -155,29 +155,25 @@ async fn the_live_page_swaps_its_content() {
 #[tokio::test]
 async fn the_live_page_needs_no_script() {
     let busy = Busy::new(vec![run_pod("web")]).await;
-    // A browser without scripts cannot tell its document either, so here it is ours alone that may not run.
+    // Chromium cannot dump the DOM with scripts disabled, so only the page's own script is blocked.
     let relay = Relay::new(busy.proxy.admin_port(), true).await;
     let still = show(&relay.url(), busy.profile.path()).await;
     assert_eq!(relay.asked(), 1);
     assert!(still.dom.contains("RunPodSandbox") && still.dom.contains(FIRST));
-    assert!(
-        !still.dom.contains("<button"),
-        "nothing to press: {}",
-        still.dom
-    );
+    assert!(!still.dom.contains("<button"), "no buttons: {}", still.dom);
     assert_eq!(
         still.console.len(),
         1,
-        "ours was refused: {:?}",
+        "our script was blocked: {:?}",
         still.console
     );
 }
 
-/// Stands in the first page that a relay passes on.
+/// Marks the first page that a relay passes on.
 const FIRST: &str = "this is the first answer";
 
-/// Passes requests on to the admin endpoint, with a mark in the first answer; counts them. Without scripts it lets the
-/// browser run none of the page.
+/// Relays requests to the admin endpoint and counts them; the first response is marked. With `no_scripts` its policy
+/// blocks the scripts of the page.
 struct Relay {
     port: u16,
     asked: Arc<AtomicUsize>,
@@ -208,7 +204,7 @@ impl Relay {
 
 async fn pass_on(mut stream: TcpStream, admin: u16, no_scripts: bool, count: Arc<AtomicUsize>) {
     let mut request = [0; 4096];
-    // A browser opens connections that it may never use.
+    // Browsers open connections that they may never use.
     if stream.read(&mut request).await.unwrap_or(0) == 0 {
         return;
     }
@@ -224,7 +220,7 @@ async fn pass_on(mut stream: TcpStream, admin: u16, no_scripts: bool, count: Arc
     if no_scripts {
         head.push_str("\r\ncontent-security-policy: script-src 'none'");
     }
-    // It may have gone.
+    // The browser may have disconnected.
     let answer = format!("{head}\r\n\r\n{body}");
     let _ = stream.write_all(answer.as_bytes()).await;
 }
@@ -258,7 +254,7 @@ async fn a_pod_has_a_page() {
 }
 
 #[tokio::test]
-async fn every_page_is_whole_in_a_browser() {
+async fn every_page_is_complete_in_a_browser() {
     let busy = Busy::new(vec![run_pod(MARKUP), pull("web")]).await;
     for path in [
         "/debug/pods",
@@ -277,7 +273,7 @@ async fn every_page_is_whole_in_a_browser() {
         "/debug/config",
     ] {
         let shown = busy.show(path).await;
-        // A page that is not there is a 404, which the browser tells.
+        // The browser logs the 404 of a missing page.
         let console: Vec<_> = shown
             .console
             .iter()
@@ -290,7 +286,7 @@ async fn every_page_is_whole_in_a_browser() {
 }
 
 #[tokio::test]
-async fn the_navigation_is_short_and_old_addresses_still_answer() {
+async fn the_navigation_is_short_and_old_paths_still_work() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let entries = |html: &str| {
@@ -320,7 +316,7 @@ async fn the_navigation_is_short_and_old_addresses_still_answer() {
 }
 
 #[tokio::test]
-async fn a_pod_is_found_and_leads_to_its_trace() {
+async fn a_pod_is_found_and_links_to_its_trace() {
     let fake = Fake::new();
     fake.on(|_| script::error(5, "no such image"));
     let config = "[admin]\ntrace_url = \"https://tempo.example/trace/{trace_id}?a=1&b=2\"\n";
@@ -356,7 +352,7 @@ async fn a_pod_is_found_and_leads_to_its_trace() {
 }
 
 #[tokio::test]
-async fn a_policy_lets_nothing_else_in() {
+async fn the_content_security_policy_blocks_everything_else() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     for path in [
@@ -381,7 +377,7 @@ async fn a_policy_lets_nothing_else_in() {
 }
 
 #[tokio::test]
-async fn what_is_not_known_is_said() {
+async fn unknown_pods_are_reported() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let (status, html) = proxy.get("/debug/pods/shop/web").await;
@@ -423,7 +419,7 @@ async fn without_debug_pages_no_pod_is_named() {
 }
 
 #[tokio::test]
-async fn pulls_that_have_ended_are_remembered() {
+async fn completed_pulls_are_remembered() {
     let fake = Fake::new();
     fake.on(|_| script::error(5, "no such image"));
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;

@@ -1,4 +1,4 @@
-//! A real Prometheus and its checker on what criscope shows.
+//! A real Prometheus, and promtool, on criscope's metrics.
 
 mod exemplars;
 
@@ -21,7 +21,7 @@ use crate::harness::proxy::Proxy;
 use crate::harness::script;
 use crate::harness::until;
 
-/// Series that one node may have, by design.
+/// The designed maximum of series per node.
 const BUDGET: usize = 2000;
 
 /// A Prometheus that scrapes this port of loopback every second.
@@ -29,7 +29,7 @@ async fn scraping(port: u16) -> Prometheus {
     Prometheus::start(Duration::from_secs(1), &[("node", port)], "").await
 }
 
-/// Waits until the sum of a query is this.
+/// Waits until the sum of a query has this value.
 async fn wait_sum(prometheus: &Prometheus, query: &str, wanted: f64) {
     until(query, || async {
         let samples = prometheus.query(query).await.ok()?;
@@ -39,7 +39,7 @@ async fn wait_sum(prometheus: &Prometheus, query: &str, wanted: f64) {
     .await;
 }
 
-/// Calls every method once, with these codes as answers.
+/// Calls every method once per code; the runtime responds with that code.
 async fn call_all(fake: &Fake, proxy: &Proxy, methods: &[Method], codes: &[Code]) -> usize {
     let client = proxy.client().await;
     for code in codes {
@@ -59,7 +59,7 @@ async fn call_all(fake: &Fake, proxy: &Proxy, methods: &[Method], codes: &[Code]
     codes.len() * methods.len()
 }
 
-/// The number of series in a scrape, and how many each metric has.
+/// The number of series in a scrape, in total and by metric.
 fn series(text: &str) -> (usize, BTreeMap<&str, usize>) {
     let mut by_name = BTreeMap::new();
     for line in text
@@ -72,7 +72,7 @@ fn series(text: &str) -> (usize, BTreeMap<&str, usize>) {
     (by_name.values().sum(), by_name)
 }
 
-/// Most series there can be with one backend: the bound is in the types of the labels.
+/// The maximum number of series with one backend, from the types of the labels.
 fn bound() -> usize {
     let metrics = CATALOGUE.iter().map(|metric| {
         let values = metric.labels.iter().map(|label| match label.values {
@@ -108,7 +108,7 @@ fn check_with_promtool(text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn prometheus_scrapes_us() {
+async fn prometheus_scrapes_criscope() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let prometheus = scraping(proxy.admin_port()).await;
@@ -137,14 +137,14 @@ async fn prometheus_scrapes_us() {
     .await;
     assert_eq!(labels, serde_json::json!({}));
 
-    // Each scrape ends well, without duplicates or samples out of order.
+    // Scrapes succeed, without duplicate or out-of-order samples.
     let refused = "prometheus_target_scrapes_sample_duplicate_timestamp_total";
     assert_eq!(prometheus.query(refused).await, Ok(vec![]));
     assert!(prometheus.data().exists());
     proxy.stop().await;
 }
 
-/// What kubelet 1.36, crictl and critest call.
+/// The methods that kubelet 1.36, crictl and critest call.
 const USUAL: [Method; 28] = [
     Method::Version,
     Method::RunPodSandbox,
@@ -176,7 +176,7 @@ const USUAL: [Method; 28] = [
     Method::ImageFsInfo,
 ];
 
-/// Those of them that fail on a node that is well.
+/// Those of them that fail on a healthy node.
 const FAILING: [Method; 12] = [
     Method::RunPodSandbox,
     Method::PodSandboxStatus,
@@ -207,7 +207,7 @@ async fn the_series_of_a_node_stay_within_the_budget() {
     proxy.stop().await;
 }
 
-/// Every method with every code, which no node sees: there is an end to it, and calling again adds nothing.
+/// Every method with every code, which no real node has: the number of series is bounded, and further calls add none.
 #[tokio::test(flavor = "multi_thread")]
 async fn series_have_an_upper_bound() {
     let fake = Fake::new();

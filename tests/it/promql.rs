@@ -1,5 +1,5 @@
-//! Checks PromQL against the catalogue: every metric and label is there, every value of a label can be, rates are of
-//! counters, quantiles keep `le`, and the two sides of an operator can meet.
+//! Checks PromQL against the catalogue: metrics, labels and label values exist, rates are of counters, quantiles keep
+//! `le`, and the two sides of an operator can match.
 
 mod functions;
 mod known;
@@ -15,24 +15,24 @@ use promql_parser::parser::{
 pub(crate) use self::known::{Known, Labels, Values};
 use self::known::{Series, spellings};
 
-/// What stands where a selector does.
+/// The kind of metric expected of a selector.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// A value of now.
+    /// A gauge.
     Gauge,
-    /// Something that only grows.
+    /// A counter.
     Counter,
-    /// Either: its sum is recorded, and rates are taken of that.
+    /// Either: its sum is recorded, and rates are computed from that.
     Any,
 }
 
 impl Known {
-    /// The labels of what an expression gives, or what is wrong with it.
+    /// Returns the labels of an expression's result, or what is wrong with the expression.
     pub(crate) fn check(&self, query: &str) -> Result<Labels, String> {
         self.walk(&parse(query)?, Wanted::Gauge)
     }
 
-    /// The same for a recording rule that sums counters.
+    /// Like `check`, for a recording rule that sums counters.
     pub(crate) fn check_total(&self, query: &str) -> Result<Labels, String> {
         self.walk(&parse(query)?, Wanted::Any)
     }
@@ -180,7 +180,7 @@ fn same(left: &Labels, right: &Labels) -> Result<(), String> {
     }
 }
 
-/// A matcher has to be able to match something, and `le` all spellings of its number.
+/// Checks that a matcher can match a value, and that one on `le` matches all spellings of its number.
 fn check_matcher(metric: &str, series: &Series, matcher: &Matcher) -> Result<(), String> {
     let Matcher { name, value, op } = matcher;
     let values = series
@@ -218,7 +218,7 @@ fn check_matcher(metric: &str, series: &Series, matcher: &Matcher) -> Result<(),
     }
 }
 
-/// Whether a regular expression without `|` matches all of a value. The shipped ones need no more than these.
+/// Returns whether a regular expression without `|` matches a whole value. Supports only what the shipped ones use.
 fn matches(written: &str, value: &str) -> bool {
     if let Some(number) = written.strip_suffix("(\\.0)?") {
         return value.strip_suffix(".0").unwrap_or(value) == number;
@@ -237,7 +237,7 @@ fn matches(written: &str, value: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A check that lets everything pass would be none.
+    /// The checker reports mistakes.
     #[test]
     fn mistakes_are_found() {
         let known = Known::catalogue();

@@ -1,4 +1,4 @@
-//! The runtime's own spans: received, attributed, and passed on as they came.
+//! The OTLP receiver: the runtime's spans are received, attributed, and forwarded unchanged.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ fn otlp(collector: &Collector) -> String {
     )
 }
 
-/// The trace and the span that the runtime was told of with the call.
+/// Makes a call; returns the trace and span ids that the runtime got with it.
 async fn told(proxy: &Proxy, fake: &Fake) -> (Vec<u8>, Vec<u8>) {
     let client = proxy.client().await;
     assert_eq!(client.call(Call::plain("RunPodSandbox")).await.code(), 0);
@@ -59,7 +59,7 @@ async fn told(proxy: &Proxy, fake: &Fake) -> (Vec<u8>, Vec<u8>) {
 fn parent(seen: &Seen) -> (Vec<u8>, Vec<u8>) {
     let parent = seen.headers.get("traceparent").expect("a traceparent");
     let parts: Vec<_> = parent.to_str().expect("text").split('-').collect();
-    assert_eq!(parts[3], "01", "the runtime is told to record");
+    assert_eq!(parts[3], "01", "the sampled flag is set");
     (unhex(parts[1]), unhex(parts[2]))
 }
 
@@ -114,13 +114,13 @@ async fn client(address: SocketAddr) -> TraceServiceClient<Channel> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spans_are_attributed_and_passed_on_as_they_came() {
+async fn spans_are_attributed_and_forwarded_unchanged() {
     let collector = Collector::new(Manner::Takes).await;
     let fake = Fake::new();
     let all = receiving(&fake, &otlp(&collector)).await;
     let (trace, client_span) = told(&all.proxy, &fake).await;
     let ours = collector.wait_spans(2).await.len();
-    // Children first, as exporters send them; and one of nobody.
+    // Children first, as exporters send them, and one unrelated span.
     let first = request(vec![
         span(&trace, 2, &[1; 8], "cni.setup_pod_network"),
         span(&[9; 16], 8, &[], "gc"),
@@ -160,7 +160,7 @@ async fn spans_are_attributed_and_passed_on_as_they_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_span_of_the_runtime_stands_in_the_story_of_its_pod() {
+async fn a_span_of_the_runtime_is_part_of_the_story_of_its_pod() {
     let fake = Fake::new();
     let all = receiving(&fake, "").await;
     let body = encode(&v1::RunPodSandboxRequest {
@@ -199,7 +199,7 @@ async fn a_span_of_the_runtime_stands_in_the_story_of_its_pod() {
         (!details.is_empty()).then_some(details)
     })
     .await;
-    // The runtime's own span of the call says what the call says.
+    // The runtime's own span of the call would repeat the call.
     let [detail] = &details[..] else {
         panic!("{details:?}")
     };
@@ -209,7 +209,7 @@ async fn a_span_of_the_runtime_stands_in_the_story_of_its_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_collector_the_runtime_is_told_of_traces_all_the_same() {
+async fn without_a_collector_trace_context_is_still_propagated() {
     let fake = Fake::new();
     let all = receiving(&fake, "").await;
     let (trace, client_span) = told(&all.proxy, &fake).await;
@@ -228,7 +228,7 @@ async fn without_a_collector_the_runtime_is_told_of_traces_all_the_same() {
     all.proxy.stop().await;
 }
 
-/// Sends a body as it is, and gives `grpc-status`; -1 if there is none.
+/// Sends a raw body; returns `grpc-status`, or -1 if there is none.
 async fn post(address: SocketAddr, path: &str, encoding: Option<&str>, body: Bytes) -> i32 {
     let socket = TcpStream::connect(address).await.expect("connect");
     let (sender, connection) = h2::client::handshake(socket).await.expect("handshake");
@@ -277,7 +277,7 @@ async fn compressed_and_broken_requests() {
     let (trace, client_span) = told(&all.proxy, &fake).await;
     let good = request(vec![span(&trace, 1, &client_span, "x")]).encode_to_vec();
     let address = all.address;
-    // The collector of the tests takes no compressed requests: what it refuses is a loss of what was passed on.
+    // The test collector rejects compressed requests, which counts as loss on forwarding.
     let packed = message_with(1, &gzip(&good));
     assert_eq!(post(address, EXPORT, Some("gzip"), packed).await, 0);
     let bomb = gzip(&vec![0; 64 << 20]);
@@ -312,7 +312,7 @@ async fn compressed_and_broken_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_collector_does_not_take_is_counted() {
+async fn spans_refused_by_the_collector_are_counted() {
     for manner in [Manner::Refuses, Manner::Hangs] {
         let collector = Collector::new(manner).await;
         let fake = Fake::new();
@@ -326,7 +326,7 @@ async fn what_the_collector_does_not_take_is_counted() {
         let lost = "criscope_telemetry_dropped_total";
         let scrape = all
             .proxy
-            .wait_scrape("the account of every span", |scrape| {
+            .wait_scrape("every span to be counted", |scrape| {
                 scrape.metric(lost).with("signal", "passed_span").sum() == 15.0
             })
             .await;
@@ -339,7 +339,7 @@ async fn what_the_collector_does_not_take_is_counted() {
     }
 }
 
-/// Invariant 3: a flood of spans has an end in memory, and calls go through meanwhile.
+/// Invariant 3: a flood of spans takes bounded memory, and calls succeed meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_is_cut_and_counted() {
     let collector = Collector::new(Manner::Hangs).await;
@@ -360,7 +360,7 @@ async fn a_flood_is_cut_and_counted() {
             .with("reason", "queue_full")
             .sum()
     };
-    until("some are lost", || async {
+    until("lost spans", || async {
         (lost(&all.proxy.scrape().await) >= 4.0).then_some(())
     })
     .await;
@@ -370,7 +370,7 @@ async fn a_flood_is_cut_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spans_are_not_passed_in_a_circle() {
+async fn spans_are_not_forwarded_in_a_loop() {
     let fake = Fake::new();
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let config = format!(
@@ -383,7 +383,7 @@ async fn spans_are_not_passed_in_a_circle() {
         .await;
     proxy.wait_event("receiver.loop").await;
     let all = |scrape: &Scrape| scrape.metric("criscope_receiver_spans_total").sum();
-    // Its own spans come back to it. If it passed them on, those of one call would do so before those of the next.
+    // It receives its own spans. If it forwarded them, the spans of one call would come before those of the next.
     for _ in 0..5 {
         let before = all(&proxy.scrape().await);
         told(&proxy, &fake).await;
@@ -462,7 +462,7 @@ fn of_kubelet(spans: Vec<Span>) -> ExportTraceServiceRequest {
     }
 }
 
-/// Reads the story once its headline says this.
+/// Waits for a story whose headline contains this.
 async fn story_that_says(proxy: &Proxy, said: &str) -> PodStory {
     until(said, || async {
         let (status, text) = proxy.get("/debug/pods/shop/web?format=json").await;
@@ -476,7 +476,7 @@ async fn story_that_says(proxy: &Proxy, said: &str) -> PodStory {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_kubelet_says_of_a_pod_is_its_story_before_the_first_call() {
+async fn spans_of_the_kubelet_are_the_story_of_a_pod_before_its_first_call() {
     let fake = Fake::new();
     let all = receiving(&fake, "").await;
     let mut exporter = client(all.address).await;

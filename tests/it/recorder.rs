@@ -1,5 +1,5 @@
-//! The flight recorder of the real program: read over HTTP, written down on a signal and for a stuck call, and what
-//! becomes of it when the disk is full.
+//! The flight recorder: read over HTTP, dumped on a signal and for a stuck call, and its behaviour when the disk is
+//! full.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,7 +58,7 @@ fn methods(rows: &[view::Call]) -> Vec<&str> {
     rows.iter().map(|row| row.method.as_str()).collect()
 }
 
-/// What a viewer asks of a trace: slices of a track lie within each other or apart.
+/// Checks what trace viewers require: slices of a track are nested or disjoint.
 fn check_trace(trace: &Value) -> BTreeMap<&str, usize> {
     let mut open: BTreeMap<(u64, u64), Vec<f64>> = BTreeMap::new();
     let mut phases = BTreeMap::new();
@@ -82,7 +82,7 @@ fn check_trace(trace: &Value) -> BTreeMap<&str, usize> {
 }
 
 #[tokio::test]
-async fn a_signal_has_it_written_down() {
+async fn a_signal_writes_a_dump() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let (_client, _open) = traffic(&fake, &proxy).await;
@@ -111,7 +111,7 @@ async fn a_signal_has_it_written_down() {
     );
     let trace = serde_json::from_slice(&trace).expect("json");
     let phases = check_trace(&trace);
-    // Four calls with the backend's part; one in flight with it.
+    // Four calls, each with its backend slice; one call in flight, also with it.
     assert_eq!((phases["X"], phases["B"]), (8, 2));
 
     let dir = proxy.dumps();
@@ -126,13 +126,13 @@ async fn a_signal_has_it_written_down() {
             .as_str()
             .is_some_and(|p| p.starts_with(dir.to_str().expect("utf-8")))
     );
-    // And the program goes on.
+    // The program keeps running.
     proxy.signal(Signal::SIGUSR2);
     assert_eq!(proxy.get("/readyz").await.0, 200);
 }
 
 #[tokio::test]
-async fn it_is_read_over_http() {
+async fn dumps_are_read_over_http() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let (_client, _open) = traffic(&fake, &proxy).await;
@@ -177,12 +177,12 @@ async fn it_is_read_over_http() {
 }
 
 #[tokio::test]
-async fn a_stuck_call_is_told_before_its_deadline_and_written_down() {
+async fn a_stuck_call_is_logged_before_its_deadline_and_dumped() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
-    // What is looked at while the call is in flight has seconds of time between two parts of this deadline.
+    // With this deadline, the checks on the call in flight have several seconds between its stages.
     let call = run_pod("slow").with("grpc-timeout", "10S");
     let open = client.start(call).await;
     let stuck = async |percent: u32| {
@@ -195,7 +195,7 @@ async fn a_stuck_call_is_told_before_its_deadline_and_written_down() {
         (&"slow".into(), &"waiting".into())
     );
     let after = half["duration_ms"].as_f64().expect("number");
-    // The machine may be busy; that it is exact is shown where time is made up.
+    // The machine may be busy; unit tests with a mock clock check the exact time.
     assert!((5000.0..9000.0).contains(&after), "{after}");
     let scrape = proxy.scrape().await;
     for name in ["criscope_rpc_stuck_total", "criscope_rpc_stuck_in_flight"] {
@@ -209,7 +209,7 @@ async fn a_stuck_call_is_told_before_its_deadline_and_written_down() {
     stuck(100).await;
     let [json, trace] = proxy.wait_dump("stuck").await;
     let dump: Value = serde_json::from_slice(&json).expect("json");
-    // It ends half a second after its deadline, which may be before the copy is taken.
+    // It ends half a second after its deadline, possibly before the dump is taken.
     let seen = [rows(&dump, "in_flight"), rows(&dump, "calls")].concat();
     assert_eq!(
         (methods(&seen), seen[0].stuck),
@@ -225,8 +225,8 @@ async fn a_stuck_call_is_told_before_its_deadline_and_written_down() {
     );
     let gone =
         |s: &crate::harness::scrape::Scrape| s.metric("criscope_rpc_stuck_in_flight").is_empty();
-    proxy.wait_scrape("nothing is stuck", gone).await;
-    // Another one soon after is told, but not written down.
+    proxy.wait_scrape("no stuck calls", gone).await;
+    // Another one soon afterwards is logged, but not dumped.
     let again = client
         .call(run_pod("slow").with("grpc-timeout", "100m"))
         .await;
@@ -235,7 +235,7 @@ async fn a_stuck_call_is_told_before_its_deadline_and_written_down() {
     assert_eq!(log.matches("dump.written").count(), 1, "{log}");
 }
 
-/// A file system of 64 KiB, gone at the end of the test.
+/// A 64 KiB file system, unmounted on drop.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -291,17 +291,17 @@ async fn a_full_disk_is_counted_and_harms_nobody() {
         dumps.with("reason", "write_failed").sum()
     };
     proxy
-        .wait_scrape("it is counted", |s| dropped(s) == 1.0)
+        .wait_scrape("the dropped dump", |s| dropped(s) == 1.0)
         .await;
     let dir = small.0.path().join("dumps");
     assert_eq!(
         fs::read_dir(&dir).expect("dir").count(),
         0,
-        "nothing half-written stays"
+        "no partial dump remains"
     );
     assert_eq!(client.call(run_pod("after")).await.code(), 0);
     assert_eq!(proxy.get("/debug/flight").await.0, 200);
-    // With room again it is written.
+    // With free space it is written again.
     fs::remove_file(&ballast).expect("removed");
     until("a dump", || async {
         proxy.signal(Signal::SIGUSR2);

@@ -1,4 +1,4 @@
-//! What is seen of the runtime's work while a call takes long: real processes that behave like CNI plugins.
+//! Observing the runtime's work during slow calls: real processes that behave like CNI plugins.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -18,7 +18,7 @@ use crate::harness::{message, pods};
 const CANARY: &str = "hunter2";
 const SETTINGS: &str = "[sampler]\nafter = \"50ms\"\nperiod = \"20ms\"\n";
 
-/// A runtime whose calls take until the token is cancelled.
+/// A runtime whose calls wait until the token is cancelled.
 fn slow_runtime() -> (Fake, CancellationToken) {
     let fake = Fake::new();
     let go = CancellationToken::new();
@@ -28,7 +28,7 @@ fn slow_runtime() -> (Fake, CancellationToken) {
     (fake, go)
 }
 
-/// A program that waits for the end of its input, under another name.
+/// A process with a plugin's name that runs until its stdin closes.
 struct Plugin {
     _dir: TempDir,
     child: Child,
@@ -69,8 +69,8 @@ fn looks(scrape: &Scrape) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_that_works_for_a_slow_call_is_seen() {
-    if !is_alone("sampler::a_plugin_that_works_for_a_slow_call_is_seen") {
+async fn a_plugin_of_a_slow_call_is_observed() {
+    if !is_alone("sampler::a_plugin_of_a_slow_call_is_observed") {
         return;
     }
     let (fake, go) = slow_runtime();
@@ -80,7 +80,7 @@ async fn a_plugin_that_works_for_a_slow_call_is_seen() {
         .await;
     let scrape = proxy.scrape().await;
     assert_eq!(scrape.metric("criscope_sampler_enabled").sum(), 1.0);
-    assert_eq!(looks(&scrape), 0.0, "no call takes long");
+    assert_eq!(looks(&scrape), 0.0, "no call is slow");
     let client = proxy.client().await;
     let calls = [
         client.start(pods::run("cart")).await,
@@ -97,7 +97,11 @@ async fn a_plugin_that_works_for_a_slow_call_is_seen() {
     let scrape = proxy
         .wait_scrape("more looks", |scrape| looks(scrape) > seen + 5.0)
         .await;
-    assert_eq!(sightings(&scrape, "cni"), 1.0, "one plugin, seen often");
+    assert_eq!(
+        sightings(&scrape, "cni"),
+        1.0,
+        "one plugin, observed repeatedly"
+    );
 
     go.cancel();
     for call in calls {
@@ -115,11 +119,10 @@ async fn a_plugin_that_works_for_a_slow_call_is_seen() {
     assert!(!log.contains(CANARY) && !log.contains("sampler."), "{log}");
 }
 
-/// As the unit of `deploy/systemd` starts it: without CAP_SYS_PTRACE environments of root's processes cannot be read, and
-/// with it they can.
+/// As started by the unit in `deploy/systemd`: CAP_SYS_PTRACE is required to read environments of root's processes.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_units_capabilities_are_enough_and_needed() {
-    if !is_alone("sampler::the_units_capabilities_are_enough_and_needed") {
+async fn the_units_capabilities_are_sufficient_and_necessary() {
+    if !is_alone("sampler::the_units_capabilities_are_sufficient_and_necessary") {
         return;
     }
     let unit = include_str!("../../deploy/systemd/criscope.service");
@@ -148,7 +151,7 @@ async fn the_units_capabilities_are_enough_and_needed() {
         let client = proxy.client().await;
         let call = client.start(pods::run("cart")).await;
         fake.wait_count(1).await;
-        // One of a name that is known, for the pod; and others, for nobody.
+        // One with a known name, for the pod, and unrelated ones.
         let _running = [
             plugin("calico", "cart"),
             plugin("some-program", "nobody"),
@@ -168,9 +171,9 @@ async fn the_units_capabilities_are_enough_and_needed() {
     }
 }
 
-/// A `/proc` that shows only one's own processes, in a mount namespace that goes with the program.
+/// A `/proc` that shows only a user's own processes (hidepid), in a private mount namespace.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_processes_are_hidden_it_turns_itself_off() {
+async fn the_sampler_disables_itself_where_processes_are_hidden() {
     need_root();
     let fake = Fake::new();
     let proxy = Start::before(crate::CRISCOPE, &fake)
@@ -200,7 +203,7 @@ async fn where_processes_are_hidden_it_turns_itself_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_can_be_turned_off() {
+async fn the_sampler_can_be_disabled() {
     let (fake, go) = slow_runtime();
     let config = SETTINGS.to_owned() + "enabled = false\n";
     let proxy = Start::before(crate::CRISCOPE, &fake)

@@ -1,4 +1,4 @@
-//! What systemd sees: socket activation, notifications, the watchdog, and reload.
+//! Integration with systemd: socket activation, notifications, the watchdog, and reload.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use crate::harness::fake::Fake;
 use crate::harness::proxy::{Start, is_call};
 use crate::harness::soon;
 
-/// Passes a descriptor on as systemd does: as number 3, and with the process id of the program itself.
+/// Passes a descriptor as systemd does: as number 3, with the pid of the program.
 fn activated(start: Start, fd: impl Into<OwnedFd>) -> Start {
     let mut shell = Command::new("sh");
     let script = "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\" 3<&0 0</dev/null";
@@ -28,7 +28,7 @@ async fn a_socket_of_the_service_manager_is_used_and_kept() {
     let path = dir.path().join("activated.sock");
     let listener = UnixListener::bind(&path).expect("bind");
     for _ in 0..2 {
-        // Before anybody serves: the kernel keeps the connection.
+        // Before criscope starts: the kernel queues the connection.
         let early = Client::connect(&path).await;
         let passed = listener.try_clone().expect("clone");
         let proxy = activated(Start::before(crate::CRISCOPE, &fake), passed)
@@ -47,7 +47,7 @@ async fn a_socket_of_the_service_manager_is_used_and_kept() {
 }
 
 #[tokio::test]
-async fn a_descriptor_that_is_no_socket_is_refused() {
+async fn a_descriptor_that_is_not_a_socket_is_refused() {
     let fake = Fake::new();
     let nothing = File::open("/dev/null").expect("open");
     let start = activated(Start::before(crate::CRISCOPE, &fake), nothing);
@@ -71,7 +71,7 @@ impl Manager {
         String::from_utf8_lossy(&buffer[..n]).into_owned()
     }
 
-    /// The next notification that is not the watchdog's.
+    /// The next notification other than the watchdog's.
     async fn next_state(&self) -> String {
         loop {
             let state = self.next().await;
@@ -83,7 +83,7 @@ impl Manager {
 }
 
 #[tokio::test]
-async fn the_service_manager_hears_of_every_state() {
+async fn the_service_manager_is_notified_of_every_state() {
     let fake = Fake::new();
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("notify.sock");
@@ -94,7 +94,7 @@ async fn the_service_manager_hears_of_every_state() {
         .env("WATCHDOG_USEC", "100000")
         .spawn();
     assert!(manager.next_state().await.contains("READY=1"));
-    // Ready means that it can be called.
+    // Ready means that calls are served.
     assert_eq!(
         proxy
             .client()
@@ -121,7 +121,7 @@ async fn the_service_manager_hears_of_every_state() {
 }
 
 #[tokio::test]
-async fn reload_takes_over_what_it_can_and_names_the_rest() {
+async fn reload_applies_live_settings_and_names_the_others() {
     let fake = Fake::new();
     let config = "[telemetry.log]\nlevel = \"warn,criscope=info\"\n";
     let proxy = Start::before(crate::CRISCOPE, &fake)
@@ -136,7 +136,7 @@ async fn reload_takes_over_what_it_can_and_names_the_rest() {
     assert_eq!(line["changed"], "telemetry.log.level");
     assert_eq!(level().await, "debug");
 
-    // Polls are told at debug.
+    // Polls are logged at debug.
     let client = proxy.client().await;
     assert_eq!(client.call(Call::plain("ContainerStatus")).await.code(), 0);
     proxy
@@ -167,7 +167,7 @@ async fn reload_takes_over_what_it_can_and_names_the_rest() {
     assert_eq!(
         client.call(Call::plain("Status")).await.code(),
         0,
-        "no call is disturbed"
+        "no call is affected"
     );
     proxy.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Large answers and long streams: passed on as they come, and a reader that stalls stalls itself only.
+//! Large responses and long streams: passed on as they arrive, and a stalled reader stalls only itself.
 
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
@@ -11,7 +11,7 @@ use crate::harness::{message, until};
 
 const MIB: usize = 1 << 20;
 
-/// Data that shows when it is out of place.
+/// Data in which misplaced bytes are detectable.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i / 251 + i) as u8).collect()
 }
@@ -21,7 +21,7 @@ fn calls_of<'a>(seen: &'a [Seen], method: &'a str) -> impl Iterator<Item = &'a S
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_answer_arrives_before_it_is_all_sent() {
+async fn a_large_response_arrives_while_it_is_still_being_sent() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
@@ -40,11 +40,11 @@ async fn a_large_answer_arrives_before_it_is_all_sent() {
         let (mut got, body) = call.head().await;
         let mut body = body.expect("a body");
         read_some(&mut got, &mut body, MIB).await;
-        assert_eq!(got.data.len(), MIB, "all that was sent, and no more");
+        assert_eq!(got.data.len(), MIB, "all data sent, and no more");
         gate.cancel();
         read(&mut got, body).await;
         assert_eq!((got.code(), &got.broken), (0, &None));
-        assert!(got.data == whole, "{method}: changed on its way");
+        assert!(got.data == whole, "{method}: changed in transit");
     }
     proxy.wait_balanced(2).await;
 }
@@ -75,7 +75,7 @@ async fn a_consumer_that_stops_reading_stalls_nobody_else() {
         let got = client.call(Call::plain("ContainerStatus")).await;
         assert_eq!((got.code(), &got.broken), (0, &None));
     }
-    // The runtime is held back, so nothing piles up in between.
+    // Backpressure reaches the runtime, so nothing is buffered in between.
     let seen = fake.seen();
     for seen in calls_of(&seen, "GetContainerEvents").chain(calls_of(&seen, "ListContainers")) {
         assert!(
@@ -84,7 +84,7 @@ async fn a_consumer_that_stops_reading_stalls_nobody_else() {
             seen.sent
         );
     }
-    // They can go on where they were.
+    // They can continue where they stopped.
     for (_call, mut got, body) in stalled {
         read(&mut got, body).await;
         assert_eq!(got.code(), 0);
@@ -120,7 +120,7 @@ async fn events_arrive_one_by_one_for_as_long_as_the_caller_listens() {
 }
 
 #[tokio::test]
-async fn a_watch_has_a_connection_of_its_own_and_gives_it_back() {
+async fn a_watch_has_its_own_connection_and_closes_it() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, script::head(), Step::Hang]);
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;

@@ -1,5 +1,5 @@
-//! What comes in with dependencies: under which licences, from where, and once only. `deny.toml` has the same rules for
-//! cargo-deny, which also knows about advisories; these tests need no further tool and no network.
+//! Dependencies: their licences, sources and duplicates. `deny.toml` has the same rules for cargo-deny, which also
+//! checks advisories; these tests need no additional tool and no network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,8 +9,8 @@ use std::process::Command;
 use serde_json::Value;
 use spdx::{Expression, Licensee, ParseMode};
 
-/// Crates whose types meet in this program's own interfaces: two versions of one would not fit together, or would be
-/// two of something there must be one of.
+/// Crates whose types occur in this program's interfaces: two versions would be incompatible, or duplicate something
+/// that must be unique.
 const ONCE: &[&str] = &[
     "bytes",
     "h2",
@@ -44,7 +44,7 @@ fn read_toml(name: &str) -> toml::Table {
     text.parse().unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// The packages that are compiled on this machine's platform: those of this workspace, and all others.
+/// The packages that are compiled on this platform: workspace members, and all others.
 fn packages() -> (Vec<Value>, Vec<Value>) {
     let host = Command::new(env!("CARGO"))
         .args(["-vV"])
@@ -83,7 +83,7 @@ fn packages() -> (Vec<Value>, Vec<Value>) {
     (own, foreign)
 }
 
-/// Versions by name of all that is in Cargo.lock, other platforms included.
+/// Versions by name of all packages in Cargo.lock, including those for other platforms.
 fn locked() -> BTreeMap<String, Vec<String>> {
     let mut versions = BTreeMap::<String, Vec<String>>::new();
     for package in read_toml("Cargo.lock")["package"]
@@ -99,14 +99,14 @@ fn locked() -> BTreeMap<String, Vec<String>> {
     versions
 }
 
-/// What stays the same in compatible versions: `1` of `1.2.3`, `0.2` of `0.2.3`.
+/// The version part shared by compatible versions: `1` of `1.2.3`, `0.2` of `0.2.3`.
 fn line(version: &str) -> Vec<String> {
     let numbers: Vec<_> = version.split('.').map(str::to_owned).collect();
     let significant = numbers.iter().position(|n| n != "0").unwrap_or_default();
     numbers[..=significant].to_vec()
 }
 
-/// Whether a licence expression can be met with the allowed ones.
+/// Returns whether the allowed licences satisfy a licence expression.
 fn is_met(expression: &str, allowed: &[Licensee]) -> bool {
     // Old crates write `MIT/Apache-2.0` for `MIT OR Apache-2.0`.
     let parsed = Expression::parse_mode(expression, ParseMode::LAX);
@@ -166,7 +166,7 @@ fn everything_comes_from_crates_io_with_a_checksum() {
 }
 
 #[test]
-fn what_must_be_one_is_there_once() {
+fn key_crates_have_one_version() {
     let locked = locked();
     let twice: Vec<_> = ONCE
         .iter()
@@ -177,7 +177,7 @@ fn what_must_be_one_is_there_once() {
 }
 
 #[test]
-fn duplicates_are_known_and_none_is_left_over() {
+fn duplicates_are_listed_and_no_entry_is_stale() {
     let deny = read_toml("deny.toml");
     let known: BTreeSet<String> = deny["bans"]["skip"]
         .as_array()
@@ -185,7 +185,7 @@ fn duplicates_are_known_and_none_is_left_over() {
         .iter()
         .map(|skip| skip["crate"].as_str().expect("bans.skip.crate").to_owned())
         .collect();
-    // cargo-deny lets the newest pass, so what is skipped is each older one.
+    // cargo-deny accepts the newest, so the older ones are skipped.
     let mut older = BTreeSet::new();
     for (name, versions) in locked() {
         let mut lines: Vec<_> = versions.iter().map(|version| line(version)).collect();
@@ -212,7 +212,7 @@ fn duplicates_are_known_and_none_is_left_over() {
 fn the_shim_is_linked_with_its_crate_alone() {
     let program = fs::read(crate::SHIM).expect("criscope-shim");
     let has = |text: &str| program.windows(text.len()).any(|at| at == text.as_bytes());
-    // Symbols and debug information name every crate that has code in it.
+    // Symbols and debug information name every crate that is linked in.
     assert!(has("seccompiler") && has("prost"), "no names to look for");
     let others = [
         "criscope::",

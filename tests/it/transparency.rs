@@ -1,4 +1,4 @@
-//! What is sent through criscope arrives as if it had been sent directly, both ways.
+//! Requests and responses pass through criscope as if sent directly.
 
 mod generate;
 
@@ -19,7 +19,7 @@ use crate::harness::proxy::{Proxy, Start};
 use crate::harness::script::{self, Step};
 use crate::harness::{message, sorted};
 
-/// Cases in flight at a time.
+/// Concurrent cases.
 const WORKERS: usize = 8;
 
 fn seed() -> u64 {
@@ -32,7 +32,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// A way to the same runtime.
+/// Two connections to the same runtime: direct, and through criscope.
 struct Ways {
     direct: Client,
     through: Client,
@@ -42,7 +42,7 @@ struct Bench {
     fake: Arc<Fake>,
     proxy: Proxy,
     scripts: Arc<Mutex<HashMap<String, Vec<Step>>>>,
-    /// The only spelling of the service that the runtime knows, or the one that criscope prefers.
+    /// The only API version that the runtime serves, or the one that criscope prefers.
     package: &'static str,
 }
 
@@ -58,7 +58,7 @@ impl Bench {
             let steps = id.and_then(|id| lock(&known).get(id).cloned());
             steps.unwrap_or_else(script::empty)
         });
-        // The log of thousands of errors is not what is tested.
+        // Logging thousands of errors is not tested here.
         let proxy = Start::before(crate::CRISCOPE, &fake)
             .config("[telemetry.log]\nlevel = \"info,criscope::rpc=off\"\n")
             .ready()
@@ -78,7 +78,7 @@ impl Bench {
         }
     }
 
-    /// The path that the runtime should see.
+    /// The path that the runtime should receive.
     fn spelled(&self, path: &str) -> String {
         match Method::from_path(path) {
             Some((method, _)) => {
@@ -196,7 +196,7 @@ fn same_answer(id: &str, direct: &Got, through: &Got) {
     same_bytes(&format!("case {id}: answer"), &direct.data, &through.data);
 }
 
-/// Makes cases on several connections at once.
+/// Runs cases on several connections concurrently.
 async fn run(bench: &Arc<Bench>, seed: u64, count: usize, largest: usize) {
     let mut rng = StdRng::seed_from_u64(seed);
     let cases: Vec<_> = (0..count).map(|n| (n, rng.next_u64())).collect();

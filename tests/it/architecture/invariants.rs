@@ -1,12 +1,12 @@
-//! Each promise of `src/lib.rs` stands in the table of `docs/ARCHITECTURE.md` with tests that exist, and so does each row of
-//! `docs/THREATS.md`.
+//! Each invariant of `src/lib.rs` is in the table of `docs/ARCHITECTURE.md` with tests that exist, and each row of
+//! `docs/THREATS.md` names tests that exist.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use super::source::{File, crate_root, files_under, source_files};
 
-/// The numbered promises: `1. **Byte-exact.**` gives `(1, "Byte-exact")`.
+/// The numbered invariants: `1. **Byte-exact.**` becomes `(1, "Byte-exact")`.
 fn promises(lib: &str) -> Vec<(u32, String)> {
     lib.lines()
         .filter_map(|line| line.strip_prefix("//! "))
@@ -70,7 +70,7 @@ fn every_threat_has_tests_that_exist() {
         .split("\n\n")
         .filter(|part| part.starts_with("| threat |"))
     {
-        // Behind the heading and the line below it.
+        // Skip the table's header and separator.
         for row in table.lines().skip(2) {
             let cells: Vec<_> = row.trim_matches('|').split(" | ").collect();
             let [threat, _bound, shown_by] = cells[..] else {

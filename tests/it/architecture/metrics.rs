@@ -1,5 +1,5 @@
-//! Every declared metric is in the catalogue, and moved by the product: a metric that only tests move would be exported as a
-//! zero that means nothing.
+//! Every declared metric is in the catalogue and updated by the product: a metric that only tests update would be exported
+//! as a meaningless zero.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,26 +8,26 @@ use proc_macro2::{Delimiter, Group, TokenTree};
 
 use super::source::{File, product_files, test_modules};
 
-/// What moves a metric, as methods of its series.
+/// Methods of a series that update a metric.
 const MOVES: &[&str] = &["inc", "inc_by", "dec", "set", "observe"];
 
-/// What a struct has that keeps metrics up to date.
+/// Types of the fields of a struct that updates metrics.
 const FAMILIES: &[&str] = &["Counters", "Gauges", "Histograms"];
 
-/// What the sources say of metrics, unit tests left out.
+/// Metrics in the sources, without unit tests.
 #[derive(Default)]
 struct Found {
     /// The names that `metrics!` declares, with their files.
     declared: BTreeMap<String, String>,
-    /// How often each identifier occurs.
+    /// The number of occurrences of each identifier.
     idents: BTreeMap<String, usize>,
-    /// The identifiers behind a `.`, and behind a `::`.
+    /// The identifiers after a `.` or `::`.
     called: BTreeSet<String>,
     /// The identifiers before a `::`.
     qualifiers: BTreeSet<String>,
-    /// The structs that have families of metrics.
+    /// The structs that contain metric families.
     handles: BTreeSet<String>,
-    /// The methods with `self` that move a metric, by struct.
+    /// The methods with `self` that update a metric, by struct.
     methods: BTreeSet<(String, String)>,
 }
 
@@ -92,7 +92,7 @@ impl Found {
         }
     }
 
-    /// What is declared or written and never used. A method is known by its name only.
+    /// Returns what is declared or defined but never used. Methods are distinguished by name only.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for (name, path) in &self.declared {
@@ -103,7 +103,7 @@ impl Found {
         }
         for handle in &self.handles {
             if !self.qualifiers.contains(handle) {
-                problems.push(format!("no code outside tests makes a {handle}"));
+                problems.push(format!("no code outside tests creates a {handle}"));
             }
         }
         for (handle, method) in &self.methods {
@@ -129,7 +129,7 @@ fn declared(group: &Group) -> Vec<String> {
         .collect()
 }
 
-/// The methods with `self` in the body of an `impl` that move a metric.
+/// The methods with `self` in an `impl` block that update a metric.
 fn moving(body: &Group) -> Vec<String> {
     let mut found = Vec::new();
     let mut current = None;
@@ -160,7 +160,7 @@ fn moving(body: &Group) -> Vec<String> {
     found
 }
 
-/// Returns whether an identifier is anywhere in the group.
+/// Returns whether an identifier occurs anywhere in the group.
 fn has(group: &Group, word: &str) -> bool {
     group.stream().into_iter().any(|token| match token {
         TokenTree::Ident(ident) => ident == word,
@@ -170,7 +170,7 @@ fn has(group: &Group, word: &str) -> bool {
 }
 
 #[test]
-fn every_declared_metric_is_in_the_catalogue_and_moved_by_the_product() {
+fn every_declared_metric_is_in_the_catalogue_and_updated_by_the_product() {
     let found = Found::new(&product_files());
     assert!(found.handles.len() > 5, "{:?}", found.handles);
     let mut files: BTreeMap<&str, usize> = BTreeMap::new();
@@ -187,7 +187,7 @@ fn every_declared_metric_is_in_the_catalogue_and_moved_by_the_product() {
 }
 
 #[test]
-fn a_metric_that_only_tests_move_is_found() {
+fn a_metric_that_only_tests_update_is_found() {
     let declared = "
         metrics! { USED = Metric::counter(\"a\", &[], \"\"); UNUSED = Metric::counter(\"b\", &[FIXED], \"\"); }
         pub struct Handle { used: Counters<0> }
@@ -215,7 +215,7 @@ fn a_metric_that_only_tests_move_is_found() {
         found.problems(),
         [
             "src/a/mod.rs: no code outside tests registers UNUSED",
-            "no code outside tests makes a Unmade",
+            "no code outside tests creates a Unmade",
             "no code outside tests calls Handle::not_moved",
         ]
     );

@@ -1,4 +1,4 @@
-//! The source of the workspace as tokens. Comments and strings are no tokens, so what is found is code.
+//! The source of the workspace as tokens. Comments and strings are not searched, so every match is code.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// The folder of `Cargo.toml`.
+/// The directory of `Cargo.toml`.
 pub(super) fn crate_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every Rust file of the product, that is under `src`.
+/// The Rust files of the product, under `src`.
 pub(super) fn product_files() -> Vec<File> {
     files_under("src")
 }
 
-/// Every Rust file of the product and of the crates beside it, their examples and tests included.
+/// The Rust files of the product and its crates, including their examples and tests.
 pub(super) fn source_files() -> Vec<File> {
     let mut files = files_under("crates");
     files.extend(product_files());
     files
 }
 
-/// Every Rust file under a folder, in the order of their paths.
+/// The Rust files under a directory, sorted by path.
 pub(super) fn files_under(folder: &str) -> Vec<File> {
     let mut paths = Vec::new();
     collect(&crate_root().join(folder), &mut paths);
@@ -44,12 +44,12 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
     }
 }
 
-/// Where something stands.
+/// A position in the source.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     /// Relative to the root of the workspace.
     pub(super) path: String,
-    /// From 1.
+    /// Line number, starting at 1.
     pub(super) line: usize,
 }
 
@@ -82,7 +82,7 @@ impl File {
         }
     }
 
-    /// A file of this text, for tests of the checks.
+    /// A file with this text, for tests of the checks.
     pub(super) fn example(path: &str, text: &str) -> Self {
         Self {
             path: path.to_owned(),
@@ -91,7 +91,7 @@ impl File {
         }
     }
 
-    /// The names of the modules around this file, from the outermost: `["router", "rules"]` for `src/router/rules.rs`.
+    /// The module path of this file, outermost first: `["router", "rules"]` for `src/router/rules.rs`.
     fn modules(&self) -> Vec<&str> {
         let path = self.path.trim_start_matches("src/").trim_end_matches(".rs");
         let mut parts: Vec<_> = path.split('/').collect();
@@ -104,8 +104,8 @@ impl File {
         parts
     }
 
-    /// The room this file belongs to: its top module, and within [`SPLIT`] the module below that. For the root of the
-    /// crate, which only lists the others, the lowest there is.
+    /// The row of the table this file belongs to: its top module, and within [`SPLIT`] the module below that. For the
+    /// crate root, which only lists the others, the lowest one.
     pub(super) fn module(&self) -> String {
         let modules = self.modules();
         match modules[..] {
@@ -115,12 +115,12 @@ impl File {
         }
     }
 
-    /// Whether this whole file is a module of unit tests.
+    /// Returns whether this file is a module of unit tests.
     fn is_tests(&self) -> bool {
         self.modules().contains(&"tests")
     }
 
-    /// The top modules that this file names outside unit tests, with one place each, its own left out.
+    /// The other top modules that this file names outside unit tests, with one position each.
     pub(super) fn imports(&self) -> Vec<(String, Place)> {
         let mut found = Vec::new();
         let around = Around {
@@ -134,7 +134,7 @@ impl File {
             if let Some(rest) = behind_root(tokens, around.modules) {
                 found.extend(rooms(rest));
             }
-            // Out of a room of a split module into the one beside it.
+            // From one part of a split module into a sibling.
             if let [first, _, ..] = self.modules()[..]
                 && SPLIT.contains(&first)
                 && let Some(rest) = behind_supers(tokens, around.modules - 1)
@@ -151,7 +151,7 @@ impl File {
             .collect()
     }
 
-    /// Every place of an identifier or keyword.
+    /// All positions of an identifier or keyword.
     pub(super) fn idents(&self, word: &str) -> Vec<Place> {
         let mut found = Vec::new();
         self.walk(self.tokens.clone(), Around::default(), &mut |tokens, _| {
@@ -162,7 +162,7 @@ impl File {
         found
     }
 
-    /// Every place of `first::second`.
+    /// All positions of `first::second`.
     pub(super) fn paths(&self, first: &str, second: &str) -> Vec<Place> {
         let mut found = Vec::new();
         self.walk(self.tokens.clone(), Around::default(), &mut |tokens, _| {
@@ -211,8 +211,8 @@ impl File {
         }
     }
 
-    /// Shows every position outside unit tests: what stands from there on. `tests` are the modules that
-    /// [`test_modules`] found.
+    /// Calls `see` at every position outside unit tests, with the tokens from there on. `tests` are the modules found
+    /// by [`test_modules`].
     pub(super) fn walk_product(&self, tests: &[String], see: &mut dyn FnMut(&[TokenTree])) {
         let path = self.modules().join("::");
         let is_below = |test: &String| {
@@ -233,7 +233,7 @@ impl File {
         );
     }
 
-    /// Shows every position of the token tree to `see`: what stands from there on, and what is around it.
+    /// Calls `see` at every position of the token tree, with the tokens from there on and the enclosing modules.
     fn walk(&self, stream: TokenStream, around: Around, see: &mut dyn FnMut(&[TokenTree], Around)) {
         let tokens: Vec<_> = stream.into_iter().collect();
         let mut here = around;
@@ -250,17 +250,17 @@ impl File {
     }
 }
 
-/// The modules around a place in a file.
+/// The modules that enclose a position in a file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Around {
-    /// How many there are.
+    /// Their number.
     modules: usize,
-    /// Whether one of them is compiled for tests only.
+    /// Whether one of them is compiled only for tests.
     tests: bool,
 }
 
 impl Around {
-    /// What is around the inside of a group that follows these tokens.
+    /// The context inside a group that follows these tokens.
     fn inside(mut self, before: &[TokenTree]) -> Self {
         if let [.., TokenTree::Ident(word), TokenTree::Ident(_)] = before
             && *word == "mod"
@@ -271,7 +271,7 @@ impl Around {
     }
 }
 
-/// Returns whether the tokens begin with an attribute that limits the next item to tests.
+/// Returns whether the tokens start with an attribute that limits the next item to tests.
 fn is_for_tests(tokens: &[TokenTree]) -> bool {
     match tokens {
         [TokenTree::Punct(p), TokenTree::Group(attribute), ..] if p.as_char() == '#' => {
@@ -282,7 +282,7 @@ fn is_for_tests(tokens: &[TokenTree]) -> bool {
     }
 }
 
-/// Returns whether the token can be the last of an item.
+/// Returns whether an item can end with this token.
 fn ends_item(token: &TokenTree) -> bool {
     match token {
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
@@ -291,7 +291,7 @@ fn ends_item(token: &TokenTree) -> bool {
     }
 }
 
-/// The paths of the modules in files of their own that are compiled for tests only, like `lifecycle::examples`.
+/// The paths of modules in separate files that are compiled only for tests, like `lifecycle::examples`.
 pub(super) fn test_modules(files: &[File]) -> Vec<String> {
     let mut found = Vec::new();
     for file in files {
@@ -319,7 +319,7 @@ pub(super) fn test_modules(files: &[File]) -> Vec<String> {
     found
 }
 
-/// `test`, or a path that ends so, like `tokio::test(start_paused = true)`.
+/// Returns whether this is `test` or a path that ends in it, like `tokio::test(start_paused = true)`.
 fn is_test_attribute(attribute: TokenStream) -> bool {
     let path = attribute
         .into_iter()
@@ -327,7 +327,7 @@ fn is_test_attribute(attribute: TokenStream) -> bool {
     matches!(path.last(), Some(TokenTree::Ident(last)) if last == "test")
 }
 
-/// The line of the word if the tokens begin with it.
+/// The line of the word if the tokens start with it.
 fn ident(tokens: &[TokenTree], word: &str) -> Option<usize> {
     match tokens.first() {
         Some(TokenTree::Ident(found)) if *found == word => Some(found.span().start().line),
@@ -346,7 +346,7 @@ fn after_colons(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
     }
 }
 
-/// What follows a path to the root of the crate: `crate::`, `criscope::`, or as many `super::` as there are modules.
+/// The tokens after a path to the crate root: `crate::`, `criscope::`, or as many `super::` as there are modules.
 fn behind_root(tokens: &[TokenTree], depth: usize) -> Option<&[TokenTree]> {
     if ident(tokens, "crate").is_some() || ident(tokens, "criscope").is_some() {
         return after_colons(&tokens[1..]);
@@ -354,7 +354,7 @@ fn behind_root(tokens: &[TokenTree], depth: usize) -> Option<&[TokenTree]> {
     behind_supers(tokens, depth)
 }
 
-/// What follows this many `super::`; `None` for none.
+/// The tokens after this many `super::`; `None` if `depth` is 0.
 fn behind_supers(tokens: &[TokenTree], depth: usize) -> Option<&[TokenTree]> {
     let mut rest = tokens;
     for _ in 0..depth {
@@ -364,10 +364,10 @@ fn behind_supers(tokens: &[TokenTree], depth: usize) -> Option<&[TokenTree]> {
     (depth > 0).then_some(rest)
 }
 
-/// Top modules whose own modules are rooms of the table of imports.
+/// Top modules whose submodules have their own rows in the table of imports.
 const SPLIT: &[&str] = &["proxy"];
 
-/// The rooms of a path or of a group of paths behind the root of the crate.
+/// The rows named by a path, or group of paths, after the crate root.
 fn rooms(tokens: &[TokenTree]) -> Vec<(String, usize)> {
     match tokens {
         [TokenTree::Ident(first), rest @ ..] if SPLIT.contains(&first.to_string().as_str()) => {
@@ -402,7 +402,7 @@ fn first_names(tokens: &[TokenTree]) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn every_way_to_name_a_module_is_seen() {
+fn every_form_of_import_is_found() {
     let file = File::example;
     let names = |file: &File| {
         file.imports()

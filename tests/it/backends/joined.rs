@@ -1,4 +1,4 @@
-//! Answers made of those of both runtimes.
+//! Responses joined from both runtimes.
 
 use bytes::Bytes;
 use criscope::cri::v1;
@@ -21,7 +21,7 @@ const LISTS: [&str; 6] = [
 ];
 
 fn list(name: &str) -> Call {
-    // A filter that has to reach both.
+    // A filter, which both must receive.
     Call::new(
         &format!("/runtime.v1.{name}"),
         message(b"\x0a\x03\x0a\x01x"),
@@ -30,10 +30,10 @@ fn list(name: &str) -> Call {
 }
 
 #[tokio::test]
-async fn a_list_is_one_after_the_other_byte_for_byte() {
+async fn lists_are_concatenated_byte_for_byte() {
     let pair = Pair::new().await;
     let client = pair.proxy.client().await;
-    // Fields that this program does not know, and pieces that end anywhere.
+    // Unknown fields, split at arbitrary offsets.
     let first: Vec<u8> = (0..70_000u32)
         .flat_map(|i| [0x0a, 2, i as u8, (i >> 8) as u8])
         .collect();
@@ -61,13 +61,13 @@ async fn a_list_is_one_after_the_other_byte_for_byte() {
             assert_eq!(seen.headers["grpc-timeout"], "60S", "{name}");
         }
     }
-    // Empty lists are lists.
+    // Empty lists are valid.
     pair.one.always(script::empty());
     let got = client.call(list(LISTS[1])).await;
     assert_eq!(got.data, message(&second));
 }
 
-/// Answers that are none, each with what the caller gets to read.
+/// Failures of one runtime, by name.
 fn failures() -> Vec<(&'static str, Vec<Step>)> {
     let whole = message(&[9; 300]);
     let half = whole.slice(..100);
@@ -177,7 +177,7 @@ fn stream_of(fake: &Fake, messages: &[Bytes]) {
 }
 
 #[tokio::test]
-async fn streamed_lists_follow_one_another() {
+async fn streamed_lists_are_concatenated() {
     let pair = Pair::new().await;
     let client = pair.proxy.client().await;
     let parts: Vec<Bytes> = (1..=4u8).map(|i| message(&[i; 20])).collect();
@@ -190,7 +190,7 @@ async fn streamed_lists_follow_one_another() {
     assert_eq!(
         (got.code(), got.data),
         (0, parts[2..].concat()),
-        "an empty stream is a list"
+        "an empty stream is a valid list"
     );
     pair.two.always(vec![
         Step::Read,
@@ -206,7 +206,7 @@ async fn streamed_lists_follow_one_another() {
 }
 
 #[tokio::test]
-async fn events_of_both_come_as_they_happen() {
+async fn events_of_both_are_passed_on_as_they_happen() {
     let pair = Pair::new().await;
     let client = pair.proxy.client().await;
     let gates: Vec<_> = (0..5).map(|_| CancellationToken::new()).collect();
@@ -241,11 +241,13 @@ async fn events_of_both_come_as_they_happen() {
     }
     let want: Vec<u8> = (0..4u8).flat_map(|n| message(&[n; 10])).collect();
     assert_eq!(got.data, want);
-    // When one ends, the caller has to listen anew.
+    // When one stream ends, both end, so that the caller subscribes again.
     gates[4].cancel();
     soon("end", read(&mut got, body)).await;
     assert_eq!(got.code(), 0);
-    pair.one.wait("the other is told", |seen| seen.done).await;
+    pair.one
+        .wait("the end of the other stream", |seen| seen.done)
+        .await;
     pair.proxy.wait_balanced(1).await;
 }
 

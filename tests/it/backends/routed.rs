@@ -1,4 +1,4 @@
-//! Calls that go to one of two runtimes.
+//! Routing of calls to one of two runtimes.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::harness::fake::Fake;
 use crate::harness::{encode, message, script};
 
 impl Pair {
-    /// Makes a call and says which of the two saw it.
+    /// Makes a call; returns which of the two received it.
     async fn ask(&self, call: Call) -> (Got, bool, bool) {
         let before = (self.one.count(), self.two.count());
         let client = self.proxy.client().await;
@@ -61,7 +61,7 @@ fn pod(uid: &str) -> v1::PodSandboxConfig {
 }
 
 #[tokio::test]
-async fn a_call_goes_to_the_owner_of_what_it_names() {
+async fn a_call_goes_to_the_owner_of_its_id() {
     let pair = Pair::new().await;
     pair.goes_to(stop_container("container-1"), true, false)
         .await;
@@ -69,7 +69,7 @@ async fn a_call_goes_to_the_owner_of_what_it_names() {
         .await;
     pair.goes_to(sandbox_status("sandbox-1"), true, false).await;
     pair.goes_to(sandbox_status("sandbox-2"), false, true).await;
-    // The beginning of an id is enough, as for a runtime.
+    // An id prefix is enough, as for a runtime.
     pair.two
         .node()
         .add_pod("late", "beef-sandbox", "beef-container");
@@ -77,14 +77,14 @@ async fn a_call_goes_to_the_owner_of_what_it_names() {
 }
 
 #[tokio::test]
-async fn an_owner_that_is_not_known_yet_is_looked_up() {
+async fn an_unknown_owner_is_looked_up() {
     let pair = Pair::new().await;
     pair.two.node().add_pod("late", "sandbox-9", "container-9");
     pair.goes_to(stop_container("container-9"), false, true)
         .await;
     pair.goes_to(sandbox_status("sandbox-9"), false, true).await;
 
-    // What nobody has: the default says so in its own words.
+    // For an unknown id the default backend's own error is returned.
     pair.one.always(script::error(5, "no such container"));
     let got = pair.goes_to(stop_container("nowhere"), true, false).await;
     assert_eq!((got.code(), &*got.text()), (5, "no such container"));
@@ -102,7 +102,7 @@ async fn an_owner_that_cannot_be_found_out_is_no_guess() {
         got.text()
     );
     assert!(got.text().contains("backend two"), "{}", got.text());
-    // What is known needs no asking.
+    // A known id needs no lookup.
     let got = pair
         .goes_to(stop_container("container-1"), true, false)
         .await;
@@ -114,7 +114,7 @@ async fn an_owner_that_cannot_be_found_out_is_no_guess() {
 }
 
 #[tokio::test]
-async fn a_pod_is_made_where_its_handler_says_and_found_there_again() {
+async fn a_pod_is_created_at_the_backend_of_its_handler_and_found_there_again() {
     let pair = Pair::new().await;
     let made = v1::RunPodSandboxResponse {
         pod_sandbox_id: "new-sandbox".into(),
@@ -161,9 +161,9 @@ async fn a_pod_is_made_where_its_handler_says_and_found_there_again() {
     pair.goes_to(sandbox_status("new-sandbox"), false, true)
         .await;
     let now = pair.one.own() + pair.two.own();
-    // Each is asked for its status every five seconds.
-    let no_matter_of_status = 2 * (1 + since.elapsed().as_secs() as usize / 5);
-    assert!(now <= asked + no_matter_of_status, "nobody had to be asked");
+    // Each is probed every five seconds.
+    let probes = 2 * (1 + since.elapsed().as_secs() as usize / 5);
+    assert!(now <= asked + probes, "no lookup was needed");
 
     let plain = v1::RunPodSandboxRequest {
         config: Some(pod("plain")),
@@ -174,7 +174,7 @@ async fn a_pod_is_made_where_its_handler_says_and_found_there_again() {
 }
 
 #[tokio::test]
-async fn an_image_is_pulled_where_its_pod_is() {
+async fn an_image_is_pulled_by_the_backend_of_its_pod() {
     let pair = Pair::new().await;
     let pull = |uid: &str, handler: &str| {
         let request = v1::PullImageRequest {
@@ -219,7 +219,7 @@ async fn an_image_is_pulled_where_its_pod_is() {
 }
 
 #[tokio::test]
-async fn a_call_for_one_passes_as_it_is() {
+async fn a_call_for_one_backend_is_passed_on_unchanged() {
     let pair = Pair::new().await;
     let strange = {
         let mut bytes = v1::StopContainerRequest {
@@ -227,7 +227,7 @@ async fn a_call_for_one_passes_as_it_is() {
             timeout: 3,
         }
         .encode_to_vec();
-        // Field 4000, which nobody knows.
+        // Field 4000 is unknown.
         bytes.extend([0x82, 0xfa, 0x01, 3, 1, 2, 3]);
         message(&bytes)
     };
@@ -258,7 +258,7 @@ async fn two_runtimes_may_speak_different_versions() {
         let got = client.call(Call::new(&path, message(b""))).await;
         assert_eq!(got.code(), 0, "{got:?}");
     }
-    // What came after the index was filled has to be asked for, in the right words too.
+    // Pods created after the index was filled are looked up, in the backend's version of the API.
     proxy
         .wait_scrape("the identity index is filled", |scrape| {
             scrape.metric("criscope_identity_entries").sum() == 2.0

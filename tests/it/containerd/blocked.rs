@@ -1,4 +1,4 @@
-//! A containerd that cannot go on: the story names it, and how it is held up.
+//! A blocked containerd: the diagnosis names it and what blocks it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::harness::until;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Waits until the story of a pod says this.
+/// Waits until the story of a pod contains these words.
 async fn says(proxy: &Proxy, pod: &str, words: &str) {
     let path = format!("/debug/pods/shop/{pod}?format=json");
     until(words, || async {
@@ -39,7 +39,7 @@ async fn a_stopped_containerd_is_the_cause() {
     };
     let (sandbox, ()) = tokio::join!(running, looking);
     let sandbox = sandbox.expect("a sandbox");
-    // A short deadline: nobody is to blame but the runtime.
+    // A short deadline: the runtime alone is the cause.
     kill(pid, Signal::SIGSTOP).expect("stop");
     let pulling = kubelet.pull("127.0.0.1:1/nothing:1");
     let looking = async {
@@ -53,7 +53,7 @@ async fn a_stopped_containerd_is_the_cause() {
     end(containerd);
 }
 
-/// A cgroup with the freezer, of either version.
+/// A cgroup with a freezer, v1 or v2.
 struct Cgroup(PathBuf);
 
 impl Cgroup {
@@ -113,7 +113,7 @@ async fn a_frozen_shim_is_the_cause() {
     })
     .await;
     for dir in [&*cgroup.0, cgroup.0.parent().expect("parent")] {
-        // Its parent is containerd's, if there are any others in it.
+        // The parent belongs to containerd if it has other children.
         let _ = fs::remove_dir(dir);
     }
     proxy.stop().await;

@@ -1,4 +1,4 @@
-//! Why was this pod slow, or never up? A kubelet of our own, a real containerd, and what `criscope explain` says first.
+//! Why a pod was slow or did not start: a test kubelet, a real containerd, and the first line of `criscope explain`.
 
 use std::fs;
 use std::process::Command;
@@ -18,10 +18,10 @@ use crate::harness::docker_registry::DockerRegistry;
 use crate::harness::proxy::Proxy;
 use crate::harness::until;
 
-/// Long for anything here, and shorter than a hung test.
+/// Longer than any call here takes, and shorter than a hung test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A kubelet that has one pod.
+/// A kubelet with one pod.
 pub(super) struct Kubelet {
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
@@ -102,7 +102,7 @@ impl Kubelet {
         container_id
     }
 
-    /// As the kubelet does when something has happened to a container.
+    /// Queries the status, as the kubelet does after a container event.
     async fn exit_code(&self, container: &str) -> i32 {
         until("the end of the container", || async {
             let request = v1::ContainerStatusRequest {
@@ -116,7 +116,7 @@ impl Kubelet {
         .await
     }
 
-    /// As the kubelet does when a probe has failed.
+    /// Stops a container, as the kubelet does after a failed probe.
     async fn stop(&mut self, container: &str) {
         let request = v1::StopContainerRequest {
             container_id: container.into(),
@@ -125,7 +125,7 @@ impl Kubelet {
         self.runtime.stop_container(request).await.expect("stop");
     }
 
-    /// Waits for the image that was imported; containerd hears of it by an event.
+    /// Waits for the imported image; containerd learns of it by an event.
     async fn imported(&self) {
         until("the image", || async {
             let request = v1::ImageStatusRequest {
@@ -138,7 +138,7 @@ impl Kubelet {
         .await;
     }
 
-    /// The end of the pod.
+    /// Stops and removes the pod.
     pub(super) async fn remove(&mut self, sandbox: &str) {
         let pod_sandbox_id = sandbox.to_owned();
         let request = v1::StopPodSandboxRequest { pod_sandbox_id };
@@ -162,7 +162,7 @@ fn spec(image: &str) -> v1::ImageSpec {
     }
 }
 
-/// What `criscope explain` prints about a pod.
+/// Returns the output of `criscope explain` for a pod.
 async fn explain(proxy: &Proxy, pod: &str) -> String {
     let mut command = Command::new(crate::CRISCOPE);
     command
@@ -177,7 +177,7 @@ async fn explain(proxy: &Proxy, pod: &str) -> String {
     said
 }
 
-/// The first line of an explanation has all of these words.
+/// Asserts that the first line of an explanation contains all of these words.
 fn assert_first(said: &str, words: &[&str]) {
     let first = said.lines().next().unwrap_or_default();
     for word in words {
@@ -188,7 +188,7 @@ fn assert_first(said: &str, words: &[&str]) {
     }
 }
 
-/// A part of that containerd, the CNI plugin or the OCI runtime, takes so many seconds longer from now on.
+/// Delays the CNI plugin or the OCI runtime of this containerd by this number of seconds from now on.
 fn delay(containerd: &Containerd, part: &str, seconds: u32) {
     let file = containerd.root().join(format!("{part}.delay"));
     fs::write(file, seconds.to_string()).expect("delay");
@@ -248,7 +248,7 @@ async fn a_slow_registry_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_is_not_there_is_named() {
+async fn a_missing_image_is_named() {
     let containerd = Containerd::new().await;
     let registry = DockerRegistry::start(&containerd.root()).await;
     let near = registry.slowly(Duration::ZERO);
@@ -297,7 +297,7 @@ async fn a_container_that_keeps_ending_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_is_stopped_does_not_crash() {
+async fn a_stopped_container_is_not_a_crash_loop() {
     let containerd = Containerd::new().await;
     let proxy = before(&containerd).await;
     let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
@@ -314,7 +314,7 @@ async fn a_container_that_is_stopped_does_not_crash() {
     assert!(!said.contains("keeps ending"), "{said}");
     let story = printed(&proxy, &["explain", "shop/web", "--json"]).await;
     assert_eq!(story.matches("\"exits\"").count(), 3, "{story}");
-    // It is in a loop all the same: that of somebody who keeps stopping it.
+    // It loops nevertheless, because it is stopped repeatedly.
     assert!(!story.contains("keeps ending"), "{story}");
     assert!(story.contains("keeps killing app"), "{story}");
     kubelet.remove(&sandbox).await;
@@ -323,9 +323,9 @@ async fn a_container_that_is_stopped_does_not_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubelet_that_tries_again_has_one_story() {
+async fn retries_of_a_kubelet_are_one_story() {
     let containerd = Containerd::with_slow_parts().await;
-    // Twice the deadline, of which a part is enough for the plugin to be seen.
+    // Twice the deadline, long enough for the plugin to be observed.
     delay(&containerd, "slow-bridge", 10);
     let proxy = before(&containerd).await;
     let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
@@ -336,11 +336,11 @@ async fn a_kubelet_that_tries_again_has_one_story() {
         [Code::Cancelled, Code::DeadlineExceeded].contains(&code),
         "{code}"
     );
-    // The plugin is asked a few times more, to clean up also.
+    // The plugin is called a few more times, also for cleanup.
     delay(&containerd, "slow-bridge", 2);
-    // What containerd had begun is in the way until it has cleaned up.
+    // containerd rejects a retry until it has cleaned up the first attempt.
     let again = tokio::sync::Mutex::new(&mut kubelet);
-    let sandbox = until("a sandbox in the end", || async {
+    let sandbox = until("a sandbox", || async {
         let made = again.lock().await.sandbox(PATIENCE).await.ok();
         if made.is_none() {
             tokio::time::sleep(Duration::from_millis(250)).await;

@@ -1,4 +1,4 @@
-//! Callers that do not stop calling.
+//! Concurrent callers as load.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -14,10 +14,10 @@ use crate::harness::client::{Call, Client};
 use crate::harness::until;
 use crate::harness::{encode, message};
 
-/// Callers, each with a connection of its own.
+/// The number of callers, each with its own connection.
 const CALLERS: usize = 8;
 
-/// How calls ended: by code, and `None` for those whose connection broke.
+/// Number of calls by code; `None` if the connection broke.
 pub(super) type Counts = BTreeMap<Option<&'static str>, usize>;
 
 /// Calls under way.
@@ -30,7 +30,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Begins to call, one call after the other.
+    /// Starts the callers; each makes one call after another.
     pub(super) fn on(socket: &Path) -> Self {
         let mut load = Self {
             callers: JoinSet::new(),
@@ -50,7 +50,7 @@ impl Load {
         load
     }
 
-    /// Waits for so many more good answers.
+    /// Waits for this number of further successful calls.
     pub(super) async fn wait_good(&self, more: usize) {
         let wanted = self.good.load(Ordering::Relaxed) + more;
         until("good answers", || async {
@@ -59,24 +59,24 @@ impl Load {
         .await;
     }
 
-    /// Waits until each caller has had a good answer, and so has its connection.
+    /// Waits until each caller has had a successful call, and thus a connection.
     pub(super) async fn wait_each(&self) {
-        until("a good answer for each caller", || async {
+        until("a successful call of each caller", || async {
             (self.served.load(Ordering::Relaxed) == CALLERS).then_some(())
         })
         .await;
     }
 
-    /// Waits for so many more calls that fail.
+    /// Waits for this number of further failed calls.
     pub(super) async fn wait_failed(&self, more: usize) {
         let wanted = self.failed.load(Ordering::Relaxed) + more;
-        until("calls that fail", || async {
+        until("failing calls", || async {
             (self.failed.load(Ordering::Relaxed) >= wanted).then_some(())
         })
         .await;
     }
 
-    /// Lets every call end, and gives how they ended.
+    /// Lets all calls complete; returns how they ended.
     pub(super) async fn finish(self) -> Counts {
         self.stop.cancel();
         let mut all = Counts::new();
@@ -105,7 +105,7 @@ async fn caller(
         if got.broken.is_some() {
             *counts.entry(None).or_default() += 1;
             failed.fetch_add(1, Ordering::Relaxed);
-            // The connection is gone: nobody is there to call.
+            // The connection is gone: stop.
             break;
         }
         let code = Code::from_i32(got.code());
@@ -123,7 +123,7 @@ async fn caller(
     counts
 }
 
-/// One of the calls that a kubelet makes all the time.
+/// A call that a kubelet makes regularly.
 fn call(turn: usize) -> Call {
     match turn % 5 {
         0 => Call::plain("Version"),

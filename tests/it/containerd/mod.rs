@@ -1,5 +1,5 @@
-//! In front of a real containerd, which dies, and which has pods. Needs root and the Debian packages containerd, runc,
-//! containernetworking-plugins and busybox-static.
+//! criscope in front of a real containerd, with pods, and while containerd is killed. Needs root and the Debian
+//! packages containerd, runc, containernetworking-plugins and busybox-static.
 
 mod blocked;
 mod explained;
@@ -24,7 +24,7 @@ async fn before(containerd: &Containerd) -> Proxy {
     start.config(log).ready().await
 }
 
-/// Nothing of it is left on the machine.
+/// Drops it and asserts that nothing is left on the machine.
 fn end(containerd: Containerd) {
     let name = containerd.name().to_owned();
     drop(containerd);
@@ -35,7 +35,7 @@ fn metric(scrape: &Scrape, name: &str) -> f64 {
     scrape.metric(name).sum()
 }
 
-/// Every call ends in an outcome that both sides agree on, and criscope comes back by itself.
+/// Every call ends with an outcome that caller and metrics agree on, and criscope reconnects automatically.
 #[tokio::test(flavor = "multi_thread")]
 async fn containerd_is_killed_and_restarted_under_load() {
     let mut containerd = Containerd::new().await;
@@ -55,7 +55,7 @@ async fn containerd_is_killed_and_restarted_under_load() {
         assert_eq!(proxy.get("/readyz").await.0, 503);
         containerd.start().await;
         let up = |s: &Scrape| {
-            // More than one if it was not ready yet.
+            // More than one if containerd was not ready yet.
             metric(s, "criscope_backend_up") == 1.0 && reconnects(s) > before
         };
         proxy.wait_scrape("a backend that is up", up).await;
@@ -78,7 +78,7 @@ async fn containerd_is_killed_and_restarted_under_load() {
     end(containerd);
 }
 
-/// A criscope that is killed leaves no connection in containerd, and the next one takes over its socket.
+/// A killed criscope leaves no connection to containerd, and the next one takes over its socket.
 #[tokio::test(flavor = "multi_thread")]
 async fn criscope_is_killed_and_replaced_under_load() {
     let containerd = Containerd::new().await;
@@ -98,14 +98,17 @@ async fn criscope_is_killed_and_replaced_under_load() {
         let load = Load::on(&socket);
         load.wait_good(100).await;
         load.wait_each().await;
-        until("a connection of each caller at least", || async {
+        until("at least one connection per caller", || async {
             (containerd.connections() >= 8).then_some(())
         })
         .await;
         proxy.signal(Signal::SIGKILL);
         load.wait_failed(8).await;
         let counts = load.finish().await;
-        assert_eq!(counts[&None], 8, "each caller heard of it: {counts:?}");
+        assert_eq!(
+            counts[&None], 8,
+            "each caller sees the connection break: {counts:?}"
+        );
         until("no connections", || async {
             (containerd.connections() == 0).then_some(())
         })

@@ -1,4 +1,4 @@
-//! A whole life of a pod through criscope, and what is told about it.
+//! The lifecycle of a pod through criscope, and its log lines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::harness::leaks;
 use crate::harness::proxy::{Proxy, is_call};
 use crate::harness::until;
 
-/// What no line may show.
+/// Must not appear in any log line.
 const SECRET: &str = "kwyjibozq";
 
 pub(super) struct Clients {
@@ -85,13 +85,13 @@ fn container_config() -> v1::ContainerConfig {
     }
 }
 
-/// Makes the pod and its container; gives their ids.
+/// Creates the pod and its container; returns their ids.
 pub(super) async fn make(clients: &mut Clients, config: &v1::PodSandboxConfig) -> (String, String) {
     let spec = v1::ImageSpec {
         image: IMAGE.into(),
         ..Default::default()
     };
-    // containerd hears of an import by an event.
+    // containerd learns of an import by an event.
     until("the image", || async {
         let request = v1::ImageStatusRequest {
             image: Some(spec.clone()),
@@ -125,7 +125,7 @@ pub(super) async fn make(clients: &mut Clients, config: &v1::PodSandboxConfig) -
     (sandbox, container)
 }
 
-/// What only an id is known for while the container runs.
+/// Calls on a running container that carry only its id.
 async fn use_container(clients: &mut Clients, container: &str, log: &Path) {
     let request = v1::ExecSyncRequest {
         container_id: container.into(),
@@ -199,7 +199,7 @@ pub(super) async fn unmake(clients: &mut Clients, sandbox: &str, container: &str
         .expect("remove pod");
 }
 
-/// The line of a call names pod and container, whatever the call carried.
+/// The log line of a call names pod and container, whatever the request contained.
 async fn assert_names(proxy: &Proxy, method: &str, of_container: bool) {
     let line = proxy
         .wait_line(method, |l| l["event"] == "rpc.end" && is_call(l, method))
@@ -230,7 +230,7 @@ async fn a_pod_is_named_in_every_line_of_its_life() {
     let mut clients = Clients::of(&proxy.socket()).await;
     let (sandbox, container) = make(&mut clients, &config).await;
     use_container(&mut clients, &container, &log).await;
-    // The check for what is left behind does see something.
+    // The leak check does find something.
     let there = leaks::find(containerd.name());
     for kind in ["mount", "process", "cgroup", "link", "file", "directory"] {
         assert!(
@@ -247,12 +247,12 @@ async fn a_pod_is_named_in_every_line_of_its_life() {
     assert_names(&proxy, "RunPodSandbox", false).await;
     let first = proxy.stop().await;
 
-    // The next one has seen none of this, and knows it from containerd's lists.
+    // The next criscope learns the pod from containerd's lists.
     let proxy = before(&containerd).await;
     proxy.wait_event("identity.resync").await;
     let mut clients = Clients::of(&proxy.socket()).await;
     unmake(&mut clients, &sandbox, &container).await;
-    until("the end of all that the pod was", || async {
+    until("the removal of the pod from the index", || async {
         let left = leaks::find(containerd.name());
         let of_pod = |l: &&String| {
             ["mount", "process", "file"]
@@ -275,9 +275,9 @@ async fn a_pod_is_named_in_every_line_of_its_life() {
     end(containerd);
 }
 
-/// An error that quotes the command of an earlier call is understood, and does not show it.
+/// An error that quotes the command of an earlier call is logged without that command.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_of_runc_tells_what_and_hides_the_command() {
+async fn an_error_of_runc_names_the_cause_and_hides_the_command() {
     let containerd = Containerd::new().await;
     let config = sandbox_config(&containerd);
     let proxy = before(&containerd).await;
@@ -335,13 +335,13 @@ async fn an_error_of_runc_tells_what_and_hides_the_command() {
     end(containerd);
 }
 
-/// The built-in canary, as a user runs it: with a parent cgroup and without. What came into being for it is gone.
+/// The built-in canary as a user runs it, with and without a parent cgroup. Everything created for it is removed.
 #[tokio::test(flavor = "multi_thread")]
-async fn smoke_goes_through() {
+async fn smoke_succeeds() {
     let containerd = Containerd::new().await;
     let proxy = before(&containerd).await;
     let named = ["--cgroup-parent".to_owned(), containerd.cgroup()];
-    // Where containerd puts what no parent is named for.
+    // The parent cgroup that containerd uses by default.
     let usual = leaks::cgroups("k8s.io");
     for args in [&named[..], &[]] {
         let mut smoke = Command::new(crate::CRISCOPE);
@@ -365,7 +365,7 @@ async fn smoke_goes_through() {
         let mut left = leaks::cgroups("k8s.io");
         left.retain(|dir| ids.iter().any(|id| dir.ends_with(id)));
         assert_eq!(left, Vec::<PathBuf>::new());
-        // Others may have theirs there for a while.
+        // Other tests may have cgroups there for a while.
         until("cgroups as before", || async {
             let now = leaks::cgroups("k8s.io");
             now.iter().all(|dir| usual.contains(dir)).then_some(())

@@ -1,4 +1,4 @@
-//! How far the pulls of a real containerd are, from its content service.
+//! Progress of image pulls of a real containerd, from its content service.
 
 use criscope::lifecycle::view::{Progress, Pulls};
 
@@ -10,7 +10,7 @@ use crate::harness::proxy::{Proxy, Start};
 use crate::harness::registry::{Registry, trickle};
 use crate::harness::until;
 
-/// Two layers; the second takes this many pieces of 100 ms. containerd counts what it has written, a mebibyte at a time.
+/// Two layers; the second is sent in this many pieces, one per 100 ms. containerd reports progress per MiB written.
 fn image(pieces: usize) -> (make::Image, Vec<u8>, usize) {
     let layer = |name: &str, seed| make::layer().file(name, &make::noise(seed, 4 << 20)).end();
     let image = make::gzipped(&[layer("a", 1), layer("b", 2)]);
@@ -30,7 +30,7 @@ async fn progress(proxy: &Proxy) -> Vec<Progress> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_layers_of_a_pull_are_shown_and_told() {
+async fn the_layers_of_a_pull_are_shown() {
     let containerd = Containerd::new().await;
     let proxy = before(&containerd).await;
     let registry = Registry::start().await;
@@ -80,7 +80,7 @@ async fn the_layers_of_a_pull_are_shown_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_pulls_are_told_apart_or_said_to_share() {
+async fn concurrent_pulls_are_told_apart_or_shown_as_shared() {
     let containerd = Containerd::new().await;
     let proxy = before(&containerd).await;
     let registry = Registry::start().await;
@@ -136,9 +136,9 @@ async fn two_pulls_are_told_apart_or_said_to_share() {
     end(containerd);
 }
 
-/// Off, nothing is asked, and pulls go as before.
+/// If disabled, the content service is not queried, and pulls succeed.
 #[tokio::test(flavor = "multi_thread")]
-async fn it_can_be_turned_off() {
+async fn progress_can_be_disabled() {
     let containerd = Containerd::new().await;
     let proxy = Start::new(crate::CRISCOPE)
         .upstream(&containerd.socket())

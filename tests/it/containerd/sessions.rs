@@ -1,4 +1,4 @@
-//! Exec, attach and port-forward of a real containerd, led through criscope.
+//! Exec, attach and port-forward sessions of a real containerd, proxied by criscope.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::streaming::client::{Client, forwarding, upgraded};
 use crate::streaming::spdy::Spdy;
 use crate::streaming::tls::{certificate, connect_with_tls};
 
-/// The ways that this containerd serves.
+/// The transports that this containerd supports.
 const WAYS: [(&str, &str); 2] = [
     ("spdy", "v4.channel.k8s.io"),
     ("websocket", "v4.channel.k8s.io"),
@@ -124,7 +124,7 @@ async fn sessions_of_a_containerd_with_tls_are_seen() {
     let result = spdy.end(streams[0]).await.data;
     let result = String::from_utf8(result).expect("text");
     assert!(result.contains("NonZeroExitCode"), "{result}");
-    // The client is there until the end has been written down, so it is the upstream that closes.
+    // The client stays connected until the end is logged, so the upstream closes first.
     let line = proxy.wait_event("stream.session").await;
     for (field, value) in [
         ("stream.transport", "tls"),
@@ -157,7 +157,7 @@ async fn sessions_of_a_containerd_with_tls_are_seen() {
     end(containerd);
 }
 
-/// Nothing listens on the port, which the pod itself says: it was reached.
+/// The pod itself refuses the connection, which shows that it was reached.
 async fn refused<T>(mut spdy: Spdy<T>)
 where
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static,
@@ -171,7 +171,7 @@ where
         .await;
     let text = String::from_utf8(text).expect("text");
     assert!(text.contains("port 9"), "{text}");
-    // A client that closes its socket while something is unread resets the connection, and has not ended it properly.
+    // Closing a socket with unread data would reset the connection.
     spdy.end(error).await;
     let _ = tokio::time::timeout(Duration::from_millis(500), spdy.end(data)).await;
 }

@@ -1,5 +1,5 @@
-//! A pod that is slow to start because of its network or of the OCI runtime: criscope sees which, in front of a containerd
-//! that knows nothing of it.
+//! A pod that starts slowly because of its network or the OCI runtime: criscope finds out which, in front of an unmodified
+//! containerd.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use super::pod::{Clients, make, sandbox_config};
 use crate::harness::containerd::Containerd;
 use crate::harness::proxy::Start;
 
-/// What was seen, as the methods of the calls and the names of the programs.
+/// The observations in the log, with the methods of the calls and the names of the programs.
 fn seen(log: &[String]) -> Vec<(String, String, String)> {
     let events = log
         .iter()

@@ -1,4 +1,4 @@
-//! Every question of the dashboards, asked of a real Prometheus that has read a criscope to which everything happened.
+//! Runs every query of the dashboards against a real Prometheus that has scraped a criscope with a varied workload.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,32 +16,32 @@ use crate::harness::proxy::{Proxy, Start, free_port};
 use crate::harness::{PATIENCE, message, until};
 use crate::rules::file::{INTERVAL, scaled};
 
-/// How long the workload runs before anything is asked: a few times the window of a rate.
+/// How long the workload runs before the queries: a few times the window of a rate.
 const WORK: Duration = Duration::from_secs(20);
 
-/// Questions without an answer here, and why.
+/// Queries that may be empty here, with the reason.
 const MAY_BE_EMPTY: &[(&str, &str)] = &[
     (
         "criscope_sampler_",
-        "processes are looked at, and plugins seen, only behind a real runtime",
+        "processes are scanned, and plugins observed, only behind a real runtime",
     ),
     ("criscope_runtime_", "only the built-in runtime has these"),
-    ("criscope_stream_", "nobody opens a session here"),
+    ("criscope_stream_", "no session is opened here"),
     (
         "criscope_kubelet_connected",
         "the caller is a test, not a program called kubelet",
     ),
     (
         "criscope_image_fs_",
-        "nobody asks the runtime for its filesystem here",
+        "the runtime's filesystem is not queried here",
     ),
     (
         "phase=\"network\"",
-        "the time in plugins is known only where plugins are seen",
+        "the time in plugins is known only where plugins are observed",
     ),
 ];
 
-/// A criscope whose pod starts are over soon after their last call, and that sends spans.
+/// A criscope that ends pod starts soon after their last call, and exports spans.
 async fn criscope(fake: &Fake, collector: &Collector) -> Proxy {
     let config = format!(
         "[story]\nquiet = \"500ms\"\n[telemetry.otlp]\nendpoint = \"{}\"\ntimeout = \"100ms\"\n",
@@ -55,7 +55,7 @@ async fn criscope(fake: &Fake, collector: &Collector) -> Proxy {
         .await
 }
 
-/// Everything that a node does, over and over.
+/// Repeats everything that happens on a node.
 async fn work(kubelet: &Kubelet, manners: &Manners, proxy: &Proxy, until: Instant) {
     let mut round = 0;
     while Instant::now() < until {
@@ -75,12 +75,12 @@ async fn work(kubelet: &Kubelet, manners: &Manners, proxy: &Proxy, until: Instan
         }
         fail(kubelet, manners, &name("bad")).await;
         leave(kubelet, manners).await;
-        // A caller that comes and goes.
+        // A caller that connects and disconnects.
         drop(proxy.client().await);
     }
 }
 
-/// A start that fails in each way and is given up, and calls that fail.
+/// Pod starts that fail in each way and are given up, and failing calls.
 async fn fail(kubelet: &Kubelet, manners: &Manners, name: &str) {
     manners.set("CreateContainer", Manner::Fails(Code::Internal));
     manners.set("PullImage", Manner::Fails(Code::Unknown));
@@ -98,7 +98,7 @@ async fn fail(kubelet: &Kubelet, manners: &Manners, name: &str) {
     kubelet.call("StopContainer", &unknown).await;
 }
 
-/// A call that its caller gives up, and one that reaches its deadline.
+/// A call that its caller cancels, and one that reaches its deadline.
 async fn leave(kubelet: &Kubelet, manners: &Manners) {
     manners.set("ExecSync", Manner::Hangs);
     let call = kubelet.client().start(Call::plain("ExecSync")).await;
@@ -109,8 +109,7 @@ async fn leave(kubelet: &Kubelet, manners: &Manners) {
     manners.reset("ExecSync");
 }
 
-/// What is under way while the questions are asked: a start that does not end, a pull that hangs, and a call that uses up
-/// its deadline.
+/// In flight during the queries: a start that does not end, a pull that hangs, and a call that uses up its deadline.
 async fn hold(fake: &Fake, kubelet: &Kubelet, manners: &Manners) -> Vec<Open> {
     manners.set("CreateContainer", Manner::Fails(Code::Internal));
     let open = kubelet.sandbox("never-up").await.expect("a sandbox");
@@ -135,7 +134,7 @@ async fn hold(fake: &Fake, kubelet: &Kubelet, manners: &Manners) -> Vec<Open> {
     vec![pull, kubelet.client().start(stuck).await]
 }
 
-/// Whether an answer has a number in it.
+/// Returns whether a result contains a number.
 fn has_number(data: &Value) -> bool {
     let series = data["result"].as_array().into_iter().flatten();
     let mut samples = series.flat_map(|series| {
@@ -152,7 +151,7 @@ fn seconds(time: SystemTime) -> String {
     since.as_secs_f64().to_string()
 }
 
-/// Asks as Grafana does.
+/// Sends a query as Grafana does.
 async fn ask(prometheus: &Prometheus, query: &Query) -> Result<bool, String> {
     let expr = query.substituted();
     let now = SystemTime::now();
@@ -172,10 +171,10 @@ async fn ask(prometheus: &Prometheus, query: &Query) -> Result<bool, String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_query_has_an_answer() {
+async fn every_query_has_a_result() {
     let fake = Fake::new();
     let manners = Manners::of(&fake);
-    // A collector that is not there: spans are lost, which a panel shows.
+    // An absent collector: spans are lost, which a panel shows.
     let collector = Collector::absent(Collects::Takes);
     let proxy = criscope(&fake, &collector).await;
     let nodes = [("node-1", proxy.admin_port()), ("gone", free_port())];
@@ -190,7 +189,7 @@ async fn every_query_has_an_answer() {
     work(&kubelet, &manners, &proxy, end).await;
     let held = hold(&fake, &kubelet, &manners).await;
 
-    // Work goes on while the questions are asked.
+    // The workload continues during the queries.
     let questions = async {
         let mut open: Vec<(String, Query)> = Vec::new();
         for dashboard in all() {
@@ -228,7 +227,7 @@ async fn every_query_has_an_answer() {
             &kubelet,
             &manners,
             &proxy,
-            // Longer than there are questions.
+            // Longer than the queries take.
             Instant::now() + 2 * PATIENCE
         ))
     );
@@ -238,7 +237,7 @@ async fn every_query_has_an_answer() {
         .collect();
     assert!(
         lines.is_empty(),
-        "no answer to\n{}",
+        "no result for\n{}",
         lines.into_iter().collect::<Vec<_>>().join("\n")
     );
     drop((watch, held));

@@ -1,5 +1,5 @@
-//! The shipped dashboards: what they show can be read, stands where it should, asks for what there is, and, asked of a
-//! real Prometheus, has an answer.
+//! The shipped dashboards: panels are readable and laid out correctly, queries use existing metrics and, against a real
+//! Prometheus, return data.
 
 mod live;
 mod panels;
@@ -24,7 +24,7 @@ fn report(problems: &[String]) {
 }
 
 #[test]
-fn they_are_three_and_have_what_grafana_needs() {
+fn dashboards_have_the_fields_that_grafana_needs() {
     let all = all();
     let uids: Vec<_> = all.iter().map(Dashboard::uid).collect();
     assert_eq!(
@@ -38,19 +38,19 @@ fn they_are_three_and_have_what_grafana_needs() {
             "{}",
             dashboard.file
         );
-        assert!(json.get("id").is_none(), "an id is of one Grafana only");
+        assert!(json.get("id").is_none(), "ids are specific to one Grafana");
         for key in ["title", "description"] {
             assert!(json[key].as_str().is_some_and(|t| !t.is_empty()), "{key}");
         }
         let links = json["links"].to_string();
-        assert!(links.contains("/docs/ALERTS.md"), "a way to the runbooks");
+        assert!(links.contains("/docs/ALERTS.md"), "a link to the runbooks");
         let names: BTreeSet<_> = dashboard.variables().map(|v| v.name).collect();
         assert!(names.contains("datasource") && names.contains("cluster"));
     }
 }
 
 #[test]
-fn queries_ask_for_what_there_is() {
+fn queries_use_existing_metrics() {
     let known = known();
     let mut problems = Vec::new();
     for dashboard in all() {
@@ -88,7 +88,7 @@ fn queries_ask_for_what_there_is() {
     report(&problems);
 }
 
-/// A panel can be read without knowing how it was made, and each of its numbers has a unit.
+/// Panels have a title, a description and units.
 #[test]
 fn panels_say_what_they_show() {
     let mut problems = Vec::new();
@@ -104,7 +104,7 @@ fn panels_say_what_they_show() {
                 continue;
             }
             need(
-                "a description that ends",
+                "a description that ends with a full stop",
                 panel.text("description").ends_with('.'),
             );
             let unit = &panel.json["fieldConfig"]["defaults"]["unit"];
@@ -115,16 +115,16 @@ fn panels_say_what_they_show() {
                 .iter()
                 .map(|t| t["refId"].to_string())
                 .collect();
-            need("refIds that differ", ids.len() == panel.targets().len());
+            need("distinct refIds", ids.len() == panel.targets().len());
             if panel.text("type") == "stat" {
-                // A range would show the last value of a series that ended an hour ago.
+                // A range query would show the last value of a series that ended an hour ago.
                 let mut targets = panel.targets().iter();
                 need(
-                    "values of now",
+                    "instant queries",
                     targets.all(|t| t["instant"] == true && t["range"] == false),
                 );
                 let none = &panel.json["fieldConfig"]["defaults"]["noValue"];
-                need("a text for no value", none.is_string());
+                need("a text for missing values", none.is_string());
                 let steps = &panel.json["fieldConfig"]["defaults"]["thresholds"]["steps"];
                 need(
                     "thresholds",
@@ -162,7 +162,7 @@ fn everything_comes_from_the_chosen_data_source() {
 }
 
 #[test]
-fn panels_stand_beside_each_other() {
+fn panels_do_not_overlap() {
     let mut problems = Vec::new();
     for dashboard in all() {
         let mut ids = BTreeSet::new();
@@ -202,7 +202,7 @@ fn dashboards_show_the_runtime_and_sessions() {
     }
 }
 
-/// A histogram of durations that is drawn over time leads to traces.
+/// Duration histograms over time link to traces.
 #[test]
 fn latency_panels_show_exemplars() {
     let mut with = 0;
@@ -229,9 +229,9 @@ fn latency_panels_show_exemplars() {
     assert!(with > 10, "only {with}");
 }
 
-/// Every page for an alert can be reached, and leads nowhere else.
+/// Every runbook is linked from a panel, and links lead to existing runbooks.
 #[test]
-fn panels_lead_to_runbooks_that_exist() {
+fn panels_link_to_existing_runbooks() {
     let base = format!("{}/blob/main/docs/runbooks/", env!("CARGO_PKG_REPOSITORY"));
     let named: BTreeSet<_> = alerts().into_iter().filter_map(|r| r.alert).collect();
     let mut linked = BTreeSet::new();
@@ -246,14 +246,14 @@ fn panels_lead_to_runbooks_that_exist() {
             }
         }
     }
-    // One has no panel of its own: it is about the process, not about what it measures.
+    // One alert has no panel: it is about the process itself.
     let missing: Vec<_> = named.difference(&linked).collect();
     assert_eq!(missing, ["CriscopeProxyRestarting"]);
 }
 
-/// What the checks look at is what there is: a dashboard of another shape would pass them all by having nothing.
+/// The checks find panels and queries: a dashboard of another shape would pass them vacuously.
 #[test]
-fn the_checks_see_the_panels() {
+fn the_checks_find_the_panels() {
     for dashboard in all() {
         let panels: Vec<Panel<'_>> = dashboard.panels().collect();
         let rows = panels.iter().filter(|p| p.is_row()).count();

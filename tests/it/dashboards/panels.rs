@@ -11,28 +11,28 @@ pub(super) struct Dashboard {
     pub(super) json: Value,
 }
 
-/// One panel of it, or a row.
+/// A panel or a row.
 pub(super) struct Panel<'a> {
     pub(super) json: &'a Value,
 }
 
-/// One question to Prometheus.
+/// A query to Prometheus.
 pub(super) struct Query {
-    /// The panel it is for.
+    /// The panel it belongs to.
     pub(super) place: String,
     pub(super) expr: String,
     legend: String,
-    /// Whether only the value of now is wanted.
+    /// Whether it is an instant query.
     pub(super) instant: bool,
 }
 
-/// A variable, chosen at the top.
+/// A template variable.
 pub(super) struct Variable<'a> {
     pub(super) name: &'a str,
     query: Option<&'a str>,
 }
 
-/// All of them, by the names of their files.
+/// All dashboards, sorted by file name.
 pub(super) fn all() -> Vec<Dashboard> {
     let entries = std::fs::read_dir(shipped("dashboards")).expect("dashboards");
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("entry").path()).collect();
@@ -65,7 +65,7 @@ impl Dashboard {
         text(&self.json, "uid")
     }
 
-    /// Panels and rows, those inside a collapsed row too.
+    /// Panels and rows, including those in collapsed rows.
     pub(super) fn panels(&self) -> impl Iterator<Item = Panel<'_>> {
         let top = items(&self.json["panels"]);
         top.flat_map(|panel| std::iter::once(panel).chain(items(&panel["panels"])))
@@ -79,7 +79,7 @@ impl Dashboard {
         })
     }
 
-    /// Those of panels and of annotations.
+    /// The queries of panels and annotations.
     pub(super) fn queries(&self) -> Vec<Query> {
         let of_panels = self.panels().flat_map(|panel| {
             let place = panel.title().to_owned();
@@ -94,7 +94,7 @@ impl Dashboard {
         of_panels.chain(of_annotations).collect()
     }
 
-    /// Every data source that is named, and where.
+    /// Every reference to a data source, with its position.
     pub(super) fn datasources(&self) -> Vec<(String, Value)> {
         let mut found = Vec::new();
         collect(&self.json, "", &mut found);
@@ -172,7 +172,7 @@ impl Variable<'_> {
 }
 
 impl Query {
-    /// With everything chosen, as Prometheus is asked.
+    /// The query as sent to Prometheus, with all variables substituted.
     pub(super) fn substituted(&self) -> String {
         substitute(&self.expr)
     }
@@ -184,7 +184,7 @@ impl Query {
         labels.map(|(label, _)| label.trim().to_owned()).collect()
     }
 
-    /// What stands in the brackets of rates over counters.
+    /// The windows of rates over counters.
     pub(super) fn windows_of_rates(&self) -> Vec<&str> {
         let calls = ["rate(", "increase("];
         let starts = calls.iter().flat_map(|call| self.expr.match_indices(call));

@@ -23,19 +23,19 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// The preface, empty SETTINGS, and then what comes.
+/// The preface, empty SETTINGS, and these frames.
 pub(super) fn session(frames: &[Vec<u8>]) -> Vec<u8> {
     [PREFACE, &frame(4, 0, 0, b""), &frames.concat()].concat()
 }
 
-/// Sends; the other end may close at any moment, which is well.
+/// Sends the bytes; the other end may close at any time.
 pub(super) async fn send(path: &Path, bytes: &[u8]) -> UnixStream {
     let mut socket = UnixStream::connect(path).await.expect("connect");
     let _ = tokio::time::timeout(Duration::from_secs(5), socket.write_all(bytes)).await;
     socket
 }
 
-/// What a request in HPACK looks like without any table: literal fields that are not indexed.
+/// HPACK literal fields without indexing.
 fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -59,7 +59,7 @@ pub(super) fn request(path: &str) -> Vec<u8> {
     ])
 }
 
-/// Sessions that break a rule each.
+/// Sessions that each violate one rule.
 fn broken_sessions() -> Vec<(&'static str, Vec<u8>)> {
     let good = request("/runtime.v1.RuntimeService/Version");
     let (end_stream, end_headers) = (1, 4);
@@ -76,7 +76,7 @@ fn broken_sessions() -> Vec<(&'static str, Vec<u8>)> {
             session(&[headers(0, end_headers, &good)]),
         ),
         (
-            "nonsense for HPACK",
+            "invalid HPACK",
             session(&[headers(1, end_headers, &[0xff; 40])]),
         ),
         (
@@ -107,7 +107,7 @@ fn broken_sessions() -> Vec<(&'static str, Vec<u8>)> {
             "SETTINGS of five bytes",
             session(&[frame(4, 0, 0, &[0; 5])]),
         ),
-        ("a window of nothing", session(&[frame(8, 0, 0, &[0; 4])])),
+        ("a zero window update", session(&[frame(8, 0, 0, &[0; 4])])),
         (
             "a window that overflows",
             session(&[frame(8, 0, 0, &[0x7f, 0xff, 0xff, 0xff])]),
@@ -134,11 +134,11 @@ fn broken_sessions() -> Vec<(&'static str, Vec<u8>)> {
             session(&[headers(1, end_headers, &good), frame(0, 8, 1, &[200, 1])]),
         ),
         (
-            "a stream twice",
+            "a stream opened twice",
             session(&[headers(1, 5, &good), headers(1, 5, &good)]),
         ),
         (
-            "a stream of the past",
+            "a closed stream",
             session(&[headers(9, 5, &good), headers(3, 5, &good)]),
         ),
         (
@@ -180,13 +180,13 @@ async fn garbage_harms_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn broken_frames_harm_nobody() {
+async fn malformed_frames_harm_nobody() {
     let siege = Siege::new().await;
     let path = siege.proxy.socket();
     for (what, bytes) in broken_sessions() {
         println!("{what}");
         siege.during(send(&path, &bytes)).await;
-        // Byte by byte it is no better.
+        // The same, byte by byte.
         siege
             .during(async {
                 let mut socket = UnixStream::connect(&path).await.expect("connect");
@@ -220,14 +220,14 @@ async fn floods_harm_nobody() {
         let end_headers = if what.ends_with("CONTINUATION") { 0 } else { 4 };
         let mut bytes = session(&[frame(1, end_headers, 1, &good)]);
         bytes.extend(flood.repeat(20_000));
-        // Nothing is ever read.
+        // Responses are never read.
         siege.during(send(&path, &bytes)).await;
     }
     siege.over().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn oversized_headers_are_refused_and_large_ones_are_not() {
+async fn oversized_headers_are_refused_and_large_ones_are_accepted() {
     let siege = Siege::new().await;
     let client = Client::connect(&siege.proxy.socket()).await;
     let with = |bytes: usize| {
@@ -254,7 +254,7 @@ async fn a_thousand_idle_connections_harm_nobody() {
         .during(async {
             let mut idle = Vec::new();
             for n in 0..1000 {
-                // Silent, or with a preface and then silent.
+                // Silent from the start, or after the preface.
                 let greeting = if n % 2 == 0 { Vec::new() } else { session(&[]) };
                 idle.push(send(&path, &greeting).await);
             }
@@ -270,7 +270,7 @@ async fn a_thousand_idle_connections_harm_nobody() {
     siege.over().await;
 }
 
-/// Kubelets and crictl up to 1.30 call a unix socket by its path (kubernetes/kubernetes#123463). Runtimes take it.
+/// Kubelets and crictl up to 1.30 use the socket path as authority (kubernetes/kubernetes#123463). Runtimes accept it.
 #[tokio::test]
 async fn an_authority_that_is_a_path_is_served() {
     let siege = Siege::new().await;
@@ -280,7 +280,7 @@ async fn an_authority_that_is_a_path_is_served() {
             .map(|seen| seen.uri.to_string())
             .collect::<Vec<_>>()
     };
-    // "/run/x" in Huffman's code, and the same as it is; both enter the table, and are used from there.
+    // "/run/x" Huffman-coded, and a plain literal; both are added to the dynamic table and referenced from there.
     for authority in [
         &b"\x41\x85\x62\xcb\x6a\x63\xcf"[..],
         b"\x41\x11%2Frun%2Fcri.sock",

@@ -1,4 +1,4 @@
-//! Callers that speak HTTP/2 well and mean ill.
+//! Hostile callers that follow the rules of HTTP/2.
 
 use bytes::Bytes;
 use h2::Reason;
@@ -32,7 +32,7 @@ async fn slow_readers_of_large_answers_harm_nobody() {
             held
         })
         .await;
-    // Each may hold a window's worth, not an answer's.
+    // Each may hold one window of data, not a whole response.
     let scrape = siege.proxy.scrape().await;
     let resident = scrape.metric("process_resident_memory_bytes").sum();
     assert!(resident < 200e6, "{resident} bytes");
@@ -54,7 +54,7 @@ async fn thousands_of_reset_streams_harm_nobody() {
                         "Nothing"
                     };
                     let call = client.begin(&Call::plain(method)).await;
-                    // Its connection may have been ended for it.
+                    // The connection may have been closed because of it.
                     call.reset(Reason::CANCEL);
                 }
             }
@@ -130,13 +130,13 @@ async fn calls_beyond_the_limit_of_a_connection_wait_or_are_refused() {
                 .expect("a handshake");
             let mut ping = connection.ping_pong().expect("once");
             let connection = tokio::spawn(connection);
-            // The answer to the PING comes behind the SETTINGS.
+            // The PING response follows the SETTINGS.
             ping.ping(h2::Ping::opaque()).await.expect("answered");
             let most = sender.current_max_send_streams();
             assert!((100..=1000).contains(&most), "{most} streams at a time");
             connection.abort();
 
-            // A caller that does not care is refused what is beyond it.
+            // Streams beyond the limit of a caller that ignores it are refused.
             let mut bytes = super::bytes::session(&[]);
             let request = super::bytes::request("/runtime.v1.RuntimeService/StopContainer");
             let beyond = most + 50;
@@ -159,10 +159,12 @@ async fn calls_beyond_the_limit_of_a_connection_wait_or_are_refused() {
                     refused += 1;
                 }
             }
-            let entered = siege.proxy.wait_scrape("those within it", |scrape| {
-                let calls = scrape.metric("criscope_rpc_in_flight");
-                calls.with("method", "StopContainer").sum() == most as f64
-            });
+            let entered = siege
+                .proxy
+                .wait_scrape("the calls within the limit", |scrape| {
+                    let calls = scrape.metric("criscope_rpc_in_flight");
+                    calls.with("method", "StopContainer").sum() == most as f64
+                });
             entered.await;
             socket
         })
@@ -193,7 +195,7 @@ async fn idle_connections_make_room_and_those_with_calls_do_not() {
                 };
                 idle.push(super::bytes::send(&path, &greeting).await);
             }
-            // Whoever comes now is served.
+            // New connections are served.
             let client = Client::connect(&path).await;
             assert_eq!(client.call(Call::plain("Version")).await.code(), 0);
             let scrape = siege.proxy.scrape().await;
@@ -202,7 +204,11 @@ async fn idle_connections_make_room_and_those_with_calls_do_not() {
             idle
         })
         .await;
-    assert_eq!(watches(&siege.proxy.scrape().await), 1.0, "it goes on");
+    assert_eq!(
+        watches(&siege.proxy.scrape().await),
+        1.0,
+        "it is still open"
+    );
     watch.reset(Reason::CANCEL);
     drop(watcher);
     siege.over().await;

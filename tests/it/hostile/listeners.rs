@@ -1,5 +1,5 @@
-//! Any user of the node may connect to the ports on loopback. None of them takes descriptors, connections or the audit
-//! trail away from the others.
+//! Any user of the node may connect to the ports on loopback. None can take descriptors, connections or the audit log
+//! away from others.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
@@ -15,7 +15,7 @@ use crate::harness::fake::Fake;
 use crate::harness::proxy::{Proxy, Start, free_port, is_call};
 use crate::harness::{raise_descriptor_limit, soon, until};
 
-/// Open files of the program.
+/// The number of open files of the program.
 fn descriptors(proxy: &Proxy) -> usize {
     let dir = format!("/proc/{}/fd", proxy.pid());
     std::fs::read_dir(dir).expect("it runs").count()
@@ -26,9 +26,9 @@ async fn connect(port: u16) -> TcpStream {
     soon("a connection", connected).await.expect("accepted")
 }
 
-/// The bytes of an answer, up to the end of the connection.
+/// Sends a request; returns the response up to the end of the connection.
 async fn answer(mut stream: TcpStream, request: &[u8]) -> String {
-    // It may be refused before all of it is sent.
+    // It may be refused before it is completely sent.
     let _ = stream.write_all(request).await;
     let mut answer = Vec::new();
     let _ = soon("the end", stream.read_to_end(&mut answer)).await;
@@ -45,7 +45,7 @@ async fn two_thousand_idle_connections_to_the_admin_port_harm_nobody() {
             let mut idle = Vec::new();
             for n in 0..2000 {
                 let mut stream = connect(port).await;
-                // Silent, or with a head that has no end.
+                // Silent, or with an endless header.
                 if n % 2 == 0 {
                     let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: lo").await;
                 }
@@ -53,7 +53,7 @@ async fn two_thousand_idle_connections_to_the_admin_port_harm_nobody() {
                 if n % 500 == 499 {
                     let now = descriptors(&siege.proxy);
                     assert!(now <= before + 80, "{before} descriptors, then {now}");
-                    // Those who have something to say are heard.
+                    // Real requests are served.
                     siege.proxy.scrape().await;
                 }
             }
@@ -74,7 +74,7 @@ async fn a_head_that_never_ends_is_not_waited_for() {
         .await
         .expect("sent");
     let mut rest = Vec::new();
-    // Told so or not: the connection is over.
+    // The connection ends, with or without a response.
     let _ = soon("the end of the connection", slow.read_to_end(&mut rest)).await;
 
     let huge = format!(
@@ -149,8 +149,7 @@ async fn nothing_can_be_changed_over_tcp() {
         .await;
 }
 
-/// What a user who is not root gets when it tries to change the level: what the program says, and the error if it cannot
-/// connect.
+/// Tries to change the level as a non-root user; returns the response, or the error if it cannot connect.
 fn as_nobody(socket: &Path) -> String {
     // perl-base is part of every Debian.
     const TRY: &str = r#"
@@ -173,7 +172,7 @@ fn as_nobody(socket: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_admin_socket_is_for_root() {
-    assert!(nix::unistd::geteuid().is_root(), "wants root");
+    assert!(nix::unistd::geteuid().is_root(), "needs root");
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let socket = proxy.admin_socket();
@@ -182,7 +181,7 @@ async fn the_admin_socket_is_for_root() {
     let dir = socket.parent().expect("a directory");
     std::fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).expect("opened");
     assert_eq!(as_nobody(&socket), "refused: Permission denied");
-    // Also if somebody has opened it since: the kernel says who is there.
+    // Even if the mode of the socket was relaxed: peer credentials decide.
     std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).expect("opened");
     let answer = as_nobody(&socket);
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");

@@ -1,4 +1,4 @@
-//! From a slow bucket to a trace, in a real Prometheus; and the same scrape for who does not ask for OpenMetrics.
+//! From a slow bucket to a trace, in a real Prometheus; and the scrape of clients that do not ask for OpenMetrics.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::harness::prometheus::Prometheus;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::until;
 
-/// Passes requests on to an HTTP server on loopback, without the header `Accept`. Its port.
+/// Proxies requests to an HTTP server on loopback, without the header `Accept`. Returns its port.
 async fn without_accept(to: u16) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bind");
     let port = listener.local_addr().expect("address").port();
@@ -28,7 +28,7 @@ async fn without_accept(to: u16) -> u16 {
     port
 }
 
-/// Passes one request on.
+/// Proxies one request.
 async fn pass(mut from: TcpStream, to: u16) -> Option<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -47,12 +47,12 @@ async fn pass(mut from: TcpStream, to: u16) -> Option<()> {
     from.shutdown().await.ok()
 }
 
-/// A scrape with this `Accept`: its content type and its text.
+/// Scrapes with this `Accept`; returns content type and text.
 async fn scrape(proxy: &Proxy, accept: &str) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", proxy.admin_port()))
         .await
         .expect("connect");
-    // HTTP/1.0, so that the answer comes in one piece.
+    // HTTP/1.0, so that the response is not chunked.
     let request = format!("GET /metrics HTTP/1.0\r\nhost: localhost\r\naccept: {accept}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("ask");
     let mut answer = String::new();
@@ -65,7 +65,7 @@ async fn scrape(proxy: &Proxy, accept: &str) -> (String, String) {
 
 async fn traced(fake: &Fake, collector: &Collector) -> Proxy {
     let endpoint = collector.endpoint();
-    // Nothing is exported because the machine has much to do and a call took long.
+    // Calls that are slow because the machine is busy are not exported.
     let config = format!(
         "[telemetry.otlp]\nendpoint = \"{endpoint}\"\n[telemetry.sampling]\nslow = \"60s\"\n\
          [story]\nquiet = \"100ms\"\n"
@@ -95,7 +95,7 @@ async fn start_pod(proxy: &Proxy) {
     }
 }
 
-/// The traces that the exemplars of a metric lead to.
+/// The trace ids of a metric's exemplars.
 async fn traces(prometheus: &Prometheus, metric: &str) -> Option<BTreeSet<String>> {
     let query = format!("{metric}_bucket");
     let query = [("query", query.as_str())];
@@ -148,18 +148,18 @@ async fn exemplars_lead_to_traces_that_are_exported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_ask_for_openmetrics_is_served_as_before() {
+async fn clients_that_do_not_ask_for_openmetrics_get_the_text_format() {
     let collector = Collector::new(Manner::Takes).await;
     let fake = pods::runtime();
     let proxy = traced(&fake, &collector).await;
     start_pod(&proxy).await;
     proxy.wait_balanced(3).await;
-    // Series come with what they count: between the two scrapes there must be nothing new.
+    // Series appear with their first event: nothing new may happen between the two scrapes.
     proxy
-        .wait_scrape("the whole start, and its spans", |scrape| {
+        .wait_scrape("the complete start, and its spans", |scrape| {
             let starts = scrape.metric("criscope_pod_start_duration_seconds_count");
             let spans = scrape.metric("criscope_telemetry_spans_total");
-            // Two of each call, and the root.
+            // Two spans per call, and the root.
             starts.sum() == 1.0 && spans.with("decision", "exported").sum() >= 7.0
         })
         .await;
@@ -179,7 +179,7 @@ async fn who_does_not_ask_for_openmetrics_is_served_as_before() {
 
     let prometheus = scraping(without_accept(proxy.admin_port()).await).await;
     wait_sum(&prometheus, "up{job=\"criscope\"}", 1.0).await;
-    // As only the text format writes it.
+    // In the form of the text format only.
     let bucket = "criscope_rpc_duration_seconds_bucket{method=\"RunPodSandbox\",le=\"600\"}";
     wait_sum(&prometheus, bucket, 1.0).await;
     proxy.stop().await;

@@ -1,4 +1,4 @@
-//! The functions that are used, and what each asks of its arguments.
+//! The supported functions, and what each requires of its arguments.
 
 use promql_parser::parser::Expr;
 
@@ -22,7 +22,7 @@ pub(super) fn check(
                 _ => Err("histogram_quantile of what has no le".into()),
             }
         }
-        // What is not there has the labels that it was looked for with.
+        // The result has the labels of the selector's matchers.
         "absent" => {
             known.walk(first()?, Wanted::Gauge)?;
             let Expr::VectorSelector(selector) = first()? else {

@@ -1,4 +1,4 @@
-//! What can be asked for.
+//! The series that can be queried.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use criscope::telemetry::metric::{self, Kind};
 
 use crate::rules::file::Rule;
 
-/// The values that a label can have.
+/// The possible values of a label.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Values {
-    /// Names of the configuration, or what one process has.
+    /// Any value: names from the configuration, or per process.
     Any,
     /// One of these.
     Fixed(Vec<String>),
@@ -21,18 +21,18 @@ pub(crate) enum Values {
 /// Labels and their values.
 pub(crate) type Labels = BTreeMap<String, Values>;
 
-/// The series of one name.
+/// The series of one metric.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     pub(super) counter: bool,
     pub(super) labels: Labels,
 }
 
-/// Everything that can be asked for.
+/// All series that can be queried.
 #[derive(Debug)]
 pub(crate) struct Known(BTreeMap<String, Series>);
 
-/// What Prometheus and its configuration add to every series. `cluster` is for those who have several.
+/// Labels that Prometheus and its configuration add to every series. `cluster` is for setups with several clusters.
 const TARGET: [&str; 3] = ["cluster", "instance", "job"];
 
 fn target_labels() -> Labels {
@@ -56,7 +56,7 @@ fn labels_of(metric: &metric::Metric) -> Labels {
     labels
 }
 
-/// How a bound is spelled: in the text format and in OpenMetrics.
+/// The spellings of a bound, in the text format and in OpenMetrics.
 pub(super) fn spellings(bound: f64) -> Vec<String> {
     let text = bound.to_string();
     match text.contains('.') {
@@ -66,7 +66,7 @@ pub(super) fn spellings(bound: f64) -> Vec<String> {
 }
 
 impl Known {
-    /// The metrics of the catalogue, and what Prometheus itself says of a target and of its alerts.
+    /// The metrics of the catalogue, and those that Prometheus itself records for targets and alerts.
     pub(crate) fn catalogue() -> Self {
         let mut known = Self(BTreeMap::new());
         for metric in CATALOGUE.iter() {
@@ -92,14 +92,14 @@ impl Known {
         known
     }
 
-    /// The same, and what the rules record; with the problems of their expressions.
+    /// The catalogue and the recorded series; also returns the problems of the rules' expressions.
     pub(crate) fn with_rules(rules: &[Rule]) -> (Self, Vec<String>) {
         let mut known = Self::catalogue();
         let mut problems = Vec::new();
         for rule in rules {
             let name = rule.record.as_ref().or(rule.alert.as_ref());
             let name = name.expect("a name");
-            // A sum of counters of one process: they start anew together, so the sum is a counter too.
+            // A sum of counters of one process: they reset together, so the sum is a counter too.
             let total = rule.record.is_some() && name.ends_with(":total");
             let checked = match total {
                 true => known.check_total(&rule.expr),
@@ -131,7 +131,7 @@ impl Known {
             counter,
             labels: labels.clone(),
         });
-        // Rules that record the same under different labels.
+        // Rules that record the same metric with different labels.
         for (label, values) in labels {
             match (series.labels.get_mut(&label), values) {
                 (Some(Values::Fixed(old)), Values::Fixed(new)) => old.extend(new),

@@ -13,7 +13,7 @@ pub(crate) fn shipped(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Where the rules stand.
+/// The path of the rules.
 pub(crate) fn rules_path() -> PathBuf {
     shipped("deploy/prometheus/criscope.rules.yaml")
 }
@@ -34,7 +34,7 @@ struct Group {
     rules: Vec<Rule>,
 }
 
-/// One rule; exactly one of `record` and `alert` is there.
+/// A rule; exactly one of `record` and `alert` is set.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
@@ -49,7 +49,7 @@ pub(crate) struct Rule {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// All rules, in the order in which they are evaluated.
+/// All rules, in order of evaluation.
 pub(crate) fn rules() -> Vec<Rule> {
     let file: RuleFile = serde_json::from_value(yaml::read(&rules_path())).expect("rules");
     // The factor of `criscope:slo_bad:increase*` is this interval.
@@ -64,20 +64,20 @@ pub(crate) fn alerts() -> Vec<Rule> {
     rules().into_iter().filter(|r| r.alert.is_some()).collect()
 }
 
-/// How many times faster the rules are made for tests. No faster, so that a machine with much to do for a second or two
-/// does not look like a fault.
+/// The factor by which tests speed up the rules. Not more, so that a machine that is busy for a second or two does not
+/// look like a fault.
 const SCALE: f64 = 30.0;
 
-/// Between two scrapes and between two evaluations in tests.
+/// Scrape and evaluation interval in tests.
 pub(crate) const INTERVAL: Duration = Duration::from_millis((30_000.0 / SCALE) as u64);
 
-/// No window is shorter: it has to hold several scrapes.
+/// The shortest window, in seconds: it must contain several scrapes.
 const LEAST_WINDOW: f64 = 10.0;
 
-/// No alert waits longer: after that nothing new is learnt.
+/// The longest `for` of an alert, in seconds: waiting longer shows nothing new.
 const MOST_WAIT: f64 = 10.0;
 
-/// What is compared with an age, which nobody wants to wait for either: the age, and how often it is there.
+/// Ages that expressions compare with, which are shortened too: the age in seconds, and its number of occurrences.
 const AGES: [(f64, usize); 2] = [(120.0, 1), (900.0, 2)];
 
 /// The shipped rules as they are, except that a minute takes two seconds.

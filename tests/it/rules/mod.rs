@@ -1,5 +1,5 @@
-//! The shipped rules: Prometheus' own checker accepts them, its unit tests pass and leave nothing out, what they ask for
-//! is in the catalogue, and every alert has a page for the one it wakes.
+//! The shipped rules: promtool accepts them, their unit tests pass and are complete, their queries use metrics of the
+//! catalogue, and every alert has a runbook.
 
 pub(crate) mod file;
 
@@ -44,7 +44,7 @@ fn test_files() -> Vec<PathBuf> {
     files(&shipped("deploy/prometheus/tests"), ".yaml")
 }
 
-/// Name and labels of an alert: those of one name differ in their windows.
+/// Name and labels of an alert: alerts of the same name differ in their windows.
 type Identity = (String, BTreeSet<(String, String)>);
 
 fn identity(rule: &Rule) -> Identity {
@@ -53,7 +53,7 @@ fn identity(rule: &Rule) -> Identity {
     (rule.alert.clone().expect("an alert"), labels.collect())
 }
 
-/// Everything of this key in the tests of all files.
+/// All entries under this key in the tests of all files.
 fn all_of(key: &str) -> Vec<Value> {
     let mut all = Vec::new();
     for path in test_files() {
@@ -132,15 +132,15 @@ fn every_recorded_value_is_tested() {
     }
 }
 
-/// The catalogue and the targets say what there is to ask for; a rule may ask for what one above it records.
+/// Rules use metrics of the catalogue and of targets, or series recorded by earlier rules.
 #[test]
-fn the_rules_ask_for_what_there_is() {
+fn the_rules_use_existing_metrics() {
     let (_, problems) = Known::with_rules(&rules());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]
-fn alerts_say_what_they_are() {
+fn alerts_have_summary_description_and_runbook() {
     let mut seen = BTreeSet::new();
     for rule in alerts() {
         let (name, labels) = identity(&rule);
@@ -179,7 +179,7 @@ const SECTIONS: [&str; 6] = [
 ];
 
 #[test]
-fn every_alert_has_its_page_and_every_page_its_alert() {
+fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
     let named: BTreeSet<_> = alerts().into_iter().filter_map(|r| r.alert).collect();
     let pages: BTreeSet<_> = files(&shipped("docs/runbooks"), ".md")
         .iter()
@@ -206,9 +206,9 @@ fn every_alert_has_its_page_and_every_page_its_alert() {
     }
 }
 
-/// What the pages tell to ask Prometheus is there to be asked.
+/// Queries in the runbooks use existing metrics.
 #[test]
-fn queries_in_the_pages_ask_for_what_there_is() {
+fn queries_in_the_runbooks_use_existing_metrics() {
     let (known, _) = Known::with_rules(&rules());
     let mut problems = Vec::new();
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! Random calls and random answers. The same seed gives the same cases.
+//! Random calls and responses. The same seed generates the same cases.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use crate::harness::client::Call;
 use crate::harness::message_with;
 use crate::harness::script::Step;
 
-/// The header by which a case is recognised at the runtime.
+/// The header that identifies a case at the runtime.
 pub(crate) const CASE: &str = "x-case";
 
 /// A call and how it is answered.
@@ -92,7 +92,7 @@ fn path(rng: &mut StdRng) -> String {
     }
 }
 
-/// Random bytes: a piece of a pool, because making them anew is most of the time of a case.
+/// Random bytes: a slice of a pool, because generating them would take most of a case's time.
 fn bytes(rng: &mut StdRng, len: usize) -> Vec<u8> {
     static POOL: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let mut pool = vec![0; 1 << 20];
@@ -112,7 +112,7 @@ fn length(rng: &mut StdRng, largest: usize) -> usize {
     }
 }
 
-/// Something that parses as a message: fields of all wire types, unknown ones among them, nested at times.
+/// A valid message: fields of all wire types, including unknown ones, sometimes nested.
 fn fields(rng: &mut StdRng, depth: usize) -> Vec<u8> {
     use prost::encoding::{encode_key, encode_varint};
     let mut out = Vec::new();
@@ -160,10 +160,10 @@ fn text(rng: &mut StdRng) -> String {
 fn body(rng: &mut StdRng, largest: usize) -> Vec<u8> {
     let len = length(rng, largest);
     match rng.random_range(0..20) {
-        // Nothing, or no gRPC message at all.
+        // Empty, or not a gRPC message.
         0 => Vec::new(),
         1 => bytes(rng, len),
-        // A message whose head promises more than comes, or less.
+        // A message with a wrong length prefix.
         2 => {
             let mut body = message_with(0, &bytes(rng, len)).to_vec();
             let promised = (len + 1 + rng.random_range(0..1000)) as u32;
@@ -175,10 +175,10 @@ fn body(rng: &mut StdRng, largest: usize) -> Vec<u8> {
             body[1..5].copy_from_slice(&((len / 2) as u32).to_be_bytes());
             body
         }
-        // Compressed, or with flags that do not exist.
+        // Compressed, or with undefined flags.
         4..6 => message_with(1, &bytes(rng, len)).to_vec(),
         6 => message_with(rng.random(), &bytes(rng, len)).to_vec(),
-        // Several.
+        // Several messages.
         7 => (0..rng.random_range(2..6))
             .flat_map(|_| message_with(0, &fields(rng, 0)))
             .collect(),
@@ -187,7 +187,7 @@ fn body(rng: &mut StdRng, largest: usize) -> Vec<u8> {
     }
 }
 
-/// Cuts anywhere, also within the five bytes of a head.
+/// Splits at arbitrary offsets, even within the five-byte prefix.
 fn pieces(rng: &mut StdRng, body: Vec<u8>) -> Vec<Bytes> {
     let mut rest = Bytes::from(body);
     let mut pieces = Vec::new();
@@ -197,7 +197,7 @@ fn pieces(rng: &mut StdRng, body: Vec<u8>) -> Vec<Bytes> {
                 true => rng.random_range(0..=rest.len().min(7)),
                 false => rng.random_range(0..=rest.len()),
             };
-            // HTTP/2 peers take few empty DATA frames before they call it a flood.
+            // HTTP/2 peers accept few empty DATA frames before they treat them as a flood.
             if at > 0 || rng.random_bool(0.02) {
                 pieces.push(rest.split_to(at));
             }
@@ -218,7 +218,7 @@ fn base64(rng: &mut StdRng, len: usize, padded: bool) -> String {
     text
 }
 
-/// Names of all kinds, some of them several times.
+/// Headers with all kinds of names, some repeated.
 fn metadata(rng: &mut StdRng) -> HeaderMap {
     let mut map = HeaderMap::new();
     for _ in 0..rng.random_range(0..8) {
@@ -251,7 +251,7 @@ fn value(rng: &mut StdRng, binary: bool) -> HeaderValue {
         let padded = rng.random();
         return base64(rng, len, padded).parse().expect("base64");
     }
-    // Now and then what only HTTP allows: bytes above ASCII.
+    // Sometimes bytes above ASCII, which only HTTP allows.
     let top: u8 = if rng.random_bool(0.1) { 255 } else { 126 };
     let bytes: Vec<u8> = (0..len)
         .map(|_| rng.random_range(b' '..=top))
@@ -260,7 +260,7 @@ fn value(rng: &mut StdRng, binary: bool) -> HeaderValue {
     HeaderValue::from_bytes(&bytes).expect("visible")
 }
 
-/// What gRPC clients of all kinds send.
+/// Headers that common gRPC clients send.
 fn common_headers(rng: &mut StdRng, headers: &mut HeaderMap) {
     const CHOICES: [(&str, &[&str]); 8] = [
         (
@@ -302,7 +302,7 @@ fn common_headers(rng: &mut StdRng, headers: &mut HeaderMap) {
         .get("grpc-timeout")
         .is_some_and(|v| v == "100000000n")
     {
-        // A tenth of a second could pass.
+        // Shorter timeouts could expire.
         headers.insert("grpc-timeout", HeaderValue::from_static("99999999m"));
     }
 }
@@ -382,7 +382,7 @@ fn answer(rng: &mut StdRng, largest: usize) -> Vec<Step> {
                 Reason::ENHANCE_YOUR_CALM,
                 Reason::PROTOCOL_ERROR,
             ];
-            // Before anything, so that what arrives does not depend on what a reset overtakes.
+            // Before any data, so that the result does not depend on what a reset overtakes.
             steps.truncate(1);
             steps.push(Step::Reset(*reasons.choose(rng).expect("some")));
         }
