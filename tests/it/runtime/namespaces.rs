@@ -196,7 +196,7 @@ async fn a_cancelled_caller_leaves_nothing_that_a_remove_does_not_clean_up() {
         let made = tokio::time::timeout(Duration::from_micros(wait), pins.make("a", all()));
         let _ = made.await;
         // The operation completes even without a waiting caller.
-        until("what was begun", || async {
+        until("the operation to complete", || async {
             (pins.state("a", Kind::Uts).expect("state") == State::Pinned).then_some(())
         })
         .await;

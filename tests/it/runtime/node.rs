@@ -145,7 +145,7 @@ fn a_leftover_cgroup_is_removed_with_its_processes() {
 }
 
 #[test]
-fn only_cgroups_of_containers_are_removed() {
+fn the_root_cgroup_and_our_own_are_never_removed() {
     let own = Own::new("refuse");
     let root = own.all.at("/".as_ref()).expect("valid");
     let refused = root.remove(Duration::ZERO).expect_err("a root");
@@ -159,7 +159,7 @@ fn only_cgroups_of_containers_are_removed() {
 }
 
 #[test]
-fn a_hierarchy_without_write_access_is_skipped() {
+fn a_hierarchy_in_which_no_cgroup_can_be_created_is_skipped() {
     let own = Own::new("partly");
     let read_only = tempfile::tempdir().expect("dir");
     let mut table = fs::read_to_string("/proc/self/mountinfo").expect("read");

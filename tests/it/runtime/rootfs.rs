@@ -1,4 +1,4 @@
-//! Root file systems are mounted, read, filled and removed, with real overlayfs. Needs root.
+//! Mounting, reading, writing and removing root file systems, with real overlayfs. Needs root.
 
 use std::ffi::CString;
 use std::fs;
@@ -18,7 +18,7 @@ use criscope_linux::rootfs::{
 };
 use rustix::fs::{CWD, FileType, IFlags, Mode, XattrFlags, ioctl_setflags, mknodat, setxattr};
 
-/// A place for layers and for the directory of one container.
+/// A directory for layers and one container.
 struct Place {
     scratch: Scratch,
     layers: Vec<PathBuf>,
@@ -40,7 +40,7 @@ impl Place {
         self.scratch.path()
     }
 
-    /// A further layer, over those there are.
+    /// Adds a layer on top.
     fn layer(&mut self, name: &str) -> PathBuf {
         let layer = self.path().join("layers").join(name);
         fs::create_dir_all(&layer).expect("layer");
@@ -90,7 +90,7 @@ fn whiteout(path: &Path) {
 }
 
 #[test]
-fn a_hundred_and_twenty_layers_with_long_names_show_the_uppermost_of_each_file() {
+fn a_hundred_and_twenty_layers_with_long_names_are_mounted_in_order() {
     let mut place = Place::new();
     for number in 0..120 {
         let layer = place.layer(&format!("{number:0>64}/fs"));
@@ -115,7 +115,7 @@ fn a_hundred_and_twenty_layers_with_long_names_show_the_uppermost_of_each_file()
     rootfs.remove().expect("removed");
     rootfs.remove().expect("again");
     assert!(place.is_clean());
-    // More than the kernel can.
+    // More than the kernel supports.
     place.layers = vec![place.layers[0].clone(); 600];
     let error = rootfs.mount(&place.request()).expect_err("too many");
     assert_eq!(error.code(), tonic::Code::InvalidArgument, "{error}");
@@ -126,7 +126,7 @@ fn a_hundred_and_twenty_layers_with_long_names_show_the_uppermost_of_each_file()
 }
 
 #[test]
-fn names_with_characters_of_mount_options_are_only_names() {
+fn separators_of_mount_options_in_names_are_harmless() {
     let mut place = Place::new();
     let layer = place.layer("a:b,c\\d");
     fs::write(layer.join("here"), "").expect("file");
@@ -140,7 +140,7 @@ fn names_with_characters_of_mount_options_are_only_names() {
 }
 
 #[test]
-fn whiteouts_hide_and_the_root_is_like_that_of_the_uppermost_layer() {
+fn whiteouts_hide_files_and_the_root_has_the_attributes_of_the_topmost_layer() {
     let mut place = Place::new();
     let base = place.layer("base");
     fs::write(base.join("gone"), "").expect("file");
@@ -168,14 +168,14 @@ fn whiteouts_hide_and_the_root_is_like_that_of_the_uppermost_layer() {
         (stat.uid(), stat.gid(), stat.mode() & 0o7777),
         (12, 34, 0o1751)
     );
-    // Nobody of the node gets in.
+    // No other user of the node has access.
     assert_eq!(mode(&place.path().join("c")), 0o700);
     rootfs.remove().expect("removed");
     assert!(place.is_clean());
 }
 
 #[test]
-fn read_only_ones_have_no_upper_and_any_number_of_layers() {
+fn read_only_root_file_systems_have_no_upper_and_any_number_of_layers() {
     let mut place = Place::new();
     for count in 0..3 {
         if count > 0 {
@@ -196,7 +196,7 @@ fn read_only_ones_have_no_upper_and_any_number_of_layers() {
         rootfs.remove().expect("removed");
         assert!(place.is_clean());
     }
-    // No layer at all can be written too.
+    // A rootfs without layers is writable too.
     place.layers.clear();
     let (rootfs, root) = place.mount();
     fs::write(root.join("new"), "").expect("writable");
@@ -205,14 +205,14 @@ fn read_only_ones_have_no_upper_and_any_number_of_layers() {
 }
 
 #[test]
-fn what_is_in_use_and_mounted_over_goes_all_the_same() {
+fn a_rootfs_in_use_and_mounted_over_is_removed() {
     let mut place = Place::new();
     let layer = place.layer("1");
     fs::write(layer.join("busy"), "still read").expect("file");
     fs::create_dir(layer.join("inner")).expect("dir");
     let (rootfs, root) = place.mount();
     let mut busy = fs::File::open(root.join("busy")).expect("open");
-    // A mount in it, a link that leads there, and another overlay over it.
+    // A mount inside it, and another mount over it.
     let bind = nix::mount::MsFlags::MS_BIND;
     let outside = place.path().join("outside");
     fs::create_dir(&outside).expect("dir");
@@ -236,7 +236,7 @@ fn what_is_in_use_and_mounted_over_goes_all_the_same() {
     rootfs.unmount().expect("again");
     assert!(!rootfs.is_mounted().expect("known"));
     assert!(rootfs.upper().exists());
-    // What was written is not shown to another container.
+    // Data written by one container is not shown to another.
     assert!(matches!(
         rootfs.mount(&place.request()),
         Err(Error::Exists { .. })
@@ -245,25 +245,26 @@ fn what_is_in_use_and_mounted_over_goes_all_the_same() {
     assert!(place.is_clean());
     assert!(outside.join("kept").exists());
     let mut text = String::new();
-    busy.read_to_string(&mut text).expect("its holder reads on");
+    busy.read_to_string(&mut text)
+        .expect("the open file is still readable");
     assert_eq!(text, "still read");
 }
 
 #[test]
-fn half_made_things_and_marked_files_are_removed() {
+fn partial_directories_and_immutable_files_are_removed() {
     let place = Place::new();
     let dir = place.path().join("c");
-    // Killed after the directories, before the mount.
+    // Killed after creating the directories, before the mount.
     for part in ["rootfs", "upper/a/b/c/d/e", "work/work"] {
         fs::create_dir_all(dir.join(part)).expect("dir");
     }
     fs::set_permissions(dir.join("work/work"), fs::Permissions::from_mode(0o0)).expect("mode");
     place.container().remove().expect("removed");
     assert!(place.is_clean());
-    // Killed even before.
+    // Killed even earlier.
     fs::create_dir(&dir).expect("dir");
     place.container().remove().expect("removed");
-    // What a privileged container can do to its files.
+    // File attributes that a privileged container can set.
     let (rootfs, root) = place.mount();
     fs::create_dir_all(root.join("a/b")).expect("dirs");
     fs::write(root.join("a/b/file"), "").expect("file");
@@ -282,7 +283,7 @@ fn half_made_things_and_marked_files_are_removed() {
 }
 
 #[test]
-fn files_are_read_inside_whatever_links_say() {
+fn files_are_read_inside_the_root_whatever_links_point_to() {
     let mut place = Place::new();
     let layer = place.layer("1");
     let secret = place.path().join("secret");
@@ -290,7 +291,7 @@ fn files_are_read_inside_whatever_links_say() {
     fs::create_dir_all(layer.join("etc")).expect("dir");
     fs::create_dir_all(layer.join("real")).expect("dir");
     fs::write(layer.join("real/passwd"), "web:x:33:34::/:\n").expect("file");
-    // Absolute, and above the root: both mean the container's own.
+    // Absolute, and above the root: both are resolved in the container's root.
     symlink("/real/passwd", layer.join("etc/passwd")).expect("link");
     let up = "../".repeat(40) + &secret.to_string_lossy();
     symlink(up, layer.join("up")).expect("link");
@@ -316,7 +317,7 @@ fn files_are_read_inside_whatever_links_say() {
         .read_to_string(&mut text)
         .expect("text");
     assert_eq!(text, "web:x:33:34::/:\n");
-    // The table of groups is missing, which is fine.
+    // A missing group file is fine.
     let tables = UserDatabase::of_rootfs(&root).expect("read");
     let context = criscope::cri::v1::LinuxContainerSecurityContext::default();
     let user = criscope::runtime::oci::spec::resolve_user(&context, "web", &tables);
@@ -347,13 +348,13 @@ fn tables_of_users_that_are_too_large_or_no_files_are_refused_unread() {
     symlink("../dev/zero", &table).expect("link");
     refused("a device that never ends");
     nix::unistd::mkfifo(&table, mode).expect("pipe");
-    refused("a pipe that nobody writes to");
-    UserDatabase::of_rootfs(&root).expect("none is fine");
+    refused("a pipe without a writer");
+    UserDatabase::of_rootfs(&root).expect("a missing file is fine");
     rootfs.remove().expect("removed");
 }
 
 #[test]
-fn volumes_begin_with_what_the_image_has_there() {
+fn volumes_are_initialized_from_the_image() {
     let mut place = Place::new();
     let layer = place.layer("1");
     let data = layer.join("data");
@@ -403,13 +404,13 @@ fn volumes_begin_with_what_the_image_has_there() {
     let length = rustix::fs::getxattr(copy.join("deep"), "user.mark", &mut value[..]);
     assert_eq!(&value[..length.expect("attribute")], b"1");
     assert!(volumes["alias/deep"].join("er").is_dir());
-    // What the image has not, also because a link leads out, is empty and root's.
+    // Volumes that do not exist in the image, or that a link leads out of it, are empty and owned by root.
     for volume in ["/escape", "/var/lib/none"] {
         let stat = fs::metadata(&volumes[volume]).expect("there");
         assert_eq!((stat.uid(), stat.mode() & 0o7777), (0, 0o755));
         assert_eq!(fs::read_dir(&volumes[volume]).expect("dir").count(), 0);
     }
-    // The copy is the container's own.
+    // The copy is private to the container.
     fs::write(copy.join("tool"), "changed").expect("write");
     assert_eq!(fs::read(root.join("data/tool")).expect("read"), b"program");
     assert!(matches!(
@@ -430,7 +431,7 @@ fn volumes_begin_with_what_the_image_has_there() {
 }
 
 #[test]
-fn shared_memory_is_small_and_plain() {
+fn shared_memory_has_its_size_and_options() {
     let place = Place::new();
     let dir = place.path().join("pod/shm");
     let shm = Shm {

@@ -1,4 +1,4 @@
-//! The canary against the built-in runtime: the parent cgroup of its pod is as it was before.
+//! The canary with the built-in runtime: the parent cgroup of its pod is restored.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +8,7 @@ use criscope_linux::cgroup::Hierarchies;
 use crate::harness::daemon::Daemon;
 use crate::harness::leaks;
 
-/// Runs it, and gives all it said.
+/// Runs the canary; returns its output.
 async fn smoke(daemon: &Daemon, parent: &str) -> String {
     let mut smoke = Command::new(crate::CRISCOPE);
     smoke
@@ -25,7 +25,7 @@ async fn smoke(daemon: &Daemon, parent: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parent_that_was_not_there_is_gone_and_one_that_was_stays() {
+async fn a_new_parent_cgroup_is_removed_and_an_existing_one_kept() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let all = Hierarchies::detect().expect("mounted");
     let deep = format!("{}/below", daemon.cgroup());

@@ -1,4 +1,4 @@
-//! What a process uses is what the statistics say, read from a cgroup of the kernel. Needs root.
+//! Statistics match the usage of processes in a real cgroup. Needs root.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use criscope::runtime::stats::{Rates, disk, network_usage, processes};
 use criscope_linux::cgroup::Cgroup;
 use criscope_linux::cgroup::usage::{Usage, read};
 
-/// Reads until what is read is as it should be.
+/// Polls the statistics until they satisfy `ready`.
 fn until(cgroup: &Cgroup, ready: impl Fn(&Usage) -> bool) -> Usage {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -35,18 +35,18 @@ fn cpu(usage: &Usage) -> u64 {
 }
 
 #[test]
-fn a_process_that_burns_cpu_and_holds_memory_is_seen() {
+fn cpu_and_memory_of_a_process_are_accounted() {
     let mut own = Own::new("burn");
     let cgroup = own.cgroup.clone();
     let idle = read(&cgroup).expect("there");
     assert!(cpu(&idle) < 50_000_000, "{idle:?}");
-    // 24 MiB in a variable of the shell, then a loop.
+    // 24 MiB in a shell variable, then a busy loop.
     let script = "x=$(head -c 25165824 /dev/zero | tr '\\0' x); while :; do :; done";
     own.run(&cgroup, script);
     let rates = Rates::default();
     let rate = |usage: &Usage| rates.observe("c", usage.at, cpu(usage));
     assert_eq!(rate(&idle), None);
-    // The shell alone, when what it reads is read.
+    // Only the shell, after its input has been read.
     let alone = |usage: &Usage| usage.pids.is_some_and(|pids| pids.current == 1);
     let holds = |usage: &Usage| {
         let memory = usage.memory.as_ref();
@@ -121,7 +121,7 @@ fn limits_and_processes_are_those_of_the_cgroup() {
 }
 
 #[test]
-fn a_mount_in_a_layer_is_not_of_the_layer() {
+fn a_mount_in_a_layer_is_not_counted() {
     let dir = Scratch::new();
     let top = dir.path().join("upper");
     let inner = top.join("mnt");

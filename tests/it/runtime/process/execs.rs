@@ -1,4 +1,4 @@
-//! Commands in a container that runs.
+//! Exec in a running container.
 
 use std::fs;
 
@@ -54,7 +54,7 @@ async fn execs_and_signals() {
         .await
         .expect("kill");
     assert_eq!(exit(&mut events, "a", "e2").await.code, 137);
-    // What ends before anybody attaches is kept for who does.
+    // Output of an exec that exits before an attach is retained.
     fs::write(
         pod.path("exec.json"),
         process("echo kept", false).to_string(),
@@ -82,7 +82,7 @@ async fn execs_and_signals() {
 }
 
 #[tokio::test]
-async fn execs_that_end_together_are_kept_until_they_are_forgotten() {
+async fn concurrent_exits_are_retained_until_forgotten() {
     const MANY: usize = 80;
     let pod = Pod::new().await;
     let mut events = pod.shim.events();
@@ -103,7 +103,7 @@ async fn execs_that_end_together_are_kept_until_they_are_forgotten() {
         };
         pod.shim.exec(exec).await.expect("exec");
     }
-    // Asked for while it runs, done when it has ended.
+    // Requested while it runs, done when it has exited.
     pod.shim.forget(target("a", "0")).await.expect("forget");
     let known = || async { pod.shim.state().await.expect("state").processes.len() };
     assert_eq!(known().await, MANY + 1);
@@ -120,7 +120,7 @@ async fn execs_that_end_together_are_kept_until_they_are_forgotten() {
             .shim
             .attach(everything("a", &name))
             .await
-            .expect("what was kept");
+            .expect("the retained output");
         assert_eq!(read(&mut attached, "").await.0, "kept\n");
         pod.shim.forget(target("a", &name)).await.expect("forget");
     }

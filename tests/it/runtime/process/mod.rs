@@ -1,4 +1,4 @@
-//! criscope-shim with the real runc: needs root, runc and a static busybox. What it leaves behind is an error.
+//! criscope-shim with real runc: needs root, runc and a static busybox. Leftovers are errors.
 
 mod execs;
 mod orphans;
@@ -26,7 +26,7 @@ async fn exit_codes_and_logs() {
     let pod = Pod::new().await;
     let ended = pod.run("a", "echo out; echo err >&2; head -c 20000 /dev/zero | tr '\\0' x; echo; printf tail; exit 7").await;
     assert_eq!((ended.code, ended.signal, ended.oom_kills), (7, 0, 0));
-    // What has ended is logged in full before its end is told.
+    // Output is logged completely before the exit is reported.
     let log = pod.log("a");
     assert!(log.contains(&"stderr F err".to_owned()), "{log:?}");
     let out: Vec<_> = log
@@ -55,7 +55,7 @@ async fn exit_codes_and_logs() {
 }
 
 #[tokio::test]
-async fn a_failed_create_says_why_and_leaves_nothing() {
+async fn a_failed_create_reports_the_reason_and_leaves_nothing() {
     let pod = Pod::new().await;
     let create = Create {
         id: "a".into(),
@@ -118,7 +118,7 @@ async fn logs_are_reopened() {
 }
 
 #[tokio::test]
-async fn a_pid_namespace_has_an_init_that_goes_with_the_shim() {
+async fn a_pid_namespace_has_an_init_that_ends_with_the_shim() {
     let pod = Pod::new().await;
     let init = pod
         .shim
@@ -139,7 +139,7 @@ async fn a_pid_namespace_has_an_init_that_goes_with_the_shim() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_init_is_seen_while_a_call_is_under_way() {
+async fn the_exit_of_the_init_is_noticed_during_a_call() {
     let pod = Pod::new().await;
     let init = pod
         .shim
@@ -172,14 +172,14 @@ async fn the_end_of_the_init_is_seen_while_a_call_is_under_way() {
         }
     };
     let seen = timeout(PATIENCE, seen).await;
-    assert!(!creating.is_finished(), "the call is still under way");
+    assert!(!creating.is_finished(), "the call is still in progress");
     fs::write(&go, "").expect("go");
     creating
         .await
         .expect("a task")
-        .expect_err("it makes nothing");
+        .expect_err("nothing is created");
     seen.expect("the end of the init is not seen");
-    // The next one is another.
+    // The next one is a new namespace.
     let next = pod
         .shim
         .pid_namespace(PidNamespace::default())

@@ -1,28 +1,28 @@
-//! Orphans that are left to the shim while the OCI runtime makes a process: any number of them hides no end, and none is taken
-//! for that of the process.
+//! Orphans reparented to the shim while the OCI runtime creates a process: they hide no exit, and none is mistaken for the
+//! process.
 
 use criscope::runtime::shim_client::{Create, Runtime};
 
 use super::pod::{Pod, exit};
 use crate::harness::executable::executable;
 
-/// More than anybody would keep in a list.
+/// More than would fit in a bounded list.
 const ORPHANS: usize = 400;
 
 #[tokio::test]
 async fn orphans_neither_hide_an_end_nor_fake_one() {
     let pod = Pod::new().await;
     let program = pod.path("runtime");
-    // An OCI runtime that takes its time, in a pod that leaves the shim many orphans meanwhile. Its process ends with 7
-    // before it has said which one it is. It fails if the number of the first orphan is free by then: the process could
-    // have been given it, and the end of the orphan would be its own.
+    // A slow OCI runtime, in a pod that leaves many orphans to the shim meanwhile. Its process exits with 7 before its
+    // pid is reported. The script fails if the pid of the first orphan is free by then: the process could reuse it, and
+    // the orphan's exit would be taken for its own.
     let script = format!(
         "#!/bin/sh
 verb=$1
 while [ $# -gt 0 ]; do [ \"$1\" = --pid-file ] && file=$2; shift; done
 [ $verb = create ] || exit 0
 mkfifo $file.go
-# Ends when it is told to, and is the shim's by then: a shell reaps its own children.
+# Exits when told to, reparented to the shim: a shell would reap its own children.
 hold() {{ (read x < $file.go; exit $1) > /dev/null & echo $!; }}
 first=$(hold 3)
 : > $file.go
@@ -52,7 +52,7 @@ echo $made > $file
     let made = pod.shim.create(create).await.expect("create");
     let ended = exit(&mut events, "a", "").await;
     assert_eq!((ended.pid, ended.code), (made, 7));
-    // Nothing stays behind.
+    // Nothing is left behind.
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", pod.shim_pid()));
     assert_eq!(children.expect("children").trim(), "");
     pod.end(&["a"]).await;

@@ -1,4 +1,4 @@
-//! A pod's directory with its shim, and what its tests ask again and again.
+//! A pod's directory with its shim, and helpers for tests.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,7 +16,7 @@ use crate::harness::executable::copy_program;
 use crate::harness::packages::file;
 use crate::harness::{self, PATIENCE};
 
-/// A pod's directory. Dropped, everything in it is ended.
+/// A pod's directory. Dropping it kills all its processes.
 pub(super) struct Ground {
     dir: tempfile::TempDir,
     shim_pid: u32,
@@ -30,7 +30,7 @@ pub(super) struct Pod {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // Not to be read is no reason to let the shim live.
+        // Unreadable records are no reason to let the shim live.
         let known = exit_records(&self.path("state")).unwrap_or_default();
         for id in known.keys() {
             let mut command = std::process::Command::new("runc");
@@ -40,7 +40,7 @@ impl Drop for Ground {
                 .args(["delete", "--force", id])
                 .output();
         }
-        // A direct child of nobody: the pid is that of our shim, or of nothing any more.
+        // Not our child: the pid is that of our shim, or may have been reused.
         if fs::read(format!("/proc/{}/cmdline", self.shim_pid))
             .is_ok_and(|line| holds(&line, self.dir.path()))
         {
@@ -74,7 +74,7 @@ impl Ground {
         Pod { shim, ground: self }
     }
 
-    /// In the names of its cgroups and mounts.
+    /// The name that its cgroups and mounts contain.
     fn name(&self) -> String {
         let name = self.dir.path().file_name().expect("name");
         name.to_string_lossy().into_owned()
@@ -91,7 +91,7 @@ impl Pod {
         Self { shim, ground }
     }
 
-    /// Closes the connection, which is all that a daemon killed with -9 leaves of itself.
+    /// Closes the connection, like a daemon killed by SIGKILL.
     pub(super) fn leave(self) -> Ground {
         self.ground
     }
@@ -171,7 +171,7 @@ impl Pod {
         self.shim.create(create).await.expect("create")
     }
 
-    /// Creates, starts and waits for the end of a script.
+    /// Creates and starts a container with this script, and waits until it exits.
     pub(super) async fn run(&self, id: &str, script: &str) -> Exit {
         let mut events = self.shim.events();
         let stdio = Stdio {
@@ -224,7 +224,7 @@ impl Pod {
     }
 }
 
-/// Whether a process is gone, or waits for an init of the machine that reaps when it likes.
+/// Returns whether a process is gone, or a zombie waiting for the machine's init.
 pub(super) fn has_ended(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |line| line.is_empty())
 }

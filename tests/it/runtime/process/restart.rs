@@ -1,4 +1,4 @@
-//! A daemon that goes and comes back, and a shim that goes.
+//! Restarts of the daemon, and a killed shim.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What goes in and out of containers, with and without a terminal.
+//! Input and output of containers, with and without a terminal.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::pod::{Pod, everything, exit, process, read, target};
 
 #[tokio::test]
-async fn two_attach_and_stdin_ends_once() {
+async fn two_clients_attach_and_stdin_closes_once() {
     let pod = Pod::new().await;
     let mut events = pod.shim.events();
     pod.create(
@@ -83,7 +83,7 @@ async fn a_terminal() {
     pod.end(&["a"]).await;
 }
 
-/// Writes as long as somebody takes it, in pieces that go whole or not at all, and counts them in a file.
+/// A script that writes pieces atomically until it blocks, and counts them in a file.
 fn endless(count: &str) -> String {
     format!(
         "while dd if=/dev/zero bs={PIECE} count=1 2>/dev/null; do printf x >> /{count}; done; sleep 1000"
@@ -93,7 +93,7 @@ fn endless(count: &str) -> String {
 const PIECE: usize = 4096;
 
 #[tokio::test]
-async fn the_last_output_waits_for_a_slow_reader_though_nothing_else_is_left() {
+async fn the_last_output_waits_for_a_slow_reader() {
     let pod = Pod::new().await;
     let mut events = pod.shim.events();
     pod.create("a", &endless("a"), Stdio::default()).await;
@@ -117,7 +117,7 @@ async fn the_last_output_waits_for_a_slow_reader_though_nothing_else_is_left() {
     attached.push(pod.shim.attach(everything("a", "e")).await.expect("attach"));
     let root = pod.path("a/rootfs");
     let written = |name: &str| fs::metadata(root.join(name)).map_or(0, |file| file.len());
-    // Until nobody takes more.
+    // Until the writers block.
     let mut before = (0, 0);
     while before.0 == 0 || before.1 == 0 || before != (written("a"), written("e")) {
         before = (written("a"), written("e"));
@@ -134,7 +134,7 @@ async fn the_last_output_waits_for_a_slow_reader_though_nothing_else_is_left() {
     pod.end(&["a"]).await;
     for ((mut output, _input), count) in attached.into_iter().zip(written) {
         let got = read(&mut output, "").await.0.len();
-        // The last piece may have gone without being counted.
+        // The last piece may have been written but not counted.
         let whole = [count * PIECE, (count + 1) * PIECE];
         assert!(whole.contains(&got), "{got} bytes of {count} pieces");
     }

@@ -1,4 +1,4 @@
-//! What the default seccomp profile keeps from a container, tried by a program in one, with runc and with crun.
+//! What the default seccomp profile blocks, tried by a program in a container, with runc and with crun.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,16 +11,16 @@ use crate::harness::daemon::Daemon;
 use crate::harness::executable::compile;
 use crate::harness::kubelet::{Kubelet, idle, security};
 
-/// What every machine's container may do: it shows that the program works.
+/// Allowed in containers on every machine, which shows that the program works.
 const ALLOWED: &[&str] = &["unix", "inet", "netlink", "personality-uname26"];
 
-/// What is as if the kernel did not have it, so that programs do without: their arguments lie in memory.
+/// Calls that fail with ENOSYS, so that programs fall back: filters cannot see their arguments in memory.
 const ABSENT: &[&str] = &["clone3", "32-socketcall-alg", "32-socketcall-vsock"];
 
-/// What came with Linux 6.15: runc says of calls that a profile does not know yet that the kernel has them not.
+/// New in Linux 6.15: runc makes calls newer than the profile fail with ENOSYS.
 const NEW: &str = "open_tree_attr";
 
-/// What came of each call in a container with this kind of profile.
+/// The result of each call in a container with this kind of profile.
 async fn tried(
     daemon: &Daemon,
     kubelet: &Kubelet,
@@ -59,13 +59,13 @@ async fn tried(
         .collect()
 }
 
-/// Nothing but [`ALLOWED`] is let through, with the error that says so.
+/// Asserts that only [`ALLOWED`] is permitted, and that the rest fails with the expected error.
 async fn assert_closed(daemon: &Daemon, kubelet: &Kubelet, handler: &str) {
     let open = tried(daemon, kubelet, handler, ProfileType::Unconfined).await;
-    // Without a filter the same calls come further: it is the filter that keeps them.
+    // Without a filter the same calls get further, so it is the filter that blocks them.
     for name in ["vsock-high", "unshare-user", "keyctl", "clone3"] {
         let kept = [Some("1"), Some("38")].contains(&open.get(name).map(String::as_str));
-        // The default capabilities are not enough to make a user namespace everywhere.
+        // With default capabilities, user namespaces cannot be created everywhere.
         assert!(!kept || name == "unshare-user", "{name}: {open:?}");
     }
     let closed = tried(daemon, kubelet, handler, ProfileType::RuntimeDefault).await;
@@ -100,7 +100,7 @@ async fn the_default_profile_with_crun() {
     daemon.start().await;
     let kubelet = Kubelet::of(&daemon).await;
     assert_closed(&daemon, &kubelet, "crun").await;
-    // What was compiled once serves the next container, and is the same.
+    // The compiled filter is reused for the next container, and is equivalent.
     assert_closed(&daemon, &kubelet, "crun").await;
     daemon.assert_clean();
 }

@@ -1,5 +1,5 @@
-/* Makes the system calls that a container with the default seccomp profile may or may not make, and says what came of
- * each: its name and `ok`, or the number of the error. Arguments are such that a call which is let through does no harm. */
+/* Makes system calls that the default seccomp profile allows or blocks, and prints the result of
+ * each: its name and `ok`, or the errno. The arguments make a permitted call harmless. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ static void call(const char *name, long number, long a, long b, long c, long d, 
 }
 
 #ifdef __x86_64__
-/* A call of the 32-bit ABI, which 64-bit code can make too. */
+/* A call of the 32-bit ABI, which 64-bit code can use too. */
 static void call32(const char *name, long number, long a, long b, long c)
 {
 	long result;
@@ -49,7 +49,7 @@ int main(void)
 	call("unix", SYS_socket, 1, 1, 0, 0, 0);
 	call("inet", SYS_socket, 2, 1, 0, 0, 0);
 	call("netlink", SYS_socket, 16, 3, 0, 0, 0);
-	/* Namespaces: user, by each way there is. */
+	/* User namespaces, by each system call. */
 	long child = syscall(SYS_clone, 0x10000000 | SIGCHLD, 0, 0, 0, 0);
 	if (child == 0)
 		_exit(0);
@@ -85,7 +85,7 @@ int main(void)
 	call("personality-aslr", SYS_personality, 0x0040000, 0, 0, 0, 0);
 #ifdef __x86_64__
 	call("iopl", SYS_iopl, 0, 0, 0, 0, 0);
-	/* socketcall(SYS_SOCKET): the family lies in memory, where no filter sees it. */
+	/* socketcall(SYS_SOCKET): the family is in memory, where filters cannot see it. */
 	int32_t *arguments = mmap(0, 4096, PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
 	arguments[0] = 38;
@@ -101,10 +101,10 @@ int main(void)
 	call32("32-unshare-user", 310, 0x10000000, 0, 0);
 	call32("32-bpf", 357, 0, 0, 0);
 	call32("32-keyctl", 288, 0, -3, 0);
-	/* The same by the x32 ABI, where the kernel has it. */
+	/* The same with the x32 ABI, if the kernel supports it. */
 	call("x32-alg", 0x40000000 | SYS_socket, 38, 5, 0, 0, 0);
 #endif
-	/* Last: what comes after it would be in another namespace if it were let through. */
+	/* Last, because a permitted call changes the namespace. */
 	call("unshare-user", SYS_unshare, 0x10000000, 0, 0, 0, 0);
 	return 0;
 }

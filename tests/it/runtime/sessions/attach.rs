@@ -1,4 +1,4 @@
-//! Clients that attach to a container and talk to it.
+//! Clients that attach to a container and send input.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::streaming::client::Client;
 
 const SUCCESS: &str = r#"{"status":"Success"}"#;
 
-/// How often a container may be late with what has to come in time.
+/// How often a response that must be in time may be late.
 const TRIES: usize = 5;
 
-/// A container that takes input, of any number of clients.
+/// A container that takes input from any number of clients.
 fn reading(script: &str) -> v1::ContainerConfig {
     let mut config = shell("main", script);
     config.stdin = true;
     config
 }
 
-/// One that answers each line.
+/// A container that answers each line.
 fn answering() -> v1::ContainerConfig {
     reading("while read x; do echo got $x; done")
 }
 
-/// Waits until a script in the container ends well.
+/// Waits until a script in the container succeeds.
 async fn until_there(node: &Node, script: &str) {
     until(script, || async {
         let said = node.kubelet.exec(&node.container, script).await;
@@ -39,11 +39,11 @@ async fn until_there(node: &Node, script: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attach_ends_with_its_input_and_the_container_goes_on() {
-    // It does not answer so soon that nobody would have to wait for it.
+    // Slow enough that its answer must be waited for.
     let answering = reading("while read x; do sleep 0.2; echo got $x; done");
     let node = Node::with(answering).await;
     for way in WAYS {
-        // An answer is waited for, but not for long: it may come too late, and is seen by the next one then.
+        // Attach waits briefly for an answer. A late one is seen by the next client.
         let mut tries = 1..=TRIES;
         let answered = loop {
             let Some(number) = tries.next() else {
@@ -81,8 +81,8 @@ async fn an_attach_ends_with_its_input_though_the_container_goes_on_writing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attach_does_not_end_before_its_input_is_taken() {
-    // Of both more than pipe and shim hold, and less than fits with what lies between shim and daemon.
+async fn an_attach_does_not_end_before_its_input_is_consumed() {
+    // The input of both exceeds the buffers of pipe and shim, but fits with those between shim and daemon.
     const LENGTH: usize = 120 << 10;
     let script = "while echo line; do sleep 0.01; done & \
                   until [ -e /go ]; do sleep 0.1; done; cat > /all";
@@ -99,7 +99,7 @@ async fn an_attach_does_not_end_before_its_input_is_taken() {
             client.finish().await.error
         });
     }
-    // By far longer than an answer is waited for. All input of one may be taken by now, not that of both.
+    // Much longer than the wait for an answer. The input of one client may be consumed by now, not that of both.
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert!(node.open().await >= 1.0);
     node.kubelet.says(&node.container, "touch /go").await;
@@ -113,7 +113,7 @@ async fn an_attach_does_not_end_before_its_input_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attach_that_ends_the_input_of_its_container_sees_the_rest() {
+async fn an_attach_that_closes_stdin_sees_the_remaining_output() {
     let mut config =
         reading("cat > /all; touch /ended; until [ -e /go ]; do sleep 0.1; done; echo over");
     config.stdin_once = true;
@@ -134,7 +134,7 @@ async fn an_attach_that_ends_the_input_of_its_container_sees_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_talk_to_a_container_at_once() {
+async fn several_clients_are_attached_at_once() {
     const EACH: usize = 5;
     let node = Node::with(answering()).await;
     let mut clients = Vec::new();
@@ -152,7 +152,7 @@ async fn several_talk_to_a_container_at_once() {
                 .await;
         }
     }
-    // Whoever asked, all see every answer, in the same order.
+    // All clients see every answer, in the same order.
     let length = clients.len() * EACH * "got 0.0\n".len();
     let all = clients[0].output(length).await;
     let text = String::from_utf8(all.clone()).expect("text");
@@ -168,7 +168,7 @@ async fn several_talk_to_a_container_at_once() {
     for client in &clients {
         assert!(client.output(length).await == all, "{text}");
     }
-    // One that ends leaves the others as they are.
+    // A client that detaches does not affect the others.
     let mut first = clients.remove(0);
     first.end_input().await;
     assert_eq!(first.finish().await.error, SUCCESS);
@@ -182,7 +182,7 @@ async fn several_talk_to_a_container_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_is_attached_to_again_after_a_restart() {
+async fn a_container_can_be_attached_to_after_a_restart() {
     let mut node = Node::with(answering()).await;
     let mut before = Client::connect(&node.attach("io").await, WAYS[0], "io").await;
     before.send(0, b"before\n").await;

@@ -1,4 +1,4 @@
-//! Commands that leave children behind, which hold their output open.
+//! Commands that leave behind children that hold their output open.
 
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
@@ -10,7 +10,7 @@ use crate::harness::leaks;
 use crate::streaming::client::Client;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_child_says_after_its_command_has_ended_is_carried() {
+async fn output_of_a_child_after_its_command_has_exited_is_delivered() {
     let node = Node::with(idle("main")).await;
     for way in WAYS {
         let url = node
@@ -25,7 +25,7 @@ async fn what_a_child_says_after_its_command_has_ended_is_carried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_says_nothing_holds_its_session_for_a_while_only() {
+async fn a_silent_child_holds_its_session_only_briefly() {
     let node = Node::with(idle("main")).await;
     for way in WAYS {
         let url = node.exec("sleep 54321 & echo x; exit 3", "o").await;
@@ -34,7 +34,7 @@ async fn a_child_that_says_nothing_holds_its_session_for_a_while_only() {
         assert!(said.error.contains("\"3\""), "{}", said.error);
     }
     node.nobody_is_left().await;
-    // The child is the container's now.
+    // The child belongs to the container now.
     let mut left = 0;
     for (pid, what) in leaks::processes(node.daemon.name()) {
         if what.trim() == "sleep 54321" {

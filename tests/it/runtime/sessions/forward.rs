@@ -1,4 +1,4 @@
-//! Connections into a pod: where they are made, and what those cost that do not come about.
+//! Connections into a pod: in which network they are made, and the cost of those that are never accepted.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,13 +16,13 @@ use crate::harness::{soon, until};
 use crate::streaming::client::{forwarding, forwarding_lazily, open};
 use crate::streaming::spdy::{Got, Spdy};
 
-/// Connections of one client.
+/// The number of connections of one client.
 const MANY: usize = 300;
 
-/// Longer than a client that has gone is waited for, and shorter than two connections that nobody takes.
+/// Longer than the detection of a vanished client, and shorter than two connect timeouts.
 const SOON: Duration = Duration::from_secs(12);
 
-/// Does something in the network of a pod. A socket stays in the network it was made in.
+/// Runs a function in a pod's network namespace. A socket stays in the namespace it was created in.
 fn in_network_of<T: Send + 'static>(
     daemon: &Daemon,
     pod: &Pod,
@@ -50,7 +50,7 @@ fn bound(daemon: &Daemon, pod: &Pod, address: impl Into<SocketAddr>) -> TcpSocke
     socket
 }
 
-/// Sends back what comes on the first connection.
+/// Echoes the first connection.
 fn echo(listener: TcpListener) {
     tokio::spawn(async move {
         let (mut tcp, _) = listener.accept().await.expect("accepted");
@@ -59,7 +59,7 @@ fn echo(listener: TcpListener) {
     });
 }
 
-/// Something goes there and comes back.
+/// Asserts that data makes a round trip.
 async fn there_and_back(spdy: &mut Spdy<TcpStream>, request: u32, port: u16) {
     let (_, data) = open(spdy, request, port).await;
     spdy.send(data, b"there and back", true).await;
@@ -67,7 +67,7 @@ async fn there_and_back(spdy: &mut Spdy<TcpStream>, request: u32, port: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_listens_on_ipv6_only_is_reached() {
+async fn ipv6_only_listeners_are_reached() {
     let node = Node::with(idle("main")).await;
     let six = bound(&node.daemon, &node.pod, (Ipv6Addr::LOCALHOST, 0));
     let listener = six.listen(8).expect("listens");
@@ -75,7 +75,7 @@ async fn who_listens_on_ipv6_only_is_reached() {
     echo(listener);
     let mut spdy = forwarding(&node.forward().await).await;
     there_and_back(&mut spdy, 0, port).await;
-    // What is said of a port that nobody listens on is what the first of the two said.
+    // For a port without a listener, the error is that of the first address.
     let (error, data) = open(&mut spdy, 1, 9).await;
     let said = String::from_utf8(spdy.end(error).await.data).expect("text");
     assert!(said.contains("Connection refused"), "{said}");
@@ -109,9 +109,9 @@ async fn a_pod_in_the_network_of_the_node_has_its_ports() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_nobody_takes_hold_no_threads_and_end_with_their_client() {
+async fn connections_that_are_not_accepted_hold_no_threads_and_end_with_their_client() {
     let node = Node::with(shell("main", ECHO)).await;
-    // Two of each family fit into the queue; who knocks then is not answered.
+    // The backlog takes two connections per family; further SYNs are not answered.
     let four = bound(&node.daemon, &node.pod, (Ipv4Addr::LOCALHOST, 0));
     let port = four.local_addr().expect("bound").port();
     let six = bound(&node.daemon, &node.pod, (Ipv6Addr::LOCALHOST, port));
@@ -135,14 +135,17 @@ async fn connections_that_nobody_takes_hold_no_threads_and_end_with_their_client
         open(&mut spdy, request as u32, port).await;
     }
     let all_knock = || knocking() >= MANY - 2 * listeners.len();
-    until("all to knock", || async { all_knock().then_some(()) }).await;
-    // Those of its pools, which come and go, are few, while there are all these.
+    until("all connections to be pending", || async {
+        all_knock().then_some(())
+    })
+    .await;
+    // Compared with the number of connections, threads of its pools are few.
     until(&format!("{before} threads and few more"), || async {
         let few = threads() < before + MANY / 10;
         (few && all_knock()).then_some(())
     })
     .await;
-    // Others come through, also over the same session.
+    // Other connections succeed, even over the same session.
     let (_, data) = open(&mut spdy, MANY as u32, 8080).await;
     spdy.send(data, b"up", false).await;
     let came = |got: &Got| (got.data == b"up").then_some(());
@@ -151,7 +154,7 @@ async fn connections_that_nobody_takes_hold_no_threads_and_end_with_their_client
 
     drop(spdy);
     let since = Instant::now();
-    until("nobody to knock", || async {
+    until("no pending connections", || async {
         (knocking() == 0).then_some(())
     })
     .await;
@@ -161,20 +164,20 @@ async fn connections_that_nobody_takes_hold_no_threads_and_end_with_their_client
     node.end().await;
 }
 
-/// Bytes that the kernel keeps for sockets in the network of a pod.
+/// Bytes that the kernel buffers for sockets in a pod's network namespace.
 fn kept(daemon: &Daemon, pod: &Pod) -> usize {
     let table = in_network_of(daemon, pod, || {
         fs::read_to_string("/proc/thread-self/net/tcp")
     });
     let table = table.expect("a table");
     let lines = table.lines().skip(1);
-    // To be sent and received, in hexadecimal.
+    // Send and receive queue, in hexadecimal.
     let queues = lines.flat_map(|line| line.split_whitespace().nth(4).expect("queues").split(':'));
     let lengths = queues.map(|length| usize::from_str_radix(length, 16).expect("a length"));
     lengths.sum()
 }
 
-/// What connections may cost of which the client reads nothing, all together: what waits to be sent, and a little for each.
+/// Maximum total memory of connections whose client reads nothing: the data to be sent, and a little for each.
 const COST: usize = 16 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,7 +185,7 @@ async fn connections_of_a_client_that_reads_nothing_cost_little() {
     const CONNECTIONS: usize = 500;
     let node = Node::with(idle("main")).await;
     let socket = bound(&node.daemon, &node.pod, (Ipv4Addr::LOCALHOST, 0));
-    // What the kernel keeps is not what is looked for.
+    // Keep kernel buffers small: they are not measured.
     socket.set_send_buffer_size(32 << 10).expect("set");
     let listener = socket.listen(1024).expect("listens");
     let port = listener.local_addr().expect("bound").port();
@@ -194,7 +197,7 @@ async fn connections_of_a_client_that_reads_nothing_cost_little() {
                 if tcp.write_all(&[b'x'; 256 << 10]).await.is_ok() {
                     accepted.send(()).await.expect("awaited");
                 }
-                // Until it is over.
+                // Until it is closed.
                 let _ = tcp.read(&mut [0; 1]).await;
             });
         }
@@ -205,9 +208,9 @@ async fn connections_of_a_client_that_reads_nothing_cost_little() {
     for request in 0..CONNECTIONS {
         data.push(open(&mut spdy, request as u32, port).await.1);
     }
-    // Until nothing moves any more.
+    // Until nothing changes any more.
     let (mut before_that, mut most) = (0, 0);
-    soon("what the kernel keeps to stay the same", async {
+    soon("the kernel's buffers to settle", async {
         loop {
             let kept = kept(&node.daemon, &node.pod);
             most = most.max(node.memory().saturating_sub(before));
@@ -220,7 +223,7 @@ async fn connections_of_a_client_that_reads_nothing_cost_little() {
     })
     .await;
     assert!(most < COST, "{most} bytes more");
-    // It was in nobody's way, and all of it arrives.
+    // All data arrives once the client reads.
     spdy.begin_to_read();
     for id in data {
         let whole = |got: &Got| (got.data.len() == 256 << 10).then_some(());

@@ -14,7 +14,7 @@ use crate::streaming::client::{Client, forwarding, lazy, open};
 async fn a_client_that_vanishes_leaves_nothing() {
     let node = Node::with(shell("main", ECHO)).await;
     for way in WAYS {
-        // One that writes for ever, read by nobody; one that waits for input; a terminal with something in front.
+        // One that writes endlessly without a reader; one that waits for input; a terminal with a foreground process.
         let writes = lazy(&node.exec("/bin/busybox yes", "o").await, way).await;
         let reads = Client::connect(&node.exec("echo up; cat", "io").await, way, "io").await;
         let shows = node.exec("echo up; sleep 54321", "iot").await;
@@ -34,7 +34,7 @@ async fn a_client_that_vanishes_leaves_nothing() {
         let came = |got: &crate::streaming::spdy::Got| (got.data == b"up").then_some(());
         forward.wait(data, came).await;
         let attached = Client::connect(&node.attach("oe").await, way, "oe").await;
-        // A session counts a moment after its client was let in.
+        // A session is counted a moment after its client was accepted.
         node.are_open(5).await;
         drop((writes, reads, shows, forward, attached));
         node.is_quiet().await;
@@ -44,8 +44,8 @@ async fn a_client_that_vanishes_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_vanishes_behind_input_that_nobody_takes_leaves_nothing() {
-    // Neither the container nor the commands read a byte.
+async fn a_client_that_vanishes_with_unread_input_leaves_nothing() {
+    // Neither the container nor the commands read their input.
     let mut config = idle("main");
     config.stdin = true;
     let node = Node::with(config).await;
@@ -69,7 +69,7 @@ async fn a_client_that_vanishes_behind_input_that_nobody_takes_leaves_nothing() 
     drop(clients);
     node.nobody_is_left().await;
     kubelet_says_hello(&node).await;
-    // A terminal was hung up; without one a command runs on, and sees no more than the end of its input.
+    // Commands with a terminal get SIGHUP; those without one keep running, and only see the end of their input.
     until("only those without a terminal to run", || async {
         let all = node.processes();
         let left = all.iter().filter(|what| what.ends_with("sleep 54321"));

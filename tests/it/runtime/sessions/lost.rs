@@ -1,4 +1,4 @@
-//! Shims that die, or cannot be reached.
+//! Shims that die or are unreachable.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::harness::until;
 use crate::streaming::client::Client;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_loses_the_shim_is_told_so() {
+async fn the_loss_of_the_shim_is_reported_to_clients() {
     let node = Node::with(idle("main")).await;
     let mut clients = Vec::new();
     for way in WAYS {
@@ -22,7 +22,7 @@ async fn whoever_loses_the_shim_is_told_so() {
         clients.push(command);
         clients.push(Client::connect(&node.attach("o").await, way, "o").await);
     }
-    until("all to be there", || async {
+    until("all sessions to be open", || async {
         (node.open().await == clients.len() as f64).then_some(())
     })
     .await;
@@ -41,12 +41,12 @@ async fn whoever_loses_the_shim_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_whose_streams_cannot_be_reached_leaves_nothing() {
+async fn a_command_with_unreachable_streams_leaves_nothing() {
     let node = Node::with(idle("main")).await;
     let socket = node.pod_dir().join("shim.sock");
     let aside = node.pod_dir().join("aside");
     for way in WAYS {
-        // The daemon's own connection is there already.
+        // The daemon is already connected.
         fs::rename(&socket, &aside).expect("away");
         let url = node.exec("sleep 54321", "io").await;
         let said = Client::connect(&url, way, "io").await.finish().await;

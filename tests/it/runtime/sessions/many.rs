@@ -11,10 +11,10 @@ use crate::harness::kubelet::shell;
 use crate::harness::until;
 use crate::streaming::client::{Client, forwarding, open};
 
-/// Sessions that are begun at the same time: each is a call of runc.
+/// Sessions that are started concurrently: each runs runc.
 const AT_ONCE: usize = 8;
 
-/// A text that no other has, longer than any pipe or socket holds.
+/// A unique text, longer than the buffers of pipes and sockets.
 fn text(number: usize) -> Vec<u8> {
     format!("session {number};").into_bytes().repeat(20_000)
 }
@@ -48,13 +48,13 @@ async fn two_hundred_sessions_at_once_do_not_mix() {
         forwards.push((number, spdy, data));
     }
     node.are_open(EXECS + FORWARDS).await;
-    until("all of them to be told", || async {
+    until("all sessions to be listed", || async {
         (node.told().await == EXECS + FORWARDS).then_some(())
     })
     .await;
     kubelet_says_hello(&node).await;
 
-    // They all talk, and end, at the same time.
+    // All transfer data, and end, at the same time.
     let mut ends = JoinSet::new();
     for (number, mut client) in execs {
         ends.spawn(async move {
@@ -92,7 +92,7 @@ async fn two_hundred_sessions_at_once_do_not_mix() {
         });
     }
     while let Some(ended) = ends.join_next().await {
-        ended.expect("a session that ends well");
+        ended.expect("a session that ends normally");
     }
     node.is_quiet().await;
     kubelet_says_hello(&node).await;

@@ -1,5 +1,5 @@
-//! Exec, attach and port-forward into real containers, by clients that are many, lazy, or gone: what they may cost, and that
-//! nothing of them stays.
+//! Exec, attach and port-forward into real containers, by many, slow or vanished clients: bounded cost, and nothing left
+//! behind.
 
 mod attach;
 mod children;
@@ -15,16 +15,16 @@ use criscope::cri::v1;
 
 use self::node::Node;
 
-/// The transports that clients use today.
+/// Transports that current clients use.
 const WAYS: [(&str, &str); 2] = [
     ("spdy", "v4.channel.k8s.io"),
     ("websocket", "v5.channel.k8s.io"),
 ];
 
-/// Sends back what it gets, to as many as come.
+/// A script that echoes every connection.
 const ECHO: &str = "nc -ll -p 8080 -e /bin/cat & trap 'exit 0' TERM; sleep 1000000 & wait";
 
-/// Calls are answered, and commands run.
+/// Asserts that calls succeed, and commands run.
 async fn kubelet_says_hello(node: &Node) {
     let list = v1::ListContainersRequest::default();
     let list = node.kubelet.runtime.clone().list_containers(list).await;

@@ -1,4 +1,4 @@
-//! A pod with a container, its sessions, and what is left of them.
+//! A pod with a container, its sessions, and checks for leftovers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::harness::kubelet::{Kubelet, Pod};
 use crate::harness::{leaks, until};
 use crate::streaming::client::Client;
 
-/// A pod with one container, and what it costs without any session.
+/// A pod with one container, and its resource usage without sessions.
 pub(super) struct Node {
     pub(super) daemon: Daemon,
     pub(super) kubelet: Kubelet,
@@ -37,7 +37,7 @@ impl Node {
             quiet: BTreeMap::new(),
             idle: Vec::new(),
         };
-        // What is made once, for the first of its kind.
+        // Warm up what is created at first use.
         kubelet_says_hello(&node).await;
         let client = Client::connect(&node.exec("true", "oe").await, WAYS[0], "oe").await;
         client.finish().await;
@@ -47,7 +47,7 @@ impl Node {
         node
     }
 
-    /// The URL of a script, with the streams of these letters, and a terminal for `t`.
+    /// The URL for running a script; letters select its streams, `t` a terminal.
     pub(super) async fn exec(&self, script: &str, streams: &str) -> String {
         let request = v1::ExecRequest {
             container_id: self.container.clone(),
@@ -61,7 +61,7 @@ impl Node {
         answer.expect("Exec").into_inner().url
     }
 
-    /// The URL of the container itself, with letters as for a script.
+    /// The URL for attaching to the container, with letters as in `exec`.
     pub(super) async fn attach(&self, streams: &str) -> String {
         let request = v1::AttachRequest {
             container_id: self.container.clone(),
@@ -83,7 +83,7 @@ impl Node {
         answer.expect("PortForward").into_inner().url
     }
 
-    /// What runs in the container, besides what runs there always: the arguments, in order.
+    /// The arguments of additional processes in the container, sorted.
     pub(super) fn processes(&self) -> Vec<String> {
         let all = leaks::processes(self.daemon.name()).into_iter();
         let inside = all.map(|(_, what)| what.trim().to_owned());
@@ -100,12 +100,12 @@ impl Node {
         shim.expect("a shim").0
     }
 
-    /// The directory of the pod, where its shim has its socket.
+    /// The directory of the pod, with the socket of its shim.
     pub(super) fn pod_dir(&self) -> PathBuf {
         self.daemon.state().join("state/pods").join(&self.pod.id)
     }
 
-    /// Waits until the log tells of a session of this kind with this outcome.
+    /// Waits for the log line of a session of this kind with this outcome.
     pub(super) async fn logged(&self, kind: &str, outcome: &str) {
         let is_it = |line: &Value| {
             line["event"] == "stream.session"
@@ -116,7 +116,7 @@ impl Node {
         self.daemon.program().wait_line(&what, is_it).await;
     }
 
-    /// Open files of the daemon and the shim.
+    /// The number of open files of the daemon and the shim.
     fn descriptors(&self) -> BTreeMap<&'static str, usize> {
         let count = |pid: i32| {
             let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
@@ -138,13 +138,13 @@ impl Node {
         resident(self.daemon.program().pid().as_raw()) + resident(self.shim())
     }
 
-    /// Sessions that are open, as the metrics say.
+    /// The number of open sessions in the metrics.
     pub(super) async fn open(&self) -> f64 {
         let scrape = self.daemon.program().scrape().await;
         scrape.metric("criscope_stream_sessions").sum()
     }
 
-    /// Waits until so many are open.
+    /// Waits until this number of sessions are open.
     pub(super) async fn are_open(&self, count: usize) {
         until(&format!("{count} open sessions"), || async {
             (self.open().await == count as f64).then_some(())
@@ -152,7 +152,7 @@ impl Node {
         .await;
     }
 
-    /// Sessions of our pod that are open, as the front page tells.
+    /// The number of open sessions of this pod on the live page.
     pub(super) async fn told(&self) -> usize {
         let (_, text) = self.daemon.program().get("/?format=json").await;
         let live: Value = serde_json::from_str(&text).expect("json");
@@ -167,7 +167,7 @@ impl Node {
         .await;
     }
 
-    /// Nothing of any session is left: no process, no descriptor, no session that counts as open.
+    /// Waits until no session has left a process, a descriptor, or a metric.
     pub(super) async fn is_quiet(&self) {
         self.nobody_is_left().await;
         let what = format!("only {:?} to run", self.idle);

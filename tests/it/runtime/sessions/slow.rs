@@ -1,4 +1,4 @@
-//! Clients that do not read, or not yet.
+//! Clients that read late or never.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use crate::harness::kubelet::{idle, shell};
 use crate::harness::{soon, until};
 use crate::streaming::client::{Client, lazy};
 
-/// What a client may leave lying about, at the most: a few MiB, whatever it does.
+/// Maximum memory that one client may occupy, in bytes.
 const EACH: usize = 4 << 20;
 
-/// Longer than the shim waits for somebody who attaches and does not read.
+/// Longer than the shim waits for an attached client that does not read.
 const PAUSE: Duration = Duration::from_secs(12);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,7 +36,7 @@ async fn a_client_that_stops_reading_loses_nothing_and_costs_little() {
         (run.count() == clients.len()).then_some(())
     })
     .await;
-    // Meanwhile everybody else goes on.
+    // Others are not affected meanwhile.
     let since = Instant::now();
     while since.elapsed() < PAUSE {
         kubelet_says_hello(&node).await;
@@ -60,8 +60,8 @@ async fn a_client_that_stops_reading_loses_nothing_and_costs_little() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_client_gets_all_that_its_container_wrote_before_it_ended() {
-    // It writes until nobody takes more, and has ended when its clients begin to read.
+async fn a_slow_client_gets_all_output_of_an_exited_container() {
+    // It writes until it blocks, and has exited when its clients start reading.
     const LENGTH: usize = 1 << 20;
     let line = "all of it".repeat(100);
     let script = format!(
@@ -80,10 +80,10 @@ async fn a_slow_client_gets_all_that_its_container_wrote_before_it_ended() {
     node.kubelet.says(&node.container, "touch /go").await;
     let log = node.kubelet.status(&node.container).await.log_path;
     let mut before = 0;
-    soon("nobody to take more", async {
+    soon("the writer to block", async {
         loop {
             let length = fs::metadata(&log).expect("log").len();
-            // With what stands before each line.
+            // Including the prefix of each line.
             if length > 2 * LENGTH as u64 && length == before {
                 return;
             }
@@ -98,7 +98,7 @@ async fn a_slow_client_gets_all_that_its_container_wrote_before_it_ended() {
     let log = fs::read_to_string(&status.log_path).expect("log");
     let mut logged = String::new();
     for line in log.lines() {
-        // A time, a stream, whether it is a whole line (F), and text.
+        // Time, stream, tag (F for a full line), text.
         let parts: Vec<_> = line.splitn(4, ' ').collect();
         logged.push_str(parts[3]);
         logged.push_str(if parts[2] == "F" { "\n" } else { "" });
@@ -120,8 +120,8 @@ async fn a_slow_client_gets_all_that_its_container_wrote_before_it_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_attach_that_is_cut_is_told_so() {
-    // More than lies anywhere between the container and a client that does not read.
+async fn an_attach_that_is_cut_off_reports_it() {
+    // More than all buffers between the container and a client that does not read.
     const LENGTH: usize = 48 << 20;
     let script = format!(
         "until [ -e /go ]; do sleep 0.1; done; \
@@ -139,7 +139,7 @@ async fn a_client_of_attach_that_is_cut_is_told_so() {
     })
     .await;
     node.kubelet.says(&node.container, "touch /go").await;
-    // Nobody holds up the container any more.
+    // The container is no longer blocked.
     until("all of it to be written", || async {
         let done = node.kubelet.exec(&node.container, "[ -e /done ]").await;
         (done.code == 0).then_some(())

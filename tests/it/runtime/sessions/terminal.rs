@@ -6,7 +6,7 @@ use crate::harness::kubelet::{idle, shell};
 use crate::harness::until;
 use crate::streaming::client::Client;
 
-/// Says the size of its terminal whenever it is another.
+/// A script that prints the size of its terminal when it changes.
 const SIZES: &str = "while now=$(/bin/busybox stty size); do \
     [ \"$now\" = \"$was\" ] || echo \"size $now\"; was=$now; sleep 0.1; done";
 
@@ -20,7 +20,7 @@ async fn a_command_has_the_size_of_its_clients_terminal() {
             client.resize(width, height).await;
             client.shows(&format!("size {height} {width}\r\n")).await;
         }
-        // What it types is shown, and Ctrl-C is a signal.
+        // Input is echoed, and Ctrl-C is a signal.
         client.send(0, b"typed").await;
         client.shows("typed").await;
         client.send(0, b"\x03").await;
@@ -32,10 +32,10 @@ async fn a_command_has_the_size_of_its_clients_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_has_the_size_of_the_terminal_that_said_so_last() {
+async fn a_container_has_the_size_of_the_last_resize() {
     let mut config = shell("main", SIZES);
     (config.stdin, config.tty) = (true, true);
-    // Input of a terminal has no end, whatever it was made for.
+    // Input of a terminal has no end, even with stdin_once.
     config.stdin_once = true;
     let node = Node::with(config).await;
     let mut clients = Vec::new();

@@ -1,4 +1,4 @@
-//! A disk of its own: ext4 in a file. Dropping it thaws and unmounts it, also when the test fails.
+//! A private disk: ext4 in a file. Dropping it thaws and unmounts it, even if the test fails.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn run(mut command: Command) {
 }
 
 impl Disk {
-    /// A new one in this file, mounted here.
+    /// Creates a file system in this file, and mounts it.
     pub(super) fn new(image: &Path, at: &Path) -> Self {
         let file = File::create(image).expect("image");
         file.set_len(64 << 20).expect("image");
@@ -38,7 +38,7 @@ impl Disk {
         Self::mount(image, at)
     }
 
-    /// One that is there.
+    /// Mounts an existing one.
     pub(super) fn mount(image: &Path, at: &Path) -> Self {
         fs::create_dir_all(at).expect("dir");
         let mut mount = Command::new(program("mount", "mount"));
@@ -57,7 +57,7 @@ impl Disk {
         command
     }
 
-    /// From now on whoever writes waits.
+    /// Blocks writes from now on.
     pub(super) fn freeze(&mut self) {
         run(self.freezer("-f"));
         self.frozen = true;

@@ -1,4 +1,4 @@
-//! Disks that hang: what is asked of other pods, and of the runtime, is answered.
+//! Hanging disks: calls about other pods and the runtime are answered.
 
 use criscope::cri::v1;
 
@@ -8,7 +8,7 @@ use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle};
 use crate::harness::{soon, until};
 
-/// Asks all that needs no disk, each within the patience of `soon`.
+/// Makes all calls that need no disk, each within the timeout of `soon`.
 async fn answers(kubelet: &Kubelet) {
     let mut runtime = kubelet.runtime.clone();
     let version = runtime.version(v1::VersionRequest::default());
@@ -27,10 +27,10 @@ async fn answers(kubelet: &Kubelet) {
     soon("ListPodSandboxStats", stats).await.expect("stats");
 }
 
-/// Waits until so many threads of the daemon wait for a disk that hangs.
+/// Waits until this number of the daemon's threads are blocked on the disk.
 async fn stuck(daemon: &Daemon, wanted: usize) {
     let tasks = format!("/proc/{}/task", daemon.program().pid());
-    until("threads that wait for the disk", || async {
+    until("threads blocked on the disk", || async {
         let threads = std::fs::read_dir(&tasks).ok()?.flatten();
         let waiting = threads.filter(|thread| {
             let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
@@ -67,7 +67,7 @@ async fn writes_that_hang_hold_up_their_own_containers_only() {
         .collect();
     stuck(&daemon, starts.len()).await;
     answers(&kubelet).await;
-    // A whole pod whose files lie elsewhere.
+    // A pod whose files are on another disk.
     let pod = soon("another pod", kubelet.plain_pod("other")).await;
     soon("its end", kubelet.end(&pod)).await;
     well.lives("while others hang");
@@ -104,7 +104,7 @@ async fn lists_answer_while_all_of_the_root_hangs() {
         })
         .collect();
     stuck(&daemon, begun.len()).await;
-    // Probes that nobody waits for any more do not pile up threads.
+    // Probes whose caller has given up do not accumulate threads.
     for _ in 0..8 {
         let probe = kubelet.try_exec(&pod.container, vec!["true".to_owned()], 1);
         let _late = tokio::time::timeout(std::time::Duration::from_millis(50), probe).await;

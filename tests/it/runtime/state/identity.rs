@@ -1,4 +1,4 @@
-//! A root and a state that do not belong together.
+//! Mismatched root and state directories.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use super::{Running, change, refused};
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::Kubelet;
 
-/// A daemon that was killed, and its pod, which still runs.
+/// A killed daemon, and its pod, which still runs.
 async fn killed_with_a_pod() -> (Daemon, Running) {
     let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
@@ -17,7 +17,7 @@ async fn killed_with_a_pod() -> (Daemon, Running) {
     (daemon, pod)
 }
 
-/// The daemon, started again, has the pod as before; then the pod is removed.
+/// Restarts the daemon, asserts that it still has the pod, and removes the pod.
 async fn finds(daemon: &Daemon, pod: &Running, when: &str) {
     let kubelet = Kubelet::of(daemon).await;
     pod.is_well(&kubelet, when).await;
@@ -44,7 +44,7 @@ async fn another_root_refuses_the_start_and_touches_no_pod() {
         }
     }
 
-    // One of another node, or an older one.
+    // A root of another node, or an older one.
     fs::remove_dir(&root).expect("dir");
     fs::create_dir(&root).expect("dir");
     let identity = root.join("identity.json");
@@ -79,7 +79,7 @@ async fn a_root_with_pods_of_another_state_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_version_without_identities_left_is_adopted() {
+async fn a_store_without_identity_is_adopted() {
     let (mut daemon, pod) = killed_with_a_pod().await;
     let identities = [daemon.root().join("root"), daemon.state().join("state")];
     for dir in &identities {
@@ -91,7 +91,7 @@ async fn what_a_version_without_identities_left_is_adopted() {
     }
     finds(&daemon, &pod, "adopted").await;
 
-    // Nothing runs any more: another root is a new store.
+    // Nothing runs any more, so another root is a new store.
     daemon.kill();
     fs::remove_file(daemon.root().join("root/identity.json")).expect("identity");
     daemon.start().await;

@@ -1,5 +1,5 @@
-//! The files of the built-in runtime: which directories belong together, what becomes of records that cannot be used, what a
-//! power failure leaves, and disks that hang.
+//! The files of the built-in runtime: which directories belong together, unusable records, power failures, and hanging
+//! disks.
 
 mod disk;
 mod frozen;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, Pod, idle};
 
-/// A pod with one container that runs, and the process of that container.
+/// A pod with one running container, and the container's process.
 struct Running {
     pod: Pod,
     container: String,
@@ -46,12 +46,12 @@ impl Running {
         }
     }
 
-    /// Its process is the one that was started.
+    /// Asserts that its process is still the original one.
     fn lives(&self, when: &str) {
         assert_eq!(start_time(self.pid), Some(self.begun), "{when}");
     }
 
-    /// It runs, and a command can be run in it.
+    /// Asserts that it runs, and that exec works.
     async fn is_well(&self, kubelet: &Kubelet, when: &str) {
         self.lives(when);
         assert_eq!(kubelet.says(&self.container, "echo well").await, "well");
@@ -70,7 +70,7 @@ impl Running {
     }
 }
 
-/// Starts a daemon that is expected to refuse; returns what it said.
+/// Starts a daemon that is expected to refuse to start; returns its log.
 async fn refused(daemon: &Daemon) -> String {
     let (status, log) = daemon.spawn().ended().await;
     let log = log.join("\n");

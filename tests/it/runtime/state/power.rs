@@ -1,4 +1,4 @@
-//! The power fails: what was not synced is lost.
+//! Power failures, which lose unsynced data.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::Kubelet;
 use crate::harness::leaks;
 
-/// The addresses that are taken.
+/// The allocated addresses.
 fn leases(daemon: &Daemon) -> Vec<String> {
     let dir = daemon.root().join("ipam").join(daemon.name());
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -17,8 +17,8 @@ fn leases(daemon: &Daemon) -> Vec<String> {
     names.filter(|name| name.starts_with("10.")).collect()
 }
 
-/// The image of a disk in use, copied without a sync, is what a power failure leaves of it. The address, which lies
-/// elsewhere, is still taken, and the results of the plugins, which nothing syncs, are lost.
+/// Copying the image of a disk in use without a sync simulates a power failure. The address, which is stored elsewhere,
+/// stays allocated, and the plugins' cached results, which are never synced, are lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_is_given_back_after_a_power_failure() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
@@ -39,7 +39,7 @@ async fn an_address_is_given_back_after_a_power_failure() {
     fs::remove_dir_all(daemon.state().join("state")).expect("state");
 
     let disk = Disk::mount(&copy, &sandboxes);
-    // Another life of the machine.
+    // Another boot.
     for name in ["record.json", "made.json"] {
         let path = sandboxes.join(&pod.id).join(name);
         if path.exists() {
@@ -48,7 +48,7 @@ async fn an_address_is_given_back_after_a_power_failure() {
     }
     daemon.start().await;
     let kubelet = Kubelet::of(&daemon).await;
-    // What is still there is removed by the kubelet.
+    // The kubelet removes the remaining pods.
     let mut runtime = kubelet.runtime.clone();
     let all = runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default());
     for left in all.await.expect("ListPodSandbox").into_inner().items {

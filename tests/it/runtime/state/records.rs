@@ -1,4 +1,4 @@
-//! Records of other versions, and records that cannot be read.
+//! Records of other versions, and unreadable records.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn copies(daemon: &Daemon) -> std::path::PathBuf {
     daemon.state().join("state/records")
 }
 
-/// In place of a record: what cannot be read, and is not damaged.
+/// Replaces a record with a directory, which is unreadable but not damaged.
 fn hide(record: &Path) {
     fs::rename(record, record.with_extension("hidden")).expect("record");
     fs::create_dir(record).expect("dir");
@@ -43,7 +43,7 @@ async fn a_newer_version_refuses_the_start_before_anything_is_touched() {
         let before = fs::read(&record).expect("record");
         change(&record, |record| {
             record["version"] = 999.into();
-            // No record of this version.
+            // Not a valid record of this version.
             record["state"] = serde_json::json!({"name": "ready"});
         });
         let newer = fs::read(&record).expect("record");
@@ -86,7 +86,7 @@ async fn an_older_version_is_migrated_and_unknown_fields_survive() {
     assert!(now.as_u64() > Some(1), "there is an older version: {now}");
     let image = kubelet.status(&pod.container).await.image;
     assert_ne!(image.unwrap_or_default().image, "");
-    // Written again by what is done with it.
+    // Later operations rewrite the record.
     kubelet.stop(&pod.container, 0).await;
     let request = v1::StopPodSandboxRequest {
         pod_sandbox_id: pod.pod.id.clone(),
@@ -163,7 +163,7 @@ async fn a_record_without_a_copy_keeps_its_pod_and_is_tried_again() {
             pod.lives(&when);
             let kubelet = Kubelet::of(&daemon).await;
             other.is_well(&kubelet, &when).await;
-            // Under its name there is no second one, and what is asked of it says why not.
+            // Its name stays reserved, and calls about it report the reason.
             let code = match of {
                 "sandbox" => {
                     let request = v1::StopPodSandboxRequest {
@@ -186,7 +186,7 @@ async fn a_record_without_a_copy_keeps_its_pod_and_is_tried_again() {
             assert!(problems(&daemon.program().scrape().await) > 0.0, "{when}");
             pod.lives(&when);
 
-            // The disk is well again, or somebody has mended the record.
+            // The disk works again, or the record has been repaired.
             if what == "damaged" {
                 let new = record.with_extension("mended");
                 fs::write(&new, &good).expect("record");

@@ -1,4 +1,4 @@
-//! A container of such a pod, from its layers to what it writes.
+//! A container in a pod with a user namespace, from its layers to the files it writes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +33,7 @@ impl Drop for Running {
 }
 
 #[tokio::test]
-async fn a_container_is_root_among_its_own_and_nobody_on_the_node() {
+async fn a_container_is_root_in_its_namespace_and_unprivileged_on_the_node() {
     let dir = scratch();
     let pins = pins(&dir);
     pins.make("a", request()).await.expect("make");
@@ -98,7 +98,7 @@ async fn a_container_is_root_among_its_own_and_nobody_on_the_node() {
     assert!(list_mounts_below(dir.path()).expect("table").is_empty());
 }
 
-/// Starts a container of the pod with a specification as the daemon makes it.
+/// Starts a container of the pod with a specification built like the daemon's.
 async fn start(
     dir: &Scratch,
     pins: &Pins,

@@ -1,4 +1,4 @@
-//! Root file systems: who owns what, in the pod and on the node.
+//! Root file systems: ownership in the pod and on the node.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,13 +9,13 @@ use criscope_linux::rootfs::{IdMapped, MountRequest, Rootfs, list_mounts_below, 
 use super::{HOST, layer, mappings, owner, pins, request, scratch};
 
 #[tokio::test]
-async fn layers_are_seen_with_the_eyes_of_the_pod() {
+async fn layers_have_the_pods_id_mapping() {
     let dir = scratch();
     let pins = pins(&dir);
     pins.make("a", request()).await.expect("make");
     let base = layer(dir.path());
     let mut request = MountRequest {
-        // So many that their names do not matter.
+        // Many layers with long names: their total length must not matter.
         layers: vec![base.clone()],
         ids: Some(IdMapped {
             namespace: pins.path("a", Kind::User),
@@ -33,18 +33,22 @@ async fn layers_are_seen_with_the_eyes_of_the_pod() {
     let before = list_mounts_below(dir.path()).expect("table").len();
     let root = rootfs.mount(&request).expect("mounted");
     let after = list_mounts_below(dir.path()).expect("table").len();
-    assert_eq!(after, before + 1, "the layers are nowhere");
+    assert_eq!(
+        after,
+        before + 1,
+        "idmapped layers are not mounted on their own"
+    );
     assert_eq!(owner(&root), (HOST, HOST));
     assert_eq!(owner(&root.join("bin/busybox")), (HOST, HOST));
     assert_eq!(owner(&root.join("own-99")), (HOST, HOST));
     assert_eq!(owner(&root.join("theirs/file")), (HOST + 33, HOST + 34));
     assert_eq!(owner(&base.join("theirs/file")), (33, 34));
-    // Who changes a file takes it up as who owns it.
+    // Copy-up preserves the mapped owner.
     fs::write(root.join("theirs/file"), "new").expect("write");
     let up = rootfs.upper().join("theirs/file");
     assert_eq!(owner(&up), (HOST + 33, HOST + 34));
     assert_eq!(fs::read(base.join("theirs/file")).expect("layer"), b"old");
-    // Volumes of the image are the pod's too, also those that begin empty.
+    // Volumes of the image are owned by the pod too, including empty ones.
     let volumes = prepare_volumes(&root, ["/theirs", "/none"], &dir.path().join("c"));
     let volumes = volumes.expect("prepared");
     assert_eq!(
@@ -52,7 +56,7 @@ async fn layers_are_seen_with_the_eyes_of_the_pod() {
         (HOST + 33, HOST + 34)
     );
     assert_eq!(owner(&volumes["/none"]), (HOST, HOST));
-    // The directory lets root of the pod pass, and nobody else.
+    // Only the pod's root can traverse the directory.
     let stat = fs::metadata(dir.path().join("c")).expect("there");
     assert_eq!((stat.gid(), stat.mode() & 0o7777), (HOST, 0o710));
     rootfs.remove().expect("removed");
@@ -60,9 +64,11 @@ async fn layers_are_seen_with_the_eyes_of_the_pod() {
     let root = rootfs.mount(&request).expect("mounted");
     assert_eq!(owner(&root.join("bin/busybox")), (HOST, HOST));
     rootfs.remove().expect("removed");
-    // A namespace that is gone is no namespace.
+    // A removed namespace cannot be used.
     pins.remove("a").await.expect("remove");
-    rootfs.mount(&request).expect_err("whose eyes?");
+    rootfs
+        .mount(&request)
+        .expect_err("the namespace is removed");
     rootfs.remove().expect("removed");
     assert!(list_mounts_below(dir.path()).expect("table").is_empty());
 }

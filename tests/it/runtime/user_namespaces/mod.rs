@@ -1,4 +1,4 @@
-//! Pods with users of their own: their namespaces, root file systems and containers, with real runc. Needs root, runc and
+//! Pods with user namespaces: their namespaces, root file systems and containers, with real runc. Needs root, runc and
 //! busybox-static.
 
 mod containers;
@@ -21,7 +21,7 @@ const SHIM: &str = crate::SHIM;
 const HOST: u32 = 2_000_000;
 const LENGTH: u32 = 65_536;
 
-/// A place every user may pass through, as the data directory of the daemon must be for these pods.
+/// A directory that every user can traverse, as these pods require of the daemon's data directory.
 fn scratch() -> Scratch {
     assert!(nix::unistd::geteuid().is_root(), "this test needs root");
     let dir = Scratch::new();
@@ -57,7 +57,7 @@ fn request() -> Request {
     }
 }
 
-/// A layer with a busybox, root's, and a folder of somebody else's.
+/// A layer with busybox, owned by root, and a directory of another user.
 fn layer(dir: &Path) -> PathBuf {
     let layer = dir.join("layer");
     for name in ["bin", "proc", "sys", "dev", "etc", "theirs"] {

@@ -1,4 +1,4 @@
-//! The namespaces themselves, and the helper that makes them.
+//! The namespaces, and the helper that creates them.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::{SHIM, pins, request, scratch};
 use crate::harness::executable::executable;
 use crate::harness::{PATIENCE, until};
 
-/// Processes that run the helper for `dir`'s tests: children of this process.
+/// The number of helper processes among the children of this process.
 fn helpers() -> usize {
     let own = std::process::id().to_string();
     let entries = fs::read_dir("/proc").expect("proc").flatten();
@@ -35,10 +35,10 @@ async fn no_helper_left() {
     .await;
 }
 
-/// What a shell says that is root in the namespaces of a pod.
+/// Runs a shell as root in the namespaces of a pod; returns its output.
 fn as_root_of(pins: &Pins, id: &str, script: &str) -> String {
     let mut command = Command::new("nsenter");
-    // That of processes needs an init.
+    // The PID namespace needs an init.
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Pid) {
         let path = pins.path(id, kind);
         command.arg(format!("--{}={}", kind.name(), path.display()));
@@ -54,7 +54,7 @@ fn as_root_of(pins: &Pins, id: &str, script: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_namespaces_belong_to_the_users_of_the_pod() {
+async fn the_namespaces_are_owned_by_the_pods_user_namespace() {
     let dir = scratch();
     let pins = pins(&dir);
     let hostname = fs::read("/proc/sys/kernel/hostname").expect("read");
@@ -77,7 +77,7 @@ async fn the_namespaces_belong_to_the_users_of_the_pod() {
         told.split_whitespace().collect::<Vec<_>>(),
         ["inside", "pods", "0", "1", "up"]
     );
-    // Only an owner may: root of the pod has no rights in the node's namespaces.
+    // Only an owner may do this: the pod's root has no privileges in the node's namespaces.
     as_root_of(
         &pins,
         "a",
@@ -105,8 +105,8 @@ async fn a_helper_that_fails_and_a_step_that_fails_leave_nothing() {
         .push(Sysctl::new("net.ipv4.no_such_thing", "1").expect("valid"));
     let failed = pins(&dir).make("a", bad).await.expect_err("no such thing");
     assert!(matches!(failed, Error::Sysctl(_)), "{failed}");
-    // Ids the kernel takes from nobody: more than there are on the node are refused before, so here it is a program that
-    // is none, ends early, or says why.
+    // Invalid ids are refused earlier, so the helper fails here by being no program, exiting early, or reporting an
+    // error.
     let script = dir.path().join("script");
     executable(&script, "#!/bin/sh\necho no room >&2; exit 1\n");
     for (program, why) in [
@@ -145,13 +145,13 @@ fn the_helper_ends_with_the_daemon() {
     let mut stdout = helper.stdout.take().expect("piped");
     std::io::Read::read_exact(&mut stdout, &mut said).expect("ready");
     assert_eq!(&said, b"ready\n");
-    // What the kernel does to the descriptors of a process that is killed.
+    // The kernel closes the descriptors of a killed process.
     drop(helper.stdin.take());
     assert!(helper.wait().expect("ends").success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_that_go_away_and_many_at_once_leave_nothing() {
+async fn cancelled_and_concurrent_callers_leave_nothing() {
     let dir = scratch();
     let pins = pins(&dir);
     let make = (0..12).map(|pod| {
@@ -159,7 +159,7 @@ async fn callers_that_go_away_and_many_at_once_leave_nothing() {
         tokio::spawn(async move {
             let id = format!("p{pod}");
             let make = pins.make(&id, request());
-            // The last four are not waited for.
+            // The last four callers are cancelled.
             let wait = if pod < 8 {
                 PATIENCE
             } else {

@@ -1,5 +1,5 @@
-//! Where pods and containers are in the cgroups, what the kernel is told there, and what is read back: the same with both
-//! versions. `tests/v2/run.sh` runs these on a machine that has version 2 alone.
+//! Cgroups of pods and containers, the limits set there, and the statistics read back, with both versions.
+//! `tests/v2/run.sh` runs these on a machine with version 2 only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, Pod, idle, shell};
 use crate::harness::until;
 
-/// The cgroup of a pod, made as a kubelet does before it asks for the pod: with all controllers for what will be in it.
+/// The cgroup of a pod, created as by the kubelet before RunPodSandbox: with all controllers enabled for its children.
 pub(super) struct Parent {
     path: String,
     all: Hierarchies,
@@ -50,14 +50,14 @@ impl Parent {
         self.all.at(&path).expect("below")
     }
 
-    /// The kubelet's, not ours.
+    /// It belongs to the kubelet.
     pub(super) fn remove(self) {
         let removed = self.cgroup.remove(Duration::from_secs(10));
         removed.expect("nothing is left in it");
     }
 }
 
-/// The value in the file of version 2 or of version 1, whichever there is.
+/// Reads a value from the file of version 2 or 1, whichever is in use.
 pub(super) fn value(cgroup: &Cgroup, controller: &str, v2: &str, v1: &str) -> String {
     let name = match cgroup.version() {
         CgroupVersion::V2 => v2,
@@ -80,12 +80,12 @@ pub(super) async fn pod_in(kubelet: &Kubelet, parent: &Parent, name: &str) -> Po
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_asked_for_is_what_the_kernel_is_told() {
+async fn requested_limits_are_set_in_the_cgroup() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let parent = Parent::new(&daemon, "pod1");
     let kubelet = Kubelet::of(&daemon).await;
     let pod = pod_in(&kubelet, &parent, "limits").await;
-    // 8 MiB in a variable.
+    // 8 MiB in a shell variable.
     let script = "trap 'exit 0' TERM; x=0123456789abcdef; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19; do \
                   x=$x$x; done; echo up; sleep 1000000 & wait";
     let mut config = shell("main", script);
@@ -108,7 +108,7 @@ async fn what_is_asked_for_is_what_the_kernel_is_told() {
     let share = value(&cgroup, "cpu", "cpu.weight", "cpu.shares");
     let share: u64 = share.parse().expect("a number");
     match cgroup.version() {
-        // Less than the usual 100; how much less depends on the age of the OCI runtime.
+        // Less than the default 100; how much less depends on the version of the OCI runtime.
         CgroupVersion::V2 => assert!((1..100).contains(&share), "{share}"),
         CgroupVersion::V1 => assert_eq!(share, 512),
     }
@@ -118,8 +118,8 @@ async fn what_is_asked_for_is_what_the_kernel_is_told() {
     }
 
     kubelet.logged(&id, "up").await;
-    // Of the container and, by its own cgroup, of the pod.
-    until("what the container and the pod use", || async {
+    // Statistics of the container and, from its own cgroup, of the pod.
+    until("statistics of the container and the pod", || async {
         let request = v1::PodSandboxStatsRequest {
             pod_sandbox_id: pod.id.clone(),
         };
@@ -152,9 +152,9 @@ async fn what_is_asked_for_is_what_the_kernel_is_told() {
     daemon.assert_clean();
 }
 
-/// A kubelet asks for it since 1.28: the kernel ends the container as a whole, not the one process that ate most.
+/// The kubelet sets this since 1.28: the OOM killer kills the whole container, not only its largest process.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_is_killed_as_a_whole_where_the_kernel_can() {
+async fn a_container_is_oom_killed_as_a_whole_where_supported() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let parent = Parent::new(&daemon, "pod1");
     let kubelet = Kubelet::of(&daemon).await;
@@ -184,7 +184,7 @@ async fn a_container_is_killed_as_a_whole_where_the_kernel_can() {
     daemon.assert_clean();
 }
 
-/// With cgroup v2 a container sees its own cgroup as the root of all, and cannot write there.
+/// With cgroup v2 a container sees its own cgroup as the root, and cannot write to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_sees_only_its_own() {
     let daemon = Daemon::new(crate::CRISCOPE).await;

@@ -1,4 +1,4 @@
-//! The life of a container: logs, ends, signals, limits.
+//! The lifecycle of a container: logs, exits, signals, limits.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle, shell};
 use crate::harness::{soon, until};
 
-/// Lines of a log as stream and text.
+/// Log lines as stream and text.
 fn lines(log: &[(&str, &str)]) -> Vec<(String, String)> {
     let own = |(stream, text): &(&str, &str)| ((*stream).to_owned(), (*text).to_owned());
     log.iter().map(own).collect()
@@ -60,8 +60,8 @@ async fn how_containers_end() {
         .try_create(&pod, config)
         .await
         .expect("CreateContainer");
-    let error = kubelet.start(&id).await.expect_err("it cannot be started");
-    // The reason alone, without what runc warns of before and the words of its log.
+    let error = kubelet.start(&id).await.expect_err("the start fails");
+    // Only the reason, without runc's warnings and log prefixes.
     let said = error.message();
     assert!(said.contains("no such file or directory"), "{said}");
     assert!(
@@ -115,7 +115,7 @@ async fn how_containers_are_stopped() {
             "{name}"
         );
     }
-    // A grace period that ends in a kill is no error.
+    // A grace period that ends with SIGKILL is not an error.
     let scrape = daemon.program().scrape().await;
     let waits = |outcome| {
         let waits = scrape.metric("criscope_runtime_phase_duration_seconds_count");
@@ -127,7 +127,7 @@ async fn how_containers_are_stopped() {
     kubelet.stop("0123456789abcdef", 0).await;
     kubelet.remove("0123456789abcdef").await;
 
-    // One that runs may be removed, and its log stays for the kubelet.
+    // A running container can be removed, and its log stays for the kubelet.
     let id = kubelet.launch(&pod, shell("running", script)).await;
     kubelet.logged(&id, "up").await;
     let log = PathBuf::from(kubelet.status(&id).await.log_path);
@@ -138,7 +138,7 @@ async fn how_containers_are_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_was_rotated_is_begun_anew() {
+async fn a_rotated_log_is_reopened() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("rotates").await;
@@ -161,7 +161,7 @@ async fn a_log_that_was_rotated_is_begun_anew() {
         (kubelet.log(&id).await.len() > 2).then_some(())
     })
     .await;
-    // No line is lost and none is written twice.
+    // No line is lost or duplicated.
     let numbers = |path| {
         let text = fs::read_to_string(path).expect("a log");
         let last = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u32>().ok());
@@ -176,7 +176,7 @@ async fn a_log_that_was_rotated_is_begun_anew() {
     );
     kubelet.stop(&id, 0).await;
     let ended = kubelet.runtime.clone().reopen_container_log(reopen).await;
-    assert!(ended.is_err(), "it runs no more");
+    assert!(ended.is_err(), "it is no longer running");
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
@@ -201,7 +201,7 @@ async fn limits_change_while_it_runs() {
         (resources.memory_limit_in_bytes, resources.cpu_quota),
         (48 << 20, 50_000)
     );
-    // The kernel knows it too, by whichever version of cgroups.
+    // It is set in the kernel too, with either version of cgroups.
     let limit = ["memory/", ""].iter().find_map(|hierarchy| {
         let dir = format!("/sys/fs/cgroup/{hierarchy}{}/{id}", daemon.name());
         let files = ["memory.limit_in_bytes", "memory.max"].map(|file| format!("{dir}/{file}"));
@@ -212,9 +212,9 @@ async fn limits_change_while_it_runs() {
     daemon.assert_clean();
 }
 
-/// runc would make it its container's, and wait for that to say it is ready.
+/// runc would pass NOTIFY_SOCKET to its container, and wait for it to report ready.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_service_manager_and_the_daemon_have_is_theirs() {
+async fn containers_do_not_inherit_notify_socket() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let path = daemon.state().join("notify");
     let manager = UnixDatagram::bind(&path).expect("bind");

@@ -1,4 +1,4 @@
-//! Devices that their vendors describe in files.
+//! CDI devices, which vendors describe in files.
 
 use std::fs;
 
@@ -50,13 +50,13 @@ async fn devices_are_described_in_json_and_yaml() {
     };
     let both = ["vendor.example/gpu=0", "vendor.example/nic=a"];
     let id = kubelet.launch(&pod, with("main", &both)).await;
-    // It is /dev/zero, and may be read.
+    // The device is /dev/zero, and readable.
     let script = "echo $VENDOR $NIC; head -c 3 /dev/gpu0 | tr '\\0' x";
     assert_eq!(kubelet.says(&id, script).await, "yes a\nxxx");
 
     let missing = with("missing", &["vendor.example/fpga=0"]);
     let error = kubelet.try_create(&pod, missing).await;
-    let error = error.expect_err("nobody describes it");
+    let error = error.expect_err("no file describes it");
     assert_eq!(error.code(), Code::NotFound);
     let broken = dir.join("broken.yaml").display().to_string();
     assert!(error.message().contains(&broken), "{error}");

@@ -1,4 +1,4 @@
-//! Ends and signals that are not of every day.
+//! Unusual exits and signals.
 
 use criscope::cri::v1;
 
@@ -6,12 +6,12 @@ use crate::harness::daemon::{Daemon, IMAGE};
 use crate::harness::kubelet::{Kubelet, idle, shell};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn real_time_signals_stop_containers_and_end_processes() {
+async fn real_time_signals_stop_containers_and_kill_processes() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("real-time").await;
 
-    // What systemd in a container wants.
+    // The stop signal of systemd in a container.
     let script = "trap 'exit 9' 37; echo up; while :; do sleep 0.02; done";
     let mut config = shell("init", script);
     config.set_stop_signal(v1::Signal::Sigrtminplus3);
@@ -20,7 +20,7 @@ async fn real_time_signals_stop_containers_and_end_processes() {
     kubelet.stop(&init, 30).await;
     assert_eq!(kubelet.status(&init).await.exit_code, 9);
 
-    // 128 + n, and the shim goes on to notice other ends.
+    // 128 + n, and the shim still notices other exits.
     let main = kubelet.launch(&pod, idle("main")).await;
     assert_eq!(kubelet.exec(&main, "kill -37 $$").await.code, 165);
     assert_eq!(kubelet.exec(&main, "exit 3").await.code, 3);
@@ -30,9 +30,9 @@ async fn real_time_signals_stop_containers_and_end_processes() {
     daemon.assert_clean();
 }
 
-/// The kubelet's own tests have such a container: its shell tells how its child ended.
+/// The kubelet's e2e tests have such a container: its shell passes on how its child exited.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_whose_child_had_no_memory_says_so() {
+async fn a_container_whose_child_was_oom_killed_reports_it() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("hungry").await;
@@ -57,9 +57,9 @@ async fn a_container_whose_child_had_no_memory_says_so() {
     daemon.assert_clean();
 }
 
-/// The kubelet makes containers by the id of the image, and shows what the status calls it to users.
+/// The kubelet creates containers by image id, and shows users the image name in the status.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_made_by_an_images_id_has_the_images_name() {
+async fn a_container_created_by_image_id_has_the_images_name() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("named").await;

@@ -23,7 +23,7 @@ async fn commands_in_a_container() {
     let killed = kubelet.exec(&container, "kill -9 $$").await;
     assert_eq!(killed.code, 137);
 
-    // More than is kept is read and dropped: the command ends well.
+    // Output beyond the limit is read and discarded: the command succeeds.
     let large = words("dd if=/dev/zero bs=1048576 count=17");
     let large = kubelet
         .try_exec(&container, large, LIMIT)
@@ -33,7 +33,7 @@ async fn commands_in_a_container() {
 
     let slow = kubelet.try_exec(&container, words("sleep 54321"), 1).await;
     assert_eq!(slow.err().map(|e| e.code()), Some(Code::DeadlineExceeded));
-    until("the end of a command that took too long", || async {
+    until("the end of a command that timed out", || async {
         let left = kubelet
             .exec(&container, "ps -o args | grep -c '^sleep 54321'")
             .await;
@@ -41,7 +41,7 @@ async fn commands_in_a_container() {
     })
     .await;
 
-    // A child that keeps the output open holds nobody up for ever.
+    // A child that keeps the output open does not block the call forever.
     let said = kubelet.exec(&container, "sleep 54321 & echo done").await;
     assert_eq!((said.out.as_str(), said.code), ("done", 0));
 

@@ -1,4 +1,4 @@
-//! A disk without room: what frees it must work.
+//! A full disk: calls that free space must work.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tonic::Code;
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle};
 
-/// A small disk of its own.
+/// A small private disk.
 pub(super) struct Disk(PathBuf);
 
 impl Drop for Disk {
@@ -34,7 +34,7 @@ impl Disk {
         Self(path.to_owned())
     }
 
-    /// Takes all the room there is.
+    /// Fills the disk.
     pub(super) fn fill(&self) {
         let error = fs::write(self.0.join("full"), vec![0; 4 << 20]).expect_err("no room");
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
@@ -57,7 +57,7 @@ async fn pods_are_stopped_and_removed_on_a_full_disk() {
     let made = kubelet.try_create(&pod, idle("made")).await.expect("made");
     disks.iter().for_each(Disk::fill);
 
-    // What needs room says what is missing.
+    // Calls that need space report that it is missing.
     let more = kubelet.try_run(kubelet.pod_config("more"), "").await;
     assert_eq!(more.err().map(|e| e.code()), Some(Code::ResourceExhausted));
     let more = kubelet.try_create(&pod, idle("more")).await;
@@ -78,7 +78,7 @@ async fn pods_are_stopped_and_removed_on_a_full_disk() {
     kubelet.end(&pod).await;
 
     disks.iter().for_each(Disk::free);
-    // The name of the pod that failed is free.
+    // The name of the failed pod is free.
     let pod = kubelet.plain_pod("more").await;
     kubelet.end(&pod).await;
     for disk in &disks {

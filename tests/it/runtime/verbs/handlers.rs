@@ -1,4 +1,4 @@
-//! Runtime handlers that were removed from the configuration: what they made can be looked at, stopped and removed.
+//! Runtime handlers removed from the configuration: their pods can still be inspected, stopped and removed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,7 +22,7 @@ async fn pod(kubelet: &Kubelet, name: &str) -> (Pod, String) {
     (pod, container)
 }
 
-/// Kills the shim of a pod: what runs is found by the OCI runtime only.
+/// Kills the shim of a pod, so that its containers are only known to the OCI runtime.
 fn lose(daemon: &Daemon, pod: &Pod) {
     let all = leaks::processes(daemon.name());
     let shim = all
@@ -31,7 +31,7 @@ fn lose(daemon: &Daemon, pod: &Pod) {
     kill(Pid::from_raw(shim.expect("a shim").0), Signal::SIGKILL).expect("kill");
 }
 
-/// Makes the record of a pod what an older version wrote, which kept nothing of its handler but the name.
+/// Converts the record of a pod to the form of an older version, which stored only the name of its handler.
 fn age(daemon: &Daemon, pod: &Pod) {
     let path = daemon
         .root()
@@ -51,7 +51,7 @@ fn age(daemon: &Daemon, pod: &Pod) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_outlives_its_handler_and_can_be_removed() {
     let mut daemon = Daemon::new(crate::CRISCOPE).await;
-    // What the oldest is to be found by: its handler's name.
+    // The oldest form is resolved by its handler's name.
     let bin = daemon.root().join("bin");
     symlink(program("runc", "runc"), bin.join(HANDLER)).expect("link");
     let path = std::env::var("PATH").expect("a path");
@@ -81,7 +81,7 @@ async fn a_pod_outlives_its_handler_and_can_be_removed() {
     let ready = v1::PodSandboxState::SandboxReady;
     assert!(kubelet.pod_status(&kept).await.state() == ready);
     assert_eq!(kubelet.says(&main, "echo on").await, "on");
-    // But nothing new of it.
+    // But nothing new can be created with the handler.
     let refused = [
         kubelet
             .try_run(kubelet.pod_config("new"), HANDLER)
@@ -91,7 +91,7 @@ async fn a_pod_outlives_its_handler_and_can_be_removed() {
         kubelet.start(&created).await.err(),
     ];
     for error in refused {
-        let error = error.expect("its handler is not there");
+        let error = error.expect("its handler is not configured");
         assert_eq!(error.code(), Code::InvalidArgument);
         assert!(error.message().contains("\"second\""), "{error}");
     }

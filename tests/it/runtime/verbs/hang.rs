@@ -1,4 +1,4 @@
-//! A shim that hangs: what is said of it, and that its pod can be stopped and removed all the same.
+//! A hanging shim: how it is reported, and that its pod can still be stopped and removed.
 
 use criscope::cri::v1;
 use nix::sys::signal::{Signal, kill};
@@ -9,7 +9,7 @@ use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, Pod, idle};
 use crate::harness::leaks;
 
-/// Stops the shim of a pod, as a process that is stuck in the kernel is stopped.
+/// Stops the shim of a pod, like a process that is stuck in the kernel.
 fn hang(daemon: &Daemon, pod: &Pod) {
     let all = leaks::processes(daemon.name());
     let shim = all
@@ -37,11 +37,11 @@ async fn stop_pod(kubelet: &Kubelet, pod: &Pod) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shim_that_hangs_does_not_keep_its_pod() {
+async fn a_pod_with_a_hanging_shim_can_be_removed() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("hangs");
-    // With a process of its own, which is the shim's.
+    // With a process of its own, which is a child of the shim.
     let linux = config.linux.get_or_insert_default();
     let context = linux.security_context.get_or_insert_default();
     let options = context.namespace_options.get_or_insert_default();
@@ -53,7 +53,7 @@ async fn a_shim_that_hangs_does_not_keep_its_pod() {
     hang(&daemon, &pod);
 
     let error = stop_container(&kubelet, &container).await;
-    let error = error.expect_err("nobody can stop it");
+    let error = error.expect_err("it cannot be stopped");
     assert_eq!(error.code(), Code::DeadlineExceeded);
     assert!(error.message().contains(&pod.id), "{error}");
     assert_eq!(kubelet.says(&well, "echo well").await, "well");
@@ -71,7 +71,10 @@ async fn a_shim_that_hangs_does_not_keep_its_pod() {
     assert_eq!(lost.with("how", "died").sum(), 0.0);
     let of = |line: &serde_json::Value| line["cri.sandbox.id"] == pod.id.as_str();
     let said = |line: &serde_json::Value| line["event"] == "runtime.shim" && of(line);
-    daemon.program().wait_line("what was done", said).await;
+    daemon
+        .program()
+        .wait_line("the log line of the kill", said)
+        .await;
     let left = leaks::processes(daemon.name());
     assert!(
         !left.iter().any(|(_, what)| what.contains(&pod.id)),
@@ -85,7 +88,7 @@ async fn a_shim_that_hangs_does_not_keep_its_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shim_that_hangs_is_met_again_after_a_restart_and_when_a_pod_is_removed() {
+async fn a_hanging_shim_is_handled_after_a_restart_and_when_its_pod_is_removed() {
     let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let before = kubelet.plain_pod("before").await;
@@ -98,7 +101,7 @@ async fn a_shim_that_hangs_is_met_again_after_a_restart_and_when_a_pod_is_remove
     daemon.start().await;
 
     let kubelet = Kubelet::of(&daemon).await;
-    // It is there, for all that anybody knows.
+    // As far as is known, it is running.
     let status = kubelet.status(&container).await;
     assert!(status.state() == v1::ContainerState::ContainerRunning);
     kubelet.end(&before).await;

@@ -1,4 +1,4 @@
-//! Work outlives its caller.
+//! Operations outlive their caller.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, Pod, idle};
 use crate::harness::until;
 
-/// A bridge plugin that notes each ADD, waits with it until it may go on, and fails if it is told to.
+/// A bridge plugin that records each ADD, waits until the gate opens, and can be made to fail.
 struct Gate {
     dir: PathBuf,
 }
@@ -62,7 +62,7 @@ async fn pods(kubelet: &Kubelet) -> Vec<v1::PodSandbox> {
     list.expect("ListPodSandbox").into_inner().items
 }
 
-/// Begins to make a pod, and hangs up as soon as its network is being made.
+/// Starts RunPodSandbox, and cancels the call during the network setup.
 async fn hang_up(kubelet: &Kubelet, gate: &Gate, config: &v1::PodSandboxConfig) {
     let before = gate.added();
     let (caller, config) = (kubelet.clone(), config.clone());
@@ -78,24 +78,24 @@ async fn a_caller_that_hangs_up_never_leaves_a_half_made_pod() {
     let gate = Gate::of(&daemon);
     let kubelet = Kubelet::of(&daemon).await;
 
-    // The retry comes while the first try is under way, and joins it.
+    // A retry during the first attempt joins it.
     let joined = kubelet.pod_config("joined");
     hang_up(&kubelet, &gate, &joined).await;
-    assert_eq!(pods(&kubelet).await.len(), 0, "nothing half made is shown");
+    assert_eq!(pods(&kubelet).await.len(), 0, "no partial pod is listed");
     let retry = {
         let (caller, config) = (kubelet.clone(), joined.clone());
         tokio::spawn(async move { caller.run(config).await })
     };
     gate.set("open", true);
     let joined = retry.await.expect("a pod");
-    assert_eq!(gate.added(), 1, "the retry made no pod of its own");
+    assert_eq!(gate.added(), 1, "the retry created no second pod");
 
-    // The retry comes when the first try has ended, and is given what it made.
+    // A retry after the first attempt gets its result.
     gate.set("open", false);
     let late = kubelet.pod_config("late");
     hang_up(&kubelet, &gate, &late).await;
     gate.set("open", true);
-    let made = until("the pod that nobody waits for", || async {
+    let made = until("the pod without a waiting caller", || async {
         let mut all = pods(&kubelet).await.into_iter();
         all.find(|pod| pod.id != joined.id).map(|pod| pod.id)
     })
@@ -105,7 +105,7 @@ async fn a_caller_that_hangs_up_never_leaves_a_half_made_pod() {
     let container = kubelet.launch(&late, idle("in-it")).await;
     assert_eq!(kubelet.says(&container, "hostname").await, "late");
 
-    // A first try that fails after its caller has gone leaves nothing, and its name is free.
+    // A first attempt that fails after its caller has gone leaves nothing, and its name is free.
     gate.set("open", false);
     gate.set("fail", true);
     let failed = kubelet.pod_config("failed");
@@ -113,7 +113,7 @@ async fn a_caller_that_hangs_up_never_leaves_a_half_made_pod() {
     gate.set("open", true);
     kubelet.end(&joined).await;
     kubelet.end(&late).await;
-    until("the end of what failed", || async {
+    until("the cleanup of the failed attempt", || async {
         let dir = daemon.root().join("root/sandboxes");
         (fs::read_dir(dir).expect("sandboxes").count() == 0).then_some(())
     })
@@ -126,7 +126,7 @@ async fn a_caller_that_hangs_up_never_leaves_a_half_made_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_beyond_all_time_is_none() {
+async fn an_overflowing_deadline_means_none() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     for timeout in [

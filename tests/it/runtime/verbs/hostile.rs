@@ -1,4 +1,4 @@
-//! Pods whose author, or whose containers, try to get at the daemon by what they write.
+//! Pods whose author or containers attack the daemon through data they write.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use crate::harness::daemon::Daemon;
 use crate::harness::executable::compile;
 use crate::harness::kubelet::{Kubelet, idle, security, shell};
 
-/// What a daemon may need more for one container than before: far less than any of these files hold.
+/// Maximum additional memory of the daemon for one container: far less than the size of these files.
 const BOUND: u64 = 48 << 20;
 
-/// From now on [`peak`] says what comes from now on (proc(5), `clear_refs`).
+/// Resets the value of [`peak`] (proc(5), `clear_refs`).
 fn reset_peak(daemon: &Daemon) {
     let path = format!("/proc/{}/clear_refs", daemon.program().pid());
     fs::write(path, "5").expect("clear_refs");
 }
 
-/// The most memory a daemon has had resident, in bytes.
+/// Peak resident memory of a daemon, in bytes.
 fn peak(daemon: &Daemon) -> u64 {
     let status = format!("/proc/{}/status", daemon.program().pid());
     let status = fs::read_to_string(status).expect("status of the daemon");
@@ -37,7 +37,7 @@ async fn the_host_name_file_of_a_pod_is_never_read_back() {
     let hostname = "echo $HOSTNAME; cat /etc/hostname | busybox head -c 20";
     assert_eq!(kubelet.says(&first, hostname).await, "name\nname");
 
-    // A second line, and then a quarter of a gigabyte that takes no disk.
+    // A second line, then a quarter of a gigabyte that is sparse.
     let write = "printf 'evil\\nLD_PRELOAD=/x' > /etc/hostname";
     kubelet.says(&first, write).await;
     let second = kubelet.launch(&pod, idle("second")).await;
@@ -60,7 +60,7 @@ async fn the_host_name_file_of_a_pod_is_never_read_back() {
     daemon.assert_clean();
 }
 
-/// After a kill the daemon looks for the plugins that it had started, among all processes of the node.
+/// After a kill the daemon searches all processes of the node for plugins it had started.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_says_its_environment_is_large_does_not_fill_the_daemon() {
     let mut daemon = Daemon::new(crate::CRISCOPE).await;
@@ -90,21 +90,21 @@ async fn a_process_that_says_its_environment_is_large_does_not_fill_the_daemon()
     daemon.start().await;
     let config = kubelet.pod_config("begun");
     let cut = kubelet.try_run(config, "").await;
-    assert!(cut.is_err(), "it was to end there");
+    assert!(cut.is_err(), "the daemon must die there");
     daemon.kill();
     daemon.env("CRISCOPE_CRASH_AT", "");
     daemon.start().await;
-    // While it was starting it has looked.
+    // It has searched during its start.
     let peak = peak(&daemon);
     assert!(peak < 256 << 20, "{peak} bytes");
-    // It is so large indeed.
+    // The environment really is that large.
     let size = kubelet.says(&id, "busybox wc -c < /proc/1/environ").await;
     assert_eq!(size, (512 << 20).to_string());
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
 
-/// A pod that is refused, with the reason.
+/// Asserts that a pod is refused, with the reason.
 async fn refused_pod(
     kubelet: &Kubelet,
     what: &str,
@@ -113,7 +113,9 @@ async fn refused_pod(
     let mut config = kubelet.pod_config("refused");
     change(&mut config);
     let refused = kubelet.try_run(config, "").await;
-    let error = refused.err().unwrap_or_else(|| panic!("{what} was taken"));
+    let error = refused
+        .err()
+        .unwrap_or_else(|| panic!("{what} was accepted"));
     assert_eq!(error.code(), Code::InvalidArgument, "{what}: {error}");
     assert!(error.message().contains(what), "{what}: {error}");
 }
@@ -226,22 +228,24 @@ async fn a_container_that_writes_more_than_a_value_into_a_value_is_refused() {
         let mut config = idle("refused");
         change(&mut config);
         let refused = kubelet.try_create(&pod, config).await;
-        let error = refused.err().unwrap_or_else(|| panic!("{what} was taken"));
+        let error = refused
+            .err()
+            .unwrap_or_else(|| panic!("{what} was accepted"));
         assert_eq!(error.code(), Code::InvalidArgument, "{what}: {error}");
         assert!(error.message().contains(what), "{what}: {error}");
         assert!(!error.message().contains("secret"), "{what}: {error}");
     }
-    // In a command that is run later too, which crun would cut at the NUL.
+    // In an exec command too, which crun would cut at the NUL.
     let id = kubelet.launch(&pod, idle("fine")).await;
     let command = vec!["/bin/echo".to_owned(), "a\0b".to_owned()];
     let refused = kubelet.try_exec(&id, command, 5).await;
-    let error = refused.err().expect("an argument with NUL was taken");
+    let error = refused.err().expect("an argument with NUL was accepted");
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
 
-/// A log that leads elsewhere: the folder is the kubelet's, but pods that collect logs may write to it.
+/// A log path that leads elsewhere: the directory belongs to the kubelet, but pods that collect logs may write to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_not_written_through_a_link_nor_to_a_device_or_a_pipe() {
     let daemon = Daemon::new(crate::CRISCOPE).await;

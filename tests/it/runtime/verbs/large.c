@@ -1,4 +1,4 @@
-/* Says of itself that its environment is half a gigabyte, which takes no memory until somebody reads it. */
+/* Claims an environment of half a gigabyte, which takes no memory until it is read. */
 #define _GNU_SOURCE
 #include <linux/prctl.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-//! The built-in runtime from outside: the real program over its CRI socket, with runc, a CNI bridge and an image that was
-//! imported. Needs root and the Debian packages runc, containernetworking-plugins, iptables and busybox-static.
+//! The built-in runtime from outside: the real program over its CRI socket, with runc, a CNI bridge and an imported
+//! image. Needs root and the Debian packages runc, containernetworking-plugins, iptables and busybox-static.
 
 mod cgroups;
 mod containers;

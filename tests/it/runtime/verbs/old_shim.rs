@@ -1,4 +1,4 @@
-//! Pods whose shim speaks another version of the protocol than the daemon: it was updated, or taken back.
+//! Pods whose shim speaks another protocol version than the daemon, after an upgrade or downgrade.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ async fn frame(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// Plays a shim of version 1 in front of the real one: the same words in the bytes of that version.
+/// Emulates a shim of version 1 in front of the real one, by translating messages.
 async fn translate(daemon: UnixStream, real: PathBuf) {
     let shim = UnixStream::connect(real).await.expect("the shim");
     let (from_shim, to_shim) = shim.into_split();
@@ -83,7 +83,7 @@ async fn answers(mut shim: OwnedReadHalf, mut daemon: OwnedWriteHalf, attached: 
                 version_1::encode_answer(number, &answer.expect("known"), &mut out);
                 streams = number == attached.load(Ordering::SeqCst);
             }
-            // Those that version 1 did not have were not sent.
+            // Events unknown to version 1 were not sent.
             Incoming::Event(event) => {
                 version_1::encode_event(&event.expect("known"), &mut out);
             }
@@ -98,7 +98,7 @@ async fn answers(mut shim: OwnedReadHalf, mut daemon: OwnedWriteHalf, attached: 
     }
 }
 
-/// Puts something else in the place of a pod's shim, which keeps its socket under another name.
+/// Replaces the socket of a pod's shim, whose own socket is renamed.
 fn replace(dir: &Path) -> (UnixListener, PathBuf) {
     let real = dir.join("real.sock");
     std::fs::rename(dir.join(SOCKET), &real).expect("rename");
@@ -131,7 +131,7 @@ async fn a_pod_of_a_shim_of_version_1_goes_on() {
     let dir = directory(&daemon, &pod);
     daemon.kill();
     let (listener, real) = replace(&dir);
-    // The version before did not pin it.
+    // The earlier version did not pin it.
     let pin = leaks::mounts(daemon.name());
     let pin = pin
         .iter()
@@ -161,7 +161,7 @@ async fn a_pod_of_a_shim_of_version_1_goes_on() {
     daemon.assert_clean();
 }
 
-/// As after a downgrade by more than a release: said at once, and the pod can be stopped and removed.
+/// As after a downgrade by more than one release: reported at once, and the pod can be stopped and removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shim_that_is_too_new_is_named_and_does_not_keep_its_pod() {
     let mut daemon = Daemon::new(crate::CRISCOPE).await;
@@ -181,18 +181,18 @@ async fn a_shim_that_is_too_new_is_named_and_does_not_keep_its_pod() {
             let mut out = Vec::new();
             protocol::encode_event(&hello, &mut out);
             connection.write_all(&out).await.expect("written");
-            // It stays.
+            // It stays connected.
             let _ended = connection.read_u8().await;
         }
     });
     daemon.start().await;
     let kubelet = Kubelet::of(&daemon).await;
-    // Its containers run on.
+    // Its containers keep running.
     assert!(kubelet.status(&container).await.state() == v1::ContainerState::ContainerRunning);
     let refused = kubelet
         .try_exec(&container, vec!["true".to_owned()], 10)
         .await;
-    let refused = refused.err().expect("nobody can speak to the shim");
+    let refused = refused.err().expect("the shim's version is not supported");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     assert!(refused.message().contains("800 to 900"), "{refused}");
     kubelet.end(&pod).await;

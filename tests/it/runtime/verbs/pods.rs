@@ -1,4 +1,4 @@
-//! The life of a pod, its network, and its handler.
+//! The lifecycle of a pod, its network, and its handler.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -13,7 +13,7 @@ use crate::harness::proxy::free_port;
 use crate::harness::until;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_from_its_beginning_to_its_end() {
+async fn the_lifecycle_of_a_pod() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("whole-life");
@@ -74,7 +74,7 @@ async fn a_pod_from_its_beginning_to_its_end() {
         "1"
     );
 
-    // The same pod again is refused: its maker was told.
+    // The same pod is refused again, because its creator got the id.
     let again = kubelet.try_run(pod.config.clone(), "").await;
     assert_eq!(again.err().map(|e| e.code()), Some(Code::AlreadyExists));
 
@@ -83,13 +83,13 @@ async fn a_pod_from_its_beginning_to_its_end() {
     };
     for _ in 0..2 {
         let stopped = kubelet.runtime.clone().stop_pod_sandbox(stop.clone()).await;
-        stopped.expect("stopping twice is fine");
+        stopped.expect("StopPodSandbox is idempotent");
     }
     let state = kubelet.pod_status(&pod).await.state();
     assert!(state == v1::PodSandboxState::SandboxNotready);
     assert_eq!(kubelet.ended(&container).await.exit_code, 137);
     let late = kubelet.try_create(&pod, idle("late")).await;
-    assert!(late.is_err(), "a stopped pod takes no container");
+    assert!(late.is_err(), "a stopped pod accepts no container");
     kubelet.end(&pod).await;
     kubelet.end(&pod).await;
     let gone = kubelet
@@ -105,7 +105,7 @@ async fn a_pod_from_its_beginning_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_of_the_node_leads_into_the_pod() {
+async fn a_host_port_leads_into_the_pod() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let port = free_port();
@@ -132,7 +132,7 @@ async fn a_port_of_the_node_leads_into_the_pod() {
     .await;
     kubelet.remove(&container).await;
     kubelet.end(&pod).await;
-    assert_eq!(ask(port), "", "the mapping has gone with the pod");
+    assert_eq!(ask(port), "", "the mapping is removed with the pod");
     daemon.assert_clean();
 }
 
@@ -170,7 +170,7 @@ async fn a_pod_in_the_network_of_the_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_handlers_and_one_that_is_not_there() {
+async fn two_handlers_and_an_unknown_one() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let second = kubelet
@@ -179,7 +179,7 @@ async fn two_handlers_and_one_that_is_not_there() {
     let second = second.expect("the second handler");
     let container = kubelet.launch(&second, idle("main")).await;
     assert_eq!(kubelet.pod_status(&second).await.runtime_handler, "second");
-    // The OCI runtime of that handler has it, and no other.
+    // Only the OCI runtime of that handler has it.
     let oci = daemon.state().join("state/oci");
     assert!(oci.join("second").join(&container).exists());
     assert!(!oci.join("runc").join(&container).exists());

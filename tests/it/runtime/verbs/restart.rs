@@ -19,7 +19,7 @@ async fn a_kill_of_the_daemon_touches_no_container() {
     let ip = kubelet.address(&pod).await;
     let before = kubelet.status(&runs).await;
 
-    // One ends while nobody looks.
+    // One exits while the daemon is down.
     kubelet.says(&runs, "touch /dev/shm/ready").await;
     daemon.kill();
     let shm = daemon

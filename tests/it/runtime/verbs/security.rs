@@ -1,4 +1,4 @@
-//! What a container may not do, and who it is.
+//! Privileges and identity of containers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ async fn users_and_groups() {
     context.run_as_user = Some(v1::Int64Value { value: 1000 });
     context.supplemental_groups = vec![3000];
     let id = kubelet.launch(&pod, config).await;
-    // Group 2000 is the image's own idea.
+    // Group 2000 comes from the image.
     assert_eq!(
         kubelet.says(&id, "id -u; id -g; id -G").await,
         "1000\n1000\n1000 2000 3000"
@@ -50,7 +50,7 @@ async fn users_and_groups() {
     daemon.assert_clean();
 }
 
-/// A device of the node that goes with the test.
+/// A device node that is removed on drop.
 struct Node(PathBuf);
 
 impl Drop for Node {
@@ -60,7 +60,7 @@ impl Drop for Node {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_privileged_container_has_the_devices_that_the_node_has_now() {
+async fn a_privileged_container_has_the_current_devices_of_the_node() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("privileged");
@@ -68,7 +68,7 @@ async fn a_privileged_container_has_the_devices_that_the_node_has_now() {
     let context = linux.security_context.get_or_insert_default();
     context.privileged = true;
     let pod = kubelet.run(config).await;
-    // Plugged in while the daemon runs; the numbers are those of /dev/zero.
+    // Added while the daemon runs; the device numbers are those of /dev/zero.
     let node = Node(Path::new("/dev").join(daemon.name()));
     let mode = Mode::from_bits_truncate(0o600);
     mknod(&node.0, SFlag::S_IFCHR, mode, makedev(1, 5)).expect("a device");
@@ -85,7 +85,7 @@ async fn a_privileged_container_has_the_devices_that_the_node_has_now() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_closed_and_what_is_open() {
+async fn restricted_and_unconfined_containers() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("closed").await;
@@ -107,7 +107,7 @@ async fn what_is_closed_and_what_is_open() {
         "{}",
         said.err
     );
-    // The volume of the image can be written to all the same.
+    // The volume of the image is writable nevertheless.
     kubelet.says(&id, "touch /volume/f").await;
     assert_eq!(kubelet.says(&id, "cat /proc/keys").await, "");
     let said = kubelet
@@ -120,7 +120,7 @@ async fn what_is_closed_and_what_is_open() {
         kubelet.says(&id, &field("NoNewPrivs")).await,
         "NoNewPrivs:\t1"
     );
-    // CAP_SYS_ADMIN (21) is not among what it has.
+    // It does not have CAP_SYS_ADMIN (21).
     let capabilities = kubelet.says(&id, &field("CapEff")).await;
     let set = capabilities.trim_start_matches("CapEff:").trim();
     let set = u64::from_str_radix(set, 16).expect("a set");

@@ -11,7 +11,7 @@ use crate::streaming::client::Client;
 
 const WAY: (&str, &str) = ("spdy", "v4.channel.k8s.io");
 
-/// Where a script is run, with its input and, if it is to have any, its outputs.
+/// The exec URL for a script, with its input and optionally its outputs.
 async fn url(kubelet: &Kubelet, container: &str, script: &str, outputs: bool) -> String {
     let request = v1::ExecRequest {
         container_id: container.to_owned(),
@@ -26,13 +26,13 @@ async fn url(kubelet: &Kubelet, container: &str, script: &str, outputs: bool) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn input_is_carried_as_long_as_the_command_runs() {
+async fn input_is_delivered_as_long_as_the_command_runs() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("sessions").await;
     let container = kubelet.launch(&pod, idle("main")).await;
 
-    // To a command that has closed its outputs.
+    // Input for a command that has closed its outputs.
     let script = "exec >/dev/null 2>&1; touch /closed; cat > /first; exit 3";
     let at = url(&kubelet, &container, script, true).await;
     let mut client = Client::connect(&at, WAY, "ioe").await;
@@ -47,7 +47,7 @@ async fn input_is_carried_as_long_as_the_command_runs() {
     assert!(said.error.contains("exit code 3"), "{}", said.error);
     assert_eq!(kubelet.says(&container, "cat /first").await, "hello");
 
-    // From a client that wants no output.
+    // Input from a client that requested no output.
     let script = "cat > /second; echo unseen; exit 4";
     let at = url(&kubelet, &container, script, false).await;
     let mut client = Client::connect(&at, WAY, "i").await;
@@ -62,7 +62,7 @@ async fn input_is_carried_as_long_as_the_command_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_of_the_daemon_is_said_to_clients_and_told() {
+async fn a_stop_of_the_daemon_is_reported_to_clients_and_logged() {
     let collector = Collector::new(Manner::Takes).await;
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let endpoint = collector.endpoint();
@@ -78,7 +78,7 @@ async fn a_stop_of_the_daemon_is_said_to_clients_and_told() {
         assert_eq!(client.output(6).await, b"begun\n");
         clients.push(client);
     }
-    // One does not hang up, whatever it hears.
+    // One client does not disconnect.
     let deaf = clients.pop();
     daemon.program().signal(Signal::SIGTERM);
     for client in clients {

@@ -1,4 +1,4 @@
-//! Pods whose containers share a PID namespace: what its init lets a container reach, and what follows from its end.
+//! Pods with a shared PID namespace: what a container can reach through its init, and what follows from its exit.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, Pod, idle, security};
 use crate::harness::until;
 
-/// A configuration of a pod whose containers share their processes.
+/// The configuration of a pod with a shared PID namespace.
 fn shared(kubelet: &Kubelet, name: &str) -> v1::PodSandboxConfig {
     let mut config = kubelet.pod_config(name);
     pod_security(&mut config)
@@ -28,7 +28,7 @@ fn pod_security(config: &mut v1::PodSandboxConfig) -> &mut v1::LinuxSandboxSecur
     linux.security_context.get_or_insert_default()
 }
 
-/// A container in it, with these capabilities besides the usual ones.
+/// A container in it, with additional capabilities.
 fn member(name: &str, capabilities: &[&str]) -> v1::ContainerConfig {
     let mut config = idle(name);
     let context = security(&mut config);
@@ -40,7 +40,7 @@ fn member(name: &str, capabilities: &[&str]) -> v1::ContainerConfig {
     config
 }
 
-/// The init of a container's PID namespace as the node sees it: the process with number 1 there.
+/// The host pid of the init of a container's PID namespace.
 fn init_of(kubelet_sees: &str) -> i32 {
     let processes = fs::read_dir("/proc").expect("proc").flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -68,7 +68,7 @@ async fn init(kubelet: &Kubelet, container: &str) -> i32 {
     init_of(&namespace)
 }
 
-/// What containers with the capabilities that people add for debugging try.
+/// Attempts by containers with capabilities that are often added for debugging.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_init_leads_to_nothing_of_the_node() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
@@ -108,7 +108,7 @@ async fn the_init_leads_to_nothing_of_the_node() {
             let said = kubelet.exec(&attacker, &script(attempt)).await;
             assert_ne!(said.code, 0, "{capabilities:?} {attempt}: {}", said.out);
         }
-        // It looked where it meant to look: this is allowed with the capability, and of no use.
+        // The attempts reach the init: this one is allowed with the capability, but useless.
         kubelet
             .says(&attacker, "busybox readlink /proc/1/exe")
             .await;
@@ -159,7 +159,7 @@ async fn the_init_may_do_nothing() {
         assert_eq!(line("Gid"), [gid.to_string().as_str(); 4].join("\t"));
         assert_eq!(line("Groups"), groups);
         assert_eq!(line("Threads"), "1");
-        // Whose its files in /proc are says whether it can be dumped.
+        // The owner of its files in /proc shows whether it is dumpable.
         let owner = fs::metadata(format!("/proc/{pid}/mem")).expect("metadata");
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), 0);
         let descriptors: BTreeMap<_, _> = fs::read_dir(format!("/proc/{pid}/fd"))
@@ -201,7 +201,7 @@ async fn not_ready(kubelet: &Kubelet, pod: &Pod) {
     .await;
 }
 
-/// Whatever ends it, want of memory for instance: the kernel ends all that is in the namespace.
+/// Whatever kills the init, for example the OOM killer: the kernel kills all processes in the namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_whose_init_has_ended_is_not_ready() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
@@ -244,7 +244,7 @@ async fn the_end_of_the_init_is_found_after_a_restart() {
     let refused = kubelet.try_create(&pod, member("late", &[])).await;
     let refused = refused.expect_err("it has no PID namespace");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-    // The other one goes on with the namespace it had.
+    // The other pod keeps its namespace.
     let more = kubelet.launch(&well, member("more", &[])).await;
     assert_eq!(
         kubelet
@@ -259,7 +259,7 @@ async fn the_end_of_the_init_is_found_after_a_restart() {
     daemon.assert_clean();
 }
 
-/// A process with this number on the node, which was somebody else's.
+/// Starts an unrelated process on the node with this pid.
 fn take_number(pid: i32) -> std::process::Child {
     for _ in 0..2000 {
         fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).expect("ns_last_pid");
@@ -271,7 +271,7 @@ fn take_number(pid: i32) -> std::process::Child {
         child.kill().expect("kill");
         child.wait().expect("wait");
     }
-    panic!("number {pid} cannot be had");
+    panic!("pid {pid} could not be obtained");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -321,7 +321,7 @@ async fn the_init_of_a_pod_with_user_ids_of_its_own() {
         .get_or_insert_default();
     options.userns_options = Some(users);
     let pod = kubelet.run(config).await;
-    // By its cgroup: before there is a container nothing else is in the namespace.
+    // Found by its cgroup: without a container the namespace has no other process.
     let own = format!("/init-{}", pod.id);
     let processes = fs::read_dir("/proc").expect("proc").flatten();
     let mut inits = processes.filter_map(|entry| {
@@ -345,7 +345,7 @@ async fn the_init_of_a_pod_with_user_ids_of_its_own() {
     daemon.assert_clean();
 }
 
-/// Root in a container that sees the node's processes, without more capabilities than any container has.
+/// Root in a container in the host PID namespace, with the default capabilities.
 #[tokio::test(flavor = "multi_thread")]
 async fn our_processes_are_closed_to_a_container_that_sees_the_nodes() {
     let daemon = Daemon::new(crate::CRISCOPE).await;

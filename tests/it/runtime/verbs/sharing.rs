@@ -1,4 +1,4 @@
-//! What containers of a pod share.
+//! Namespaces, memory and volumes shared by containers of a pod.
 
 use criscope::cri::v1;
 
@@ -17,7 +17,7 @@ async fn the_processes_of_a_pod_and_of_a_target() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
 
-    // Each container has its own, but one that looks into another's.
+    // Each container has its own, except one that targets another.
     let pod = kubelet.plain_pod("apart").await;
     let first = kubelet.launch(&pod, idle("first")).await;
     let second = kubelet.launch(&pod, idle("second")).await;
@@ -35,7 +35,7 @@ async fn the_processes_of_a_pod_and_of_a_target() {
     );
     kubelet.end(&pod).await;
 
-    // All share one, whose first process reaps what they leave, and outlives each of them.
+    // All share one, whose init reaps their orphans, and outlives each of them.
     let mut config = kubelet.pod_config("together");
     let linux = config.linux.get_or_insert_default();
     let context = linux.security_context.get_or_insert_default();
@@ -48,7 +48,7 @@ async fn the_processes_of_a_pod_and_of_a_target() {
         ids.push(kubelet.launch(&pod, config).await);
     }
     let init = kubelet.says(&ids[0], "cat /proc/1/cmdline").await;
-    // It is none of theirs, and has a name.
+    // The init belongs to none of them, and has a name.
     assert!(init.starts_with("criscope-shim\0"), "{init:?}");
     assert_eq!(
         kubelet.says(&ids[0], namespace).await,
@@ -58,7 +58,7 @@ async fn the_processes_of_a_pod_and_of_a_target() {
     kubelet.stop(&ids[0], 5).await;
     assert_eq!(kubelet.ended(&ids[0]).await.exit_code, 0);
     let zombies = "ps -o stat,comm | grep -c '^Z' ; :";
-    until("nothing that is not reaped", || async {
+    until("no zombies", || async {
         (kubelet.says(&ids[1], zombies).await == "0").then_some(())
     })
     .await;
@@ -76,7 +76,7 @@ async fn memory_and_volumes() {
     let write = "echo one > /dev/shm/f; echo mine > /volume/f; echo mine > /f";
     kubelet.says(&first, write).await;
     assert_eq!(kubelet.says(&second, "cat /dev/shm/f").await, "one");
-    // The volume that the image asks for is each container's own, and so is its root.
+    // The image's volume is private to each container, and so is its rootfs.
     assert_eq!(kubelet.says(&second, "ls /volume").await, "");
     assert!(kubelet.exec(&second, "ls /f").await.code != 0);
     assert_eq!(

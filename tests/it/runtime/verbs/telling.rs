@@ -1,4 +1,4 @@
-//! What is told: lists, events, statistics.
+//! Lists, events and statistics.
 
 use std::collections::HashMap;
 
@@ -166,7 +166,7 @@ async fn events_of_a_pods_life() {
                 .iter()
                 .map(|s| s.exit_code)
                 .collect();
-            assert_eq!(codes, [5], "the event has the exit code with it");
+            assert_eq!(codes, [5], "the event includes the exit code");
         }
         let kind = event.container_event_type().as_str_name();
         seen.push((event.container_id.clone(), kind));
@@ -183,7 +183,7 @@ async fn events_of_a_pods_life() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_pod_is_told_once_also_if_its_network_had_to_be_freed_twice() {
+async fn the_stop_of_a_pod_is_reported_once_even_if_its_network_teardown_is_retried() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let gate = daemon.root().join("gate");
     let script = format!(
@@ -271,7 +271,7 @@ async fn statistics_are_not_zero() {
         interface.map(|interface| interface.name.as_str()),
         Some("eth0")
     );
-    // As `crictl stats` and `crictl statsp` ask.
+    // The requests of `crictl stats` and `crictl statsp`.
     let filter = v1::ContainerStatsFilter {
         id: id[..12].to_owned(),
         ..Default::default()
@@ -281,7 +281,7 @@ async fn statistics_are_not_zero() {
     };
     let found = kubelet.runtime.clone().list_container_stats(request).await;
     let found = found.expect("ListContainerStats").into_inner().stats;
-    assert_eq!(found.len(), 1, "the beginning of an id is enough");
+    assert_eq!(found.len(), 1, "an id prefix is enough");
     let filter = v1::PodSandboxStatsFilter {
         id: pod.id[..12].to_owned(),
         ..Default::default()
@@ -295,7 +295,7 @@ async fn statistics_are_not_zero() {
         .list_pod_sandbox_stats(request)
         .await;
     let found = found.expect("ListPodSandboxStats").into_inner().stats;
-    assert_eq!(found.len(), 1, "the beginning of an id is enough");
+    assert_eq!(found.len(), 1, "an id prefix is enough");
     let fs = kubelet
         .images
         .clone()

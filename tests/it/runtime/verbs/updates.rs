@@ -1,4 +1,4 @@
-//! UpdateContainerResources that fail half-way: cgroup, bundle and record go on saying the same.
+//! UpdateContainerResources that fail midway: cgroup, bundle and record stay consistent.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::harness::kubelet::{Kubelet, idle};
 const FIRST: i64 = 96 << 20;
 const SECOND: i64 = 128 << 20;
 
-/// What is said of the memory limit and the quota of a container, everywhere: by the kernel, the bundle and the record.
+/// The memory limit and CPU quota of a container in the kernel, the bundle and the record.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     kernel: (String, String),
@@ -64,7 +64,7 @@ impl Updated<'_> {
         }
     }
 
-    /// No draft of the bundle or the record is left.
+    /// Asserts that no temporary file of the bundle or the record is left.
     fn assert_tidy(&self) {
         let names = fs::read_dir(&self.dir).expect("a folder");
         let names = names.map(|e| e.expect("a name").file_name().into_string().expect("text"));
@@ -82,7 +82,7 @@ fn memory(bytes: i64) -> v1::LinuxContainerResources {
     }
 }
 
-/// One with a limit of memory, and none of CPU.
+/// A container with a memory limit, but no CPU limit.
 async fn container<'a>(
     daemon: &Daemon,
     kubelet: &'a Kubelet,
@@ -101,7 +101,7 @@ async fn container<'a>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_update_that_cannot_be_written_down_changes_nothing() {
+async fn an_update_that_cannot_be_recorded_changes_nothing() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let disk = Disk::at(&daemon.root().join("root/containers"));
     daemon.start().await;
@@ -114,13 +114,13 @@ async fn an_update_that_cannot_be_written_down_changes_nothing() {
 
     disk.fill();
     let error = container.update(memory(SECOND)).await;
-    let error = error.expect_err("there is no room");
+    let error = error.expect_err("the disk is full");
     assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
     assert_eq!(container.said().await, before);
     container.assert_tidy();
     disk.free();
 
-    // The bundle can be written, the record cannot: it is no file.
+    // The bundle can be written, but not the record, which is a directory.
     let (record, aside) = (
         container.dir.join("record.json"),
         container.dir.join("aside"),
@@ -152,9 +152,9 @@ async fn an_update_that_cannot_be_written_down_changes_nothing() {
     daemon.assert_clean();
 }
 
-/// crun does not take back what it has set when the next of it fails.
+/// crun does not revert limits already set when a later one fails.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_update_that_the_oci_runtime_fails_changes_nothing() {
+async fn an_update_that_fails_in_the_oci_runtime_changes_nothing() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let fails = daemon.root().join("fails");
     let script = format!(
