@@ -1,4 +1,4 @@
-//! Uploads into a pod that break off: the pod must not take half of one for the whole, nor a whole one for broken.
+//! Interrupted uploads into a pod: the pod must not take a partial upload for a complete one, or vice versa.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use super::server::{Fixture, settings};
 use super::spdy::Spdy;
 use super::websocket::{WebSocket, frame};
 
-/// What is sent before something happens.
+/// The data sent before the interruption.
 const PART: &[u8] = b"the first half";
 
-/// What a pod saw: bytes, and the error that ended them if it was not their end.
+/// What a pod received: bytes, and the error if the connection was not closed properly.
 type Saw = (Vec<u8>, Option<ErrorKind>);
 
-/// A pod that reads one connection once it is told to.
+/// A pod that reads one connection when told to.
 struct Pod {
     port: u16,
     begin: Option<oneshot::Sender<()>>,
-    /// It has all of [`PART`].
+    /// Fires when all of [`PART`] has arrived.
     there: Option<oneshot::Receiver<()>>,
     saw: JoinHandle<Saw>,
 }
@@ -72,10 +72,14 @@ impl Pod {
     }
 
     fn begin(&mut self) {
-        self.begin.take().expect("not yet").send(()).expect("waits");
+        self.begin
+            .take()
+            .expect("not told yet")
+            .send(())
+            .expect("the pod waits");
     }
 
-    /// Waits until what was sent first has arrived.
+    /// Waits until the first part has arrived.
     async fn has_a_part(&mut self) {
         let there = self.there.take().expect("once");
         soon("the first part", there).await.expect("no panic");
@@ -108,7 +112,7 @@ where
     data
 }
 
-/// The same over the channels of a WebSocket.
+/// Opens a WebSocket with channels.
 async fn channels(fixture: &Fixture, port: u16) -> WebSocket<TcpStream> {
     let url = fixture.forward("pod", &[port]);
     let mut tcp = connect(&url).await;
@@ -148,9 +152,9 @@ async fn a_connection_that_is_lost_is_a_reset() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_client_ends_itself_has_a_proper_end() {
+async fn a_close_by_the_client_is_a_proper_end() {
     let fixture = Fixture::start().await;
-    // Its half of the stream, whatever it does then.
+    // The client closes its half of the stream, whatever it does afterwards.
     let mut pod = Pod::that_reads().await;
     let mut spdy = direct(&fixture.forward("pod", &[])).await;
     let data = begin(&mut spdy, &mut pod).await;
@@ -159,7 +163,7 @@ async fn what_the_client_ends_itself_has_a_proper_end() {
     drop(spdy);
     pod.saw_a_whole().await;
 
-    // The stream: some do this when they need no more of the answer.
+    // The client resets the stream: some do so when they need no more of the response.
     let mut pod = Pod::that_reads().await;
     let mut spdy = direct(&fixture.forward("pod", &[])).await;
     let data = begin(&mut spdy, &mut pod).await;
@@ -167,7 +171,7 @@ async fn what_the_client_ends_itself_has_a_proper_end() {
     pod.saw_a_whole().await;
     drop(spdy);
 
-    // The connection, with a word of farewell.
+    // The client closes the connection with GOAWAY.
     let mut pod = Pod::that_reads().await;
     let mut spdy = direct(&fixture.forward("pod", &[])).await;
     begin(&mut spdy, &mut pod).await;
@@ -176,7 +180,7 @@ async fn what_the_client_ends_itself_has_a_proper_end() {
     drop(spdy);
     pod.saw_a_whole().await;
 
-    // Of channels it is the only end.
+    // With channels, closing the connection is the only end.
     let mut pod = Pod::that_reads().await;
     let mut socket = channels(&fixture, pod.port).await;
     socket.send(0, PART).await;
@@ -185,7 +189,7 @@ async fn what_the_client_ends_itself_has_a_proper_end() {
     pod.saw_a_whole().await;
     assert_eq!(socket.closed().await, 1000);
 
-    // One that makes no sense says nothing of what was sent before.
+    // An invalid frame afterwards does not make earlier data count as broken off.
     let mut pod = Pod::that_reads().await;
     let mut socket = channels(&fixture, pod.port).await;
     socket.send(0, PART).await;
@@ -198,7 +202,7 @@ async fn what_the_client_ends_itself_has_a_proper_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_sent_before_the_close_of_channels_arrives() {
+async fn data_before_the_close_of_channels_arrives() {
     let fixture = Fixture::start().await;
     let mut pod = Pod::that_waits().await;
     let mut socket = channels(&fixture, pod.port).await;
@@ -213,7 +217,7 @@ async fn what_was_sent_before_the_close_of_channels_arrives() {
         socket.close().await;
         socket
     });
-    // Until nobody takes more.
+    // Until the connection blocks.
     let mut before = None;
     while before != Some(sent.load(Ordering::SeqCst)) {
         before = Some(sent.load(Ordering::SeqCst));
@@ -229,7 +233,7 @@ async fn what_was_sent_before_the_close_of_channels_arrives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_we_end_says_nothing_of_what_was_sent() {
+async fn a_session_closed_by_the_server_is_a_proper_end_of_what_arrived() {
     let mut settings = settings();
     settings.idle_timeout = Duration::from_secs(3);
     let fixture = Fixture::with(settings).await;
@@ -254,7 +258,7 @@ async fn a_session_that_we_end_says_nothing_of_what_was_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_thrown_away_leaves_no_end_behind_it() {
+async fn discarded_data_is_not_followed_by_an_end() {
     let fixture = Fixture::start().await;
     let (mut pod, mut other) = (Pod::that_waits().await, Pod::that_waits().await);
     let mut spdy = direct(&fixture.forward("pod", &[])).await;

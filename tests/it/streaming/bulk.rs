@@ -11,12 +11,12 @@ use super::spdy::Spdy;
 const TOTAL: usize = 100_000_000;
 const PART: usize = 32_000;
 
-/// Never the same twice within the total.
+/// Data that does not repeat within the total.
 fn part(number: usize) -> Vec<u8> {
     let mut state = number as u64 + 1;
     let mut bytes = Vec::with_capacity(PART);
     while bytes.len() < PART {
-        // A step of xorshift64*.
+        // One step of xorshift64*.
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
@@ -29,7 +29,7 @@ fn part(number: usize) -> Vec<u8> {
 fn check(got: &[u8]) {
     assert_eq!(got.len(), TOTAL);
     for (i, chunk) in got.chunks(PART).enumerate() {
-        assert!(chunk == part(i), "part {i} is another");
+        assert!(chunk == part(i), "part {i} differs");
     }
 }
 

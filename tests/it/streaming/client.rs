@@ -28,7 +28,7 @@ pub(super) const WAYS: &[(&str, &str)] = &[
 const STREAMS: [&str; 5] = ["stdin", "stdout", "stderr", "error", "resize"];
 const LETTERS: [char; 5] = ['i', 'o', 'e', 'x', 't'];
 
-/// With nothing sent for so long, nobody takes it.
+/// Without progress for this long, a writer counts as blocked.
 pub(super) const QUIET: Duration = Duration::from_millis(500);
 
 #[expect(
@@ -38,7 +38,7 @@ pub(super) const QUIET: Duration = Duration::from_millis(500);
 pub(super) enum Wire {
     /// The ids of the streams, by channel.
     Spdy(Spdy<TcpStream>, [Option<u32>; 5]),
-    /// Whether it is in base64.
+    /// Whether it uses base64.
     WebSocket(WebSocket<TcpStream>, bool),
 }
 
@@ -47,12 +47,12 @@ pub(crate) struct Client {
     protocol: String,
 }
 
-/// Connects with a URL of port-forward.
+/// Connects to a port-forward URL.
 pub(crate) async fn forwarding(url: &str) -> Spdy<TcpStream> {
     upgraded(connect(url).await, url, "portforward.k8s.io").await
 }
 
-/// The same by a client that does not read yet.
+/// Like `forwarding`, but the client does not read yet.
 pub(crate) async fn forwarding_lazily(url: &str) -> Spdy<TcpStream> {
     let mut tcp = connect(url).await;
     let head = spdy_head(parts(url).1, &["portforward.k8s.io"]);
@@ -61,7 +61,7 @@ pub(crate) async fn forwarding_lazily(url: &str) -> Spdy<TcpStream> {
     Spdy::that_does_not_read(tcp)
 }
 
-/// Asks for SPDY on a connection.
+/// Upgrades a connection to SPDY.
 pub(crate) async fn upgraded<T>(mut io: T, url: &str, protocol: &str) -> Spdy<T>
 where
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -71,7 +71,7 @@ where
     Spdy::new(io)
 }
 
-/// Opens a connection to a port: the streams of errors and of data.
+/// Opens a connection to a port; returns its error and data streams.
 pub(crate) async fn open<T>(spdy: &mut Spdy<T>, request: u32, port: u16) -> (u32, u32)
 where
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static,
@@ -86,12 +86,12 @@ where
         ];
         ids.push(spdy.open(&headers).await);
     }
-    // Clients only read the first.
+    // Clients only read the error stream.
     spdy.send(ids[0], b"", true).await;
     (ids[0], ids[1])
 }
 
-/// A client of a command with output only, which does not read it yet.
+/// A client of a command with output only, which does not read yet.
 pub(crate) async fn lazy(url: &str, way: (&str, &str)) -> Client {
     let mut tcp = connect(url).await;
     let (_, path) = parts(url);
@@ -108,7 +108,7 @@ pub(crate) async fn lazy(url: &str, way: (&str, &str)) -> Client {
     Client::from_wire(wire, way.1)
 }
 
-/// What a command said, and what became of it.
+/// The output and result of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) out: Vec<u8>,
@@ -117,7 +117,7 @@ pub(crate) struct Said {
 }
 
 impl Client {
-    /// Connects with a URL; `streams` has the letters of those that are opened.
+    /// Connects to a URL; `streams` has the letters of the streams to open.
     pub(crate) async fn connect(url: &str, way: (&str, &str), streams: &str) -> Self {
         let mut tcp = connect(url).await;
         let (transport, protocol) = way;
@@ -128,7 +128,7 @@ impl Client {
             assert_eq!(answer.header("x-stream-protocol-version"), [protocol]);
             let mut spdy = Spdy::new(tcp);
             let mut ids = [None; 5];
-            // The result first, then one after another, as clients do.
+            // The error stream first, then the others in order, as clients do.
             for i in [3, 0, 1, 2, 4] {
                 let wanted = i == 3 || streams.contains(LETTERS[i]);
                 let resizes =
@@ -161,7 +161,7 @@ impl Client {
         self.protocol.starts_with("v4") || self.protocol.starts_with("v5")
     }
 
-    /// Whether the client can say that its input has ended.
+    /// Whether the client can close its input.
     pub(super) fn can_end_input(&self) -> bool {
         matches!(self.wire, Wire::Spdy(..)) || self.protocol.starts_with("v5")
     }
@@ -177,17 +177,17 @@ impl Client {
         }
     }
 
-    /// Sends input until nobody takes it, which is in the middle of a message.
+    /// Sends input until it blocks, which is in the middle of a message.
     pub(crate) async fn fill(&mut self) {
         let mut piece = [b'x'; 30_000];
-        // Lines: a terminal discards input beyond 4,095 bytes of one line (termios(3)), and then never stops taking more.
+        // Lines: a terminal discards input beyond 4,095 bytes of a line (termios(3)), and would never block.
         for line in piece.chunks_mut(1_000) {
             line[999] = b'\n';
         }
         let mut sent = 0;
         while timeout(QUIET, self.send(0, &piece)).await.is_ok() {
             sent += piece.len();
-            assert!(sent < 64 << 20, "{sent} bytes are taken by nobody");
+            assert!(sent < 64 << 20, "{sent} bytes did not block");
         }
     }
 
@@ -198,7 +198,7 @@ impl Client {
         }
     }
 
-    /// Has one that is [`lazy`] read from now on.
+    /// Makes a [`lazy`] client read from now on.
     pub(crate) fn begin_to_read(&mut self) {
         match &mut self.wire {
             Wire::Spdy(spdy, _) => spdy.begin_to_read(),
@@ -206,7 +206,7 @@ impl Client {
         }
     }
 
-    /// Waits until the output is so long; gives it.
+    /// Waits until the output has this length; returns it.
     pub(crate) async fn output(&self, length: usize) -> Vec<u8> {
         match &self.wire {
             Wire::Spdy(spdy, ids) => {
@@ -223,12 +223,12 @@ impl Client {
         }
     }
 
-    /// The result of a session that the server has ended.
+    /// The result of a session that the server has closed.
     pub(crate) async fn cut(self) -> String {
         let result = match self.wire {
             Wire::Spdy(spdy, ids) => {
                 let got = spdy.end(ids[3].expect("open")).await;
-                assert!(got.fin, "the result was not ended");
+                assert!(got.fin, "the error stream was not closed");
                 spdy.goodbye().await;
                 got.data
             }
@@ -243,7 +243,7 @@ impl Client {
         String::from_utf8(result).expect("text")
     }
 
-    /// Waits until the output has this text; gives what there is.
+    /// Waits until the output contains this text; returns the output.
     pub(crate) async fn shows(&self, text: &str) -> String {
         let look = |data: &[u8]| {
             let all = String::from_utf8_lossy(data);
@@ -261,13 +261,13 @@ impl Client {
         }
     }
 
-    /// Sends the size of a terminal.
+    /// Sends a terminal size.
     pub(crate) async fn resize(&mut self, width: u16, height: u16) {
         let size = format!(r#"{{"Width":{width},"Height":{height}}}"#);
         self.send(4, size.as_bytes()).await;
     }
 
-    /// Everything until the proper end of the session.
+    /// Reads everything until the proper end of the session.
     pub(crate) async fn finish(self) -> Said {
         match self.wire {
             Wire::Spdy(spdy, ids) => {
@@ -275,7 +275,7 @@ impl Client {
                 for i in 0..4 {
                     let Some(id) = ids[i] else { continue };
                     let got = spdy.end(id).await;
-                    assert!(got.fin, "{} was not ended", STREAMS[i]);
+                    assert!(got.fin, "{} was not closed", STREAMS[i]);
                     data[i] = got.data;
                 }
                 spdy.goodbye().await;

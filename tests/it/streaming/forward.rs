@@ -20,7 +20,7 @@ pub(super) async fn direct(url: &str) -> Spdy<TcpStream> {
     Spdy::new(tcp)
 }
 
-/// One inside of a WebSocket.
+/// A SPDY connection inside a WebSocket.
 pub(super) async fn tunnelled(url: &str) -> Spdy<DuplexStream> {
     let mut tcp = connect(url).await;
     let answer = ask(&mut tcp, &websocket_head(parts(url).1, TUNNEL)).await;
@@ -28,7 +28,7 @@ pub(super) async fn tunnelled(url: &str) -> Spdy<DuplexStream> {
     Spdy::new(tunnel(tcp))
 }
 
-/// A listener that sends back what it gets until its end, then a last word.
+/// A listener that echoes its input until its end, then sends `bye`.
 pub(super) async fn echo(address: &str) -> u16 {
     let listener = TcpListener::bind(address).await.expect("bound");
     let port = listener.local_addr().expect("bound").port();
@@ -58,7 +58,7 @@ where
     assert_eq!(got.data, format!("{text}bye").as_bytes());
     let error = spdy.end(error).await;
     assert!(error.fin && error.data.is_empty(), "{error:?}");
-    // As clients do: it must harm nobody.
+    // As clients do: it must be harmless.
     spdy.reset(data).await;
 }
 
@@ -82,7 +82,7 @@ async fn connections_come_and_go_over_one_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tunnel_is_the_same_inside_of_a_websocket() {
+async fn a_tunnel_inside_a_websocket_works_the_same() {
     let fixture = Fixture::start().await;
     let port = echo("127.0.0.1:0").await;
     let mut spdy = tunnelled(&fixture.forward("pod", &[])).await;
@@ -124,7 +124,7 @@ async fn fifty_at_once_do_not_mix() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_where_nobody_listens_is_said_and_harms_no_other() {
+async fn a_port_without_listener_is_reported_and_affects_no_other() {
     let fixture = Fixture::start().await;
     let port = echo("127.0.0.1:0").await;
     let (_held, closed) = nobody();
@@ -144,7 +144,7 @@ async fn a_port_where_nobody_listens_is_said_and_harms_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_that_make_no_sense_reset_the_stream() {
+async fn invalid_headers_reset_the_stream() {
     let fixture = Fixture::start().await;
     let port = echo("127.0.0.1:0").await;
     let mut spdy = direct(&fixture.forward("pod", &[])).await;
@@ -163,7 +163,7 @@ async fn headers_that_make_no_sense_reset_the_stream() {
         let id = spdy.open(headers).await;
         assert!(spdy.end(id).await.reset, "{headers:?}");
     }
-    // Very old clients give no id: the data follows the errors.
+    // Very old clients send no id: the data stream follows the error stream.
     let port = port.to_string();
     let error = spdy.open(&[("streamtype", "error"), ("port", &port)]).await;
     let data = spdy.open(&[("streamtype", "data"), ("port", &port)]).await;
@@ -180,7 +180,7 @@ async fn a_long_answer_after_a_half_close_arrives_whole() {
     let fixture = Fixture::start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let port = listener.local_addr().expect("bound").port();
-    // Reads everything before it says anything.
+    // Reads everything before it responds.
     let pod = tokio::spawn(async move {
         let (mut tcp, _) = listener.accept().await.expect("accepted");
         let mut upload = Vec::new();
@@ -234,7 +234,7 @@ async fn the_pod_may_end_its_side_first() {
     fixture.stop().await;
 }
 
-/// Is told a byte, says half of something, and breaks off.
+/// A listener that reads a byte, sends part of a response, and resets the connection.
 async fn breaks_off() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let port = listener.local_addr().expect("bound").port();
@@ -249,7 +249,7 @@ async fn breaks_off() -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_breaks_off_has_no_end() {
+async fn an_interrupted_response_is_a_reset() {
     let fixture = Fixture::start().await;
     let (port, well) = (breaks_off().await, echo("127.0.0.1:0").await);
     let mut spdy = direct(&fixture.forward("pod", &[])).await;
@@ -258,7 +258,7 @@ async fn an_answer_that_breaks_off_has_no_end() {
     let got = spdy.end(data).await;
     assert!(got.reset && !got.fin, "{got:?}");
     assert_eq!(got.data, b"half of");
-    // A word here, and clients of Kubernetes end all of their connections.
+    // Kubernetes clients close all of their connections on any error here.
     let error = spdy.end(error).await;
     assert!(error.fin && error.data.is_empty(), "{error:?}");
     there_and_back(&mut spdy, 1, well).await;
@@ -273,7 +273,7 @@ async fn an_answer_that_breaks_off_has_no_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_breaks_off_is_said_on_a_channel() {
+async fn an_interrupted_response_is_reported_on_a_channel() {
     let fixture = Fixture::start().await;
     let ports = [breaks_off().await, echo("127.0.0.1:0").await];
     let url = fixture.forward("pod", &ports);
@@ -300,7 +300,7 @@ async fn an_answer_that_breaks_off_is_said_on_a_channel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_stream_of_a_kind_is_told() {
+async fn a_duplicate_stream_is_reported() {
     let fixture = Fixture::start().await;
     let port = echo("127.0.0.1:0").await.to_string();
     let mut spdy = direct(&fixture.forward("pod", &[])).await;
@@ -314,12 +314,12 @@ async fn a_second_stream_of_a_kind_is_told() {
         said,
         "error processing stream for request 7: error stream already assigned"
     );
-    // The first one is still good for what it was opened for.
+    // The first one still works.
     let data = spdy.open(&headers("data")).await;
     spdy.send(data, b"hello", true).await;
     assert_eq!(spdy.end(data).await.data, b"hellobye");
     assert!(spdy.end(first).await.fin);
-    // Of the other kind there is nothing yet that it could be said on.
+    // For a duplicate data stream there is no error stream yet to report it on.
     let first = spdy.open(&headers("data")).await;
     let second = spdy.open(&headers("data")).await;
     assert!(spdy.end(second).await.reset);
@@ -371,7 +371,7 @@ async fn old_clients_have_two_channels_for_each_port() {
         ends.iter().all(|end| end.outcome == Outcome::Done),
         "{ends:?}"
     );
-    // A port where nobody listens, and a pod that is not there.
+    // A port without a listener, and a pod that does not exist.
     let url = fixture.forward("other", &[1]);
     let mut tcp = connect(&url).await;
     ask(

@@ -1,4 +1,4 @@
-//! Clients whose input nobody takes: the connection is not read, and still they are known to be there, or not.
+//! Clients under backpressure: the connection is not read, but vanished clients are still detected.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,16 +20,16 @@ use super::websocket::WebSocket;
 /// SPDY, WebSocket, and WebSocket in base64.
 const SOME: [(&str, &str); 3] = [WAYS[3], WAYS[10], WAYS[9]];
 
-/// The number of a PING that no client sends.
+/// The id of a PING that no client sends.
 const UNASKED: u32 = u32::MAX;
 
-/// Longer than a client is held back before it hears from us.
+/// Longer than a client is blocked before the server pings it.
 const A_WHILE: Duration = Duration::from_secs(7);
 
-/// More bytes than wait anywhere: who has sent so many was held back.
+/// More bytes than all buffers: a client that has sent this many was blocked.
 const HELD_BACK: usize = 2 << 20;
 
-/// Takes connections and reads nothing.
+/// A listener that accepts connections and reads nothing.
 async fn deaf() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let port = listener.local_addr().expect("bound").port();
@@ -42,7 +42,7 @@ async fn deaf() -> u16 {
     port
 }
 
-/// Sends to a port until nobody takes it.
+/// Sends to a port until it blocks.
 async fn fill<T>(spdy: &mut Spdy<T>, port: u16)
 where
     T: AsyncRead + AsyncWrite + Send + 'static,
@@ -53,7 +53,7 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_goes_is_missed_though_nobody_reads() {
+async fn a_vanished_client_is_detected_under_backpressure() {
     let fixture = Fixture::start().await;
     let mut clients = JoinSet::new();
     for way in SOME {
@@ -69,12 +69,15 @@ async fn a_client_that_goes_is_missed_though_nobody_reads() {
         assert_eq!(end.outcome, Outcome::ClientGone, "{end:?}");
     }
     let gone = || fixture.seen.gone.load(Ordering::SeqCst);
-    until("the commands are told", || gone() == SOME.len()).await;
+    until("the commands to see the client gone", || {
+        gone() == SOME.len()
+    })
+    .await;
     fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_forwards_ports_is_missed_too() {
+async fn a_vanished_port_forward_client_is_detected_too() {
     let fixture = Fixture::start().await;
     let port = deaf().await;
     let mut clients = JoinSet::new();
@@ -97,7 +100,7 @@ async fn one_that_forwards_ports_is_missed_too() {
     clients.join_all().await;
     for end in fixture.ends(3).await {
         assert_eq!(end.kind, SessionKind::PortForward);
-        // Over SPDY it is always the client who ends it.
+        // Over SPDY it is always the client that closes it.
         let is_over = matches!(end.outcome, Outcome::Done | Outcome::ClientGone);
         assert!(is_over, "{end:?}");
     }
@@ -105,11 +108,11 @@ async fn one_that_forwards_ports_is_missed_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_stays_hears_from_us_and_loses_nothing() {
+async fn a_blocked_client_is_pinged_and_loses_nothing() {
     let fixture = Fixture::start().await;
-    // Long enough also if it takes the client a while to be held back.
+    // Long enough even if it takes the client a while to block.
     let late = (2 * A_WHILE).as_millis().to_string();
-    // Made before the command begins to wait, since it takes a while.
+    // Generated before the command starts waiting, because it takes a while.
     let text: Vec<u8> = (0..12_u32 << 20).flat_map(u32::to_be_bytes).collect();
     let text = Arc::new(text);
     let mut clients = JoinSet::new();
@@ -138,7 +141,7 @@ async fn one_that_stays_hears_from_us_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_whose_input_is_taken_slowly_hears_nothing() {
+async fn a_slowly_read_client_is_not_pinged() {
     let fixture = Fixture::start().await;
     let mut clients = JoinSet::new();
     for way in [WAYS[3], WAYS[10]] {
@@ -164,7 +167,7 @@ async fn one_whose_input_is_taken_slowly_hears_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_it_hears_does_not_keep_a_silent_session() {
+async fn pings_do_not_keep_an_idle_session_alive() {
     let mut settings = settings();
     settings.idle_timeout = A_WHILE;
     let fixture = Fixture::with(settings).await;

@@ -1,4 +1,4 @@
-//! Clients that break the protocols: each is ended alone, and the parser survives whatever comes.
+//! Clients that violate the protocols: only their own session is closed, and the parser survives any input.
 
 use bytes::BytesMut;
 use cri_streaming::Outcome;
@@ -76,7 +76,7 @@ async fn bytes_behind_the_head_are_not_lost() {
     let look = |state: &super::websocket::State| Some(state.channels[1].clone());
     assert_eq!(socket.wait("output", look).await, b"early");
     drop(socket);
-    // Over SPDY nothing comes before the client has said something: it would be lost.
+    // Over SPDY nothing may be sent before the client's first frame: it would be lost.
     let url = fixture.exec(&["cat"], "io");
     let mut tcp = connect(&url).await;
     ask(&mut tcp, &spdy_head(parts(&url).1, &["v4.channel.k8s.io"])).await;
@@ -86,7 +86,7 @@ async fn bytes_behind_the_head_are_not_lost() {
     fixture.stop().await;
 }
 
-/// What a decoder gives, with the pieces of a message put together.
+/// Decodes the bytes, and joins the fragments of messages.
 fn decode(bytes: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<(u8, Vec<u8>)>, bool) {
     let (mut decoder, mut buffer) = (Decoder::default(), BytesMut::new());
     let (mut events, mut rest) = (Vec::new(), bytes);
@@ -112,17 +112,17 @@ fn decode(bytes: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<(u8, Vec<u8>)>, 
                 Err(_) => return (events, false),
             }
         }
-        assert!(buffer.len() < 140, "{} bytes are kept back", buffer.len());
+        assert!(buffer.len() < 140, "{} bytes are buffered", buffer.len());
     }
     (events, true)
 }
 
 #[test]
-fn the_decoder_gives_the_same_however_the_bytes_are_cut_and_survives_all_of_them() {
+fn the_decoder_is_independent_of_fragmentation_and_survives_any_input() {
     let mut random = StdRng::seed_from_u64(20_260_000);
     let mut right = 0;
     for round in 0..2_000 {
-        // Frames that are mostly right, then a few bytes that are not.
+        // Mostly valid frames, then a few invalid bytes.
         let mut bytes = Vec::new();
         for _ in 0..random.random_range(1..6) {
             let first = *[
@@ -162,7 +162,7 @@ fn the_decoder_gives_the_same_however_the_bytes_are_cut_and_survives_all_of_them
         );
         right += usize::from(whole.1);
     }
-    assert!((50..1_950).contains(&right), "{right} of 2000 were right");
+    assert!((50..1_950).contains(&right), "{right} of 2000 were valid");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Requests for an upgrade and their answers, and waiting for what must come.
+//! Upgrade requests and their responses, and waiting with a timeout.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use tokio::time::timeout;
 
 use crate::harness::PATIENCE;
 
-/// What clients ask for: the kubelet passes the name of its own node on.
+/// The Host that clients send: the kubelet passes on the name of its node.
 const HOST: &str = "node:10250";
 
-/// Waits for something that must come.
+/// Awaits a future with a timeout.
 pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match timeout(PATIENCE, future).await {
         Ok(value) => value,
-        Err(_) => panic!("{what}: not in time"),
+        Err(_) => panic!("{what}: timed out"),
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     soon(what, async {
         while !holds() {
@@ -31,7 +31,7 @@ pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     .await;
 }
 
-/// Host and port, and path, of a URL.
+/// Splits a URL into authority and path.
 pub(super) fn parts(url: &str) -> (&str, &str) {
     split_url(url).expect("a URL")
 }
@@ -42,7 +42,7 @@ pub(super) async fn connect(url: &str) -> TcpStream {
     tcp
 }
 
-/// An address on loopback where nobody listens, nor will while the socket is held: it is bound, and that is all.
+/// A loopback address without a listener. It stays reserved while the bound socket is held.
 pub(super) fn nobody() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().expect("a socket");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -51,7 +51,7 @@ pub(super) fn nobody() -> (TcpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// Sends a head and reads that of the answer.
+/// Sends a request head and reads the response head.
 pub(super) async fn ask<T>(io: &mut T, head: &str) -> ResponseHead
 where
     T: AsyncRead + AsyncWrite + Unpin,
@@ -60,12 +60,12 @@ where
     answer.expect("an answer")
 }
 
-/// The head of a request for SPDY.
+/// The head of a SPDY upgrade request.
 pub(super) fn spdy_head(path: &str, protocols: &[&str]) -> String {
     UpgradeRequest::spdy(HOST, path, protocols).head
 }
 
-/// The head of a request for WebSocket; an empty protocol is none.
+/// The head of a WebSocket upgrade request; an empty protocol means none.
 pub(super) fn websocket_head(path: &str, protocol: &str) -> String {
     let protocols = Some(protocol).filter(|protocol| !protocol.is_empty());
     let request = UpgradeRequest::websocket(HOST, path, protocols.as_slice());

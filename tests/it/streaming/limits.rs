@@ -1,4 +1,4 @@
-//! Tokens, limits and timeouts, and clients that misbehave slowly.
+//! Tokens, limits and timeouts, and slow clients.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::http::{ask, connect, parts, soon, spdy_head, until, websocket_head};
 use super::server::{Fixture, settings};
 use super::spdy::Spdy;
 
-/// Waits until commands write no more, because nobody reads.
+/// Waits until the commands block because nobody reads; returns the bytes written.
 pub(super) async fn stalled(fixture: &Fixture) -> usize {
     let written = || fixture.seen.flooded.load(Ordering::SeqCst);
-    soon("nothing is written", async {
+    soon("writing to stop", async {
         loop {
             let before = written();
             tokio::time::sleep(Duration::from_millis(300)).await;
@@ -45,7 +45,7 @@ async fn a_token_is_for_one_use_and_one_kind() {
         404
     );
     client.finish().await;
-    // Of another kind: used up.
+    // Used for another kind of session, it is consumed.
     let url = fixture.exec(&["exit", "0"], "o");
     let (_, path) = parts(&url);
     let other = path.replace("/exec/", "/attach/");
@@ -110,7 +110,7 @@ async fn the_thousand_and_first_token_is_refused() {
 async fn a_token_expires_after_a_minute() {
     let fixture = Fixture::start().await;
     let url = fixture.exec(&["exit", "0"], "o");
-    // Time stands still for this only: while it does, what is late on a socket looks like time that passes.
+    // Time is paused only here: with paused time, waiting for a socket advances the clock.
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(61)).await;
     tokio::time::resume();
@@ -127,7 +127,7 @@ async fn a_token_expires_after_a_minute() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_upgrade_is_refused_and_spends_the_token() {
+async fn a_request_without_upgrade_is_refused_and_consumes_the_token() {
     let fixture = Fixture::start().await;
     let head = |path: &str, first: &str, rest: &str| {
         format!("{first} {path} HTTP/1.1\r\nHost: x\r\n{rest}\r\n")
@@ -135,7 +135,7 @@ async fn what_is_no_upgrade_is_refused_and_spends_the_token() {
     let upgrade = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
     let url = fixture.exec(&["exit", "0"], "o");
     let (_, path) = parts(&url);
-    // These are refused before the token is looked at.
+    // These are refused before the token is checked.
     assert_eq!(status(&url, &head(path, "PUT", upgrade)).await, 405);
     let old = format!("GET {path} HTTP/1.0\r\nHost: x\r\n\r\n");
     assert_eq!(status(&url, &old).await, 505);
@@ -156,7 +156,7 @@ async fn what_is_no_upgrade_is_refused_and_spends_the_token() {
         status(&url, &websocket_head(path, "v4.channel.k8s.io")).await,
         400
     );
-    // A head that never ends.
+    // An endless request head.
     let mut tcp = connect(&url).await;
     let long = head(path, "GET", &format!("X: {}\r\n", "x".repeat(1 << 20)));
     let _ = tcp.write_all(long.as_bytes()).await;
@@ -166,7 +166,7 @@ async fn what_is_no_upgrade_is_refused_and_spends_the_token() {
         answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
         "{answer}"
     );
-    // And HTTP/2, which nobody offered.
+    // HTTP/2, which was not offered.
     let mut tcp = connect(&url).await;
     let _ = tcp.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
     let mut answer = Vec::new();
@@ -230,7 +230,7 @@ async fn a_client_that_does_not_read_takes_little_and_harms_nobody() {
         let url = fixture.exec(&["flood", "1000000000"], "o");
         let lazy = lazy(&url, way).await;
         let written = stalled(&fixture).await - before;
-        // What the kernel keeps for a connection, and a little of ours.
+        // Kernel buffers of a connection, and a little of the server's.
         assert!(written < 16 << 20, "{way:?}: {written} bytes");
         let url = fixture.exec(&["say", "hello"], "o");
         let said = Client::connect(&url, way, "o").await.finish().await;
@@ -261,7 +261,7 @@ async fn a_client_without_streams_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silence_ends_a_session() {
+async fn an_idle_session_is_closed() {
     let mut settings = settings();
     settings.idle_timeout = Duration::from_secs(2);
     let fixture = Fixture::with(settings).await;
@@ -277,12 +277,12 @@ async fn silence_ends_a_session() {
         assert_eq!(fixture.ends(i + 1).await[i].outcome, Outcome::Idle);
     }
     let gone = || fixture.seen.gone.load(Ordering::SeqCst);
-    until("the commands are told", || gone() == 2).await;
+    until("the commands to see the client gone", || gone() == 2).await;
     fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_says_goodbye_to_everybody() {
+async fn a_stop_is_reported_to_all_clients() {
     let fixture = Fixture::start().await;
     let mut clients = Vec::new();
     for way in [WAYS[0], WAYS[3], WAYS[4], WAYS[6], WAYS[10]] {
@@ -291,13 +291,13 @@ async fn a_stop_says_goodbye_to_everybody() {
         assert_eq!(client.output(5).await, b"begun");
         clients.push(client);
     }
-    // One that has not opened its streams.
+    // A client that has not opened its streams.
     let url = fixture.exec(&["wait"], "o");
     let late = super::client::upgraded(connect(&url).await, &url, "v4.channel.k8s.io").await;
     let forward = super::forward::direct(&fixture.forward("pod", &[])).await;
     fixture.stop.cancel();
     for client in clients {
-        // Whoever hears nothing takes it for a success.
+        // Clients treat a missing status as success.
         let is_failure = !client.has_status();
         let said = client.cut().await;
         assert!(is_failure || said.contains("Failure"), "{said}");

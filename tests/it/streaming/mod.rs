@@ -1,5 +1,4 @@
-//! Exec, attach and port-forward with real connections, by clients written here, in front of a target that needs no
-//! container.
+//! Exec, attach and port-forward with real connections and test clients, in front of a target without containers.
 
 mod broken_off;
 mod bulk;

@@ -1,4 +1,4 @@
-//! Sessions that are open are seen while they are: in the story of their pod, on the pages, and by the commands.
+//! Open sessions are visible in the story of their pod, on the pages, and in the commands.
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -12,10 +12,10 @@ use crate::harness::until;
 
 const STORY: &str = "/debug/pods/shop/web?format=json";
 
-/// A container that nobody has told us of.
+/// An unknown container.
 const STRANGER: &str = "dec0de0011223344";
 
-/// A session in this container through which five bytes went there and back.
+/// A session in this container that has echoed five bytes.
 async fn open(proxy: &Proxy, container: &str) -> TcpStream {
     let url = url_in(proxy, container).await;
     let mut tcp = connect(&url).await;
@@ -37,7 +37,7 @@ async fn close(mut tcp: TcpStream) {
     came.expect("whole");
 }
 
-/// Waits until the sessions at this path are as they should be.
+/// Waits until the sessions at this path satisfy `good`.
 async fn sessions(proxy: &Proxy, path: &str, good: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     until(path, || async {
         let (status, text) = proxy.get(path).await;
@@ -52,13 +52,13 @@ async fn sessions(proxy: &Proxy, path: &str, good: impl Fn(&[Value]) -> bool) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_session_is_told_until_it_has_ended() {
+async fn an_open_session_is_shown_until_it_ends() {
     let upstream = Upstream::that_says(SWITCHING).await;
     let (_fake, proxy) = before("", &upstream.url()).await;
     let known = open(&proxy, CONTAINER).await;
     let stranger = open(&proxy, STRANGER).await;
 
-    // The pod was there before us: its sessions are all that is known.
+    // The pod existed before criscope started: only its sessions are known.
     let carried = |of: &Value| of["bytes_in"] == 5 && of["bytes_out"] == 5;
     let story = sessions(&proxy, STORY, |all| all.len() == 1 && carried(&all[0])).await;
     for (field, value) in [
@@ -119,7 +119,7 @@ async fn an_open_session_is_told_until_it_has_ended() {
         all.iter().any(|it| it["outcome"] != "open")
     })
     .await;
-    assert_eq!(story.len(), 1, "told once: {story:?}");
+    assert_eq!(story.len(), 1, "listed once: {story:?}");
     assert_eq!(story[0]["program"], "sh");
     let (_, page) = proxy.get("/debug/pods/shop/web").await;
     assert!(

@@ -1,4 +1,4 @@
-//! The sessions of an upstream, led through the program itself: every byte is compared on both sides.
+//! Sessions of an upstream, proxied by criscope: every byte is compared on both sides.
 
 use criscope::cri::v1;
 use nix::sys::signal::Signal;
@@ -17,13 +17,13 @@ use crate::harness::proxy::Proxy;
 use crate::harness::script;
 use crate::harness::{message, message_with, soon, until};
 
-/// Sends all of this and ends its half; gives all that comes.
+/// Sends this and closes its half; returns the response.
 async fn talk(url: &str, bytes: &str) -> String {
     let mut tcp = connect(url).await;
     tcp.write_all(bytes.as_bytes()).await.expect("sent");
     tcp.shutdown().await.expect("ended");
     let mut all = Vec::new();
-    // Whoever refuses a large head may break the connection off.
+    // A server that refuses a large head may reset the connection.
     let _ = soon("all of the answer", tcp.read_to_end(&mut all)).await;
     String::from_utf8(all).expect("text")
 }
@@ -47,12 +47,12 @@ async fn a_session_is_seen_and_no_byte_of_it_is_touched() {
         .url;
     assert_ne!(ours, upstream.url());
     assert!(ours.starts_with("http://127.0.0.1:"), "{ours}");
-    assert_eq!(got.data[5..], answer(&ours), "all else is as it was");
+    assert_eq!(got.data[5..], answer(&ours), "everything else is unchanged");
 
     let (_, path) = parts(&ours);
     let sent = "\u{0}bytes, and more".repeat(10_000);
     let came = talk(&ours, &(head(path) + &sent)).await;
-    assert!(came == format!("{SWITCHING}{sent}"), "the answer differs");
+    assert!(came == format!("{SWITCHING}{sent}"), "the response differs");
     assert_eq!(*lock(&upstream.heads), [head("/exec/T0ken?x=%20y")]);
 
     let line = proxy.wait_event("stream.session").await;
@@ -87,7 +87,7 @@ async fn a_session_is_seen_and_no_byte_of_it_is_touched() {
     assert_eq!(answers.with("status", "101").sum(), 1.0);
     assert_eq!(scrape.metric("criscope_stream_sessions").sum(), 0.0);
 
-    // The pod was there before us: its sessions are all that is known.
+    // The pod existed before criscope started: only its sessions are known.
     let story = until("the story", || async {
         let (status, text) = proxy.get("/debug/pods/shop/web?format=json").await;
         (status == 200).then_some(text)
@@ -100,7 +100,7 @@ async fn a_session_is_seen_and_no_byte_of_it_is_touched() {
     assert!(status == 200 && page.contains("exec sh"), "{page}");
     assert!(!page.contains(SECRET) && !story.to_string().contains(SECRET));
 
-    // A token is for one use, also with the wrong words around it.
+    // A token is for one use only.
     assert!(talk(&ours, &head(path)).await.starts_with("HTTP/1.1 404"));
     let log = proxy.stop().await.join("\n");
     let token = path.rsplit('/').next().expect("a token");
@@ -139,7 +139,7 @@ async fn what_is_not_understood_is_passed_on_as_it_is() {
         assert_eq!(got.code(), 0);
         *counts.entry(why).or_default() += 1.0;
     }
-    // Neither a request that cannot be read, nor an error, makes a session.
+    // Neither an undecodable request nor an error creates a session.
     fake.always(script::ok(&[message(&good)]));
     let got = client.call(Call::runtime("Exec", message(&[0xff]))).await;
     assert_eq!(got.data, message(&good));
@@ -160,7 +160,7 @@ async fn what_is_not_understood_is_passed_on_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn turned_off_it_touches_nothing() {
+async fn when_disabled_nothing_is_changed() {
     let (_fake, proxy) = before(
         "[streaming]\nobserve = false\n",
         "http://127.0.0.1:1/exec/T",
@@ -172,8 +172,8 @@ async fn turned_off_it_touches_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_is_passed_on_and_is_no_session() {
-    // The connection stays open, as that of a server does that takes more requests.
+async fn a_refusal_is_passed_on_and_is_not_a_session() {
+    // The connection stays open, like that of a server with keep-alive.
     const NO: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 7\r\nX-odd:  kept\r\n\r\nbut why";
     let upstream = Upstream::that_says(NO).await;
     let (fake, proxy) = before("", &upstream.url()).await;
@@ -189,7 +189,7 @@ async fn a_refusal_is_passed_on_and_is_no_session() {
     let refused = proxy.wait_event("stream.refused").await;
     assert_eq!(refused["http.response.status_code"], 403, "{refused}");
 
-    // Nobody is there any more.
+    // The upstream is gone.
     drop(upstream);
     let (_held, address) = nobody();
     let gone = format!("http://{address}/exec/T0ken");
@@ -214,7 +214,7 @@ async fn a_refusal_is_passed_on_and_is_no_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_make_no_sense_reach_no_upstream() {
+async fn invalid_requests_reach_no_upstream() {
     let upstream = Upstream::that_says(SWITCHING).await;
     let (_fake, proxy) = before("", &upstream.url()).await;
     let url = url_of(&proxy).await;
@@ -230,14 +230,14 @@ async fn requests_that_make_no_sense_reach_no_upstream() {
         let came = talk(&url, &request).await;
         assert!(came.starts_with(&format!("HTTP/1.1 {status}")), "{came}");
     }
-    // The answer may be lost when not all of the request was read.
+    // The response may be lost if the request was not read completely.
     let came = talk(&url, &large).await;
     assert!(
         came.is_empty() || came.starts_with("HTTP/1.1 431"),
         "{came}"
     );
     assert!(lock(&upstream.heads).is_empty());
-    // A token that is used for another kind of session is used up.
+    // A token used for another kind of session is consumed.
     let other = path.replacen("/exec/", "/attach/", 1);
     assert!(talk(&url, &head(&other)).await.starts_with("HTTP/1.1 404"));
     assert!(talk(&url, &head(path)).await.starts_with("HTTP/1.1 404"));
@@ -245,7 +245,7 @@ async fn requests_that_make_no_sense_reach_no_upstream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_breaks_off_is_missed_though_the_upstream_reads_nothing() {
+async fn a_reset_by_the_client_is_detected_while_the_upstream_does_not_read() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("address");
     let (_fake, proxy) = before("", &format!("http://{address}/exec/T0ken")).await;
@@ -269,7 +269,7 @@ async fn a_client_that_breaks_off_is_missed_though_the_upstream_reads_nothing() 
     drop(tcp);
     let line = proxy.wait_event("stream.session").await;
     assert_eq!(line["stream.outcome"], "client_gone", "{line}");
-    // Nobody keeps the other half open.
+    // The other half is closed too.
     let mut rest = Vec::new();
     let _ = soon("the end", upstream.read_to_end(&mut rest)).await;
     assert_eq!(
@@ -296,7 +296,7 @@ async fn sessions_end_with_the_program() {
         .expect("whole");
     assert_eq!(came, SWITCHING.as_bytes());
     proxy.signal(Signal::SIGTERM);
-    // In good order or not: it is over.
+    // The session ends, cleanly or not.
     let _ = soon("the end", tcp.read_u8())
         .await
         .expect_err("nothing more");
@@ -315,7 +315,7 @@ async fn a_session_is_written_down_whatever_the_log_level_is_changed_to() {
     let (_fake, proxy) = before("", &upstream.url()).await;
     proxy.set_log_level("off").await;
     let ours = url_of(&proxy).await;
-    // More than comes with the head: a client that has ended by then is one that has gone.
+    // More than arrives with the head: a client that has closed by then counts as gone.
     let sent = "x".repeat(200_000);
     talk(&ours, &(head(parts(&ours).1) + &sent)).await;
     let line = proxy.wait_event("stream.session").await;

@@ -1,4 +1,4 @@
-//! The sessions of an upstream with TLS, led through the program itself, which cannot read them.
+//! Sessions of an upstream with TLS, proxied by criscope, which cannot decrypt them.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn port(url: &str) -> u16 {
     address.port()
 }
 
-/// A session that has begun.
+/// Starts a session.
 async fn begin(url: &str, cert: &Path) -> TlsStream<TcpStream> {
     let mut tls = connect_with_tls(url, cert).await;
     let head = head(parts(url).1);
@@ -67,7 +67,7 @@ async fn sessions(proxy: &Proxy) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_under_tls_is_seen_from_outside() {
+async fn a_session_under_tls_is_observed_from_outside() {
     let fixture = Fixture::new().await;
     let (_fake, proxy) = before("", &fixture.upstream.url()).await;
     let ours = url_of(&proxy).await;
@@ -76,10 +76,10 @@ async fn a_session_under_tls_is_seen_from_outside() {
     assert_eq!(
         ours.replace(&format!(":{}/", port(&ours)), ""),
         theirs.replace(&format!(":{}/", port(&theirs)), ""),
-        "all but the port is as it was"
+        "only the port is changed"
     );
 
-    // The handshake of both ends is the proof: nobody between them has touched a byte.
+    // A successful end-to-end handshake proves that no byte was changed in between.
     let mut tls = begin(&ours, &fixture.files.cert).await;
     assert_eq!(sessions(&proxy).await, 1.0);
     let sent = "\u{0}bytes, and more".repeat(10_000);
@@ -90,10 +90,10 @@ async fn a_session_under_tls_is_seen_from_outside() {
     };
     let mut came = vec![0; sent.len()];
     let (_, read) = tokio::join!(write, soon("all of it", read.read_exact(&mut came)));
-    read.expect("in good order");
+    read.expect("a complete echo");
     assert!(came == sent.as_bytes(), "what came back differs");
     assert_eq!(*lock(&fixture.upstream.heads), [head("/exec/T0ken?x=%20y")]);
-    // Without the alert of TLS that says so: the upstream would close on that, which may be before it sees this end.
+    // Without close_notify: the upstream would close on it, possibly before it sees the end of this connection.
     drop(tls);
 
     let line = proxy.wait_event("stream.session").await;
@@ -125,7 +125,7 @@ async fn a_session_under_tls_is_seen_from_outside() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_speak_tls_costs_the_upstream_nothing() {
+async fn clients_that_do_not_speak_tls_do_not_reach_the_upstream() {
     let fixture = Fixture::new().await;
     let (_fake, proxy) = before("", &fixture.upstream.url()).await;
     let url = url_of(&proxy).await;
@@ -134,13 +134,13 @@ async fn who_does_not_speak_tls_costs_the_upstream_nothing() {
         tcp.write_all(request.as_bytes()).await.expect("sent");
         tcp.shutdown().await.expect("ended");
         let mut came = Vec::new();
-        // Broken off, or in good order.
+        // Reset or closed.
         let _ = soon("the end", tcp.read_to_end(&mut came)).await;
         assert!(came.is_empty(), "{came:?}");
     }
     assert_eq!(fixture.connections(), 0);
 
-    // Neither that, nor a client that does not trust the certificate, costs the others their session.
+    // Neither that, nor a client that does not trust the certificate, affects other sessions.
     let stranger = tempfile::tempdir().expect("a directory");
     let stranger = certificate(stranger.path());
     let tcp = connect(&url).await;
@@ -154,7 +154,7 @@ async fn who_does_not_speak_tls_costs_the_upstream_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upstream_that_is_not_there_makes_no_session() {
+async fn an_absent_upstream_creates_no_session() {
     let (_held, address) = nobody();
     let (_fake, proxy) = before("", &format!("https://{address}/exec/T0ken")).await;
     let url = url_of(&proxy).await;
@@ -173,7 +173,7 @@ async fn an_upstream_that_is_not_there_makes_no_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upstream_that_hangs_up_at_once_is_told_as_a_failure() {
+async fn an_upstream_that_closes_immediately_is_a_failure() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("bound");
@@ -202,7 +202,7 @@ async fn sessions_under_tls_end_with_the_program() {
     let fixture = Fixture::new().await;
     let (fake, proxy) = before("", &fixture.upstream.url()).await;
     let mut tls = begin(&url_of(&proxy).await, &fixture.files.cert).await;
-    // One that nobody has come for does not hold it up, nor does one over IPv6.
+    // An unused session does not delay it, nor does one over IPv6.
     url_of(&proxy).await;
     let six = format!("https://[::1]:{}/exec/T0ken", port(&fixture.upstream.url()));
     fake.always(script::ok(&[message(&answer(&six))]));

@@ -76,7 +76,7 @@ async fn exit_codes_arrive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn input_comes_back_and_its_end_ends_the_command() {
+async fn input_is_echoed_and_its_end_ends_the_command() {
     let fixture = Fixture::start().await;
     let mut ended = 0;
     for way in WAYS {
@@ -91,7 +91,7 @@ async fn input_comes_back_and_its_end_ends_the_command() {
             client.end_input().await;
             assert_eq!(client.finish().await.out, data, "{way:?}");
         } else {
-            // Before version 5 the only way to end it is to go.
+            // Before version 5 the only way to close stdin is to disconnect.
             drop(client);
         }
         ended += 1;
@@ -102,7 +102,7 @@ async fn input_comes_back_and_its_end_ends_the_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_has_sizes_and_no_second_output() {
+async fn a_terminal_has_sizes_and_no_stderr() {
     let fixture = Fixture::start().await;
     for way in WAYS {
         if ["channel.k8s.io", "v2.channel.k8s.io"].contains(&way.1) && way.0 == "spdy" {
@@ -115,7 +115,7 @@ async fn a_terminal_has_sizes_and_no_second_output() {
         if !client.can_end_input() {
             continue;
         }
-        // More than anybody takes in time: the last one counts.
+        // More than are consumed in time: the last one counts.
         for width in 1..=500 {
             let size = format!("{{\"Width\":{width},\"Height\":50}}\n");
             let (left, right) = size.split_at(9);
@@ -142,7 +142,7 @@ async fn until_last(client: &Client, end: &[u8]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_run_is_said() {
+async fn failed_commands_are_reported() {
     let fixture = Fixture::start().await;
     for way in WAYS {
         for (command, why) in [("fail", "no such file"), ("panic", "internal error")] {
@@ -184,7 +184,7 @@ async fn an_attach_ends_with_success() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn input_that_nobody_reads_holds_up_nothing() {
+async fn unread_input_blocks_nothing() {
     let fixture = Fixture::start().await;
     for way in [
         ("spdy", "v4.channel.k8s.io"),
@@ -201,7 +201,7 @@ async fn input_that_nobody_reads_holds_up_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_vanishes_is_noticed_and_the_command_told() {
+async fn a_vanished_client_is_noticed_by_server_and_command() {
     let fixture = Fixture::start().await;
     for way in WAYS {
         let url = fixture.exec(&["wait"], "io");
@@ -210,7 +210,10 @@ async fn a_client_that_vanishes_is_noticed_and_the_command_told() {
         drop(client);
     }
     let gone = || fixture.seen.gone.load(std::sync::atomic::Ordering::SeqCst);
-    until("all commands see it", || gone() == WAYS.len()).await;
+    until("all commands to see the client gone", || {
+        gone() == WAYS.len()
+    })
+    .await;
     let ends = fixture.ends(WAYS.len()).await;
     assert!(ends.iter().all(|end| end.outcome == Outcome::ClientGone));
     fixture.stop().await;
@@ -233,10 +236,10 @@ async fn pings_are_answered() {
             .await;
         let look = |state: &super::websocket::State| state.pongs.first().cloned();
         assert_eq!(socket.wait("a pong", look).await, b"are you there");
-        // The first message says that it may begin, and says nothing else.
+        // The first message is empty: it only signals the start.
         let first = |state: &super::websocket::State| state.messages.first().copied();
         assert_eq!(socket.wait("a message", first).await, (2, 1, 0));
-        // A proper goodbye is answered by one.
+        // A close frame is answered with one.
         socket.close().await;
         assert_eq!(socket.closed().await, 1000);
     }

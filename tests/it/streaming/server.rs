@@ -1,4 +1,4 @@
-//! A server for one test, and what was seen of its sessions.
+//! A server for one test, and a record of its sessions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ pub(super) struct Watch {
     pub(super) ends: Mutex<Vec<End>>,
     pub(super) tokens: Mutex<Vec<TokenOutcome>>,
     bytes: Mutex<(u64, u64)>,
-    /// Those that have begun and not ended, by number, with what they carry.
+    /// Open sessions by number, with their traffic.
     open: Mutex<BTreeMap<u64, Arc<TrafficCounters>>>,
     begun: Mutex<usize>,
 }
@@ -80,7 +80,7 @@ impl Observer for Watch {
     }
 }
 
-/// What the defaults are, on a port of its own.
+/// The defaults, on an ephemeral port.
 pub(super) fn settings() -> Streaming {
     Streaming {
         listen: "127.0.0.1:0".parse().expect("an address"),
@@ -126,7 +126,7 @@ impl Fixture {
         }
     }
 
-    /// A URL for a command; `streams` has letters for what it gets: `i`, `o`, `e`, `t`.
+    /// A URL for a command; `streams` has the letters of its streams: `i`, `o`, `e`, `t`.
     pub(super) fn exec(&self, argv: &[&str], streams: &str) -> String {
         let request = v1::ExecRequest {
             container_id: "app".into(),
@@ -158,7 +158,7 @@ impl Fixture {
         self.server.port_forward(request, None).expect("a URL")
     }
 
-    /// Waits until so many sessions have ended; gives them.
+    /// Waits until this number of sessions have ended; returns them.
     pub(super) async fn ends(&self, n: usize) -> Vec<End> {
         let count = || self.watch.ends.lock().expect("no panic").len();
         until(&format!("{n} ends"), || count() >= n).await;

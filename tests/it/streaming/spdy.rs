@@ -1,4 +1,4 @@
-//! A SPDY client that keeps all that came, so that tests can wait for it.
+//! A SPDY client that records everything received, so that tests can wait for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::http::soon;
 
-/// What came on a stream.
+/// Data received on a stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Got {
     pub(super) replied: bool,
@@ -29,7 +29,7 @@ struct State {
     closed: bool,
 }
 
-/// What came, filled by a task of its own.
+/// Received frames, filled by a separate task.
 #[derive(Clone, Debug, Default)]
 struct Inbox(Arc<(Mutex<State>, Notify)>);
 
@@ -57,7 +57,7 @@ impl Inbox {
 
 pub(crate) struct Spdy<T> {
     write: SpdySender<WriteHalf<T>>,
-    /// Kept by a client that does not read.
+    /// Unused half of a client that does not read yet.
     read: Option<ReadHalf<T>>,
     reading: Option<JoinHandle<()>>,
     inbox: Inbox,
@@ -89,7 +89,7 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
         }));
     }
 
-    /// Opens a stream, without waiting for the answer.
+    /// Opens a stream, without waiting for the reply.
     pub(crate) async fn open(&mut self, headers: &[(&str, &str)]) -> u32 {
         let opened = soon("room to send", self.write.open(headers)).await;
         opened.expect("sent")
@@ -130,14 +130,14 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
         self.inbox.wait("an answer to a ping", look).await;
     }
 
-    /// Waits for something to hold of a stream.
+    /// Waits until a condition on a stream holds.
     pub(crate) async fn wait<R>(&self, id: u32, look: impl Fn(&Got) -> Option<R>) -> R {
         let what = format!("something on stream {id}");
         let look = |state: &mut State| look(state.streams.get(&id)?);
         self.inbox.wait(&what, look).await
     }
 
-    /// All that comes on a stream until its end.
+    /// Waits for the end of a stream; returns everything received on it.
     pub(crate) async fn end(&self, id: u32) -> Got {
         self.wait(id, |got| (got.fin || got.reset).then(|| got.clone()))
             .await

@@ -10,12 +10,12 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What the commands did, for the tests to look at.
+/// Counters of what the commands did.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Commands that are running.
     pub(super) running: AtomicUsize,
-    /// Commands that saw the client go.
+    /// Commands that saw the client disconnect.
     pub(super) gone: AtomicUsize,
     /// Bytes that `flood` has written.
     pub(super) flooded: AtomicUsize,
@@ -32,19 +32,19 @@ impl Fake {
             "exit" => return Ok(number),
             "fail" => return Err(RuntimeError::Failed("no such file".into())),
             "panic" => panic!("as the test wants"),
-            // Its input to its output.
+            // Copies its input to its output.
             "cat" => {
                 let (mut stdin, mut stdout) = both(&mut streams);
                 tokio::io::copy(&mut stdin, &mut stdout).await?;
             }
-            // The same, after so many milliseconds in which it reads nothing.
+            // Like `cat`, after this many milliseconds without reading.
             "late" => {
                 let (mut stdin, mut stdout) = both(&mut streams);
                 stdout.write_all(b"begun").await?;
                 tokio::time::sleep(Duration::from_millis(u64::try_from(number).unwrap_or(0))).await;
                 tokio::io::copy(&mut stdin, &mut stdout).await?;
             }
-            // Its input, a little at a time and so many milliseconds between; it gives the length.
+            // Reads its input in small pieces with this many milliseconds between; prints the length.
             "sip" => {
                 let (mut stdin, mut stdout) = both(&mut streams);
                 let (mut all, mut buffer) = (0, vec![0; 16 << 10]);
@@ -55,7 +55,7 @@ impl Fake {
                 }
                 stdout.write_all(all.to_string().as_bytes()).await?;
             }
-            // Says something on both outputs and does not wait for input.
+            // Prints on both outputs, without waiting for input.
             "say" => {
                 if let Some(out) = &mut streams.stdout {
                     out.write_all(format!("out:{argument}").as_bytes()).await?;
@@ -64,7 +64,7 @@ impl Fake {
                     err.write_all(format!("err:{argument}").as_bytes()).await?;
                 }
             }
-            // So many bytes of output.
+            // Prints this many bytes.
             "flood" => {
                 let (mut left, block) = (usize::try_from(number).unwrap_or(0), [b'x'; 32 << 10]);
                 let out = streams.stdout.as_mut().expect("stdout");
@@ -75,7 +75,7 @@ impl Fake {
                     left -= n;
                 }
             }
-            // The sizes of the terminal until the input ends, then the last one.
+            // Prints the sizes of the terminal until the input ends, then the last one.
             "sizes" => {
                 let mut stdin = streams.stdin.take().expect("stdin");
                 let out = streams.stdout.as_mut().expect("stdout");
@@ -97,7 +97,7 @@ impl Fake {
                 out.write_all(format!("last {}", last.unwrap_or_default()).as_bytes())
                     .await?;
             }
-            // Runs until the client goes.
+            // Runs until the client disconnects.
             "wait" => {
                 if let Some(out) = &mut streams.stdout {
                     out.write_all(b"begun").await?;
@@ -116,7 +116,7 @@ fn both(streams: &mut Streams) -> (cri_streaming::Input, cri_streaming::Output) 
     (stdin, streams.stdout.take().expect("stdout"))
 }
 
-/// Counts down when a command ends, however it does.
+/// Decrements the counter when a command ends, however it ends.
 struct Running(Arc<Seen>);
 
 impl Drop for Running {

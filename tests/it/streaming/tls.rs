@@ -19,7 +19,7 @@ use super::server::{Fixture, settings};
 use super::target::Fake;
 use super::websocket::WebSocket;
 
-/// A certificate for 127.0.0.1 in a file of its own, and its key.
+/// Creates a certificate for 127.0.0.1, and its key.
 pub(crate) fn certificate(dir: &Path) -> StreamingTls {
     let files = StreamingTls {
         cert: dir.join("cert.pem"),
@@ -51,7 +51,7 @@ pub(crate) fn certificate(dir: &Path) -> StreamingTls {
     files
 }
 
-/// A client that trusts this certificate, and would speak these protocols.
+/// A client that trusts this certificate, and offers these protocols.
 pub(super) fn connector(cert: &Path, protocols: &[&str]) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     for cert in CertificateDer::pem_file_iter(cert).expect("PEM") {
@@ -67,7 +67,7 @@ pub(super) fn connector(cert: &Path, protocols: &[&str]) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// Connects to a server that has this certificate.
+/// Connects to a server with this certificate.
 pub(crate) async fn connect_with_tls(url: &str, cert: &Path) -> TlsStream<TcpStream> {
     connect_for(url, cert, &["http/1.1"]).await
 }
@@ -91,7 +91,7 @@ async fn a_session_over_tls() {
     let fixture = Fixture::with(settings).await;
     let url = fixture.exec(&["say", "secretly"], "o");
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
-    // It would rather speak HTTP/2.
+    // It prefers HTTP/2.
     let mut tls = connect_for(&url, &files.cert, &["h2", "http/1.1"]).await;
     assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
     let answer = ask(
@@ -105,7 +105,7 @@ async fn a_session_over_tls() {
     let look = |state: &super::websocket::State| Some(state.channels[1].clone());
     assert_eq!(socket.wait("output", look).await, b"out:secretly");
     drop(socket);
-    // Without TLS nobody gets anything.
+    // Without TLS there is no response.
     let url = fixture.exec(&["say", "secretly"], "o");
     let mut plain = connect(&url).await;
     let head = websocket_head(parts(&url).1, "v5.channel.k8s.io");
@@ -120,7 +120,7 @@ async fn a_session_over_tls() {
 }
 
 #[tokio::test]
-async fn files_that_are_not_right_are_named() {
+async fn invalid_files_are_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let right = certificate(dir.path());
     let other_dir = tempfile::tempdir().expect("a directory");

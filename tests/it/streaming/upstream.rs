@@ -1,4 +1,4 @@
-//! A streaming server for the program to stand in front of.
+//! A streaming server behind criscope.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,23 +22,23 @@ use crate::harness::proxy::{Proxy, Start};
 use crate::harness::script;
 use crate::harness::{encode, lock, message};
 
-/// What no line may show.
+/// Must not appear in any log line.
 pub(super) const SECRET: &str = "kwyjibozq";
 
 /// The container of the pod `shop/web`.
 pub(super) const CONTAINER: &str = "c0ffee";
 
-/// An answer to an upgrade, with more in it than need be.
+/// A response to an upgrade, with extra headers.
 pub(super) const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nX-odd:   kept \r\nConnection: Upgrade\r\n\
      X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
 
-/// A streaming server that keeps what it was sent.
+/// A streaming server that records requests.
 pub(super) struct Upstream {
     scheme: &'static str,
     address: SocketAddr,
-    /// The heads of requests.
+    /// The request heads.
     pub(super) heads: Arc<Mutex<Vec<String>>>,
-    /// How many have come, whether they asked for something or not.
+    /// The number of connections, with or without a request.
     pub(super) connections: Arc<AtomicUsize>,
     serving: JoinHandle<()>,
 }
@@ -50,12 +50,12 @@ impl Drop for Upstream {
 }
 
 impl Upstream {
-    /// Answers with these bytes, then sends back what it gets until that ends.
+    /// Responds with these bytes, then echoes its input.
     pub(super) async fn that_says(answer: &'static str) -> Self {
         Self::with(None, answer).await
     }
 
-    /// The same under TLS.
+    /// Like `that_says`, with TLS.
     pub(super) async fn that_says_with_tls(answer: &'static str, files: &StreamingTls) -> Self {
         Self::with(Some(acceptor(files)), answer).await
     }
@@ -76,7 +76,7 @@ impl Upstream {
                     match tls {
                         None => echo(tcp, answer, kept).await,
                         Some(tls) => {
-                            // A client that does not trust it goes away.
+                            // A client that does not trust it disconnects.
                             if let Ok(tls) = tls.accept(tcp).await {
                                 echo(tls, answer, kept).await;
                             }
@@ -125,7 +125,7 @@ where
         head.push(byte);
     }
     lock(&heads).push(String::from_utf8(head).expect("text"));
-    // Whoever has heard enough hangs up.
+    // The client may have disconnected.
     let _ = tcp.write_all(answer.as_bytes()).await;
     let _ = tcp.flush().await;
     let (mut read, mut write) = tokio::io::split(tcp);
@@ -133,7 +133,7 @@ where
     let _ = write.shutdown().await;
 }
 
-/// The program before a runtime that gives this URL, with a field that nobody knows on either side of it.
+/// criscope in front of a runtime that returns this URL, between two unknown fields.
 pub(super) async fn before(config: &str, url: &str) -> (Fake, Proxy) {
     let fake = Fake::new();
     fake.node().add_pod("web", "5a4db0", CONTAINER);
@@ -167,12 +167,12 @@ fn exec_in(container: &str) -> Bytes {
     })
 }
 
-/// Asks for a session; gives the URL that comes.
+/// Requests a session; returns its URL.
 pub(super) async fn url_of(proxy: &Proxy) -> String {
     url_in(proxy, CONTAINER).await
 }
 
-/// Asks for a session in this container; gives the URL that comes.
+/// Requests a session in this container; returns its URL.
 pub(super) async fn url_in(proxy: &Proxy, container: &str) -> String {
     let client = proxy.client().await;
     let got = client.call(Call::runtime("Exec", exec_in(container))).await;

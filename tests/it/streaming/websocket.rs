@@ -1,4 +1,4 @@
-//! A WebSocket client that keeps all that came, so that tests can wait for it.
+//! A WebSocket client that records everything received, so that tests can wait for it.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ const MASK: [u8; 4] = [3, 141, 59, 26];
 pub(super) struct State {
     /// Messages without their bytes: opcode, first byte, length.
     pub(super) messages: Vec<(u8, u8, usize)>,
-    /// What came on each channel.
+    /// Data received on each channel.
     pub(super) channels: [Vec<u8>; 8],
     pub(super) pongs: Vec<Vec<u8>>,
     /// The code of the close frame.
@@ -38,7 +38,7 @@ pub(super) struct WebSocket<T> {
     inbox: Inbox,
 }
 
-/// A frame with any first byte, for clients that break the protocol.
+/// A frame with any first byte, for clients that violate the protocol.
 pub(super) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     encode_frame(first, MASK, &[payload])
 }
@@ -82,7 +82,7 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> WebSocket<T> {
             .expect("sent");
     }
 
-    /// The same in base64.
+    /// A base64 message on a channel.
     pub(super) async fn send_text(&mut self, channel: u8, data: &[u8]) {
         let payload = format!("{channel}{}", STANDARD.encode(data));
         soon("room to send", self.write.send(TEXT, &[payload.as_bytes()]))
@@ -96,7 +96,7 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> WebSocket<T> {
             .expect("sent");
     }
 
-    /// Waits for something to hold.
+    /// Waits until a condition holds.
     pub(super) async fn wait<R>(&self, what: &str, mut look: impl FnMut(&State) -> Option<R>) -> R {
         soon(what, async {
             loop {
@@ -112,12 +112,12 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> WebSocket<T> {
         .await
     }
 
-    /// What pongs have carried so far.
+    /// The payloads of pongs so far.
     pub(super) fn pongs(&self) -> Vec<Vec<u8>> {
         self.inbox.0.0.lock().expect("no panic").pongs.clone()
     }
 
-    /// Waits for the close frame; gives its code.
+    /// Waits for the close frame; returns its code.
     pub(super) async fn closed(&self) -> u16 {
         self.wait("a close frame", |state| {
             assert!(!state.ended || state.close.is_some(), "no close frame");
@@ -161,7 +161,7 @@ async fn read_frames<R: AsyncRead + Unpin>(read: R, inbox: &Inbox) {
                         TEXT => (channel - b'0', STANDARD.decode(rest).expect("base64")),
                         _ => (*channel, rest.to_vec()),
                     };
-                    // Messages of a tunnel have no channel, and are not looked at here.
+                    // Messages of a tunnel have no channel, and are ignored here.
                     if let Some(there) = state.channels.get_mut(usize::from(channel)) {
                         there.extend(data);
                     }
@@ -172,7 +172,7 @@ async fn read_frames<R: AsyncRead + Unpin>(read: R, inbox: &Inbox) {
     }
 }
 
-/// A stream of bytes through the messages of a connection; the other end of it closes the connection.
+/// A byte stream over the messages of a connection; closing it closes the connection.
 pub(super) fn tunnel<T>(io: T) -> tokio::io::DuplexStream
 where
     T: AsyncRead + AsyncWrite + Send + 'static,
@@ -202,7 +202,7 @@ where
         }
         let _ = sender.close(1000).await;
     };
-    // A test that has gone closes the connection, also in the middle of a message that nobody takes.
+    // A finished test closes the connection, even in the middle of a blocked message.
     tokio::spawn(async move {
         tokio::select! {
             () = outward => {}
