@@ -184,7 +184,7 @@ free_subnet() {
 
 interfaces() { ip -o link | awk -F': ' '{ printf "%s ", $2 }'; }
 
-# overlayfs does not work on every file system, for example on the overlay of a container.
+# overlayfs does not work on every file system, for example not on the overlay of a container.
 snapshotter() {
     local try=$DIR/try kind=native
     mkdir -p "$try/lower" "$try/upper" "$try/work" "$try/merged"
@@ -216,7 +216,7 @@ prepare() {
     record NETWORK "crq-$SUFFIX"
     record CGROUP "/$name"
     record FORWARDING "$(cat /proc/sys/net/ipv4/ip_forward)"
-    # to see later whether somebody else came to need forwarding
+    # to see later whether something else has come to need forwarding
     record INTERFACES "$(interfaces)"
     # containerd, the CNI library and criscope make these for all their users: remembered if they are not there yet
     record SHARED "$(for d in /run/containerd /run/containerd/s /var/lib/cni /var/lib/cni/results /opt/containerd \
@@ -254,7 +254,7 @@ write_network() {
 EOF
 }
 
-# criscope as the runtime. What [runtime] says is what a test beside other runtimes needs; a node needs none of it.
+# criscope as the runtime. The settings in [runtime] are for a test beside other runtimes; a node needs none of them.
 write_runtime_config() {
     local root=$DIR/root
     # Layers need a file system that overlayfs can be on: a tmpfs always is one.
@@ -280,7 +280,7 @@ EOF
 }
 
 write_containerd_config() {
-    # Version 2 is what containerd 1.4 to 2.x read. What is disabled would reach out of our directories: /opt/containerd
+    # Version 2 is what containerd 1.4 to 2.x read. The disabled plugins would reach outside our directories: /opt/containerd
     # (opt), the NRI socket of the machine (nri), a kernel-wide profile (AppArmor).
     cat > "$DIR/containerd.toml" <<EOF
 version = 2
@@ -340,7 +340,7 @@ daemon() {
     record "$var" $!
 }
 
-# ours PID WORD: whether a process still is what we started; a pid may have been given to another one since
+# ours PID WORD: whether this process is still the one we started; pids are reused
 ours() {
     [ -n "$1" ] && [ -r "/proc/$1/cmdline" ] && tr '\0' ' ' 2>/dev/null < "/proc/$1/cmdline" | grep -qF -- "$2"
 }
@@ -391,7 +391,7 @@ run_smoke() {
     local log=$DIR/criscope.log cgroup=(--cgroup-parent "$CGROUP")
     case $MODE in
         containerd) log=$DIR/containerd.log ;;
-        # its cgroup driver may want another form
+        # its cgroup driver may require another form
         other) cgroup=() ;;
     esac
     setsid "$CRISCOPE" smoke --endpoint "unix://$CRISCOPE_SOCKET" --busybox "$BUSYBOX" --registry-listen "$REGISTRY" \
@@ -504,7 +504,7 @@ remove_network() {
     remove_rules
     rm -f "/var/lib/cni/results/$NETWORK"-*
     if ip link show dev "$BRIDGE" > /dev/null 2>&1; then ip link del "$BRIDGE" || true; fi
-    # The bridge plugin turned forwarding on for the whole machine. It goes back, unless somebody else came meanwhile.
+    # The bridge plugin enabled forwarding for the whole machine. It is restored, unless something else needs it by now.
     if [ "$FORWARDING" = 0 ] && [ "$INTERFACES" = "$(interfaces)" ]; then
         echo 0 > /proc/sys/net/ipv4/ip_forward 2>/dev/null || true
     fi
@@ -522,7 +522,7 @@ remove_cgroups() {
     case $CGROUPS in */k8s.io/*) rmdir /sys/fs/cgroup/k8s.io /sys/fs/cgroup/*/k8s.io 2>/dev/null || true ;; esac
 }
 
-# Undoes all of one run, as far as it came. Needs only what is in its record.
+# Undoes one run, as far as it got. Needs only its record.
 tear_down() {
     local mount dir
     CONTAINERD_SOCKET=$STATE/containerd.sock
@@ -533,7 +533,7 @@ tear_down() {
     remove_network
     remove_cgroups
     for dir in $SHARED; do rmdir "$dir" 2>/dev/null || true; done
-    # nothing is removed below what is still mounted
+    # nothing is removed below remaining mounts
     if [ -n "$(mounts)" ]; then printf 'quickstart: still mounted: %s\n' "$(mounts)" >&2; return 1; fi
     rm -rf --one-file-system "$DIR" "$STATE"
 }
@@ -545,7 +545,7 @@ on_exit() {
     trap : PIPE
     set +e
     if [ -n "${SMOKE_PID:-}" ]; then
-        # it removes its pod itself
+        # smoke removes its own pod
         kill -INT "$SMOKE_PID" 2>/dev/null
         wait "$SMOKE_PID" 2>/dev/null
     fi
@@ -571,7 +571,7 @@ stop_all() {
         # Only root can write to /run, and "record" has quoted the values.
         # shellcheck disable=SC1091
         . "$STATE/record"
-        # A run that was killed before its record was complete made nothing that the record does not have.
+        # A run killed before its record was complete created nothing that is not in the record.
         if [ -n "$SHARED" ] || [ -n "$INTERFACES" ]; then (set +e; tear_down) || rc=1; else rm -rf "$DIR" "$STATE"; fi
         took
     done
@@ -640,7 +640,7 @@ main() {
     [ "$(uname -s)" = Linux ] || die "this needs Linux"
     if [ "$MODE" = containerd ]; then STEPS=6; fi
     if [ "$MODE" = builtin ]; then DIRECT=''; fi
-    # A user builds, root runs the rest: the script calls itself for that.
+    # The user builds, root runs the rest: the script re-executes itself for that.
     if [ -n "$stop" ]; then
         if [ "$(id -u)" != 0 ]; then as_root "$BASH" "$SELF" --stop ${only:+"$only"}; exit; fi
         stop_all "$only"

@@ -297,7 +297,7 @@ async fn a_container_that_keeps_ending_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_container_is_not_a_crash_loop() {
+async fn a_repeatedly_stopped_container_is_not_reported_as_crashing() {
     let containerd = Containerd::new().await;
     let proxy = before(&containerd).await;
     let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
@@ -314,7 +314,7 @@ async fn a_stopped_container_is_not_a_crash_loop() {
     assert!(!said.contains("keeps ending"), "{said}");
     let story = printed(&proxy, &["explain", "shop/web", "--json"]).await;
     assert_eq!(story.matches("\"exits\"").count(), 3, "{story}");
-    // It loops nevertheless, because it is stopped repeatedly.
+    // The loop is reported as one of repeated kills instead.
     assert!(!story.contains("keeps ending"), "{story}");
     assert!(story.contains("keeps killing app"), "{story}");
     kubelet.remove(&sandbox).await;
