@@ -3,6 +3,7 @@
 mod before;
 mod crash;
 mod failures;
+mod hooks;
 mod init;
 mod injected;
 mod kubelet;

@@ -177,39 +177,6 @@ fn what_crictl_stops_the_kubelet_did_not_kill() {
 }
 
 #[test]
-fn a_slow_post_start_hook() {
-    let web = pod("web");
-    let hook = web.hook(("app", 0), 810, 12_000);
-    let calls: Vec<_> = chain([web.run(0, 500)], up(&web, 600));
-    let running = hook.clone().under_way(None);
-    let so_far = calls.clone().into_iter().chain([running]);
-    assert_eq!(says(so_far, 12_810), "postStart of app has run for 12.0 s");
-    let calls = calls.into_iter().chain([hook]);
-    assert_eq!(
-        says(calls, 60_000),
-        "postStart of app took 12.0 s of 12.8 s"
-    );
-}
-
-#[test]
-fn a_post_start_hook_that_fails_again_and_again() {
-    let web = pod("web");
-    let mut store = store(chain([web.run(0, 500)], up(&web, 600)));
-    for run in 0..3_u32 {
-        let from = 820 + 20_000 * u64::from(run);
-        store.tick(at(from), &[]);
-        store.apply(web.hook(("app", run), from, 200).exits(7));
-        store.apply(web.kill(("app", run), from + 210, 1000).grace(30));
-        store.apply(web.create(("app", run + 1), from + 19_700, 10));
-        store.apply(web.start(("app", run + 1), from + 19_720, 200));
-    }
-    assert_eq!(
-        of(&store, 62_000),
-        "the kubelet keeps killing app: 3 times in 40.0 s after its postStart hook failed (exit code 7)"
-    );
-}
-
-#[test]
 fn a_stop_with_a_hook_and_a_kill() {
     let web = pod("web");
     let calls = chain([web.run(0, 500)], up(&web, 600));
@@ -329,25 +296,6 @@ fn an_image_that_is_never_pulled() {
 }
 
 #[test]
-fn a_hook_that_outlasts_the_grace_period() {
-    let web = pod("web");
-    let calls: Vec<_> = chain([web.run(0, 500)], up(&web, 600));
-    let stop = [
-        web.kill(("app", 0), 90_000, 2000).grace(2),
-        web.hook(("app", 0), 60_000, 32_010)
-            .fails(Code::Unknown, "killed"),
-        web.stop(92_020, 100),
-    ];
-    let mut store = store(calls.into_iter().chain(stop).collect::<Vec<_>>());
-    store.tick(at(120_000), &[]);
-    let stop = store.episodes().last().expect("a stop");
-    assert_eq!(
-        headline(stop, at(120_000)),
-        "stop: 30.0 s in preStop, which had not ended, then 2.00 s until app ended, SIGKILL after its grace period of 2 s; gone after 32.1 s"
-    );
-}
-
-#[test]
 fn a_pull_that_waits_for_another() {
     let (big, web) = (pod("big"), pod("web"));
     let mut store = store([
@@ -449,5 +397,23 @@ fn a_kill_of_a_series_that_is_under_way_is_part_of_it() {
     assert!(
         said.starts_with("the kubelet keeps killing app: 3 times"),
         "{said}"
+    );
+}
+
+#[test]
+fn a_post_start_hook_that_fails_again_and_again() {
+    let web = pod("web");
+    let mut store = store(chain([web.run(0, 500)], up(&web, 600)));
+    for run in 0..3_u32 {
+        let from = 820 + 20_000 * u64::from(run);
+        store.tick(at(from), &[]);
+        store.apply(web.hook(("app", run), from, 200).exits(7));
+        store.apply(web.kill(("app", run), from + 210, 1000).grace(30));
+        store.apply(web.create(("app", run + 1), from + 19_700, 10));
+        store.apply(web.start(("app", run + 1), from + 19_720, 200));
+    }
+    assert_eq!(
+        of(&store, 62_000),
+        "the kubelet keeps killing app: 3 times in 40.0 s after its postStart hook failed (exit code 7)"
     );
 }
