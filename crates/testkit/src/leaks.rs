@@ -107,6 +107,7 @@ fn directories(name: &str) -> Vec<PathBuf> {
 
 /// Removes the objects of a failed test. A passed one leaves only directories, the parent cgroup and the bridge.
 fn remove(name: &str) {
+    thaw(name);
     // Shims are recognized by the socket in their arguments, containers by their cgroup.
     end(|| processes(name));
     unmount(&mounts(name));
@@ -121,6 +122,18 @@ fn remove(name: &str) {
     }
     for dir in directories(name) {
         let _ = fs::remove_dir_all(dir);
+    }
+}
+
+/// Thaws the cgroups with this name: a process in a frozen one of version 1 does not die of SIGKILL.
+fn thaw(name: &str) {
+    for cgroup in cgroups(name) {
+        for (file, thawed) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
+            let file = cgroup.join(file);
+            if file.exists() {
+                let _ = fs::write(file, thawed);
+            }
+        }
     }
 }
 
