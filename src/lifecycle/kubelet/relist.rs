@@ -223,9 +223,9 @@ impl Relists {
             return None;
         }
         let began = current.lists.began;
-        if lists.began - began <= USUAL + PERIOD || !self.is_busy(lists.began) {
+        if lists.began.saturating_sub(began) <= USUAL + PERIOD || !self.is_busy(lists.began) {
             self.set(lists);
-            return Some(lists.began - began - PERIOD);
+            return Some(lists.began.saturating_sub(began + PERIOD));
         }
         match self.candidate.take() {
             Some(first) if lists.began.saturating_sub(first.began) <= RHYTHM => {

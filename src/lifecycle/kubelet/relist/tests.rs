@@ -127,3 +127,11 @@ fn lists_with_a_filter_are_of_others() {
         "not the kubelet"
     );
 }
+
+/// The pause may seem shorter than it was: the wall clock is corrected now and then.
+#[test]
+fn a_pause_of_less_than_a_second_is_no_time_at_all() {
+    let mut relists = Relists::default();
+    lists(&mut relists, 0);
+    assert_eq!(lists(&mut relists, 950), Some(0));
+}
