@@ -249,17 +249,19 @@ fn links(name: &str) -> Vec<String> {
     found
 }
 
-/// Cached results of libcni.
+/// Cached results of libcni: of the network with this name, and of loopback for sandboxes whose network namespace is in the
+/// state directory with this name. containerd names every loopback network alike, and removes the result only in
+/// StopPodSandbox.
 fn network_state(name: &str) -> Vec<PathBuf> {
     let kept = fs::read_dir("/var/lib/cni/results")
         .into_iter()
         .flatten()
         .flatten();
+    let prefix = format!("{name}-");
+    let netns = format!("\"/run/{name}/");
     let ours = kept.filter(|entry| {
-        entry
-            .file_name()
-            .to_string_lossy()
-            .starts_with(&format!("{name}-"))
+        entry.file_name().to_string_lossy().starts_with(&prefix)
+            || fs::read_to_string(entry.path()).is_ok_and(|result| result.contains(&netns))
     });
     ours.map(|entry| entry.path()).collect()
 }

@@ -238,6 +238,15 @@ async fn a_pod_is_named_in_every_line_of_its_life() {
             "{kind}: {there:#?}"
         );
     }
+    let results = |network: &str| {
+        there
+            .iter()
+            .any(|t| t.contains(&format!("results/{network}-")))
+    };
+    assert!(
+        results(containerd.name()) && results("cni-loopback"),
+        "{there:#?}"
+    );
     for method in ["CreateContainer", "StartContainer", "ExecSync"] {
         assert_names(&proxy, method, true).await;
     }
