@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::Failure;
 use super::ask::{Endpoint, SourceArgs, block_on, print_json};
+use super::format::{self, Format};
 use super::http::AskError;
 use super::output;
 use super::render::calls::{self, Now};
@@ -44,8 +45,11 @@ pub(super) struct Args {
     /// Time between two updates (500ms, 1s)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     interval: Duration,
-    /// Print the JSON of /debug/calls, once; that of sessions is at /?format=json
-    #[arg(long)]
+    /// Print the calls in flight once in this format, instead of text
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+    /// The same as -o json
+    #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }
 
@@ -54,6 +58,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     block_on(async {
         if args.json {
             return Ok(print_json(&endpoint.bytes(CALLS).await?)?);
+        }
+        if let Some(format) = args.output {
+            let calls: serde_json::Value = endpoint.json(CALLS).await?;
+            return Ok(format::print(format, &calls)?);
         }
         if args.once || !io::stdout().is_terminal() {
             let text = look(&endpoint, None).await?;

@@ -116,7 +116,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Namespace and name from `NAMESPACE/POD`, `POD` or, as in kubectl, `pod/POD`.
-fn pod(text: &str, namespace: Option<&str>) -> Result<(String, String), Error> {
+///
+/// # Errors
+/// If the text has another form, or the two namespaces differ.
+pub(super) fn pod(text: &str, namespace: Option<&str>) -> Result<(String, String), Error> {
     let parts: Vec<_> = text.split('/').collect();
     let (said, name) = match parts[..] {
         [name] => (None, name),

@@ -10,14 +10,18 @@ mod doctor;
 mod explain;
 mod fault;
 mod format;
+mod habits;
 mod http;
 mod load_image;
+mod logs;
 mod output;
 mod pods;
 mod render;
 mod screen;
 mod serve;
 mod smoke;
+mod status;
+mod version;
 mod view;
 
 use std::ffi::OsString;
@@ -31,7 +35,7 @@ use crate::app;
 use crate::config::{Config, ConfigErrors, Loaded, Overrides};
 use crate::cri::visible::visible;
 use crate::lifecycle::capture::BundleError;
-use crate::version;
+use crate::version as built;
 
 /// Bad flags or a bad configuration: `EX_USAGE` of sysexits(3).
 const EX_USAGE: u8 = 64;
@@ -50,6 +54,7 @@ First steps:
   criscope serve --upstream unix:///run/containerd/containerd.sock
                                    or as a proxy in front of another runtime
   criscope smoke                   run a pod through it
+  criscope status                  whether criscope, the runtime and the pods are well
   criscope explain NAMESPACE/POD   why that pod was slow, or is not up
 
 Exit codes: 0 success, 1 failure, 64 wrong arguments or configuration,
@@ -57,7 +62,7 @@ Exit codes: 0 success, 1 failure, 64 wrong arguments or configuration,
 
 /// An observable container runtime for the kubelet, or a proxy in front of another one
 #[derive(Debug, Parser)]
-#[command(name = "criscope", version = version::with_commit(), subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "criscope", version = built::with_commit(), subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = FIRST_STEPS, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
@@ -69,9 +74,14 @@ enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
     Doctor(doctor::Args),
+    Status(status::Args),
+    #[command(visible_alias = "ps")]
     Pods(pods::Args),
+    #[command(visible_alias = "describe")]
     Explain(explain::Args),
+    #[command(visible_alias = "top")]
     Calls(calls::Args),
+    Logs(logs::Args),
     Capture(capture::Args),
     View(view::Args),
     #[command(subcommand)]
@@ -79,6 +89,7 @@ enum Command {
     Smoke(smoke::Args),
     LoadImage(load_image::Args),
     Completions(completions::Args),
+    Version(version::Args),
 }
 
 /// Parses the arguments, program name included, and runs the command.
@@ -90,15 +101,18 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Pods(args) => pods::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Calls(args) => calls::run(&args),
+        Command::Logs(args) => logs::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::View(args) => view::run(&args),
         Command::Fault(command) => fault::run(&command),
         Command::Smoke(args) => Ok(smoke::run(args)?),
         Command::LoadImage(args) => load_image::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Version(args) => version::run(&args),
     }
 }
 
@@ -135,6 +149,9 @@ pub enum Failure {
     /// `explain` found no pod.
     #[error(transparent)]
     Explain(#[from] explain::Error),
+    /// The log could not be read.
+    #[error(transparent)]
+    Logs(#[from] logs::Error),
     /// The command reports a failure; its findings have been printed.
     #[error("a check failed")]
     Found,
@@ -151,6 +168,7 @@ impl Failure {
             Self::Arguments(error) => {
                 // Standard error may be closed.
                 let _ = error.print();
+                habits::hint(error).into_iter().for_each(output::hint);
                 if error.use_stderr() {
                     ExitCode::from(EX_USAGE)
                 } else {
@@ -167,6 +185,11 @@ impl Failure {
             // `criscope doctor | head` is not an error.
             Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Self::Ask(error) => {
+                output::error(self);
+                error.hint().into_iter().for_each(output::hint);
+                ExitCode::FAILURE
+            }
+            Self::Logs(error) => {
                 output::error(self);
                 error.hint().into_iter().for_each(output::hint);
                 ExitCode::FAILURE
@@ -299,6 +322,6 @@ mod tests {
         let version = failure(&["--version"]).to_string();
         assert!(version.starts_with("criscope 0."), "{version}");
         // Only the binary has a commit; tests/it/commands.rs checks it.
-        assert_eq!(version::commit(), None);
+        assert_eq!(built::commit(), None);
     }
 }

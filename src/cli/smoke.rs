@@ -9,6 +9,7 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::format::{self, Format};
 use super::output::{colour, look};
 use crate::client;
 use crate::smoke::timeline::{Progress, Step};
@@ -46,8 +47,11 @@ pub(super) struct Args {
     /// Run the pod in the host's network, which needs no CNI
     #[arg(long)]
     host_network: bool,
-    /// Print one JSON object instead of the waterfall
-    #[arg(long)]
+    /// Output format, instead of the waterfall
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+    /// The same as -o json
+    #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
     /// Leave the pod running, also after a failure, and print how to remove it
     #[arg(long)]
@@ -82,21 +86,22 @@ pub enum Error {
 
 /// Runs the command.
 pub(super) fn run(args: Args) -> Result<(), Error> {
-    let json = args.json;
+    let format = args.output.or(args.json.then_some(Format::Json));
     let options = options(args)?;
     let report = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(Error::Start)?
         .block_on(run_all(&options))?;
-    let mut out = io::stdout().lock();
-    let written = if json {
-        let text = serde_json::to_string_pretty(&report).map_err(io::Error::from);
-        text.and_then(|text| writeln!(out, "{text}"))
-    } else {
-        out.write_all(text(&report, look(COLUMNS)).as_bytes())
+    let written = match format {
+        Some(format) => format::print(format, &report),
+        None => {
+            let mut out = io::stdout().lock();
+            let written = out.write_all(text(&report, look(COLUMNS)).as_bytes());
+            written.and_then(|()| out.flush())
+        }
     };
-    written.and_then(|()| out.flush()).map_err(Error::Output)?;
+    written.map_err(Error::Output)?;
     match report.failed() {
         Some(step) => Err(Error::Failed(step.name)),
         None => Ok(()),

@@ -12,6 +12,8 @@ use crate::settings::{Place, Problem, Reader, settings};
 /// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
+    /// Text on a terminal, else JSON.
+    Auto,
     /// One JSON object per line.
     Json,
     /// Human-readable text.
@@ -30,8 +32,9 @@ pub enum OnUnsampledParent {
 settings! {
     /// The log.
     pub struct Log in "telemetry.log" {
-        /// `json` writes one object per line, `text` lines for people.
-        format: LogFormat = LogFormat::Json, Choice(&[("json", LogFormat::Json), ("text", LogFormat::Text)]);
+        /// `json` writes one object per line, `text` lines for people, `auto` text if standard error is a terminal, else JSON.
+        format: LogFormat = LogFormat::Auto,
+            Choice(&[("auto", LogFormat::Auto), ("json", LogFormat::Json), ("text", LogFormat::Text)]);
         /// What is logged: mutating calls at `info`, polls at `debug`.
         level: String = "info".to_owned(), Directive => live;
     }

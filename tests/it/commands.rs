@@ -331,6 +331,68 @@ async fn watching_pods_updates_their_times() {
 }
 
 #[tokio::test]
+async fn status_and_version_report_the_daemon_and_its_runtime() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let text = printed(&proxy, &["version"]).await;
+    let [client, server, runtime] = text.lines().collect::<Vec<_>>()[..] else {
+        panic!("{text}");
+    };
+    assert_eq!(client.replace("Client", "Server"), server);
+    assert!(runtime.starts_with("Runtime: "), "{runtime}");
+    let text = printed(&proxy, &["version", "-o", "json"]).await;
+    let versions: Value = serde_json::from_str(&text).expect("json");
+    assert_eq!(versions["client"], versions["server"]);
+    let text = printed(&proxy, &["version", "--client"]).await;
+    assert_eq!(text.lines().count(), 1, "{text}");
+
+    let text = printed(&proxy, &["status"]).await;
+    assert!(text.starts_with("ok    criscope  0."), "{text}");
+    assert!(text.contains("\nok    backend   "), "{text}");
+    assert!(text.contains("pods      none was started"), "{text}");
+    drop(fake);
+    until("the backend is down", || async {
+        let output = output(&proxy, &["status", "-o", "json"]).await;
+        let findings: Value = serde_json::from_slice(&output.stdout).expect("json");
+        let down = findings
+            .as_array()
+            .expect("findings")
+            .iter()
+            .any(|it| it["level"] == "fail");
+        assert_eq!(output.status.code(), Some(i32::from(down)));
+        down.then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_a_daemon_the_version_of_the_client_is_printed() {
+    let dead = ["version", "--admin", "127.0.0.1:1"];
+    let run =
+        tokio::task::spawn_blocking(move || Command::new(crate::CRISCOPE).args(dead).output());
+    let output = run.await.expect("joined").expect("run");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.starts_with(b"Client:  criscope "));
+    assert!(
+        output
+            .stderr
+            .starts_with(b"error: cannot connect to 127.0.0.1:1")
+    );
+}
+
+#[test]
+fn habits_of_kubectl_get_a_hint() {
+    let output = Command::new(crate::CRISCOPE).arg("get").output();
+    let output = output.expect("run");
+    assert_eq!(output.status.code(), Some(64));
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert!(
+        text.ends_with("hint: criscope pods, criscope explain NAMESPACE/POD\n"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
 async fn the_commands_read_over_the_socket_too() {
     let fake = Fake::new();
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::format::{self, Format};
 use super::output::{Finding, Level};
 use super::{ConfigArgs, Failure, USUAL_FILE};
 use crate::config::{Config, ConfigErrors};
@@ -46,8 +47,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Print the findings as one JSON object
-    #[arg(long)]
+    /// Output format, instead of text
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+    /// The same as -o json
+    #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }
 
@@ -55,7 +59,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut report = Report::new(!args.json);
+    let mut report = Report::new(args.output.or(args.json.then_some(Format::Json)));
     runtime.block_on(examine(&mut report, &args.config, &Node::default()))?;
     report.finish()
 }
@@ -63,20 +67,21 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// The findings, printed as they are made.
 struct Report {
     findings: Vec<Finding>,
-    print: bool,
+    /// `None`: printed as text.
+    format: Option<Format>,
 }
 
 impl Report {
-    fn new(print: bool) -> Self {
+    fn new(format: Option<Format>) -> Self {
         Self {
             findings: Vec::new(),
-            print,
+            format,
         }
     }
 
     fn add(&mut self, findings: impl IntoIterator<Item = Finding>) -> io::Result<()> {
         for finding in findings {
-            if self.print {
+            if self.format.is_none() {
                 finding.write(&mut anstream::stdout())?;
             }
             self.findings.push(finding);
@@ -93,17 +98,15 @@ impl Report {
 
     fn finish(self) -> Result<(), Failure> {
         let failed = self.count(Level::Fail);
-        let mut out = anstream::stdout().lock();
-        if self.print {
-            let warned = self.count(Level::Warn);
-            writeln!(out, "\n{failed} failed, {warned} warnings")?;
-        } else {
+        if let Some(format) = self.format {
             let whole = Whole {
                 ok: failed == 0,
                 findings: &self.findings,
             };
-            let json = serde_json::to_string_pretty(&whole).map_err(io::Error::from)?;
-            writeln!(out, "{json}")?;
+            format::print(format, &whole)?;
+        } else {
+            let warned = self.count(Level::Warn);
+            writeln!(anstream::stdout(), "\n{failed} failed, {warned} warnings")?;
         }
         if failed > 0 {
             return Err(Failure::Found);

@@ -298,12 +298,12 @@ async fn the_whole_examination_fails_without_a_runtime_and_not_with_one() {
         config: None,
     };
     let node = Node::default();
-    let mut report = Report::new(false);
+    let mut report = Report::new(Some(Format::Json));
     examine(&mut report, &args, &node).await.expect("examined");
     assert_eq!(report.count(Level::Fail), 1, "{:?}", report.findings);
 
     runtime(&path, answers("runtime.v1", true, true));
-    let mut report = Report::new(false);
+    let mut report = Report::new(Some(Format::Json));
     examine(&mut report, &args, &node).await.expect("examined");
     assert_eq!(report.count(Level::Fail), 0, "{:?}", report.findings);
     let mut topics: Vec<_> = report.findings.iter().map(|f| f.topic.as_str()).collect();

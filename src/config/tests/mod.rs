@@ -329,7 +329,7 @@ containers = "many"
         "c.toml:32: routing.rules[2].backends: unknown key; did you mean `backend`?",
         "c.toml:34: telemetry.level: unknown key; did you mean `log.level`?",
         "c.toml:36: telemetry.log.level: \"inof\" is not a log level: did you mean `info`?",
-        "c.toml:37: telemetry.log.format: expected \"json\" or \"text\", found \"xml\"",
+        "c.toml:37: telemetry.log.format: expected \"auto\" or \"json\" or \"text\", found \"xml\"",
         "c.toml:39: telemetry.otlp.endpoint: not the address of an OTLP/gRPC collector: TLS is not built in, use a collector on this node; write one such as http://127.0.0.1:4317",
         "c.toml:40: telemetry.otlp.timeout: \"1ms\" is out of range; it must be from 100ms to 5m",
         "c.toml:42: telemetry.sampling.polls: expected a number from 0.0 to 1.0, found 1.5",

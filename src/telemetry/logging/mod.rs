@@ -134,8 +134,8 @@ pub fn install(
     tracer: Option<SdkTracer>,
     drops: &Arc<Drops>,
 ) -> Result<(LogHandle, LogGuard), LogError> {
-    let colours = io::stderr().is_terminal();
-    let (subscriber, handle, guard) = subscriber(config, io::stderr(), colours, tracer, drops)?;
+    let terminal = io::stderr().is_terminal();
+    let (subscriber, handle, guard) = subscriber(config, io::stderr(), terminal, tracer, drops)?;
     tracing::subscriber::set_global_default(subscriber)?;
     Ok((handle, guard))
 }
@@ -143,7 +143,7 @@ pub fn install(
 fn subscriber<W: io::Write + Send + 'static>(
     config: &Log,
     writer: W,
-    colours: bool,
+    terminal: bool,
     tracer: Option<SdkTracer>,
     drops: &Arc<Drops>,
 ) -> Result<(impl Subscriber + Send + Sync, LogHandle, LogGuard), LogError> {
@@ -155,9 +155,14 @@ fn subscriber<W: io::Write + Send + 'static>(
     drops.watch_log_queue(writer.error_counter());
 
     let limit = RateLimit::new(Arc::clone(drops));
-    let line = match config.format {
-        LogFormat::Json => Line::Json(limit),
-        LogFormat::Text => Line::Text(limit, fmt::format().with_ansi(colours)),
+    let text = match config.format {
+        LogFormat::Auto => terminal,
+        LogFormat::Json => false,
+        LogFormat::Text => true,
+    };
+    let line = match text {
+        false => Line::Json(limit),
+        true => Line::Text(limit, fmt::format().with_ansi(terminal)),
     };
     // Reloads the filter, not the layer: a layer that was swapped in has no filter id.
     let configured = parse_level(&config.level)?;
@@ -165,7 +170,7 @@ fn subscriber<W: io::Write + Send + 'static>(
     let (filter, reload) = reload::Layer::new(filter);
     let lines = fmt::layer()
         .fmt_fields(TextFields)
-        .with_ansi(colours && config.format == LogFormat::Text)
+        .with_ansi(terminal && text)
         .event_format(line)
         .log_internal_errors(false)
         .with_writer(writer)

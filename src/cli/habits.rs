@@ -1,0 +1,100 @@
+//! Commands of kubectl, crictl and linkerd that users type by habit, and what to type here.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// The word typed, and what does that here.
+const HABITS: [(&str, &str); 22] = [
+    ("get", "criscope pods, criscope explain NAMESPACE/POD"),
+    ("list", "criscope pods"),
+    ("pod", "criscope explain NAMESPACE/POD"),
+    ("events", "criscope logs NAMESPACE/POD"),
+    ("stats", "criscope calls"),
+    ("tap", "criscope calls"),
+    ("stat", "criscope calls"),
+    ("requests", "criscope calls"),
+    (
+        "trace",
+        "criscope explain NAMESPACE/POD, which names the trace",
+    ),
+    ("metrics", "curl http://127.0.0.1:9478/metrics"),
+    ("dashboard", "a browser: http://127.0.0.1:9478"),
+    ("viz", "a browser: http://127.0.0.1:9478"),
+    ("info", "criscope status"),
+    ("health", "criscope status"),
+    ("inspect", "criscope explain NAMESPACE/POD"),
+    ("run", "criscope serve, or criscope smoke for a test pod"),
+    ("start", "criscope serve"),
+    ("daemon", "criscope serve"),
+    ("proxy", "criscope serve --upstream SOCKET"),
+    ("load", "criscope load-image ARCHIVE"),
+    ("config", "criscope check-config"),
+    ("bugreport", "criscope capture"),
+];
+
+/// Commands of crictl that criscope leaves to it.
+const OF_CRICTL: [&str; 15] = [
+    "attach",
+    "create",
+    "exec",
+    "image",
+    "images",
+    "imagefsinfo",
+    "inspecti",
+    "inspectp",
+    "port-forward",
+    "pull",
+    "rm",
+    "rmi",
+    "rmp",
+    "runp",
+    "stopp",
+];
+
+/// What to type instead, for a subcommand that does not exist.
+pub(super) fn hint(error: &clap::Error) -> Option<String> {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    if OF_CRICTL.contains(&typed.as_str()) {
+        let socket = "--runtime-endpoint unix:///run/criscope/criscope.sock";
+        return Some(format!("crictl {socket} {typed}"));
+    }
+    let mut habits = HABITS.iter();
+    let (_, here) = habits.find(|(word, _)| word == typed)?;
+    Some((*here).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::super::Cli;
+    use super::*;
+
+    fn hinted(word: &str) -> Option<String> {
+        let error = Cli::try_parse_from(["criscope", word]).expect_err("no such command");
+        hint(&error)
+    }
+
+    #[test]
+    fn habits_lead_to_commands_that_exist() {
+        let cli = Cli::command();
+        for (word, here) in HABITS {
+            assert_eq!(hinted(word).as_deref(), Some(here));
+            let commands = here
+                .split(", ")
+                .filter_map(|it| it.strip_prefix("criscope "));
+            for command in commands {
+                let name = command.split(' ').next().expect("a word");
+                assert!(cli.find_subcommand(name).is_some(), "{word}: {name}");
+            }
+        }
+        for word in OF_CRICTL {
+            assert!(hinted(word).expect("a hint").ends_with(word));
+        }
+        assert_eq!(hinted("nonsense"), None);
+    }
+}

@@ -1,0 +1,309 @@
+//! `criscope logs`: what the daemon has logged, of one pod if asked.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use serde_json::{Map, Value};
+
+use super::output::colour;
+use super::smoke::duration;
+use super::{Failure, explain};
+use crate::cri::visible::visible;
+
+/// Keys that a line begins with, in place of key=value.
+const HEAD: [&str; 4] = ["ts", "level", "msg", "target"];
+/// Longest line that is read, in bytes. The daemon's are shorter.
+const LONGEST: u64 = 1 << 20;
+
+/// Print what criscope has logged, of one pod if asked
+///
+/// Reads the journal of systemd, or a file of log lines in the format json. The calls of a pod, its headlines and what was
+/// logged about them carry its namespace and name; kubectl logs prints what its containers write.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Only lines of this pod: NAMESPACE/POD, POD (of the namespace default), or pod/POD with -n
+    #[arg(value_name = "POD")]
+    pod: Option<String>,
+    /// The pod's namespace
+    #[arg(long, short, value_name = "NS")]
+    namespace: Option<String>,
+    /// Keep printing new lines until Ctrl-C
+    #[arg(long, short)]
+    follow: bool,
+    /// Only lines not older than this
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration, conflicts_with = "file")]
+    since: Duration,
+    /// Only lines of this level or a more severe one
+    #[arg(long, value_name = "LEVEL", default_value = "trace")]
+    level: Level,
+    /// The systemd unit of criscope
+    #[arg(long, value_name = "UNIT", default_value = "criscope.service")]
+    unit: String,
+    /// Read this file instead of the journal, - for standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "follow")]
+    file: Option<PathBuf>,
+    /// Output format, instead of text
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Output>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// The lines as they were logged
+    Json,
+}
+
+/// Severity of a line, the most severe first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// The log cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no systemd journal.
+    #[error("cannot run journalctl: {0}")]
+    Journal(io::Error),
+    /// journalctl failed; it has said why.
+    #[error("journalctl failed")]
+    Failed,
+    /// The file cannot be read.
+    #[error("{}: {source}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The error of the system call.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// A recommendation for the user.
+    pub(super) fn hint(&self) -> Option<&'static str> {
+        matches!(self, Self::Journal(_)).then_some("name a file of log lines with --file")
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let wanted = Wanted::of(args)?;
+    let colours = colour(&io::stdout());
+    let print =
+        |lines: &mut dyn Read, out: &mut dyn Write| copy(lines, out, &wanted, args.output, colours);
+    let mut out = io::stdout().lock();
+    let Some(file) = &args.file else {
+        let mut journal = journal(args)?;
+        let copied = match &mut journal.stdout {
+            Some(lines) => print(lines, &mut out),
+            None => Ok(()),
+        };
+        if copied.is_err() {
+            // Nobody reads on: journalctl --follow would wait for the next line.
+            let _ = journal.kill();
+        }
+        let ended = journal.wait()?;
+        copied?;
+        return match ended.success() {
+            true => Ok(()),
+            false => Err(Error::Failed.into()),
+        };
+    };
+    let mut lines: Box<dyn Read> = match file == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(File::open(file).map_err(|source| {
+            let file = file.clone();
+            Error::File { file, source }
+        })?),
+    };
+    Ok(print(&mut lines, &mut out)?)
+}
+
+/// Starts journalctl(1), which knows how to read and follow the journal.
+fn journal(args: &Args) -> Result<Child, Error> {
+    let mut command = Command::new("journalctl");
+    command.args(["--quiet", "--no-pager", "--output=cat"]);
+    command.arg(format!("--unit={}", args.unit));
+    command.arg(format!("--since=-{}s", args.since.as_secs()));
+    if args.follow {
+        // Without it --follow begins with the last ten lines.
+        command.args(["--follow", "--lines=all"]);
+    }
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.spawn().map_err(Error::Journal)
+}
+
+/// Which lines are printed.
+#[derive(Debug)]
+struct Wanted {
+    namespace: Option<String>,
+    pod: Option<String>,
+    level: Level,
+}
+
+impl Wanted {
+    /// # Errors
+    /// If the argument is not a pod.
+    fn of(args: &Args) -> Result<Self, explain::Error> {
+        let (namespace, pod) = match &args.pod {
+            Some(text) => {
+                let (namespace, pod) = explain::pod(text, args.namespace.as_deref())?;
+                (Some(namespace), Some(pod))
+            }
+            None => (args.namespace.clone(), None),
+        };
+        let level = args.level;
+        Ok(Self {
+            namespace,
+            pod,
+            level,
+        })
+    }
+
+    fn has(&self, line: &Map<String, Value>) -> bool {
+        let is = |key: &str, wanted: &Option<String>| {
+            let value = line.get(key).and_then(Value::as_str);
+            wanted.as_deref().is_none_or(|wanted| value == Some(wanted))
+        };
+        is("k8s.namespace.name", &self.namespace)
+            && is("k8s.pod.name", &self.pod)
+            && level(line).is_none_or(|level| level <= self.level)
+    }
+}
+
+fn level(line: &Map<String, Value>) -> Option<Level> {
+    let word = line.get("level")?.as_str()?;
+    clap::ValueEnum::from_str(word, true).ok()
+}
+
+/// Prints the lines that are wanted, each at once. A line that is no JSON object, such as one of systemd, is printed unless
+/// a pod is asked for.
+fn copy(
+    lines: &mut dyn Read,
+    out: &mut dyn Write,
+    wanted: &Wanted,
+    output: Option<Output>,
+    colours: bool,
+) -> io::Result<()> {
+    let mut lines = BufReader::new(lines);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if lines.by_ref().take(LONGEST).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end();
+        let parsed = serde_json::from_str::<Map<String, Value>>(text);
+        let printed = match (&parsed, output) {
+            (Ok(parsed), _) if !wanted.has(parsed) => continue,
+            (Ok(_), Some(Output::Json)) => text.to_owned(),
+            (Ok(parsed), None) => sentence(parsed, colours),
+            (Err(_), None) if wanted.pod.is_none() && wanted.namespace.is_none() => {
+                visible(text).to_string()
+            }
+            (Err(_), _) => continue,
+        };
+        writeln!(out, "{printed}")?;
+        out.flush()?;
+    }
+}
+
+/// A line for people: time, level, message, and the other keys as key=value.
+fn sentence(line: &Map<String, Value>, colours: bool) -> String {
+    let word = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
+    let style = match level(line) {
+        Some(Level::Error) if colours => AnsiColor::Red.on_default().bold(),
+        Some(Level::Warn) if colours => AnsiColor::Yellow.on_default().bold(),
+        _ => Style::new(),
+    };
+    let dimmed = match colours {
+        true => Style::new().dimmed(),
+        false => Style::new(),
+    };
+    let level = word("level").to_ascii_uppercase();
+    let (time, level, message) = (visible(word("ts")), visible(&level), visible(word("msg")));
+    let mut text = format!("{time} {style}{level:<5}{style:#} {message}");
+    for (key, value) in line {
+        if HEAD.contains(&key.as_str()) {
+            continue;
+        }
+        let value = match value {
+            Value::String(text) if !text.is_empty() && !text.contains([' ', '"', '=']) => {
+                text.clone()
+            }
+            value => value.to_string(),
+        };
+        text += &format!(" {dimmed}{}={dimmed:#}{}", visible(key), visible(&value));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    const LOG: &str = concat!(
+        r#"{"ts":"2026-11-23T06:00:00.000001Z","level":"info","target":"a","msg":"call","event":"call","k8s.namespace.name":"shop","k8s.pod.name":"web","rpc.method":"RunPodSandbox"}"#,
+        "\nStarted criscope.service\n",
+        r#"{"ts":"2026-11-23T06:00:01.000001Z","level":"warn","target":"a","msg":"slow \u001b[2J","k8s.namespace.name":"shop","k8s.pod.name":"db","n":3}"#,
+        "\n",
+    );
+
+    fn printed(flags: &[&str]) -> String {
+        let args = ["logs"].iter().chain(flags);
+        let args = Line::try_parse_from(args).expect("parsed").args;
+        let wanted = Wanted::of(&args).expect("a pod");
+        let mut out = Vec::new();
+        copy(&mut LOG.as_bytes(), &mut out, &wanted, args.output, false).expect("copied");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn lines_are_chosen_by_pod_and_level() {
+        assert_eq!(printed(&[]).lines().count(), 3);
+        for web in [
+            &["shop/web"][..],
+            &["web", "-n", "shop"],
+            &["pod/web", "-n", "shop"],
+        ] {
+            assert_eq!(
+                printed(web),
+                "2026-11-23T06:00:00.000001Z INFO  call event=call k8s.namespace.name=shop k8s.pod.name=web rpc.method=RunPodSandbox\n"
+            );
+        }
+        assert_eq!(printed(&["other/web"]), "");
+        assert!(printed(&["--level", "warn", "-n", "shop"]).contains("db n=3"));
+        assert_eq!(printed(&["--level", "error", "-n", "shop"]), "");
+    }
+
+    #[test]
+    fn a_log_line_cannot_control_the_terminal() {
+        assert!(!printed(&["shop/db"]).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn json_is_printed_as_it_was_logged() {
+        assert_eq!(
+            printed(&["shop/web", "-o", "json"]).trim_end(),
+            LOG.lines().next().unwrap_or_default()
+        );
+        assert_eq!(printed(&["-o", "json"]).lines().count(), 2, "JSON alone");
+    }
+}

@@ -1,0 +1,282 @@
+//! `criscope status`: whether the running criscope, the runtimes behind it and its pods are well.
+
+use serde::Deserialize;
+
+use super::Failure;
+use super::ask::{AdminArgs, Endpoint, block_on};
+use super::format::{self, Format};
+use super::http::AskError;
+use super::output::{Finding, Level};
+use crate::lifecycle::tables::RpcTable;
+use crate::lifecycle::view::{Pod, PodState, Pods};
+use crate::units;
+
+/// The front page.
+const LIVE: &str = "/?format=json";
+/// Every pod in memory.
+const PODS: &str = "/debug/pods?format=json&by=pod";
+
+/// Show whether criscope, the runtimes behind it and its pods are well
+///
+/// Reads from the running criscope; criscope doctor checks the node without one. Exits with 1 if criscope or a runtime does
+/// not answer or a runtime is not ready. Pods in trouble are warnings.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Output format, instead of text
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+/// The front page, without the pods, of which it has the first only.
+#[derive(Debug, Default, Deserialize)]
+struct Live {
+    version: String,
+    host: String,
+    uptime_ms: f64,
+    backends: Vec<Backend>,
+    #[serde(default)]
+    methods: RpcTable,
+    #[serde(default)]
+    sessions: Vec<serde::de::IgnoredAny>,
+    #[serde(default)]
+    faults: Vec<String>,
+    #[serde(default)]
+    relist: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Backend {
+    name: String,
+    endpoint: String,
+    up: bool,
+    #[serde(default)]
+    since_ms: Option<f64>,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    runtime: Option<(String, String)>,
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Condition {
+    kind: String,
+    status: bool,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let endpoint = args.admin.endpoint()?;
+    let findings = block_on(async { Ok(ask(&endpoint).await?) })?;
+    match args.output {
+        Some(format) => format::print(format, &findings)?,
+        None => {
+            let mut out = anstream::stdout().lock();
+            for finding in &findings {
+                finding.write(&mut out)?;
+            }
+        }
+    }
+    match findings.iter().any(|finding| finding.level == Level::Fail) {
+        true => Err(Failure::Found),
+        false => Ok(()),
+    }
+}
+
+async fn ask(endpoint: &Endpoint) -> Result<Vec<Finding>, AskError> {
+    let live = endpoint.json(LIVE).await?;
+    let pods = match endpoint.json::<Pods>(PODS).await {
+        Ok(pods) => Some(pods.pods),
+        // The pages below /debug are turned off.
+        Err(AskError::NoPage { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    Ok(findings(&live, pods.as_deref()))
+}
+
+fn findings(live: &Live, pods: Option<&[Pod]>) -> Vec<Finding> {
+    let up = units::duration(live.uptime_ms);
+    let mut findings = vec![Finding::ok(
+        "criscope",
+        format!("{} on {}, up for {up}", live.version, live.host),
+    )];
+    for backend in &live.backends {
+        findings.push(backend_of(backend));
+        let failing = backend.conditions.iter().filter(|it| !it.status);
+        findings.extend(failing.map(|condition| condition_of(backend, condition)));
+    }
+    if live.backends.is_empty() {
+        findings.push(Finding::fail("backend", "there is none"));
+    }
+    findings.push(calls(live));
+    if let Some(relist) = &live.relist {
+        findings.push(Finding::warn("kubelet", relist.clone()));
+    }
+    findings.extend(pods.map(pods_of));
+    let faults = live.faults.iter();
+    findings.extend(faults.map(|fault| {
+        Finding::warn("fault", format!("injected: {fault}")).hint("criscope fault clear")
+    }));
+    findings
+}
+
+fn backend_of(backend: &Backend) -> Finding {
+    let Backend { name, endpoint, .. } = backend;
+    let since = backend.since_ms.map(units::duration);
+    let since = since.map_or_else(String::new, |since| format!(" for {since}"));
+    match (backend.up, &backend.runtime) {
+        (true, Some((runtime, version))) => Finding::ok(
+            "backend",
+            format!("{name} is {runtime} {version} at {endpoint}, up{since}"),
+        ),
+        (true, None) => Finding::ok("backend", format!("{name} at {endpoint} is up{since}")),
+        (false, _) if backend.reason.is_empty() => Finding::fail(
+            "backend",
+            format!("{name} at {endpoint} has not answered yet"),
+        ),
+        (false, _) => Finding::fail(
+            "backend",
+            format!("{name} is down{since}: {}", backend.reason),
+        )
+        .hint("criscope doctor"),
+    }
+}
+
+fn condition_of(backend: &Backend, condition: &Condition) -> Finding {
+    let words = [&*condition.reason, &*condition.message];
+    let words: Vec<_> = words.into_iter().filter(|it| !it.is_empty()).collect();
+    let why = match words.is_empty() {
+        true => String::new(),
+        false => format!(": {}", words.join(": ")),
+    };
+    let text = format!("{} of {} is false{why}", condition.kind, backend.name);
+    Finding::fail("backend", text)
+}
+
+fn calls(live: &Live) -> Finding {
+    let methods = &live.methods.methods;
+    let in_flight: u64 = methods.iter().map(|row| row.in_flight).sum();
+    let stuck: u64 = methods.iter().map(|row| row.stuck).sum();
+    let calls: u64 = methods.iter().map(|row| row.minute.calls).sum();
+    let errors: u64 = methods.iter().map(|row| row.minute.errors).sum();
+    let mut text =
+        format!("{calls} in the last minute, {errors} with an error; {in_flight} in flight");
+    if stuck > 0 {
+        text += &format!(", {stuck} of them past half of their deadline");
+    }
+    match live.sessions.len() {
+        0 => {}
+        1 => text += "; 1 open session",
+        count => text += &format!("; {count} open sessions"),
+    }
+    match (stuck > 0, calls) {
+        (true, _) => Finding::warn("calls", text).hint("criscope calls"),
+        (false, 0) => Finding::warn("calls", text)
+            .hint("does the kubelet use this socket? criscope doctor tells"),
+        (false, _) => Finding::ok("calls", text),
+    }
+}
+
+fn pods_of(pods: &[Pod]) -> Finding {
+    let count = |states: &[PodState]| {
+        let of_these = |pod: &&Pod| states.contains(&pod.state);
+        pods.iter().filter(of_these).count()
+    };
+    let failing = count(&[PodState::Failing, PodState::Failed]);
+    let loops = count(&[PodState::CrashLoop]);
+    let counts = [
+        (failing, "failing"),
+        (loops, "in a crash loop"),
+        (count(&[PodState::Starting]), "starting"),
+        (count(&[PodState::Stopping]), "stopping"),
+        (count(&[PodState::Ok]), "ok"),
+        (count(&[PodState::Gone]), "gone"),
+    ];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<_> = counts.map(|(n, state)| format!("{n} {state}")).collect();
+    let text = match counts.is_empty() {
+        true => "none was started, restarted or stopped yet".to_owned(),
+        false => counts.join(", "),
+    };
+    match failing + loops {
+        0 => Finding::ok("pods", text),
+        _ => Finding::warn("pods", text).hint("criscope pods --state failing"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(backends: &str) -> Live {
+        let text = format!(
+            r#"{{"version":"0.2.0","host":"node-1","uptime_ms":65000.0,"backends":[{backends}]}}"#
+        );
+        serde_json::from_str(&text).expect("parsed")
+    }
+
+    fn lines(live: &Live, pods: &[Pod]) -> Vec<(Level, String)> {
+        let findings = findings(live, Some(pods)).into_iter();
+        findings
+            .map(|finding| (finding.level, finding.text))
+            .collect()
+    }
+
+    #[test]
+    fn a_condition_that_is_false_fails_and_names_its_reason() {
+        let live = live(
+            r#"{"name":"containerd","endpoint":"/run/c.sock","up":true,"since_ms":1000.0,
+                "runtime":["containerd","1.6.20"],"conditions":[
+                {"kind":"RuntimeReady","status":true},
+                {"kind":"NetworkReady","status":false,"reason":"NetworkPluginNotReady","message":"cni"}]}"#,
+        );
+        let lines = lines(&live, &[]);
+        assert_eq!(
+            lines[1],
+            (
+                Level::Ok,
+                "containerd is containerd 1.6.20 at /run/c.sock, up for 1.00 s".to_owned()
+            )
+        );
+        assert_eq!(
+            lines[2],
+            (
+                Level::Fail,
+                "NetworkReady of containerd is false: NetworkPluginNotReady: cni".to_owned()
+            )
+        );
+        assert_eq!(lines[3].0, Level::Warn, "no call in a minute");
+    }
+
+    #[test]
+    fn a_backend_that_is_down_fails() {
+        let down = r#"{"name":"a","endpoint":"/a","up":false,"reason":"connection refused"}"#;
+        let expected = "a is down: connection refused".to_owned();
+        assert_eq!(lines(&live(down), &[])[1], (Level::Fail, expected));
+        assert_eq!(lines(&live(""), &[])[1].0, Level::Fail);
+    }
+
+    #[test]
+    fn pods_in_trouble_are_warnings() {
+        let pod = |state| Pod {
+            state,
+            ..Pod::default()
+        };
+        let well = [pod(PodState::Ok), pod(PodState::Gone)];
+        let last = |pods: &[Pod]| lines(&live(""), pods).pop().expect("a line");
+        assert_eq!(last(&well), (Level::Ok, "1 ok, 1 gone".to_owned()));
+        let ill = [
+            pod(PodState::CrashLoop),
+            pod(PodState::Failed),
+            pod(PodState::Ok),
+        ];
+        let expected = "1 failing, 1 in a crash loop, 1 ok".to_owned();
+        assert_eq!(last(&ill), (Level::Warn, expected));
+    }
+}
