@@ -101,6 +101,22 @@ pub(in super::super) fn all() -> Vec<Case> {
             },
         ),
         case(
+            "runtime: stopped before the first call",
+            &[
+                "containerd|runtime",
+                "SIGSTOP|stopped by|is stopped|frozen|not answer",
+            ],
+            &["cni", "registry", "runc", "nothing slow", "admission"],
+            |it| async move {
+                signal(&it, Signal::SIGSTOP).await;
+                seconds(9.0).await;
+                signal(&it, Signal::SIGCONT).await;
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.seen_ago = Duration::from_secs(8);
+                it.tell(spec, "its start", |done| done.started == 1).await
+            },
+        ),
+        case(
             "runtime: killed",
             &[
                 "containerd|runtime|backend",
