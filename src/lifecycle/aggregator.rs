@@ -3,10 +3,12 @@
 mod node;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -116,17 +118,17 @@ impl Aggregator {
             tokio::select! {
                 () = stop.cancelled() => break,
                 event = self.parts.events.recv() => match event {
-                    Some(event) => self.take_in(event),
+                    Some(event) => self.guarded(async |it: &mut Self| it.take_in(event)).await,
                     None => break,
                 },
                 _ = ticks.tick() => {
-                    self.look_at_node().await;
-                    self.tick().await;
+                    self.guarded(Self::look_at_node).await;
+                    self.guarded(Self::tick).await;
                 }
             }
         }
         while let Ok(event) = self.parts.events.try_recv() {
-            self.take_in(event);
+            self.guarded(async |it: &mut Self| it.take_in(event)).await;
         }
         self.end_node().await;
         if let Some(journal) = self.journal.take() {
@@ -135,6 +137,21 @@ impl Aggregator {
         }
         if let Some(usual) = self.usual.take() {
             usual.close(&self.parts.stories).await;
+        }
+    }
+
+    /// Does a piece of work. A defect in it costs one event or one check, not all stories from then on: a panic is counted
+    /// and logged, without its message, which may quote secrets.
+    async fn guarded(&mut self, work: impl AsyncFnOnce(&mut Self)) {
+        // The store recovers from a poisoned lock. What was half applied is one episode, which is evicted like any other.
+        let done = AssertUnwindSafe(work(self)).catch_unwind().await;
+        if done.is_err() {
+            self.parts.drops.add(DropReason::StoryPanic, 1);
+            tracing::error!(
+                target: "criscope::lifecycle",
+                event = "story.panic",
+                "a panic in the aggregator: a story may be incomplete"
+            );
         }
     }
 

@@ -12,7 +12,7 @@ metrics! {
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
         "Finished spans by outcome: exported, failed (refused by the collector, or it was unreachable), dropped before they were sent.");
     TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
-        &[fixed("signal", &["span", "log", "story", "observation", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "write_failed"])],
+        &[fixed("signal", &["span", "log", "story", "observation", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "panic", "write_failed"])],
         "Telemetry that was lost, by signal and reason: spans, log lines, calls of stories and lines of their journal, observations, forwarded spans of the runtime, dumps.");
 }
 
@@ -40,6 +40,8 @@ pub enum DropReason {
     JournalFailed,
     /// A journal line that could not be read after a restart.
     JournalDamaged,
+    /// An event that was not applied to its episode, or a check of all episodes: a defect, a panic in the aggregator.
+    StoryPanic,
     /// Observations of a call: too many calls were observed at the same time.
     ObservationsFull,
     /// A forwarded span of the runtime: the queue to the collector was full.
@@ -54,7 +56,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every value.
-    pub const ALL: [DropReason; 15] = [
+    pub const ALL: [DropReason; 16] = [
         DropReason::SpanQueueFull,
         DropReason::SpanExportFailed,
         DropReason::SpanShutdown,
@@ -65,6 +67,7 @@ impl DropReason {
         DropReason::JournalQueueFull,
         DropReason::JournalFailed,
         DropReason::JournalDamaged,
+        DropReason::StoryPanic,
         DropReason::ObservationsFull,
         DropReason::PassedQueueFull,
         DropReason::PassedFailed,
@@ -85,6 +88,7 @@ impl DropReason {
             Self::JournalQueueFull => ["story", "journal_queue_full"],
             Self::JournalFailed => ["story", "journal_failed"],
             Self::JournalDamaged => ["story", "journal_damaged"],
+            Self::StoryPanic => ["story", "panic"],
             Self::ObservationsFull => ["observation", "queue_full"],
             Self::PassedQueueFull => ["passed_span", "queue_full"],
             Self::PassedFailed => ["passed_span", "export_failed"],

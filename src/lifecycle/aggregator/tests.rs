@@ -48,6 +48,7 @@ struct Running {
     sink: CallSink,
     stories: Arc<Stories>,
     in_flight: Arc<Mutex<Vec<Arc<Call>>>>,
+    drops: Arc<Drops>,
     registry: Registry,
     heard: Arc<Heard>,
     stop: CancellationToken,
@@ -74,7 +75,7 @@ fn aggregator(state_dir: Option<&Path>) -> Running {
         }),
         state_dir: state_dir.map(Path::to_owned),
         kubelet_dir: state_dir.map(Path::to_owned),
-        drops,
+        drops: Arc::clone(&drops),
         subscriber: Some(Arc::clone(&heard) as _),
         node: Arc::new(crate::lifecycle::node::Nothing),
         clock: Arc::new(move || base.1 + base.0.elapsed()),
@@ -86,6 +87,7 @@ fn aggregator(state_dir: Option<&Path>) -> Running {
         sink,
         stories,
         in_flight,
+        drops,
         registry,
         heard,
         stop,
@@ -158,6 +160,28 @@ fn call(method: Method, name: &str, attempt: u32) -> Call {
     };
     call.subject.set(subject).expect("unset");
     call
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_costs_one_check_and_not_the_stories() {
+    let mut running = aggregator(None);
+    // The next ticks panic when they read the calls in flight.
+    let poisoned = Arc::clone(&running.in_flight);
+    let poisons = std::thread::spawn(move || {
+        let _guard = poisoned.lock().expect("lock");
+        panic!("on purpose");
+    });
+    poisons.join().expect_err("a panic");
+    sleep(Duration::from_secs(3)).await;
+    let panics = || running.drops.count(DropReason::StoryPanic);
+    assert!(panics() >= 2, "{}", panics());
+    running.in_flight.clear_poison();
+    let before = panics();
+    running.start("web");
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(panics(), before);
+    assert_eq!(running.heard().len(), 1);
+    running.finish().await;
 }
 
 #[tokio::test(start_paused = true)]
