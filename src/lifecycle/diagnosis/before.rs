@@ -5,9 +5,12 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, Exit};
+use crate::lifecycle::node::{FactKind, NodeFact};
 
 /// Sandboxes of a pod that were made within this time of each other are one series, in microseconds.
 const SERIES: u64 = 10 * 60 * 1_000_000;
+/// A sandbox that is replaced within this time of the return of its runtime was lost with it, in microseconds.
+pub(in crate::lifecycle) const LOST: u64 = 2 * 60 * 1_000_000;
 
 /// Why there is another run. Times in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +18,7 @@ pub(in crate::lifecycle) enum Before<'a> {
     /// The container had ended.
     Run(LastRun<'a>),
     /// The sandbox was replaced.
-    Sandbox(Replaced),
+    Sandbox(Replaced<'a>),
 }
 
 /// The end of a container that was started again.
@@ -32,7 +35,7 @@ pub(in crate::lifecycle) struct LastRun<'a> {
 
 /// A sandbox that replaces an earlier one.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Replaced {
+pub(in crate::lifecycle) struct Replaced<'a> {
     pub(super) attempt: u32,
     /// Replacements in a series up to this one, and the time from the first to this one.
     pub(super) times: usize,
@@ -41,6 +44,8 @@ pub(in crate::lifecycle) struct Replaced {
     pub(super) is_over: bool,
     /// Whether the earlier one was stopped by crictl.
     pub(super) by_crictl: bool,
+    /// The runtime, or criscope, was down just before.
+    pub(super) lost: Option<&'a NodeFact>,
 }
 
 /// What came before an episode of this pod; `now` in microseconds since 1970.
@@ -79,7 +84,7 @@ fn last_run<'a>(episode: &Episode, pod: &[&'a Episode], now: u64) -> Option<Last
         .filter(|exit| exit.at <= start.end_us())?;
     // Of a run in between nothing is known.
     let mut others = calls(pod).filter(|call| call.began < start.began);
-    let is_newest = !others.any(|call| has_started(call, name) && call.end_us() > exit.at);
+    let is_newest = !others.any(|call| has_started(call, name) && call.began_us() > exit.at);
     let is_told = exit.ordered && episode.calls.iter().any(is_kill);
     (is_newest && !is_told).then(|| since(exit, start, pod, now))
 }
@@ -95,10 +100,10 @@ fn since<'a>(exit: &'a Exit, start: &EpisodeCall, pod: &[&Episode], now: u64) ->
     }
 }
 
-/// An exit after which the container was started again.
+/// An exit after which the container was started again. The StartContainer of a run may end after its exit.
 pub(super) fn again<'a>(exit: &'a Exit, pod: &[&'a Episode], now: u64) -> Option<LastRun<'a>> {
     let starts = calls(pod).filter(|call| has_started(call, &exit.container));
-    let later = starts.filter(|call| call.end_us() > exit.at);
+    let later = starts.filter(|call| call.began_us() > exit.at);
     let next = later.min_by_key(|call| call.began)?;
     Some(since(exit, next, pod, now))
 }
@@ -119,7 +124,7 @@ fn has_sandbox(episode: &Episode) -> bool {
 
 /// The replacement of which this is the start. The attempt counts sandboxes; the kubelet makes another one when it finds the
 /// last one not ready, or otherwise unusable.
-fn replaced(start: &Episode, pod: &[&Episode], now: u64) -> Option<Replaced> {
+fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replaced<'a>> {
     let attempt = start.pod.attempt;
     let earlier = |other: &&&Episode| other.pod.attempt < attempt;
     let before = pod.iter().filter(earlier);
@@ -132,19 +137,21 @@ fn replaced(start: &Episode, pod: &[&Episode], now: u64) -> Option<Replaced> {
     if !was_one {
         return None;
     }
-    let mut made: Vec<_> = pod
+    let made = pod
         .iter()
         .filter(|other| other.kind == Kind::Start && other.began <= start.began)
-        .filter(|other| has_sandbox(other))
-        .map(|other| (other.began, other.pod.attempt))
-        .collect();
-    made.sort_unstable();
-    made.dedup_by_key(|(_, attempt)| *attempt);
-    let far = |pair: &[(u64, u32)]| pair[1].0 - pair[0].0 > SERIES;
-    let series = &made[made.windows(2).rposition(far).map_or(0, |at| at + 1)..];
+        .filter(|other| has_sandbox(other));
+    let mut made: Vec<_> = made.copied().collect();
+    made.sort_by_key(|other| (other.began, other.pod.attempt));
+    made.dedup_by_key(|other| other.pod.attempt);
+    // Sandboxes that were lost with their runtime are no series with others.
+    let ends =
+        |pair: &[&Episode]| pair[1].began - pair[0].began > SERIES || lost(pair[1]).is_some();
+    let series = &made[made.windows(2).rposition(ends).map_or(0, |at| at + 1)..];
     // The first of a series that is known to replace another one is a replacement, too.
-    let first = series.iter().find(|(_, attempt)| *attempt > 0);
-    let times = series.iter().filter(|(_, attempt)| *attempt > 0).count();
+    let replaces = |other: &&&Episode| other.pod.attempt > 0;
+    let first = series.iter().find(replaces).map(|first| first.began);
+    let times = series.iter().filter(replaces).count();
     let by_crictl = before
         .filter(|other| Some(other.pod.attempt) == last)
         .any(|other| {
@@ -155,8 +162,23 @@ fn replaced(start: &Episode, pod: &[&Episode], now: u64) -> Option<Replaced> {
     Some(Replaced {
         attempt,
         times: times.max(1),
-        window: start.began - first.map_or(start.began, |(began, _)| *began),
+        window: start.began - first.unwrap_or(start.began),
         is_over: now.saturating_sub(start.began) > SERIES,
         by_crictl,
+        lost: made.last().and_then(|newest| lost(newest)),
     })
+}
+
+/// The last time that the runtime, or criscope, was down, if that was just before this start.
+fn lost(start: &Episode) -> Option<&NodeFact> {
+    let is_down = |fact: &&NodeFact| {
+        matches!(
+            fact.kind,
+            FactKind::BackendDown { .. } | FactKind::CriscopeDown
+        )
+    };
+    let just_before = |to: u64| to <= start.began && start.began - to <= LOST;
+    let facts = start.node.iter().filter(is_down);
+    let facts = facts.filter(|fact| fact.to.is_some_and(just_before));
+    facts.max_by_key(|fact| fact.to)
 }

@@ -10,7 +10,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, Exit};
 
 /// How long after its last exit a running container counts as crash looping, in microseconds: twice the kubelet's longest
-/// back-off.
+/// back-off, and the run after which the kubelet begins its back-off anew.
 const RECENT: u64 = 10 * 60 * 1_000_000;
 
 /// A crash loop of a container.
@@ -41,8 +41,8 @@ type SandboxExit<'a> = (&'a Exit, &'a str);
 struct Runs<'a> {
     /// Exits without a stop request, in order.
     ends: Vec<SandboxExit<'a>>,
-    /// Successful starts, in order.
-    starts: Vec<u64>,
+    /// Successful starts, from and to, in order. One may end after the exit of its own run.
+    starts: Vec<(u64, u64)>,
     /// Whether the sandbox of the last exit was stopped after it.
     is_gone: bool,
 }
@@ -100,7 +100,7 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
         let started = call.method == Method::StartContainer && call.has_ended(Ending::Ok);
         let name = call.container_name().filter(|_| started);
         if let Some(run) = name.and_then(|name| runs.get_mut(name)) {
-            run.starts.push(call.end_us());
+            run.starts.push((call.began_us(), call.end_us()));
         }
     }
     for run in runs.values_mut() {
@@ -110,6 +110,7 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
         });
         run.ends.sort_by_key(|(exit, _)| exit.at);
         run.starts.sort_unstable();
+        run.forget_before_long_run();
         let last = run.ends.last();
         run.is_gone = last.is_some_and(|end| asked.has_followed(end));
     }
@@ -117,6 +118,18 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
 }
 
 impl<'a> Runs<'a> {
+    /// Drops what was before the last long run, with which a series begins.
+    fn forget_before_long_run(&mut self) {
+        let Some(first) = self.ends.iter().rposition(|(exit, _)| exit.ran >= RECENT) else {
+            return;
+        };
+        self.ends.drain(..first);
+        if let Some((exit, _)) = self.ends.first() {
+            let began = exit.at.saturating_sub(exit.ran);
+            self.starts.retain(|(_, to)| *to >= began);
+        }
+    }
+
     /// Returns whether the last exit is part of a crash loop. `is_down`: it has not started again.
     fn keeps_ending(&self, is_down: bool) -> bool {
         let Some(&(last, sandbox)) = self.ends.last() else {
@@ -134,13 +147,13 @@ impl<'a> Runs<'a> {
     /// Its crash loop, if any. `now` in microseconds since 1970.
     fn crash_loop(&self, container: &'a str, now: u64) -> Option<CrashLoop<'a>> {
         let (last, _) = *self.ends.last()?;
-        let is_down = self.starts.last().is_none_or(|at| *at <= last.at);
+        let is_down = self.starts.last().is_none_or(|(from, _)| *from <= last.at);
         let is_recent = now.saturating_sub(last.at) < RECENT;
         if !self.keeps_ending(is_down) || !(is_down || is_recent) {
             return None;
         }
-        let began = self.starts.first().copied().unwrap_or(last.at);
-        let ended = self.starts.last().copied().unwrap_or(began);
+        let began = self.starts.first().map_or(last.at, |(_, to)| *to);
+        let ended = self.starts.last().map_or(began, |(_, to)| *to);
         Some(CrashLoop {
             container,
             last,
@@ -190,7 +203,7 @@ pub(super) fn afterwards<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Optio
         call.method == Method::StartContainer
             && call.has_ended(Ending::Ok)
             && call.container_name() == Some(&*failed.container)
-            && call.end_us() > failed.at
+            && call.began_us() > failed.at
     });
     (is_own && (soon || !again)).then_some(failed)
 }

@@ -18,6 +18,7 @@ mod words;
 mod work;
 
 use self::before::Before;
+pub(super) use self::before::LOST;
 use self::cause::{Cause, End, InFlight, Progress, Quick};
 use self::kubelet::KubeletCause;
 pub(super) use self::pods::Pods;

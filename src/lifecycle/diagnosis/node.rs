@@ -2,6 +2,7 @@
 //! which criscope was down, and pressure.
 
 use super::cause::{Beside, Cause};
+use super::kubelet::KubeletCause;
 use super::{SILENCE, WORTH, failure, fault, longest_in_flight, work};
 use crate::call::Ending;
 use crate::call::episode::Kind;
@@ -123,6 +124,19 @@ pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<&NodeFact>
     (2 * longest.within(from, to) >= to.saturating_sub(from)).then_some(longest)
 }
 
+/// Returns whether a cause is an error that was not a matter of time.
+fn is_error(cause: &Cause<'_>) -> bool {
+    match cause {
+        Cause::Failing(failure) => {
+            let outcome = failure.last.outcome();
+            let is_late = |code| code == Code::DeadlineExceeded;
+            failure.last.has_ended(Ending::Error) && !outcome.is_some_and(|it| is_late(it.code))
+        }
+        Cause::Kubelet(KubeletCause::SyncFails(_)) => true,
+        _ => false,
+    }
+}
+
 /// Adds what the node was like: a start that began unseen, and scarcity if the episode was slow.
 pub(super) fn with<'a>(
     cause: Cause<'a>,
@@ -141,6 +155,8 @@ pub(super) fn with<'a>(
             && fact.to.is_some_and(|to| to <= episode.began)
     };
     let unseen = facts.clone().find(before);
+    // An error has its own cause; only a call that ran out of time may lack what the node was short of.
+    let is_slow = is_slow && !is_error(&cause);
     let is_full = |fact: &&NodeFact| matches!(fact.kind, FactKind::ImageFsFull { .. });
     let full = facts.find(is_full).filter(|_| is_slow);
     let pressure = episode.pressure.as_ref().filter(|_| is_slow);

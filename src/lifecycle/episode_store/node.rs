@@ -5,6 +5,7 @@ use super::{Episode, EpisodeStore};
 use crate::call::Client;
 use crate::call::episode::Kind;
 use crate::cri::Method;
+use crate::lifecycle::diagnosis::LOST;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::node::{NodeFact, PressureSample, note};
 
@@ -57,6 +58,12 @@ impl EpisodeStore {
         let seen = episode.began.saturating_sub(before(Some(first)));
         for fact in self.node.since(seen) {
             note(&mut episode.node, fact);
+        }
+        if first.method == Method::RunPodSandbox && episode.pod.attempt > 0 {
+            let before = self.node.since(seen.saturating_sub(LOST));
+            for fact in before.filter(|fact| fact.to.is_some_and(|to| to <= seen)) {
+                note(&mut episode.node, fact);
+            }
         }
         episode.pressure = self.node.pressure();
         let container = first.container.as_deref();

@@ -359,7 +359,7 @@ fn out_of_memory(exit: &Exit) -> String {
     }
 }
 
-impl Display for Replaced {
+impl Display for Replaced<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let attempt = self.attempt;
         match self.times {
@@ -372,10 +372,15 @@ impl Display for Replaced {
                 f,
                 "the sandbox was stopped by crictl and replaced (attempt {attempt})"
             ),
-            _ => write!(
-                f,
-                "the sandbox was replaced (attempt {attempt}): the one before was not usable"
-            ),
+            _ => {
+                let text = "the one before was not usable";
+                write!(f, "the sandbox was replaced (attempt {attempt}): {text}")?;
+                match self.lost {
+                    // It has ended: the time does not matter.
+                    Some(fact) => write!(f, " after {}", fact.sentence(0)),
+                    None => Ok(()),
+                }
+            }
         }
     }
 }
