@@ -14,6 +14,7 @@ mod habits;
 mod http;
 mod load_image;
 mod logs;
+mod man;
 mod output;
 mod pods;
 mod render;
@@ -90,6 +91,8 @@ enum Command {
     LoadImage(load_image::Args),
     Completions(completions::Args),
     Version(version::Args),
+    #[command(hide = true)]
+    Man(man::Args),
 }
 
 /// Parses the arguments, program name included, and runs the command.
@@ -113,6 +116,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::LoadImage(args) => load_image::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),
+        Command::Man(args) => man::run(&args),
     }
 }
 
