@@ -12,9 +12,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # cron, sudo and su omit the sbin directories for some users; runc and iptables are there
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-SCRIPTS=(.ci/run tests/*.sh tests/v2/*.sh deploy/*.sh)
+SCRIPTS=(.ci/run tests/*.sh tests/v2/*.sh deploy/*.sh deploy/packaging/deb/*)
 
-STEPS=(packages fmt clippy scripts units test v2 docs deny quickstart leaks)
+STEPS=(packages fmt clippy scripts units test v2 docs deny quickstart release leaks)
 declare -A ABOUT=(
     [packages]="Debian packages that the tests use; installs those that are missing"
     [fmt]="cargo fmt --all --check"
@@ -26,6 +26,7 @@ declare -A ABOUT=(
     [docs]="rustdoc; warnings are errors"
     [deny]="cargo deny check"
     [quickstart]="deploy/quickstart.sh both ways: a release build, and a real pod by it, and through it"
+    [release]="deploy/release.sh with the programs of the quickstart: contents, installation, upgrade and purge of packages"
     [leaks]="nothing is left behind: mounts, processes, cgroups, interfaces, rules, files"
 )
 
@@ -67,6 +68,9 @@ PACKAGES=(
     "shellcheck=have shellcheck"
     "gcc=have cc"
     "e2fsprogs=have mkfs.ext4"
+    "jq=have jq"
+    "rpm=have rpm"
+    "mmdebstrap=have mmdebstrap"
     "qemu-system-x86=[ $(uname -m) != x86_64 ] || have qemu-system-x86_64"
 )
 
@@ -222,6 +226,14 @@ step_deny() {
 step_quickstart() {
     deploy/quickstart.sh
     deploy/quickstart.sh --upstream
+}
+
+# Without the quickstart before it, of the programs that cargo builds now.
+step_release() {
+    CRISCOPE_BUSYBOX=$(static_busybox) || die "there is no static busybox; run the step packages"
+    export CRISCOPE_BUSYBOX
+    cargo build --release --locked --bin criscope --bin criscope-shim
+    tests/packages.sh
 }
 
 step_leaks() {

@@ -1,0 +1,366 @@
+#!/usr/bin/env bash
+# Makes a release, for x86_64 and aarch64: static and stripped programs, tarballs, .deb, .rpm, an OCI image for both
+# architectures, an SBOM and SHA256SUMS. The same commit and compiler make the same bytes, wherever the clone is.
+#
+# usage: deploy/release.sh [OPTION...]
+#   --arch ARCH      x86_64 or aarch64, only this one; may be repeated (default: both)
+#   --out DIR        where the files go (default target/release-VERSION); it is emptied
+#   --binaries DIR   package the programs in DIR instead of building them: for tests, and for one --arch
+#   --version V      the version of the packages (default: that in Cargo.toml)
+#   --only KIND      tar, deb, rpm, image or sbom, only this one; may be repeated (default: all)
+#   --verify         build everything once more in another clone, and fail unless it has the same bytes
+# environment:
+#   CARGO, RUSTC       another toolchain; see docs/RELEASING.md for one that has aarch64 without rustup
+#   CARGO_TARGET_DIR   as for cargo; the packaging tools are kept there too
+#   SOURCE_DATE_EPOCH  date of all files in seconds (default: that of the commit)
+#
+# Needs for each architecture the standard library of Rust for its musl or gnu target (`rustup target add
+# aarch64-unknown-linux-musl`) and a C compiler for it (gcc-aarch64-linux-gnu). Besides: git, tar, gzip, jq and sha256sum.
+set -euo pipefail
+
+REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+SELF=$REPO/deploy/release.sh
+# name=version of the packaging tools, from crates.io
+TOOLS=(cargo-deb=3.8.0 cargo-generate-rpm=0.21.1 cargo-cyclonedx=0.5.9)
+
+die() { printf 'release: %s\n' "$1" >&2; shift; [ $# -eq 0 ] || printf '    %s\n' "$@" >&2; exit 1; }
+note() { printf '    %s\n' "$*"; }
+step() { printf '==> %s\n' "$*"; }
+have() { command -v "$1" > /dev/null 2>&1; }
+wants() { [ "${#KINDS[@]}" -eq 0 ] || [[ " ${KINDS[*]} " == *" $1 "* ]]; }
+usage() { sed -n '/^# usage:/,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$SELF"; }
+
+# --- what the machine can do -----------------------------------------------------------------------------------------
+
+# The names that Debian, RPM and OCI have for an architecture.
+deb_arch() { case $1 in x86_64) echo amd64 ;; aarch64) echo arm64 ;; esac; }
+
+has_std() { compgen -G "$SYSROOT/lib/rustlib/$1/lib/libstd-*.rlib" > /dev/null; }
+
+# The C compiler for architecture $1. It also links: the rlibs of musl bring their own libc and start files.
+compiler() {
+    if have "$1-linux-gnu-gcc"; then echo "$1-linux-gnu-gcc"
+    elif [ "$1" = "$(uname -m)" ] && have cc; then echo cc
+    else return 1; fi
+}
+
+# The target for an architecture: musl if it is installed, because a static glibc loads its resolver's modules at run time.
+target() {
+    local libc
+    for libc in musl gnu; do
+        if has_std "$1-unknown-linux-$libc"; then echo "$1-unknown-linux-$libc"; return; fi
+    done
+    return 1
+}
+
+check_architectures() {
+    local arch missing=()
+    for arch in "${ARCHES[@]}"; do
+        if ! target "$arch" > /dev/null; then
+            missing+=("$arch: $SYSROOT has no standard library for it; rustup target add $arch-unknown-linux-musl")
+        elif ! compiler "$arch" > /dev/null; then
+            missing+=("$arch: there is no C compiler for it; apt install gcc-$arch-linux-gnu")
+        else
+            note "$arch: $(target "$arch"), linked by $(compiler "$arch")"
+        fi
+    done
+    [ "${#missing[@]}" -eq 0 ] || die "this machine cannot build every architecture" "${missing[@]}" \
+        "To release without it, name the others: --arch $(uname -m)"
+}
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+# Paths of this machine do not get into the programs: not by Rust, nor by the C code of ring and zstd.
+build() {
+    local arch=$1 triple=$2 cc linker variable
+    linker=$(compiler "$arch") cc=$linker
+    # the headers of musl, where they are installed
+    case $triple in *-musl) if have "$arch-linux-musl-gcc"; then cc=$arch-linux-musl-gcc; fi ;; esac
+    variable=${triple//-/_}
+    step "building for $triple (profile dist)"
+    env "CARGO_TARGET_${variable^^}_LINKER=$linker" "CC_$variable=$cc" \
+        "CFLAGS_$variable=-ffile-prefix-map=$CARGO_DIR=/cargo -ffile-prefix-map=$REPO=/criscope -ffile-prefix-map=$TARGET=/target" \
+        CARGO_ENCODED_RUSTFLAGS="$(printf '%s\x1f' -C target-feature=+crt-static "--remap-path-prefix=$CARGO_DIR=/cargo" \
+            "--remap-path-prefix=$REPO=/criscope" "--remap-path-prefix=$TARGET=/target" | head -c -1)" \
+        "$CARGO" build --manifest-path "$REPO/Cargo.toml" --profile dist --locked --target "$triple" \
+        --bin criscope --bin criscope-shim
+}
+
+# A static program has no interpreter.
+check_static() {
+    if have readelf && readelf -lW "$1" | grep -q INTERP; then die "$1 is not static"; fi
+}
+
+# --- the files of a package ------------------------------------------------------------------------------------------
+
+# Sets NATIVE to a program that runs here, for manual pages and completions, which are the same for every architecture.
+find_native() {
+    local arch runner
+    for arch in "${ARCHES[@]}"; do
+        for runner in '' "qemu-$arch-static" "qemu-$arch"; do
+            [ -z "$runner" ] || have "$runner" || continue
+            NATIVE=(${runner:+"$runner"} "${DIRS[$arch]}/criscope")
+            if "${NATIVE[@]}" --version > /dev/null 2>&1; then return; fi
+        done
+    done
+    die "none of the programs runs on this machine, and manual pages come from one" "Add --arch $(uname -m), or install qemu-user-static."
+}
+
+# stage DIR: the files of every package but the programs, with the paths that they have on a node.
+stage() {
+    local root=$1/usr share=$1/usr/share page
+    rm -rf "$1"
+    mkdir -p "$share"/{man/man1,man/man8,bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d,doc/criscope}
+    mkdir -p "$share"/criscope/{dashboards,prometheus,systemd} "$root/lib/systemd/system"
+    "${NATIVE[@]}" man "$share/man/man1"
+    cp "$REPO/deploy/packaging/criscope-shim.8" "$share/man/man8"
+    for page in "$share"/man/man?/*; do gzip -9n "$page"; done
+    "${NATIVE[@]}" completions bash > "$share/bash-completion/completions/criscope"
+    "${NATIVE[@]}" completions zsh > "$share/zsh/vendor-completions/_criscope"
+    "${NATIVE[@]}" completions fish > "$share/fish/vendor_completions.d/criscope.fish"
+    cp "$REPO"/dashboards/*.json "$share/criscope/dashboards"
+    cp "$REPO"/deploy/prometheus/*.yaml "$share/criscope/prometheus"
+    cp "$REPO"/deploy/systemd/*.service "$REPO"/deploy/systemd/*.socket "$share/criscope/systemd"
+    cp "$REPO/deploy/criscope.toml" "$share/doc/criscope"
+    gzip -9nc "$REPO/CHANGELOG.md" > "$share/doc/criscope/changelog.gz"
+    # Packages own /usr/bin. The unit of the runtime has the same name on a node as that of the proxy, so it is only supplied.
+    sed -i 's#/usr/local/bin/#/usr/bin/#' "$share"/criscope/systemd/*
+    cp "$share"/criscope/systemd/criscope.{service,socket} "$root/lib/systemd/system"
+    changelog | gzip -9n > "$1/changelog.Debian.gz"
+    find "$1" -type d -exec chmod 755 {} +
+    find "$1" -type f -exec chmod 644 {} +
+    find "$1" -exec touch -hd "@$EPOCH" {} +
+}
+
+changelog() {
+    printf 'criscope (%s-1) unstable; urgency=medium\n\n  * Version %s: see changelog.gz.\n\n -- %s  %s\n' "$VERSION" "$VERSION" \
+        "$(sed -n 's/^maintainer = "\(.*\)"/\1/p' "$REPO/Cargo.toml")" "$(LC_ALL=C date -u -R -d "@$EPOCH")"
+}
+
+# pack DIR FILE NAME...: a tar of DIR without anything of this machine or moment; compressed if FILE ends in .gz.
+pack() {
+    local dir=$1 file=$2
+    shift 2
+    tar -C "$dir" --format=gnu --sort=name --mtime="@$EPOCH" --owner=0 --group=0 --numeric-owner -c "$@" |
+        if [[ $file == *.gz ]]; then gzip -9n; else cat; fi > "$file"
+}
+
+# --- the kinds -------------------------------------------------------------------------------------------------------
+
+# As for /usr/local: tar -C /usr/local --strip-components=1 -xf FILE
+make_tar() {
+    local arch=$1 name=criscope-$VERSION-linux-$1 dir
+    dir=$WORK/tar-$arch
+    mkdir -p "$dir/$name"/{bin,share/zsh}
+    cp "${DIRS[$arch]}/criscope" "${DIRS[$arch]}/criscope-shim" "$dir/$name/bin"
+    cp -r "$STAGE/usr/share"/{man,bash-completion,fish,criscope,doc} "$dir/$name/share"
+    cp -r "$STAGE/usr/share/zsh/vendor-completions" "$dir/$name/share/zsh/site-functions"
+    cp "$REPO"/deploy/systemd/*.service "$REPO"/deploy/systemd/*.socket "$dir/$name/share/criscope/systemd"
+    cp "$REPO/LICENSE" "$REPO/README.md" "$dir/$name/share/doc/criscope"
+    find "$dir" -type d -exec chmod 755 {} +
+    find "$dir" -type f -exec chmod 644 {} +
+    chmod 755 "$dir/$name/bin"/*
+    pack "$dir" "$OUT/$name.tar.gz" "$name"
+}
+
+# Both tools replace the prefix target/release/ of the assets in Cargo.toml by the directory of target and profile.
+make_deb() {
+    tool cargo-deb
+    CARGO_TARGET_DIR=$PACK "$BIN/cargo-deb" deb --manifest-path "$REPO/Cargo.toml" --no-build --no-strip --quiet \
+        --profile dist --target "$2" --deb-version "$VERSION-1" --output "$OUT/criscope_$VERSION-1_$(deb_arch "$1").deb"
+}
+
+make_rpm() {
+    tool cargo-generate-rpm
+    (cd "$REPO" && "$BIN/cargo-generate-rpm" generate-rpm --target-dir "$PACK" --profile dist --target "$2" --arch "$1" \
+        --set-metadata "version = \"$VERSION\"" --auto-req disabled --payload-compress gzip --output "$OUT/criscope-$VERSION-1.$1.rpm")
+}
+
+# The digest of a file that becomes a blob of the image.
+blob() {
+    local digest
+    digest=$(sha256sum < "$1" | cut -d' ' -f1)
+    mv "$1" "$IMAGE/blobs/sha256/$digest"
+    echo "$digest"
+}
+
+# descriptor TYPE DIGEST
+descriptor() {
+    jq -ncS --arg type "$1" --arg digest "sha256:$2" --argjson size "$(stat -c %s "$IMAGE/blobs/sha256/$2")" \
+        '{mediaType: $type, digest: $digest, size: $size}'
+}
+
+# An OCI image layout with one manifest per architecture, as an archive: one layer with the two programs, on nothing.
+make_image() {
+    local arch digest layer config manifests=() created oci=application/vnd.oci.image
+    created=$(date -u -d "@$EPOCH" +%Y-%m-%dT%H:%M:%SZ)
+    IMAGE=$WORK/image
+    mkdir -p "$IMAGE/blobs/sha256"
+    for arch in "${ARCHES[@]}"; do
+        install -D -m 755 -t "$WORK/layer-$arch/usr/bin" "${DIRS[$arch]}/criscope" "${DIRS[$arch]}/criscope-shim"
+        install -D -m 644 -t "$WORK/layer-$arch/usr/share/licenses/criscope" "$REPO/LICENSE"
+        find "$WORK/layer-$arch" -type d -exec chmod 755 {} +
+        pack "$WORK/layer-$arch" "$WORK/layer.tar" usr
+        digest=$(sha256sum < "$WORK/layer.tar" | cut -d' ' -f1)
+        gzip -9nf "$WORK/layer.tar"
+        layer=$(blob "$WORK/layer.tar.gz")
+        jq -ncS --arg created "$created" --arg arch "$(deb_arch "$arch")" --arg layer "sha256:$digest" --argjson labels "$(labels)" '{
+            created: $created, architecture: $arch, os: "linux",
+            config: {Entrypoint: ["/usr/bin/criscope"], Env: ["PATH=/usr/bin"], Labels: $labels},
+            rootfs: {type: "layers", diff_ids: [$layer]},
+            history: [{created: $created, created_by: "deploy/release.sh"}]}' > "$WORK/config"
+        config=$(blob "$WORK/config")
+        jq -ncS --argjson config "$(descriptor $oci.config.v1+json "$config")" \
+            --argjson layer "$(descriptor $oci.layer.v1.tar+gzip "$layer")" --argjson labels "$(labels)" '{
+            schemaVersion: 2, mediaType: "application/vnd.oci.image.manifest.v1+json",
+            config: $config, layers: [$layer], annotations: $labels}' > "$WORK/manifest"
+        manifests+=("$(descriptor $oci.manifest.v1+json "$(blob "$WORK/manifest")" |
+            jq -cS --arg arch "$(deb_arch "$arch")" '. + {platform: {architecture: $arch, os: "linux"}}')")
+    done
+    printf '%s\n' "${manifests[@]}" | jq -scS --argjson labels "$(labels)" '{
+        schemaVersion: 2, mediaType: "application/vnd.oci.image.index.v1+json", manifests: ., annotations: $labels}' > "$WORK/index"
+    descriptor $oci.index.v1+json "$(blob "$WORK/index")" | jq -cS --arg version "$VERSION" '{
+        schemaVersion: 2, mediaType: "application/vnd.oci.image.index.v1+json",
+        manifests: [. + {annotations: {"org.opencontainers.image.ref.name": $version}}]}' > "$IMAGE/index.json"
+    printf '{"imageLayoutVersion":"1.0.0"}' > "$IMAGE/oci-layout"
+    pack "$IMAGE" "$OUT/criscope-$VERSION-image.tar" blobs index.json oci-layout
+}
+
+labels() {
+    jq -ncS --arg version "$VERSION" --arg revision "$COMMIT" --arg source "$SOURCE" --arg licenses "$LICENSES" '{
+        "org.opencontainers.image.title": "criscope", "org.opencontainers.image.version": $version,
+        "org.opencontainers.image.revision": $revision, "org.opencontainers.image.source": $source,
+        "org.opencontainers.image.licenses": $licenses}'
+}
+
+# cargo-cyclonedx writes beside each Cargo.toml, so it works on a copy; the place of that copy is taken out again.
+make_sbom() {
+    tool cargo-cyclonedx
+    local arch=$1 triple=$2 copy=$WORK/sbom-$1
+    mkdir -p "$copy"
+    (cd "$REPO" && tar -c Cargo.toml Cargo.lock build.rs src crates benches tests/it/main.rs examples) | tar -xC "$copy"
+    "$BIN/cargo-cyclonedx" cyclonedx --manifest-path "$copy/Cargo.toml" --format json --spec-version 1.5 --target "$triple" \
+        --no-build-deps --override-filename sbom --quiet
+    sed "s#$copy#/criscope#g" "$copy/sbom.json" > "$OUT/criscope-$VERSION-$arch.cdx.json"
+}
+
+# Installs a packaging tool in its version, unless it is there.
+tool() {
+    local entry version
+    for entry in "${TOOLS[@]}"; do
+        [ "${entry%%=*}" = "$1" ] || continue
+        version=${entry#*=}
+        if [ -e "$BIN/$1" ] && [ "$(cat "$BIN/$1.version" 2> /dev/null)" = "$version" ]; then return; fi
+        step "installing $1 $version into $BIN"
+        # for this machine, with its own compiler, whatever the release is built with
+        env -u RUSTC -u CARGO_BUILD_TARGET CARGO_TARGET_DIR="$TARGET/release-tools/build" \
+            cargo install --locked --force --quiet --root "$TARGET/release-tools" --version "$version" "$1"
+        rm -rf "$TARGET/release-tools/build"
+        echo "$version" > "$BIN/$1.version"
+    done
+}
+
+# --- all of it -------------------------------------------------------------------------------------------------------
+
+facts() {
+    CARGO=${CARGO:-cargo} RUSTC=${RUSTC:-rustc}
+    export CARGO RUSTC
+    cd "$REPO"
+    have "$CARGO" || die "there is no cargo" "Install Rust: https://rustup.rs"
+    SYSROOT=$("$RUSTC" --print sysroot)
+    TARGET=${CARGO_TARGET_DIR:-$REPO/target}
+    case $TARGET in /*) ;; *) TARGET=$REPO/$TARGET ;; esac
+    export CARGO_TARGET_DIR=$TARGET
+    CARGO_DIR=${CARGO_HOME:-$HOME/.cargo}
+    BIN=$TARGET/release-tools/bin
+    VERSION=${VERSION:-$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)}
+    SOURCE=$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
+    LICENSES=$(sed -n 's/^license = "\(.*\)"/\1/p' Cargo.toml)
+    COMMIT=$(git rev-parse HEAD)
+    EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+    export SOURCE_DATE_EPOCH=$EPOCH CRISCOPE_COMMIT=$COMMIT LC_ALL=C TZ=UTC
+    [ -z "$(git status --porcelain)" ] || note "the working tree has changes: this is not what commit ${COMMIT:0:12} makes"
+    OUT=${OUT:-$TARGET/release-$VERSION}
+    case $OUT in /*) ;; *) OUT=$FROM/$OUT ;; esac
+}
+
+make() {
+    local arch kind triple from
+    if [ -z "$BINARIES" ]; then check_architectures; fi
+    # A target directory of its own for the packaging tools: a file of another date in that of cargo would be built again.
+    PACK=$WORK/pack
+    declare -gA DIRS=()
+    for arch in "${ARCHES[@]}"; do
+        triple=$(target "$arch") || triple=$arch-unknown-linux-musl
+        from=$BINARIES
+        if [ -z "$from" ]; then
+            build "$arch" "$triple"
+            from=$TARGET/$triple/dist
+            check_static "$from/criscope"
+            check_static "$from/criscope-shim"
+        fi
+        DIRS[$arch]=$PACK/$triple/dist
+        install -D -t "${DIRS[$arch]}" "$from/criscope" "$from/criscope-shim"
+        touch -d "@$EPOCH" "${DIRS[$arch]}"/*
+    done
+    STAGE=$WORK/stage
+    find_native
+    stage "$STAGE"
+    rm -rf "$OUT"
+    mkdir -p "$OUT"
+    for arch in "${ARCHES[@]}"; do
+        triple=${DIRS[$arch]%/dist} triple=${triple##*/}
+        cp -a "$STAGE" "${DIRS[$arch]}/package"
+        for kind in tar deb rpm sbom; do
+            if wants "$kind"; then step "$kind for $triple"; "make_$kind" "$arch" "$triple"; fi
+        done
+    done
+    if wants image; then step "image for ${ARCHES[*]}"; make_image; fi
+    (cd "$OUT" && sha256sum -- * > SHA256SUMS)
+    step "$OUT"
+    (cd "$OUT" && du -h --apparent-size -- * | sed 's/^/    /')
+}
+
+# Once more from a clone of the commit in another directory, with nothing of the first build.
+verify() {
+    local args=() arch
+    for arch in "${ARCHES[@]}"; do args+=(--arch "$arch"); done
+    step "the same once more, from another clone"
+    git clone --quiet "$REPO" "$WORK/again.clone"
+    git -C "$WORK/again.clone" checkout --quiet "$COMMIT"
+    mkdir -p "$WORK/target"
+    cp -r "$TARGET/release-tools" "$WORK/target"
+    CARGO_TARGET_DIR=$WORK/target "$WORK/again.clone/deploy/release.sh" "${args[@]}" --out "$WORK/again"
+    diff "$OUT/SHA256SUMS" "$WORK/again/SHA256SUMS" || die "the second build differs"
+    note "the same bytes"
+}
+
+main() {
+    FROM=$PWD OUT='' BINARIES='' VERSION='' VERIFY='' ARCHES=() KINDS=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --arch | --out | --binaries | --version | --only) [ $# -gt 1 ] || { usage >&2; exit 64; } ;;&
+            --arch) case $2 in x86_64 | aarch64) ARCHES+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
+            --out) OUT=$2; shift ;;
+            --binaries) BINARIES=$(realpath "$2"); shift ;;
+            --version) VERSION=$2; shift ;;
+            --only) case $2 in tar | deb | rpm | image | sbom) KINDS+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
+            --verify) VERIFY=1 ;;
+            -h | --help) usage; exit ;;
+            *) usage >&2; exit 64 ;;
+        esac
+        shift
+    done
+    [ "${#ARCHES[@]}" -gt 0 ] || ARCHES=(x86_64 aarch64)
+    [ -z "$BINARIES" ] || [ "${#ARCHES[@]}" = 1 ] || die "--binaries needs one --arch"
+    for program in git tar gzip jq sha256sum; do have "$program" || die "$program is missing"; done
+    facts
+    mkdir -p "$TARGET"
+    WORK=$(mktemp -d "$TARGET/release-work.XXXXXX")
+    trap 'rm -rf "$WORK"' EXIT
+    umask 022
+    make
+    if [ -n "$VERIFY" ]; then verify; fi
+}
+
+main "$@"
