@@ -39,7 +39,7 @@
 //! [`watchdog`]. [`config`] collects the settings that modules declare with [`settings`], [`catalogue`] the metrics; with
 //! [`cli`] they are the user's interface. [`app`] builds everything, and [`reload`] reconfigures it at run time. [`runtime`]
 //! is the built-in backend, [`streaming`] the server of exec, attach and port-forward; the small process beside each pod is
-//! a crate of its own, [`criscope_shim`]. [`smoke`] is a canary that calls a runtime as a kubelet does, through [`client`].
+//! a crate of its own, [`criscope_shim`]. [`install`] changes a node and changes it back. [`smoke`] is a canary that calls a runtime as a kubelet does, through [`client`].
 //! [`units`] formats durations, sizes and times, [`version`] has the version and the commit. `docs/ARCHITECTURE.md` has the
 //! rest.
 
@@ -52,6 +52,7 @@ pub mod client;
 pub mod config;
 pub mod cri;
 pub mod grpc;
+pub mod install;
 pub mod lifecycle;
 pub mod proxy;
 pub mod reload;

@@ -12,6 +12,7 @@ mod fault;
 mod format;
 mod habits;
 mod http;
+mod install;
 mod load_image;
 mod logs;
 mod man;
@@ -51,6 +52,7 @@ const USUAL_FILE: &str = "/etc/criscope/criscope.toml";
 const FIRST_STEPS: &str = "\
 First steps:
   criscope doctor                  check this node and recommend fixes
+  criscope install --dry-run       show how this node's kubelet would use it; without --dry-run, do it
   criscope serve                   run as the container runtime, with runc or crun and CNI plugins
   criscope serve --upstream unix:///run/containerd/containerd.sock
                                    or as a proxy in front of another runtime
@@ -75,6 +77,8 @@ enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
     Doctor(doctor::Args),
+    Install(install::Args),
+    Uninstall(install::UninstallArgs),
     Status(status::Args),
     #[command(visible_alias = "ps")]
     Pods(pods::Args),
@@ -104,6 +108,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Install(args) => install::run(&args),
+        Command::Uninstall(args) => install::uninstall(&args),
         Command::Status(args) => status::run(&args),
         Command::Pods(args) => pods::run(&args),
         Command::Explain(args) => explain::run(&args),
@@ -150,6 +156,9 @@ pub enum Failure {
         /// The reason.
         source: BundleError,
     },
+    /// `install` or `uninstall` failed.
+    #[error(transparent)]
+    Install(#[from] install::Error),
     /// `explain` found no pod.
     #[error(transparent)]
     Explain(#[from] explain::Error),
@@ -214,6 +223,10 @@ impl Failure {
                     true => ExitCode::from(EX_CONFIG),
                     false => ExitCode::FAILURE,
                 }
+            }
+            Self::Install(error) => {
+                install::report(error);
+                ExitCode::FAILURE
             }
             Self::Smoke(_) | Self::Load(_) | Self::Capture { .. } | Self::Io(_) => {
                 output::error(self);

@@ -26,6 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "cli",
         &[
             "app",
+            "install",
             "smoke",
             "client",
             // The requests of `criscope fault`.
@@ -64,6 +65,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "call",
             "cri",
         ],
+    ),
+    // Installation on a node: files, units and the kubelet.
+    (
+        "install",
+        &["config", "client", "settings", "cri", "version"],
     ),
     (
         "reload",

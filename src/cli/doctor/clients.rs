@@ -7,10 +7,10 @@ use std::process;
 
 use super::super::output::Finding;
 use super::process::Node;
-use super::sockdiag::{Served, served};
 use super::upstreams;
 use crate::call::Client;
 use crate::config::Config;
+use crate::install::{Served, served};
 
 const TOPIC: &str = "clients";
 

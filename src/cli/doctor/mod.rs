@@ -8,7 +8,6 @@ mod kubelet;
 mod limits;
 mod listen;
 mod process;
-mod sockdiag;
 mod socket;
 mod trial;
 mod upstream;

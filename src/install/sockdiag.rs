@@ -19,13 +19,13 @@ use crate::settings::lexical;
 
 /// The server's end of a connection: a connected socket with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Served {
+pub struct Served {
     /// The path the server bound.
-    pub(super) path: PathBuf,
+    pub path: PathBuf,
     /// The file it bound, which keeps its identity when it is renamed: inode and device, as the kernel numbers them.
-    pub(super) file: Option<(u32, u32)>,
+    pub file: Option<(u32, u32)>,
     /// Inode of the client's socket.
-    pub(super) client: u32,
+    pub client: u32,
 }
 
 // linux/netlink.h
@@ -52,7 +52,7 @@ const ESTABLISHED: u32 = 1 << 1;
 ///
 /// # Errors
 /// If the kernel lacks `unix_diag`, or does not answer.
-pub(super) fn served() -> io::Result<Vec<Served>> {
+pub fn served() -> io::Result<Vec<Served>> {
     let socket = socket(
         AddressFamily::Netlink,
         SockType::Datagram,
@@ -154,7 +154,7 @@ fn is_another(file: &Option<(u32, u32)>, path: &Path) -> bool {
 impl Served {
     /// Returns whether a client that connects to this path reaches the same socket: it has this name, or had another when it
     /// was bound, as a socket of systemd or one that was renamed into place.
-    pub(super) fn is_at(&self, path: &Path) -> bool {
+    pub fn is_at(&self, path: &Path) -> bool {
         let same_name = lexical(&self.path) == lexical(path);
         let same_file = fs::metadata(path).is_ok_and(|found| {
             // The kernel gives the lower half of the inode, and 12 and 20 bits of its own numbers of the device.

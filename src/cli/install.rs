@@ -1,0 +1,241 @@
+//! `criscope install` and `criscope uninstall`
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Failure, output};
+use crate::client;
+use crate::cri::visible::visible;
+use crate::install::{
+    Installer, Mode, Node, Options, Plan, PlanError, Recovered, Removal, Root, RunError,
+};
+
+/// Put criscope between this node's kubelet and its runtime, or in the runtime's place
+///
+/// Finds how the kubelet is configured (a unit of its own, kubeadm, K3s, RKE2, MicroK8s), writes units and configuration,
+/// starts criscope, moves the kubelet's endpoint, restarts the kubelet, and waits until it works. If it does not, everything is
+/// taken back. Running pods are not affected. An interrupted installation is undone at the next boot.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Run pods with the built-in runtime instead of the one that the kubelet uses
+    #[arg(long, conflicts_with_all = ["take_over", "upstream"])]
+    runtime: bool,
+    /// Listen on the path of the runtime's socket and move the runtime, for a kubelet whose endpoint cannot be changed
+    #[arg(long, conflicts_with = "upstream")]
+    take_over: bool,
+    /// The runtime's socket, if it is not the one that the kubelet uses
+    #[arg(long, value_name = "URI", value_parser = socket)]
+    upstream: Option<PathBuf>,
+    /// The unit that runs the kubelet, if it is not found
+    #[arg(long, value_name = "UNIT")]
+    kubelet_unit: Option<String>,
+    /// Print every change as a diff, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// How long criscope and the kubelet may each take to become healthy
+    #[arg(long, value_name = "TIME", default_value = "90s", value_parser = super::smoke::duration)]
+    timeout: Duration,
+    /// Undo or finish what was interrupted, without starting anything: at boot, before kubelet and runtime
+    #[arg(long, hide = true)]
+    recover: bool,
+}
+
+/// Restore this node's configuration as it was before `criscope install`
+///
+/// Files get back the bytes they had. In a file that was changed since, only the endpoint is set back. Running pods are not
+/// affected.
+#[derive(Debug, clap::Args)]
+pub(super) struct UninstallArgs {
+    /// Print every change as a diff, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// How long the kubelet may take to become healthy
+    #[arg(long, value_name = "TIME", default_value = "90s", value_parser = super::smoke::duration)]
+    timeout: Duration,
+}
+
+/// Why an installation fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The plan failed.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Files of the system are changed.
+    #[error("this needs root")]
+    NotRoot,
+    /// Units are what is installed.
+    #[error("systemd does not run on this node")]
+    NoSystemd,
+}
+
+impl Error {
+    /// A recommendation for the user.
+    pub(super) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Plan(error) => error.hint(),
+            Self::Run(error) => error.hint(),
+            Self::NotRoot => None,
+            Self::NoSystemd => {
+                Some("run `criscope serve` under your own service manager; docs/INSTALL.md")
+            }
+        }
+    }
+}
+
+fn socket(text: &str) -> Result<PathBuf, String> {
+    client::socket_path(text).map_err(|error| error.to_string())
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let root = Root::default();
+    let machine = machine(args.dry_run)?;
+    let say = |text: &str| say(text);
+    let installer = Installer {
+        root: &root,
+        machine: &machine,
+        patience: args.timeout,
+        say: &say,
+    };
+    let lock = match args.dry_run {
+        true => None,
+        false => Some(installer.lock().map_err(Error::from)?),
+    };
+    if lock.is_some() {
+        tell(installer.recover(args.recover).map_err(Error::from)?);
+    }
+    if args.recover {
+        return Ok(());
+    }
+    let options = Options {
+        mode: match (args.runtime, args.take_over) {
+            (true, _) => Mode::Runtime,
+            (false, true) => Mode::TakeOver,
+            (false, false) => Mode::Front,
+        },
+        upstream: args.upstream.clone(),
+        unit: args.kubelet_unit.clone(),
+        program: std::env::current_exe()?,
+    };
+    let plan = Plan::make(&root, &machine, &options).map_err(Error::from)?;
+    if args.dry_run {
+        return print(&plan.show(&root)?);
+    }
+    for found in &plan.found {
+        say(found);
+    }
+    if plan.is_empty() {
+        say("installed already: nothing changes");
+        return Ok(());
+    }
+    installer.install(&plan).map_err(Error::from)?;
+    for note in &plan.notes {
+        say(&format!("note: {note}"));
+    }
+    say("installed; `criscope doctor` checks the node, `criscope uninstall` restores it");
+    Ok(())
+}
+
+pub(super) fn uninstall(args: &UninstallArgs) -> Result<(), Failure> {
+    let root = Root::default();
+    let machine = machine(args.dry_run)?;
+    let say = |text: &str| say(text);
+    let installer = Installer {
+        root: &root,
+        machine: &machine,
+        patience: args.timeout,
+        say: &say,
+    };
+    if args.dry_run {
+        let removal = Removal::make(&root).map_err(Error::from)?;
+        return print(&removal.show(&root)?);
+    }
+    let _lock = installer.lock().map_err(Error::from)?;
+    let recovered = installer.recover(false).map_err(Error::from)?;
+    tell(recovered);
+    if matches!(recovered, Recovered::Removed | Recovered::Undone)
+        && matches!(Removal::make(&root), Err(RunError::NotInstalled))
+    {
+        return Ok(());
+    }
+    let removal = Removal::make(&root).map_err(Error::from)?;
+    installer.uninstall(&removal).map_err(Error::from)?;
+    for note in &removal.notes {
+        say(&format!("note: {note}"));
+    }
+    say("uninstalled: the node is as before");
+    Ok(())
+}
+
+fn tell(recovered: Recovered) {
+    match recovered {
+        Recovered::Nothing => {}
+        Recovered::Completed => say("an earlier installation was complete"),
+        Recovered::Undone => say("an interrupted installation was undone"),
+        Recovered::Removed => say("an interrupted uninstallation was finished"),
+    }
+}
+
+/// The node; SIGINT and SIGTERM end an installation by taking it back.
+fn machine(dry_run: bool) -> Result<Node, Failure> {
+    if !std::path::Path::new("/run/systemd/system").is_dir() {
+        return Err(Error::NoSystemd.into());
+    }
+    if dry_run {
+        return Ok(Node::default());
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Error::NotRoot.into());
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let signals = [
+                SignalKind::interrupt(),
+                SignalKind::terminate(),
+                SignalKind::hangup(),
+            ];
+            let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = signals.map(signal) else {
+                return;
+            };
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => flag.store(true, Ordering::Relaxed),
+                    _ = terminate.recv() => flag.store(true, Ordering::Relaxed),
+                    // A lost connection to the terminal is no reason to stop half way.
+                    _ = hangup.recv() => {}
+                }
+            }
+        });
+    });
+    Ok(Node::new(interrupted))
+}
+
+fn say(text: &str) {
+    // Standard error may be closed; the installation goes on.
+    let _ = writeln!(anstream::stderr(), "{}", visible(text));
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let lines = text.lines().map(|line| format!("{}\n", visible(line)));
+    Ok(io::stdout()
+        .lock()
+        .write_all(lines.collect::<String>().as_bytes())?)
+}
+
+/// Prints the error of an installation.
+pub(super) fn report(error: &Error) {
+    output::error(visible(&error.to_string()));
+    error.hint().into_iter().for_each(output::hint);
+}

@@ -1,0 +1,142 @@
+//! The configuration file of criscope: written if there is none, kept if it fits.
+
+use std::path::{Path, PathBuf};
+
+use super::detect::{Distribution, WRITTEN};
+use super::plan::{Mode, PlanError};
+use crate::config::{Config, Overrides};
+use crate::settings::{lexical, show_endpoint};
+
+/// The file of the units.
+pub(super) const PATH: &str = "/etc/criscope/criscope.toml";
+
+/// The default of `server.listen`.
+pub(super) const ENDPOINT: &str = "/run/criscope/criscope.sock";
+
+/// CRI-O is recognised by the end of its socket's path: a kubelet then reads statistics itself.
+const CRIO: &str = "run/crio/crio.sock";
+const CRIO_ENDPOINT: &str = "/run/criscope/run/crio/crio.sock";
+
+/// With all settings commented out; a package may have installed it.
+const SAMPLE: &str = include_str!("../../deploy/criscope.toml");
+
+/// What someone else configured.
+#[derive(Debug)]
+pub(super) struct Existing {
+    text: String,
+    config: Config,
+}
+
+impl Existing {
+    /// The configuration file, unless it is the unchanged example or was written by an installation.
+    pub(super) fn of(text: Option<String>) -> Result<Option<Self>, PlanError> {
+        let Some(text) = text.filter(|text| text != SAMPLE && !text.starts_with(WRITTEN)) else {
+            return Ok(None);
+        };
+        let config = Config::from_text(PATH, &text, &Overrides::default())?;
+        Ok(Some(Self { text, config }))
+    }
+
+    pub(super) fn endpoint(&self) -> &Path {
+        &self.config.server.listen
+    }
+
+    fn upstreams(&self) -> impl Iterator<Item = PathBuf> {
+        let backends = self.config.backends.iter();
+        backends.filter_map(|backend| Some(lexical(backend.endpoint.as_deref()?)))
+    }
+
+    /// The runtime that it names.
+    pub(super) fn upstream(&self) -> Option<PathBuf> {
+        self.upstreams().next()
+    }
+
+    /// Its text, if it does what the plan needs.
+    pub(super) fn keep(self, wanted: &Wanted<'_>) -> Result<String, PlanError> {
+        let misfit = |needs: String| PlanError::Config {
+            path: PATH.into(),
+            needs,
+        };
+        if lexical(self.endpoint()) != lexical(wanted.endpoint) {
+            return Err(misfit(format!(
+                "server.listen = {:?}",
+                show_endpoint(wanted.endpoint)
+            )));
+        }
+        match wanted.upstream {
+            Some(upstream) if !self.upstreams().any(|found| found == lexical(upstream)) => {
+                Err(misfit(format!(
+                    "a backend with endpoint = {:?}",
+                    show_endpoint(upstream)
+                )))
+            }
+            None if self.config.runtime.is_none() => {
+                Err(misfit("the built-in runtime as a backend".to_owned()))
+            }
+            _ => Ok(self.text),
+        }
+    }
+}
+
+/// The upstream of a configuration that an installation wrote.
+pub(super) fn written_upstream(text: Option<&str>) -> Option<PathBuf> {
+    let text = text.filter(|text| text.starts_with(WRITTEN))?;
+    let config = Config::from_text(PATH, text, &Overrides::default()).ok()?;
+    config.backends.first()?.endpoint.clone()
+}
+
+/// What the configuration must do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) endpoint: &'a Path,
+    /// `None` for the built-in runtime.
+    pub(super) upstream: Option<&'a Path>,
+    pub(super) distribution: Distribution,
+}
+
+/// The endpoint in front of a runtime.
+pub(super) fn endpoint(upstream: &Path, mode: Mode) -> PathBuf {
+    let crio = mode == Mode::Front && show_endpoint(upstream).ends_with(CRIO);
+    PathBuf::from(if crio { CRIO_ENDPOINT } else { ENDPOINT })
+}
+
+/// A new configuration.
+pub(super) fn write(wanted: &Wanted<'_>) -> String {
+    let mut text = format!(
+        "{WRITTEN}# All settings: https://github.com/criscope/criscope/blob/main/docs/CONFIG.md\n"
+    );
+    if wanted.endpoint != Path::new(ENDPOINT) {
+        // The defaults of these are beside the socket, where the service may not write.
+        text.push_str(&format!(
+            "\n[server]\nlisten = {:?}\n\n[admin]\nsocket = \"unix:///run/criscope/criscope.admin.sock\"\n",
+            show_endpoint(wanted.endpoint)
+        ));
+    }
+    let kubelet = match wanted.distribution {
+        Distribution::MicroK8s => Some("/var/snap/microk8s/common/var/lib/kubelet"),
+        _ => None,
+    };
+    let state = wanted.endpoint != Path::new(ENDPOINT);
+    if state || kubelet.is_some() {
+        text.push_str("\n[story]\n");
+    }
+    if state {
+        text.push_str("state_dir = \"/run/criscope/criscope.state\"\n");
+    }
+    if let Some(directory) = kubelet {
+        text.push_str(&format!("kubelet_dir = {directory:?}\n"));
+    }
+    if let Some(upstream) = wanted.upstream {
+        let shown = show_endpoint(upstream);
+        let name = match () {
+            () if shown.contains("crio") => "crio",
+            () if shown.contains("containerd") => "containerd",
+            () if shown.contains("dockerd") => "cri-dockerd",
+            () => "upstream",
+        };
+        text.push_str(&format!(
+            "\n[backends.{name}]\nkind = \"upstream\"\nendpoint = {shown:?}\n"
+        ));
+    }
+    text
+}

@@ -1,0 +1,256 @@
+//! A kubelet with a unit of its own, and MicroK8s.
+
+use std::path::{Path, PathBuf};
+
+use super::super::edit::{document, flag};
+use super::super::machine::{UnitState, arguments};
+use super::super::root::Root;
+use super::super::unit::{self, Command};
+use super::{DEFAULT, DetectError, Distribution, IMAGES, Kubelet, Place, RUNTIME, Setting, socket};
+
+/// From which `kubeadm upgrade` restores the endpoint, 1.34 and later.
+const INSTANCE: &str = "/var/lib/kubelet/instance-config.yaml";
+/// Of kubeadm, before that.
+const KUBEADM: &str = "/var/lib/kubelet/kubeadm-flags.env";
+
+const MICROK8S: &str = "/var/snap/microk8s/current/args/kubelet";
+
+/// The name of our drop-in in `--config-dir`: they are merged in the order of their names.
+const DROP_IN: &str = "zz-criscope.conf";
+
+pub(super) fn find(root: &Root, unit: String, state: UnitState) -> Result<Kubelet, DetectError> {
+    let command = Command::read(root, &state.fragments)?;
+    agrees(root, &unit, &state, &command)?;
+    let search = Search {
+        root,
+        unit: &unit,
+        command: &command,
+        words: command.arguments(),
+    };
+    let runtime = search.locate(RUNTIME)?;
+    let endpoint = runtime.value.unwrap_or_else(|| DEFAULT.to_owned());
+    let path = socket(&endpoint)?;
+    let mut notes = Vec::new();
+    let mut places = vec![(RUNTIME, runtime.place)];
+    let images = search.locate(IMAGES)?;
+    if let Some(value) = images.value {
+        if same(&value, &endpoint) {
+            places.push((IMAGES, images.place));
+        } else {
+            notes.push(format!(
+                "the kubelet sends image calls to {value} ({}); criscope does not see them",
+                images.source
+            ));
+        }
+    }
+    places.extend(kubeadm(root, &mut notes)?);
+    Ok(Kubelet {
+        distribution: Distribution::Kubelet,
+        unit,
+        state,
+        runtime: path,
+        source: runtime.source,
+        places,
+        notes,
+    })
+}
+
+fn same(one: &str, other: &str) -> bool {
+    matches!((socket(one), socket(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// The second place of kubeadm.
+fn kubeadm(root: &Root, notes: &mut Vec<String>) -> Result<Option<(Setting, Place)>, DetectError> {
+    if let Some(text) = root.text(INSTANCE)? {
+        let value = document::get(&text, RUNTIME.key).map_err(|source| DetectError::Edit {
+            path: INSTANCE.into(),
+            source,
+        })?;
+        return Ok(value.map(|_| (RUNTIME, Place::Document(INSTANCE.into()))));
+    }
+    if root.has(KUBEADM) {
+        notes.push(
+            "kubeadm before 1.34 also keeps the socket in an annotation of the Node, which needs the API: kubectl annotate node NODE --overwrite kubeadm.alpha.kubernetes.io/cri-socket=ENDPOINT".to_owned(),
+        );
+    }
+    Ok(None)
+}
+
+/// The files must explain the process: a script in between, or a file changed since, would make the edit go to the wrong place.
+fn agrees(
+    root: &Root,
+    unit: &str,
+    state: &UnitState,
+    command: &Command,
+) -> Result<(), DetectError> {
+    let running = arguments(root, state.pid);
+    let Some(program) = running.first().filter(|_| state.active) else {
+        return Ok(());
+    };
+    let name = Path::new(program).file_name().unwrap_or_default();
+    let name = name.to_string_lossy();
+    if !name.contains("kubelet") && !name.contains("hyperkube") {
+        return Err(DetectError::Wrapped {
+            unit: unit.to_owned(),
+            program: program.clone(),
+        });
+    }
+    let words = command.arguments();
+    for name in [RUNTIME.flag, IMAGES.flag, "--config", "--config-dir"] {
+        let value = |words| flag::of_words(words, name).map(|(_, value)| value.to_owned());
+        let (running, files) = (value(&running), value(&words));
+        if running != files {
+            return Err(DetectError::Disagree {
+                unit: unit.to_owned(),
+                pid: state.pid,
+                name,
+                running: running.unwrap_or_default(),
+                files: files.unwrap_or_default(),
+            });
+        }
+    }
+    Ok(())
+}
+
+struct Search<'a> {
+    root: &'a Root,
+    unit: &'a str,
+    command: &'a Command,
+    words: Vec<String>,
+}
+
+/// A setting, its value, and where to change it.
+struct Located {
+    value: Option<String>,
+    source: String,
+    place: Place,
+}
+
+impl Search<'_> {
+    /// In the kubelet's order: the command line beats the drop-ins of `--config-dir`, and those the file.
+    fn locate(&self, setting: Setting) -> Result<Located, DetectError> {
+        if let Some((index, value)) = flag::of_words(&self.words, setting.flag) {
+            return self.flag(setting, index, value);
+        }
+        let option =
+            |name| flag::of_words(&self.words, name).map(|(_, value)| PathBuf::from(value));
+        let file = option("--config");
+        if let Some(directory) = option("--config-dir") {
+            return self.drop_in(setting, &directory, file.as_deref());
+        }
+        if let Some(file) = file {
+            return Ok(Located {
+                value: self.key(&file, setting)?,
+                source: file.display().to_string(),
+                place: Place::Document(file),
+            });
+        }
+        // Neither a flag nor a file: the flag is added.
+        Ok(Located {
+            value: None,
+            source: "its default".to_owned(),
+            place: self.exec(),
+        })
+    }
+
+    fn flag(&self, setting: Setting, word: usize, value: &str) -> Result<Located, DetectError> {
+        let located = |source: String, place| Located {
+            value: Some(value.to_owned()),
+            source: format!("{} in {source}", setting.flag),
+            place,
+        };
+        match self.command.place(word) {
+            // A variable may hold the value alone, `--flag=${VALUE}`: then the command is changed.
+            Some((variable, unit::Place::File(path))) => {
+                let text = self.root.text(path)?.unwrap_or_default();
+                if flag::set_of(&text, variable, setting.flag, value).is_some() {
+                    let place = Place::Variable(path.clone(), variable.to_owned());
+                    return Ok(located(path.display().to_string(), place));
+                }
+            }
+            Some((_, unit::Place::Unit(raw))) if flag::value(raw, setting.flag).is_some() => {
+                let lines = format!("Environment={raw}");
+                return Ok(located(
+                    format!("Environment= of {}", self.unit),
+                    self.drop_in_of_unit(lines),
+                ));
+            }
+            _ => {}
+        }
+        Ok(located(format!("ExecStart= of {}", self.unit), self.exec()))
+    }
+
+    fn exec(&self) -> Place {
+        self.drop_in_of_unit(format!("ExecStart=\nExecStart={}", self.command.raw))
+    }
+
+    fn drop_in_of_unit(&self, lines: String) -> Place {
+        let path = format!("/etc/systemd/system/{}.d/zz-criscope.conf", self.unit);
+        Place::Unit {
+            path: path.into(),
+            lines,
+        }
+    }
+
+    fn drop_in(
+        &self,
+        setting: Setting,
+        directory: &Path,
+        file: Option<&Path>,
+    ) -> Result<Located, DetectError> {
+        let files = self.root.names(directory, &["conf"]);
+        let mut found = None;
+        for path in file.into_iter().map(Path::to_owned).chain(files.clone()) {
+            if let Some(value) = self.key(&path, setting)? {
+                found = Some((value, path.display().to_string()));
+            }
+        }
+        let ours = directory.join(DROP_IN);
+        // One whose name comes after ours has the last word.
+        let last = files.into_iter().rfind(|path| *path > ours);
+        let (value, source) = match found {
+            Some((value, source)) => (Some(value), source),
+            None => (None, "its default".to_owned()),
+        };
+        Ok(Located {
+            value,
+            source,
+            place: Place::Document(last.unwrap_or(ours)),
+        })
+    }
+
+    fn key(&self, path: &Path, setting: Setting) -> Result<Option<String>, DetectError> {
+        let text = self.root.text(path)?.unwrap_or_default();
+        document::get(&text, setting.key).map_err(|source| DetectError::Edit {
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
+
+/// MicroK8s: a file with one argument a line, in which a script replaces variables.
+pub(super) fn microk8s(
+    root: &Root,
+    unit: String,
+    state: UnitState,
+) -> Result<Kubelet, DetectError> {
+    let path = PathBuf::from(MICROK8S);
+    let text = root.text(&path)?.unwrap_or_default();
+    let value = flag::value(&text, RUNTIME.flag).unwrap_or("${SNAP_COMMON}/run/containerd.sock");
+    let runtime = value
+        .replace("${SNAP_COMMON}", "/var/snap/microk8s/common")
+        .replace("${SNAP_DATA}", "/var/snap/microk8s/current");
+    let mut places = vec![(RUNTIME, Place::Flags(path.clone()))];
+    if flag::value(&text, IMAGES.flag).is_some_and(|images| images == value) {
+        places.push((IMAGES, Place::Flags(path)));
+    }
+    Ok(Kubelet {
+        distribution: Distribution::MicroK8s,
+        unit,
+        state,
+        runtime: socket(&runtime)?,
+        source: format!("{} in {MICROK8S}", RUNTIME.flag),
+        places,
+        notes: Vec::new(),
+    })
+}

@@ -1,0 +1,150 @@
+//! K3s and RKE2: one process that runs containerd and the kubelet.
+//!
+//! `container-runtime-endpoint` would keep it from starting its containerd. An argument for the kubelet alone moves only the
+//! kubelet, and overrides what the process configures for it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::super::edit::{EditError, flag};
+use super::super::machine::UnitState;
+use super::super::root::Root;
+use super::super::unit::Command;
+use super::{DetectError, Distribution, Kubelet, Place, RUNTIME, WRITTEN, socket};
+
+/// The socket of their containerd.
+const CONTAINERD: &str = "/run/k3s/containerd/containerd.sock";
+/// With `docker: true`.
+const DOCKER: &str = "/run/k3s/cri-dockerd/cri-dockerd.sock";
+
+/// The kubelet's argument as these spell it.
+const ARGUMENT: &str = "container-runtime-endpoint=";
+
+pub(super) fn drop_in(endpoint: &str) -> String {
+    format!("{WRITTEN}kubelet-arg+:\n  - {ARGUMENT}{endpoint}\n")
+}
+
+pub(super) fn find(
+    root: &Root,
+    unit: String,
+    distribution: Distribution,
+    state: UnitState,
+) -> Result<Kubelet, DetectError> {
+    let words = Command::read(root, &state.fragments)?.arguments();
+    let named = ["--config", "-c"]
+        .iter()
+        .find_map(|name| flag::of_words(&words, name));
+    let name = match distribution {
+        Distribution::Rke2 => "rke2",
+        _ => "k3s",
+    };
+    let file = named.map_or_else(
+        || PathBuf::from(format!("/etc/rancher/{name}/config.yaml")),
+        |(_, value)| PathBuf::from(value),
+    );
+    let overriding = |word: &String| {
+        word.contains(ARGUMENT) && word.contains("kubelet-arg") || word.starts_with(ARGUMENT)
+    };
+    if words.iter().any(overriding) {
+        return Err(DetectError::CommandLine {
+            unit,
+            flag: format!("kubelet-arg {}", ARGUMENT.trim_end_matches('=')),
+            endpoint: "criscope's socket".to_owned(),
+        });
+    }
+    let directory = directory(&file);
+    let ours = directory.join("zz-criscope.yaml");
+    let mut node = Node::default();
+    node.add_flags(&words);
+    let files = root.names(&directory, &["yaml", "yml"]);
+    for path in std::iter::once(file).chain(files) {
+        node.add(root, &path)?;
+    }
+    let (endpoint, source) = node.endpoint();
+    Ok(Kubelet {
+        distribution,
+        unit,
+        state,
+        runtime: socket(&endpoint)?,
+        source,
+        places: vec![(RUNTIME, Place::Rancher(ours))],
+        notes: Vec::new(),
+    })
+}
+
+/// `config.yaml.d` beside `config.yaml`.
+fn directory(file: &Path) -> PathBuf {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".d");
+    file.with_file_name(name)
+}
+
+/// What the configuration says of the runtime, the later file over the earlier.
+#[derive(Default)]
+struct Node {
+    /// Of the kubelet's arguments.
+    argument: Option<(String, String)>,
+    endpoint: Option<(String, String)>,
+    docker: bool,
+}
+
+impl Node {
+    fn add_flags(&mut self, words: &[String]) {
+        if let Some((_, value)) = flag::of_words(words, RUNTIME.flag) {
+            self.endpoint = Some((value.to_owned(), "its command line".to_owned()));
+        }
+        self.docker = words.iter().any(|word| word == "--docker");
+    }
+
+    fn add(&mut self, root: &Root, path: &Path) -> Result<(), DetectError> {
+        let Some(text) = root.text(path)? else {
+            return Ok(());
+        };
+        if text
+            .lines()
+            .all(|line| line.trim().is_empty() || line.trim().starts_with('#'))
+        {
+            return Ok(());
+        }
+        let value: Value = serde_saphyr::from_str(&text).map_err(|_| DetectError::Edit {
+            path: path.to_owned(),
+            // The parser quotes the file, which has the cluster's token.
+            source: EditError::Unreadable("not valid YAML".to_owned()),
+        })?;
+        let shown = path.display().to_string();
+        for key in ["kubelet-arg", "kubelet-arg+"] {
+            let arguments = match value.get(key) {
+                Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+                Some(Value::String(one)) => vec![one.as_str()],
+                _ => continue,
+            };
+            if !key.ends_with('+') {
+                self.argument = None;
+            }
+            let arguments = arguments
+                .into_iter()
+                .map(|argument| argument.trim_start_matches('-'));
+            if let Some(found) = arguments
+                .filter_map(|argument| argument.strip_prefix(ARGUMENT))
+                .next_back()
+            {
+                self.argument = Some((found.to_owned(), shown.clone()));
+            }
+        }
+        let endpoint = value.get(RUNTIME.flag.trim_start_matches('-'));
+        if let Some(endpoint) = endpoint.and_then(Value::as_str) {
+            self.endpoint = Some((endpoint.to_owned(), shown));
+        }
+        self.docker |= value.get("docker") == Some(&Value::Bool(true));
+        Ok(())
+    }
+
+    fn endpoint(self) -> (String, String) {
+        let default = match self.docker {
+            true => (DOCKER.to_owned(), "its cri-dockerd".to_owned()),
+            false => (CONTAINERD.to_owned(), "its own containerd".to_owned()),
+        };
+        self.argument.or(self.endpoint).unwrap_or(default)
+    }
+}

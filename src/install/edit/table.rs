@@ -1,0 +1,144 @@
+//! A string in a table of a TOML file, as `address` in containerd's `[grpc]`.
+
+use toml::{Table, Value};
+
+use super::EditError;
+
+/// The string at `[table] key`.
+pub(in crate::install) fn get(
+    text: &str,
+    table: &str,
+    key: &str,
+) -> Result<Option<String>, EditError> {
+    let parsed = parse(text)?;
+    let found = parsed.get(table).and_then(|table| table.get(key));
+    Ok(found.and_then(Value::as_str).map(str::to_owned))
+}
+
+/// The integer at the top level, as containerd's `version`.
+pub(in crate::install) fn integer(text: &str, key: &str) -> Result<Option<i64>, EditError> {
+    Ok(parse(text)?.get(key).and_then(Value::as_integer))
+}
+
+/// The text with `[table] key` set to a string.
+///
+/// # Errors
+/// If it cannot be parsed, or the edit would change anything else.
+pub(in crate::install) fn set(
+    text: &str,
+    table: &str,
+    key: &str,
+    value: &str,
+) -> Result<String, EditError> {
+    let mut expected = parse(text)?;
+    let refused = || EditError::Refused(format!("{table}.{key}"));
+    let entry = expected
+        .entry(table)
+        .or_insert_with(|| Value::Table(Table::new()));
+    let fields = entry.as_table_mut().ok_or_else(refused)?;
+    fields.insert(key.to_owned(), Value::from(value));
+    let edited = edit(
+        text,
+        table,
+        key,
+        &serde_json::Value::from(value).to_string(),
+    );
+    match parse(&edited) {
+        Ok(result) if result == expected => Ok(edited),
+        _ => Err(refused()),
+    }
+}
+
+fn parse(text: &str) -> Result<Table, EditError> {
+    text.parse()
+        .map_err(|error: toml::de::Error| EditError::Unreadable(error.message().to_owned()))
+}
+
+fn edit(text: &str, table: &str, key: &str, value: &str) -> String {
+    let (mut at, mut inside, mut header) = (0, false, None);
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim();
+        at += line.len();
+        if trimmed.starts_with('[') {
+            let name = trimmed.split('#').next().unwrap_or_default().trim();
+            inside = name == format!("[{table}]");
+            if inside {
+                header = Some(at);
+            }
+        } else if inside
+            && let Some(rest) = trimmed.strip_prefix(key)
+            && rest.trim_start().starts_with('=')
+        {
+            let start = at - line.len() + line.find('=').unwrap_or_default() + 1;
+            let old = &text[start..at];
+            let old = &old[..length_of_value(old)];
+            let mut edited = text.to_owned();
+            edited.replace_range(start..start + old.len(), &format!(" {value}"));
+            return edited;
+        }
+    }
+    let gap = match text.is_empty() || text.ends_with('\n') {
+        true => "",
+        false => "\n",
+    };
+    match header {
+        Some(at) => format!("{}{gap}{key} = {value}\n{}", &text[..at], &text[at..]),
+        None => format!("{text}{gap}\n[{table}]\n{key} = {value}\n"),
+    }
+}
+
+/// The length of ` "value"` before a comment and the end of the line.
+fn length_of_value(text: &str) -> usize {
+    let start = text.len() - text.trim_start_matches([' ', '\t']).len();
+    let value = &text[start..];
+    match value.chars().next().filter(|c| matches!(c, '"' | '\'')) {
+        Some(quote) => value[1..]
+            .find(quote)
+            .map_or(text.len(), |end| start + end + 2),
+        None => start + value.find(['#', '\r', '\n']).unwrap_or(value.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_replaced_or_added_in_its_table() {
+        for (text, expected) in [
+            (
+                "version = 2\n[grpc]\n  address = \"/a\" # b\n  uid = 0\n",
+                "version = 2\n[grpc]\n  address = \"/n\" # b\n  uid = 0\n",
+            ),
+            (
+                "[grpc] # g\nuid = 0\n[ttrpc]\naddress = \"/t\"\n",
+                "[grpc] # g\naddress = \"/n\"\nuid = 0\n[ttrpc]\naddress = \"/t\"\n",
+            ),
+            ("version = 3", "version = 3\n\n[grpc]\naddress = \"/n\"\n"),
+            ("[grpc]\naddress=''\n", "[grpc]\naddress= \"/n\"\n"),
+        ] {
+            assert_eq!(set(text, "grpc", "address", "/n").as_deref(), Ok(expected));
+            assert_eq!(get(expected, "grpc", "address"), Ok(Some("/n".to_owned())));
+        }
+    }
+
+    #[test]
+    fn other_ways_to_write_it_are_refused() {
+        for text in [
+            "grpc.address = \"/a\"\n",
+            "grpc = { address = \"/a\" }\n",
+            "grpc = 1\n",
+        ] {
+            let result = set(text, "grpc", "address", "/n");
+            assert!(
+                matches!(result, Err(EditError::Refused(_))),
+                "{text}: {result:?}"
+            );
+        }
+        assert!(matches!(
+            get("a = ", "b", "c"),
+            Err(EditError::Unreadable(_))
+        ));
+        assert_eq!(integer("version = 3\n", "version"), Ok(Some(3)));
+    }
+}

@@ -1,0 +1,372 @@
+//! From a node to a plan: which files change, and what the commands between the changes need to know. A plan is data; making
+//! one changes nothing.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::config::{self, Existing, Wanted};
+use super::detect::{DetectError, Kubelet};
+use super::files;
+use super::journal::{Group, Journal, Record, Units};
+use super::machine::{Machine, UnitState};
+use super::root::Root;
+use super::services;
+use super::takeover::{self, TakeOverError};
+use super::workspace::Workspace;
+use crate::config::ConfigErrors;
+use crate::settings::{lexical, show_endpoint};
+
+/// What criscope shall be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A proxy in front of the runtime that the kubelet uses.
+    Front,
+    /// The runtime.
+    Runtime,
+    /// A proxy at the path of the runtime's socket; the runtime moves.
+    TakeOver,
+}
+
+impl Mode {
+    /// Its name in the record.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Front => "front",
+            Self::Runtime => "runtime",
+            Self::TakeOver => "take-over",
+        }
+    }
+}
+
+/// What the user wants.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The mode.
+    pub mode: Mode,
+    /// The runtime's socket, if it is not the one that the kubelet uses.
+    pub upstream: Option<PathBuf>,
+    /// The kubelet's unit, if it cannot be found.
+    pub unit: Option<String>,
+    /// The running program.
+    pub program: PathBuf,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The kubelet's configuration is not understood.
+    #[error(transparent)]
+    Detect(#[from] DetectError),
+    /// The runtime's socket cannot be moved.
+    #[error(transparent)]
+    TakeOver(#[from] TakeOverError),
+    /// The existing configuration of criscope is invalid.
+    #[error(transparent)]
+    Invalid(#[from] ConfigErrors),
+    /// The existing configuration of criscope is for something else.
+    #[error("{} needs {needs}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        needs: String,
+    },
+    /// It is installed differently.
+    #[error("criscope is installed on this node in another mode ({0})")]
+    Mode(String),
+    /// Nothing tells which runtime is meant.
+    #[error("the kubelet already uses {}, and nothing says which runtime is behind it", .0.display())]
+    NoUpstream(PathBuf),
+    /// Pods of another runtime could not be stopped any more.
+    #[error("{} has {pods} pods, which no one could stop after the change", runtime.display())]
+    Pods {
+        /// The socket of the other runtime.
+        runtime: PathBuf,
+        /// How many.
+        pods: usize,
+    },
+    /// The runtime does not work before the change.
+    #[error("the runtime at {} does not work, so nothing is changed: {reason}", runtime.display())]
+    Broken {
+        /// Its socket.
+        runtime: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// A program is missing.
+    #[error("{} is missing: the built-in runtime needs it beside criscope", .0.display())]
+    NoShim(PathBuf),
+    /// A file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl PlanError {
+    /// A recommendation for the user.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Detect(error) => error.hint(),
+            Self::Config { .. } => {
+                Some("change it, or move it away: then `criscope install` writes one")
+            }
+            Self::Mode(_) => Some("run `criscope uninstall` first"),
+            Self::NoUpstream(_) => Some("name it with --upstream"),
+            Self::Pods { .. } => Some("drain the node first: docs/MIGRATION.md"),
+            Self::Broken { .. } => Some("repair the runtime first: `criscope doctor`"),
+            Self::TakeOver(_) | Self::Invalid(_) | Self::NoShim(_) | Self::Io(_) => None,
+        }
+    }
+}
+
+/// What will be at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A text with a mode.
+    Text(String, u32),
+    /// A copy of a program.
+    Program(PathBuf),
+    /// A link to a path.
+    Link(PathBuf),
+}
+
+/// A file that the plan changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// Its path.
+    pub path: PathBuf,
+    /// When it changes.
+    pub group: Group,
+    /// What it becomes.
+    pub content: Content,
+}
+
+/// An installation that has not begun.
+#[derive(Debug)]
+pub struct Plan {
+    /// The mode.
+    pub mode: Mode,
+    /// What was found, a sentence each.
+    pub found: Vec<String>,
+    /// What the user should know or do.
+    pub notes: Vec<String>,
+    /// Only files that change.
+    pub edits: Vec<Edit>,
+    pub(super) units: Units,
+    /// The runtime that must work; `None` for the built-in one.
+    pub(super) upstream: Option<PathBuf>,
+    pub(super) record: Option<Record>,
+}
+
+impl Plan {
+    /// Makes the plan for this node.
+    ///
+    /// # Errors
+    /// If the node is not understood, or the result would not work.
+    pub fn make(root: &Root, machine: &dyn Machine, options: &Options) -> Result<Self, PlanError> {
+        let record = Journal { root }.record()?;
+        if let Some(record) = record
+            .as_ref()
+            .filter(|record| record.mode != options.mode.name())
+        {
+            return Err(PlanError::Mode(record.mode.clone()));
+        }
+        let kubelet = Kubelet::find(root, machine, options.unit.as_deref())?;
+        let sockets = Sockets::choose(root, &kubelet, options, record.as_ref())?;
+        let mut edits = services::edits(root, options, &sockets, &kubelet)?;
+        let mut moved = Workspace::new(root);
+        let mut runtime = None;
+        if options.mode == Mode::TakeOver {
+            runtime = Some(takeover::edit(root, machine, &sockets, &mut moved)?);
+        }
+        edits.extend(texts(moved, Group::Runtime));
+        let mut changed = Workspace::new(root);
+        if options.mode != Mode::TakeOver {
+            kubelet.set(&show_endpoint(&sockets.endpoint), &mut changed)?;
+        }
+        edits.extend(texts(changed, Group::Kubelet));
+        let mut different = Vec::new();
+        for edit in edits {
+            if differs(root, &edit)? {
+                different.push(edit);
+            }
+        }
+        let plan = Self {
+            mode: options.mode,
+            found: vec![format!(
+                "{}: {} uses {} ({})",
+                kubelet.distribution,
+                kubelet.unit,
+                show_endpoint(&kubelet.runtime),
+                kubelet.source
+            )],
+            notes: notes(&kubelet, &sockets),
+            edits: different,
+            units: Units {
+                kubelet: kubelet.unit,
+                kubelet_active: kubelet.state.active,
+                runtime,
+                old: sockets.old.clone(),
+                new: sockets.endpoint.clone(),
+            },
+            upstream: sockets.upstream.clone(),
+            record,
+        };
+        plan.check(machine, &sockets)?;
+        Ok(plan)
+    }
+
+    /// Nothing would change.
+    pub fn is_empty(&self) -> bool {
+        self.edits.is_empty()
+    }
+
+    pub(super) fn has(&self, group: Group) -> bool {
+        self.edits.iter().any(|edit| edit.group == group)
+    }
+
+    /// What must be true before anything is changed.
+    fn check(&self, machine: &dyn Machine, sockets: &Sockets) -> Result<(), PlanError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        if self.mode == Mode::Runtime {
+            let fresh = self.record.is_none() && sockets.old != sockets.endpoint;
+            // One that does not answer has no pods that anybody could stop now.
+            let pods = machine.pods(&sockets.old).unwrap_or(0);
+            if fresh && pods > 0 {
+                return Err(PlanError::Pods {
+                    runtime: sockets.old.clone(),
+                    pods,
+                });
+            }
+            return Ok(());
+        }
+        let runtime = match self.record.is_none() && self.mode == Mode::TakeOver {
+            true => &sockets.old,
+            false => sockets.upstream.as_ref().unwrap_or(&sockets.old),
+        };
+        let broken = |reason: String| PlanError::Broken {
+            runtime: runtime.clone(),
+            reason,
+        };
+        let ready = machine.runtime(runtime).map_err(broken)?;
+        match ready.runtime {
+            true => Ok(()),
+            false => Err(broken("it reports RuntimeReady=false".to_owned())),
+        }
+    }
+}
+
+/// The sockets of a plan.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    /// The kubelet's endpoint without criscope.
+    pub(super) old: PathBuf,
+    /// criscope's socket.
+    pub(super) endpoint: PathBuf,
+    /// The runtime behind criscope; `None` for the built-in one.
+    pub(super) upstream: Option<PathBuf>,
+    /// The configuration of criscope.
+    pub(super) config: String,
+}
+
+impl Sockets {
+    fn choose(
+        root: &Root,
+        kubelet: &Kubelet,
+        options: &Options,
+        record: Option<&Record>,
+    ) -> Result<Self, PlanError> {
+        let text = root.text(config::PATH)?;
+        let written = config::written_upstream(text.as_deref());
+        let existing = Existing::of(text)?;
+        let used = lexical(&kubelet.runtime);
+        let ours = |path: &Path| {
+            let existing = existing
+                .as_ref()
+                .map(|existing| lexical(existing.endpoint()));
+            record.is_some_and(|record| record.units.new == path)
+                || existing.is_some_and(|endpoint| endpoint == path)
+                || path.starts_with("/run/criscope")
+        };
+        let old = match record {
+            Some(record) => record.units.old.clone(),
+            None => used.clone(),
+        };
+        let (endpoint, upstream) = match options.mode {
+            Mode::TakeOver => (old.clone(), Some(takeover::moved(&old))),
+            Mode::Front => {
+                let behind = existing.as_ref().and_then(Existing::upstream).or(written);
+                let named = options.upstream.as_deref().map(lexical);
+                let direct = Some(used.clone()).filter(|path| !ours(path));
+                let upstream = named.or(direct).or(behind);
+                let upstream = upstream.ok_or_else(|| PlanError::NoUpstream(used.clone()))?;
+                (config::endpoint(&upstream, options.mode), Some(upstream))
+            }
+            Mode::Runtime => (PathBuf::from(config::ENDPOINT), None),
+        };
+        // Of a configuration that is kept, its own socket counts.
+        let endpoint = match &existing {
+            Some(existing) if options.mode != Mode::TakeOver => existing.endpoint().to_owned(),
+            _ => endpoint,
+        };
+        let wanted = Wanted {
+            endpoint: &endpoint,
+            upstream: upstream.as_deref(),
+            distribution: kubelet.distribution,
+        };
+        let config = match existing {
+            Some(existing) => existing.keep(&wanted)?,
+            None => config::write(&wanted),
+        };
+        Ok(Self {
+            old,
+            endpoint,
+            upstream,
+            config,
+        })
+    }
+}
+
+fn notes(kubelet: &Kubelet, sockets: &Sockets) -> Vec<String> {
+    let mut notes: Vec<_> = kubelet
+        .notes
+        .iter()
+        .map(|note| note.replace("ENDPOINT", &show_endpoint(&sockets.endpoint)))
+        .collect();
+    if !kubelet.state.active {
+        notes.push(format!(
+            "{} is not running: it is not started, and whether it works with criscope is not checked",
+            kubelet.unit
+        ));
+    }
+    notes
+}
+
+fn texts(files: Workspace<'_>, group: Group) -> impl Iterator<Item = Edit> {
+    files.finish().into_iter().map(move |(path, text)| Edit {
+        path,
+        group,
+        content: Content::Text(text, 0o644),
+    })
+}
+
+/// Whether a file is not yet what the plan makes it. The mode of a file that exists is kept.
+fn differs(root: &Root, edit: &Edit) -> io::Result<bool> {
+    let path = root.path(&edit.path);
+    Ok(match &edit.content {
+        Content::Text(text, _) => root.read(&edit.path)?.as_deref() != Some(text.as_bytes()),
+        Content::Program(from) => {
+            let new = fs::read(from).map_err(|error| files::at(from, &error))?;
+            root.read(&edit.path)? != Some(new)
+        }
+        Content::Link(target) => fs::read_link(path).ok().as_ref() != Some(target),
+    })
+}
+
+/// Whether a unit runs.
+pub(super) fn active(machine: &dyn Machine, unit: &str) -> bool {
+    UnitState::of(machine, unit).is_ok_and(|state| state.active)
+}

@@ -1,0 +1,396 @@
+//! Carries out a plan, and takes it back if the node does not work with it.
+
+use std::fmt::Display;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::FlockOperation;
+
+use super::files::{self, State};
+use super::health::{self, Before, KubeletCheck};
+use super::journal::{Change, Group, Journal, Record, Transaction, Units};
+use super::lines;
+use super::machine::Machine;
+use super::plan::{Content, Edit, Mode, Plan, active};
+use super::root::Root;
+use super::takedown::Moment;
+
+pub(super) const SERVICE: &str = "criscope.service";
+pub(super) const SOCKET: &str = "criscope.socket";
+
+/// Why an installation or its opposite failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Another one is at work.
+    #[error("another `criscope install` or `uninstall` is running")]
+    Busy,
+    /// The node is as it was.
+    #[error("not installed, the node is as before: {0}")]
+    RolledBack(String),
+    /// The node is not as it was.
+    #[error("{reason}; and taking back what was done failed: {rollback}")]
+    Stuck {
+        /// Why it was taken back.
+        reason: String,
+        /// Why that failed.
+        rollback: String,
+    },
+    /// Files are restored, and the node does not work as it did.
+    #[error("uninstalled, but {0}")]
+    Unhealthy(String),
+    /// There is nothing to uninstall.
+    #[error("criscope was not installed by `criscope install` on this node")]
+    NotInstalled,
+    /// Pods of the built-in runtime could not be stopped any more.
+    #[error("criscope has {0} pods, which no one could stop after the change")]
+    Pods(usize),
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl RunError {
+    /// A recommendation for the user.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::RolledBack(_) => Some("journalctl -u kubelet -u criscope; `criscope doctor`"),
+            Self::Stuck { .. } => Some(
+                "run `criscope uninstall` again, or restart the node: both finish what is recorded in /var/lib/criscope-install",
+            ),
+            Self::NotInstalled => Some("docs/INSTALL.md has the steps by hand"),
+            Self::Pods(_) => Some("drain the node first: docs/MIGRATION.md"),
+            _ => None,
+        }
+    }
+}
+
+/// Carries out plans on a node.
+#[derive(Clone, Copy)]
+pub struct Installer<'a> {
+    /// The files.
+    pub root: &'a Root,
+    /// The programs.
+    pub machine: &'a dyn Machine,
+    /// How long the node may take to become healthy.
+    pub patience: Duration,
+    /// Called with each step.
+    pub say: &'a dyn Fn(&str),
+}
+
+impl std::fmt::Debug for Installer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Installer")
+            .field("root", self.root)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Held while something is changed.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "closing it releases the lock")] File);
+
+impl Installer<'_> {
+    /// Excludes other installations until the result is dropped.
+    ///
+    /// # Errors
+    /// If there is another one.
+    pub fn lock(&self) -> Result<Lock, RunError> {
+        let path = self.root.path("/run/criscope-install.lock");
+        let open = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path);
+        let file = open.map_err(|error| files::at(&path, &error))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Lock(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(RunError::Busy),
+            Err(error) => Err(RunError::Io(error.into())),
+        }
+    }
+
+    pub(super) fn journal(&self) -> Journal<'_> {
+        Journal { root: self.root }
+    }
+
+    /// Installs. If the node does not work with it, everything is taken back.
+    ///
+    /// # Errors
+    /// If the node is as before ([`RunError::RolledBack`]), or is not.
+    pub fn install(&self, plan: &Plan) -> Result<(), RunError> {
+        let transaction = self.begin(plan)?;
+        self.machine.reached("the journal written");
+        let before = match plan.record.is_some() {
+            true => Before::look(self.machine, &plan.units.new),
+            false => Before::look(self.machine, &plan.units.old),
+        };
+        if let Err(reason) = self.forward(plan, &transaction, before) {
+            (self.say)(&format!("failed: {reason}"));
+            (self.say)("taking everything back");
+            let back = self.take_back(&transaction, Moment::Now);
+            let works = || self.works_as_before(&transaction.units, before);
+            return Err(match back.and_then(|()| works()) {
+                Ok(()) => RunError::RolledBack(reason),
+                Err(rollback) => RunError::Stuck { reason, rollback },
+            });
+        }
+        self.journal().commit(&self.record(plan, transaction)?)?;
+        self.machine.reached("the record written");
+        self.journal().finish()?;
+        Ok(())
+    }
+
+    fn begin(&self, plan: &Plan) -> Result<Transaction, RunError> {
+        let journal = self.journal();
+        let mut changes = Vec::new();
+        for edit in &plan.edits {
+            changes.push(self.change(&journal, edit)?);
+        }
+        changes.sort_by_key(|change| change.group);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let transaction = Transaction {
+            id: now.map_or(1, |now| u64::try_from(now.as_nanos()).unwrap_or(1)),
+            installs: true,
+            first: plan.record.is_none(),
+            units: plan.units.clone(),
+            changes,
+        };
+        journal.begin(&transaction)?;
+        Ok(transaction)
+    }
+
+    /// Captures what is there and stores both contents.
+    fn change(&self, journal: &Journal<'_>, edit: &Edit) -> io::Result<Change> {
+        let mut change = Change {
+            path: edit.path.clone(),
+            group: edit.group,
+            before: State::Absent,
+            after: State::Absent,
+            lines: Vec::new(),
+            made: files::missing_parents(self.root, &edit.path),
+        };
+        let (before, old) = files::capture(&change.file(self.root))?;
+        if let Some(old) = &old {
+            journal.keep(old)?;
+        }
+        let (new, mode) = match &edit.content {
+            Content::Link(target) => {
+                change.after = State::Link {
+                    target: target.clone(),
+                };
+                change.before = before;
+                return Ok(change);
+            }
+            Content::Text(text, mode) => (text.clone().into_bytes(), *mode),
+            Content::Program(from) => {
+                let bytes = fs::read(from).map_err(|error| files::at(from, &error))?;
+                (bytes, 0o755)
+            }
+        };
+        journal.keep(&new)?;
+        let (mode, uid, gid) = match before {
+            State::File { mode, uid, gid, .. } => (mode, uid, gid),
+            _ => (mode, 0, 0),
+        };
+        change.after = State::File {
+            sha256: files::sha256(&new),
+            mode,
+            uid,
+            gid,
+        };
+        change.before = before;
+        change.lines = lines::between(old.as_deref(), &new);
+        Ok(change)
+    }
+
+    fn forward(
+        &self,
+        plan: &Plan,
+        transaction: &Transaction,
+        before: Before,
+    ) -> Result<(), String> {
+        let units = &transaction.units;
+        self.apply_groups(transaction, &[Group::Program, Group::Service])?;
+        self.systemctl(&["daemon-reload"])?;
+        if plan.has(Group::Runtime) {
+            self.apply_groups(transaction, &[Group::Runtime])?;
+            let unit = units.runtime.as_deref().unwrap_or_default();
+            self.systemctl(&["restart", unit])?;
+            if let Some(moved) = &plan.upstream {
+                self.wait(false, || health::runtime(self.machine, moved, before))?;
+            }
+        }
+        self.start_criscope(plan)?;
+        (self.say)(&format!(
+            "waiting until the runtime is ready at {}",
+            units.new.display()
+        ));
+        self.wait(false, || health::runtime(self.machine, &units.new, before))?;
+        self.machine.reached("criscope started");
+        if plan.has(Group::Kubelet) {
+            self.apply_groups(transaction, &[Group::Kubelet])?;
+            self.systemctl(&["daemon-reload"])?;
+            if units.kubelet_active {
+                self.systemctl(&["restart", &units.kubelet])?;
+                self.machine.reached("the kubelet restarted");
+            }
+        }
+        if units.kubelet_active {
+            (self.say)(&format!("waiting until {} works with it", units.kubelet));
+            let mut kubelet = KubeletCheck::new(self.machine, units, &units.new, before);
+            self.wait(true, || kubelet.look())?;
+        }
+        Ok(())
+    }
+
+    fn start_criscope(&self, plan: &Plan) -> Result<(), String> {
+        let socket =
+            |edit: &Edit| edit.path.ends_with(SOCKET) && matches!(edit.content, Content::Text(..));
+        let changed =
+            plan.has(Group::Service) || plan.has(Group::Program) || plan.mode == Mode::TakeOver;
+        let running = active(self.machine, SERVICE);
+        if running && changed {
+            // The socket stays, so callers wait; unless its address changes.
+            if plan.edits.iter().any(socket) {
+                self.systemctl(&["stop", SERVICE, SOCKET])?;
+            } else {
+                return self.systemctl(&["restart", SERVICE]);
+            }
+        }
+        self.systemctl(&["start", SOCKET])?;
+        self.systemctl(&["start", SERVICE])
+    }
+
+    fn apply_groups(&self, transaction: &Transaction, groups: &[Group]) -> Result<(), String> {
+        for change in &transaction.changes {
+            if groups.contains(&change.group) {
+                files::make_parents(self.root, &change.made).map_err(|error| error.to_string())?;
+                self.apply(change, &change.after)?;
+            }
+            if self.machine.interrupted() {
+                return Err("interrupted".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether anything changed.
+    pub(super) fn apply(&self, change: &Change, state: &State) -> Result<bool, String> {
+        let journal = self.journal();
+        let content = |name: &str| journal.content(name);
+        let path = change.file(self.root);
+        let text = |error: io::Error| error.to_string();
+        let changed = files::apply(&path, state, content, self.machine).map_err(text)?;
+        if changed {
+            let verb = match state {
+                State::Absent => "removed",
+                _ => "wrote",
+            };
+            (self.say)(&format!("{verb} {}", change.path.display()));
+        }
+        self.machine.reached("a change made");
+        Ok(changed)
+    }
+
+    pub(super) fn systemctl(&self, arguments: &[&str]) -> Result<(), String> {
+        if arguments != ["daemon-reload"] {
+            (self.say)(&format!("systemctl {}", arguments.join(" ")));
+        }
+        let done = self.machine.systemctl(arguments);
+        self.machine.reached("systemctl");
+        done.map(drop)
+            .map_err(|error| format!("systemctl {}: {error}", arguments.join(" ")))
+    }
+
+    pub(super) fn wait(
+        &self,
+        hold: bool,
+        check: impl FnMut() -> Result<(), String>,
+    ) -> Result<(), String> {
+        health::wait(self.machine, self.patience, hold, check)
+    }
+
+    /// The originals stay those of the first installation.
+    fn record(&self, plan: &Plan, transaction: Transaction) -> io::Result<Record> {
+        let mut changes = match &plan.record {
+            Some(record) => record.changes.clone(),
+            None => Vec::new(),
+        };
+        for change in transaction.changes {
+            match changes.iter_mut().find(|known| known.path == change.path) {
+                Some(known) => {
+                    known.after = change.after;
+                    known.lines.extend(change.lines);
+                }
+                None => changes.push(change),
+            }
+        }
+        changes.sort_by_key(|change| change.group);
+        Ok(Record {
+            id: transaction.id,
+            version: crate::version::VERSION.to_owned(),
+            mode: plan.mode.name().to_owned(),
+            units: transaction.units,
+            changes,
+        })
+    }
+
+    /// After a roll-back: the kubelet runs if it ran, and the runtime answers where it did.
+    fn works_as_before(&self, units: &Units, before: Before) -> Result<(), String> {
+        let patience = self.patience;
+        let check = || {
+            if units.kubelet_active && !active(self.machine, &units.kubelet) {
+                return Err(format!("{} is not active", units.kubelet));
+            }
+            let now = Before::look(self.machine, &units.old);
+            match before.network && !now.network {
+                true => Err(format!(
+                    "the runtime at {} is not ready",
+                    units.old.display()
+                )),
+                false => Ok(()),
+            }
+        };
+        // Also after an interrupt.
+        health::wait(&Uninterrupted(self.machine), patience, false, check)
+    }
+}
+
+/// The same machine, for what must be completed.
+#[derive(Debug)]
+pub(super) struct Uninterrupted<'a>(pub(super) &'a dyn Machine);
+
+impl Machine for Uninterrupted<'_> {
+    fn systemctl(&self, arguments: &[&str]) -> Result<String, String> {
+        self.0.systemctl(arguments)
+    }
+    fn runtime(&self, socket: &Path) -> Result<super::machine::Readiness, String> {
+        self.0.runtime(socket)
+    }
+    fn pods(&self, socket: &Path) -> Result<usize, String> {
+        self.0.pods(socket)
+    }
+    fn healthz(&self) -> bool {
+        self.0.healthz()
+    }
+    fn connected(&self, unit: &str, socket: &Path) -> bool {
+        self.0.connected(unit, socket)
+    }
+    fn pause(&self, time: Duration) {
+        self.0.pause(time);
+    }
+}
+
+/// Joins what went wrong, if anything.
+pub(super) fn joined(problems: &[impl Display]) -> Result<(), String> {
+    match problems.is_empty() {
+        true => Ok(()),
+        false => {
+            let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            Err(problems.join("; "))
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! criscope's own programs, units and configuration.
+
+use std::path::{Path, PathBuf};
+
+use super::config;
+use super::detect::Kubelet;
+use super::journal::Group;
+use super::plan::{Content, Edit, Mode, Options, PlanError, Sockets};
+use super::root::Root;
+use crate::settings::show_endpoint;
+
+const PROXY: &str = include_str!("../../deploy/systemd/criscope.service");
+const RUNTIME: &str = include_str!("../../deploy/systemd/criscope-runtime.service");
+const SOCKET: &str = include_str!("../../deploy/systemd/criscope.socket");
+const RECOVER: &str = include_str!("../../deploy/systemd/criscope-recover.service");
+
+/// The program in the units.
+const PROGRAM: &str = "/usr/local/bin/criscope";
+const SHIM: &str = "criscope-shim";
+
+const ETC: &str = "/etc/systemd/system";
+/// Units of packages; on older systems /lib is another directory.
+const PACKAGED: [&str; 2] = ["/usr/lib/systemd/system", "/lib/systemd/system"];
+
+pub(super) fn edits(
+    root: &Root,
+    options: &Options,
+    sockets: &Sockets,
+    kubelet: &Kubelet,
+) -> Result<Vec<Edit>, PlanError> {
+    let mut edits = Vec::new();
+    let program = programs(options, &mut edits)?;
+    let text = |path: &str, text: String, group| Edit {
+        path: path.into(),
+        group,
+        content: Content::Text(text, 0o644),
+    };
+    let link = |target: &str, unit: &Path, group| Edit {
+        path: Path::new(ETC)
+            .join(format!("{target}.wants"))
+            .join(unit.file_name().unwrap_or_default()),
+        group,
+        content: Content::Link(unit.to_owned()),
+    };
+    let named = |unit: &str| unit.replace(PROGRAM, &program.display().to_string());
+
+    let recover = PathBuf::from(format!("{ETC}/criscope-recover.service"));
+    let before = format!("Before=criscope.service {} ", kubelet.unit);
+    let unit = match RECOVER.contains(&format!("{} ", kubelet.unit)) {
+        true => named(RECOVER),
+        false => named(RECOVER).replace("Before=criscope.service ", &before),
+    };
+    edits.push(text(&recover.display().to_string(), unit, Group::Program));
+    edits.push(link("multi-user.target", &recover, Group::Program));
+
+    let service = match options.mode {
+        Mode::Runtime => RUNTIME,
+        Mode::Front | Mode::TakeOver => PROXY,
+    };
+    let listen = show_endpoint(&sockets.endpoint);
+    let listen = listen.trim_start_matches("unix://");
+    let socket = SOCKET.replace(config::ENDPOINT, listen);
+    edits.push(text(config::PATH, sockets.config.clone(), Group::Service));
+    for (name, unit, target) in [
+        ("criscope.service", named(service), "multi-user.target"),
+        ("criscope.socket", socket, "sockets.target"),
+    ] {
+        let path = match packaged(root, name, &unit)? {
+            Some(path) => path,
+            None => {
+                let path = PathBuf::from(format!("{ETC}/{name}"));
+                edits.push(text(&path.display().to_string(), unit, Group::Service));
+                path
+            }
+        };
+        edits.push(link(target, &path, Group::Service));
+    }
+    Ok(edits)
+}
+
+/// A unit of a package, if it does the same and none in /etc overrides it.
+fn packaged(root: &Root, name: &str, unit: &str) -> Result<Option<PathBuf>, PlanError> {
+    if root.has(format!("{ETC}/{name}")) {
+        return Ok(None);
+    }
+    for directory in PACKAGED {
+        let path = Path::new(directory).join(name);
+        if root
+            .text(&path)?
+            .is_some_and(|text| settings(&text) == settings(unit))
+        {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+/// A unit without its comments.
+fn settings(unit: &str) -> Vec<&str> {
+    let lines = unit.lines().map(str::trim);
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with(['#', ';']))
+        .collect()
+}
+
+/// The path of the program in the units. One that runs from elsewhere, such as a download or a volume of a pod, is copied.
+fn programs(options: &Options, edits: &mut Vec<Edit>) -> Result<PathBuf, PlanError> {
+    let program = &options.program;
+    let shim = program.with_file_name(SHIM);
+    if options.mode == Mode::Runtime && !shim.exists() {
+        return Err(PlanError::NoShim(shim));
+    }
+    if ["/usr/", "/opt/"]
+        .iter()
+        .any(|stays| program.starts_with(stays))
+    {
+        return Ok(program.clone());
+    }
+    let mut copy = |from: &Path, to: PathBuf| {
+        edits.push(Edit {
+            path: to,
+            group: Group::Program,
+            content: Content::Program(from.to_owned()),
+        });
+    };
+    copy(program, PROGRAM.into());
+    if shim.exists() {
+        copy(&shim, Path::new(PROGRAM).with_file_name(SHIM));
+    }
+    Ok(PROGRAM.into())
+}

@@ -1,0 +1,321 @@
+//! The way back: of an installation that failed, of one that was interrupted, and of one that is not wanted any more.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::config;
+use super::files::{self, State};
+use super::health::{self, Before, KubeletCheck};
+use super::journal::{Change, Group, Record, Transaction, Units};
+use super::lines;
+use super::plan::Mode;
+use super::root::Root;
+use super::run::{Installer, RunError, SERVICE, SOCKET, Uninterrupted, joined};
+
+/// What taking away changes; made before anything is.
+#[derive(Debug)]
+pub struct Removal {
+    pub(super) record: Record,
+    /// In the order of taking away, from what is there to what shall be.
+    pub(super) changes: Vec<Change>,
+    /// New contents.
+    pub(super) contents: Vec<Vec<u8>>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// When something is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// By the command that made the changes: what it did not reach was not changed.
+    Now,
+    /// By a later command: what runs may have been started with any of the files.
+    Later,
+    /// Before kubelet and runtime start.
+    Boot,
+}
+
+/// What was found at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovered {
+    /// Nothing was unfinished.
+    Nothing,
+    /// An installation had been completed.
+    Completed,
+    /// An installation was undone.
+    Undone,
+    /// Taking away was finished.
+    Removed,
+}
+
+impl Removal {
+    /// Plans it.
+    ///
+    /// # Errors
+    /// If nothing is installed, or a file cannot be read.
+    pub fn make(root: &Root) -> Result<Self, RunError> {
+        let journal = super::journal::Journal { root };
+        let record = journal.record()?.ok_or(RunError::NotInstalled)?;
+        let mut removal = Self {
+            changes: Vec::new(),
+            contents: Vec::new(),
+            notes: Vec::new(),
+            record,
+        };
+        for change in removal.record.changes.clone().into_iter().rev() {
+            let after = removal.target(root, &change)?;
+            let (before, _) = files::capture(&change.file(root))?;
+            removal.changes.push(Change {
+                before,
+                after,
+                ..change
+            });
+        }
+        Ok(removal)
+    }
+
+    /// The original, unless someone has changed the file since.
+    fn target(&mut self, root: &Root, change: &Change) -> io::Result<State> {
+        let (now, bytes) = files::capture(&change.file(root))?;
+        let same = |one: &State, other: &State| match (one, other) {
+            // An administrator's chmod is no change of content.
+            (State::File { sha256: one, .. }, State::File { sha256: other, .. }) => one == other,
+            _ => one == other,
+        };
+        let shown = change.path.display();
+        if same(&now, &change.after) || same(&now, &change.before) {
+            return Ok(change.before.clone());
+        }
+        if change.path == std::path::Path::new(config::PATH) {
+            self.notes
+                .push(format!("{shown} was changed since and is kept"));
+            return Ok(now);
+        }
+        if matches!(change.group, Group::Program | Group::Service) {
+            return Ok(change.before.clone());
+        }
+        let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+        let (Some(text), State::File { mode, uid, gid, .. }) = (text, &now) else {
+            self.notes.push(format!(
+                "{shown} was removed or replaced since and is left alone"
+            ));
+            return Ok(now);
+        };
+        if change.before == State::Absent {
+            // It is ours.
+            return Ok(State::Absent);
+        }
+        let units = &self.record.units;
+        let restored = lines::restore(&text, &change.lines, &units.new, &units.old);
+        self.notes.push(match restored == text {
+            true => format!("{shown} was changed since and does not name criscope any more"),
+            false => format!("{shown} was changed since: only the endpoint is set back"),
+        });
+        let bytes = restored.into_bytes();
+        let state = State::File {
+            sha256: files::sha256(&bytes),
+            mode: *mode,
+            uid: *uid,
+            gid: *gid,
+        };
+        self.contents.push(bytes);
+        Ok(state)
+    }
+}
+
+impl Installer<'_> {
+    /// Finishes or undoes what was interrupted. At boot nothing is restarted: kubelet and runtime start afterwards.
+    ///
+    /// # Errors
+    /// If something could not be restored; then the journal stays.
+    pub fn recover(&self, boot: bool) -> Result<Recovered, RunError> {
+        let journal = self.journal();
+        let Some(transaction) = journal.pending()? else {
+            return Ok(Recovered::Nothing);
+        };
+        let moment = match boot {
+            true => Moment::Boot,
+            false => Moment::Later,
+        };
+        let stuck = |rollback| RunError::Stuck {
+            reason: "an installation was interrupted".to_owned(),
+            rollback,
+        };
+        if !transaction.installs {
+            self.finish_removal(&transaction, moment).map_err(stuck)?;
+            return Ok(Recovered::Removed);
+        }
+        if journal
+            .record()?
+            .is_some_and(|record| record.id == transaction.id)
+        {
+            journal.finish()?;
+            return Ok(Recovered::Completed);
+        }
+        self.take_back(&transaction, moment).map_err(stuck)?;
+        Ok(Recovered::Undone)
+    }
+
+    /// Restores what was before a transaction.
+    pub(super) fn take_back(
+        &self,
+        transaction: &Transaction,
+        moment: Moment,
+    ) -> Result<(), String> {
+        let steps: Vec<_> = transaction
+            .changes
+            .iter()
+            .rev()
+            .map(|change| (change, &change.before))
+            .collect();
+        self.take_away(&steps, &transaction.units, transaction.first, moment)?;
+        self.journal().finish().map_err(|error| error.to_string())
+    }
+
+    /// Uninstalls, and waits until the node works without criscope.
+    ///
+    /// # Errors
+    /// If files could not be restored, or the node does not work as before.
+    pub fn uninstall(&self, removal: &Removal) -> Result<(), RunError> {
+        let units = &removal.record.units;
+        let kubelet_active = super::plan::active(self.machine, &units.kubelet);
+        if removal.record.mode == Mode::Runtime.name() {
+            let pods = self.machine.pods(&units.new).unwrap_or(0);
+            if pods > 0 {
+                return Err(RunError::Pods(pods));
+            }
+        }
+        let before = Before::look(self.machine, &units.new);
+        for content in &removal.contents {
+            self.journal().keep(content)?;
+        }
+        let transaction = Transaction {
+            id: removal.record.id,
+            installs: false,
+            first: true,
+            units: Units {
+                kubelet_active,
+                ..units.clone()
+            },
+            changes: removal.changes.clone(),
+        };
+        self.journal().begin(&transaction)?;
+        self.machine.reached("the journal written");
+        self.finish_removal(&transaction, Moment::Now)
+            .map_err(|rollback| RunError::Stuck {
+                reason: "not uninstalled".to_owned(),
+                rollback,
+            })?;
+        if kubelet_active {
+            (self.say)(&format!("waiting until {} works without it", units.kubelet));
+            let mut kubelet = KubeletCheck::new(self.machine, units, &units.old, before);
+            let machine = Uninterrupted(self.machine);
+            health::wait(&machine, self.patience, true, || kubelet.look())
+                .map_err(RunError::Unhealthy)?;
+        }
+        Ok(())
+    }
+
+    fn finish_removal(&self, transaction: &Transaction, moment: Moment) -> Result<(), String> {
+        let changes = &transaction.changes;
+        let steps: Vec<_> = changes
+            .iter()
+            .map(|change| (change, &change.after))
+            .collect();
+        self.take_away(&steps, &transaction.units, true, moment)?;
+        let text = |error: io::Error| error.to_string();
+        self.journal().forget().map_err(text)?;
+        self.machine.reached("the record removed");
+        self.journal().finish().map_err(text)
+    }
+
+    /// Upwards: the kubelet first, so that it never uses a socket behind which nothing is. Goes on after a failure, and
+    /// reports all.
+    fn take_away(
+        &self,
+        steps: &[(&Change, &State)],
+        units: &Units,
+        gone: bool,
+        moment: Moment,
+    ) -> Result<(), String> {
+        let boot = moment == Moment::Boot;
+        let mut problems = Vec::new();
+        let has = |group| steps.iter().any(|(change, _)| change.group == group);
+        let mut note = |result: Result<(), String>| problems.extend(result.err());
+        let apply = |group| {
+            let (mut failed, mut changed) = (Vec::new(), false);
+            for (change, state) in steps.iter().filter(|(change, _)| change.group == group) {
+                match self.apply(change, state) {
+                    Ok(done) => changed |= done,
+                    Err(reason) => failed.push(reason),
+                }
+            }
+            (changed, joined(&failed))
+        };
+        let (changed, done) = apply(Group::Kubelet);
+        note(done);
+        if changed || (moment == Moment::Later && has(Group::Kubelet)) {
+            note(self.systemctl(&["daemon-reload"]));
+            if units.kubelet_active && !boot {
+                note(self.restart(&units.kubelet));
+            }
+        }
+        if !boot && (gone || has(Group::Runtime)) {
+            note(self.stop());
+        }
+        note(apply(Group::Runtime).1);
+        if let Some(runtime) = units
+            .runtime
+            .as_deref()
+            .filter(|_| !boot && has(Group::Runtime))
+        {
+            note(self.restart(runtime));
+        }
+        if gone && boot {
+            // While they are known; whether they have started is not, and this must not wait for jobs that wait for it.
+            for unit in [SOCKET, SERVICE] {
+                let _ = self.systemctl(&["stop", "--no-block", unit]);
+            }
+        }
+        note(apply(Group::Service).1);
+        note(apply(Group::Program).1);
+        for (change, _) in steps {
+            files::remove_empty(self.root, &change.made);
+        }
+        note(self.systemctl(&["daemon-reload"]));
+        if !gone && !boot {
+            note(self.systemctl(&["restart", SERVICE]));
+        }
+        if gone {
+            self.remove_run_directory();
+        }
+        joined(&problems)
+    }
+
+    /// A unit that has failed too often is started again only after that is forgotten.
+    fn restart(&self, unit: &str) -> Result<(), String> {
+        // It fails for a unit that is not loaded; then the restart says so.
+        let _ = self.machine.systemctl(&["reset-failed", unit]);
+        self.systemctl(&["restart", unit])
+    }
+
+    /// A unit that was never written cannot be stopped, and need not be.
+    fn stop(&self) -> Result<(), String> {
+        for unit in [SOCKET, SERVICE] {
+            let state = super::machine::UnitState::of(self.machine, unit)?;
+            if state.loaded {
+                self.systemctl(&["stop", unit])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sockets and the journal of stories. The state of the built-in runtime's pods stays if there is any.
+    fn remove_run_directory(&self) {
+        let directory = PathBuf::from("/run/criscope");
+        if !self.root.has(directory.join("runtime")) {
+            // It is on a tmpfs and gone after the next boot in any case.
+            let _ = std::fs::remove_dir_all(self.root.path(directory));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Moving the socket of a runtime, for `--take-over`: by its own configuration, so that it stays there after a restart.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::detect::WRITTEN;
+use super::edit::{EditError, flag, table};
+use super::machine::{Machine, UnitState};
+use super::plan::Sockets;
+use super::root::Root;
+use super::unit::Command;
+use super::workspace::Workspace;
+
+/// Why the socket of a runtime is not moved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TakeOverError {
+    /// It is neither containerd nor CRI-O.
+    #[error("the socket {} is not that of containerd.service or crio.service, so it cannot be moved", .0.display())]
+    Unknown(PathBuf),
+    /// Its command line overrides the configuration.
+    #[error("{unit} sets {flag} on its command line, which overrides its configuration")]
+    CommandLine {
+        /// The unit.
+        unit: String,
+        /// The flag.
+        flag: &'static str,
+    },
+    /// Its configuration has a format in which the setting is elsewhere.
+    #[error("{} has version {version}; --take-over knows versions 2 and 3", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The version.
+        version: i64,
+    },
+    /// The configuration cannot be edited.
+    #[error("{}: {source}", path.display())]
+    Edit {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: EditError,
+    },
+    /// systemd does not answer.
+    #[error("systemd does not answer: {0}")]
+    Systemd(String),
+    /// A file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Where the runtime listens afterwards.
+pub(super) fn moved(socket: &Path) -> PathBuf {
+    socket.with_extension("upstream.sock")
+}
+
+/// Edits the configuration of the runtime and returns its unit.
+pub(super) fn edit(
+    root: &Root,
+    machine: &dyn Machine,
+    sockets: &Sockets,
+    files: &mut Workspace<'_>,
+) -> Result<String, TakeOverError> {
+    let to = moved(&sockets.old);
+    let name = sockets
+        .old
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
+    let (unit, options): (_, &[&'static str]) = match &*name {
+        "containerd.sock" => ("containerd.service", &["--address", "-a"]),
+        "crio.sock" => ("crio.service", &["--listen"]),
+        _ => return Err(TakeOverError::Unknown(sockets.old.clone())),
+    };
+    let state = UnitState::of(machine, unit).map_err(TakeOverError::Systemd)?;
+    if !state.loaded {
+        return Err(TakeOverError::Unknown(sockets.old.clone()));
+    }
+    let words = Command::read(root, &state.fragments)?.arguments();
+    let mut options = options.iter();
+    if let Some(flag) = options.find(|option| flag::of_words(&words, option).is_some()) {
+        let unit = unit.to_owned();
+        return Err(TakeOverError::CommandLine { unit, flag });
+    }
+    if name == "crio.sock" {
+        let text = format!(
+            "{WRITTEN}[crio.api]\nlisten = {:?}\n",
+            to.display().to_string()
+        );
+        files.put("/etc/crio/crio.conf.d/zz-criscope.conf".into(), text);
+        return Ok(unit.to_owned());
+    }
+    let option = |name| flag::of_words(&words, name).map(|(_, value)| PathBuf::from(value));
+    let path = option("--config").or_else(|| option("-c"));
+    let path = path.unwrap_or_else(|| "/etc/containerd/config.toml".into());
+    let text = containerd(files.text(&path)?, &sockets.old, &to).map_err(|error| match error {
+        Failed::Version(version) => TakeOverError::Version {
+            path: path.clone(),
+            version,
+        },
+        Failed::Edit(source) => TakeOverError::Edit {
+            path: path.clone(),
+            source,
+        },
+    })?;
+    files.put(path, text);
+    Ok(unit.to_owned())
+}
+
+enum Failed {
+    Version(i64),
+    Edit(EditError),
+}
+
+impl From<EditError> for Failed {
+    fn from(error: EditError) -> Self {
+        Self::Edit(error)
+    }
+}
+
+/// Shims that run report their events to the ttrpc socket, whose path follows that of the other unless it is set.
+fn containerd(text: Option<String>, from: &Path, to: &Path) -> Result<String, Failed> {
+    let text = text.unwrap_or_else(|| format!("{WRITTEN}version = 2\n"));
+    // Without a version it is 1 for containerd 1.x, and not read by 2.x.
+    let version = table::integer(&text, "version")?.unwrap_or(1);
+    if !(2..=3).contains(&version) {
+        return Err(Failed::Version(version));
+    }
+    let events = table::get(&text, "ttrpc", "address")?.filter(|address| !address.is_empty());
+    let text = table::set(&text, "grpc", "address", &to.display().to_string())?;
+    match events {
+        Some(_) => Ok(text),
+        None => Ok(table::set(
+            &text,
+            "ttrpc",
+            "address",
+            &format!("{}.ttrpc", from.display()),
+        )?),
+    }
+}
