@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 SCRIPTS=(.ci/run tests/*.sh tests/v2/*.sh deploy/*.sh deploy/packaging/deb/*)
 
-STEPS=(packages fmt clippy scripts units test v2 docs deny quickstart release leaks)
+STEPS=(packages fmt clippy scripts units test v2 install docs deny quickstart release leaks)
 declare -A ABOUT=(
     [packages]="Debian packages that the tests use; installs those that are missing"
     [fmt]="cargo fmt --all --check"
@@ -23,6 +23,7 @@ declare -A ABOUT=(
     [units]="systemd-analyze verify"
     [test]="unit, integration and documentation tests"
     [v2]="tests of the built-in runtime with cgroup v2 alone, in a virtual machine"
+    [install]="criscope install and uninstall on a node with systemd, in a virtual machine; the power goes off"
     [docs]="rustdoc; warnings are errors"
     [deny]="cargo deny check"
     [quickstart]="deploy/quickstart.sh both ways: a release build, and a real pod by it, and through it"
@@ -211,6 +212,12 @@ step_v2() {
     CRISCOPE_BUSYBOX=$(static_busybox) || die "there is no static busybox; run the step packages"
     export CRISCOPE_BUSYBOX
     tests/v2/run.sh
+}
+
+step_install() {
+    CRISCOPE_BUSYBOX=$(static_busybox) || die "there is no static busybox; run the step packages"
+    export CRISCOPE_BUSYBOX
+    tests/v2/install.sh
 }
 
 step_deny() {

@@ -225,4 +225,5 @@ main() {
     grep -q '^criscope-v2: passed' "$WORK/console" || die "failed, or not finished within $PATIENCE s"
 }
 
-main "$@"
+# install.sh uses its functions.
+[ "${BASH_SOURCE[0]}" != "$0" ] || main "$@"

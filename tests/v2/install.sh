@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# `criscope install` and `uninstall` on a node with systemd, containerd and runc, in a virtual machine: with a kubelet that works and with
+# one that does not, through a reboot, and with the power going off in the middle. A small program in the kubelet's place
+# (crates/testkit/examples/kubelet.rs) reads the real configuration files and calls the CRI.
+#
+# usage: tests/v2/install.sh
+# environment: as of tests/v2/run.sh. Without qemu, a kernel, systemd or containerd it prints NOT CHECKED and exits with 0.
+set -euo pipefail
+
+# shellcheck source=tests/v2/run.sh
+. "$(dirname "${BASH_SOURCE[0]}")/run.sh"
+
+PROGRAMS=(sh bash runc containerd containerd-shim-runc-v2 ctr systemctl sha256sum find flock)
+OPTIONAL=()
+SYSTEMD=/lib/systemd
+FILES=("$SYSTEMD/systemd" "$SYSTEMD/systemd-shutdown" "$SYSTEMD/system/containerd.service")
+UNITS=(basic sysinit sockets slices paths timers local-fs local-fs-pre network multi-user shutdown umount reboot final)
+
+build_programs() {
+    cargo build --locked --bin criscope --bin criscope-shim
+    cargo build --locked -p criscope-testkit --example kubelet
+}
+
+stage_node() {
+    local name path
+    ROOT=$WORK/root
+    mkdir -p "$ROOT"/{dev,proc,run,sys,tmp,root,download,etc/systemd/system,usr/bin,usr/sbin,usr/lib,usr/lib64,var/lib/kubelet,var/tmp,lib/modules}
+    for name in bin sbin lib lib64; do
+        if [ -L "/$name" ]; then rm -rf "${ROOT:?}/$name"; cp -P "/$name" "$ROOT/"; else mkdir -p "$ROOT/$name"; fi
+    done
+    cp "$BUSYBOX" "$ROOT/usr/bin/busybox"
+    ln -s ../bin/busybox "$ROOT/usr/sbin/modprobe"
+    for name in "${PROGRAMS[@]}"; do
+        path=$(command -v "$name") || not_checked "$name is not installed"
+        add "$path"
+    done
+    for path in "${FILES[@]}"; do add "$path"; done
+    for name in "${UNITS[@]}"; do add "$SYSTEMD/system/$name.target"; done
+    add "$SYSTEMD/system/systemd-reboot.service"
+    # Where packages put them: copies of programs with debug information take minutes under emulation.
+    for name in criscope criscope-shim; do
+        add_built "$(realpath "$TARGET/debug/$name")"
+        mv "$ROOT$(realpath "$TARGET/debug/$name")" "$ROOT/usr/bin/$name"
+    done
+    add_built "$(realpath "$TARGET/debug/examples/kubelet")"
+    mv "$ROOT$(realpath "$TARGET/debug/examples/kubelet")" "$ROOT/usr/bin/kubelet"
+    printf 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' > "$ROOT/etc/passwd"
+    printf 'root:x:0:\nnogroup:x:65534:\n' > "$ROOT/etc/group"
+    printf '127.0.0.1 localhost\n' > "$ROOT/etc/hosts"
+    printf 'v2\n' > "$ROOT/etc/hostname"
+    printf '0123456789abcdef0123456789abcdef\n' > "$ROOT/etc/machine-id"
+    : > "$ROOT/etc/resolv.conf"
+    add_modules
+    printf '#!/bin/sh\nexec %s/systemd --log-target=kmsg\n' "$SYSTEMD" > "$ROOT/guest.sh"
+    cp tests/v2/node.sh "$ROOT/node.sh"
+    node_files
+}
+
+# A node of kubeadm 1.34: configuration file, instance configuration, drop-in of the package.
+node_files() {
+    local etc=$ROOT/etc/systemd/system
+    cat > "$ROOT/var/lib/kubelet/config.yaml" <<'YAML'
+# The kubelet of this node.
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock   # kept
+cgroupDriver: systemd
+YAML
+    printf 'apiVersion: kubelet.config.k8s.io/v1beta1\ncontainerRuntimeEndpoint: unix:///run/containerd/containerd.sock\nkind: KubeletConfiguration\n' \
+        > "$ROOT/var/lib/kubelet/instance-config.yaml"
+    printf 'KUBELET_KUBEADM_ARGS="--node-labels=a=b"\n' > "$ROOT/var/lib/kubelet/kubeadm-flags.env"
+    mkdir -p "$etc/kubelet.service.d" "$etc/multi-user.target.wants"
+    cat > "$etc/kubelet.service" <<'UNIT'
+[Unit]
+After=containerd.service
+[Service]
+ExecStart=/usr/bin/kubelet
+Restart=always
+RestartSec=1
+UNIT
+    cat > "$etc/kubelet.service.d/10-kubeadm.conf" <<'UNIT'
+[Service]
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS
+UNIT
+    cat > "$etc/node-test.service" <<'UNIT'
+[Unit]
+After=containerd.service kubelet.service
+[Service]
+Type=oneshot
+ExecStart=/bin/bash /node.sh
+StandardOutput=tty
+StandardError=tty
+TTYPath=/dev/ttyS0
+UNIT
+    ln -s "$SYSTEMD/system/containerd.service" "$etc/multi-user.target.wants/"
+    ln -s /etc/systemd/system/kubelet.service "$etc/multi-user.target.wants/"
+    ln -s /etc/systemd/system/node-test.service "$etc/multi-user.target.wants/"
+    ln -s "$SYSTEMD/system/multi-user.target" "$etc/default.target"
+}
+
+# The sandbox image of containerd, which has no registry here: busybox, asleep.
+pause_image() {
+    local dir=$WORK/pause sum
+    mkdir -p "$dir/layer/bin"
+    cp "$BUSYBOX" "$dir/layer/bin/busybox"
+    tar -C "$dir/layer" -cf "$dir/layer.tar" bin
+    sum=$(sha256sum "$dir/layer.tar" | cut -d ' ' -f 1)
+    printf '{"architecture":"amd64","os":"linux","config":{"Entrypoint":["/bin/busybox","sleep","86400"]},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
+        "$sum" > "$dir/config.json"
+    printf '[{"Config":"config.json","RepoTags":["example.com/pause:1"],"Layers":["layer.tar"]}]' > "$dir/manifest.json"
+    tar -C "$dir" -cf "$ROOT/download/pause.tar" manifest.json config.json layer.tar
+}
+
+# With a journal, as on nodes: the power goes off.
+node_image() {
+    truncate -s 2G "$WORK/disk"
+    mkfs.ext4 -q -F -E root_owner=0:0,lazy_itable_init=1 -d "$ROOT" "$WORK/disk"
+    rm -rf "$ROOT"
+}
+
+# As boot, but what is written stays.
+boot_node() {
+    : > "$WORK/console"
+    timeout --kill-after=5 "$PATIENCE" qemu-system-x86_64 -accel "$ACCEL" -cpu max -smp 2 -m 2048 \
+        -nodefaults -display none -serial "file:$WORK/console" -no-reboot -nic none \
+        -drive "file=$WORK/disk,if=virtio,format=raw,cache=writeback" \
+        -kernel "$KERNEL" -initrd "$WORK/initramfs" \
+        -append "console=ttyS0 quiet panic=-1 mitigations=off" < /dev/null &
+    MACHINE=$!
+    tail -n +1 -s 0.2 -f --pid="$MACHINE" "$WORK/console" | sed -u 's/\r*$//; s/^/    | /' &
+    wait "$MACHINE" || true
+    wait
+}
+
+main_install() {
+    local began boots=0
+    [ "$(uname -m)" = x86_64 ] || not_checked "this machine is $(uname -m), the virtual machine requires x86_64"
+    have qemu-system-x86_64 || not_checked "this machine has no qemu-system-x86_64"
+    [ -x "$SYSTEMD/systemd" ] || not_checked "this machine has no systemd"
+    have containerd || not_checked "this machine has no containerd"
+    find_kernel
+    mkdir -p "$TARGET/test-tools"
+    WORK=$(mktemp -d "$TARGET/test-tools/install.XXXXXX")
+    MACHINE=''
+    trap cleanup EXIT
+    trap 'exit 143' TERM INT HUP
+    build_programs
+    stage_node
+    pause_image
+    initramfs
+    node_image
+    accelerator
+    note "Linux $RELEASE, $ACCEL, $(du -h "$WORK/disk" | cut -f 1) of files; ready after $SECONDS s"
+    began=$SECONDS
+    while [ "$boots" -lt 6 ]; do
+        boots=$((boots + 1))
+        note "boot $boots"
+        boot_node
+        if grep -q 'criscope-install: passed' "$WORK/console"; then
+            note "$boots boots in $((SECONDS - began)) s"
+            return
+        fi
+        grep -q 'criscope-install: again' "$WORK/console" || die "failed, or not finished within $PATIENCE s"
+    done
+    die "too many boots"
+}
+
+main_install "$@"

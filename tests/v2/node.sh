@@ -1,0 +1,117 @@
+#!/bin/bash
+# Runs in the virtual machine of install.sh, once after each boot; /stage says which part comes next.
+set -u
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin HOME=/root RUST_BACKTRACE=0
+stage=$(cat /stage 2>/dev/null || echo 1)
+
+say() { echo "criscope-install: $*"; }
+fail() {
+    say "FAILED in part $stage: $*"
+    systemctl --no-pager --full status kubelet criscope.service criscope.socket containerd 2>&1 | head -n 60
+    sync
+    poweroff -f
+    sleep 60
+}
+# The next part, after a reboot or after the power went off.
+next() { echo "$1" > /stage; sync; say again; }
+# Content, modes and links of everything that an installation may touch.
+state() {
+    (cd / && find etc var/lib/kubelet usr/local/bin -type f -exec sha256sum {} + | sort -k 2
+        find etc var/lib/kubelet usr/local/bin -printf '%p %M %U %G %l\n' | sort)
+}
+until_ready() {
+    for _ in $(seq 300); do
+        if "$@" > /dev/null 2>&1; then return 0; fi
+        sleep 0.2
+    done
+    return 1
+}
+kubelet_works() { systemctl is-active kubelet && wget -q -O - http://127.0.0.1:10248/healthz; }
+
+# The pods' containers with their processes.
+pods() { ctr -n k8s.io tasks ls | sort; }
+nothing_left() {
+    local left
+    left=$(find / -xdev \( -path /proc -o -path /sys -o -path /download -o -path '/usr/bin/criscope*' -o -path /before -o -path '/usr/share' \) -prune -o -name '*criscope*' -print 2>/dev/null | grep -v -e containerd -e '^/tmp' -e /systemd-private-)
+    [ ! -e /var/lib/criscope-install ] || left="$left /var/lib/criscope-install"
+    [ ! -e /run/criscope ] || left="$left /run/criscope"
+    left=${left//$'\n'/ }
+    [ -z "$left" ] || fail "left behind: $left"
+}
+
+if [ "$stage" = 1 ]; then
+    busybox mkdir -p /usr/local/bin
+    busybox --install -s /usr/local/bin
+fi
+busybox ip link set lo up
+busybox mount -t tmpfs none /dev/shm 2>/dev/null
+until_ready kubelet_works || fail "the kubelet does not start"
+
+case $stage in
+    1)
+        state > /before
+        say "part 1: a pod, a kubelet that rejects criscope, then one that works"
+        ctr -n k8s.io images import /download/pause.tar > /dev/null || fail "no sandbox image"
+        ctr -n k8s.io images tag example.com/pause:1 "$(containerd config default | sed -n 's/^ *sandbox_image = "\(.*\)"/\1/p')" > /dev/null || fail "no sandbox image"
+        criscope smoke --endpoint unix:///run/containerd/containerd.sock --host-network --busybox /usr/bin/busybox --keep \
+            --cgroup-parent /pods > /smoke 2>&1 || { cat /smoke; fail "no pod"; }
+        pod=$(pods)
+        [ "$(grep -c RUNNING <<< "$pod")" = 2 ] || fail "no pod: $pod"
+        criscope install --dry-run > /dry || fail "dry run"
+        state | cmp - /before || fail "a dry run changed something"
+        echo unix:///run/criscope/criscope.sock > /etc/kubelet-rejects
+        state > /rejecting
+        if criscope install --timeout 15s; then fail "installed with a kubelet that rejects it"; fi
+        state | cmp - /rejecting || { state | diff /rejecting -; fail "not as before"; }
+        nothing_left
+        until_ready kubelet_works || fail "the kubelet does not work after the roll-back"
+        rm /etc/kubelet-rejects
+        systemctl stop containerd
+        if criscope install --timeout 15s; then fail "installed with a runtime that is down"; fi
+        systemctl start containerd
+        until_ready kubelet_works || fail "the kubelet does not work"
+        sleep 2
+        state | cmp - /before || fail "not as before"
+        criscope install || fail "install"
+        criscope install || fail "a second time"
+        [ "$(pods)" = "$pod" ] || fail "the pod was touched: $pod, now $(pods)"
+        systemctl show -p MainPID --value criscope.service | grep -qvx 0 || fail "criscope does not run"
+        criscope doctor | grep kubelet
+        next 2
+        systemctl reboot --force --force
+        ;;
+    2)
+        say "part 2: after a reboot; uninstall; the power goes off during an installation"
+        grep -qx 'containerRuntimeEndpoint: unix:///run/criscope/criscope.sock   # kept' /var/lib/kubelet/config.yaml || fail "the endpoint"
+        systemctl is-active criscope.service || fail "criscope does not run after a reboot"
+        criscope smoke --host-network --busybox /usr/bin/busybox --keep --cgroup-parent /pods > /smoke 2>&1 || { cat /smoke; fail "no pod"; }
+        pod=$(pods)
+        criscope uninstall || fail "uninstall"
+        [ "$(pods)" = "$pod" ] || fail "the pod was touched: $pod, now $(pods)"
+        state | cmp - /before || { state | diff /before -; fail "not as before"; }
+        nothing_left
+        next 3
+        criscope install > /log 2>&1 &
+        until grep -q criscope.sock /var/lib/kubelet/config.yaml; do :; done
+        echo b > /proc/sysrq-trigger
+        ;;
+    3)
+        say "part 3: recovered at boot; the power goes off during an uninstallation"
+        state | cmp - /before || { state | diff /before -; fail "the installation was not undone"; }
+        nothing_left
+        criscope install || fail "install"
+        next 4
+        criscope uninstall > /log 2>&1 &
+        while grep -q criscope.sock /var/lib/kubelet/config.yaml; do :; done
+        echo b > /proc/sysrq-trigger
+        ;;
+    4)
+        say "part 4: finished at boot"
+        state | cmp - /before || { state | diff /before -; fail "the uninstallation was not finished"; }
+        nothing_left
+        say passed
+        sync
+        ;;
+esac
+[ "$stage" != 4 ] || poweroff -f
+sleep 60
