@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::call::Call;
 pub(crate) use self::loops::crash_loops;
-pub(crate) use self::pods::sort;
-pub use self::pods::{Pod, PodState, Pods};
+pub use self::pods::{Pod, PodState, Pods, sort};
 pub use self::sessions::{OpenSession, Session};
 pub(crate) use self::tries::{Item, Tries, details, items};
 

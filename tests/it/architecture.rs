@@ -237,6 +237,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cri_streaming",
         &["app", "proxy::sessions", "runtime", "streaming"],
     ),
+    // Of the crates it alone uses the product, for its views and commands, and the daemon does not use it.
+    ("criscope_agent", &[]),
     ("criscope_cni", &["app", "runtime"]),
     ("criscope_image", &["app", "runtime"]),
     ("criscope_linux", &["runtime"]),

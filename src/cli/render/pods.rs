@@ -35,6 +35,9 @@ const TOOK: usize = 2 + 8;
 const AGE: usize = 2 + 6;
 const RESTARTED: usize = 2 + 8;
 
+/// Widest name of a node.
+const NODE: usize = 30;
+
 /// Names up to this width are aligned where nothing is truncated; a longer one shifts its own line only.
 const ALIGNED: usize = 60;
 
@@ -96,6 +99,8 @@ struct Layout {
     namespaces: bool,
     name: usize,
     state: usize,
+    /// Width of the column NODE with the gap before it; 0 for a list of one node.
+    node: usize,
     restarts: bool,
     bar: bool,
     /// Columns of the reason beside its pod; `None` if it is written below.
@@ -110,13 +115,18 @@ impl Layout {
         let state = states.fold(5, usize::max);
         let restarts = !fits || width >= RESTARTS;
         let bar = fits && width >= PHASED;
-        let others = 2 + state + TOOK + AGE + if restarts { RESTARTED } else { 0 };
+        let nodes = pods.pods.iter().filter_map(|it| it.node.as_ref());
+        let nodes = nodes.map(|it| paper.text(it).chars().count().max(4) + 2);
+        let node = nodes.max().unwrap_or(0);
+        let node = if fits { node.min(NODE + 2) } else { node };
+        let others = 2 + state + node + TOOK + AGE + if restarts { RESTARTED } else { 0 };
         let mut layout = Self {
             paper,
             columns,
             namespaces,
             name: 0,
             state,
+            node,
             restarts,
             bar,
             reason: None,
@@ -139,6 +149,9 @@ impl Layout {
 
     fn head(self) -> String {
         let mut line = format!("{}  {}", pad("POD", self.name), pad("STATE", self.state));
+        if self.node > 0 {
+            let _ = write!(line, "  {}", pad("NODE", self.node - 2));
+        }
         if self.restarts {
             line += "  RESTARTS";
         }
@@ -164,6 +177,11 @@ impl Layout {
         };
         let state = paper.ink(ink(pod.state), &pad(pod.state.word(), self.state));
         let mut rest = String::new();
+        if self.node > 0 {
+            let node = self.paper.text(pod.node.as_deref().unwrap_or_default());
+            let node = self.paper.cut_middle(&node, self.node - 2);
+            let _ = write!(rest, "  {}", pad(&node, self.node - 2));
+        }
         if self.restarts {
             let _ = write!(rest, "  {:>8}", pod.restarts);
         }
@@ -190,7 +208,7 @@ impl Layout {
         let mut lines = lines.into_iter();
         let first = faint(lines.next().unwrap_or_default());
         let _ = writeln!(text, "{}", format!("{begin}  {first}").trim_end());
-        let others = self.name + 2 + self.state + TOOK + AGE;
+        let others = self.name + 2 + self.state + self.node + TOOK + AGE;
         let indent = others + 2 + RESTARTED + if self.bar { BAR + 2 } else { 0 };
         for line in lines {
             let _ = writeln!(text, "{:indent$}{}", "", faint(line));

@@ -125,6 +125,9 @@ pub struct Pod {
     pub name: String,
     /// Pod uid.
     pub uid: String,
+    /// Its node, in lists of several nodes, which `kubectl criscope` makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Its state now.
     pub state: PodState,
     /// Why it was slow, or is not up, in one sentence: the first line of `criscope explain`.
@@ -170,6 +173,7 @@ impl Pod {
             namespace: newest.namespace.clone(),
             name: newest.name.clone(),
             uid: newest.uid.clone(),
+            node: None,
             state,
             notable: !matches!(state, PodState::Ok | PodState::Gone)
                 || failures > 0
@@ -210,7 +214,7 @@ fn reason_is_of(episodes: &[Episode], shown: &Episode, reason: &str) -> bool {
 
 /// Sorts a list: those in trouble first, then those being started or stopped, those that are gone last; within each the
 /// newest first, or the slowest.
-pub(crate) fn sort(pods: &mut [Pod], slowest: bool) {
+pub fn sort(pods: &mut [Pod], slowest: bool) {
     pods.sort_by(|a, b| {
         let newer = b.since_unix_us.cmp(&a.since_unix_us);
         let slower = b.duration_ms.total_cmp(&a.duration_ms);

@@ -1,0 +1,102 @@
+//! `criscope-agent serve`: the parts put together.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+use crate::certificate::{Certificate, CertificateError};
+use crate::daemon::Daemon;
+use crate::events::Events;
+use crate::guard::Guard;
+use crate::serve::{Service, serve};
+
+/// Report what criscope knows of this node to its Kubernetes cluster
+///
+/// Runs beside the daemon, unprivileged, with the service account of its pod: events on slow and failing pods, and a TLS port
+/// for metrics and stories. deploy/kubernetes has its manifests.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The name of this node
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    pub node: String,
+    /// admin.listen of the daemon
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9478")]
+    pub daemon: SocketAddr,
+    /// Address to serve metrics and stories on, with TLS
+    #[arg(long, value_name = "ADDR", default_value = "[::]:9479")]
+    pub listen: SocketAddr,
+    /// Certificate chain, PEM; read again when it changes [default: one signed by itself]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Write events on pods
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub events: bool,
+    /// A start, restart or stop that takes this many seconds is an event
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    pub slow: u64,
+}
+
+/// Why the agent ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// There is no usable certificate.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The address cannot be used.
+    #[error("{0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    /// No API server is configured.
+    #[error("no API server: {0}")]
+    Cluster(#[from] kube::Error),
+    /// Signals cannot be received, or a thread cannot be started.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Runs until `stop`.
+///
+/// # Errors
+/// If the certificate or the address cannot be used.
+pub async fn run(
+    args: &Args,
+    client: kube::Client,
+    stop: impl Future<Output = ()>,
+) -> Result<(), AgentError> {
+    let certificate = match (&args.tls_cert, &args.tls_key) {
+        (Some(chain), Some(key)) => Certificate::of_files(chain, key)?,
+        _ => Certificate::of_itself(&args.node)?,
+    };
+    let bound = TcpListener::bind(args.listen).await;
+    let listener = bound.map_err(|error| AgentError::Listen(args.listen, error))?;
+    tracing::info!(event = "agent.listening", address = %listener.local_addr()?, events = args.events, "serving");
+    let daemon = Daemon::new(args.daemon);
+    let stopping = Arc::new(Notify::new());
+    let end = Arc::clone(&stopping);
+    let events = args.events.then(|| {
+        let slow = Duration::from_secs(args.slow);
+        let events = Events::new(client.clone(), &args.node, slow);
+        tokio::spawn(async move { events.run(daemon, end.notified()).await })
+    });
+    let service = Service {
+        daemon,
+        guard: Guard::new(client),
+        node: args.node.clone(),
+    };
+    serve(listener, certificate, service, stop).await;
+    stopping.notify_one();
+    if let Some(events) = events {
+        // One request to the API server takes ten seconds at most; the pod has thirty.
+        let _ = events.await;
+    }
+    Ok(())
+}

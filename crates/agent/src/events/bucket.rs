@@ -1,0 +1,61 @@
+//! A token bucket: some events at once, then few.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Most events at once.
+pub const BURST: u32 = 20;
+
+/// Time in which one more is allowed.
+const REFILL: Duration = Duration::from_secs(2);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Bucket {
+    left: u32,
+    /// Up to when it was refilled.
+    filled: Instant,
+}
+
+impl Bucket {
+    /// A full one.
+    pub const fn new(now: Instant) -> Self {
+        Self {
+            left: BURST,
+            filled: now,
+        }
+    }
+
+    /// Takes one; `false` if there is none.
+    pub fn take(&mut self, now: Instant) -> bool {
+        let passed = now.duration_since(self.filled).as_millis() / REFILL.as_millis();
+        let more = u32::try_from(passed).unwrap_or(u32::MAX);
+        self.left = self.left.saturating_add(more).min(BURST);
+        self.filled = match self.left {
+            BURST => now,
+            _ => self.filled + REFILL * more,
+        };
+        let is_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_then_one_every_two_seconds() {
+        let begin = Instant::now();
+        let mut bucket = Bucket::new(begin);
+        assert_eq!((0..100).filter(|_| bucket.take(begin)).count(), 20);
+        let at = |ms| begin + Duration::from_millis(ms);
+        assert!(!bucket.take(at(1_999)));
+        assert!(bucket.take(at(2_000)) && !bucket.take(at(2_001)));
+        assert!(bucket.take(at(4_000)) && !bucket.take(at(4_001)));
+        let later = at(3_600_000);
+        assert_eq!((0..100).filter(|_| bucket.take(later)).count(), 20);
+    }
+}

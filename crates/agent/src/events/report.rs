@@ -1,0 +1,257 @@
+//! Which episodes are events, and with which words.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use criscope::lifecycle::view::{Episode, Recent, State};
+use sha2::{Digest as _, Sha256};
+
+/// The longest note, in bytes (`NoteLengthLimit` of the API server).
+pub const NOTE: usize = 1024;
+
+/// What ended before is not reported, in microseconds: the API server forgets events after an hour, so that a later report
+/// by a restarted agent could be a second one.
+const TOO_OLD: u64 = 600_000_000;
+
+/// A failure that is made good within this time, in milliseconds, is not reported.
+const BRIEF: f64 = 10_000.0;
+
+/// The longest part of a pod's name in that of an event: names of objects have at most 253 bytes.
+const NAME: usize = 200;
+
+/// What is to be reported about a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Its name.
+    pub pod: String,
+    /// Its uid; of a static pod the hash of its configuration, which kubectl looks for, too.
+    pub uid: String,
+    /// One word for machines.
+    pub reason: &'static str,
+    /// What was being done: `Start`, `Restart` or `Stop`.
+    pub action: &'static str,
+    /// Whether somebody should look at it.
+    pub warning: bool,
+    /// The sentence.
+    pub note: String,
+    /// How often it has happened.
+    pub count: u32,
+    /// When the episode began, in microseconds since 1970.
+    pub began_unix_us: u64,
+    /// When it happened last.
+    pub last_unix_us: u64,
+    /// What tells it from other reports of this pod with this reason.
+    episode: String,
+}
+
+impl Report {
+    /// The name of the event, the same whenever it is reported.
+    pub fn name(&self) -> String {
+        let mut hash = Sha256::new();
+        for part in [&*self.uid, self.reason, &self.episode] {
+            hash.update(part);
+            hash.update([0]);
+        }
+        let digest = hash.finalize();
+        let mut name = cut(&self.pod, NAME).trim_end_matches(['.', '-']).to_owned();
+        name.push('.');
+        for byte in &digest[..8] {
+            // Writing to a string cannot fail.
+            let _ = write!(name, "{byte:02x}");
+        }
+        name
+    }
+}
+
+/// The beginning of a text, of at most so many bytes.
+pub(super) fn cut(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+/// The reports of a list of episodes, the newest first. Of a crash loop there is one.
+pub fn reports(recent: &Recent, slow: Duration) -> Vec<Report> {
+    let mut loops = HashSet::new();
+    let now = recent.now_unix_us;
+    let episodes = recent.episodes.iter();
+    let reports = episodes.filter_map(|episode| report(episode, now, slow));
+    reports
+        .filter(|it| it.reason != CRASH_LOOP || loops.insert((it.uid.clone(), it.episode.clone())))
+        .collect()
+}
+
+const CRASH_LOOP: &str = "CrashLoop";
+
+fn report(episode: &Episode, now: u64, slow: Duration) -> Option<Report> {
+    let [action, failing, failed, slowly] = match episode.kind.as_str() {
+        "start" => ["Start", "StartFailing", "StartFailed", "SlowStart"],
+        "restart" => ["Restart", "RestartFailing", "RestartFailed", "SlowRestart"],
+        "stop" => ["Stop", "StopFailing", "StopFailed", "SlowStop"],
+        _ => return None,
+    };
+    let took = microseconds(episode.duration_ms);
+    let ended = episode.began_unix_us.saturating_add(took);
+    let so_far = now.saturating_sub(episode.began_unix_us) as f64 / 1e3;
+    let slow = slow.as_secs_f64() * 1e3;
+    let (reason, warning, last) = match (episode.state, &episode.crash_loop) {
+        (State::Failing, _) if so_far >= BRIEF => (failing, true, now),
+        (State::Failed, _) => (failed, true, ended),
+        (_, Some(_)) => (CRASH_LOOP, true, ended),
+        (State::Ok, None) if episode.duration_ms >= slow => (slowly, false, ended),
+        _ => return None,
+    };
+    // A failing episode is as old as its last call.
+    if now.saturating_sub(ended) > TOO_OLD {
+        return None;
+    }
+    let container = episode.container.as_deref().unwrap_or_default();
+    let (text, key, count) = match (reason, &episode.crash_loop) {
+        (CRASH_LOOP, Some(text)) => (text, container.to_owned(), episode.attempt),
+        _ => {
+            let key = format!("{container}/{}/{}", episode.began_unix_us, episode.cause);
+            let count = if reason == failing {
+                episode.failures
+            } else {
+                1
+            };
+            (&episode.headline, key, count)
+        }
+    };
+    Some(Report {
+        namespace: episode.namespace.clone(),
+        pod: episode.name.clone(),
+        uid: episode.uid.clone(),
+        reason,
+        action,
+        warning,
+        note: note(text),
+        count: count.max(1),
+        began_unix_us: episode.began_unix_us,
+        last_unix_us: last,
+        episode: key,
+    })
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn microseconds(ms: f64) -> u64 {
+    (ms * 1e3) as u64
+}
+
+/// The sentence on one line, truncated if it is too long.
+fn note(text: &str) -> String {
+    let text: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    match text.len() {
+        ..=NOTE => text,
+        _ => format!("{}...", cut(&text, NOTE - 3)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_750_000_000_000_000;
+    const SLOW: Duration = Duration::from_secs(5);
+
+    fn episode(kind: &str, state: State, took_ms: f64, ago_s: u64) -> Episode {
+        Episode {
+            kind: kind.to_owned(),
+            namespace: "shop".to_owned(),
+            name: "web-0".to_owned(),
+            uid: "uid-0".to_owned(),
+            state,
+            began_unix_us: NOW - ago_s * 1_000_000 - microseconds(took_ms),
+            duration_ms: took_ms,
+            headline: "network 9.5 s of 9.8 s".to_owned(),
+            cause: "slow_network".to_owned(),
+            ..Episode::default()
+        }
+    }
+
+    fn of(episodes: Vec<Episode>) -> Vec<Report> {
+        let recent = Recent {
+            now_unix_us: NOW,
+            episodes,
+            forgotten: 0,
+        };
+        reports(&recent, SLOW)
+    }
+
+    #[test]
+    fn what_is_slow_or_fails_is_reported_and_nothing_else() {
+        let reasons = |kind, state, took, ago| {
+            let reports = of(vec![episode(kind, state, took, ago)]);
+            reports.first().map(|it| (it.reason, it.warning))
+        };
+        assert_eq!(
+            reasons("start", State::Ok, 9_800.0, 1),
+            Some(("SlowStart", false))
+        );
+        assert_eq!(
+            reasons("stop", State::Ok, 9_800.0, 1),
+            Some(("SlowStop", false))
+        );
+        assert_eq!(reasons("start", State::Ok, 4_999.0, 1), None);
+        assert_eq!(reasons("start", State::Open, 9_800.0, 1), None);
+        assert_eq!(reasons("start", State::Cancelled, 9_800.0, 1), None);
+        assert_eq!(reasons("start", State::Ok, 9_800.0, 601), None, "too old");
+        assert_eq!(reasons("start", State::Failing, 100.0, 2), None, "brief");
+        assert_eq!(
+            reasons("start", State::Failing, 100.0, 30),
+            Some(("StartFailing", true))
+        );
+        assert_eq!(
+            reasons("restart", State::Failed, 100.0, 1),
+            Some(("RestartFailed", true))
+        );
+    }
+
+    #[test]
+    fn a_crash_loop_is_one_report_that_counts_restarts() {
+        let restart = |attempt: u32| {
+            let mut it = episode("restart", State::Ok, 50.0, 60 - u64::from(attempt));
+            it.crash_loop = Some(format!("container app ended {attempt} times"));
+            it.container = Some("app".to_owned());
+            it.attempt = attempt;
+            it
+        };
+        let reports = of(vec![restart(5), restart(4), restart(3)]);
+        assert_eq!(reports.len(), 1);
+        assert_eq!((reports[0].reason, reports[0].count), ("CrashLoop", 5));
+        assert_eq!(reports[0].name(), of(vec![restart(9)])[0].name());
+    }
+
+    #[test]
+    fn a_report_keeps_its_name_until_its_cause_changes() {
+        let first = episode("start", State::Failing, 100.0, 30);
+        let mut again = first.clone();
+        again.failures = 7;
+        again.duration_ms = 9_000.0;
+        let mut other = first.clone();
+        other.cause = "image_pull_failed".to_owned();
+        let names: Vec<_> = [first, again, other]
+            .map(|it| of(vec![it])[0].name())
+            .into();
+        assert_eq!(names[0], names[1]);
+        assert_ne!(names[0], names[2]);
+        assert!(
+            names[0].starts_with("web-0.") && names[0].len() == 22,
+            "{names:?}"
+        );
+    }
+
+    #[test]
+    fn long_texts_fit_the_limits_of_the_api_server() {
+        let mut long = episode("start", State::Ok, 9_800.0, 1);
+        long.headline = "\u{e9}\n".repeat(900);
+        long.name = "a".repeat(253);
+        let report = of(vec![long]).remove(0);
+        assert!(report.note.len() <= NOTE && report.note.ends_with("..."));
+        assert!(!report.note.contains('\n') && report.name().len() <= 253);
+    }
+}

@@ -1,0 +1,32 @@
+//! What criscope knows of a node, for a Kubernetes cluster. `docs/adr/0056-*` has the data flow and the reasons.
+//!
+//! [`daemon`] reads the pages of the daemon on this node; [`events`] reports slow and failing pods as Events; [`serve`] offers
+//! metrics and stories over TLS to those whom [`guard`] admits. [`install`] puts criscope on
+//! the nodes, one after the other. [`plugin`] is `kubectl criscope`.
+
+pub mod agent;
+pub mod certificate;
+pub mod daemon;
+pub mod events;
+pub mod guard;
+pub mod install;
+pub mod plugin;
+pub mod serve;
+
+/// The header with a token that was made for agents: API servers remove `Authorization` from what they proxy.
+pub const TOKEN_HEADER: &str = "x-criscope-token";
+
+/// The audience of such a token.
+pub const AUDIENCE: &str = "criscope-agent";
+
+/// The service account of such a token.
+pub const READER: &str = "criscope-reader";
+
+/// The header that names the node, by which an answer of an agent is told from one of the API server.
+pub const NODE_HEADER: &str = "x-criscope-node";
+
+/// Prefix of the paths of stories.
+pub const STORIES: &str = "/criscope";
+
+/// The port of the agent.
+pub const PORT: u16 = 9479;

@@ -1,0 +1,62 @@
+//! The `criscope-agent` command.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use criscope_agent::{agent, install};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// What criscope knows of this node, for its Kubernetes cluster
+#[derive(Debug, Parser)]
+#[command(name = "criscope-agent", version, max_term_width = 100)]
+enum Command {
+    Serve(agent::Args),
+    Install(install::Args),
+    #[command(hide = true)]
+    Enter(install::Enter),
+}
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .json()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    let result = match &command {
+        // It must have no other thread.
+        Command::Enter(what) => install::enter(what).map_err(Into::into),
+        Command::Serve(args) => serve(args).map_err(Into::into),
+        Command::Install(args) => install(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(event = "agent.failed", %error, "the agent ends");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+// One thread: a few requests a second.
+#[tokio::main(flavor = "current_thread")]
+async fn serve(args: &agent::Args) -> Result<(), agent::AgentError> {
+    let client = kube::Client::try_default().await?;
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    agent::run(args, client, async {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+    .await
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn install(args: &install::Args) -> Result<(), Box<dyn std::error::Error>> {
+    let client = kube::Client::try_default().await?;
+    Ok(install::run(args, client).await?)
+}

@@ -1,0 +1,323 @@
+//! `kubectl criscope`: the commands of criscope for a whole cluster, through the API server.
+//!
+//! [`cluster`] finds and asks agents; [`pages`] answers the commands of criscope, which draw; [`fleet`] is what only a cluster
+//! has.
+
+pub mod cluster;
+pub mod fleet;
+pub mod pages;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Parser, Subcommand};
+use kube::config::{KubeConfigOptions, KubeconfigError};
+
+use self::cluster::{Cluster, ClusterError};
+use self::pages::Pages;
+
+/// Why a pod was slow, or is not up: what criscope knows on the nodes of a cluster
+///
+/// Goes through the API server with your own rights: a RoleBinding to the Role criscope-user in the namespace of the agents is
+/// enough.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-criscope",
+    bin_name = "kubectl criscope",
+    version,
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(flatten)]
+    to: Connection,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+struct Connection {
+    /// The context of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    context: Option<String>,
+    /// Namespace of criscope's agents
+    #[arg(
+        long,
+        global = true,
+        value_name = "NS",
+        default_value = "criscope",
+        env = "CRISCOPE_AGENT_NAMESPACE"
+    )]
+    agent_namespace: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say why a pod was slow, or is not up
+    Explain {
+        /// The pod: POD, pod/POD or NAMESPACE/POD
+        #[arg(value_name = "POD")]
+        pod: String,
+        /// The pod's namespace [default: that of the context]
+        #[arg(long, short, value_name = "NS")]
+        namespace: Option<String>,
+        /// Only the pod with this uid, of several with the same name
+        #[arg(long, value_name = "UID")]
+        uid: Option<String>,
+        /// Show all episodes in memory, not only the one that matters most
+        #[arg(long)]
+        all: bool,
+        /// Output format, instead of text: json or yaml
+        #[arg(long, short, value_name = "FORMAT")]
+        output: Option<String>,
+    },
+    /// List the pods of all nodes with their state, those in trouble first
+    Pods {
+        /// Only pods whose name contains this, or NAMESPACE/NAME
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+        /// Only pods in this namespace [default: that of the context]
+        #[arg(long, short, value_name = "NS")]
+        namespace: Option<String>,
+        /// Pods in all namespaces
+        #[arg(long, short = 'A', conflicts_with = "namespace")]
+        all_namespaces: bool,
+        /// Only pods on this node
+        #[arg(long, value_name = "NODE")]
+        node: Option<String>,
+        /// Only pods in these states, separated by commas: failing, open, crash-loop, failed, starting, stopping, ok, gone
+        #[arg(long, value_name = "STATE")]
+        state: Option<String>,
+        /// Keep the list up to date until Ctrl-C
+        #[arg(long, short)]
+        watch: bool,
+        /// Output format: wide, json or yaml
+        #[arg(long, short, value_name = "FORMAT")]
+        output: Option<String>,
+    },
+    /// Show the calls in flight and the rates per method of a node
+    Calls {
+        /// The node
+        #[arg(long, value_name = "NODE")]
+        node: String,
+        /// Print once
+        #[arg(long)]
+        once: bool,
+    },
+    /// Show which nodes, images and causes the failing and slow pods of the cluster share
+    Fleet {
+        /// Only pods in this namespace [default: all]
+        #[arg(long, short, value_name = "NS")]
+        namespace: Option<String>,
+        /// Show this many of each at most
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+        top: u16,
+    },
+}
+
+/// Why the plugin failed, before a command of criscope could run.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("kubeconfig: {0}")]
+    Kubeconfig(#[from] KubeconfigError),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("no node answered")]
+    Silent,
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        Self::Cluster(error.into())
+    }
+}
+
+/// Runs the plugin with these arguments, program name included.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Standard error may be closed.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 64 } else { 0 });
+        }
+    };
+    match start(&cli) {
+        Ok(code) => code,
+        Err(error) => {
+            let mut err = io::stderr().lock();
+            let _ = writeln!(err, "error: {error}");
+            if let Failure::Cluster(error) = &error
+                && let Some(hint) = error.hint()
+            {
+                let _ = writeln!(err, "hint: {hint}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(cli: &Cli) -> Result<ExitCode, Failure> {
+    // The commands of criscope have a runtime of their own; this one answers them meanwhile.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let dir = tempfile::tempdir()?;
+    let socket = dir.path().join("cluster.sock");
+    let prepared = runtime.block_on(async {
+        let options = KubeConfigOptions {
+            context: cli.to.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let config = match &options.context {
+            None => kube::Config::infer()
+                .await
+                .map_err(kube::Error::InferConfig)?,
+            Some(_) => kube::Config::from_kubeconfig(&options).await?,
+        };
+        let default = config.default_namespace.clone();
+        let client = kube::Client::try_from(config)?;
+        let cluster = Cluster::new(client, &cli.to.agent_namespace).await?;
+        prepare(&cli.command, cluster, &default).await
+    })?;
+    let (pages, mut line) = match prepared {
+        Prepared::Text(text, notes) => {
+            io::stdout().lock().write_all(text.as_bytes())?;
+            notes.iter().for_each(|note| warn(note));
+            return Ok(ExitCode::SUCCESS);
+        }
+        Prepared::Command(pages, line) => (Arc::new(*pages), line),
+    };
+    {
+        let _entered = runtime.enter();
+        pages.serve(&socket)?;
+    }
+    let mut address = OsString::from("--admin=unix://");
+    address.push(&socket);
+    line.insert(0, "criscope".into());
+    line.insert(2, address);
+    let result = criscope::cli::run(line);
+    let silent = pages.silent();
+    silent.iter().for_each(|it| warn(it));
+    match result {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        // The reason is that of the nodes, which has been said.
+        Err(criscope::cli::Failure::Ask(_)) if !silent.is_empty() => Err(Failure::Silent),
+        Err(failure) => Ok(failure.report()),
+    }
+}
+
+fn warn(text: &str) {
+    // Standard error may be closed.
+    let _ = writeln!(io::stderr().lock(), "warning: {text}");
+}
+
+enum Prepared {
+    /// A command of criscope, and what answers it.
+    Command(Box<Pages>, Vec<OsString>),
+    /// The output, and what is to be said besides.
+    Text(String, Vec<String>),
+}
+
+async fn prepare(command: &Command, cluster: Cluster, default: &str) -> Result<Prepared, Failure> {
+    let mut line: Vec<OsString> = Vec::new();
+    let mut add = |words: &[&str]| line.extend(words.iter().map(OsString::from));
+    let node = match command {
+        Command::Explain {
+            pod,
+            namespace,
+            uid,
+            all,
+            output,
+        } => {
+            let (namespace, name) = parts(pod, namespace.as_deref(), default);
+            add(&["explain", name, "-n", namespace]);
+            option(&mut add, "--uid", uid.as_deref());
+            option(&mut add, "-o", output.as_deref());
+            if *all {
+                add(&["--all"]);
+            }
+            // A pod that is deleted may still be known to the node that it was on.
+            cluster.node_of(namespace, name).await?
+        }
+        Command::Pods {
+            name,
+            namespace,
+            all_namespaces,
+            node,
+            state,
+            watch,
+            output,
+        } => {
+            add(&["pods"]);
+            let is_path = name.as_ref().is_some_and(|it| it.contains('/'));
+            match namespace {
+                Some(namespace) => add(&["-n", namespace]),
+                None if !*all_namespaces && !is_path => add(&["-n", default]),
+                None => {}
+            }
+            option(&mut add, "--state", state.as_deref());
+            option(&mut add, "-o", output.as_deref());
+            if *watch {
+                add(&["--watch"]);
+            }
+            if let Some(name) = name {
+                add(&["--", name]);
+            }
+            node.clone()
+        }
+        Command::Calls { node, once } => {
+            add(&["calls"]);
+            if *once {
+                add(&["--once"]);
+            }
+            Some(node.clone())
+        }
+        Command::Fleet { namespace, top } => {
+            let (text, notes) =
+                fleet::view(&cluster, namespace.as_deref(), usize::from(*top)).await;
+            return Ok(Prepared::Text(text, notes));
+        }
+    };
+    let node = node.map(|it| cluster.agent_of(&it).cloned()).transpose()?;
+    Ok(Prepared::Command(Box::new(Pages::new(cluster, node)), line))
+}
+
+fn option(add: &mut impl FnMut(&[&str]), name: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        add(&[name, value]);
+    }
+}
+
+/// Namespace and name of `POD`, `pod/POD` or `NAMESPACE/POD`.
+fn parts<'a>(pod: &'a str, namespace: Option<&'a str>, default: &'a str) -> (&'a str, &'a str) {
+    match pod.split_once('/') {
+        Some(("pod" | "pods" | "po", name)) => (namespace.unwrap_or(default), name),
+        Some((of, name)) => (namespace.unwrap_or(of), name),
+        None => (namespace.unwrap_or(default), pod),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn pods_are_named_as_in_kubectl() {
+        assert_eq!(parts("web", None, "shop"), ("shop", "web"));
+        assert_eq!(parts("pod/web", Some("a"), "shop"), ("a", "web"));
+        assert_eq!(parts("a/web", None, "shop"), ("a", "web"));
+        assert_eq!(parts("web", Some("a"), "shop"), ("a", "web"));
+    }
+}

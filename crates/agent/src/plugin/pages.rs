@@ -1,0 +1,164 @@
+//! The pages that the commands of criscope read, answered by a cluster instead of one daemon, over a private socket.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use criscope::lifecycle::view::{Pods, Unknown, sort};
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixListener;
+
+use super::cluster::{Agent, Cluster, NodeError, Reply};
+
+/// The cluster, and what is to be said about the answers afterwards.
+#[derive(Debug)]
+pub struct Pages {
+    cluster: Cluster,
+    /// The node that is asked; all of them if `None`.
+    node: Option<Agent>,
+    /// Nodes that did not answer the last request, and why.
+    silent: Mutex<Vec<String>>,
+}
+
+impl Pages {
+    /// Pages of a node, or of all.
+    pub fn new(cluster: Cluster, node: Option<Agent>) -> Self {
+        Self {
+            cluster,
+            node,
+            silent: Mutex::default(),
+        }
+    }
+
+    /// The nodes that did not answer the last request, and why, one line each.
+    pub fn silent(&self) -> Vec<String> {
+        self.silent.lock().map(|it| it.clone()).unwrap_or_default()
+    }
+
+    /// Answers on this socket from now on.
+    ///
+    /// # Errors
+    /// If the socket cannot be created.
+    pub fn serve(self: &Arc<Self>, socket: &Path) -> io::Result<()> {
+        let listener = UnixListener::bind(socket)?;
+        let pages = Arc::clone(self);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let pages = Arc::clone(&pages);
+                let answer = service_fn(move |request: Request<Incoming>| {
+                    let pages = Arc::clone(&pages);
+                    async move { Ok::<_, Infallible>(pages.answer(&request).await) }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+            }
+        });
+        Ok(())
+    }
+
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let page = request.uri().path_and_query().map_or("/", |it| it.as_str());
+        let (reply, silent) = match &self.node {
+            Some(agent) => match self.cluster.ask(agent, page).await {
+                Ok(reply) => (reply, Vec::new()),
+                Err(error) => (away(), vec![line(agent, &error)]),
+            },
+            None => self.of_all(page).await,
+        };
+        if let Ok(mut last) = self.silent.lock() {
+            *last = silent;
+        }
+        let mut response = Response::new(Full::new(reply.body));
+        *response.status_mut() = reply.status;
+        response
+    }
+
+    async fn of_all(&self, page: &str) -> (Reply, Vec<String>) {
+        let mut known = Vec::new();
+        let mut silent = Vec::new();
+        for (agent, reply) in self.cluster.ask_all(page).await {
+            match reply {
+                Ok(reply) => known.push((agent, reply)),
+                Err(error) => silent.push(line(agent, &error)),
+            }
+        }
+        let reply = match page.split('?').next() {
+            Some("/debug/pods") => merged(&known),
+            _ => first(known),
+        };
+        (reply.unwrap_or_else(away), silent)
+    }
+}
+
+fn line(agent: &Agent, error: &NodeError) -> String {
+    format!("node {} did not answer: {error}", agent.node)
+}
+
+fn away() -> Reply {
+    Reply {
+        status: StatusCode::BAD_GATEWAY,
+        body: Bytes::new(),
+    }
+}
+
+/// The pods of all nodes that answered, each with its node; in the order of a single node's.
+fn merged(known: &[(&Agent, Reply)]) -> Option<Reply> {
+    let mut all: Option<Pods> = None;
+    for (agent, reply) in known {
+        let Ok(mut pods) = serde_json::from_slice::<Pods>(&reply.body) else {
+            continue;
+        };
+        for pod in &mut pods.pods {
+            pod.node = Some(agent.node.clone());
+        }
+        match &mut all {
+            None => all = Some(pods),
+            Some(all) => {
+                // Clocks differ; ages are from the latest, so that none is negative.
+                all.now_unix_us = all.now_unix_us.max(pods.now_unix_us);
+                all.pods.append(&mut pods.pods);
+                all.known += pods.known;
+                all.forgotten += pods.forgotten;
+            }
+        }
+    }
+    let mut all = all?;
+    sort(&mut all.pods, false);
+    Some(Reply {
+        status: StatusCode::OK,
+        body: serde_json::to_vec(&all).ok()?.into(),
+    })
+}
+
+/// The answer of the node that knows the pod, else that nobody does.
+fn first(known: Vec<(&Agent, Reply)>) -> Option<Reply> {
+    let mut unknown: Option<Unknown> = None;
+    for (_, reply) in known {
+        if reply.status == StatusCode::OK {
+            return Some(reply);
+        }
+        if let Ok(mut it) = serde_json::from_slice::<Unknown>(&reply.body) {
+            // Notes on the state of one node say nothing about the others.
+            it.notes.clear();
+            match &mut unknown {
+                None => unknown = Some(it),
+                Some(unknown) => {
+                    unknown.known += it.known;
+                    unknown.near.append(&mut it.near);
+                }
+            }
+        }
+    }
+    let mut unknown = unknown?;
+    unknown.near.truncate(5);
+    Some(Reply {
+        status: StatusCode::NOT_FOUND,
+        body: serde_json::to_vec(&unknown).ok()?.into(),
+    })
+}

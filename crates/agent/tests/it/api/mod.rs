@@ -1,0 +1,460 @@
+//! What stands in for an API server: the endpoints that agent and plugin use, over TLS, with the checks of a real one.
+
+mod events;
+pub(crate) mod proxy;
+mod reviews;
+
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::events::v1::Event;
+use rustls::ServerConfig;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::rbac::{Action, Rbac, User};
+use crate::support::{parse, read};
+
+/// The audience of the API server itself.
+const OWN: &str = "https://kubernetes.default.svc";
+
+/// Bindings that an administrator would make: alice may use the plugin and view pods in shop, Prometheus may scrape.
+const BOUND: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: criscope-users, namespace: criscope}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: criscope-user}
+subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: view}
+rules: [{apiGroups: [''], resources: [pods], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: view, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: prometheus}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: criscope-metrics}
+subjects: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
+";
+
+/// A token: whose, and for which audiences.
+type Token = (User, Vec<String>);
+
+#[derive(Debug)]
+pub(crate) struct State {
+    rbac: Rbac,
+    tokens: Mutex<HashMap<String, Token>>,
+    pub(crate) events: Mutex<BTreeMap<String, Event>>,
+    pub(crate) lease: Mutex<Lease>,
+    /// Pods by namespace and name.
+    pods: Mutex<BTreeMap<String, Value>>,
+    /// Where agents listen, by name of their pod.
+    agents: Mutex<HashMap<String, SocketAddr>>,
+    /// Method, path and status of every request.
+    pub(crate) log: Mutex<Vec<String>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Api {
+    pub(crate) server: String,
+    pub(crate) ca: PathBuf,
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) state: Arc<State>,
+}
+
+impl Api {
+    pub(crate) async fn start() -> Self {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("made");
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key.into())
+            .expect("a pair");
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let dir = tempfile::tempdir().expect("a directory");
+        let ca = dir.path().join("ca.crt");
+        std::fs::write(&ca, made.cert.pem()).expect("written");
+        let own = || vec![OWN.to_owned()];
+        let account = |namespace, name| (User::account(namespace, name), own());
+        let tokens = HashMap::from([
+            ("agent".to_owned(), account("criscope", "criscope-agent")),
+            ("prometheus".to_owned(), account("monitoring", "prometheus")),
+            ("alice".to_owned(), (User::named("alice"), own())),
+            ("bob".to_owned(), (User::named("bob"), own())),
+        ]);
+        let state = Arc::new(State {
+            rbac: Rbac::of(&[&read("base/rbac.yaml"), BOUND]),
+            tokens: Mutex::new(tokens),
+            events: Mutex::default(),
+            lease: Mutex::default(),
+            pods: Mutex::default(),
+            agents: Mutex::default(),
+            log: Mutex::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let server = format!("https://{}", listener.local_addr().expect("bound"));
+        let served = Arc::clone(&state);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, state) = (acceptor.clone(), Arc::clone(&served));
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
+                    let answer = service_fn(move |request| {
+                        let state = Arc::clone(&state);
+                        async move { Ok::<_, Infallible>(state.answer(request).await) }
+                    });
+                    let _ = http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), answer)
+                        .await;
+                });
+            }
+        });
+        Self {
+            server,
+            ca,
+            dir,
+            state,
+        }
+    }
+
+    /// A kubeconfig with this token.
+    pub(crate) fn kubeconfig(&self, token: &str) -> PathBuf {
+        crate::support::kubeconfig(self.dir.path(), &self.server, &self.ca, token)
+    }
+
+    /// Adds a pod that runs on a node; it is an agent if it has an address.
+    pub(crate) fn add_pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        node: Option<&str>,
+        agent: Option<SocketAddr>,
+    ) {
+        let labels = match agent {
+            Some(_) => {
+                json!({"app.kubernetes.io/name": "criscope", "app.kubernetes.io/component": "agent"})
+            }
+            None => json!({}),
+        };
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": namespace, "name": name, "labels": labels},
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        self.state
+            .pods
+            .lock()
+            .expect("pods")
+            .insert(format!("{namespace}/{name}"), pod);
+        if let Some(address) = agent {
+            self.state
+                .agents
+                .lock()
+                .expect("agents")
+                .insert(name.to_owned(), address);
+        }
+    }
+
+    /// How many requests of this beginning there were, such as `POST /apis/events`.
+    pub(crate) fn count(&self, beginning: &str) -> usize {
+        let log = self.state.log.lock().expect("log");
+        log.iter().filter(|it| it.starts_with(beginning)).count()
+    }
+}
+
+pub(super) type Reply = Result<(StatusCode, Value), (StatusCode, String)>;
+
+pub(super) fn status(code: StatusCode, message: &str) -> Value {
+    let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code.as_u16(),
+    })
+}
+
+impl State {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let line = format!("{} {}", request.method(), request.uri().path());
+        let response = self.respond(request).await;
+        let mut log = self.log.lock().expect("log");
+        log.push(format!("{line} {}", response.status().as_u16()));
+        response
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.expect("a body").to_bytes();
+        let Some(user) = self.user(&head.headers) else {
+            return json_response(
+                StatusCode::UNAUTHORIZED,
+                &status(StatusCode::UNAUTHORIZED, "Unauthorized"),
+            );
+        };
+        let path = head.uri.path().to_owned();
+        let parts: Vec<_> = path.split('/').skip(1).collect();
+        if let [
+            "api",
+            "v1",
+            "namespaces",
+            namespace,
+            "pods",
+            name,
+            "proxy",
+            ..,
+        ] = parts[..]
+        {
+            return match self.may(&user, "get", "", "pods/proxy", namespace, name) {
+                Ok(()) => self.proxy(name, &head).await,
+                Err((code, text)) => json_response(code, &status(code, &text)),
+            };
+        }
+        match self.object(&user, &head, &parts, &body) {
+            Ok((code, value)) => json_response(code, &value),
+            Err((code, text)) => json_response(code, &status(code, &text)),
+        }
+    }
+
+    fn user(&self, headers: &http::HeaderMap) -> Option<User> {
+        let token = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+        let tokens = self.tokens.lock().expect("tokens");
+        let (user, audiences) = tokens.get(token.strip_prefix("Bearer ")?)?;
+        audiences.iter().any(|it| it == OWN).then(|| user.clone())
+    }
+
+    fn may(
+        &self,
+        user: &User,
+        verb: &str,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), (StatusCode, String)> {
+        let action = Action::Resource {
+            verb,
+            group,
+            resource,
+            namespace,
+            name,
+        };
+        match self.rbac.allows(user, action) {
+            true => Ok(()),
+            false => Err((
+                StatusCode::FORBIDDEN,
+                format!(
+                    "{resource} {name:?} is forbidden: User {:?} cannot {verb} resource {resource:?} in API group {group:?} in the namespace {namespace:?}",
+                    user.name
+                ),
+            )),
+        }
+    }
+
+    fn object(
+        &self,
+        user: &User,
+        head: &http::request::Parts,
+        parts: &[&str],
+        body: &[u8],
+    ) -> Reply {
+        let value = || {
+            serde_json::from_slice::<Value>(body)
+                .map_err(|e| (StatusCode::BAD_REQUEST, e.to_string()))
+        };
+        match (&head.method, parts) {
+            (&Method::POST, ["apis", "authentication.k8s.io", "v1", "tokenreviews"]) => {
+                self.may(
+                    user,
+                    "create",
+                    "authentication.k8s.io",
+                    "tokenreviews",
+                    "",
+                    "",
+                )?;
+                Ok((StatusCode::CREATED, self.review_token(parse(value()?))))
+            }
+            (&Method::POST, ["apis", "authorization.k8s.io", "v1", "subjectaccessreviews"]) => {
+                self.may(
+                    user,
+                    "create",
+                    "authorization.k8s.io",
+                    "subjectaccessreviews",
+                    "",
+                    "",
+                )?;
+                Ok((StatusCode::CREATED, self.review_access(parse(value()?))))
+            }
+            (
+                &Method::POST,
+                [
+                    "apis",
+                    "events.k8s.io",
+                    "v1",
+                    "namespaces",
+                    namespace,
+                    "events",
+                ],
+            ) => {
+                self.may(user, "create", "events.k8s.io", "events", namespace, "")?;
+                self.create_event(namespace, parse(value()?))
+            }
+            (
+                &Method::PATCH,
+                [
+                    "apis",
+                    "events.k8s.io",
+                    "v1",
+                    "namespaces",
+                    namespace,
+                    "events",
+                    name,
+                ],
+            ) => {
+                self.may(user, "patch", "events.k8s.io", "events", namespace, name)?;
+                assert_eq!(
+                    head.headers[header::CONTENT_TYPE],
+                    "application/merge-patch+json"
+                );
+                self.patch_event(namespace, name, &value()?)
+            }
+            (
+                &Method::POST,
+                [
+                    "api",
+                    "v1",
+                    "namespaces",
+                    namespace,
+                    "serviceaccounts",
+                    name,
+                    "token",
+                ],
+            ) => {
+                self.may(user, "create", "", "serviceaccounts/token", namespace, name)?;
+                self.request_token(namespace, name, parse(value()?))
+            }
+            (&Method::GET, ["api", "v1", "namespaces", namespace, "pods"]) => {
+                self.may(user, "list", "", "pods", namespace, "")?;
+                Ok((
+                    StatusCode::OK,
+                    self.list_pods(namespace, head.uri.query().unwrap_or_default()),
+                ))
+            }
+            (&Method::GET, ["api", "v1", "namespaces", namespace, "pods", name]) => {
+                self.may(user, "get", "", "pods", namespace, name)?;
+                let pods = self.pods.lock().expect("pods");
+                let pod = pods.get(&format!("{namespace}/{name}"));
+                let missing = || (StatusCode::NOT_FOUND, format!("pods {name:?} not found"));
+                Ok((StatusCode::OK, pod.ok_or_else(missing)?.clone()))
+            }
+            (
+                method,
+                [
+                    "apis",
+                    "coordination.k8s.io",
+                    "v1",
+                    "namespaces",
+                    namespace,
+                    "leases",
+                    name,
+                ],
+            ) => {
+                let verb = if method == Method::GET {
+                    "get"
+                } else {
+                    "update"
+                };
+                self.may(user, verb, "coordination.k8s.io", "leases", namespace, name)?;
+                self.lease(method, &value)
+            }
+            _ => Err((
+                StatusCode::NOT_FOUND,
+                format!("no {} {}", head.method, head.uri.path()),
+            )),
+        }
+    }
+
+    fn list_pods(&self, namespace: &str, query: &str) -> Value {
+        let query = percent_encoding::percent_decode_str(query)
+            .decode_utf8_lossy()
+            .into_owned();
+        let selector = query
+            .split('&')
+            .find_map(|it| it.strip_prefix("labelSelector="));
+        let is_meant = |pod: &&Value| {
+            pod["metadata"]["namespace"] == namespace
+                && selector
+                    .unwrap_or_default()
+                    .split(',')
+                    .filter(|it| !it.is_empty())
+                    .all(|it| {
+                        let (key, value) = it.split_once('=').expect("a selector");
+                        pod["metadata"]["labels"][key] == value
+                    })
+        };
+        let pods = self.pods.lock().expect("pods");
+        let items: Vec<_> = pods.values().filter(is_meant).collect();
+        json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items})
+    }
+
+    fn lease(
+        &self,
+        method: &Method,
+        value: &dyn Fn() -> Result<Value, (StatusCode, String)>,
+    ) -> Reply {
+        let mut lease = self.lease.lock().expect("lease");
+        let version = lease
+            .metadata
+            .resource_version
+            .clone()
+            .unwrap_or_else(|| "1".to_owned());
+        if method == Method::PUT {
+            let new: Lease = parse(value()?);
+            if new.metadata.resource_version.as_ref() != Some(&version) {
+                return Err((
+                    StatusCode::CONFLICT,
+                    "the object has been modified".to_owned(),
+                ));
+            }
+            *lease = new;
+            let next = version.parse::<u64>().expect("a number") + 1;
+            lease.metadata.resource_version = Some(next.to_string());
+        } else {
+            lease.metadata.resource_version = Some(version);
+        }
+        Ok((StatusCode::OK, serde_json::to_value(&*lease).expect("JSON")))
+    }
+}
+
+pub(super) fn json_response(code: StatusCode, value: &Value) -> Response<Full<Bytes>> {
+    let response = Response::builder()
+        .status(code)
+        .header(header::CONTENT_TYPE, "application/json");
+    response
+        .body(Full::new(value.to_string().into()))
+        .expect("a response")
+}

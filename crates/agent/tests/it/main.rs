@@ -1,0 +1,10 @@
+//! The agent and the plugin, as programs, against what stands in for an API server: it speaks the real API over TLS, with the
+//! roles of `deploy/kubernetes`, and refuses what they do not allow.
+
+mod agent;
+mod api;
+mod daemon;
+mod manifests;
+mod plugin;
+mod rbac;
+mod support;
