@@ -54,6 +54,13 @@ pub(in crate::lifecycle) enum Cause<'a> {
         of: f64,
         now: u64,
     },
+    /// Most of the time passed in this call, while this held.
+    NodeInCall {
+        fact: &'a NodeFact,
+        call: &'a EpisodeCall,
+        of: f64,
+        now: u64,
+    },
     /// A cause, and what the node was like meanwhile.
     Beside {
         cause: Box<Cause<'a>>,
@@ -334,7 +341,9 @@ impl Cause<'_> {
             Self::Recovered { .. } => "recovered",
             Self::Silent { .. } => "no_further_call",
             Self::ImageAbsent { .. } => "image_absent",
-            Self::NodeBlocks { fact, .. } | Self::NodeInGap { fact, .. } => fact.name(),
+            Self::NodeBlocks { fact, .. }
+            | Self::NodeInGap { fact, .. }
+            | Self::NodeInCall { fact, .. } => fact.name(),
             Self::BackendWasAway { .. } => "recovered",
             Self::Awaiting { .. } => "awaiting_container",
             Self::Beside { cause, .. } | Self::Injected { cause, .. } => cause.name(),

@@ -74,7 +74,7 @@ faults! {
         ["429 too many requests", "toomanyrequests", "rate limit", "too many requests"];
     Proxy = "proxy_unreachable", Some("the HTTP proxy cannot be reached"), Image: ["proxyconnect "];
     Dns = "registry_dns", Some("the registry's name cannot be resolved"), Image:
-        ["no such host", "lookup *server misbehaving", "lookup *i/o timeout", "lookup *connection refused",
+        ["no such host", "dial tcp: lookup ", "lookup *server misbehaving", "lookup *i/o timeout", "lookup *connection refused",
          "temporary failure in name resolution", "name or service not known", "failed to lookup address", "dns error"];
     Refused = "registry_refuses_connections", Some("the registry's address refuses connections"), Image:
         ["connection refused"];

@@ -91,9 +91,18 @@ fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now:
             took: episode.duration_ms(),
         };
     }
-    let time = match kubelet::of(episode, pod) {
-        Some(cause) => Cause::Kubelet(cause),
-        None => slow::of(episode, pod, node, now),
+    let time = match (node::in_call(episode), kubelet::of(episode, pod)) {
+        (Some((call, fact)), _) => {
+            let of = episode.duration_ms();
+            Cause::NodeInCall {
+                fact,
+                call,
+                of,
+                now,
+            }
+        }
+        (None, Some(cause)) => Cause::Kubelet(cause),
+        (None, None) => slow::of(episode, pod, node, now),
     };
     if let Some(exit) = crash::afterwards(episode, pod) {
         let then = Box::new(time);

@@ -124,6 +124,24 @@ pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<&NodeFact>
     (2 * longest.within(from, to) >= to.saturating_sub(from)).then_some(longest)
 }
 
+/// The call in which most of an episode passed while its runtime did not answer, and that fact.
+pub(super) fn in_call(episode: &Episode) -> Option<(&EpisodeCall, &NodeFact)> {
+    let done = episode.calls.iter().filter(|call| !call.is_in_flight());
+    let call = done.max_by_key(|call| call.elapsed())?;
+    let ms = call.duration_ms();
+    if ms < WORTH || 2.0 * ms < episode.duration_ms() {
+        return None;
+    }
+    let fact = in_gap(episode, call.began_us(), call.end_us())?;
+    let is_of = match &fact.kind {
+        FactKind::BackendDown { backend } | FactKind::BackendHangs { backend } => {
+            is_on(call, backend)
+        }
+        _ => false,
+    };
+    is_of.then_some((call, fact))
+}
+
 /// Returns whether a cause is an error that was not a matter of time.
 fn is_error(cause: &Cause<'_>) -> bool {
     match cause {

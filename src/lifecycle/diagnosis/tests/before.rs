@@ -1,6 +1,7 @@
 //! Pods that run again, and pods that are gone: how the last run ended.
 
 use super::*;
+use crate::lifecycle::node::{FactKind, NodeFact};
 
 /// The start of a container of a pod that was up at 1.2 s, and what happened then.
 fn up_and(pod: &Pod, more: impl IntoIterator<Item = EpisodeCall>) -> EpisodeStore {
@@ -221,6 +222,29 @@ fn a_sandbox_that_is_replaced_again_and_again() {
     assert_eq!(
         tells(&mut store, 4_100_000),
         format!("the sandbox was replaced (attempt 4): the one before was not usable; {up}")
+    );
+}
+
+/// A restart of the node replaces every sandbox, and is no series with what was before.
+#[test]
+fn sandboxes_that_were_lost_with_their_runtime_are_no_series() {
+    let pod = pod("web");
+    let mut store = up_and(&pod, []);
+    let newest = replace(&mut store, &pod, 1, 40_000);
+    let down = NodeFact {
+        from: at(80_000),
+        to: Some(at(90_000)),
+        ..NodeFact::new(FactKind::CriscopeDown, at(80_000), "")
+    };
+    store.note_fact(down);
+    store.tick(at(99_000), &[]);
+    let new = newest.attempt(2);
+    store.apply(new.run(100_000, 300));
+    apply(&mut store, &new, 2, 100_310);
+    let told = tells(&mut store, 150_000);
+    assert!(
+        told.starts_with("the sandbox was replaced (attempt 2): the one before was not usable after criscope was down from "),
+        "{told}"
     );
 }
 

@@ -288,3 +288,33 @@ fn only_what_is_about_the_container_is_marked() {
         ]
     );
 }
+
+/// The StartContainer of a run may end after its exit: that is no other run.
+#[test]
+fn a_container_that_ends_before_its_start_has_ended_is_down() {
+    let pod = pod("web");
+    let mut store = store([pod.run(0, 100)].into_iter().chain(run(&pod, 0, 200)));
+    store.note_exit(&pod.0, None, end(0, 127, 5, 390));
+    let (told, _) = headline_and_marks(&mut store, 9000);
+    assert!(
+        told.starts_with("container app ended with exit code 127 after 5.00 ms"),
+        "{told}"
+    );
+    assert!(!told.contains("up again"), "{told}");
+}
+
+/// The kubelet begins its back-off anew after a run of ten minutes.
+#[test]
+fn a_long_run_ends_a_crash_loop() {
+    let pod = pod("web");
+    let minute = 60_000;
+    let ends = [
+        end(0, 1, 10, 1000),
+        end(1, 255, 14 * minute, 14 * minute + 20_000),
+    ];
+    let last = 14 * minute + 30_000;
+    let mut store = runs(&pod, &[800, 20_000, last], ends);
+    let (told, marks) = headline_and_marks(&mut store, last + 5000);
+    assert!(!told.contains("keeps ending"), "{told}");
+    assert!(marks.iter().all(|(.., crash_loop)| crash_loop.is_none()));
+}

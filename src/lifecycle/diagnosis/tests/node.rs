@@ -155,6 +155,13 @@ fn a_runtime_that_stops_between_two_calls_is_not_the_kubelet() {
         told,
         "the runtime main did not answer from 15:06:41 to 15:06:48 UTC (7.70 s): containerd is stopped by a signal; 8.00 s of 9.20 s passed between CRI calls"
     );
+    // Within a call: neither the container nor the OCI runtime is to blame.
+    let calls = chain([pod.run(0, 9000)], up(&pod, 9100));
+    let told = tells(&[hangs(1200, Some(8900))], calls, 60_000);
+    assert_eq!(
+        told,
+        "the runtime main did not answer from 15:06:41 to 15:06:48 UTC (7.70 s): containerd is stopped by a signal; 9.00 s of 9.30 s in RunPodSandbox"
+    );
     // Somebody is at work for the call.
     let run = pod.run(0, 9000).under_way(None);
     let run = run.seen(WorkKind::Cni, "bridge", "", 100, 9000);

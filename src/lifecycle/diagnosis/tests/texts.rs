@@ -77,6 +77,11 @@ fn of_pulls() {
         ),
         (
             Code::Unknown,
+            "dial tcp: lookup r.io on 10.0.0.53:53: dial udp 10.0.0.53:53: connect: network is unreachable",
+            dns,
+        ),
+        (
+            Code::Unknown,
             "dial tcp: lookup r.io on 10.0.0.10:53: read udp 10.0.0.1:4: i/o timeout",
             dns,
         ),

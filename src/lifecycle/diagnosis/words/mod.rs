@@ -79,6 +79,19 @@ impl Display for Cause<'_> {
                 duration(*took),
                 duration(*of)
             ),
+            Self::NodeInCall {
+                fact,
+                call,
+                of,
+                now,
+            } => write!(
+                f,
+                "{}; {} of {} in {}",
+                fact.sentence(*now),
+                duration(call.duration_ms()),
+                duration(*of),
+                subject(call)
+            ),
             Self::Injected { cause, call, more } => injected::beside(f, cause, call, *more),
             Self::Beside { cause, beside } => write!(f, "{cause}{beside}"),
             Self::Awaiting { awaited, since } => {
