@@ -24,6 +24,7 @@
 //!    is dropped is counted.
 //! 4. **No secret leaves.** Env values, registry credentials, exec output, annotations and verbose info maps never reach
 //!    a log, span, metric, page or dump. No CRI message has a `Debug`.
+//!    (Root can have requests recorded into a file, over the admin socket only: `docs/adr/0048`.)
 //! 5. **Bounded labels.** Metric labels are Rust enums or names from the loaded configuration.
 //! 6. **Work outlives its caller.** A verb of the built-in runtime is carried out by a task of its own: a kubelet that
 //!    hangs up never leaves a half-made pod. Taking back what failed has its own deadline.
@@ -39,7 +40,9 @@
 //! [`watchdog`]. [`config`] collects the settings that modules declare with [`settings`], [`catalogue`] the metrics; with
 //! [`cli`] they are the user's interface. [`app`] builds everything, and [`reload`] reconfigures it at run time. [`runtime`]
 //! is the built-in backend, [`streaming`] the server of exec, attach and port-forward; the small process beside each pod is
-//! a crate of its own, [`criscope_shim`]. [`install`] changes a node and changes it back. [`smoke`] is a canary that calls a runtime as a kubelet does, through [`client`].
+//! a crate of its own, [`criscope_shim`]. [`install`] changes a node and changes it back. [`smoke`] is a canary that calls a
+//! runtime as a kubelet does, through [`client`].
+//! [`replay`] plays recorded calls against another runtime.
 //! [`units`] formats durations, sizes and times, [`version`] has the version and the commit. `docs/ARCHITECTURE.md` has the
 //! rest.
 
@@ -56,6 +59,7 @@ pub mod install;
 pub mod lifecycle;
 pub mod proxy;
 pub mod reload;
+pub mod replay;
 pub mod runtime;
 pub mod settings;
 pub mod smoke;

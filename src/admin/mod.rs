@@ -20,6 +20,7 @@
 //! | `/debug/config` | settings; `?format=json` |
 //! | `/debug/faults` | GET the faults that are injected; over the socket, POST one and DELETE one (`?number=`) or all |
 //! | `/debug/capture` | over the socket: what `criscope capture` adds to the journal |
+//! | `/debug/requests` | over the socket: POST begins to record requests, POST `/debug/requests/take` takes them, DELETE ends it |
 //! | `/debug/log-level` | GET the log filter; over the socket, PUT a new one |
 //!
 //! It does not run on the thread of the request path, which a slow scrape therefore cannot delay. Connections, request heads,
@@ -41,6 +42,7 @@ mod near;
 pub mod page;
 pub mod pods;
 pub mod pulls;
+mod requests;
 pub mod routes;
 pub mod rpcz;
 pub mod runtimes;
@@ -72,7 +74,7 @@ use axum::extract::{DefaultBodyLimit, Extension, FromRef, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio_util::sync::CancellationToken;
 
 pub use self::captured::{PAGES, app as captured_app, serve_captured};
@@ -80,6 +82,7 @@ use self::hosts::Hosts;
 pub use self::pulls::Pulling;
 use self::serve::Caller;
 use crate::lifecycle::Stories;
+use crate::lifecycle::capture::requests::RequestRecording;
 use crate::lifecycle::containerd::PullProgress;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::Rates;
@@ -118,6 +121,8 @@ pub struct Sources {
     pub pull_progress: Arc<PullProgress>,
     /// Faults that are injected; `None` unless they are enabled.
     pub faults: Option<Arc<Faults>>,
+    /// The recording of requests.
+    pub requests: Arc<RequestRecording>,
     /// The directory of the journal.
     pub state_dir: Arc<Path>,
     /// The settings in effect.
@@ -228,6 +233,11 @@ fn app_for_root(sources: Sources) -> Router {
         .route("/debug/log-level", log_level)
         .route("/debug/faults", faults)
         .route("/debug/capture", get(captured::snapshot))
+        .route(
+            "/debug/requests",
+            post(requests::begin).delete(requests::end),
+        )
+        .route("/debug/requests/take", post(requests::take))
         .layer(DefaultBodyLimit::max(MAX_BODY));
     finished(app, sources)
 }

@@ -17,6 +17,7 @@ use crate::admin;
 use crate::call::Call;
 use crate::config::{self, Config, Routing};
 use crate::grpc::CriService;
+use crate::lifecycle::capture::requests::RequestRecording;
 use crate::lifecycle::containerd::PullProgress;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::Rates;
@@ -51,6 +52,7 @@ pub(super) struct Built {
     pub(super) observations: Arc<Observations>,
     pub(super) feed: Sender<Event>,
     pub(super) dumps: Arc<Dumps>,
+    pub(super) requests: Arc<RequestRecording>,
     pub(super) rates: Arc<Rates>,
     pub(super) config: Arc<ArcSwap<InEffect>>,
     pub(super) routing: Arc<Routing>,
@@ -99,11 +101,13 @@ pub(super) fn build(
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
     let observations = Arc::<Observations>::default();
     let dumps = recording::dumps(config, &recorder, &in_flight, &observations, &hash, drops);
+    let requests = Arc::<RequestRecording>::default();
     let observer: Arc<dyn CallObserver> = Arc::new(LifecycleObserver {
         sink: call_sink,
         observations: Arc::clone(&observations),
         dumps: Arc::clone(&dumps),
         backends: backends.clone(),
+        requests: Arc::clone(&requests),
     });
     let signals = Signals::new(
         &registry,
@@ -150,6 +154,7 @@ pub(super) fn build(
         observations,
         feed,
         dumps,
+        requests,
         config: Arc::new(ArcSwap::from_pointee(config.settings())),
         routing: Arc::new(config.routing.clone()),
         hash,
@@ -271,6 +276,7 @@ impl Built {
             pulling: self.pulling.clone(),
             pull_progress: Arc::clone(&self.pull_progress),
             faults: self.faults.clone(),
+            requests: Arc::clone(&self.requests),
             state_dir: config.story.state_dir.as_path().into(),
             trace_url: config.admin.trace_url.clone(),
             log,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::call::{Call, Outcome};
 use crate::cri::Method;
+use crate::lifecycle::capture::requests::RequestRecording;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::recorder::Dumps;
 use crate::lifecycle::recorder::dumps::Reason;
@@ -19,6 +20,7 @@ pub(super) struct LifecycleObserver {
     pub(super) observations: Arc<Observations>,
     pub(super) dumps: Arc<Dumps>,
     pub(super) backends: Vec<Arc<Backend>>,
+    pub(super) requests: Arc<RequestRecording>,
 }
 
 impl CallObserver for LifecycleObserver {
@@ -26,6 +28,7 @@ impl CallObserver for LifecycleObserver {
         if matches!(call.method, Method::Status | Method::ImageFsInfo) {
             self.learn(call);
         }
+        self.requests.ended(call, outcome);
         self.sink.end(call, outcome, is_notable);
     }
 

@@ -1,5 +1,7 @@
 //! `criscope capture`: what this node knows, in one file.
 
+mod requests;
+
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -7,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use self::requests::MOST_BYTES;
 use super::Failure;
 use super::ask::{AdminArgs, Endpoint, block_on};
 use super::http::AskError;
@@ -26,6 +29,9 @@ const SNAPSHOT: &str = "/debug/capture";
 /// versions. Requests, environments, arguments and credentials are not in it; names of pods, images and hosts are. Read it
 /// with criscope explain --from FILE, pods --from FILE or view FILE. If criscope is not running, the file has its journal
 /// only, and says so. Needs root.
+///
+/// With --requests it first records the calls of the given time with their requests, for criscope replay. Such a file holds
+/// secrets: environments, arguments and registry credentials of pods, unredacted. Keep it as safe as the node itself.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -39,6 +45,15 @@ pub(super) struct Args {
     /// Only pods with calls in this time until now (30m, 2h)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     since: Option<Duration>,
+    /// Record calls with their requests, for criscope replay. THE FILE THEN HOLDS SECRETS. Ctrl-C ends the recording early
+    #[arg(long, requires = "lasts")]
+    requests: bool,
+    /// How long requests are recorded, at most 1h (30s, 10m)
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "requests")]
+    lasts: Option<Duration>,
+    /// Most MiB of requests; calls beyond are left out and counted
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=MOST_BYTES >> 20), requires = "requests")]
+    max_mib: u64,
 }
 
 fn pod(text: &str) -> Result<(String, String), String> {
@@ -52,6 +67,14 @@ fn pod(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let endpoint = args.admin.endpoint()?;
+    let recorded = match args.lasts {
+        Some(lasts) => Some(block_on(requests::record(
+            &endpoint,
+            lasts,
+            args.max_mib << 20,
+        ))?),
+        None => None,
+    };
     let mut bundle = match block_on(async { Ok(running(&endpoint).await?) }) {
         Ok((snapshot, pages)) => {
             let journal = journal(&snapshot.state_dir)?;
@@ -70,6 +93,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
         Err(error) => return Err(error),
     };
+    if let Some((head, calls)) = &recorded {
+        bundle.put_requests(head.clone(), calls)?;
+        output::hint(format_args!(
+            "the capture holds secrets: {} calls with their requests",
+            head.calls
+        ));
+    }
     if let Some(time) = args.since {
         let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         bundle.keep_since(bundle.snapshot.now_unix_us.saturating_sub(time));
@@ -134,11 +164,13 @@ fn bundle(
         made_unix_us: units::unix_us(SystemTime::now()),
         origin,
         pod: None,
+        requests: None,
     };
     Bundle {
         manifest,
         snapshot,
         journal,
+        requests: Vec::new(),
         pages,
     }
 }
@@ -192,6 +224,7 @@ mod tests {
             made_unix_us: 1_750_000_000_000_000,
             origin: Origin::Daemon,
             pod: None,
+            requests: None,
         };
         assert_eq!(
             default_name(&manifest),

@@ -19,6 +19,7 @@ mod man;
 mod output;
 mod pods;
 mod render;
+mod replay;
 mod screen;
 mod serve;
 mod smoke;
@@ -89,6 +90,7 @@ enum Command {
     Logs(logs::Args),
     Capture(capture::Args),
     View(view::Args),
+    Replay(replay::Args),
     #[command(subcommand)]
     Fault(fault::Command),
     Smoke(smoke::Args),
@@ -117,6 +119,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Logs(args) => logs::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::View(args) => view::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Fault(command) => fault::run(&command),
         Command::Smoke(args) => Ok(smoke::run(args)?),
         Command::LoadImage(args) => load_image::run(&args),
@@ -159,6 +162,12 @@ pub enum Failure {
     /// `install` or `uninstall` failed.
     #[error(transparent)]
     Install(#[from] install::Error),
+    /// A capture has no calls to play.
+    #[error(transparent)]
+    NoRequests(#[from] replay::NoRequests),
+    /// `replay` has no target.
+    #[error(transparent)]
+    Replay(#[from] crate::replay::Error),
     /// `explain` found no pod.
     #[error(transparent)]
     Explain(#[from] explain::Error),
@@ -228,7 +237,12 @@ impl Failure {
                 install::report(error);
                 ExitCode::FAILURE
             }
-            Self::Smoke(_) | Self::Load(_) | Self::Capture { .. } | Self::Io(_) => {
+            Self::Smoke(_)
+            | Self::Load(_)
+            | Self::Capture { .. }
+            | Self::NoRequests(_)
+            | Self::Replay(_)
+            | Self::Io(_) => {
                 output::error(self);
                 ExitCode::FAILURE
             }

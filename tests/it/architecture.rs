@@ -28,6 +28,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "app",
             "install",
             "smoke",
+            "replay",
             "client",
             // The requests of `criscope fault`.
             "proxy::faults",
@@ -200,6 +201,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri", "units"]),
+    // Recorded calls against another runtime.
+    ("replay", &["client", "lifecycle", "call", "cri", "units"]),
     ("client", &["cri"]),
     // Modules beside the request path, and leaves.
     ("watchdog", &[]),
@@ -261,7 +264,7 @@ const UNSAFE: &[(&str, usize)] = &[
 
 /// Modules that may use tonic's transport: those that call a runtime themselves, never the request path
 /// (`docs/adr/0010-calls-pass-through-undecoded.md`).
-const TONIC_TRANSPORT: &[&str] = &["cli", "client", "smoke"];
+const TONIC_TRANSPORT: &[&str] = &["cli", "client", "replay", "smoke"];
 
 #[test]
 fn the_table_of_imports_is_ordered_top_down() {

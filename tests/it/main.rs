@@ -23,6 +23,7 @@ mod prometheus;
 mod promql;
 mod receiver;
 mod recorder;
+mod replay;
 mod rules;
 mod runtime;
 mod sampler;

@@ -5,6 +5,7 @@
 //! | `manifest.json` | format, versions, host, time, and where it came from |
 //! | `snapshot.json` | what the process knew besides its journal |
 //! | `journal.1.jsonl`, `journal.jsonl` | the journal, the older file first |
+//! | `requests.jsonl` | only with `capture --requests`: calls with their requests, which hold secrets |
 //! | `pages/*` | pages of the admin endpoint: metrics, settings, backends, calls in flight, the flight recorder |
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Snapshot;
+use super::requests::RecordedCall;
 
 /// The layout. Entries may be added without a new number.
 pub const FORMAT: u32 = 1;
@@ -30,6 +32,7 @@ const LARGEST: u64 = 256 << 20;
 const MANIFEST: &str = "manifest.json";
 const SNAPSHOT: &str = "snapshot.json";
 const JOURNAL: [&str; 2] = ["journal.1.jsonl", "journal.jsonl"];
+const REQUESTS: &str = "requests.jsonl";
 const PAGES: &str = "pages/";
 
 /// Where a capture came from.
@@ -60,6 +63,31 @@ pub struct Manifest {
     /// The only pod in it, as `NAMESPACE/NAME`; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
+    /// About the requests in it; absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<RequestsHead>,
+}
+
+/// Head of the recorded requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestsHead {
+    /// That they hold secrets.
+    pub warning: String,
+    /// When recording began, in microseconds since 1970.
+    pub from_unix_us: u64,
+    /// When it ended.
+    pub until_unix_us: u64,
+    /// Calls recorded.
+    pub calls: u64,
+    /// Calls left out because the recording was full.
+    pub dropped: u64,
+    /// Calls left out because criscope did not read their request.
+    pub unread: u64,
+}
+
+impl RequestsHead {
+    /// The warning.
+    pub const WARNING: &str = "requests.jsonl holds secrets: environments, arguments and credentials of the pods, unredacted";
 }
 
 /// A capture.
@@ -71,6 +99,8 @@ pub struct Bundle {
     pub snapshot: Snapshot,
     /// The two files of the journal, the older first.
     pub journal: [Vec<u8>; 2],
+    /// Calls with their requests, one in a line.
+    pub requests: Vec<u8>,
     /// Pages of the admin endpoint by name.
     pub pages: BTreeMap<String, Vec<u8>>,
 }
@@ -121,6 +151,9 @@ impl Bundle {
         for (name, lines) in JOURNAL.iter().zip(&self.journal) {
             add(name, lines)?;
         }
+        if !self.requests.is_empty() {
+            add(REQUESTS, &self.requests)?;
+        }
         for (name, body) in &self.pages {
             add(&format!("{PAGES}{name}"), body)?;
         }
@@ -158,6 +191,7 @@ impl Bundle {
         }
         let snapshot = parse(&files, SNAPSHOT)?;
         let journal = JOURNAL.map(|name| files.remove(name).unwrap_or_default());
+        let requests = files.remove(REQUESTS).unwrap_or_default();
         let pages = files.into_iter();
         let pages =
             pages.filter_map(|(name, body)| Some((name.strip_prefix(PAGES)?.to_owned(), body)));
@@ -165,8 +199,38 @@ impl Bundle {
             manifest,
             snapshot,
             journal,
+            requests,
             pages: pages.collect(),
         })
+    }
+
+    /// The calls with their requests, in the order in which they began.
+    ///
+    /// # Errors
+    /// If a line has another form.
+    pub fn recorded(&self) -> Result<Vec<RecordedCall>, BundleError> {
+        let lines = self.requests.split(|byte| *byte == b'\n');
+        let lines = lines.filter(|line| !line.is_empty());
+        let calls = lines.map(|line| {
+            let name = REQUESTS;
+            serde_json::from_slice(line).map_err(|source| BundleError::Json { name, source })
+        });
+        let mut calls = calls.collect::<Result<Vec<RecordedCall>, _>>()?;
+        calls.sort_by_key(|call| (call.began, call.seq));
+        Ok(calls)
+    }
+
+    /// Adds calls with their requests.
+    ///
+    /// # Errors
+    /// If a call cannot be written as JSON.
+    pub fn put_requests(&mut self, head: RequestsHead, calls: &[RecordedCall]) -> io::Result<()> {
+        for call in calls {
+            serde_json::to_writer(&mut self.requests, call)?;
+            self.requests.push(b'\n');
+        }
+        self.manifest.requests = Some(head);
+        Ok(())
     }
 
     /// Leaves out pods without a line since this time, in microseconds since 1970. Blocks.
@@ -212,6 +276,17 @@ impl Bundle {
             None => true,
         });
         self.snapshot.keep_pod(namespace, name);
+        let lines = self.requests.split_inclusive(|byte| *byte == b'\n');
+        let of_pod = lines.filter(|line| {
+            let call: Option<RecordedCall> = serde_json::from_slice(line).ok();
+            let pod = call.and_then(|call| call.pod);
+            pod.is_some_and(|pod| *pod.namespace == *namespace && *pod.name == *name)
+        });
+        self.requests = of_pod.collect::<Vec<_>>().concat();
+        let kept = self.requests.iter().filter(|byte| **byte == b'\n').count();
+        if let Some(head) = &mut self.manifest.requests {
+            head.calls = kept as u64;
+        }
         self.manifest.pod = Some(format!("{namespace}/{name}"));
     }
 }

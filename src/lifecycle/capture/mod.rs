@@ -4,11 +4,12 @@
 //! stored, since some of their facts are in memory only, and count for the same version of criscope.
 
 mod bundle;
+pub mod requests;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use self::bundle::{Bundle, BundleError, FORMAT, Manifest, Origin};
+pub use self::bundle::{Bundle, BundleError, FORMAT, Manifest, Origin, RequestsHead};
 pub(super) use self::snapshot::Captured;
 pub use self::snapshot::Snapshot;
 pub use super::journal::files as journal;

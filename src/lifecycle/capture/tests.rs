@@ -25,9 +25,11 @@ fn bundle(stories: &Stories, calls: &[EpisodeCall]) -> Bundle {
             made_unix_us: 1,
             origin: Origin::Daemon,
             pod: None,
+            requests: None,
         },
         snapshot: Snapshot::of(stories, &[], Path::new("/nowhere")),
         journal: [Vec::new(), lines.collect::<String>().into_bytes()],
+        requests: Vec::new(),
         pages: BTreeMap::from([("metrics.txt".to_owned(), b"a 1\n".to_vec())]),
     }
 }

@@ -6,6 +6,7 @@ mod explained;
 mod load;
 mod pod;
 mod pulls;
+mod replayed;
 mod sessions;
 mod slow;
 

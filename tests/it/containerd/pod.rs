@@ -126,7 +126,7 @@ pub(super) async fn make(clients: &mut Clients, config: &v1::PodSandboxConfig) -
 }
 
 /// Calls on a running container that carry only its id.
-async fn use_container(clients: &mut Clients, container: &str, log: &Path) {
+pub(super) async fn use_container(clients: &mut Clients, container: &str, log: &Path) {
     let request = v1::ExecSyncRequest {
         container_id: container.into(),
         cmd: ["/bin/sh", "-c", "echo $PASSWORD; exit 3"]

@@ -1,0 +1,74 @@
+//! Plays the recorded calls of a capture against another runtime, and compares codes and times (`docs/adr/0048`).
+//!
+//! `plan` decides what is played and what it waits for; `play` sends it, with the target's ids (`wire`) and with directories
+//! and a cgroup of its own in place of the node's (`stand_ins`); `report` compares.
+
+mod plan;
+mod play;
+pub mod report;
+mod stand_ins;
+mod target;
+mod wire;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use self::play::Player;
+pub use self::report::Report;
+use self::stand_ins::StandIns;
+use crate::client::{self, ClientError};
+use crate::lifecycle::capture::requests::RecordedCall;
+
+/// Time limit for connecting to the target.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// How calls are played.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many times as fast as recorded.
+    pub speed: f64,
+    /// Whether pods stay on the target.
+    pub keep: bool,
+    /// Whether volumes are mounted from where they were recorded.
+    pub keeps_mounts: bool,
+    /// The parent cgroup of the pods, instead of one of criscope's own.
+    pub cgroup_parent: Option<String>,
+}
+
+/// Why nothing was played.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The target cannot be reached.
+    #[error(transparent)]
+    Target(#[from] ClientError),
+    /// No directory for logs and volumes.
+    #[error("directory for logs and volumes: {0}")]
+    StandIns(#[from] io::Error),
+}
+
+/// Plays calls, sorted by their beginning, against the runtime at `target`, until `stop`.
+///
+/// # Errors
+/// If the target cannot be reached.
+pub async fn run(
+    calls: Vec<RecordedCall>,
+    target: &Path,
+    options: &Options,
+    stop: &CancellationToken,
+) -> Result<Report, Error> {
+    let channel = client::connect(target, CONNECT).await?;
+    let stand_ins = StandIns::new(options.cgroup_parent.clone(), options.keeps_mounts)?;
+    let steps = Arc::new(plan::plan(calls));
+    let player = Arc::new(Player::new(channel, stand_ins));
+    let played = player.play(&steps, options.speed, stop).await;
+    let left = match options.keep {
+        true => Vec::new(),
+        false => player.clean_up().await,
+    };
+    Ok(Report::new(&steps, &played, left))
+}
