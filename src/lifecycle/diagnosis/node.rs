@@ -88,7 +88,7 @@ fn is_cause(fact: &NodeFact, waits: &Waits<'_>) -> bool {
             Waits::Next(_) => true,
         },
         FactKind::NoKubelet => matches!(waits, Waits::Next(_)),
-        FactKind::CriscopeDown | FactKind::ImageFsFull { .. } => false,
+        FactKind::CriscopeDown | FactKind::CriscopeStalled | FactKind::ImageFsFull { .. } => false,
     }
 }
 
@@ -137,6 +137,7 @@ pub(super) fn in_call(episode: &Episode) -> Option<(&EpisodeCall, &NodeFact)> {
         FactKind::BackendDown { backend } | FactKind::BackendHangs { backend } => {
             is_on(call, backend)
         }
+        FactKind::CriscopeStalled => true,
         _ => false,
     };
     is_of.then_some((call, fact))

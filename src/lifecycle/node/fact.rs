@@ -39,6 +39,8 @@ pub(in crate::lifecycle) enum FactKind {
     NoKubelet,
     /// criscope itself was not running.
     CriscopeDown,
+    /// criscope was running, and got nothing done: it was stopped by a signal, frozen or starved.
+    CriscopeStalled,
     /// The filesystem of a backend's images has hardly any space or inodes left.
     ImageFsFull { backend: String },
 }
@@ -52,6 +54,7 @@ impl NodeFact {
             FactKind::NotReady { .. } => "backend_not_ready",
             FactKind::NoKubelet => "no_kubelet",
             FactKind::CriscopeDown => "criscope_down",
+            FactKind::CriscopeStalled => "criscope_stalled",
             FactKind::ImageFsFull { .. } => "image_fs_full",
         }
     }
@@ -102,6 +105,7 @@ impl NodeFact {
             }
             FactKind::NoKubelet => format!("no kubelet has been connected for {time}"),
             FactKind::CriscopeDown => format!("criscope has been down for {time}"),
+            FactKind::CriscopeStalled => format!("criscope has not run for {time}"),
             FactKind::ImageFsFull { backend } => {
                 format!("the disk of the images of {backend} has been nearly full for {time}")
             }
@@ -119,6 +123,9 @@ impl NodeFact {
                 format!("{condition} of {backend} was false {when} ({time})")
             }
             FactKind::NoKubelet => format!("no kubelet was connected {when} ({time})"),
+            FactKind::CriscopeStalled => {
+                format!("criscope did not run {when} ({time}): it was stopped, frozen or starved")
+            }
             FactKind::CriscopeDown => {
                 format!("criscope was down {when}: nothing is known of calls in between")
             }

@@ -59,6 +59,7 @@ fn blocked(fact: &NodeFact, now: u64) -> String {
         FactKind::NoKubelet => "nobody asks for pods to be started",
         FactKind::ImageFsFull { .. } => "the kubelet may evict pods and admit no new ones",
         FactKind::CriscopeDown => "nothing is known of that time",
+        FactKind::CriscopeStalled => "calls waited",
     };
     format!("{}; {consequence}", fact.sentence(now))
 }

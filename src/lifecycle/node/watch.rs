@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::oom::OomKills;
 use super::pressure::Sample;
 use super::{Alive, BackendState, FactKind, ImageFs, NodeFact, NodeSource, Unanswered};
-use crate::call::times::unix_micros;
+use crate::call::times::{micros_of, unix_micros};
 use crate::lifecycle::process_scanner::held;
 
 /// The kernel's counters, read in some microseconds.
@@ -16,6 +17,9 @@ const VMSTAT: &str = "/proc/vmstat";
 
 /// A kubelet that restarts is back sooner, in microseconds.
 const KUBELET_PATIENCE: u64 = 10_000_000;
+
+/// A look that comes so long after the one before was held up. They are a second apart.
+const STALL: Duration = Duration::from_secs(5);
 
 /// Looks between two writes of the time, two reads of the disks, and two samples of pressure while no episode is open.
 const ALIVE_EVERY: u64 = 5;
@@ -45,6 +49,8 @@ pub(in crate::lifecycle) struct Watch {
     pressure: PathBuf,
     oom_kills: OomKills,
     looks: u64,
+    /// The last look, by the monotonic clock: a step of the wall clock is no stall.
+    looked: Option<Instant>,
     pub(in crate::lifecycle) status: NodeStatus,
     /// When the last connection of a kubelet was seen.
     kubelet_at: u64,
@@ -61,6 +67,7 @@ impl Watch {
             pressure: Path::new("/proc/pressure").to_owned(),
             oom_kills: OomKills::default(),
             looks: 0,
+            looked: None,
             status: NodeStatus::default(),
             kubelet_at: 0,
             writing: None,
@@ -100,6 +107,8 @@ impl Watch {
         self.disks().await;
         self.write_time(now);
         self.looks += 1;
+        let since_last = self.looked.replace(Instant::now()).map(|at| at.elapsed());
+        let stalled = since_last.and_then(|since| stalled(since, now));
         let mut found = self.found(now);
         found.extend(polls.iter().map(|poll| self.hangs(poll, holding)));
         let begun = found.iter().filter(|fact| {
@@ -113,7 +122,7 @@ impl Watch {
             to: Some(now),
             ..fact.clone()
         });
-        ended.chain(begun.cloned()).collect()
+        ended.chain(begun.cloned()).chain(stalled).collect()
     }
 
     /// How many processes the kernel had just killed for lack of memory at `at`; both in microseconds since 1970.
@@ -188,7 +197,10 @@ impl Watch {
                 let mut disks = self.status.disks.iter();
                 !disks.any(|(name, _)| **name == **backend)
             }
-            FactKind::NoKubelet | FactKind::CriscopeDown | FactKind::BackendHangs { .. } => false,
+            FactKind::NoKubelet
+            | FactKind::CriscopeDown
+            | FactKind::CriscopeStalled
+            | FactKind::BackendHangs { .. } => false,
         }
     }
 
@@ -234,11 +246,23 @@ impl Watch {
     }
 }
 
+/// The time since the last look, in which criscope got nothing done, if it is much longer than the second between two looks.
+fn stalled(since_last: Duration, now: u64) -> Option<NodeFact> {
+    (since_last >= STALL).then(|| NodeFact {
+        to: Some(now),
+        ..NodeFact::new(
+            FactKind::CriscopeStalled,
+            now.saturating_sub(micros_of(since_last)),
+            "",
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     use super::*;
     use crate::lifecycle::node::NotReady;
@@ -364,6 +388,17 @@ mod tests {
             later.status.kubelet,
             Some(false),
             "an earlier process saw it"
+        );
+    }
+
+    #[test]
+    fn a_look_that_comes_much_too_late_is_a_stall() {
+        assert_eq!(stalled(Duration::from_secs(2), 40 * SECOND), None);
+        let fact = stalled(Duration::from_secs(32), 40 * SECOND).expect("a fact");
+        assert_eq!((fact.from, fact.to), (8 * SECOND, Some(40 * SECOND)));
+        assert_eq!(
+            fact.sentence(0),
+            "criscope did not run from 00:00:08 to 00:00:40 UTC (32.0 s): it was stopped, frozen or starved"
         );
     }
 
