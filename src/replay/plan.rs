@@ -82,7 +82,18 @@ const fn is_left_out(method: Method) -> bool {
     )
 }
 
-/// Returns whether later calls of its pod wait for it.
+/// Returns whether it takes away what earlier calls of its pod are about, which must have ended on a slower target too.
+const fn ends_something(method: Method) -> bool {
+    matches!(
+        method,
+        Method::StopContainer
+            | Method::RemoveContainer
+            | Method::StopPodSandbox
+            | Method::RemovePodSandbox
+    )
+}
+
+/// Returns whether all later calls of its pod wait for it.
 fn is_waited_for(method: Method) -> bool {
     let is_session = matches!(
         method,
@@ -102,6 +113,13 @@ fn ids(call: &RecordedCall) -> Result<Vec<String>, Damaged> {
     Ok(found.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
+/// An earlier call of a pod.
+struct Earlier {
+    step: usize,
+    end: u64,
+    is_waited_for: bool,
+}
+
 /// Makes the plan of calls that are sorted by their beginning.
 pub(super) fn plan(calls: Vec<RecordedCall>) -> Vec<Step> {
     let first = calls.first().map_or(0, |call| call.began);
@@ -111,7 +129,7 @@ pub(super) fn plan(calls: Vec<RecordedCall>) -> Vec<Step> {
             makers.entry(made.to_string()).or_insert(i);
         }
     }
-    let mut of_pod: HashMap<String, Vec<(usize, u64)>> = HashMap::new();
+    let mut of_pod: HashMap<String, Vec<Earlier>> = HashMap::new();
     let mut steps = Vec::with_capacity(calls.len());
     for (i, call) in calls.into_iter().enumerate() {
         let mut waits_for = Vec::new();
@@ -132,11 +150,14 @@ pub(super) fn plan(calls: Vec<RecordedCall>) -> Vec<Step> {
         {
             let before = of_pod.entry(pod.uid.to_string()).or_default();
             // What had ended when this one began was known to the caller.
-            let ended = before.iter().filter(|(_, end)| *end <= call.began);
-            waits_for.extend(ended.map(|(step, _)| *step));
-            if is_waited_for(call.method) {
-                before.push((i, call.end()));
-            }
+            let ended = before.iter().filter(|it| it.end <= call.began);
+            let all = ends_something(call.method);
+            waits_for.extend(ended.filter(|it| all || it.is_waited_for).map(|it| it.step));
+            before.push(Earlier {
+                step: i,
+                end: call.end(),
+                is_waited_for: is_waited_for(call.method),
+            });
         }
         waits_for.sort_unstable();
         waits_for.dedup();
@@ -245,6 +266,28 @@ mod tests {
         assert_eq!(skipped[7], Some(Skipped::Unknown));
         assert_eq!(skipped[8], Some(Skipped::Damaged));
         assert_eq!(steps[3].at, Duration::from_micros(100));
+    }
+
+    #[test]
+    fn a_container_is_not_stopped_under_a_call_that_had_ended() {
+        let exec = |began, elapsed| {
+            let request = v1::ExecSyncRequest::default();
+            call(Method::ExecSync, began, elapsed, &request)
+        };
+        let status = call(
+            Method::ContainerStatus,
+            110,
+            1,
+            &v1::ContainerStatusRequest::default(),
+        );
+        let stop = |began| {
+            let request = v1::StopContainerRequest::default();
+            call(Method::StopContainer, began, 5, &request)
+        };
+        // The second probe hung when the kubelet stopped the container.
+        let steps = plan(vec![exec(100, 5), status, exec(120, 900), stop(200)]);
+        let waits: Vec<_> = steps.iter().map(|step| &*step.waits_for).collect();
+        assert_eq!(waits, [&[][..], &[], &[], &[0, 1]]);
     }
 
     #[test]
