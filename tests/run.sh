@@ -199,12 +199,12 @@ step_test() {
     # tests that compare generated documents must not rewrite them
     unset UPDATE_DOCS
     if [ "$EUID" = 0 ]; then
-        cargo test --workspace --locked
+        cargo test --workspace --locked --no-fail-fast
     else
         local host
         host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
         # built by the user, run by root
-        env "CARGO_TARGET_${host}_RUNNER=$(root_command)" cargo test --workspace --locked
+        env "CARGO_TARGET_${host}_RUNNER=$(root_command)" cargo test --workspace --locked --no-fail-fast
     fi
 }
 

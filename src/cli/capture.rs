@@ -204,7 +204,7 @@ fn write(bundle: &Bundle, path: &Path) -> io::Result<()> {
     let written = bundle.write(io::BufWriter::new(file)).map_err(named);
     let written = written.and_then(|()| fs::rename(&new, path));
     if written.is_err() {
-        // The first error is told.
+        // The first error is reported.
         let _ = fs::remove_file(&new);
     }
     written

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::journal::Units;
 use super::machine::{Machine, Readiness, UnitState};
 
-/// Between two looks.
+/// Between two checks.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long the node must be healthy.
 const HOLD: Duration = Duration::from_secs(5);

@@ -162,7 +162,7 @@ impl Installer<'_> {
         Ok(transaction)
     }
 
-    /// Captures what is there and stores both contents.
+    /// Reads the current contents and stores both.
     fn change(&self, journal: &Journal<'_>, edit: &Edit) -> io::Result<Change> {
         let mut change = Change {
             path: edit.path.clone(),

@@ -16,7 +16,7 @@ use super::run::{Installer, RunError, SERVICE, SOCKET, Uninterrupted, joined};
 #[derive(Debug)]
 pub struct Removal {
     pub(super) record: Record,
-    /// In the order of taking away, from what is there to what shall be.
+    /// In the order of removal, from the current state to the one wanted.
     pub(super) changes: Vec<Change>,
     /// New contents.
     pub(super) contents: Vec<Vec<u8>>,

@@ -24,7 +24,7 @@ use crate::daemon::Daemon;
 /// The Lease, which the manifests create.
 const LEASE: &str = "criscope-install";
 
-/// Time between two looks at it.
+/// Time between two reads of it.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// The daemon must be ready for so long in a row...

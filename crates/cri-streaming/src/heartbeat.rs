@@ -24,7 +24,7 @@ use super::websocket::Control;
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
 /// How often the connection is checked per interval.
-const LOOKS: u32 = 5;
+const CHECKS: u32 = 5;
 
 /// Heartbeats of a WebSocket connection.
 pub(super) struct Heartbeat {
@@ -63,8 +63,8 @@ pub(super) async fn of_spdy(handle: Handle, activity: Activity) -> Infallible {
 /// but never for long: the end of the connection is noticed when it is read.
 async fn is_not_read(handle: &Handle) -> bool {
     let before = handle.counters().bytes_in;
-    for _ in 0..LOOKS {
-        sleep(INTERVAL / LOOKS).await;
+    for _ in 0..CHECKS {
+        sleep(INTERVAL / CHECKS).await;
         if !handle.is_held_back() || handle.counters().bytes_in != before {
             return false;
         }

@@ -183,12 +183,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Looks for canaries in any form; gives what stands around each.
+/// Searches for canaries in any form; returns the text around each.
 pub(super) fn leaks(text: &[u8]) -> Vec<String> {
     leaks_of(MARK, 5, &String::from_utf8_lossy(text))
 }
 
-/// Looks for any so many letters of a core in any form; gives what stands around each.
+/// Searches for runs of this many letters of a core in any form; returns the text around each.
 pub(super) fn leaks_of(core: &str, window: usize, text: &str) -> Vec<String> {
     let lower = text.to_ascii_lowercase();
     let mut found = Vec::new();
@@ -210,7 +210,7 @@ pub(super) fn leaks_of(core: &str, window: usize, text: &str) -> Vec<String> {
         look(&lower, &each(&|c| format!("\\u{:04x}", c as u32)));
         look(&lower, &each(&|c| format!("&#{};", c as u32)));
     }
-    // What stays the same in base64 wherever in a value the core stands.
+    // What stays the same in base64 at every offset of the core in a value.
     for (shift, skip) in [(0, 0), (1, 2), (2, 3)] {
         let padded = [&vec![0; shift][..], core.as_bytes()].concat();
         let code = URL_SAFE_NO_PAD.encode(&padded);

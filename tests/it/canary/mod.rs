@@ -28,7 +28,7 @@ async fn check(level: &str, format: &str) {
         let found = leaks(text);
         assert!(found.is_empty(), "{place} at {level}: {found:#?}");
     }
-    // The recorder remembers the last calls only; what is on the list is told by one of them or another.
+    // The recorder keeps the last calls only; each field on the list is shown by one of them.
     assert!(
         run.told(&["dumps"]).len() > 10,
         "{:?}",
@@ -98,7 +98,7 @@ async fn at_warn_in_text() {
     check("warn", "text").await;
 }
 
-/// The libraries of the request path have something to say, too, to whoever asks them by name.
+/// The libraries of the request path log too, where their targets are enabled by name.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_all_that_libraries_say() {
     let level = "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,opentelemetry=trace,\

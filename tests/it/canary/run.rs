@@ -36,7 +36,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The fields on the list whose token stands in one of these places.
+    /// The fields on the list whose token is in one of these places.
     pub(super) fn told(&self, places: &[&str]) -> BTreeSet<&'static str> {
         let texts = self.places.iter().filter(|(p, _)| places.contains(p));
         let texts: Vec<_> = texts.map(|(_, t)| String::from_utf8_lossy(t)).collect();
@@ -125,7 +125,7 @@ impl Run {
     }
 }
 
-/// The fields on the list whose token stands in one of these texts.
+/// The fields on the list whose token is in one of these texts.
 fn told(tokens: &[(String, String)], texts: &[Cow<'_, str>]) -> BTreeSet<&'static str> {
     let is_episodic = |name: &str| {
         let mut tokens = tokens.iter().filter(|(field, _)| field == name);

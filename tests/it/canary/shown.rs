@@ -30,7 +30,7 @@ fn every_field_on_the_list_exists_and_is_text() {
         assert_eq!(field.kind(), Kind::String, "{name}");
     }
     let once: BTreeSet<_> = SHOWN.iter().collect();
-    assert_eq!(once.len(), SHOWN.len(), "a field stands there twice");
+    assert_eq!(once.len(), SHOWN.len(), "a field is listed twice");
 }
 
 /// Fills one field after the other and looks whether it comes out: what is read is what the list says, no more and no

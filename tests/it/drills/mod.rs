@@ -78,7 +78,7 @@ impl Node<'_> {
         let end = Instant::now() + PATIENCE;
         let fires = async {
             while !self.prometheus.has(&query).await {
-                assert!(Instant::now() < end, "{}: {query} in vain", self.name);
+                assert!(Instant::now() < end, "{}: {query} has no result", self.name);
                 tokio::time::sleep(Duration::from_millis(300)).await;
             }
         };

@@ -1,4 +1,4 @@
-//! Our spans and the caller's trace, and what the backend is told (W3C Trace Context).
+//! Our spans and the caller's trace, and the context that the backend receives (W3C Trace Context).
 
 use super::{FAST, hex, pair, proxy};
 use crate::harness::client::Call;

@@ -11,7 +11,7 @@ use crate::harness::fake::Fake;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::until;
 
-/// What is told of the pod's crash loop as JSON: in the list of episodes, newest first, on the front page, and by the
+/// The pod's crash loop as JSON: in the list of episodes, newest first, on the front page, and by the
 /// pod's own story; and the sentence of that.
 async fn told(proxy: &Proxy) -> (Vec<Value>, Vec<Value>, Vec<Value>, Value) {
     let get = async |path: &str| -> Value {

@@ -186,7 +186,7 @@ async fn every_line_is_accounted_for(proxy: &Proxy, state: &Path, starts: usize)
 
 /// No span was taken: all of them are counted as failed or as dropped.
 async fn every_span_is_accounted_for(proxy: &Proxy, starts: usize) {
-    // Of each call two. A start that is told adds its root, if a call of it found room in the queue, and its gaps.
+    // Two for each call. An exported start adds its root, if one of its calls found room in the queue, and its gaps.
     let of_calls = (PODS * 2 * CALLS) as f64;
     let most = of_calls + (starts * (1 + CALLS)) as f64;
     let reasons = ["queue_full", "export_failed", "shutdown"];

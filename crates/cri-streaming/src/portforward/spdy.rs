@@ -18,7 +18,7 @@ use crate::spdy::{Limits, Reader, Reason, Stream};
 use crate::spdy_session::SpdySession;
 
 /// How often streams without a counterpart are looked for, as a fraction of their timeout.
-const LOOKS: u32 = 10;
+const CHECKS: u32 = 10;
 
 /// A stream, and the port named in its headers.
 struct PortStream {
@@ -37,7 +37,7 @@ where
     let mut pairs = Pairs::new();
     let mut forwards = JoinSet::new();
     let gone = CancellationToken::new();
-    let mut looks = interval(context.creation_timeout / LOOKS);
+    let mut checks = interval(context.creation_timeout / CHECKS);
     loop {
         tokio::select! {
             stream = streams.next() => {
@@ -49,7 +49,7 @@ where
                 }
             }
             Some(_) = forwards.join_next() => {}
-            _ = looks.tick() => {
+            _ = checks.tick() => {
                 for (half, opened) in pairs.overdue(context.creation_timeout) {
                     if half == StreamType::Error {
                         let message = "the stream of data did not come in time".to_owned();
