@@ -244,6 +244,7 @@ fn subject(pull: &Pull, in_flight: bool) -> Markup {
         td.n {
             (units::duration(call.duration_ms))
             @if let Some(rate) = pull.rate().filter(|_| in_flight) { br; span.sub { (units::bytes(rate)) "/s" } }
+            @if let Some(left) = pull.left_ms().filter(|_| in_flight) { br; span.sub { (units::duration(left)) " left" } }
         }
     }
 }
@@ -344,14 +345,26 @@ mod tests {
         };
         let pull = Call {
             image: Some("web".to_owned()),
+            duration_ms: 2_000.0,
             ..Call::default()
         };
-        let html = in_flight(&with_progress(vec![pull.into()], vec![progress])).into_string();
+        let stalled = Progress {
+            idle_ms: 9e3,
+            ..progress.clone()
+        };
+        let html_of = |progress| {
+            let pulls = with_progress(vec![pull.clone().into()], vec![progress]);
+            in_flight(&pulls).into_string()
+        };
+        assert!(!html_of(stalled).contains(" left"));
+        let html = html_of(progress);
         for text in [
             "value=\"3145728\" max=\"12582912\"",
             "3.0 MiB of 12.0 MiB",
             "sha256:a fetching: 1.0 MiB of 4.0 MiB",
             "sha256:b unpacking: 3.0 MiB so far",
+            "1.5 MiB/s",
+            "6.00 s left",
         ] {
             assert!(html.contains(text), "{text}: {html}");
         }

@@ -269,6 +269,9 @@ pub struct Pulls {
     pub recent: Vec<Pull>,
 }
 
+/// Time without bytes, in milliseconds, after which nobody knows how long a pull will take.
+const STALLED_MS: f64 = 5e3;
+
 /// The pull of an image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pull {
@@ -287,6 +290,15 @@ impl Pull {
         let bytes = self.progress.as_ref().map(|it| it.bytes)?;
         (bytes > 0 && self.call.duration_ms > 0.0)
             .then(|| (bytes as f64 * 1e3 / self.call.duration_ms) as u64)
+    }
+
+    /// Milliseconds until all bytes are there, at the rate until now. `None` while nothing arrives, and if bytes cannot be told
+    /// from those of other pulls.
+    pub fn left_ms(&self) -> Option<f64> {
+        let progress = self.progress.as_ref()?;
+        let left = progress.of_bytes.saturating_sub(progress.bytes);
+        let is_moving = progress.shared_by == 0 && progress.idle_ms < STALLED_MS;
+        (left > 0 && is_moving).then_some(left as f64 * 1e3 / self.rate()? as f64)
     }
 }
 
