@@ -36,7 +36,7 @@ const SNAPSHOT: &str = "/debug/capture";
 pub(super) struct Args {
     #[command(flatten)]
     admin: AdminArgs,
-    /// The file to write [default: criscope-HOST-TIME.tar.gz in the working directory]
+    /// The file to write, - for standard output [default: criscope-HOST-TIME.tar.gz in the working directory]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Only this pod, as NAMESPACE/POD. Its headline may lack what other pods had to do with it
@@ -109,6 +109,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     let path = args.output.clone();
     let path = path.unwrap_or_else(|| default_name(&bundle.manifest).into());
+    if path == Path::new("-") {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        bundle.write(&mut out)?;
+        return Ok(out.flush()?);
+    }
     write(&bundle, &path)?;
     let mut out = io::stdout().lock();
     writeln!(out, "{}", path.display())?;

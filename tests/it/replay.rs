@@ -179,6 +179,12 @@ async fn a_capture_without_requests_has_none() {
     assert!(made.status.success(), "{}", said(&made));
     let bytes = unpacked(&file);
     assert!(!contains(&bytes, SECRET) && !contains(&bytes, "requests.jsonl"));
+    // To standard output, as for a pipe: the file, and nothing else.
+    let piped = run(&["capture", "-o", "-"], &socket).await;
+    assert!(piped.status.success(), "{}", said(&piped));
+    std::fs::write(&file, &piped.stdout).expect("written");
+    assert!(contains(&unpacked(&file), "manifest.json"));
+    assert!(piped.stderr.is_empty(), "{piped:?}");
     let to = fake.path().display().to_string();
     let refused = run(&["replay", plain, "--to", &to], "").await;
     assert!(!refused.status.success());

@@ -2,9 +2,10 @@
 //!
 //! [`daemon`] reads the pages of the daemon on this node; [`events`] reports slow and failing pods as Events; [`serve`] offers
 //! metrics and stories over TLS to those whom [`guard`] admits. [`install`] puts criscope on
-//! the nodes, one after the other. [`plugin`] is `kubectl criscope`.
+//! the nodes, one after the other. [`plugin`] is `kubectl criscope`; [`capture`] is what its `capture` runs on a node.
 
 pub mod agent;
+pub mod capture;
 pub mod certificate;
 pub mod daemon;
 pub mod events;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use criscope_agent::{agent, install};
+use criscope_agent::{agent, capture, install};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -15,6 +15,8 @@ enum Command {
     Install(install::Args),
     #[command(hide = true)]
     Enter(install::Enter),
+    #[command(hide = true)]
+    Capture(capture::Args),
 }
 
 fn main() -> ExitCode {
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     let result = match &command {
         // It must have no other thread.
         Command::Enter(what) => install::enter(what).map_err(Into::into),
+        Command::Capture(args) => capture::run(args).map_err(Into::into),
         Command::Serve(args) => serve(args).map_err(Into::into),
         Command::Install(args) => install(args),
     };

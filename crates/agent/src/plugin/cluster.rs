@@ -83,6 +83,10 @@ pub struct Agent {
     pub pod: String,
     /// Whether its containers are ready.
     pub ready: bool,
+    /// Its image.
+    pub image: Option<String>,
+    /// The Secrets with which that is pulled.
+    pub pull_secrets: Vec<String>,
 }
 
 /// An answer of a node.
@@ -168,6 +172,15 @@ impl Cluster {
             agents,
             token: answer.status.map(|it| it.token).unwrap_or_default(),
         })
+    }
+
+    pub(super) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// The namespace of the agents.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// The agents, one per node, by name of the node.
@@ -264,8 +277,12 @@ fn agent(pod: &Pod) -> Option<Agent> {
     let conditions = status
         .and_then(|it| it.conditions.as_deref())
         .unwrap_or_default();
+    let spec = pod.spec.as_ref()?;
+    let secrets = spec.image_pull_secrets.iter().flatten();
     Some(Agent {
-        node: pod.spec.as_ref()?.node_name.clone()?,
+        node: spec.node_name.clone()?,
+        image: spec.containers.first().and_then(|it| it.image.clone()),
+        pull_secrets: secrets.map(|it| it.name.clone()).collect(),
         pod: pod.metadata.name.clone()?,
         ready: conditions
             .iter()
@@ -274,7 +291,7 @@ fn agent(pod: &Pod) -> Option<Agent> {
 }
 
 /// What the API server said, without the form around it.
-fn said(error: &kube::Error) -> String {
+pub(super) fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),

@@ -1,20 +1,23 @@
 //! `kubectl criscope`: the commands of criscope for a whole cluster, through the API server.
 //!
 //! [`cluster`] finds and asks agents; [`pages`] answers the commands of criscope, which draw; [`fleet`] is what only a cluster
-//! has.
+//! has; [`capture`] makes a file of what a node knows.
 
+pub mod capture;
 pub mod cluster;
 pub mod fleet;
 pub mod pages;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 use kube::config::{KubeConfigOptions, KubeconfigError};
 
+use self::capture::CaptureError;
 use self::cluster::{Cluster, ClusterError};
 use self::pages::Pages;
 
@@ -105,6 +108,27 @@ enum Command {
         #[arg(long)]
         once: bool,
     },
+    /// Write what a node knows to a file, to explain its pods elsewhere with criscope explain --from FILE
+    ///
+    /// A privileged pod on the node makes it, which is deleted afterwards: that needs the Role criscope-capturer. The file has no
+    /// requests, environments, arguments and credentials; names of pods, images and hosts are in it.
+    Capture {
+        /// Only this pod, as POD or NAMESPACE/POD, on its node
+        #[arg(value_name = "POD", required_unless_present = "node")]
+        pod: Option<String>,
+        /// The pod's namespace [default: that of the context]
+        #[arg(long, short, value_name = "NS", requires = "pod")]
+        namespace: Option<String>,
+        /// All pods of this node
+        #[arg(long, value_name = "NODE")]
+        node: Option<String>,
+        /// Only pods with calls in this time until now (30m, 2h)
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
+        /// The file to write [default: criscope-NODE-TIME.tar.gz in the working directory]
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
     /// Show which nodes, images and causes the failing and slow pods of the cluster share
     Fleet {
         /// Only pods in this namespace [default: all]
@@ -123,6 +147,8 @@ enum Failure {
     Kubeconfig(#[from] KubeconfigError),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("no node answered")]
@@ -150,9 +176,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             let mut err = io::stderr().lock();
             let _ = writeln!(err, "error: {error}");
-            if let Failure::Cluster(error) = &error
-                && let Some(hint) = error.hint()
-            {
+            let hint = match &error {
+                Failure::Cluster(error) => error.hint(),
+                Failure::Capture(error) => error.hint(),
+                _ => None,
+            };
+            if let Some(hint) = hint {
                 let _ = writeln!(err, "hint: {hint}");
             }
             ExitCode::FAILURE
@@ -276,6 +305,32 @@ async fn prepare(command: &Command, cluster: Cluster, default: &str) -> Result<P
                 add(&["--once"]);
             }
             Some(node.clone())
+        }
+        Command::Capture {
+            pod,
+            namespace,
+            node,
+            since,
+            output,
+        } => {
+            let mut args = Vec::new();
+            let mut of_pod = None;
+            if let Some(pod) = pod {
+                let (namespace, name) = parts(pod, namespace.as_deref(), default);
+                args.extend(["--pod".to_owned(), format!("{namespace}/{name}")]);
+                if node.is_none() {
+                    of_pod = Some(cluster.node_of(namespace, name).await?);
+                }
+            }
+            if let Some(since) = since {
+                args.extend(["--since".to_owned(), since.clone()]);
+            }
+            let node = node.clone().or(of_pod.flatten());
+            let node = node.ok_or(CaptureError::Deleted)?;
+            let agent = cluster.agent_of(&node)?;
+            let (file, messages) =
+                capture::capture(&cluster, agent, &args, output.as_deref()).await?;
+            return Ok(Prepared::Text(format!("{}\n", file.display()), messages));
         }
         Command::Fleet { namespace, top } => {
             let (text, notes) =

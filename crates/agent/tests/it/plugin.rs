@@ -220,3 +220,55 @@ async fn the_fleet_shows_what_slow_pods_share() {
     );
     assert!(out.contains("    2 of 2  cause slow network\n"), "{out}");
 }
+
+/// Puts a program in the place of criscope on the nodes.
+fn criscope_is(api: &Api, script: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = api.dir.path().join("criscope");
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    *api.state.criscope.lock().expect("criscope") = path;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_capture_of_a_node_is_made_by_a_pod_that_is_gone_afterwards() {
+    let api = Api::start().await;
+    let _node = node(&api, 1).await;
+    let alice = api.kubeconfig("alice");
+    criscope_is(
+        &api,
+        "echo \"hint: $*\" >&2; head -c 300000 /dev/zero; echo \"$*\"",
+    );
+    let file = api.dir.path().join("a.tar.gz");
+    let path = file.to_str().expect("utf-8");
+    let args = ["capture", "web-1", "--since", "30m", "-o", path];
+    let output = run(PLUGIN, &args, &alice).await;
+    let (out, err) = said(&output);
+    assert_eq!(out, format!("{path}\n"), "{err}");
+    let expected = "capture -o - --pod shop/web-1 --since 30m";
+    assert!(err.contains(&format!("hint: {expected}")), "{err}");
+    let capture = std::fs::read(&file).expect("a file");
+    assert_eq!(capture.len(), 300_000 + expected.len() + 1);
+    assert!(capture.ends_with(format!("{expected}\n").as_bytes()));
+    let mode = std::os::unix::fs::MetadataExt::mode(&file.metadata().expect("a file"));
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(api.count("POST /api/v1/namespaces/criscope/pods"), 1);
+    assert_eq!(api.count("DELETE /api/v1/namespaces/criscope/pods"), 1);
+
+    // A file is not overwritten, and no pod created for it. A failure has its reason, and leaves no pod and no file.
+    let (_, err) = said(&run(PLUGIN, &args, &alice).await);
+    assert!(err.contains("File exists"), "{err}");
+    criscope_is(&api, "echo 'error: criscope is broken' >&2; exit 1");
+    let path = format!("{path}.new");
+    let args = ["capture", "--node", "node-1", "-o", &path];
+    let output = run(PLUGIN, &args, &alice).await;
+    let (_, err) = said(&output);
+    assert!(!output.status.success());
+    assert!(
+        err.contains("capture on node node-1 failed") && err.contains("criscope is broken"),
+        "{err}"
+    );
+    assert!(!std::path::Path::new(&path).exists());
+    assert_eq!(api.count("POST /api/v1/namespaces/criscope/pods"), 2);
+    assert_eq!(api.count("DELETE /api/v1/namespaces/criscope/pods"), 2);
+}

@@ -2,6 +2,7 @@
 
 mod events;
 mod objects;
+mod pods;
 pub(crate) mod proxy;
 mod reviews;
 
@@ -56,6 +57,12 @@ kind: ClusterRoleBinding
 metadata: {name: prometheus}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: criscope-metrics}
 subjects: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: criscope-capturers, namespace: criscope}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: criscope-capturer}
+subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
 ";
 
 /// A token: whose, and for which audiences.
@@ -69,6 +76,10 @@ pub(crate) struct State {
     pub(crate) lease: Mutex<Lease>,
     /// Pods by namespace and name.
     pods: Mutex<BTreeMap<String, Value>>,
+    /// What their containers printed.
+    logs: Mutex<BTreeMap<String, String>>,
+    /// What stands in for criscope on the nodes.
+    pub(crate) criscope: Mutex<PathBuf>,
     /// Where agents listen, by name of their pod.
     agents: Mutex<HashMap<String, SocketAddr>>,
     /// Method, path and status of every request.
@@ -112,6 +123,8 @@ impl Api {
             events: Mutex::default(),
             lease: Mutex::default(),
             pods: Mutex::default(),
+            logs: Mutex::default(),
+            criscope: Mutex::default(),
             agents: Mutex::default(),
             log: Mutex::default(),
         });
@@ -165,7 +178,7 @@ impl Api {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"namespace": namespace, "name": name, "labels": labels},
-            "spec": {"nodeName": node, "containers": []},
+            "spec": {"nodeName": node, "containers": [{"name": "agent", "image": "criscope:test"}]},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         });
         self.state
@@ -200,7 +213,7 @@ pub(super) fn status(code: StatusCode, message: &str) -> Value {
 }
 
 impl State {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let line = format!("{} {}", request.method(), request.uri().path());
         let response = self.respond(request).await;
         let mut log = self.log.lock().expect("log");
@@ -208,7 +221,7 @@ impl State {
         response
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn respond(self: &Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.expect("a body").to_bytes();
         let Some(user) = self.user(&head.headers) else {
@@ -232,6 +245,12 @@ impl State {
         {
             return match self.may(&user, "get", "", "pods/proxy", namespace, name) {
                 Ok(()) => self.proxy(name, &head).await,
+                Err((code, text)) => json_response(code, &status(code, &text)),
+            };
+        }
+        if let ["api", "v1", "namespaces", namespace, "pods", name, "log"] = parts[..] {
+            return match self.may(&user, "get", "", "pods/log", namespace, name) {
+                Ok(()) => Response::new(self.log_of(namespace, name).into()),
                 Err((code, text)) => json_response(code, &status(code, &text)),
             };
         }
@@ -277,7 +296,7 @@ impl State {
     }
 
     fn object(
-        &self,
+        self: &Arc<Self>,
         user: &User,
         head: &http::request::Parts,
         parts: &[&str],
@@ -364,6 +383,14 @@ impl State {
                     StatusCode::OK,
                     self.list_pods(namespace, head.uri.query().unwrap_or_default()),
                 ))
+            }
+            (&Method::POST, ["api", "v1", "namespaces", namespace, "pods"]) => {
+                self.may(user, "create", "", "pods", namespace, "")?;
+                self.create_pod(namespace, value()?)
+            }
+            (&Method::DELETE, ["api", "v1", "namespaces", namespace, "pods", name]) => {
+                self.may(user, "delete", "", "pods", namespace, name)?;
+                self.delete_pod(namespace, name)
             }
             (&Method::GET, ["api", "v1", "namespaces", namespace, "pods", name]) => {
                 self.may(user, "get", "", "pods", namespace, name)?;

@@ -1,0 +1,203 @@
+//! `kubectl criscope capture`: a pod on the node makes the capture, the plugin reads it from the pod's log and removes the pod.
+//!
+//! The capture is made over root's socket, which the agent must not reach. A pod that the user creates has the user's rights: who may
+//! create privileged pods is root on the nodes anyway.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, LogParams, PostParams};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::cluster::{Agent, Cluster, said};
+use crate::capture::read;
+
+/// Time limit of the pod, in seconds.
+const LIMIT: u64 = 120;
+
+/// Time between two reads of the pod.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// Why there is no capture.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// The node of the pod is not known.
+    #[error("the API server does not have that pod; name its node with --node")]
+    Deleted,
+    /// The agent's pod does not name its image.
+    #[error("pod {0} has no container, whose image a capture needs")]
+    NoImage(String),
+    /// The pod cannot be created or read.
+    #[error("cannot {0} a pod for the capture in namespace {1}: {2}")]
+    Pod(&'static str, String, String),
+    /// It did not end.
+    #[error("pod {0} did not end within {LIMIT} s: {1}")]
+    Timeout(String, String),
+    /// It failed.
+    #[error("the capture on node {0} failed: {1}")]
+    Failed(String, String),
+    /// It has ended, and its log is not whole.
+    #[error(
+        "the log of pod {0} does not have all of the capture: the kubelet may have rotated it (containerLogMaxSize)"
+    )]
+    Cut(String),
+    /// The user pressed Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+    /// The file cannot be written.
+    #[error("{0}: {1}")]
+    File(PathBuf, io::Error),
+}
+
+impl CaptureError {
+    /// A recommendation for the user.
+    pub(super) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Pod("create", ..) => Some(
+                "captures need the Role criscope-capturer in that namespace, which is as good as root on the nodes: see deploy/kubernetes",
+            ),
+            Self::Cut(_) => Some("--since 30m or --pod NAMESPACE/POD makes it smaller"),
+            _ => None,
+        }
+    }
+}
+
+/// Makes a capture on the node of this agent and writes it to a file. Returns the file, and messages of `criscope capture`.
+///
+/// # Errors
+/// If a step fails. The pod is deleted in any case.
+pub(super) async fn capture(
+    cluster: &Cluster,
+    agent: &Agent,
+    args: &[String],
+    file: Option<&Path>,
+) -> Result<(PathBuf, Vec<String>), CaptureError> {
+    let path = file.map_or_else(|| default_name(&agent.node), Path::to_owned);
+    let named = |error| CaptureError::File(path.clone(), error);
+    let mut options = OpenOptions::new();
+    // For its owner only, and over no other file.
+    options.write(true).create_new(true).mode(0o600);
+    let mut out = options.open(&path).map_err(named)?;
+    let made = from_pod(cluster, agent, args).await;
+    let written = match &made {
+        Ok((capture, _)) => out.write_all(capture).map_err(named),
+        Err(_) => Ok(()),
+    };
+    if made.is_err() || written.is_err() {
+        // The first error is reported.
+        let _ = fs::remove_file(&path);
+    }
+    let (_, messages) = made?;
+    written?;
+    Ok((path, messages))
+}
+
+/// The capture that a pod printed, and its messages.
+async fn from_pod(
+    cluster: &Cluster,
+    agent: &Agent,
+    args: &[String],
+) -> Result<(Vec<u8>, Vec<String>), CaptureError> {
+    let failed = |verb| {
+        let namespace = cluster.namespace().to_owned();
+        move |error: kube::Error| CaptureError::Pod(verb, namespace.clone(), said(&error))
+    };
+    let pods = Api::<Pod>::namespaced(cluster.client(), cluster.namespace());
+    let (pod, defaults) = (pod(agent, args)?, PostParams::default());
+    let created = pods.create(&defaults, &pod).await;
+    let created = created.map_err(failed("create"))?;
+    let name = created.metadata.name.unwrap_or_default();
+    let made = async {
+        let succeeded = ended(&pods, &name, &failed("get")).await?;
+        let log = pods.logs(&name, &LogParams::default()).await;
+        Ok((succeeded, log.map_err(failed("read the log of"))?))
+    };
+    let made = tokio::select! {
+        made = made => made,
+        _ = tokio::signal::ctrl_c() => Err(CaptureError::Interrupted),
+    };
+    let now = DeleteParams::default().grace_period(0);
+    let deleted = pods.delete(&name, &now).await.map_err(failed("delete"));
+    let (succeeded, log) = made?;
+    let (capture, messages) = read(&log);
+    if !succeeded {
+        let text = messages.join("; ");
+        return Err(CaptureError::Failed(agent.node.clone(), text));
+    }
+    let capture = capture.ok_or(CaptureError::Cut(name))?;
+    deleted?;
+    let messages = messages.into_iter().map(str::to_owned).collect();
+    Ok((capture, messages))
+}
+
+/// The pod: as the installer of the DaemonSet, it enters the mount namespace of the node, and runs the criscope that is there.
+fn pod(agent: &Agent, args: &[String]) -> Result<Pod, CaptureError> {
+    let image = agent.image.as_deref();
+    let image = image.ok_or_else(|| CaptureError::NoImage(agent.pod.clone()))?;
+    let mut command = vec!["/usr/bin/criscope-agent", "capture", "--"];
+    command.extend(args.iter().map(String::as_str));
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "criscope-capture-",
+            "labels": {"app.kubernetes.io/name": "criscope", "app.kubernetes.io/component": "capture"},
+        },
+        "spec": {
+            "nodeName": agent.node,
+            "hostPID": true,
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": LIMIT,
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "tolerations": [{"operator": "Exists"}],
+            "imagePullSecrets": agent.pull_secrets.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
+            "containers": [{
+                "name": "capture",
+                "image": image,
+                "command": command,
+                "securityContext": {"privileged": true, "runAsUser": 0},
+            }],
+        },
+    });
+    // Its fields are those above.
+    serde_json::from_value(pod)
+        .map_err(|error| CaptureError::Pod("describe", agent.node.clone(), error.to_string()))
+}
+
+/// Waits until the pod has ended. Returns whether it succeeded.
+async fn ended(
+    pods: &Api<Pod>,
+    name: &str,
+    failed: &impl Fn(kube::Error) -> CaptureError,
+) -> Result<bool, CaptureError> {
+    let end = Instant::now() + Duration::from_secs(LIMIT);
+    loop {
+        let status = pods.get(name).await.map_err(failed)?.status;
+        let status = status.unwrap_or_default();
+        match status.phase.as_deref() {
+            Some("Succeeded") => return Ok(true),
+            Some("Failed") => return Ok(false),
+            phase if Instant::now() >= end => {
+                let containers = status.container_statuses.unwrap_or_default();
+                let waiting = containers.into_iter().find_map(|it| it.state?.waiting);
+                let why = waiting.and_then(|it| it.message.or(it.reason));
+                let why = why.unwrap_or_else(|| format!("it is {}", phase.unwrap_or("Pending")));
+                return Err(CaptureError::Timeout(name.to_owned(), why));
+            }
+            _ => sleep(PERIOD).await,
+        }
+    }
+}
+
+fn default_name(node: &str) -> PathBuf {
+    let now = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    format!("criscope-{node}-{now}.tar.gz").into()
+}
