@@ -13,6 +13,8 @@ use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
+use time::format_description::well_known::Rfc3339;
+
 use super::error_chain::shortened;
 use super::method::Method;
 use super::secrets::{Mark, Secrets};
@@ -102,6 +104,13 @@ fn redacted(text: &str, mut judge: Judge<'_>) -> Box<str> {
     let mut rest = text;
     while let Some(start) = rest.find(is_in_word) {
         let (between, from_word) = rest.split_at(start);
+        let time = time_of_day(from_word).filter(|time| judge.admits_time(text, time, between));
+        if let Some(time) = time {
+            out.put_between(between);
+            out.put_word(time);
+            rest = &from_word[time.len()..];
+            continue;
+        }
         let end = from_word.find(|c| !is_in_run(c)).unwrap_or(from_word.len());
         let word = from_word[..end].trim_end_matches(JOINERS);
         out.put_between(between);
@@ -199,6 +208,19 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Returns whether a time may be shown. It has more digits than other numbers, in a form that no key has; fractions of its
+    /// seconds have any digits, so they are shown only where secrets are known.
+    fn admits_time(&mut self, text: &str, time: &str, before: &str) -> bool {
+        let at = time.as_ptr() as usize - text.as_ptr() as usize;
+        let is_quoted = self.marks.as_ref().map(|it| {
+            let mut marks = it.quoted[at..at + time.len()].iter();
+            marks.any(|it| *it != Mark::None)
+        });
+        let is_shown = is_quoted.map_or(!time.contains('.'), |it| !it);
+        self.digits = 0;
+        is_shown && !before.trim_end_matches(['"', '\'']).ends_with('=')
+    }
+
     /// Returns whether the word may be shown, which begins `at` that byte of the text. `is_value`: it follows what makes a
     /// number possibly a secret.
     fn admits(&mut self, word: &str, at: usize, is_value: bool) -> bool {
@@ -249,6 +271,16 @@ impl<'a> Judge<'a> {
         pieces(word)
             .all(|p| self.identity.contains(p) || is_known(p) || is_amount(p) || is_unmarked(p))
     }
+}
+
+/// The time with which a text begins (RFC 3339).
+fn time_of_day(text: &str) -> Option<&str> {
+    let is_in_time = |c: char| c.is_ascii_digit() || matches!(c, 'T' | 'Z' | ':' | '.' | '-' | '+');
+    let end = text.find(|c| !is_in_time(c)).unwrap_or(text.len());
+    let time = text[..end].trim_end_matches([':', '.', '-', '+']);
+    let is_cut = text[time.len()..].starts_with(is_in_word);
+    let parsed = time::OffsetDateTime::parse(time, &Rfc3339).ok()?;
+    (!is_cut && (1970..2200).contains(&parsed.year())).then_some(time)
 }
 
 /// An IPv4 address, or a range of two.

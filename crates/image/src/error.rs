@@ -126,7 +126,7 @@ pub enum Error {
         reason: String,
     },
     /// Not enough free space.
-    #[error("{}: no space: {free} bytes are free, {needed} are needed", path.display())]
+    #[error("{}: no space: {} are free, {} are needed", path.display(), mib(*free), mib(*needed))]
     NoSpace {
         /// The directory or file.
         path: PathBuf,
@@ -192,6 +192,11 @@ impl Error {
     pub(super) fn internal(what: impl Into<String>) -> Self {
         Self::Internal { what: what.into() }
     }
+}
+
+/// Bytes for people.
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 /// [`std::result::Result`] with [`enum@Error`].

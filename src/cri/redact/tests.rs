@@ -89,6 +89,26 @@ fn what_runtimes_say_stays_readable() {
 }
 
 #[test]
+fn times_are_shown_and_what_only_resembles_one_is_not() {
+    for text in [
+        "certificate has expired or is not yet valid: current time 2026-11-23T07:15:45Z is after 2025-11-01T00:59:07Z",
+        "at 2025-11-01T23:59:59+05:30: not found",
+        "/var/lib/criscope: no space: 812.4 MiB are free, 2048.0 MiB are needed",
+    ] {
+        assert_eq!(shown(text), text);
+    }
+    for text in [
+        "2025-11-01T00:59:07.512345678Z",
+        "2025-13-01T00:59:07Z",
+        "2025-11-01T00:59:07Zhunter2",
+        "at=2025-11-01T00:59:07Z",
+        "5105-10-51T05:10:51Z",
+    ] {
+        assert!(shown(text).contains(HIDDEN), "{}", shown(text));
+    }
+}
+
+#[test]
 fn credentials_are_hidden() {
     let cases = [
         (

@@ -54,7 +54,7 @@ faults! {
         ["inotify*no space left on device", "cgroup*no space left on device", "cpuset*no space left on device"];
     NoInodes = "no_inodes", Some("no inodes are left"), Any: ["no space: * inodes are free"];
     NoSpace = "no_space", Some("a disk is full"), Any:
-        ["no space left on device", "no space: *bytes are free"];
+        ["no space left on device", "no space: * are free"];
     Quota = "disk_quota", Some("a disk quota is used up"), Any: ["disk quota exceeded"];
     ReadOnly = "read_only", Some("a file system is read-only"), Any: ["read-only file system"];
     DiskError = "disk_error", Some("a disk or file system fails"), Any:

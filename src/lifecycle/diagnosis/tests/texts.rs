@@ -194,7 +194,7 @@ fn of_pulls() {
         ),
         (
             Code::ResourceExhausted,
-            "/var/lib/criscope: no space: 12 bytes are free, 400 are needed",
+            "/var/lib/criscope: no space: 1.2 MiB are free, 400.0 MiB are needed",
             "a disk is full",
         ),
         (
