@@ -51,7 +51,11 @@ const VALUES: [(&str, &str); 8] = [
         "namespace: {{ .Release.Namespace }}\n",
     ),
     (
-        "image: ghcr.io/criscope/criscope:0.1.0\n",
+        concat!(
+            "image: ghcr.io/criscope/criscope:",
+            env!("CARGO_PKG_VERSION"),
+            "\n"
+        ),
         "image: {{ .Values.image.repository }}:{{ .Values.image.tag }}\n",
     ),
     ("args: []\n", "args: {{ toJson .Values.install.args }}\n"),
