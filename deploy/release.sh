@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Makes a release, for x86_64 and aarch64: static and stripped programs, tarballs, .deb, .rpm, an OCI image for both
-# architectures, an SBOM and SHA256SUMS. The same commit and compiler make the same bytes, wherever the clone is.
+# architectures, the kubectl plugin, SBOMs and SHA256SUMS. The same commit and compiler make the same bytes, wherever the clone is.
 #
 # usage: deploy/release.sh [OPTION...]
 #   --arch ARCH      x86_64 or aarch64, only this one; may be repeated (default: both)
 #   --out DIR        where the files go (default target/release-VERSION); it is emptied
 #   --binaries DIR   package the programs in DIR instead of building them: for tests, and for one --arch
 #   --version V      the version of the packages (default: that in Cargo.toml)
-#   --only KIND      tar, deb, rpm, image or sbom, only this one; may be repeated (default: all)
+#   --only KIND      tar, deb, rpm, image, plugin or sbom, only this one; may be repeated (default: all)
 #   --verify         build everything once more in another clone, and fail unless it has the same bytes
 # environment:
 #   CARGO, RUSTC       another toolchain; see docs/RELEASING.md for one that has aarch64 without rustup
@@ -20,6 +20,10 @@ set -euo pipefail
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SELF=$REPO/deploy/release.sh
+# Programs of a node, of the image besides these, and of a workstation.
+NODE=(criscope criscope-shim)
+CLUSTER=(criscope-agent)
+PLUGIN=kubectl-criscope
 # name=version of the packaging tools, from crates.io
 TOOLS=(cargo-deb=3.8.0 cargo-generate-rpm=0.21.1 cargo-cyclonedx=0.5.9)
 
@@ -72,18 +76,20 @@ check_architectures() {
 
 # Paths of this machine do not get into the programs: not by Rust, nor by the C code of ring and zstd.
 build() {
-    local arch=$1 triple=$2 cc linker variable
+    local arch=$1 triple=$2 cc linker variable package
     linker=$(compiler "$arch") cc=$linker
     # the headers of musl, where they are installed
     case $triple in *-musl) if have "$arch-linux-musl-gcc"; then cc=$arch-linux-musl-gcc; fi ;; esac
     variable=${triple//-/_}
     step "building for $triple (profile dist)"
-    env "CARGO_TARGET_${variable^^}_LINKER=$linker" "CC_$variable=$cc" \
-        "CFLAGS_$variable=-ffile-prefix-map=$CARGO_DIR=/cargo -ffile-prefix-map=$REPO=/criscope -ffile-prefix-map=$TARGET=/target" \
-        CARGO_ENCODED_RUSTFLAGS="$(printf '%s\x1f' -C target-feature=+crt-static "--remap-path-prefix=$CARGO_DIR=/cargo" \
-            "--remap-path-prefix=$REPO=/criscope" "--remap-path-prefix=$TARGET=/target" | head -c -1)" \
-        "$CARGO" build --manifest-path "$REPO/Cargo.toml" --profile dist --locked --target "$triple" \
-        --bin criscope --bin criscope-shim
+    # Each package by itself: the client of the Kubernetes API must add no features to what the daemon links.
+    for package in criscope criscope-agent; do
+        env "CARGO_TARGET_${variable^^}_LINKER=$linker" "CC_$variable=$cc" \
+            "CFLAGS_$variable=-ffile-prefix-map=$CARGO_DIR=/cargo -ffile-prefix-map=$REPO=/criscope -ffile-prefix-map=$TARGET=/target" \
+            CARGO_ENCODED_RUSTFLAGS="$(printf '%s\x1f' -C target-feature=+crt-static "--remap-path-prefix=$CARGO_DIR=/cargo" \
+                "--remap-path-prefix=$REPO=/criscope" "--remap-path-prefix=$TARGET=/target" | head -c -1)" \
+            "$CARGO" build --manifest-path "$REPO/Cargo.toml" --profile dist --locked --target "$triple" -p "$package" --bins
+    done
 }
 
 # A static program has no interpreter.
@@ -152,7 +158,7 @@ make_tar() {
     local arch=$1 name=criscope-$VERSION-linux-$1 dir
     dir=$WORK/tar-$arch
     mkdir -p "$dir/$name"/{bin,share/zsh}
-    cp "${DIRS[$arch]}/criscope" "${DIRS[$arch]}/criscope-shim" "$dir/$name/bin"
+    (cd "${DIRS[$arch]}" && cp "${NODE[@]}" "$dir/$name/bin")
     cp -r "$STAGE/usr/share"/{man,bash-completion,fish,criscope,doc} "$dir/$name/share"
     cp -r "$STAGE/usr/share/zsh/vendor-completions" "$dir/$name/share/zsh/site-functions"
     cp "$REPO"/deploy/systemd/*.service "$REPO"/deploy/systemd/*.socket "$dir/$name/share/criscope/systemd"
@@ -161,6 +167,14 @@ make_tar() {
     find "$dir" -type f -exec chmod 644 {} +
     chmod 755 "$dir/$name/bin"/*
     pack "$dir" "$OUT/$name.tar.gz" "$name"
+}
+
+# As kubectl and krew want a plugin: the program and its license.
+make_plugin() {
+    local dir=$WORK/plugin-$1
+    install -D -m 755 -t "$dir" "${DIRS[$1]}/$PLUGIN"
+    install -m 644 -t "$dir" "$REPO/LICENSE"
+    pack "$dir" "$OUT/$PLUGIN-$VERSION-linux-$1.tar.gz" "$PLUGIN" LICENSE
 }
 
 # Both tools replace the prefix target/release/ of the assets in Cargo.toml by the directory of target and profile.
@@ -190,14 +204,14 @@ descriptor() {
         '{mediaType: $type, digest: $digest, size: $size}'
 }
 
-# An OCI image layout with one manifest per architecture, as an archive: one layer with the two programs, on nothing.
+# An OCI image layout with one manifest per architecture, as an archive: one layer with the programs, on nothing.
 make_image() {
     local arch digest layer config manifests=() created oci=application/vnd.oci.image
     created=$(date -u -d "@$EPOCH" +%Y-%m-%dT%H:%M:%SZ)
     IMAGE=$WORK/image
     mkdir -p "$IMAGE/blobs/sha256"
     for arch in "${ARCHES[@]}"; do
-        install -D -m 755 -t "$WORK/layer-$arch/usr/bin" "${DIRS[$arch]}/criscope" "${DIRS[$arch]}/criscope-shim"
+        (cd "${DIRS[$arch]}" && install -D -m 755 -t "$WORK/layer-$arch/usr/bin" "${NODE[@]}" "${CLUSTER[@]}")
         install -D -m 644 -t "$WORK/layer-$arch/usr/share/licenses/criscope" "$REPO/LICENSE"
         find "$WORK/layer-$arch" -type d -exec chmod 755 {} +
         pack "$WORK/layer-$arch" "$WORK/layer.tar" usr
@@ -242,6 +256,7 @@ make_sbom() {
     "$BIN/cargo-cyclonedx" cyclonedx --manifest-path "$copy/Cargo.toml" --format json --spec-version 1.5 --target "$triple" \
         --no-build-deps --override-filename sbom --quiet
     sed "s#$copy#/criscope#g" "$copy/sbom.json" > "$OUT/criscope-$VERSION-$arch.cdx.json"
+    sed "s#$copy#/criscope#g" "$copy/crates/agent/sbom.json" > "$OUT/criscope-agent-$VERSION-$arch.cdx.json"
 }
 
 # Installs a packaging tool in its version, unless it is there.
@@ -285,7 +300,7 @@ facts() {
 }
 
 make() {
-    local arch kind triple from
+    local arch kind triple from program programs=("${NODE[@]}" "${CLUSTER[@]}" "$PLUGIN")
     if [ -z "$BINARIES" ]; then check_architectures; fi
     # A target directory of its own for the packaging tools: a file of another date in that of cargo would be built again.
     PACK=$WORK/pack
@@ -296,11 +311,11 @@ make() {
         if [ -z "$from" ]; then
             build "$arch" "$triple"
             from=$TARGET/$triple/dist
-            check_static "$from/criscope"
-            check_static "$from/criscope-shim"
+            for program in "${programs[@]}"; do check_static "$from/$program"; done
         fi
+        for program in "${programs[@]}"; do [ -x "$from/$program" ] || die "$from has no program $program"; done
         DIRS[$arch]=$PACK/$triple/dist
-        install -D -t "${DIRS[$arch]}" "$from/criscope" "$from/criscope-shim"
+        (cd "$from" && install -D -t "${DIRS[$arch]}" "${programs[@]}")
         touch -d "@$EPOCH" "${DIRS[$arch]}"/*
     done
     STAGE=$WORK/stage
@@ -311,7 +326,7 @@ make() {
     for arch in "${ARCHES[@]}"; do
         triple=${DIRS[$arch]%/dist} triple=${triple##*/}
         cp -a "$STAGE" "${DIRS[$arch]}/package"
-        for kind in tar deb rpm sbom; do
+        for kind in tar deb rpm plugin sbom; do
             if wants "$kind"; then step "$kind for $triple"; "make_$kind" "$arch" "$triple"; fi
         done
     done
@@ -344,7 +359,7 @@ main() {
             --out) OUT=$2; shift ;;
             --binaries) BINARIES=$(realpath "$2"); shift ;;
             --version) VERSION=$2; shift ;;
-            --only) case $2 in tar | deb | rpm | image | sbom) KINDS+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
+            --only) case $2 in tar | deb | rpm | image | plugin | sbom) KINDS+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
             --verify) VERIFY=1 ;;
             -h | --help) usage; exit ;;
             *) usage >&2; exit 64 ;;

@@ -31,8 +31,11 @@ make_packages() {
     mkdir -p "$WORK/bin"
     strip -o "$WORK/bin/criscope" "$1/criscope"
     strip -o "$WORK/bin/criscope-shim" "$1/criscope-shim"
-    release "$WORK/out" --only tar --only image
-    release "$WORK/again" --only tar --only image
+    # Those of the cluster are run by their own tests; here it only counts where they end up.
+    local program
+    for program in criscope-agent kubectl-criscope; do strip -o "$WORK/bin/$program" "$TARGET/debug/$program"; done
+    release "$WORK/out" --only tar --only image --only plugin
+    release "$WORK/again" --only tar --only image --only plugin
     same "$WORK/out/SHA256SUMS" "$WORK/again/SHA256SUMS" "the same files are not packaged into the same bytes"
     note "the same bytes twice: $(cut -c 67- "$WORK/out/SHA256SUMS" | tr '\n' ' ')"
     DEB=$(echo "$WORK"/out/*.deb) RPM=$(echo "$WORK"/out/*.rpm)
@@ -65,10 +68,17 @@ check_contents() {
     dpkg-deb --ctrl-tarfile "$DEB" | tar -xO ./conffiles | grep -x /etc/criscope/criscope.toml > /dev/null || die "the .deb does not mark its configuration"
     dpkg-deb -x "$DEB" "$WORK/unpacked"
     ! grep -rn usr/local "$WORK/unpacked/usr/lib" "$WORK/unpacked/usr/share/criscope/systemd" || die "a unit of a package names /usr/local"
-    tar -tf "$WORK"/out/*.tar.gz | grep "/bin/criscope-shim$" > /dev/null || die "no program in the tarball"
+    tar -tf "$WORK"/out/criscope-[0-9]*.tar.gz | grep "/bin/criscope-shim$" > /dev/null || die "no program in the tarball"
+    tar -tf "$WORK"/out/kubectl-criscope-*.tar.gz | grep -x kubectl-criscope > /dev/null || die "no program in the tarball of the plugin"
     if have skopeo; then
         skopeo copy --quiet --override-arch "$(dpkg --print-architecture)" "oci-archive:$(echo "$WORK"/out/*-image.tar)" "dir:$WORK/image"
-        note "image: $(jq -r '.layers | length' "$WORK/image/manifest.json") layer"
+        local layer command
+        layer=$(jq -r '.layers[0].digest' "$WORK/image/manifest.json")
+        tar -tzf "$WORK/image/${layer#sha256:}" > "$WORK/image.list"
+        for command in /usr/bin/criscope-shim $(sed -n 's/.*command: \[\([^],]*\).*/\1/p' deploy/kubernetes/base/daemonset.yaml); do
+            grep -qx "${command#/}" "$WORK/image.list" || die "$command is not in the image"
+        done
+        note "image: $(jq -r '.layers | length' "$WORK/image/manifest.json") layer, with the commands of the DaemonSet"
     fi
     if have lintian; then
         lintian --no-cfg --fail-on error,warning "$DEB" || die "lintian finds something"
@@ -217,6 +227,7 @@ main() {
     fi
     local programs=${1:-$TARGET/release}
     [ -x "$programs/criscope" ] || die "no programs in $programs: cargo build --release --locked"
+    [ -x "$TARGET/debug/criscope-agent" ] || cargo build --locked -p criscope-agent --bins
     mkdir -p "$TARGET/test-tools"
     WORK=$(mktemp -d "$TARGET/test-tools/packages.XXXXXX")
     local sudo=()
