@@ -269,6 +269,7 @@ tool() {
         step "installing $1 $version into $BIN"
         # for this machine, with its own compiler, whatever the release is built with
         env -u RUSTC -u CARGO_BUILD_TARGET CARGO_TARGET_DIR="$TARGET/release-tools/build" \
+            CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
             cargo install --locked --force --quiet --root "$TARGET/release-tools" --version "$version" "$1"
         rm -rf "$TARGET/release-tools/build"
         echo "$version" > "$BIN/$1.version"
@@ -300,7 +301,9 @@ facts() {
 }
 
 make() {
-    local arch kind triple from program programs=("${NODE[@]}" "${CLUSTER[@]}" "$PLUGIN")
+    local arch kind triple from program programs=("${NODE[@]}")
+    if wants image; then programs+=("${CLUSTER[@]}"); fi
+    if wants plugin; then programs+=("$PLUGIN"); fi
     if [ -z "$BINARIES" ]; then check_architectures; fi
     # A target directory of its own for the packaging tools: a file of another date in that of cargo would be built again.
     PACK=$WORK/pack

@@ -81,7 +81,8 @@ check_contents() {
         note "image: $(jq -r '.layers | length' "$WORK/image/manifest.json") layer, with the commands of the DaemonSet"
     fi
     if have lintian; then
-        lintian --no-cfg --fail-on error,warning "$DEB" || die "lintian finds something"
+        # The programs of the quickstart need the shared libraries of this machine; deploy/release.sh checks that those of a release are static.
+        lintian --no-cfg --allow-root --suppress-tags undeclared-elf-prerequisites --fail-on error,warning "$DEB" || die "lintian finds something"
     else
         note "NOT CHECKED: lintian is not installed"
     fi

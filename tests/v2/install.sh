@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `criscope install` and `uninstall` on a node with systemd, containerd and runc, in a virtual machine: with a kubelet that works and with
-# one that does not, through a reboot, and with the power going off in the middle. A small program in the kubelet's place
+# The Debian package, `criscope install` and `uninstall` on a node with systemd, containerd and runc, in a virtual machine: with a kubelet
+# that works and with one that does not, through a reboot and an upgrade, and with the power going off in the middle. A small program in the kubelet's place
 # (crates/testkit/examples/kubelet.rs) reads the real configuration files and calls the CRI.
 #
 # usage: tests/v2/install.sh
@@ -10,7 +10,8 @@ set -euo pipefail
 # shellcheck source=tests/v2/run.sh
 . "$(dirname "${BASH_SOURCE[0]}")/run.sh"
 
-PROGRAMS=(sh bash runc containerd containerd-shim-runc-v2 ctr systemctl sha256sum find flock)
+PROGRAMS=(sh bash runc containerd containerd-shim-runc-v2 ctr systemctl sha256sum find flock
+    dpkg dpkg-deb dpkg-query dpkg-split tar rm ldconfig start-stop-daemon)
 OPTIONAL=()
 SYSTEMD=/lib/systemd
 FILES=("$SYSTEMD/systemd" "$SYSTEMD/systemd-shutdown" "$SYSTEMD/system/containerd.service")
@@ -37,11 +38,7 @@ stage_node() {
     for path in "${FILES[@]}"; do add "$path"; done
     for name in "${UNITS[@]}"; do add "$SYSTEMD/system/$name.target"; done
     add "$SYSTEMD/system/systemd-reboot.service"
-    # Where packages put them: copies of programs with debug information take minutes under emulation.
-    for name in criscope criscope-shim; do
-        add_built "$(realpath "$TARGET/debug/$name")"
-        mv "$ROOT$(realpath "$TARGET/debug/$name")" "$ROOT/usr/bin/$name"
-    done
+    packages
     add_built "$(realpath "$TARGET/debug/examples/kubelet")"
     mv "$ROOT$(realpath "$TARGET/debug/examples/kubelet")" "$ROOT/usr/bin/kubelet"
     printf 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' > "$ROOT/etc/passwd"
@@ -54,6 +51,25 @@ stage_node() {
     printf '#!/bin/sh\nexec %s/systemd --log-target=kmsg\n' "$SYSTEMD" > "$ROOT/guest.sh"
     cp tests/v2/node.sh "$ROOT/node.sh"
     node_files
+}
+
+# A package of the version before, and one of this, of the same programs: what an upgrade must not touch does not depend on them.
+packages() {
+    local name version
+    mkdir -p "$WORK/bin" "$ROOT"/var/lib/dpkg/{info,updates,triggers,parts} "$ROOT/etc/dpkg"
+    touch "$ROOT/var/lib/dpkg/status" "$ROOT/var/lib/dpkg/available"
+    for name in criscope criscope-shim; do
+        # Copies of programs with debug information take minutes under emulation.
+        strip --strip-debug -o "$WORK/bin/$name" "$TARGET/debug/$name"
+        # Their shared libraries, which packages of a release do not need.
+        add "$WORK/bin/$name"
+        rm -r "${ROOT:?}$WORK"
+    done
+    for version in 0.1.0 9.9.9; do
+        deploy/release.sh --arch x86_64 --binaries "$WORK/bin" --only deb --version "$version" --out "$WORK/deb" > "$WORK/log" 2>&1 ||
+            { cat "$WORK/log" >&2; die "deploy/release.sh failed"; }
+        cp "$WORK"/deb/*.deb "$ROOT/download/$version.deb"
+    done
 }
 
 # A node of kubeadm 1.34: configuration file, instance configuration, drop-in of the package.

@@ -30,9 +30,11 @@ kubelet_works() { systemctl is-active kubelet && wget -q -O - http://127.0.0.1:1
 
 # The pods' containers with their processes.
 pods() { ctr -n k8s.io tasks ls | sort; }
+# Besides the files of the package.
 nothing_left() {
     local left
-    left=$(find / -xdev \( -path /proc -o -path /sys -o -path /download -o -path '/usr/bin/criscope*' -o -path /before -o -path '/usr/share' \) -prune -o -name '*criscope*' -print 2>/dev/null | grep -v -e containerd -e '^/tmp' -e /systemd-private-)
+    left=$(find / -xdev \( -path /proc -o -path /sys -o -path /download -o -path /before -o -path '/var/lib/dpkg/info/criscope.*' \) -prune -o -name '*criscope*' -print 2>/dev/null |
+        grep -v -e containerd -e '^/tmp' -e /systemd-private- | grep -vxF -f <(dpkg -L criscope 2>/dev/null; echo none))
     [ ! -e /var/lib/criscope-install ] || left="$left /var/lib/criscope-install"
     [ ! -e /run/criscope ] || left="$left /run/criscope"
     left=${left//$'\n'/ }
@@ -49,8 +51,12 @@ until_ready kubelet_works || fail "the kubelet does not start"
 
 case $stage in
     1)
+        say "part 1: the package, a pod, a kubelet that rejects criscope, then one that works"
+        state > /clean
+        dpkg -i /download/0.1.0.deb || fail "the package"
         state > /before
-        say "part 1: a pod, a kubelet that rejects criscope, then one that works"
+        grep -v criscope /before | cmp - <(grep -v criscope /clean) || fail "the package changes the node"
+        [ -z "$(systemctl list-units --no-legend 'criscope*')" ] || fail "the package starts something"
         ctr -n k8s.io images import /download/pause.tar > /dev/null || fail "no sandbox image"
         ctr -n k8s.io images tag example.com/pause:1 "$(containerd config default | sed -n 's/^ *sandbox_image = "\(.*\)"/\1/p')" > /dev/null || fail "no sandbox image"
         criscope smoke --endpoint unix:///run/containerd/containerd.sock --host-network --busybox /usr/bin/busybox --keep \
@@ -86,6 +92,14 @@ case $stage in
         systemctl is-active criscope.service || fail "criscope does not run after a reboot"
         criscope smoke --host-network --busybox /usr/bin/busybox --keep --cgroup-parent /pods > /smoke 2>&1 || { cat /smoke; fail "no pod"; }
         pod=$(pods)
+        if dpkg -r criscope; then fail "the package of a node that uses it is removed"; fi
+        until_ready kubelet_works || fail "the kubelet does not work after a removal that was refused"
+        daemon=$(systemctl show -p MainPID --value criscope.service)
+        dpkg -i /download/9.9.9.deb || fail "the upgrade"
+        [ "$(systemctl show -p MainPID --value criscope.service)" = "$daemon" ] || fail "the upgrade restarts the daemon"
+        systemctl restart criscope.service || fail "the new version does not start"
+        until_ready kubelet_works || fail "the kubelet does not work after the upgrade"
+        [ "$(pods)" = "$pod" ] || fail "the upgrade touched the pod: $pod, now $(pods)"
         criscope uninstall || fail "uninstall"
         [ "$(pods)" = "$pod" ] || fail "the pod was touched: $pod, now $(pods)"
         state | cmp - /before || { state | diff /before -; fail "not as before"; }
@@ -108,6 +122,9 @@ case $stage in
     4)
         say "part 4: finished at boot"
         state | cmp - /before || { state | diff /before -; fail "the uninstallation was not finished"; }
+        nothing_left
+        dpkg -P criscope || fail "the purge"
+        state | cmp - /clean || { state | diff /clean -; fail "the purge leaves something"; }
         nothing_left
         say passed
         sync
