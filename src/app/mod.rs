@@ -41,7 +41,7 @@ use crate::reload::Reloader;
 use crate::streaming;
 use crate::telemetry::Drops;
 use crate::telemetry::logging::{self, LogError};
-use crate::telemetry::otlp::Otlp;
+use crate::telemetry::otlp::{self, Otlp};
 use crate::telemetry::registry::RegistryError;
 use crate::watchdog;
 
@@ -154,6 +154,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     if let Some(error) = no_traces {
         tracing::error!(event = "config.otlp", error.message = %error, "traces are off");
     }
+    otlp::report_ignored_variables();
     raise_descriptor_limit();
 
     // All addresses are bound before anything starts: a second instance fails here and disturbs nothing.

@@ -13,7 +13,7 @@ use crate::lifecycle::otlp_receiver::metrics::Receiving;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
 use crate::lifecycle::process_scanner::{Sampler, Upstream, Upstreams};
 use crate::telemetry::Drops;
-use crate::telemetry::otlp::Destination;
+use crate::telemetry::otlp::Collector;
 use crate::telemetry::registry::RegistryError;
 
 impl Built {
@@ -84,7 +84,8 @@ impl Built {
             listener,
             ours: Arc::new(ours),
             feed: self.feed.clone(),
-            collector: Destination::of(&config.telemetry.otlp),
+            // A wrong one was logged at the start.
+            collector: Collector::of(&config.telemetry.otlp).ok().flatten(),
             drops: Arc::clone(drops),
             metrics: Receiving::new(&self.registry)?,
         })

@@ -50,13 +50,14 @@ fn summary(config: &Config) -> Vec<(&'static str, String)> {
         let rule = format!("handler {:?} -> {}", rule.runtime_handler, rule.backend);
         lines.push(("rule", rule));
     }
-    let traces = config.telemetry.otlp.endpoint.as_deref();
+    let otlp = &config.telemetry.otlp;
+    let traces = otlp.traces_endpoint.as_ref().or(otlp.endpoint.as_ref());
     lines.push(("log", config.telemetry.log.level.clone()));
     lines.push((
         "traces",
         traces
-            .unwrap_or("as OTEL_EXPORTER_OTLP_ENDPOINT says")
-            .to_owned(),
+            .cloned()
+            .unwrap_or_else(|| "as OTEL_EXPORTER_OTLP_ENDPOINT says".to_owned()),
     ));
     lines
 }

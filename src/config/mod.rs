@@ -57,8 +57,8 @@ settings! {
     pub struct Telemetry in "telemetry" {}
     parts {
         log: Log = Log::read;
-        otlp: Otlp = Otlp::read;
-        sampling: Sampling = Sampling::read;
+        otlp: Otlp = Otlp::checked;
+        sampling: Sampling = Sampling::of;
         identity: IdentityLimits = IdentityLimits::read;
     }
 }

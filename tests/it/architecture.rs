@@ -221,7 +221,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("proxy::pod_index", &["telemetry", "settings", "cri"]),
-    ("telemetry", &["settings", "call", "cri", "version"]),
+    // The exporter frames its own gRPC requests.
+    ("telemetry", &["grpc", "settings", "call", "cri", "version"]),
     ("grpc", &["cri"]),
     ("uds", &[]),
     // Declaring, reading and documenting settings.

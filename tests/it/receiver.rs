@@ -18,8 +18,9 @@ use tokio::net::TcpStream;
 use tonic::transport::Channel;
 
 use crate::harness::client::Call;
-use crate::harness::collector::{Collector, Manner};
+use crate::harness::collector::{Collector, Manner, Wire};
 use crate::harness::fake::{Fake, Seen};
+use crate::harness::pki::Authority;
 use crate::harness::proxy::{Proxy, Start, free_port};
 use crate::harness::scrape::Scrape;
 use crate::harness::{encode, message, message_with, soon, until};
@@ -159,6 +160,38 @@ async fn spans_are_attributed_and_forwarded_unchanged() {
     );
 }
 
+/// Over HTTP the message is the same, without the frame of gRPC.
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_are_forwarded_over_http_with_tls() {
+    let authority = Authority::new();
+    let pair = authority.server("collector");
+    let collector = Collector::tls(Wire::Http, &pair, None).await;
+    let otlp = format!(
+        "{}protocol = \"http/protobuf\"\ntls_ca = \"{}\"\n",
+        otlp(&collector),
+        authority.ca().display()
+    );
+    let fake = Fake::new();
+    let all = receiving(&fake, &otlp).await;
+    let sent = request(vec![span(&[9; 16], 8, &[], "gc")]);
+    let body = sent.encode_to_vec();
+    let packed = message_with(1, &gzip(&body));
+    assert_eq!(post(all.address, EXPORT, None, message(&body)).await, 0);
+    assert_eq!(post(all.address, EXPORT, Some("gzip"), packed).await, 0);
+    collector.wait_spans(2).await;
+    assert_eq!(collector.requests(), [sent.clone(), sent]);
+    let seen = collector.seen();
+    let encodings = seen.iter().map(|s| s.headers.get("content-encoding"));
+    let encodings: Vec<_> = encodings.map(|e| e.and_then(|e| e.to_str().ok())).collect();
+    assert_eq!(encodings, [None, Some("gzip")]);
+    for head in &seen {
+        assert_eq!(head.path, "/v1/traces");
+        assert_eq!(head.headers["content-type"], "application/x-protobuf");
+        assert!(!head.headers.contains_key("te"));
+    }
+    all.proxy.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_span_of_the_runtime_is_part_of_the_story_of_its_pod() {
     let fake = Fake::new();
@@ -277,7 +310,6 @@ async fn compressed_and_broken_requests() {
     let (trace, client_span) = told(&all.proxy, &fake).await;
     let good = request(vec![span(&trace, 1, &client_span, "x")]).encode_to_vec();
     let address = all.address;
-    // The test collector rejects compressed requests, which counts as loss on forwarding.
     let packed = message_with(1, &gzip(&good));
     assert_eq!(post(address, EXPORT, Some("gzip"), packed).await, 0);
     let bomb = gzip(&vec![0; 64 << 20]);

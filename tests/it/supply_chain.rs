@@ -20,7 +20,6 @@ const ONCE: &[&str] = &[
     "hyper",
     "hyper-util",
     "opentelemetry",
-    "opentelemetry-otlp",
     "opentelemetry-proto",
     "opentelemetry_sdk",
     "prometheus",

@@ -1,12 +1,21 @@
-//! An OpenTelemetry collector that stores all spans, or misbehaves.
+//! An OpenTelemetry collector that stores all spans, or misbehaves; over gRPC or HTTP, with or without TLS.
 
+use std::convert::Infallible;
 use std::future::pending;
+use std::io::Read as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use bytes::{BufMut as _, Bytes, BytesMut};
+use flate2::read::GzDecoder;
+use http::{HeaderMap, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::service::TowerToHyperService;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -16,11 +25,16 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message as _;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tonic::codegen::Service as _;
 use tonic::{Request, Response, Status};
 
 use crate::lock;
+use crate::pki::{Pair, server_config};
 use crate::proxy::free_port;
 use crate::until;
 
@@ -36,9 +50,28 @@ pub enum Manner {
     Counts,
 }
 
+/// What a collector speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wire {
+    #[default]
+    Grpc,
+    /// Protobuf over HTTP/1.1.
+    Http,
+}
+
+/// The head of a request.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub path: String,
+    pub headers: HeaderMap,
+}
+
 struct Shared {
     manner: Mutex<Manner>,
+    wire: Wire,
+    tls: Option<TlsAcceptor>,
     requests: Mutex<Vec<ExportTraceServiceRequest>>,
+    seen: Mutex<Vec<Seen>>,
     spans: AtomicUsize,
 }
 
@@ -64,11 +97,37 @@ impl Collector {
 
     /// A collector whose address is reserved, but which does not listen yet.
     pub fn absent(manner: Manner) -> Self {
+        Self::speaking(manner, Wire::Grpc, None)
+    }
+
+    /// A collector over plain HTTP.
+    pub async fn http(manner: Manner) -> Self {
+        let collector = Self::speaking(manner, Wire::Http, None);
+        collector.start().await;
+        collector
+    }
+
+    /// A collector with TLS, which requires certificates of `clients` if there are any.
+    pub async fn tls(wire: Wire, pair: &Pair, clients: Option<&Path>) -> Self {
+        let protocol: &[u8] = match wire {
+            Wire::Grpc => b"h2",
+            Wire::Http => b"http/1.1",
+        };
+        let tls = TlsAcceptor::from(server_config(pair, clients, protocol));
+        let collector = Self::speaking(Manner::Takes, wire, Some(tls));
+        collector.start().await;
+        collector
+    }
+
+    fn speaking(manner: Manner, wire: Wire, tls: Option<TlsAcceptor>) -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], free_port())),
             shared: Arc::new(Shared {
                 manner: Mutex::new(manner),
+                wire,
+                tls,
                 requests: Mutex::default(),
+                seen: Mutex::default(),
                 spans: AtomicUsize::new(0),
             }),
             running: Mutex::default(),
@@ -104,7 +163,16 @@ impl Collector {
     }
 
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = match self.shared.tls {
+            Some(_) => "https",
+            None => "http",
+        };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// The heads of all requests.
+    pub fn seen(&self) -> Vec<Seen> {
+        lock(&self.shared.seen).clone()
     }
 
     /// The number of accepted spans.
@@ -136,11 +204,94 @@ impl Collector {
 }
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>) {
-    let service = TowerToHyperService::new(TraceServiceServer::new(Receiver(shared)));
-    // The client reports broken connections.
-    let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    match shared.tls.clone() {
+        None => speak(stream, shared).await,
+        // The client reports failed handshakes.
+        Some(tls) => {
+            if let Ok(stream) = tls.accept(stream).await {
+                speak(stream, shared).await;
+            }
+        }
+    }
+}
+
+/// The client reports broken connections.
+async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, shared: Arc<Shared>) {
+    let stream = TokioIo::new(stream);
+    match shared.wire {
+        Wire::Grpc => {
+            let service = service_fn(move |request| over_grpc(request, Arc::clone(&shared)));
+            let builder = http2::Builder::new(TokioExecutor::new());
+            drop(builder.serve_connection(stream, service).await);
+        }
+        Wire::Http => {
+            let service = service_fn(move |request| over_http(request, Arc::clone(&shared)));
+            let builder = http1::Builder::new();
+            drop(builder.serve_connection(stream, service).await);
+        }
+    }
+}
+
+async fn over_grpc(
+    request: http::Request<Incoming>,
+    shared: Arc<Shared>,
+) -> Result<http::Response<tonic::body::Body>, Infallible> {
+    let (mut head, body) = received(request, &shared).await;
+    let is_packed = head.headers.remove("grpc-encoding").is_some();
+    let body = match body.first() {
+        Some(1) if is_packed => {
+            let message = unpacked(&body[5..]);
+            let mut framed = BytesMut::new();
+            framed.put_u8(0);
+            framed.put_u32(u32::try_from(message.len()).expect("small"));
+            framed.put_slice(&message);
+            framed.freeze()
+        }
+        _ => body,
+    };
+    let mut service = TraceServiceServer::new(Receiver(shared));
+    let request = http::Request::from_parts(head, Full::new(body));
+    service.call(request).await
+}
+
+async fn over_http(
+    request: http::Request<Incoming>,
+    shared: Arc<Shared>,
+) -> Result<http::Response<Full<Bytes>>, Infallible> {
+    let (head, body) = received(request, &shared).await;
+    let body = match head.headers.contains_key("content-encoding") {
+        true => unpacked(&body).into(),
+        false => body,
+    };
+    let request = ExportTraceServiceRequest::decode(body).expect("a request");
+    let answer = Receiver(shared).export(Request::new(request)).await;
+    let (status, body) = match answer {
+        Ok(answer) => (StatusCode::OK, answer.into_inner().encode_to_vec()),
+        Err(_) => (StatusCode::BAD_REQUEST, Vec::new()),
+    };
+    let mut response = http::Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+async fn received(
+    request: http::Request<Incoming>,
+    shared: &Shared,
+) -> (http::request::Parts, Bytes) {
+    let (head, body) = request.into_parts();
+    lock(&shared.seen).push(Seen {
+        path: head.uri.path().to_owned(),
+        headers: head.headers.clone(),
+    });
+    let body = body.collect().await.map(|body| body.to_bytes());
+    (head, body.unwrap_or_default())
+}
+
+fn unpacked(bytes: &[u8]) -> Vec<u8> {
+    let mut unpacked = Vec::new();
+    let read = GzDecoder::new(bytes).read_to_end(&mut unpacked);
+    read.expect("gzip");
+    unpacked
 }
 
 struct Receiver(Arc<Shared>);

@@ -5,7 +5,7 @@
 //! | criscope as a process | [`proxy`] (any configuration), [`daemon`] (the built-in runtime), [`scrape`], [`leaks`] |
 //! | runtimes behind it | [`fake`] (a CRI server that misbehaves as its [`script`] says), [`containerd`] |
 //! | callers | [`client`] (raw HTTP/2), [`kubelet`] (typed, for real pods), [`pods`] (typed, for the fake) |
-//! | servers around it | [`registry`], [`docker_registry`], [`collector`] (OTLP), [`prometheus`] |
+//! | servers around it | [`registry`], [`docker_registry`], [`collector`] (OTLP), [`prometheus`]; [`pki`] |
 //! | images | [`busybox`], [`image`], [`image_store`] |
 //! | the machine | [`packages`], [`executable`], [`process`], [`pid_namespace`] |
 //! | benchmarks | [`mod@bench`] |
@@ -36,6 +36,7 @@ pub mod kubelet;
 pub mod leaks;
 pub mod packages;
 pub mod pid_namespace;
+pub mod pki;
 pub mod pods;
 pub mod process;
 pub mod prometheus;

@@ -1,23 +1,18 @@
-//! Forwards received export requests to the collector, byte for byte, after the response to the runtime.
+//! Forwards received export requests to the collector, their messages byte for byte, after the response to the runtime.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use h2::client::SendRequest;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use tokio::net::TcpStream;
+use http::HeaderMap;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::Code;
+use tokio::time::timeout;
 
-use super::EXPORT;
 use super::metrics::Receiving;
-use crate::grpc::{BoxError, frame};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
-use crate::telemetry::otlp::Destination;
+use crate::telemetry::otlp::{Client, Collector, Export, SendError};
 
 /// Most requests, and bytes of them, in the queue.
 const REQUESTS: usize = 256;
@@ -47,15 +42,14 @@ impl fmt::Debug for ForwardQueue {
 
 /// The receiving end of the queue.
 pub(super) struct Forwarder {
-    to: Destination,
+    collector: Arc<Collector>,
     queue: Receiver<QueuedRequest>,
-    connection: Option<SendRequest<Bytes>>,
     drops: Arc<Drops>,
     metrics: Arc<Receiving>,
 }
 
 pub(super) fn pass(
-    to: Destination,
+    collector: Collector,
     drops: &Arc<Drops>,
     metrics: &Arc<Receiving>,
 ) -> (ForwardQueue, Forwarder) {
@@ -66,9 +60,8 @@ pub(super) fn pass(
         drops: Arc::clone(drops),
     };
     let passer = Forwarder {
-        to,
+        collector: Arc::new(collector),
         queue,
-        connection: None,
         drops: Arc::clone(drops),
         metrics: Arc::clone(metrics),
     };
@@ -98,18 +91,22 @@ impl ForwardQueue {
 impl Forwarder {
     /// Forwards until the queue is closed.
     pub(super) async fn run(mut self) {
+        let mut client = Client::new(Arc::clone(&self.collector));
+        let limit = self.collector.timeout();
         while let Some(passing) = self.queue.recv().await {
-            let sent = tokio::time::timeout(self.to.timeout, self.send(&passing)).await;
-            let error: BoxError = match sent {
-                Ok(Ok(())) => {
+            // The receiver has read it, so it is a message.
+            let Some(export) = Export::of_grpc(passing.headers, passing.body) else {
+                self.drops.add(DropReason::PassedFailed, passing.spans);
+                continue;
+            };
+            let error = match timeout(limit, client.send(&export)).await {
+                Ok(Ok(_)) => {
                     self.metrics.passed_on(passing.spans);
                     continue;
                 }
                 Ok(Err(error)) => error,
-                Err(late) => late.into(),
+                Err(_) => SendError::Late(limit),
             };
-            // The next request gets a new connection.
-            self.connection = None;
             self.drops.add(DropReason::PassedFailed, passing.spans);
             tracing::warn!(
                 target: "criscope::telemetry",
@@ -122,76 +119,4 @@ impl Forwarder {
             );
         }
     }
-
-    async fn send(&mut self, passing: &QueuedRequest) -> Result<(), BoxError> {
-        let uri: Uri = self.to.endpoint.parse()?;
-        let host = uri.authority().ok_or("no host")?.clone();
-        let request = self.request(&uri, passing)?;
-        let known = self.connection.take();
-        // The collector may have closed an idle connection.
-        let ready = match known {
-            Some(known) => known.ready().await.ok(),
-            None => None,
-        };
-        let mut sender = match ready {
-            Some(sender) => sender,
-            None => {
-                connect(host.host(), host.port_u16().unwrap_or(80))
-                    .await?
-                    .ready()
-                    .await?
-            }
-        };
-        let (response, mut stream) = sender.send_request(request, false)?;
-        // The message is already in memory; h2 sends it as the collector's window allows.
-        stream.send_data(passing.body.clone(), true)?;
-        let (head, mut body) = response.await?.into_parts();
-        while let Some(data) = body.data().await {
-            body.flow_control().release_capacity(data?.len())?;
-        }
-        let trailers = poll_fn(|cx| body.poll_trailers(cx)).await?;
-        let status = trailers.as_ref().and_then(frame::status);
-        match status.or_else(|| frame::status(&head.headers)) {
-            Some((Code::Ok, _)) => {
-                self.connection = Some(sender);
-                Ok(())
-            }
-            Some((code, _)) => Err(format!("the collector answered {code:?}").into()),
-            None => Err(format!("the collector answered http status {}", head.status).into()),
-        }
-    }
-
-    /// The received request, addressed to the collector and with its configured headers.
-    fn request(&self, uri: &Uri, passing: &QueuedRequest) -> Result<http::Request<()>, BoxError> {
-        let mut parts = uri.clone().into_parts();
-        parts.path_and_query = Some(EXPORT.parse()?);
-        let mut request = http::Request::post(Uri::from_parts(parts)?).body(())?;
-        *request.version_mut() = http::Version::HTTP_2;
-        let headers = request.headers_mut();
-        *headers = passing.headers.clone();
-        // The runtime's timeout does not apply here.
-        headers.remove("grpc-timeout");
-        for (name, value) in &self.to.headers {
-            let name: HeaderName = name.parse()?;
-            if !headers.contains_key(&name) {
-                headers.insert(name, HeaderValue::from_str(value)?);
-            }
-        }
-        Ok(request)
-    }
-}
-
-async fn connect(host: &str, port: u16) -> Result<SendRequest<Bytes>, BoxError> {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((host, port)).await?;
-    stream.set_nodelay(true)?;
-    let (sender, connection) = h2::client::Builder::new()
-        .enable_push(false)
-        .handshake(stream)
-        .await?;
-    tokio::spawn(async move {
-        // Each request on it sees the error itself.
-        let _ = connection.await;
-    });
-    Ok(sender)
 }

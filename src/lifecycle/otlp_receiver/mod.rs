@@ -38,7 +38,7 @@ pub use self::span_tree::OurSpans;
 use self::span_tree::SpanTree;
 use crate::lifecycle::Event;
 use crate::telemetry::Drops;
-use crate::telemetry::otlp::Destination;
+use crate::telemetry::otlp::Collector;
 use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
 
 /// The only method that is served.
@@ -92,7 +92,7 @@ pub struct Receiver {
     /// Events for the aggregator.
     pub feed: Sender<Event>,
     /// The collector.
-    pub collector: Option<Destination>,
+    pub collector: Option<Collector>,
     /// Counts what is dropped.
     pub drops: Arc<Drops>,
     /// Metrics.
@@ -118,11 +118,11 @@ impl Receiver {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let metrics = Arc::new(self.metrics);
         let collector = self.collector.filter(|to| {
-            let loops = leads_to(&to.endpoint, address);
+            let loops = leads_to(&to.url().to_string(), address);
             if loops {
                 tracing::error!(
                     event = "receiver.loop",
-                    endpoint = to.endpoint,
+                    endpoint = %to.url(),
                     "telemetry.otlp.endpoint is receiver.listen itself: spans of the runtime are not forwarded"
                 );
             }

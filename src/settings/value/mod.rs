@@ -212,9 +212,7 @@ pub enum ValueError {
     )]
     HostName(String),
     /// Not a URL of a collector; the text is not repeated, because it may contain a password.
-    #[error(
-        "not the address of an OTLP/gRPC collector: {0}; write one such as http://127.0.0.1:4317"
-    )]
+    #[error("not the URL of an OTLP collector: {0}; write one such as http://127.0.0.1:4317")]
     Collector(&'static str),
     /// A host name in the place of an IP address, or a missing port.
     #[error("{0:?} is not an IP address with a port; write one such as \"127.0.0.1:0\"")]

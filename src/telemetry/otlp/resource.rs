@@ -9,7 +9,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use opentelemetry_semantic_conventions::SCHEMA_URL;
 use opentelemetry_semantic_conventions::attribute as key;
 
-use super::Env;
+use super::variables::Env;
 
 /// Builds the resource. `OTEL_RESOURCE_ATTRIBUTES` overrides its attributes, `OTEL_SERVICE_NAME` its name
 /// (OpenTelemetry, resource SDK).

@@ -18,97 +18,15 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::testing::{Behaviour, Exported, sink};
 use super::*;
+use crate::config::Config;
 use crate::telemetry::drops::DropReason;
 use crate::testing::PATIENCE;
 
 fn config(endpoint: Option<&str>) -> settings::Otlp {
     settings::Otlp {
         endpoint: endpoint.map(str::to_owned),
-        timeout: Duration::from_secs(10),
+        ..Config::builtin().telemetry.otlp
     }
-}
-
-fn env<'a>(set: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
-    move |name| {
-        set.iter()
-            .find(|(n, _)| *n == name)
-            .map(|(_, v)| (*v).to_owned())
-    }
-}
-
-#[test]
-fn the_endpoint_is_unset_by_default() {
-    let (any, traces) = (
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    );
-    let disabled = ("OTEL_SDK_DISABLED", "true");
-    let none = ("OTEL_TRACES_EXPORTER", "none");
-    type Row<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], Option<&'a str>);
-    let table: &[Row<'_>] = &[
-        (None, &[], None),
-        (None, &[(any, "http://a")], Some("http://a")),
-        (
-            None,
-            &[(any, "http://a"), (traces, "http://b")],
-            Some("http://b"),
-        ),
-        (
-            Some("http://c"),
-            &[(any, "http://a"), (traces, "http://b")],
-            Some("http://c"),
-        ),
-        (Some("http://c"), &[none], Some("http://c")),
-        (None, &[(any, "http://a"), none], None),
-        (Some("http://c"), &[disabled], None),
-    ];
-    for (i, (file, set, wanted)) in table.iter().enumerate() {
-        assert_eq!(
-            endpoint(&config(*file), &env(set)).as_deref(),
-            *wanted,
-            "row {i}"
-        );
-    }
-}
-
-#[test]
-fn unsupported_protocols_are_rejected() {
-    let set = [("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")];
-    let error = check_protocol(&config(None), &env(&set)).expect_err("refused");
-    assert_eq!(
-        error.to_string(),
-        "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf: only grpc is supported"
-    );
-    assert!(check_protocol(&config(Some("http://a")), &env(&set)).is_ok());
-    let set = [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"), set[0]];
-    assert!(check_protocol(&config(None), &env(&set)).is_ok());
-}
-
-#[test]
-fn the_environment_sets_the_timeout_unless_configured() {
-    let set = [("OTEL_EXPORTER_OTLP_TIMEOUT", "500")];
-    assert_eq!(timeout(&config(None), &env(&set)), None);
-    assert_eq!(
-        timeout(&config(None), &env(&[])),
-        Some(Duration::from_secs(10))
-    );
-    let other = settings::Otlp {
-        endpoint: None,
-        timeout: Duration::from_secs(3),
-    };
-    assert_eq!(timeout(&other, &env(&set)), Some(Duration::from_secs(3)));
-}
-
-#[tokio::test]
-async fn errors_name_the_endpoint() {
-    let error =
-        Otlp::start(&config(Some("https://collector:4317")), Arc::default()).expect_err("no TLS");
-    assert!(
-        error
-            .to_string()
-            .starts_with("otlp endpoint https://collector:4317: "),
-        "{error}"
-    );
 }
 
 /// A collector that stores the requests.

@@ -102,6 +102,6 @@ async fn at_warn_in_text() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_all_that_libraries_say() {
     let level = "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,opentelemetry=trace,\
-                 opentelemetry_sdk=trace,opentelemetry_otlp=trace,axum=trace";
+                 opentelemetry_sdk=trace,opentelemetry_proto=trace,axum=trace";
     check(level, "json").await;
 }

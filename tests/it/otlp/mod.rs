@@ -1,9 +1,10 @@
-//! Spans at a real collector, over OTLP.
+//! Spans at a real collector, over OTLP by gRPC and HTTP.
 
 mod context;
 mod episodes;
 mod losses;
 mod spans;
+mod tls;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 
