@@ -10,6 +10,7 @@ mod capture;
 mod commands;
 mod containerd;
 mod dashboards;
+mod documents;
 mod drills;
 mod faults;
 mod hostile;
