@@ -42,6 +42,7 @@ mod near;
 pub mod page;
 pub mod pods;
 pub mod pulls;
+pub mod remote;
 mod requests;
 pub mod routes;
 pub mod rpcz;

@@ -2,6 +2,7 @@
 //! never reads its response occupies one connection for a limited time and cannot shut out others.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -19,7 +20,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::unistd::geteuid;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -31,8 +32,8 @@ use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
 const MAX_CONNECTIONS: usize = 64;
 /// The same for the socket, whose callers are root.
 const MAX_SOCKET_CONNECTIONS: usize = 16;
-/// Time limit for the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for the head of a request, and for a TLS handshake.
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for a connection, until its response is read. It carries one request.
 const LIFETIME: Duration = Duration::from_secs(30);
 /// Largest head of a request, in bytes.
@@ -78,12 +79,35 @@ pub(super) async fn tcp(
     app: Router,
     stop: CancellationToken,
 ) -> io::Result<()> {
+    let admit = |stream: TcpStream| ready(Some((stream, app.clone())));
+    admitted(listener, stop, admit).await
+}
+
+/// Serves a port until `stop`. `admit` returns the stream and the routes of a connection; it must not take long.
+///
+/// # Errors
+/// If the listener cannot be registered with the runtime.
+pub(super) async fn admitted<S, A>(
+    listener: TcpListener,
+    stop: CancellationToken,
+    admit: impl Fn(TcpStream) -> A,
+) -> io::Result<()>
+where
+    A: Future<Output = Option<(S, Router)>> + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let serving = Serving::new(app, stop);
+    let serving = Serving::new(Router::new(), stop);
     let places = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Any);
     let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     accepting(accept, &places, &serving.stop, |stream, place| {
-        serving.clone().connection(stream, place, None)
+        let (serving, admission) = (serving.clone(), admit(stream));
+        async move {
+            if let Some((stream, app)) = admission.await {
+                let serving = Serving { app, ..serving };
+                serving.connection(stream, place, None).await;
+            }
+        }
     })
     .await;
     Ok(())

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::settings::settings;
-use crate::settings::value::{Address, HostName, List, Maybe, MaybeSocket, Switch, TraceUrl, fits};
+use crate::settings::value::{
+    Address, FilePath, HostName, List, Maybe, MaybeSocket, Switch, TraceUrl, fits,
+};
 
 settings! {
     /// The HTTP endpoint for metrics, health and the live pages.
@@ -27,6 +29,18 @@ settings! {
         /// link to it. It helps if traces are exported (`telemetry.otlp`).
         trace_url: Option<String> = None, Maybe(TraceUrl),
             or "no links" like "\"https://jaeger.example/trace/{trace_id}\"";
+    }
+}
+
+settings! {
+    /// Metrics and health for clients beyond this node: `/metrics`, `/livez` and `/readyz`, and nothing else.
+    pub struct Metrics in "metrics" {
+        /// TCP address of the endpoint, such as `0.0.0.0:9479`. It serves nobody while `metrics.web_config` cannot be used.
+        listen: Option<SocketAddr> = None, Address;
+        /// TLS, client certificates, passwords and tokens: a
+        /// [web configuration file](https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md) as
+        /// exporters of Prometheus have ([ALERTS.md](ALERTS.md#beyond-the-node)). It is read for each connection.
+        web_config: PathBuf = PathBuf::from("/etc/criscope/web.yaml"), FilePath;
     }
 }
 

@@ -25,6 +25,8 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+pub use crate::admin::remote::{WebConfigError, check as check_web_config};
+
 use self::build::{Built, build};
 use self::builtin::Builtin;
 use self::sessions::SessionThread;
@@ -95,7 +97,7 @@ impl Error {
         match (self, self.kernel()?) {
             (_, io::ErrorKind::PermissionDenied) => Some("run criscope as root"),
             (Self::Admin(_), io::ErrorKind::AddrInUse) => Some(
-                "the address is in use by another program or another criscope: choose one with --admin or admin.listen, or \"off\"",
+                "the address is in use by another program or another criscope: choose one with --admin, admin.listen or metrics.listen, or \"off\"",
             ),
             _ => None,
         }
@@ -160,6 +162,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     // All addresses are bound before anything starts: a second instance fails here and disturbs nothing.
     let socket = Socket::open(&config.server)?;
     let admin_listener = config.admin.listen.map(admin::bind).transpose()?;
+    let metrics_listener = config.metrics.listen.map(admin::bind).transpose()?;
     let admin_socket = config.admin.socket.as_deref();
     let admin_socket = admin_socket.map(|path| Socket::bind(path, ROOT_ONLY, None));
     let admin_socket = admin_socket.transpose()?.map(Socket::into_parts);
@@ -215,6 +218,16 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         let sources = parts.sources(&config, log.clone());
         let served = admin::serve(listener, sources, config.admin.clone(), stop.clone());
         side.spawn(served);
+    }
+    if let Some(listener) = metrics_listener {
+        let sources = parts.sources(&config, log.clone());
+        let settings = config.metrics.clone();
+        side.spawn(admin::remote::serve(
+            listener,
+            sources,
+            settings,
+            stop.clone(),
+        ));
     }
     // The socket file is removed at the end.
     let _admin_file = admin_socket.map(|(listener, file)| {

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::Failure;
+use crate::app;
 use crate::config::{Backend, Config, Overrides, Runtime};
 use crate::settings::show_endpoint;
 
@@ -17,6 +18,9 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let loaded = Config::load(Some(&args.file), &Overrides::default())?;
+    if loaded.config.metrics.listen.is_some() {
+        app::check_web_config(&loaded.config.metrics.web_config)?;
+    }
     let mut text = String::from("ok\n");
     for (name, value) in summary(&loaded.config) {
         text.push_str(&format!("  {name:<9} {value}\n"));
@@ -40,6 +44,10 @@ fn summary(config: &Config) -> Vec<(&'static str, String)> {
         None => "off".to_owned(),
     };
     let mut lines = vec![("listen", listen), ("admin", admin)];
+    if let Some(address) = config.metrics.listen {
+        let file = config.metrics.web_config.display();
+        lines.push(("metrics", format!("{address}, {file}")));
+    }
     for backend in &config.backends {
         lines.push(("backend", describe(backend, config)));
     }

@@ -139,6 +139,9 @@ pub enum Failure {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
+    /// The web configuration file of `[metrics]` is wrong.
+    #[error(transparent)]
+    WebConfig(#[from] app::WebConfigError),
     /// `serve` failed.
     #[error(transparent)]
     Serve(#[from] app::Error),
@@ -201,6 +204,10 @@ impl Failure {
                 for error in errors.iter() {
                     output::error(error);
                 }
+                ExitCode::from(EX_USAGE)
+            }
+            Self::WebConfig(_) => {
+                output::error(self);
                 ExitCode::from(EX_USAGE)
             }
             Self::Found => ExitCode::FAILURE,

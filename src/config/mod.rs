@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub use load::{Loaded, Overrides};
 pub use reference::{annotated_file, reference_markdown};
 
-pub use crate::admin::settings::Admin;
+pub use crate::admin::settings::{Admin, Metrics};
 pub use crate::lifecycle::settings::{Containerd, Receiver, Recorder, Sampler, Story};
 pub use crate::proxy::backend::settings::{Backend, BackendKind};
 pub use crate::proxy::faults::settings::FaultSettings;
@@ -33,6 +33,7 @@ settings! {
     parts {
         server: Server = Server::read;
         admin: Admin = |reader| Admin::read(reader, &server.listen);
+        metrics: Metrics = Metrics::read;
         /// At least one, in the order of the file.
         backends: Vec<Backend> = |reader| backend::settings::read(reader, upstream, &server.listen);
         routing: Routing = |reader| routing(reader, &backends, upstream);

@@ -17,6 +17,7 @@ mod hostile;
 mod identity;
 mod injected;
 mod listener;
+mod metrics_tls;
 mod node;
 mod otlp;
 mod pages;

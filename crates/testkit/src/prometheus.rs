@@ -29,13 +29,27 @@ impl Prometheus {
     /// Prometheus allows no longer one. A name becomes both `instance` and `cluster`, so that a sum over a cluster is
     /// one over that node alone.
     pub async fn start(interval: Duration, nodes: &[(&str, u16)], rules: &str) -> Self {
+        Self::scraping(interval, nodes, rules, "").await
+    }
+
+    /// The same, with further keys of the scrape configuration, one per line: `scheme: https`.
+    pub async fn scraping(
+        interval: Duration,
+        nodes: &[(&str, u16)],
+        rules: &str,
+        keys: &str,
+    ) -> Self {
         let dir = tempfile::tempdir().expect("dir");
         let time = format!("{}ms", interval.as_millis());
         let mut config = format!(
             "global: {{scrape_interval: {time}, scrape_timeout: {time}, evaluation_interval: {time}}}\n\
              rule_files: [rules.yaml]\n\
-             scrape_configs:\n- job_name: criscope\n  static_configs:\n",
+             scrape_configs:\n- job_name: criscope\n",
         );
+        for key in keys.lines() {
+            let _ = writeln!(config, "  {key}");
+        }
+        config.push_str("  static_configs:\n");
         for (name, port) in nodes {
             let _ = writeln!(
                 config,

@@ -8,6 +8,7 @@ mod reload;
 mod runtime;
 mod streaming;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -93,6 +94,9 @@ socket = "unix:///run/x.adm"
 allowed_hosts = ["Node1.example.com"]
 trace_url = "https://t/{trace_id}"
 debug = false
+[metrics]
+listen = "0.0.0.0:1"
+web_config = "/web.yaml"
 [backends.two]
 kind = "upstream"
 endpoint = "unix:///run/two.sock"
@@ -182,6 +186,10 @@ enabled = true
             trace_url: Some("https://t/{trace_id}".to_owned()),
             socket: Some(PathBuf::from("/run/x.adm")),
             allowed_hosts: vec!["node1.example.com".to_owned()],
+        },
+        metrics: Metrics {
+            listen: Some(SocketAddr::from(([0, 0, 0, 0], 1))),
+            web_config: PathBuf::from("/web.yaml"),
         },
         // In the order of the file, not alphabetical.
         backends: vec![backend("two"), backend("one")],

@@ -1,0 +1,366 @@
+//! The web configuration file: <https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md>, with tokens
+//! besides. What is not supported is an error, because ignoring it could open the endpoint.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::verify_server_name;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use serde::Deserialize;
+
+/// Largest file, in bytes.
+const MAX_SIZE: u64 = 1 << 20;
+
+/// Why a web configuration file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WebConfigError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system call.
+        source: io::Error,
+    },
+    /// Not YAML, or with a field that is not known. Its values are not repeated.
+    #[error("{}: {why}", path.display())]
+    Yaml {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        why: String,
+    },
+    /// Fields that do not fit together.
+    #[error("{}: {why}", path.display())]
+    Conflict {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        why: &'static str,
+    },
+    /// A certificate or key is not PEM.
+    #[error("{}: {source}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: pem::Error,
+    },
+    /// A certificate or key that cannot be used.
+    #[error("{}: {source}", path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: rustls::Error,
+    },
+    /// The authorities of clients cannot be used.
+    #[error("{}: {source}", path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: VerifierBuilderError,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    tls_server_config: Option<TlsFile>,
+    #[serde(default)]
+    basic_auth_users: BTreeMap<String, String>,
+    authorization: Option<Authorization>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsFile {
+    cert_file: PathBuf,
+    key_file: PathBuf,
+    #[serde(default)]
+    client_auth_type: ClientAuth,
+    client_ca_file: Option<PathBuf>,
+    #[serde(default)]
+    client_allowed_sans: Vec<String>,
+    #[serde(default)]
+    min_version: TlsVersion,
+    #[serde(default = "newest")]
+    max_version: TlsVersion,
+}
+
+/// As Go's `tls.ClientAuthType`; those that do not verify are not supported.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+enum ClientAuth {
+    #[default]
+    NoClientCert,
+    VerifyClientCertIfGiven,
+    RequireAndVerifyClientCert,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+enum TlsVersion {
+    #[default]
+    #[serde(rename = "TLS12")]
+    Tls12,
+    #[serde(rename = "TLS13")]
+    Tls13,
+}
+
+fn newest() -> TlsVersion {
+    TlsVersion::Tls13
+}
+
+/// As in a scrape configuration of Prometheus.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Authorization {
+    #[serde(default, rename = "type")]
+    _kind: Bearer,
+    credentials_file: PathBuf,
+}
+
+#[derive(Default, Deserialize)]
+enum Bearer {
+    #[default]
+    Bearer,
+}
+
+/// What the file says, with the files that it names.
+pub(super) struct WebConfig {
+    /// `None` without TLS.
+    pub(super) tls: Option<Tls>,
+    /// bcrypt hashes by user.
+    pub(super) users: BTreeMap<String, String>,
+    pub(super) tokens: Vec<String>,
+}
+
+pub(super) struct Tls {
+    pub(super) server: Arc<ServerConfig>,
+    pub(super) names: AllowedNames,
+}
+
+/// The names of which a client's certificate must have one; any is allowed if there are none.
+pub(super) struct AllowedNames(Vec<ServerName<'static>>);
+
+impl AllowedNames {
+    pub(super) fn allow(&self, certificate: Option<&CertificateDer<'_>>) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        let parsed = certificate.and_then(|it| ParsedCertificate::try_from(it).ok());
+        parsed.is_some_and(|it| {
+            self.0
+                .iter()
+                .any(|name| verify_server_name(&it, name).is_ok())
+        })
+    }
+}
+
+impl WebConfig {
+    /// Reads the files. Blocks on the disk.
+    ///
+    /// # Errors
+    /// If one cannot be used.
+    pub(super) fn load(path: &Path) -> Result<Self, WebConfigError> {
+        let text = read(path)?;
+        let file: File = serde_saphyr::from_str(&text).map_err(|error| {
+            // Further lines quote the file.
+            let text = error.to_string();
+            let why = text.lines().next().unwrap_or_default().to_owned();
+            let path = path.to_owned();
+            WebConfigError::Yaml { path, why }
+        })?;
+        let wrong = |why| WebConfigError::Conflict {
+            path: path.to_owned(),
+            why,
+        };
+        let is_hash = |hash: &String| hash.parse::<bcrypt::HashParts>().is_ok();
+        if !file.basic_auth_users.values().all(is_hash) {
+            return Err(wrong("a password of basic_auth_users is no bcrypt hash"));
+        }
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        let mut tokens = Vec::new();
+        if let Some(authorization) = file.authorization {
+            let text = read(&dir.join(authorization.credentials_file))?;
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            tokens.extend(lines.map(str::to_owned));
+            if tokens.is_empty() {
+                return Err(wrong("no token in the file of authorization"));
+            }
+        }
+        let tls = file.tls_server_config.map(|tls| tls.load(dir, &wrong));
+        Ok(Self {
+            tls: tls.transpose()?,
+            users: file.basic_auth_users,
+            tokens,
+        })
+    }
+}
+
+impl TlsFile {
+    /// Paths are relative to that of the web configuration file.
+    fn load(
+        self,
+        dir: &Path,
+        wrong: &impl Fn(&'static str) -> WebConfigError,
+    ) -> Result<Tls, WebConfigError> {
+        let versions: &[&SupportedProtocolVersion] = match (self.min_version, self.max_version) {
+            (TlsVersion::Tls12, TlsVersion::Tls13) => &[&TLS13, &TLS12],
+            (TlsVersion::Tls12, TlsVersion::Tls12) => &[&TLS12],
+            (TlsVersion::Tls13, TlsVersion::Tls13) => &[&TLS13],
+            _ => return Err(wrong("min_version is above max_version")),
+        };
+        let is_verified = self.client_auth_type != ClientAuth::NoClientCert;
+        if is_verified != self.client_ca_file.is_some() {
+            return Err(wrong(
+                "client_ca_file and a client_auth_type that verifies belong together",
+            ));
+        }
+        if !self.client_allowed_sans.is_empty()
+            && self.client_auth_type != ClientAuth::RequireAndVerifyClientCert
+        {
+            return Err(wrong(
+                "client_allowed_sans needs client_auth_type RequireAndVerifyClientCert",
+            ));
+        }
+        let (cert, key) = (dir.join(&self.cert_file), dir.join(&self.key_file));
+        let unusable = |path: &Path| {
+            let path = path.to_owned();
+            |source| WebConfigError::Certificate { path, source }
+        };
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder
+            .with_protocol_versions(versions)
+            .map_err(unusable(&cert))?;
+        let builder = match &self.client_ca_file {
+            None => builder.with_no_client_auth(),
+            Some(ca) => {
+                let ca = dir.join(ca);
+                let mut roots = RootCertStore::empty();
+                for authority in certificates(&ca)? {
+                    roots.add(authority).map_err(unusable(&ca))?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = match self.client_auth_type {
+                    ClientAuth::VerifyClientCertIfGiven => verifier.allow_unauthenticated(),
+                    _ => verifier,
+                };
+                let verifier = verifier.build();
+                builder.with_client_cert_verifier(
+                    verifier.map_err(|source| WebConfigError::Authorities { path: ca, source })?,
+                )
+            }
+        };
+        let private = PrivateKeyDer::from_pem_file(&key).map_err(in_file(&key))?;
+        let mut server = builder
+            .with_single_cert(certificates(&cert)?, private)
+            .map_err(unusable(&cert))?;
+        server.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let names = self
+            .client_allowed_sans
+            .into_iter()
+            .map(ServerName::try_from);
+        let names = names.collect::<Result<_, _>>();
+        Ok(Tls {
+            server: Arc::new(server),
+            names: AllowedNames(names.map_err(|_| {
+                wrong("client_allowed_sans has what is neither a DNS name nor an IP address")
+            })?),
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<String, WebConfigError> {
+    let failed = |source| WebConfigError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let size = fs::metadata(path).map_err(failed)?.len();
+    if size > MAX_SIZE {
+        return Err(failed(io::ErrorKind::FileTooLarge.into()));
+    }
+    fs::read_to_string(path).map_err(failed)
+}
+
+fn in_file(path: &Path) -> impl FnOnce(pem::Error) -> WebConfigError {
+    let path = path.to_owned();
+    |source| WebConfigError::Pem { path, source }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, WebConfigError> {
+    CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(in_file(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("web.yaml");
+        fs::write(&path, text).expect("written");
+        match WebConfig::load(&path) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn what_would_not_be_obeyed_is_an_error() {
+        let tls = "tls_server_config: {cert_file: a, key_file: b, ";
+        for (text, wanted) in [
+            ("rate_limit: {burst: 1}\n".to_owned(), "rate_limit"),
+            (format!("{tls}cipher_suites: [x]}}\n"), "cipher_suites"),
+            (
+                format!("{tls}client_auth_type: RequestClientCert}}\n"),
+                "RequestClientCert",
+            ),
+            (format!("{tls}client_ca_file: c}}\n"), "belong together"),
+            (
+                format!("{tls}client_auth_type: RequireAndVerifyClientCert}}\n"),
+                "belong together",
+            ),
+            (
+                format!("{tls}min_version: TLS13, max_version: TLS12}}\n"),
+                "above",
+            ),
+            (format!("{tls}min_version: TLS10}}\n"), "TLS10"),
+            (
+                format!("{tls}client_allowed_sans: [a]}}\n"),
+                "client_allowed_sans needs",
+            ),
+            (format!("{tls}}}\n"), "No such file"),
+            (
+                "basic_auth_users: {a: hunter2}\n".to_owned(),
+                "no bcrypt hash",
+            ),
+            (
+                "authorization: {credentials_file: none}\n".to_owned(),
+                "No such file",
+            ),
+            (
+                "authorization: {type: Digest, credentials_file: a}\n".to_owned(),
+                "Digest",
+            ),
+        ] {
+            let error = error(&text);
+            assert!(error.contains(wanted), "{text}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        assert_eq!(error("basic_auth_users: {}\n"), "");
+    }
+}
