@@ -82,7 +82,8 @@ check_contents() {
     fi
     if have lintian; then
         # The programs of the quickstart need the shared libraries of this machine; deploy/release.sh checks that those of a release are static.
-        lintian --no-cfg --allow-root --suppress-tags undeclared-elf-prerequisites --fail-on error,warning "$DEB" || die "lintian finds something"
+        # It leaves files in its temporary directory.
+        TMPDIR=$WORK lintian --no-cfg --allow-root --suppress-tags undeclared-elf-prerequisites --fail-on error,warning "$DEB" || die "lintian finds something"
     else
         note "NOT CHECKED: lintian is not installed"
     fi

@@ -1,10 +1,12 @@
 //! A private containerd: its root, state, socket, network and cgroup contain one name, which identifies what it leaves
 //! behind on the machine.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
 use std::{fmt, fs};
 
 use criscope::streaming::settings::StreamingTls;
@@ -109,6 +111,35 @@ disabled_plugins = [
 pub struct Containerd {
     process: Option<Process>,
     traces: Traces,
+    // Dropped last: until then its shims listen.
+    _sockets: ShimSockets,
+}
+
+/// The sockets of shims since this time. All containerds share their directory, their names are hashes, and a shim that is killed
+/// leaves its own. Dropping it removes those that nobody listens on.
+struct ShimSockets(SystemTime);
+
+impl Drop for ShimSockets {
+    fn drop(&mut self) {
+        let Ok(sockets) = fs::read_dir("/run/containerd/s") else {
+            return;
+        };
+        // Read before the table of listeners: a shim that starts meanwhile is not among them.
+        let sockets: Vec<_> = sockets.flatten().map(|entry| entry.path()).collect();
+        let listeners = fs::read_to_string("/proc/net/unix").expect("/proc/net/unix");
+        let listeners: BTreeSet<_> = listeners
+            .lines()
+            .filter_map(|line| line.split_ascii_whitespace().nth(7))
+            .collect();
+        for socket in sockets {
+            let created = fs::symlink_metadata(&socket).and_then(|it| it.modified());
+            let is_ours = created.is_ok_and(|created| created >= self.0);
+            let is_heard = socket.to_str().is_some_and(|it| listeners.contains(it));
+            if is_ours && !is_heard {
+                let _ = fs::remove_file(socket);
+            }
+        }
+    }
 }
 
 impl Drop for Containerd {
@@ -154,6 +185,7 @@ impl Containerd {
         let mut containerd = Self {
             process: None,
             traces: Traces::of(&name),
+            _sockets: ShimSockets(SystemTime::now()),
         };
         let mut config = containerd.configure(number);
         edit(&containerd, &mut config);
