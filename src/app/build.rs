@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::node::Node;
 use super::observer::LifecycleObserver;
+use super::supervise::supervised;
 use super::{Error, recording};
 use crate::admin;
 use crate::call::Call;
@@ -236,28 +237,48 @@ fn rules(config: &Config) -> Result<Rules, Error> {
     })
 }
 
+/// Spawns a task that begins anew after a panic, until `stop`.
+fn spawn<F>(
+    side: &Runtime,
+    stop: &CancellationToken,
+    name: &'static str,
+    task: impl Fn() -> F + Send + 'static,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let task = supervised(name, task);
+    side.spawn(stop.clone().run_until_cancelled_owned(task));
+}
+
 impl Built {
     pub(super) fn start_background(&self, side: &Runtime, stop: &CancellationToken) {
         for backend in &self.backends {
             let came_up = Arc::new(Notify::new());
-            let filling = resync::run(
-                Arc::clone(backend),
-                Arc::clone(&self.index),
+            let (parts, up) = (
+                (Arc::clone(backend), Arc::clone(&self.index)),
                 Arc::clone(&came_up),
             );
-            side.spawn(stop.clone().run_until_cancelled_owned(filling));
-            let watching = probe::run(Arc::clone(backend), move || came_up.notify_one());
-            side.spawn(stop.clone().run_until_cancelled_owned(watching));
+            let filling = move || {
+                let (backend, index) = parts.clone();
+                resync::run(backend, index, Arc::clone(&up))
+            };
+            spawn(side, stop, "resync", filling);
+            let backend = Arc::clone(backend);
+            let watching = move || {
+                let came_up = Arc::clone(&came_up);
+                probe::run(Arc::clone(&backend), move || came_up.notify_one())
+            };
+            spawn(side, stop, "probe", watching);
         }
-        let counting = Arc::clone(&self.rates).run();
-        side.spawn(stop.clone().run_until_cancelled_owned(counting));
+        let rates = Arc::clone(&self.rates);
+        spawn(side, stop, "rates", move || Arc::clone(&rates).run());
         side.spawn(watchdog::feed(Arc::clone(&self.heartbeat)));
         let watch = Watch {
             in_flight: Arc::clone(&self.in_flight),
             signals: Arc::clone(&self.signals),
             observer: Arc::clone(&self.observer),
         };
-        side.spawn(stop.clone().run_until_cancelled_owned(watch.run()));
+        spawn(side, stop, "stuck calls", move || watch.clone().run());
     }
 
     pub(super) fn sources(&self, config: &Config, log: logging::LogHandle) -> admin::Sources {

@@ -13,6 +13,7 @@ mod observer;
 mod recording;
 mod sessions;
 mod sight;
+mod supervise;
 
 use std::error::Error as StdError;
 use std::io;

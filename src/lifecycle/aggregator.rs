@@ -110,8 +110,8 @@ impl Aggregator {
 
     /// Runs until `stop`, then applies the queued events and flushes the journal.
     pub async fn run(mut self, stop: CancellationToken) {
-        self.begin().await;
-        self.begin_node().await;
+        self.guarded(Self::begin).await;
+        self.guarded(Self::begin_node).await;
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -130,7 +130,7 @@ impl Aggregator {
         while let Ok(event) = self.parts.events.try_recv() {
             self.guarded(async |it: &mut Self| it.take_in(event)).await;
         }
-        self.end_node().await;
+        self.guarded(Self::end_node).await;
         if let Some(journal) = self.journal.take() {
             // It fails only if the journal's thread panicked.
             let _ = spawn_blocking(move || journal.close()).await;
@@ -146,13 +146,13 @@ impl Aggregator {
         // The store recovers from a poisoned lock. What was half applied is one episode, which is evicted like any other.
         let done = AssertUnwindSafe(work(self)).catch_unwind().await;
         if done.is_err() {
-            self.parts.drops.add(DropReason::StoryPanic, 1);
-            tracing::error!(
-                target: "criscope::lifecycle",
-                event = "story.panic",
-                "a panic in the aggregator: a story may be incomplete"
-            );
+            self.panicked("a panic in the aggregator: a story may be incomplete");
         }
+    }
+
+    fn panicked(&self, message: &str) {
+        self.parts.drops.add(DropReason::StoryPanic, 1);
+        tracing::error!(target: "criscope::lifecycle", event = "story.panic", "{message}");
     }
 
     fn now(&self) -> u64 {
@@ -172,24 +172,28 @@ impl Aggregator {
             let files = files.clone();
             move || replay(&files, &stories)
         });
-        if let Ok(replayed) = replayed.await {
-            self.journal_until = replayed.last;
-            let began = self.counts_from;
-            if replayed.last > 0 {
-                self.counts_from = self.counts_from.min(replayed.last);
+        // What was read before a panic stays; later lines go behind what is in the journal.
+        let replayed = replayed.await.unwrap_or_else(|error| {
+            if error.is_panic() {
+                self.panicked("a panic while the journal was read: earlier stories are incomplete");
             }
-            {
-                let mut store = self.parts.stories.store();
-                let first = store.episodes().next().map(|episode| episode.began);
-                store.watch_since(first.unwrap_or(began).min(began));
-            }
-            self.parts
-                .drops
-                .add(DropReason::JournalDamaged, replayed.damaged);
-            self.journal = start_journal(files, &self.parts.drops);
-            for number in replayed.unreported {
-                self.report(number);
-            }
+            Replayed::default()
+        });
+        self.journal_until = replayed.last;
+        let began = self.counts_from;
+        if replayed.last > 0 {
+            self.counts_from = self.counts_from.min(replayed.last);
+        }
+        {
+            let mut store = self.parts.stories.store();
+            let first = store.episodes().next().map(|episode| episode.began);
+            store.watch_since(first.unwrap_or(began).min(began));
+        }
+        let damaged = replayed.damaged;
+        self.parts.drops.add(DropReason::JournalDamaged, damaged);
+        self.journal = start_journal(files, &self.parts.drops);
+        for number in replayed.unreported {
+            self.report(number);
         }
     }
 

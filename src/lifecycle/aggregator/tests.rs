@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
@@ -57,6 +58,11 @@ struct Running {
 
 /// An aggregator on tokio's paused clock.
 fn aggregator(state_dir: Option<&Path>) -> Running {
+    let base = (Instant::now(), SystemTime::now());
+    with_clock(state_dir, Arc::new(move || base.1 + base.0.elapsed()))
+}
+
+fn with_clock(state_dir: Option<&Path>, clock: Clock) -> Running {
     let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
     let drops = Arc::<Drops>::default();
     let registry = Registry::new(prometheus::Registry::new(), []);
@@ -65,7 +71,6 @@ fn aggregator(state_dir: Option<&Path>) -> Running {
     let (sink, events) = CallSink::new(recorder, Arc::clone(&drops));
     let in_flight: Arc<Mutex<Vec<Arc<Call>>>> = Arc::default();
     let heard = Arc::<Heard>::default();
-    let base = (Instant::now(), SystemTime::now());
     let parts = Parts {
         stories: Arc::clone(&stories),
         events,
@@ -78,7 +83,7 @@ fn aggregator(state_dir: Option<&Path>) -> Running {
         drops: Arc::clone(&drops),
         subscriber: Some(Arc::clone(&heard) as _),
         node: Arc::new(crate::lifecycle::node::Nothing),
-        clock: Arc::new(move || base.1 + base.0.elapsed()),
+        clock,
     };
     let aggregator = Aggregator::new(parts, &registry).expect("metrics");
     let stop = CancellationToken::new();
@@ -180,6 +185,23 @@ async fn a_panic_costs_one_check_and_not_the_stories() {
     running.start("web");
     sleep(Duration::from_secs(30)).await;
     assert_eq!(panics(), before);
+    assert_eq!(running.heard().len(), 1);
+    running.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_at_the_start_costs_no_later_story() {
+    let base = (Instant::now(), SystemTime::now());
+    let reads = AtomicUsize::new(0);
+    let clock = move || {
+        assert!(reads.fetch_add(1, Ordering::Relaxed) > 1, "on purpose");
+        base.1 + base.0.elapsed()
+    };
+    let mut running = with_clock(None, Arc::new(clock));
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(running.drops.count(DropReason::StoryPanic), 2);
+    running.start("web");
+    sleep(Duration::from_secs(30)).await;
     assert_eq!(running.heard().len(), 1);
     running.finish().await;
 }

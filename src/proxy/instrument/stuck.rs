@@ -50,7 +50,7 @@ pub const fn allowed(method: Method) -> Option<Duration> {
 }
 
 /// Checks the calls in flight.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Watch {
     /// The calls.
     pub in_flight: Arc<InFlight>,
