@@ -89,6 +89,9 @@ const WRAPPERS: &[&str] = &[
     "runc run failed",
     "runc exec failed",
     "exec failed",
+    // runc wrote no log; what it ended with follows
+    "unable to retrieve OCI runtime error (open *",
+    "no such file or directory)",
     "unable to start container process",
     "error during container init",
     "starting container process caused",

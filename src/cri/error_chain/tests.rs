@@ -293,7 +293,7 @@ time="2026-01-02T03:04:05Z" level=error msg="runc create failed: unable to start
     ),
     (
         "failed to create containerd task: failed to create shim task: OCI runtime create failed: unable to retrieve OCI runtime error (open /run/x/log.json: no such file or directory): runc did not terminate successfully: exit status 127: unknown",
-        "unable to retrieve OCI runtime error (open /run/x/log.json: no such file or directory): runc did not terminate successfully: exit status 127",
+        "runc did not terminate successfully: exit status 127",
     ),
     (
         r#"failed to get sandbox image "registry.k8s.io/pause:3.8": failed to pull image "registry.k8s.io/pause:3.8": failed to pull and unpack image "registry.k8s.io/pause:3.8": failed to resolve reference "registry.k8s.io/pause:3.8": failed to do request: Head "https://registry.k8s.io/v2/pause/manifests/3.8": dial tcp: lookup registry.k8s.io on 10.0.0.2:53: no such host"#,

@@ -3,7 +3,7 @@
 use super::before::Before;
 use super::crash::CrashLoop;
 use super::fault::Fault;
-use super::kubelet::KubeletCause;
+use super::kubelet::{KillReason, KubeletCause};
 use super::node::Waits;
 use super::syncs::InGap;
 use super::work::Worker;
@@ -133,6 +133,8 @@ impl Beside<'_> {
 #[derive(Debug)]
 pub(in crate::lifecycle) struct InFlight<'a> {
     pub(super) call: &'a EpisodeCall,
+    /// Why the kubelet stops a container, if that is known.
+    pub(super) kills_for: Option<KillReason>,
     pub(super) work: Progress<'a>,
     /// Failed calls of the episode before it.
     pub(super) failures: u32,

@@ -139,6 +139,8 @@ faults! {
          "exec: \"containerd-shim*executable file not found", "binary not installed"];
     ProgramBroken = "program_broken", Some("a program of the node cannot be executed"), Node:
         ["fork/exec *exec format error", "fork/exec *permission denied"];
+    OciRuntime = "oci_runtime_fails", Some("the OCI runtime ended without saying why"), Node:
+        ["unable to retrieve oci runtime error *did not terminate successfully"];
     Hook = "oci_hook_failed", Some("an OCI hook failed"), Container: ["error running *hook", "error executing hook"];
     MemoryLimit = "memory_limit_too_low", Some("its memory limit is too low to start"), Container:
         ["container init was oom-killed", "oom-killed (memory limit too low"];

@@ -303,6 +303,13 @@ fn is_kill(call: &EpisodeCall) -> bool {
     call.method == Method::StopContainer && of_kubelet && call.is_good()
 }
 
+/// Why the kubelet is stopping a container, if the calls of the pod show it.
+pub(super) fn kills_for(pod: &[&Episode], call: &EpisodeCall) -> Option<KillReason> {
+    let is_stop = call.method == Method::StopContainer && call.peer.client != Client::Crictl;
+    let reason = is_stop.then(|| reason(pod, call))?;
+    (reason != KillReason::Unknown).then_some(reason)
+}
+
 fn reason(episodes: &[&Episode], kill: &EpisodeCall) -> KillReason {
     if let Some(probe) = kill.probe {
         return KillReason::Probe(probe);

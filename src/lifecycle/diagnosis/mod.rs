@@ -54,7 +54,7 @@ fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now:
     if let Some(call) = hanging(episode) {
         return match kubelet::in_flight(episode, call) {
             Some(hook) => Cause::Kubelet(hook),
-            None => Cause::InFlight(waits(episode, call, node)),
+            None => Cause::InFlight(waits(episode, pod, call, node)),
         };
     }
     let is_unresolved = !episode.is_resolved();
@@ -161,10 +161,16 @@ fn longest_in_flight(episode: &Episode) -> Option<&EpisodeCall> {
     calls.max_by_key(|call| call.elapsed())
 }
 
-fn waits<'a>(episode: &Episode, call: &'a EpisodeCall, node: &Node<'_>) -> InFlight<'a> {
+fn waits<'a>(
+    episode: &Episode,
+    pod: &[&Episode],
+    call: &'a EpisodeCall,
+    node: &Node<'_>,
+) -> InFlight<'a> {
     let most = || work::most(&std::iter::once(call));
     InFlight {
         call,
+        kills_for: kubelet::kills_for(pod, call),
         work: match work::at_work(call) {
             Some(worker) => Progress::Now(worker),
             None => most().map_or(unseen(call), Progress::SoFar),

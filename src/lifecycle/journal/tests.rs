@@ -230,7 +230,7 @@ fn a_crash_loop_is_known_again() {
     };
     let (before, after) = (shown(&before), shown(&after));
     assert_eq!(before, after);
-    let text = "container app keeps ending: exit code 1 after 100 ms, 3 starts in 40.0 s";
+    let text = "container app keeps ending: exit code 1 after 100 ms, 3 starts in 40.0 s; its log may have the reason";
     let marks: Vec<_> = after.iter().map(|(_, _, mark)| mark.as_deref()).collect();
     assert_eq!(marks, [Some(text), Some(text), Some(text), None]);
 }

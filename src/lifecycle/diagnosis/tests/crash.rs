@@ -76,7 +76,7 @@ fn a_container_that_keeps_ending() {
     let ends = [500, 1400, 20_400, 60_400, 120_500];
     let ends = (0..).zip(ends).map(|(n, at)| end(n, 1, 200, at));
     let mut store = runs(&pod, &[100, 1_000, 20_000, 60_000, 120_100], ends);
-    let sentence = "container app keeps ending: exit code 1 after 200 ms, 5 starts in 2m 00s";
+    let sentence = "container app keeps ending: exit code 1 after 200 ms, 5 starts in 2m 00s; its log may have the reason";
     let (headline, marks) = headline_and_marks(&mut store, 140_000);
     assert_eq!(headline, sentence);
     let all = |kind: &str| (kind.to_owned(), State::Ok, Some(sentence.to_owned()));
@@ -215,7 +215,7 @@ fn a_crash_loop_is_over_with_its_pod() {
     let (headline, marks) = headline_and_marks(&mut store, 30_000);
     assert_eq!(
         headline,
-        "container app kept ending: exit code 1 after 100 ms, 2 starts in 1.10 s"
+        "container app kept ending: exit code 1 after 100 ms, 2 starts in 1.10 s; its log may have the reason"
     );
     assert!(marks.iter().all(|(.., mark)| mark.is_none()), "{marks:?}");
     // Only the sandbox ended, not the pod.
@@ -301,6 +301,23 @@ fn a_container_that_ends_before_its_start_has_ended_is_down() {
         "{told}"
     );
     assert!(!told.contains("up again"), "{told}");
+    assert!(
+        told.contains("a library of it is missing: its log has the reason"),
+        "{told}"
+    );
+}
+
+/// Only the log of a program that ended at once is likely to tell more.
+#[test]
+fn a_program_that_worked_is_not_looked_up_in_its_log() {
+    for (code, ran) in [(1, 5000), (127, 5000), (137, 200), (143, 200)] {
+        let pod = pod("web");
+        let mut store = store([pod.run(0, 100)].into_iter().chain(run(&pod, 0, 200)));
+        store.note_exit(&pod.0, None, end(0, code, ran, 300 + ran));
+        let (told, _) = headline_and_marks(&mut store, 9000);
+        assert!(told.contains(&format!("exit code {code}")), "{told}");
+        assert!(!told.contains("its log"), "{told}");
+    }
 }
 
 /// The kubelet begins its back-off anew after a run of ten minutes.

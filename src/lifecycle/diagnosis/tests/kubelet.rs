@@ -1,6 +1,9 @@
 //! What the kubelet itself does: before its first call, with probes and hooks, one pull after the other.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::call::{Client, Peer};
 use crate::lifecycle::kubelet::images::NoImage;
 
 #[test]
@@ -156,6 +159,14 @@ fn the_end_of_a_pod_is_no_kill() {
     );
 }
 
+fn peer(client: Client) -> Arc<Peer> {
+    Arc::new(Peer {
+        client,
+        pid: None,
+        comm: None,
+    })
+}
+
 #[test]
 fn what_crictl_stops_the_kubelet_did_not_kill() {
     let web = pod("web");
@@ -163,11 +174,7 @@ fn what_crictl_stops_the_kubelet_did_not_kill() {
     for run in 0..3_u32 {
         let from = 10_000 * u64::from(run + 1);
         let mut kill = web.kill(("app", run), from, 100);
-        kill.peer = std::sync::Arc::new(crate::call::Peer {
-            client: crate::call::Client::Crictl,
-            pid: None,
-            comm: None,
-        });
+        kill.peer = peer(Client::Crictl);
         store.apply(kill);
         store.apply(web.create(("app", run + 1), from + 200, 10));
         store.apply(web.start(("app", run + 1), from + 300, 10));
@@ -398,6 +405,26 @@ fn a_kill_of_a_series_that_is_under_way_is_part_of_it() {
         said.starts_with("the kubelet keeps killing app: 3 times"),
         "{said}"
     );
+}
+
+/// The first stop after it, while it lasts.
+#[test]
+fn a_post_start_hook_that_failed_is_why_its_container_is_stopped() {
+    let web = pod("web");
+    let calls: Vec<_> = chain([web.run(0, 500)], up(&web, 600));
+    let hook = web.hook(("app", 0), 820, 200).exits(7);
+    let told = |client| {
+        let mut stop = web.kill(("app", 0), 1030, 9000).grace(30);
+        stop.peer = peer(client);
+        let calls = calls.iter().cloned();
+        says(calls.chain([hook.clone(), stop.under_way(None)]), 10_030)
+    };
+    assert_eq!(
+        told(Client::Kubelet),
+        "the kubelet kills app after its postStart hook failed (exit code 7): \
+         StopContainer of app has taken 9.00 s of the grace period of 30 s, after which it is killed"
+    );
+    assert!(told(Client::Crictl).starts_with("StopContainer of app"));
 }
 
 #[test]

@@ -41,6 +41,12 @@ fn of_containers() {
             ),
             (
                 Code::Unknown,
+                "OCI runtime create failed: unable to retrieve OCI runtime error (open /run/x/log.json: no such file or directory): \
+          /usr/sbin/runc did not terminate successfully: exit status 127: unknown",
+                "the OCI runtime ended without saying why",
+            ),
+            (
+                Code::Unknown,
                 "error running prestart hook #0: fork/exec /usr/bin/gpu-hook: no such file or directory",
                 node,
             ),

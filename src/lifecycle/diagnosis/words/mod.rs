@@ -1,5 +1,6 @@
 //! The sentences: `Display` of a [`Cause`]. The object first, then the cause, then the evidence.
 
+mod exit;
 mod failure;
 mod injected;
 mod kubelet;
@@ -9,6 +10,7 @@ mod syncs;
 
 use std::fmt::{self, Display, Formatter};
 
+use self::exit::{code, ended, out_of_memory, quick_end};
 use super::before::{Before, Replaced};
 use super::cause::{Cause, End, InFlight, Progress, Quick};
 use super::crash::CrashLoop;
@@ -17,7 +19,7 @@ use crate::call::episode::Kind;
 use crate::call::{CallFacts, Client};
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
-use crate::lifecycle::episode_store::{Awaited, Exit};
+use crate::lifecycle::episode_store::Awaited;
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::usual::{CROWD, Compared};
 use crate::units::{duration, since};
@@ -176,6 +178,9 @@ impl InFlight<'_> {
 impl Display for InFlight<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let took = duration(self.call.duration_ms());
+        if let Some(reason) = &self.kills_for {
+            write!(f, "the kubelet kills {}{reason}: ", self.call.target())?;
+        }
         write!(f, "{} has taken {took}", subject(self.call))?;
         let grace = self.grace();
         if let Some(grace) = grace {
@@ -287,7 +292,8 @@ impl Display for CrashLoop<'_> {
             0 | 1 => write!(f, ", {} restarts", self.last.attempt)?,
             n => write!(f, ", {n} starts in {}", duration(millis(self.window)))?,
         }
-        f.write_str(&out_of_memory(self.last))
+        f.write_str(&out_of_memory(self.last))?;
+        f.write_str(quick_end(self.last))
     }
 }
 
@@ -314,60 +320,6 @@ impl Display for Worker<'_> {
             (WorkKind::Helper, _) => write!(f, "{name}, started by the runtime"),
             (WorkKind::Runtime, _) if self.own => f.write_str(name),
             (WorkKind::Runtime, _) => write!(f, "the runtime's {name}"),
-        }
-    }
-}
-
-/// How a container ended.
-fn ended(exit: &Exit) -> String {
-    let code = code(exit);
-    // Some runtimes do not report when it was started.
-    let after = match exit.ran {
-        0 => String::new(),
-        ran => format!(" after {}", duration(millis(ran))),
-    };
-    match exit.reason {
-        ExitReason::OomKilled => {
-            format!("was killed for lack of memory{after} (exit code {code})")
-        }
-        _ if exit.ordered => format!("was stopped{after} (exit code {code})"),
-        _ => format!("ended with exit code {code}{after}{}", out_of_memory(exit)),
-    }
-}
-
-/// An exit code, and the signal that it stands for by the convention of shells and runtimes.
-fn code(exit: &Exit) -> String {
-    let code = exit.code;
-    let signal = match code {
-        _ if exit.reason == ExitReason::OomKilled => return code.to_string(),
-        130 => "SIGINT",
-        131 => "SIGQUIT",
-        132 => "SIGILL",
-        133 => "SIGTRAP",
-        134 => "SIGABRT",
-        135 => "SIGBUS",
-        136 => "SIGFPE",
-        137 => "SIGKILL",
-        139 => "SIGSEGV",
-        141 => "SIGPIPE",
-        143 => "SIGTERM",
-        159 => "SIGSYS",
-        _ => return code.to_string(),
-    };
-    format!("{code} ({signal})")
-}
-
-/// What the kernel did at the time of a failed exit of which the runtime says no more, as a suffix.
-fn out_of_memory(exit: &Exit) -> String {
-    if exit.reason == ExitReason::OomKilled {
-        return String::new();
-    }
-    match (exit.oom_kills, exit.code) {
-        (0, 137) => ", sent by an unknown process".to_owned(),
-        (0, _) => String::new(),
-        (1, _) => ", when the kernel killed a process of this node for lack of memory".to_owned(),
-        (n, _) => {
-            format!(", when the kernel killed {n} processes of this node for lack of memory")
         }
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "container: a command that its shell does not find",
-            &["app", "keeps", "exit code 127|exit 127"],
+            &["app", "keeps", "exit code 127|exit 127", "its log"],
             OTHERS,
             |it| starts(it, "no-such-program", 3),
         ),

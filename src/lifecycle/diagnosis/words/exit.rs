@@ -1,0 +1,80 @@
+//! How containers ended.
+
+use crate::cri::subject::ExitReason;
+use crate::lifecycle::episode_call::millis;
+use crate::lifecycle::episode_store::Exit;
+use crate::units::duration;
+
+/// A program that ended earlier has most likely not begun its work, in microseconds.
+const QUICK_END: u64 = 1_000_000;
+
+/// How a container ended.
+pub(super) fn ended(exit: &Exit) -> String {
+    let code = code(exit);
+    // Some runtimes do not report when it was started.
+    let after = match exit.ran {
+        0 => String::new(),
+        ran => format!(" after {}", duration(millis(ran))),
+    };
+    match exit.reason {
+        ExitReason::OomKilled => {
+            format!("was killed for lack of memory{after} (exit code {code})")
+        }
+        _ if exit.ordered => format!("was stopped{after} (exit code {code})"),
+        _ => format!(
+            "ended with exit code {code}{after}{}{}",
+            out_of_memory(exit),
+            quick_end(exit)
+        ),
+    }
+}
+
+/// What the exit code of a program means that ended at once, as a suffix. The reason is in the container's log only, which is not read:
+/// shells and runc write it there, the latter for a program of another architecture or without its dynamic linker.
+pub(super) fn quick_end(exit: &Exit) -> &'static str {
+    match exit.code {
+        _ if exit.ran >= QUICK_END || exit.ordered || exit.reason == ExitReason::OomKilled => "",
+        126 => ", as when its command cannot be executed: its log has the reason",
+        127 => ", as when its command or a library of it is missing: its log has the reason",
+        // Unless the runtime did not report when it was started: then it may have run for hours.
+        1..=125 if exit.ran > 0 => "; its log may have the reason",
+        _ => "",
+    }
+}
+
+/// An exit code, and the signal that it stands for by the convention of shells and runtimes.
+pub(super) fn code(exit: &Exit) -> String {
+    let code = exit.code;
+    let signal = match code {
+        _ if exit.reason == ExitReason::OomKilled => return code.to_string(),
+        130 => "SIGINT",
+        131 => "SIGQUIT",
+        132 => "SIGILL",
+        133 => "SIGTRAP",
+        134 => "SIGABRT",
+        135 => "SIGBUS",
+        136 => "SIGFPE",
+        137 => "SIGKILL",
+        139 => "SIGSEGV",
+        141 => "SIGPIPE",
+        143 => "SIGTERM",
+        159 => "SIGSYS",
+        _ => return code.to_string(),
+    };
+    format!("{code} ({signal})")
+}
+
+/// What the kernel did at the time of a failed exit of which the runtime says no more, as a suffix.
+pub(super) fn out_of_memory(exit: &Exit) -> String {
+    if exit.reason == ExitReason::OomKilled {
+        return String::new();
+    }
+    match (exit.oom_kills, exit.code) {
+        (0, 137) => ", sent by an unknown process".to_owned(),
+        (0, _) => String::new(),
+        (1, _) => ", when the kernel killed a process of this node for lack of memory".to_owned(),
+        (n, _) => {
+            format!(", when the kernel killed {n} processes of this node for lack of memory")
+        }
+    }
+}
