@@ -158,6 +158,7 @@ fn exit_reason(reason: &str) -> ExitReason {
         "Completed" => ExitReason::Completed,
         "Error" => ExitReason::Error,
         "OOMKilled" => ExitReason::OomKilled,
+        "Unknown" => ExitReason::Unknown,
         _ => ExitReason::Other,
     }
 }

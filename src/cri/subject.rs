@@ -146,16 +146,19 @@ pub enum ExitReason {
     Error,
     /// Killed by the kernel's OOM killer.
     OomKilled,
+    /// The runtime does not know how: the container's shim died, or the exit was lost with the runtime or the node.
+    Unknown,
     /// Another reason.
     Other,
 }
 
 impl ExitReason {
     /// Every value.
-    pub const ALL: [ExitReason; 4] = [
+    pub const ALL: [ExitReason; 5] = [
         ExitReason::Completed,
         ExitReason::Error,
         ExitReason::OomKilled,
+        ExitReason::Unknown,
         ExitReason::Other,
     ];
 
@@ -165,6 +168,7 @@ impl ExitReason {
             Self::Completed => "completed",
             Self::Error => "error",
             Self::OomKilled => "oom_killed",
+            Self::Unknown => "unknown",
             Self::Other => "other",
         }
     }

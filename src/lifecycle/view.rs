@@ -247,7 +247,7 @@ pub struct Exit {
     pub attempt: u32,
     /// Exit code.
     pub code: i32,
-    /// `completed`, `error`, `oom_killed` or `other`.
+    /// `completed`, `error`, `oom_killed`, `unknown` or `other`.
     pub reason: String,
     /// How long it had run.
     pub ran_ms: f64,

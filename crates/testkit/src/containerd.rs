@@ -293,7 +293,10 @@ impl Containerd {
                 .await
                 .ok()?;
             let conditions = status.into_inner().status?.conditions;
-            conditions.iter().all(|c| c.status).then_some(())
+            // containerd 2 has another one for warnings about its configuration.
+            let required = ["RuntimeReady", "NetworkReady"];
+            let is_up = |kind: &&str| conditions.iter().any(|c| c.r#type == *kind && c.status);
+            required.iter().all(is_up).then_some(())
         })
         .await;
     }

@@ -148,6 +148,7 @@ fn answers() {
     for (word, reason) in [
         ("Completed", ExitReason::Completed),
         ("Error", ExitReason::Error),
+        ("Unknown", ExitReason::Unknown),
         ("StartError", ExitReason::Other),
         ("", ExitReason::Other),
     ] {

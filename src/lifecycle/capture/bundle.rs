@@ -17,8 +17,8 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Snapshot;
 use super::requests::RecordedCall;
+use super::{Snapshot, pages};
 
 /// The layout. Entries may be added without a new number.
 pub const FORMAT: u32 = 1;
@@ -236,6 +236,7 @@ impl Bundle {
     /// Leaves out pods without a line since this time, in microseconds since 1970. Blocks.
     pub fn keep_since(&mut self, since: u64) {
         let mut recent = HashSet::new();
+        let mut names = HashSet::new();
         let lines = || {
             self.journal
                 .iter()
@@ -252,12 +253,22 @@ impl Bundle {
                     .is_some_and(|at| at.saturating_add(took) >= since)
             {
                 recent.insert(uid.to_owned());
+                let name = |key: &str| body["pod"][key].as_str().unwrap_or_default().to_owned();
+                names.insert((name("namespace"), name("name")));
             }
         }
         self.retain(|body| match body["pod"]["uid"].as_str() {
             Some(uid) => recent.contains(uid),
             None => true,
         });
+        self.keep_rows(|namespace, name| names.contains(&(namespace.to_owned(), name.to_owned())));
+    }
+
+    /// Leaves out the rows of pages that are about other pods.
+    fn keep_rows(&mut self, is_wanted: impl Fn(&str, &str) -> bool) {
+        for page in self.pages.values_mut() {
+            pages::keep(page, &is_wanted);
+        }
     }
 
     /// Keeps the lines whose body is wanted. Damaged ones are left out.
@@ -287,6 +298,7 @@ impl Bundle {
         if let Some(head) = &mut self.manifest.requests {
             head.calls = kept as u64;
         }
+        self.keep_rows(|of, pod| (of, pod) == (namespace, name));
         self.manifest.pod = Some(format!("{namespace}/{name}"));
     }
 }

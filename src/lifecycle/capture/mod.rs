@@ -4,6 +4,7 @@
 //! stored, since some of their facts are in memory only, and count for the same version of criscope.
 
 mod bundle;
+mod pages;
 pub mod requests;
 mod snapshot;
 #[cfg(test)]

@@ -90,7 +90,9 @@ fn a_call_in_flight_is_in_it() {
 #[test]
 fn it_may_be_of_one_pod_or_of_the_last_time() {
     let here = stories(calls());
-    let whole = bundle(&here, &calls());
+    let mut whole = bundle(&here, &calls());
+    let page = br#"{"calls":[{"namespace":"shop","pod":"web"},{"namespace":"shop","pod":"db"}]}"#;
+    whole.pages.insert("calls.json".to_owned(), page.to_vec());
     let mut one = whole.clone();
     one.keep_pod("shop", "db");
     let names = |bundle: &Bundle| {
@@ -102,6 +104,9 @@ fn it_may_be_of_one_pod_or_of_the_last_time() {
     let mut late = whole.clone();
     late.keep_since(crate::lifecycle::script::at(5000));
     assert_eq!(names(&late), ["web"]);
+    let shown = |bundle: &Bundle| String::from_utf8_lossy(&bundle.pages["calls.json"]).into_owned();
+    assert!(shown(&one).contains("db") && !shown(&one).contains("web"));
+    assert!(shown(&late).contains("web") && !shown(&late).contains("db"));
 }
 
 #[test]

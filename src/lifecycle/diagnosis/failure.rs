@@ -15,10 +15,15 @@ fn is_same(one: &EpisodeCall, other: &EpisodeCall) -> bool {
         && one.container_name() == other.container_name()
 }
 
-/// Returns whether the same call failed with an error before, after at least the time that this one has taken.
+/// Returns whether the same call failed before, after at least the time that this one has taken, and tells more: an error, or work
+/// that has not been observed for this one yet.
 pub(super) fn is_retry(episode: &Episode, call: &EpisodeCall) -> bool {
     let mut calls = episode.calls.iter();
-    calls.any(|c| c.has_ended(Ending::Error) && is_same(c, call) && c.elapsed() >= call.elapsed())
+    calls.any(|c| {
+        let tells_more = call.work.is_empty() && !c.work.is_empty();
+        let failed = c.has_ended(Ending::Error) || c.is_bad() && tells_more;
+        failed && is_same(c, call) && c.elapsed() >= call.elapsed()
+    })
 }
 
 /// The newest failure that no later call resolved.

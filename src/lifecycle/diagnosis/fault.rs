@@ -164,7 +164,8 @@ faults! {
     SandboxEnded = "sandbox_ended", Some("its sandbox has ended"), Container:
         ["sandbox *is not running", "sandbox *is not ready"];
     ImageGone = "image_gone", Some("its image is not on this node"), Container:
-        ["failed to get image", "failed to resolve image", "image \"*\": not found", "image \"*\" does not exist"];
+        ["failed to get image", "failed to resolve image", "image \"*\": not found", "image \"*\" does not exist",
+         "does not resolve to an image id"];
     Mount = "mount_failed", Some("a mount failed"), Container:
         ["error mounting", "failed to fulfil mount request", "failed to mount", "failed to generate spec: failed to stat",
          "failed to generate container*spec: failed to stat", "failed to apply oci options: *failed to stat",

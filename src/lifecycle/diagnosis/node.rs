@@ -39,8 +39,10 @@ pub(super) fn blocks(episode: &Episode, now: u64) -> Option<Cause<'_>> {
     {
         return None;
     }
-    let mut holding = episode.node.iter().filter(|fact| fact.holds());
-    let fact = holding.find(|fact| is_cause(fact, &waits))?;
+    let holding = episode.node.iter().filter(|fact| fact.holds());
+    // Of two facts about one hang the first tells since when it lasts.
+    let causes = holding.filter(|fact| is_cause(fact, &waits));
+    let fact = causes.min_by_key(|fact| fact.from)?;
     Some(Cause::NodeBlocks { fact, waits, now })
 }
 

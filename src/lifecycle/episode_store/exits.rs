@@ -22,7 +22,7 @@ pub(in crate::lifecycle) struct Exit {
     pub(in crate::lifecycle) attempt: u32,
     pub(in crate::lifecycle) code: i32,
     pub(in crate::lifecycle) reason: ExitReason,
-    /// How long it had run, in microseconds.
+    /// How long it had run, in microseconds; 0 if that is not known.
     pub(in crate::lifecycle) ran: u64,
     /// When it ended, in microseconds since 1970.
     pub(in crate::lifecycle) at: u64,
@@ -53,10 +53,11 @@ impl Exit {
             attempt: container.attempt,
             code: exit.code,
             reason: exit.reason,
-            ran: if began == 0 {
-                0
-            } else {
-                at.saturating_sub(began)
+            ran: match began {
+                0 => 0,
+                // The start of one that ends at once may be recorded after its end.
+                _ if began > at => 1,
+                _ => at - began,
             },
             at,
             ordered: false,

@@ -112,6 +112,8 @@ struct Probe {
     runs: u64,
     failed: u64,
     failed_in_a_row: u32,
+    /// The longest series of failures after which it was run once more.
+    tolerated: u32,
     last: VecDeque<Run>,
 }
 
@@ -125,6 +127,7 @@ pub(in crate::lifecycle) struct Probes {
 impl Probe {
     fn note(&mut self, run: Run) {
         self.runs += 1;
+        self.tolerated = self.tolerated.max(self.failed_in_a_row);
         match run.result.is_good() {
             true => self.failed_in_a_row = 0,
             false => {
@@ -184,6 +187,7 @@ impl Probes {
             runs: 0,
             failed: 0,
             failed_in_a_row: 0,
+            tolerated: 0,
             last: VecDeque::new(),
         };
         probe.note(run);
@@ -205,8 +209,9 @@ impl Probes {
         }
     }
 
-    /// The probe that failed just before the container was stopped at `at`, in microseconds since 1970. A probe that went on
-    /// after that was not the reason: the kubelet makes no more of a probe that has led to a kill.
+    /// The probe that failed just before the container was stopped at `at`, in microseconds since 1970. The kubelet makes no more of a
+    /// probe that has led to a kill. So one that went on after the stop was not the reason, nor one that went on after as long a
+    /// series of failures before: a readiness probe, which kills nothing.
     pub(in crate::lifecycle) fn failed_before(
         &self,
         container_id: &str,
@@ -216,7 +221,8 @@ impl Probes {
         let failed = probes.iter().filter_map(|probe| {
             let last = probe.last.back().filter(|run| !run.result.is_good())?;
             let is_just_before = last.ended <= at && at - last.ended <= REACTION;
-            is_just_before.then_some((last.ended, probe.failed_in_a_row, last.result))
+            let kills = probe.failed_in_a_row > probe.tolerated;
+            (is_just_before && kills).then_some((last.ended, probe.failed_in_a_row, last.result))
         });
         let (_, in_a_row, result) = failed.max_by_key(|(ended, ..)| *ended)?;
         Some(FailedProbe { result, in_a_row })
@@ -273,6 +279,24 @@ mod tests {
             (probes.failed_before(&id, at(50_100)), probes.len()),
             (None, 0)
         );
+    }
+
+    /// A liveness probe would have led to a kill after the first series.
+    #[test]
+    fn a_probe_that_failed_as_often_before_without_a_kill_is_no_reason() {
+        let web = pod("web");
+        let mut probes = Probes::default();
+        for (n, code) in [1, 1, 1, 0, 1, 1].into_iter().enumerate() {
+            probes.note(&web.probe(("app", 0), 1000 * n as u64, 50).exits(code));
+        }
+        let id = web.probe(("app", 0), 0, 0).container_id.clone();
+        let id = id.expect("an id");
+        assert_eq!(probes.failed_before(&id, at(5100)), None);
+        for n in 6..8 {
+            probes.note(&web.probe(("app", 0), 1000 * n, 50).exits(1));
+        }
+        let found = probes.failed_before(&id, at(7100));
+        assert_eq!(found.map(|probe| probe.in_a_row), Some(4));
     }
 
     #[test]

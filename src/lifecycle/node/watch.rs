@@ -109,7 +109,7 @@ impl Watch {
         self.looks += 1;
         let since_last = self.looked.replace(Instant::now()).map(|at| at.elapsed());
         let stalled = since_last.and_then(|since| stalled(since, now));
-        let mut found = self.found(now);
+        let mut found = self.found(now, holding);
         found.extend(polls.iter().map(|poll| self.hangs(poll, holding)));
         let begun = found.iter().filter(|fact| {
             let mut known = holding.iter();
@@ -139,14 +139,15 @@ impl Watch {
     }
 
     /// The facts of now.
-    fn found(&self, now: u64) -> Vec<NodeFact> {
+    fn found(&self, now: u64, holding: &[NodeFact]) -> Vec<NodeFact> {
         let mut found = Vec::new();
         for backend in &self.status.backends {
             let name = || backend.name.to_string();
             if backend.up == Some(false) {
                 let since = backend.since.map_or(now, unix_micros);
                 let kind = FactKind::BackendDown { backend: name() };
-                found.push(NodeFact::new(kind, since, &backend.reason));
+                let reason = with_holder(Some(backend), &kind, holding, &backend.reason);
+                found.push(NodeFact::new(kind, since, &reason));
             }
             for it in &backend.not_ready {
                 let kind = FactKind::NotReady {
@@ -170,18 +171,15 @@ impl Watch {
         found
     }
 
-    /// The fact that a poll is not answered. What holds the process up is read when it begins.
+    /// The fact that a poll is not answered.
     fn hangs(&self, poll: &Unanswered, holding: &[NodeFact]) -> NodeFact {
         let kind = FactKind::BackendHangs {
             backend: poll.backend.to_string(),
         };
-        let is_known = holding.iter().any(|fact| fact.kind == kind);
         let mut backends = self.status.backends.iter();
-        let backend = backends.find(|it| it.name == poll.backend && !is_known);
-        let mut reason = format!("{} is in flight since then", poll.method.name());
-        if let Some(held) = backend.and_then(|it| held(it.pid?)) {
-            reason = format!("{held}; {reason}");
-        }
+        let backend = backends.find(|it| it.name == poll.backend);
+        let reason = format!("{} is in flight since then", poll.method.name());
+        let reason = with_holder(backend, &kind, holding, &reason);
         NodeFact::new(kind, poll.since, &reason)
     }
 
@@ -246,6 +244,22 @@ impl Watch {
     }
 }
 
+/// The reason of a fact about a backend, after what holds its process up, which is read when the fact begins: of those in `holding`
+/// the reason is known.
+fn with_holder(
+    backend: Option<&BackendState>,
+    kind: &FactKind,
+    holding: &[NodeFact],
+    reason: &str,
+) -> String {
+    let is_new = !holding.iter().any(|fact| fact.kind == *kind);
+    let pid = backend.and_then(|it| it.pid).filter(|_| is_new);
+    match pid.and_then(held) {
+        Some(held) => format!("{held}; {reason}"),
+        None => reason.to_owned(),
+    }
+}
+
 /// The time since the last look, in which criscope got nothing done, if it is much longer than the second between two looks.
 fn stalled(since_last: Duration, now: u64) -> Option<NodeFact> {
     (since_last >= STALL).then(|| NodeFact {
@@ -259,164 +273,4 @@ fn stalled(since_last: Duration, now: u64) -> Option<NodeFact> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::UNIX_EPOCH;
-
-    use super::*;
-    use crate::lifecycle::node::NotReady;
-
-    #[derive(Default)]
-    struct Fake {
-        backends: Mutex<Vec<BackendState>>,
-        kubelets: AtomicU64,
-    }
-
-    impl NodeSource for Fake {
-        fn backends(&self) -> Vec<BackendState> {
-            self.backends.lock().expect("lock").clone()
-        }
-
-        fn kubelets(&self) -> u64 {
-            self.kubelets.load(Ordering::Relaxed)
-        }
-    }
-
-    const SECOND: u64 = 1_000_000;
-
-    fn backend(up: Option<bool>, reason: &str) -> BackendState {
-        BackendState {
-            name: "main".into(),
-            up,
-            since: Some(UNIX_EPOCH + Duration::from_secs(100)),
-            reason: reason.to_owned(),
-            ..BackendState::default()
-        }
-    }
-
-    #[tokio::test]
-    async fn facts_begin_and_end_with_what_they_are_about() {
-        let fake = Arc::new(Fake::default());
-        let mut watch = Watch::new(Arc::clone(&fake) as _, None);
-        watch.begin(100 * SECOND, false);
-        let set = |state| *fake.backends.lock().expect("lock") = vec![state];
-        set(backend(None, ""));
-        assert_eq!(watch.look(100 * SECOND, &[], &[]).await, []);
-        set(backend(Some(false), "connection refused"));
-        let [down] = &watch.look(101 * SECOND, &[], &[]).await[..] else {
-            panic!("one");
-        };
-        assert_eq!(
-            down.sentence(131 * SECOND),
-            "the runtime main has not answered for 31.0 s: connection refused"
-        );
-        let held = [down.clone()];
-        assert_eq!(watch.look(102 * SECOND, &held, &[]).await, []);
-        // After a restart of criscope it is not known yet whether that still holds.
-        set(backend(None, ""));
-        assert_eq!(watch.look(103 * SECOND, &held, &[]).await, []);
-        let not_ready = NotReady {
-            condition: "NetworkReady".to_owned(),
-            since: UNIX_EPOCH + Duration::from_secs(104),
-            reason: "no CNI".to_owned(),
-        };
-        set(BackendState {
-            not_ready: vec![not_ready],
-            ..backend(Some(true), "")
-        });
-        let changes = watch.look(105 * SECOND, &held, &[]).await;
-        let said: Vec<_> = changes.iter().map(|f| f.sentence(106 * SECOND)).collect();
-        assert_eq!(
-            said,
-            [
-                "the runtime main did not answer from 00:01:40 to 00:01:45 UTC (5.00 s): connection refused",
-                "NetworkReady of main has been false for 2.00 s: no CNI",
-            ]
-        );
-    }
-
-    #[tokio::test]
-    async fn polls_without_an_answer_are_a_fact_until_they_end() {
-        let fake = Arc::new(Fake::default());
-        let mut watch = Watch::new(Arc::clone(&fake) as _, None);
-        watch.begin(0, false);
-        *fake.backends.lock().expect("lock") = vec![backend(Some(true), "")];
-        let poll = Unanswered {
-            backend: "main".into(),
-            method: crate::cri::Method::ListContainers,
-            since: 10 * SECOND,
-        };
-        let polls = [poll];
-        let [hangs] = &watch.look(14 * SECOND, &[], &polls).await[..] else {
-            panic!("one");
-        };
-        assert_eq!(
-            hangs.sentence(14 * SECOND),
-            "the runtime main has not answered for 4.00 s: ListContainers is in flight since then"
-        );
-        let held = [hangs.clone()];
-        assert_eq!(watch.look(15 * SECOND, &held, &polls).await, []);
-        let [ended] = &watch.look(16 * SECOND, &held, &[]).await[..] else {
-            panic!("one");
-        };
-        assert_eq!(ended.to, Some(16 * SECOND));
-    }
-
-    #[tokio::test]
-    async fn a_kubelet_is_missed_once_it_was_seen() {
-        let fake = Arc::new(Fake::default());
-        let mut watch = Watch::new(Arc::clone(&fake) as _, None);
-        watch.begin(0, false);
-        assert_eq!(watch.look(60 * SECOND, &[], &[]).await, []);
-        assert_eq!(watch.status.kubelet, None, "a node without any");
-        fake.kubelets.store(2, Ordering::Relaxed);
-        assert_eq!(watch.look(61 * SECOND, &[], &[]).await, []);
-        fake.kubelets.store(0, Ordering::Relaxed);
-        assert_eq!(
-            watch.look(65 * SECOND, &[], &[]).await,
-            [],
-            "it may restart"
-        );
-        let [gone] = &watch.look(75 * SECOND, &[], &[]).await[..] else {
-            panic!("one");
-        };
-        assert_eq!((gone.from, &gone.kind), (61 * SECOND, &FactKind::NoKubelet));
-        let mut later = Watch::new(fake, None);
-        later.begin(0, true);
-        assert_eq!(
-            later.status.kubelet,
-            Some(false),
-            "an earlier process saw it"
-        );
-    }
-
-    #[test]
-    fn a_look_that_comes_much_too_late_is_a_stall() {
-        assert_eq!(stalled(Duration::from_secs(2), 40 * SECOND), None);
-        let fact = stalled(Duration::from_secs(32), 40 * SECOND).expect("a fact");
-        assert_eq!((fact.from, fact.to), (8 * SECOND, Some(40 * SECOND)));
-        assert_eq!(
-            fact.sentence(0),
-            "criscope did not run from 00:00:08 to 00:00:40 UTC (32.0 s): it was stopped, frozen or starved"
-        );
-    }
-
-    #[test]
-    fn the_time_in_which_nobody_looked_is_known() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let alive = Alive::new(&dir.path().join("state"));
-        assert_eq!(Watch::downtime(&alive, 0, 9 * SECOND), None, "never run");
-        alive.write(5 * SECOND).expect("written");
-        let gap = Watch::downtime(&alive, 0, 9 * SECOND).expect("known");
-        assert_eq!((gap.from, gap.to), (5 * SECOND, Some(9 * SECOND)));
-        let gap = Watch::downtime(&alive, 7 * SECOND, 9 * SECOND).expect("known");
-        assert_eq!(gap.from, 7 * SECOND, "the journal knows better");
-        assert_eq!(Watch::downtime(&alive, 0, 5 * SECOND + 10), None, "at once");
-        assert_eq!(
-            Watch::downtime(&alive, 0, 1),
-            None,
-            "the clock was set back"
-        );
-    }
-}
+mod tests;

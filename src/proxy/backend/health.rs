@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::cri::method::ApiVersion;
 
@@ -114,12 +114,17 @@ impl Health {
 
     /// Changes the state.
     pub(super) fn update(&self, change: impl FnOnce(&mut State)) {
+        self.update_since(Duration::ZERO, change);
+    }
+
+    /// Changes the state to what it has been for so long.
+    pub(super) fn update_since(&self, age: Duration, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let was_up = state.up;
         change(&mut state);
         if state.up != was_up || state.since.is_none() {
-            state.since = Some(Instant::now());
-            state.changed = Some(SystemTime::now());
+            state.since = Instant::now().checked_sub(age);
+            state.changed = SystemTime::now().checked_sub(age);
         }
     }
 

@@ -54,14 +54,15 @@ pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
                 ended
             }
         };
-        mark_down(&backend, reason);
+        mark_down(&backend, reason, Duration::ZERO);
         sleep(retry).await;
         retry = (retry * 2).min(LAST_RETRY);
     }
 }
 
-fn mark_down(backend: &Backend, reason: String) {
-    backend.health().update(|state| {
+/// Records that the runtime has not answered for `age`.
+fn mark_down(backend: &Backend, reason: String, age: Duration) {
+    backend.health().update_since(age, |state| {
         if state.up || state.since.is_none() {
             tracing::warn!(
                 event = "backend.down",
@@ -125,7 +126,9 @@ impl ProbeConnection {
                     self.backend.saw_conditions(&conditions);
                 }
                 Err(status) if status.code == Code::DeadlineExceeded => {
-                    mark_down(&self.backend, status.shown().into());
+                    mark_down(&self.backend, status.shown().into(), PATIENCE);
+                    // The next call is answered as soon as the runtime goes on.
+                    continue;
                 }
                 // An error is an answer too; a broken connection ends this probe through `watched`.
                 Err(status) => tracing::debug!(error.message = %status.shown(), "probe"),

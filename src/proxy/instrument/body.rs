@@ -111,7 +111,11 @@ impl HttpBody for InstrumentBody {
         };
         match &frame {
             Some(Ok(frame)) => self.see(frame),
-            Some(Err(error)) => self.finish(|_| classify::broken(error)),
+            Some(Err(error)) => {
+                if let Some(guard) = self.guard.take() {
+                    guard.broken(error);
+                }
+            }
             None => self.finish(Unfinished::end),
         }
         Poll::Ready(frame)

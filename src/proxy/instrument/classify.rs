@@ -55,28 +55,36 @@ pub fn no_status(http: http::StatusCode, source: Source) -> End {
     }
 }
 
-/// The stream was reset, and so is the caller's (gRPC over HTTP/2, "Errors").
-pub fn broken(error: &BoxError) -> End {
+/// The stream was reset, and so is the caller's (gRPC over HTTP/2, "Errors"). A server resets the stream of a call whose deadline has
+/// passed with CANCEL, as those of grpc-go do, and clients read that as the deadline.
+pub fn broken(error: &BoxError, elapsed: Duration, deadline: Option<Duration>) -> End {
     let reason = reset_reason(error);
-    let code = match reason {
-        Some(Reason::REFUSED_STREAM) => Code::Unavailable,
-        Some(Reason::CANCEL) => Code::Cancelled,
-        Some(Reason::ENHANCE_YOUR_CALM) => Code::ResourceExhausted,
-        Some(Reason::INADEQUATE_SECURITY) => Code::PermissionDenied,
-        _ => Code::Internal,
+    let (ending, code) = match reason {
+        Some(Reason::CANCEL) => given_up(elapsed, deadline),
+        Some(Reason::REFUSED_STREAM) => (Ending::Error, Code::Unavailable),
+        Some(Reason::ENHANCE_YOUR_CALM) => (Ending::Error, Code::ResourceExhausted),
+        Some(Reason::INADEQUATE_SECURITY) => (Ending::Error, Code::PermissionDenied),
+        _ => (Ending::Error, Code::Internal),
+    };
+    let message = match reason {
+        _ if ending == Ending::Deadline => None,
+        Some(reason) => Some(format!("the stream was reset: {reason}")),
+        None => Some("the answer broke off".to_owned()),
     };
     End {
-        ending: if code == Code::Cancelled {
-            Ending::Cancelled
-        } else {
-            Ending::Error
-        },
+        ending,
         code,
         source: Source::Backend,
-        message: Some(match reason {
-            Some(reason) => format!("the stream was reset: {reason}"),
-            None => "the answer broke off".to_owned(),
-        }),
+        message,
+    }
+}
+
+/// How a call ended that one side gave up: at its deadline, or because it was cancelled.
+fn given_up(elapsed: Duration, deadline: Option<Duration>) -> (Ending, Code) {
+    let late = deadline.is_some_and(|d| elapsed + DEADLINE_SLACK.min(d / 10) >= d);
+    match late {
+        true => (Ending::Deadline, Code::DeadlineExceeded),
+        false => (Ending::Cancelled, Code::Cancelled),
     }
 }
 
@@ -94,12 +102,7 @@ pub fn reset_reason(error: &BoxError) -> Option<Reason> {
 
 /// The caller dropped the call.
 pub fn dropped(elapsed: Duration, deadline: Option<Duration>) -> End {
-    let late = deadline.is_some_and(|d| elapsed + DEADLINE_SLACK.min(d / 10) >= d);
-    let (ending, code) = if late {
-        (Ending::Deadline, Code::DeadlineExceeded)
-    } else {
-        (Ending::Cancelled, Code::Cancelled)
-    };
+    let (ending, code) = given_up(elapsed, deadline);
     End {
         ending,
         code,
@@ -142,8 +145,31 @@ mod tests {
         ];
         for (reason, want) in cases {
             let error: BoxError = Box::new(h2::Error::from(reason));
-            assert_eq!(broken(&error).code, want, "{reason}");
+            let end = broken(&error, Duration::from_secs(1), None);
+            assert_eq!(end.code, want, "{reason}");
+            let end = broken(&error, Duration::from_secs(1), Some(Duration::from_secs(2)));
+            assert_eq!(end.code, want, "{reason}");
         }
+    }
+
+    /// containerd 2 resets the stream of a RunPodSandbox at the kubelet's deadline, mostly before the kubelet does.
+    #[test]
+    fn a_server_that_cancels_at_the_deadline_is_late() {
+        let ms = Duration::from_millis;
+        let error: BoxError = Box::new(h2::Error::from(Reason::CANCEL));
+        let end = broken(&error, ms(2990), Some(ms(3000)));
+        assert_eq!(
+            (end.ending, end.code, end.source, end.message),
+            (
+                Ending::Deadline,
+                Code::DeadlineExceeded,
+                Source::Backend,
+                None
+            )
+        );
+        let error: BoxError = Box::new(h2::Error::from(Reason::PROTOCOL_ERROR));
+        let end = broken(&error, ms(3000), Some(ms(3000)));
+        assert_eq!(end.code, Code::Internal);
     }
 
     #[test]

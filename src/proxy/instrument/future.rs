@@ -65,7 +65,7 @@ where
             Ok(response) => Ok(answer(response, guard)),
             Err(error) => {
                 if let Some(guard) = guard {
-                    guard.finish(classify::broken(&error));
+                    guard.broken(&error);
                 }
                 Err(error)
             }

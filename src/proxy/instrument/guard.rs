@@ -9,6 +9,7 @@ use super::signals::Signals;
 use crate::call::{Call, Outcome, Sealed, Source};
 use crate::cri::redact;
 use crate::cri::secrets::Secrets;
+use crate::grpc::BoxError;
 
 /// Held by the future of a call and then by its response body. Dropping it unfinished means that the caller cancelled.
 pub struct Guard {
@@ -47,6 +48,12 @@ impl Guard {
     /// Ends the call.
     pub fn finish(mut self, end: End) {
         self.end(end);
+    }
+
+    /// Ends the call: its stream was reset, or the answer broke off.
+    pub fn broken(self, error: &BoxError) {
+        let end = classify::broken(error, self.call.age(), self.call.deadline);
+        self.finish(end);
     }
 
     fn end(&mut self, end: End) {

@@ -335,3 +335,29 @@ fn a_long_run_ends_a_crash_loop() {
     assert!(!told.contains("keeps ending"), "{told}");
     assert!(marks.iter().all(|(.., crash_loop)| crash_loop.is_none()));
 }
+
+/// Runtimes report 255 and `Unknown` when nobody saw the exit.
+#[test]
+fn an_exit_that_nobody_saw_is_told_as_such() {
+    let pod = pod("web");
+    let lost = |attempt, ran, ended| Exit {
+        reason: ExitReason::Unknown,
+        ..end(attempt, 255, ran, ended)
+    };
+    let mut store = runs(&pod, &[200], [lost(0, 5000, 5300)]);
+    let (told, _) = headline_and_marks(&mut store, 9000);
+    let why = ": the runtime did not see how, as when its shim dies or the node goes down";
+    assert!(
+        told.starts_with(&format!(
+            "container app ended with exit code 255 after 5.00 s{why}; "
+        )),
+        "{told}"
+    );
+    let ends = [lost(0, 100, 500), lost(1, 100, 1500)];
+    let mut store = runs(&pod, &[200, 1200], ends);
+    let (told, _) = headline_and_marks(&mut store, 9000);
+    assert!(
+        told.ends_with(why) && told.contains("keeps ending"),
+        "{told}"
+    );
+}

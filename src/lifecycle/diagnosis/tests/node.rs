@@ -140,6 +140,18 @@ fn hangs(from: u64, to: Option<u64>) -> NodeFact {
     }
 }
 
+/// The probe of the backend gives up long after the first poll was left unanswered.
+#[test]
+fn of_two_facts_about_one_hang_the_first_is_told() {
+    let pod = pod("web");
+    let facts = [down(10_000, None), hangs(1200, None)];
+    let told = tells(&facts, vec![pod.run(0, 1000)], 21_200);
+    assert!(
+        told.starts_with("the runtime main has not answered for 20.0 s: containerd is stopped"),
+        "{told}"
+    );
+}
+
 /// The kubelet made the next call long ago: it is one that is not told apart by pod, and is not answered.
 #[test]
 fn a_runtime_that_stops_between_two_calls_is_not_the_kubelet() {

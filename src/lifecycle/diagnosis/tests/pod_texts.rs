@@ -102,6 +102,11 @@ fn of_containers() {
             ),
             (
                 Code::Unknown,
+                "reference \"[overlay@/var/lib/containers/storage]r.io/app:1\" does not resolve to an image ID",
+                "its image is not on this node",
+            ),
+            (
+                Code::Unknown,
                 "error mounting \"/data\" to rootfs: stale NFS file handle",
                 "a network file system is not connected",
             ),

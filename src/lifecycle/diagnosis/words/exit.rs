@@ -11,11 +11,7 @@ const QUICK_END: u64 = 1_000_000;
 /// How a container ended.
 pub(super) fn ended(exit: &Exit) -> String {
     let code = code(exit);
-    // Some runtimes do not report when it was started.
-    let after = match exit.ran {
-        0 => String::new(),
-        ran => format!(" after {}", duration(millis(ran))),
-    };
+    let after = after(exit);
     match exit.reason {
         ExitReason::OomKilled => {
             format!("was killed for lack of memory{after} (exit code {code})")
@@ -24,16 +20,28 @@ pub(super) fn ended(exit: &Exit) -> String {
         _ => format!(
             "ended with exit code {code}{after}{}{}",
             out_of_memory(exit),
-            quick_end(exit)
+            hint(exit)
         ),
     }
 }
 
-/// What the exit code of a program means that ended at once, as a suffix. The reason is in the container's log only, which is not read:
-/// shells and runc write it there, the latter for a program of another architecture or without its dynamic linker.
-pub(super) fn quick_end(exit: &Exit) -> &'static str {
+/// How long a container had run, if its runtime reports when it was started, as a suffix.
+pub(super) fn after(exit: &Exit) -> String {
+    match exit.ran {
+        0 | 1 => String::new(),
+        ran => format!(" after {}", duration(millis(ran))),
+    }
+}
+
+/// Where to look for the reason of a failed exit, as a suffix. That of a program that ended at once is in the container's log only, which
+/// is not read: shells and runc write it there, the latter for a program of another architecture or without its dynamic linker.
+pub(super) fn hint(exit: &Exit) -> &'static str {
     match exit.code {
-        _ if exit.ran >= QUICK_END || exit.ordered || exit.reason == ExitReason::OomKilled => "",
+        _ if exit.ordered || exit.reason == ExitReason::OomKilled => "",
+        _ if exit.reason == ExitReason::Unknown => {
+            ": the runtime did not see how, as when its shim dies or the node goes down"
+        }
+        _ if exit.ran >= QUICK_END => "",
         126 => ", as when its command cannot be executed: its log has the reason",
         127 => ", as when its command or a library of it is missing: its log has the reason",
         // Unless the runtime did not report when it was started: then it may have run for hours.

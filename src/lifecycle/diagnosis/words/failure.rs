@@ -33,7 +33,7 @@ impl Display for Failure<'_> {
             How::Cancelled { longest, times: n } => {
                 write!(
                     f,
-                    "{} was broken off by the {} {} after {}",
+                    "{} was broken off by {} {} after {}",
                     subject(self.last),
                     caller(self.last),
                     times(n),
@@ -77,7 +77,7 @@ impl Failure<'_> {
     fn late(&self, f: &mut Formatter<'_>, deadline: f64, n: usize) -> fmt::Result {
         let (subject, caller) = (subject(self.last), caller(self.last));
         let deadline = duration(deadline);
-        write!(f, "{subject} passed the {caller}'s deadline of {deadline}")?;
+        write!(f, "{subject} passed {caller}'s deadline of {deadline}")?;
         if n > 1 {
             write!(f, " {}", times(n))?;
         }
@@ -100,8 +100,8 @@ impl Failure<'_> {
             duration(after)
         )?;
         match deadline {
-            Some(deadline) => write!(f, " of the {caller}'s {}", duration(deadline))?,
-            None => write!(f, ", the {caller} set no deadline")?,
+            Some(deadline) => write!(f, " of {caller}'s {}", duration(deadline))?,
+            None => write!(f, ", {caller} set no deadline")?,
         }
         write!(f, ": {}", said(self.last))?;
         self.tries(f)?;

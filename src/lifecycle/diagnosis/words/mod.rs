@@ -10,7 +10,7 @@ mod syncs;
 
 use std::fmt::{self, Display, Formatter};
 
-use self::exit::{code, ended, out_of_memory, quick_end};
+use self::exit::{after, code, ended, hint, out_of_memory};
 use super::before::{Before, Replaced};
 use super::cause::{Cause, End, InFlight, Progress, Quick};
 use super::crash::CrashLoop;
@@ -283,17 +283,18 @@ impl Display for CrashLoop<'_> {
             _ => "ending",
         };
         let name = self.container;
-        write!(f, "container {name} {keeps} {ending}: exit code {code}")?;
-        if self.last.ran > 0 {
-            write!(f, " after {}", duration(millis(self.last.ran)))?;
-        }
+        let after = after(self.last);
+        write!(
+            f,
+            "container {name} {keeps} {ending}: exit code {code}{after}"
+        )?;
         // Starts that precede criscope are counted by the restart count.
         match self.starts {
             0 | 1 => write!(f, ", {} restarts", self.last.attempt)?,
             n => write!(f, ", {n} starts in {}", duration(millis(self.window)))?,
         }
         f.write_str(&out_of_memory(self.last))?;
-        f.write_str(quick_end(self.last))
+        f.write_str(hint(self.last))
     }
 }
 
@@ -370,7 +371,8 @@ fn subject(call: &EpisodeCall) -> String {
 /// The caller, which set the deadline or cancelled.
 fn caller(call: &EpisodeCall) -> &'static str {
     match call.peer.client {
-        Client::Other => "caller",
-        client => client.name(),
+        Client::Kubelet => "the kubelet",
+        Client::Crictl => "crictl",
+        Client::Other => "the caller",
     }
 }

@@ -166,3 +166,20 @@ fn what_was_started_and_ended_at_once_has_run() {
     let exits = store.episodes().flat_map(|t| &t.exits);
     assert_eq!(exits.count(), 1);
 }
+
+/// containerd 2 may record the start of a program that ends at once after its end.
+#[test]
+fn what_ended_before_its_start_was_recorded_has_run() {
+    use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason};
+    let container = ContainerIdentity::default();
+    let exit = ContainerExit {
+        at: 5_000_000,
+        code: 1,
+        reason: ExitReason::Error,
+    };
+    let ran = |began| Exit::new(&container, began, &exit).ran;
+    assert_eq!(
+        [0, 5_000_000, 5_002_000, 2_000_000].map(ran),
+        [0, 0, 1, 3000]
+    );
+}

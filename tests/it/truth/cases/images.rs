@@ -152,7 +152,8 @@ pub(in super::super) fn all() -> Vec<Case> {
             &[
                 "moved:1",
                 "cannot be pulled",
-                "HTTP response to HTTPS client|TLS",
+                // containerd 2 tries HTTP as well, and is redirected again.
+                "HTTP response to HTTPS client|TLS|redirects",
             ],
             OTHERS,
             |it| fails(it, "moved:1"),

@@ -195,9 +195,10 @@ pub(in super::super) fn all() -> Vec<Case> {
                 "app",
                 "StopContainer|stop",
                 "shim|SIGSTOP|stopped by|is stopped|frozen",
-                "~5..12",
+                // containerd 2 gives the call up after two seconds, and the kubelet tries again.
+                "~2..12",
             ],
-            &["cni", "registry", "nothing slow", "cannot be"],
+            &["cni", "registry", "nothing slow", "cannot be started"],
             |it| async move {
                 let pod = up(&it, 2).await;
                 let sandbox = pod.done().sandbox.expect("a sandbox");
