@@ -148,14 +148,17 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         Otlp::start(&config.telemetry.otlp, Arc::clone(&drops))
     };
     // A proxy without traces is better than none.
-    let (otlp, no_traces) = match otlp {
-        Ok(otlp) => (otlp, None),
+    let (mut otlp, no_export) = match otlp {
+        Ok(otlp) => (Some(otlp), None),
         Err(error) => (None, Some(error)),
     };
-    let tracer = otlp.as_ref().map(Otlp::tracer);
-    let (log, log_guard) = logging::install(&config.telemetry.log, tracer, &drops)?;
-    if let Some(error) = no_traces {
-        tracing::error!(event = "config.otlp", error.message = %error, "traces are off");
+    let exports = logging::Exports {
+        tracer: otlp.as_ref().and_then(Otlp::tracer),
+        records: otlp.as_ref().and_then(Otlp::records),
+    };
+    let (log, log_guard) = logging::install(&config.telemetry.log, exports, &drops)?;
+    if let Some(error) = no_export {
+        tracing::error!(event = "config.otlp", error.message = %error, "nothing is exported over OTLP");
     }
     otlp::report_ignored_variables();
     raise_descriptor_limit();
@@ -179,7 +182,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         .map(|runtime| Builtin::start(runtime, config.server.max_message_bytes))
         .transpose()?;
 
-    let sink = otlp.as_ref().map(Otlp::sink);
+    let sink = otlp.as_ref().and_then(Otlp::sink);
     let mut parts = build(
         &config,
         sink.clone(),
@@ -190,6 +193,10 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     if let Some(builtin) = &builtin {
         builtin.measure(&parts.registry)?;
         parts.pulling = Some(builtin.pulls());
+    }
+    if let Some(otlp) = &mut otlp {
+        let _inside = side.enter();
+        otlp.push_metrics(&parts.registry);
     }
     let stop = CancellationToken::new();
     let observers = sessions::observers(&parts, &config.streaming, &drops, sink)?;

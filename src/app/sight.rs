@@ -13,7 +13,7 @@ use crate::lifecycle::otlp_receiver::metrics::Receiving;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
 use crate::lifecycle::process_scanner::{Sampler, Upstream, Upstreams};
 use crate::telemetry::Drops;
-use crate::telemetry::otlp::Collector;
+use crate::telemetry::otlp::{Collector, Signal};
 use crate::telemetry::registry::RegistryError;
 
 impl Built {
@@ -85,7 +85,9 @@ impl Built {
             ours: Arc::new(ours),
             feed: self.feed.clone(),
             // A wrong one was logged at the start.
-            collector: Collector::of(&config.telemetry.otlp).ok().flatten(),
+            collector: Collector::of(&config.telemetry.otlp, Signal::Traces)
+                .ok()
+                .flatten(),
             drops: Arc::clone(drops),
             metrics: Receiving::new(&self.registry)?,
         })

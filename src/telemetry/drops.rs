@@ -12,8 +12,8 @@ metrics! {
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
         "Finished spans by outcome: exported, failed (refused by the collector, or it was unreachable), dropped before they were sent.");
     TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
-        &[fixed("signal", &["span", "log", "story", "observation", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "panic", "write_failed"])],
-        "Telemetry that was lost, by signal and reason: spans, log lines, calls of stories and lines of their journal, observations, forwarded spans of the runtime, dumps.");
+        &[fixed("signal", &["span", "log", "metric", "story", "observation", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "panic", "write_failed", "export_queue_full"])],
+        "Telemetry that was lost, by signal and reason: spans, log lines, readings of metrics, calls of stories and lines of their journal, observations, forwarded spans of the runtime, dumps.");
 }
 
 /// Why something was lost.
@@ -30,6 +30,12 @@ pub enum DropReason {
     LogQueueFull,
     /// A log line, suppressed by the rate limit (see [`super::logging`]).
     LogRateLimited,
+    /// A log line that was written and not exported: the export queue was full.
+    LogExportQueueFull,
+    /// A log line that was written and not exported: the collector refused it or was unreachable.
+    LogExportFailed,
+    /// A reading of all metrics: the collector refused it or was unreachable. The next one has the same totals.
+    MetricsExportFailed,
     /// A call, session or span missing from its episode: the aggregator's queue was full.
     StoryQueueFull,
     /// An episode evicted before it was reported.
@@ -56,12 +62,15 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every value.
-    pub const ALL: [DropReason; 16] = [
+    pub const ALL: [DropReason; 19] = [
         DropReason::SpanQueueFull,
         DropReason::SpanExportFailed,
         DropReason::SpanShutdown,
         DropReason::LogQueueFull,
         DropReason::LogRateLimited,
+        DropReason::LogExportQueueFull,
+        DropReason::LogExportFailed,
+        DropReason::MetricsExportFailed,
         DropReason::StoryQueueFull,
         DropReason::EpisodesFull,
         DropReason::JournalQueueFull,
@@ -83,6 +92,9 @@ impl DropReason {
             Self::SpanShutdown => ["span", "shutdown"],
             Self::LogQueueFull => ["log", "queue_full"],
             Self::LogRateLimited => ["log", "rate_limited"],
+            Self::LogExportQueueFull => ["log", "export_queue_full"],
+            Self::LogExportFailed => ["log", "export_failed"],
+            Self::MetricsExportFailed => ["metric", "export_failed"],
             Self::StoryQueueFull => ["story", "queue_full"],
             Self::EpisodesFull => ["story", "episodes_full"],
             Self::JournalQueueFull => ["story", "journal_queue_full"],

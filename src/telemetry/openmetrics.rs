@@ -69,7 +69,7 @@ fn write_family(
 }
 
 /// Returns the unit of a metric, which the specification requires as a suffix of the family name.
-fn unit(family: &str) -> Option<&'static str> {
+pub(super) fn unit(family: &str) -> Option<&'static str> {
     ["seconds", "bytes"].into_iter().find(|unit| {
         family
             .strip_suffix(unit)

@@ -181,7 +181,7 @@ impl Registry {
         Ok(family)
     }
 
-    fn exemplars(&self) -> MutexGuard<'_, ByName> {
+    pub(super) fn exemplars(&self) -> MutexGuard<'_, ByName> {
         self.exemplars
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

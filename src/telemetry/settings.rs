@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::otlp::variables::{Sampler, Variables};
 use crate::cri::Method;
 use crate::settings::value::{
-    Choice, CollectorUrl, Directive, FilePath, Maybe, MethodName, Ratio, Span, ms, secs,
+    Choice, CollectorUrl, Directive, FilePath, Maybe, MethodName, Ratio, Span, Switch, ms, secs,
 };
 use crate::settings::{Key, Place, Problem, Reader, Scope, settings};
 
@@ -61,18 +61,35 @@ settings! {
 }
 
 settings! {
-    /// Where spans are exported to. What is not set here is taken from the standard `OTEL_*` variables of the environment
+    /// Where spans are exported to, and metrics and log lines if that is asked for. What is not set here is taken from the standard `OTEL_*` variables of the environment
     /// ([OTLP.md](OTLP.md)).
     pub struct Otlp in "telemetry.otlp" (env: &Variables) {
-        /// An OTLP collector; `https://` is with TLS. With `http/protobuf` it is the base of the URL, to which `/v1/traces`
-        /// is appended.
+        /// An OTLP collector; `https://` is with TLS. With `http/protobuf` it is the base of the URL, to which `/v1/traces`,
+        /// `/v1/metrics` or `/v1/logs` is appended.
         endpoint: Option<String> = env.endpoint.clone(), Maybe(CollectorUrl),
-            or "`OTEL_EXPORTER_OTLP_ENDPOINT` of the environment; without either no spans are exported"
+            or "`OTEL_EXPORTER_OTLP_ENDPOINT` of the environment; without either nothing is exported"
             like "\"http://127.0.0.1:4317\"";
         /// Another collector, or another path with `http/protobuf`, for spans. Nothing is appended.
         traces_endpoint: Option<String> = env.traces_endpoint.clone(), Maybe(CollectorUrl),
             or "`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, unless `endpoint` is set; else `endpoint`"
             like "\"https://traces.example:4317\"";
+        /// Whether the metrics of `/metrics` are pushed to the collector too.
+        metrics: bool = env.metrics.is_asked, Switch,
+            or "`true` if `OTEL_METRICS_EXPORTER` is `otlp`, else `false`" like "false";
+        /// As `traces_endpoint`, for metrics.
+        metrics_endpoint: Option<String> = env.metrics.endpoint.clone(), Maybe(CollectorUrl),
+            or "`OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, unless `endpoint` is set; else `endpoint`"
+            like "\"https://metrics.example:4317\"";
+        /// Interval of these pushes.
+        metrics_interval: Duration = env.metrics_interval.unwrap_or(secs(60)), Span::between(secs(1), secs(3600)),
+            or "`OTEL_METRIC_EXPORT_INTERVAL`, else `\"60s\"`" like "\"60s\"";
+        /// Whether log lines are sent to the collector as well as written.
+        logs: bool = env.logs.is_asked, Switch,
+            or "`true` if `OTEL_LOGS_EXPORTER` is `otlp`, else `false`" like "false";
+        /// As `traces_endpoint`, for log lines.
+        logs_endpoint: Option<String> = env.logs.endpoint.clone(), Maybe(CollectorUrl),
+            or "`OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`, unless `endpoint` is set; else `endpoint`"
+            like "\"https://logs.example:4317\"";
         /// `grpc`, or `http/protobuf` for protobuf messages over HTTP/1.1.
         protocol: OtlpProtocol = env.protocol.unwrap_or(OtlpProtocol::Grpc),
             Choice(&[("grpc", OtlpProtocol::Grpc), ("http/protobuf", OtlpProtocol::HttpProtobuf)]),
@@ -107,6 +124,7 @@ impl Otlp {
         let scope = reader.section("telemetry.otlp");
         if scope.has(&Self::endpoint) {
             env.traces_endpoint = None;
+            (env.metrics.endpoint, env.logs.endpoint) = (None, None);
         }
         // A pair comes from one place.
         if scope.has(&Self::tls_cert) || scope.has(&Self::tls_key) {
@@ -118,6 +136,15 @@ impl Otlp {
     }
 
     fn check(&self, reader: &mut Reader<'_>, scope: &Scope<'_>) {
+        for (key, is_wanted, own) in [
+            (&Self::metrics, self.metrics, &self.metrics_endpoint),
+            (&Self::logs, self.logs, &self.logs_endpoint),
+        ] {
+            if scope.has(key) && is_wanted && own.is_none() && self.endpoint.is_none() {
+                let problem = "has no effect without endpoint";
+                reader.fail_at(scope, key, Problem::Conflict(problem.to_owned()));
+            }
+        }
         let mut conflict = |key: &Key<_>, problem: &str| {
             reader.fail_at(scope, key, Problem::Conflict(problem.to_owned()));
         };
@@ -129,6 +156,8 @@ impl Otlp {
         for (key, endpoint) in [
             (&Self::endpoint, &self.endpoint),
             (&Self::traces_endpoint, &self.traces_endpoint),
+            (&Self::metrics_endpoint, &self.metrics_endpoint),
+            (&Self::logs_endpoint, &self.logs_endpoint),
         ] {
             let is_grpc = self.protocol == OtlpProtocol::Grpc;
             let has_path = |url: &String| CollectorUrl::check(url) == Ok(true);

@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector that stores all spans, or misbehaves; over gRPC or HTTP, with or without TLS.
+//! An OpenTelemetry collector that stores all spans, metrics and log records, or misbehaves; over gRPC or HTTP, with or without TLS.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -16,6 +16,18 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
+    LogsService, LogsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -71,6 +83,8 @@ struct Shared {
     wire: Wire,
     tls: Option<TlsAcceptor>,
     requests: Mutex<Vec<ExportTraceServiceRequest>>,
+    metrics: Mutex<Vec<ExportMetricsServiceRequest>>,
+    logs: Mutex<Vec<ExportLogsServiceRequest>>,
     seen: Mutex<Vec<Seen>>,
     spans: AtomicUsize,
 }
@@ -127,6 +141,8 @@ impl Collector {
                 wire,
                 tls,
                 requests: Mutex::default(),
+                metrics: Mutex::default(),
+                logs: Mutex::default(),
                 seen: Mutex::default(),
                 spans: AtomicUsize::new(0),
             }),
@@ -183,6 +199,16 @@ impl Collector {
     /// The accepted requests.
     pub fn requests(&self) -> Vec<ExportTraceServiceRequest> {
         lock(&self.shared.requests).clone()
+    }
+
+    /// The accepted readings of metrics.
+    pub fn metrics(&self) -> Vec<ExportMetricsServiceRequest> {
+        lock(&self.shared.metrics).clone()
+    }
+
+    /// The accepted log records.
+    pub fn logs(&self) -> Vec<ExportLogsServiceRequest> {
+        lock(&self.shared.logs).clone()
     }
 
     /// The accepted spans.
@@ -249,9 +275,13 @@ async fn over_grpc(
         }
         _ => body,
     };
-    let mut service = TraceServiceServer::new(Receiver(shared));
     let request = http::Request::from_parts(head, Full::new(body));
-    service.call(request).await
+    let receiver = Receiver(shared);
+    match request.uri().path().split('.').nth(3) {
+        Some("metrics") => MetricsServiceServer::new(receiver).call(request).await,
+        Some("logs") => LogsServiceServer::new(receiver).call(request).await,
+        _ => TraceServiceServer::new(receiver).call(request).await,
+    }
 }
 
 async fn over_http(
@@ -263,10 +293,26 @@ async fn over_http(
         true => unpacked(&body).into(),
         false => body,
     };
-    let request = ExportTraceServiceRequest::decode(body).expect("a request");
-    let answer = Receiver(shared).export(Request::new(request)).await;
+    let receiver = Receiver(shared);
+    let answer = match head.uri.path() {
+        "/v1/metrics" => {
+            let request = ExportMetricsServiceRequest::decode(body).expect("a request");
+            let answer = MetricsService::export(&receiver, Request::new(request)).await;
+            answer.map(|answer| answer.into_inner().encode_to_vec())
+        }
+        "/v1/logs" => {
+            let request = ExportLogsServiceRequest::decode(body).expect("a request");
+            let answer = LogsService::export(&receiver, Request::new(request)).await;
+            answer.map(|answer| answer.into_inner().encode_to_vec())
+        }
+        _ => {
+            let request = ExportTraceServiceRequest::decode(body).expect("a request");
+            let answer = TraceService::export(&receiver, Request::new(request)).await;
+            answer.map(|answer| answer.into_inner().encode_to_vec())
+        }
+    };
     let (status, body) = match answer {
-        Ok(answer) => (StatusCode::OK, answer.into_inner().encode_to_vec()),
+        Ok(answer) => (StatusCode::OK, answer),
         Err(_) => (StatusCode::BAD_REQUEST, Vec::new()),
     };
     let mut response = http::Response::new(Full::new(body.into()));
@@ -295,6 +341,42 @@ fn unpacked(bytes: &[u8]) -> Vec<u8> {
 }
 
 struct Receiver(Arc<Shared>);
+
+impl Receiver {
+    /// Answers a request that is not one with spans.
+    async fn answer<A: Default>(&self, store: impl FnOnce(&Shared)) -> Result<Response<A>, Status> {
+        let manner = *lock(&self.0.manner);
+        match manner {
+            Manner::Takes => store(&self.0),
+            Manner::Counts => {}
+            Manner::Refuses => return Err(Status::invalid_argument("no")),
+            Manner::Hangs => pending().await,
+        }
+        Ok(Response::new(A::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl MetricsService for Receiver {
+    async fn export(
+        &self,
+        request: Request<ExportMetricsServiceRequest>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        let store = |shared: &Shared| lock(&shared.metrics).push(request.into_inner());
+        self.answer(store).await
+    }
+}
+
+#[tonic::async_trait]
+impl LogsService for Receiver {
+    async fn export(
+        &self,
+        request: Request<ExportLogsServiceRequest>,
+    ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        let store = |shared: &Shared| lock(&shared.logs).push(request.into_inner());
+        self.answer(store).await
+    }
+}
 
 #[tonic::async_trait]
 impl TraceService for Receiver {

@@ -119,6 +119,11 @@ otlp.traces_endpoint = "https://collector.example/spans"
 otlp.protocol = "http/protobuf"
 otlp.timeout = "2s"
 otlp.compression = "gzip"
+otlp.metrics = true
+otlp.metrics_endpoint = "https://collector.example/numbers"
+otlp.metrics_interval = "5s"
+otlp.logs = true
+otlp.logs_endpoint = "https://collector.example/lines"
 otlp.tls_ca = "/ca.crt"
 otlp.tls_cert = "/client.crt"
 otlp.tls_key = "/client.key"
@@ -206,6 +211,11 @@ enabled = true
             otlp: Otlp {
                 endpoint: Some("https://collector.example/otlp".to_owned()),
                 traces_endpoint: Some("https://collector.example/spans".to_owned()),
+                metrics: true,
+                metrics_endpoint: Some("https://collector.example/numbers".to_owned()),
+                metrics_interval: Duration::from_secs(5),
+                logs: true,
+                logs_endpoint: Some("https://collector.example/lines".to_owned()),
                 protocol: OtlpProtocol::HttpProtobuf,
                 timeout: Duration::from_secs(2),
                 compression: OtlpCompression::Gzip,

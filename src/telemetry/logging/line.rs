@@ -11,18 +11,29 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::limit::RateLimit;
+use super::record::record;
 use crate::cri::visible::visible;
+use crate::telemetry::otlp::LogQueue;
 
 /// Longest field, in bytes: messages of plugins, registries and upstreams have no bound of their own.
 const MAX_TEXT: usize = 8 << 10;
 
 /// Formats events as lines.
 #[derive(Debug)]
-pub(super) enum Line {
+pub(super) struct Line {
+    pub(super) limit: RateLimit,
+    /// The text format of `tracing-subscriber`; else JSON,
     /// `{"ts":...,"level":...,"target":...,...}`: fields of the event at the top level, its message as `msg`.
-    Json(RateLimit),
-    /// The text format of `tracing-subscriber`.
-    Text(RateLimit, Format),
+    pub(super) text: Option<Format>,
+    /// Where lines are exported to as well.
+    pub(super) export: Option<LogQueue>,
+}
+
+/// Returns whether lines of a target are exported. Those of libraries are not, since an export makes the HTTP/2 client write some, and
+/// each would cause another export; nor are those about exports.
+fn is_exported(target: &str) -> bool {
+    let ours = target == "criscope" || target.starts_with("criscope::");
+    ours && !target.starts_with("criscope::telemetry")
 }
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -39,20 +50,18 @@ where
         let meta = event.metadata();
         // An error makes the subscriber write nothing. A filter that rejects single events would leave its bit set for
         // the next one.
-        let admit = |limit: &RateLimit| limit.admit(meta).ok_or(fmt::Error);
-        match self {
-            Self::Json(limit) => {
-                let line = json(event, admit(limit)?).map_err(|_| fmt::Error)?;
-                writer.write_str(&line)
-            }
-            Self::Text(limit, format) => {
-                let suppressed = admit(limit)?;
-                if suppressed > 0 {
-                    write!(writer, "({suppressed} similar lines were suppressed) ")?;
-                }
-                format.format_event(ctx, writer, event)
-            }
+        let suppressed = self.limit.admit(meta).ok_or(fmt::Error)?;
+        if let Some(export) = self.export.as_ref().filter(|_| is_exported(meta.target())) {
+            export.put(meta.target(), record(event, suppressed));
         }
+        let Some(format) = &self.text else {
+            let line = json(event, suppressed).map_err(|_| fmt::Error)?;
+            return writer.write_str(&line);
+        };
+        if suppressed > 0 {
+            write!(writer, "({suppressed} similar lines were suppressed) ")?;
+        }
+        format.format_event(ctx, writer, event)
     }
 }
 
@@ -148,14 +157,14 @@ impl<M: SerializeMap> Visit for Fields<M> {
 }
 
 /// Text truncated at a limit. The rest is neither stored nor escaped.
-struct Short {
+pub(super) struct Short {
     text: String,
     most: usize,
     is_cut: bool,
 }
 
 impl Short {
-    fn of(text: fmt::Arguments<'_>) -> String {
+    pub(super) fn of(text: fmt::Arguments<'_>) -> String {
         let mut short = Self {
             text: String::new(),
             most: MAX_TEXT,

@@ -11,9 +11,46 @@ use super::tls::TlsFiles;
 use super::variables::{Env, Variables, header, of_process};
 use crate::telemetry::settings::{self, OtlpCompression, OtlpProtocol};
 
-/// The path of an export of spans over gRPC, and the one over HTTP that is appended to a base URL.
-const GRPC_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-const HTTP_PATH: &str = "/v1/traces";
+/// What is sent to a collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Spans.
+    Traces,
+    /// Metrics.
+    Metrics,
+    /// Log records.
+    Logs,
+}
+
+impl Signal {
+    /// The path of an export over gRPC.
+    const fn grpc_path(self) -> &'static str {
+        match self {
+            Self::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+            Self::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+            Self::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        }
+    }
+
+    /// The path over HTTP that is appended to a base URL.
+    pub(super) const fn http_path(self) -> &'static str {
+        match self {
+            Self::Traces => "/v1/traces",
+            Self::Metrics => "/v1/metrics",
+            Self::Logs => "/v1/logs",
+        }
+    }
+
+    /// The endpoint for this signal alone, if the signal is wanted.
+    fn endpoint(self, config: &settings::Otlp) -> Option<Option<&String>> {
+        let (is_wanted, endpoint) = match self {
+            Self::Traces => (true, &config.traces_endpoint),
+            Self::Metrics => (config.metrics, &config.metrics_endpoint),
+            Self::Logs => (config.logs, &config.logs_endpoint),
+        };
+        is_wanted.then_some(endpoint.as_ref())
+    }
+}
 
 /// Why the collector cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -49,10 +86,10 @@ pub enum HeadersError {
     },
 }
 
-/// Where spans are sent to, and how. Printing it shows no header.
+/// Where a signal is sent to, and how. Printing it shows no header.
 #[derive(Clone, Debug)]
 pub struct Collector {
-    /// The URL of requests with spans.
+    /// The URL of requests.
     pub(super) url: Uri,
     pub(super) protocol: OtlpProtocol,
     /// Deadline of one export, with its retries.
@@ -65,20 +102,21 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Returns the collector; `None` without an endpoint, and if `OTEL_SDK_DISABLED` is true.
+    /// Returns the collector of a signal; `None` if that is not wanted, without an endpoint, and if `OTEL_SDK_DISABLED` is true.
     ///
     /// # Errors
     /// If the endpoint cannot be used.
-    pub fn of(config: &settings::Otlp) -> Result<Option<Self>, CollectorError> {
-        Self::with(config, &of_process)
+    pub fn of(config: &settings::Otlp, signal: Signal) -> Result<Option<Self>, CollectorError> {
+        Self::with(config, signal, &of_process)
     }
 
     pub(super) fn with(
         config: &settings::Otlp,
+        signal: Signal,
         env: &Env<'_>,
     ) -> Result<Option<Self>, CollectorError> {
-        let base = config.endpoint.as_ref();
-        let Some(endpoint) = config.traces_endpoint.as_ref().or(base) else {
+        let own = signal.endpoint(config);
+        let Some(endpoint) = own.and_then(|own| own.or(config.endpoint.as_ref())) else {
             return Ok(None);
         };
         if Variables::read(env).disabled {
@@ -91,10 +129,14 @@ impl Collector {
         let endpoint: Uri = endpoint.parse().map_err(|_| wrong("not a URL"))?;
         let given = endpoint.path();
         let path = match config.protocol {
-            OtlpProtocol::Grpc => GRPC_PATH.to_owned(),
-            OtlpProtocol::HttpProtobuf if config.traces_endpoint.is_some() => given.to_owned(),
-            OtlpProtocol::HttpProtobuf if given.ends_with(HTTP_PATH) => given.to_owned(),
-            OtlpProtocol::HttpProtobuf => format!("{}{HTTP_PATH}", given.trim_end_matches('/')),
+            OtlpProtocol::Grpc => signal.grpc_path().to_owned(),
+            OtlpProtocol::HttpProtobuf if own.flatten().is_some() => given.to_owned(),
+            OtlpProtocol::HttpProtobuf => {
+                let base = given.trim_end_matches('/');
+                let traces = Signal::Traces.http_path();
+                let base = base.strip_suffix(traces).unwrap_or(base);
+                format!("{base}{}", signal.http_path())
+            }
         };
         let mut parts = endpoint.clone().into_parts();
         parts.path_and_query = path.parse().ok();
@@ -118,7 +160,7 @@ impl Collector {
         }))
     }
 
-    /// The URL of requests with spans. It holds no user and no password.
+    /// The URL of requests. It holds no user and no password.
     pub fn url(&self) -> &Uri {
         &self.url
     }
@@ -174,7 +216,7 @@ mod tests {
     }
 
     fn url(config: &settings::Otlp) -> String {
-        let collector = Collector::with(config, &env(&[]));
+        let collector = Collector::with(config, Signal::Traces, &env(&[]));
         let collector = collector.expect("right").expect("there");
         collector.url.to_string()
     }
@@ -182,7 +224,10 @@ mod tests {
     #[test]
     fn a_path_is_appended_to_the_base_url_only() {
         let grpc = config("https://a:4317", OtlpProtocol::Grpc);
-        assert_eq!(url(&grpc), format!("https://a:4317{GRPC_PATH}"));
+        assert_eq!(
+            url(&grpc),
+            format!("https://a:4317{}", Signal::Traces.grpc_path())
+        );
         for (base, wanted) in [
             ("https://a:4318", "https://a:4318/v1/traces"),
             ("https://a/otlp/", "https://a/otlp/v1/traces"),
@@ -196,12 +241,32 @@ mod tests {
     }
 
     #[test]
+    fn other_signals_go_beside_the_spans_if_they_are_wanted() {
+        let base = "https://a/otlp/v1/traces";
+        let mut both = config(base, OtlpProtocol::HttpProtobuf);
+        let of = |config: &settings::Otlp, signal| {
+            let collector = Collector::with(config, signal, &env(&[]));
+            Some(collector.expect("right")?.url.to_string())
+        };
+        assert_eq!(of(&both, Signal::Metrics), None);
+        (both.metrics, both.logs) = (true, true);
+        let wanted = |path| Some(format!("https://a/otlp{path}"));
+        assert_eq!(of(&both, Signal::Metrics), wanted("/v1/metrics"));
+        assert_eq!(of(&both, Signal::Logs), wanted("/v1/logs"));
+        both.logs_endpoint = Some("http://b:2/x".to_owned());
+        assert_eq!(of(&both, Signal::Logs).as_deref(), Some("http://b:2/x"));
+        both.protocol = OtlpProtocol::Grpc;
+        let path = Signal::Logs.grpc_path();
+        assert_eq!(of(&both, Signal::Logs), Some(format!("http://b:2{path}")));
+    }
+
+    #[test]
     fn a_disabled_sdk_and_no_endpoint_are_no_collector() {
         let config = config("http://a:1", OtlpProtocol::Grpc);
         let disabled = [("OTEL_SDK_DISABLED", "true")];
-        let none = Collector::with(&config, &env(&disabled)).expect("right");
+        let none = Collector::with(&config, Signal::Traces, &env(&disabled)).expect("right");
         assert!(none.is_none());
-        let none = Collector::with(&Config::builtin().telemetry.otlp, &env(&[]));
+        let none = Collector::with(&Config::builtin().telemetry.otlp, Signal::Traces, &env(&[]));
         assert!(none.expect("right").is_none());
     }
 
@@ -212,7 +277,7 @@ mod tests {
         let file = dir.path().join("headers");
         let mut config = config("http://a:1", OtlpProtocol::Grpc);
         let headers = |config: &settings::Otlp| {
-            let collector = Collector::with(config, &env(&set)).expect("right");
+            let collector = Collector::with(config, Signal::Traces, &env(&set)).expect("right");
             let collector = collector.expect("there");
             assert!(!format!("{collector:?}").contains("of-env"));
             collector.headers()

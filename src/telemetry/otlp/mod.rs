@@ -1,4 +1,5 @@
 //! Exports spans to an OpenTelemetry collector over OTLP, by gRPC or HTTP, with or without TLS. Off unless an endpoint is set.
+//! Metrics and log lines only if that is asked for.
 //!
 //! Spans of calls are built when a call ends and passed to [`SpanSink`]. Spans of background work (target `criscope`,
 //! level info or above) come from [`layer`] and use the same sink.
@@ -9,7 +10,10 @@
 mod alert;
 mod client;
 mod collector;
+mod delivery;
 mod exporter;
+mod metrics;
+pub(super) mod records;
 mod resource;
 mod sink;
 mod tls;
@@ -20,9 +24,15 @@ use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
 use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_proto::tonic::resource::v1 as proto;
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
+use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchConfigBuilder, SdkTracer, SdkTracerProvider};
 use opentelemetry_semantic_conventions::SCHEMA_URL;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Subscriber;
 use tracing_opentelemetry::OpenTelemetryLayer;
@@ -31,44 +41,69 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
 pub use self::client::{Client, Export, SendError};
-pub use self::collector::{Collector, CollectorError, HeadersError};
+pub use self::collector::{Collector, CollectorError, HeadersError, Signal};
 use self::exporter::Exporter;
+use self::metrics::MetricsPush;
+use self::records::LogExport;
+pub use self::records::LogQueue;
 pub use self::sink::SpanSink;
 use self::sink::{ForProvider, Limits};
 pub use self::tls::TlsError;
 use self::variables::{Variables, of_process};
 use super::drops::Drops;
+use super::registry::Registry;
 use super::settings;
 
 #[cfg(test)]
 pub(crate) use self::sink::testing;
 
-/// A running export of spans.
+/// How long the last metrics and log records may take.
+const LAST: Duration = Duration::from_secs(2);
+
+/// A running export.
 #[derive(Debug)]
 pub struct Otlp {
-    sink: SpanSink,
-    provider: SdkTracerProvider,
+    spans: Option<(SpanSink, SdkTracerProvider)>,
+    logs: Option<LogQueue>,
+    metrics: Option<Collector>,
+    every: Duration,
+    resource: ResourceAttributesWithSchema,
+    drops: Arc<Drops>,
+    /// Ends the exports of metrics and logs.
+    stop: CancellationToken,
+    tasks: TaskTracker,
 }
 
 impl Otlp {
-    /// Starts the export if an endpoint is set in the configuration or the environment. Connects when the first spans
-    /// are sent, and reconnects as needed.
+    /// Starts the exports whose endpoint is set in the configuration or the environment. Connects when there is something to
+    /// send, and reconnects as needed.
     ///
-    /// Call it on the runtime that drives the connection, and [`Otlp::shutdown`] before that runtime ends.
+    /// Call it on the runtime that drives the connections, and [`Otlp::shutdown`] before that runtime ends.
     ///
     /// # Errors
-    /// If the endpoint cannot be used. Log it and go on: a proxy without traces is better than none.
-    pub fn start(
-        config: &settings::Otlp,
-        drops: Arc<Drops>,
-    ) -> Result<Option<Self>, CollectorError> {
-        let env = of_process;
-        let Some(collector) = Collector::of(config)? else {
-            return Ok(None);
+    /// If an endpoint cannot be used. Log it and go on: a proxy without traces is better than none.
+    pub fn start(config: &settings::Otlp, drops: Arc<Drops>) -> Result<Self, CollectorError> {
+        let of = |signal| Collector::of(config, signal);
+        let (traces, metrics, logs) =
+            (of(Signal::Traces)?, of(Signal::Metrics)?, of(Signal::Logs)?);
+        let resource = resource::resource(&of_process);
+        let mut otlp = Self {
+            spans: None,
+            logs: None,
+            metrics,
+            every: config.metrics_interval,
+            resource: (&resource).into(),
+            drops,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
         };
-        let exporter = Exporter::new(collector, Handle::current());
+        otlp.spans = traces.map(|collector| otlp.spans(collector, resource));
+        otlp.logs = logs.map(|collector| otlp.logs(collector));
+        Ok(otlp)
+    }
 
-        let number = |name: &str| env(name)?.trim().parse().ok().filter(|n: &u64| *n > 0);
+    fn spans(&self, collector: Collector, resource: Resource) -> (SpanSink, SdkTracerProvider) {
+        let exporter = Exporter::new(collector, Handle::current());
         let pending = number("OTEL_BSP_MAX_QUEUE_SIZE").map_or(2048, |n| n.min(1 << 16) as usize);
         let limits = Limits {
             pending,
@@ -78,38 +113,94 @@ impl Otlp {
         let batch = BatchConfigBuilder::default()
             .with_max_queue_size(pending)
             .build();
-        let resource = resource::resource(&env);
         let sink = SpanSink::start(
             exporter,
             &resource,
             batch,
             &limits,
             Handle::current(),
-            drops,
+            Arc::clone(&self.drops),
         );
         let provider = SdkTracerProvider::builder()
             .with_resource(resource)
             .with_span_processor(ForProvider(sink.clone()))
             .build();
-        Ok(Some(Self { sink, provider }))
+        (sink, provider)
+    }
+
+    fn logs(&self, collector: Collector) -> LogQueue {
+        let size = |name, usual: u64| number(name).unwrap_or(usual).min(1 << 16) as usize;
+        let limits = records::Limits {
+            queue: size("OTEL_BLRP_MAX_QUEUE_SIZE", 2048),
+            batch: size("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", 512),
+            delay: Duration::from_millis(number("OTEL_BLRP_SCHEDULE_DELAY").unwrap_or(1000)),
+        };
+        let drops = Arc::clone(&self.drops);
+        let (queue, export) = LogExport::new(limits, collector, self.resource(), drops);
+        self.tasks.spawn(export.run(self.stop.clone()));
+        queue
+    }
+
+    /// The resource of metrics and logs, and its schema.
+    fn resource(&self) -> (proto::Resource, String) {
+        let resource = proto::Resource {
+            attributes: self.resource.attributes.0.clone(),
+            ..proto::Resource::default()
+        };
+        (
+            resource,
+            self.resource.schema_url.clone().unwrap_or_default(),
+        )
     }
 
     /// Returns the sink for finished spans.
-    pub fn sink(&self) -> SpanSink {
-        self.sink.clone()
+    pub fn sink(&self) -> Option<SpanSink> {
+        self.spans.as_ref().map(|(sink, _)| sink.clone())
     }
 
     /// Returns the tracer for [`layer`].
-    pub fn tracer(&self) -> SdkTracer {
-        self.provider.tracer_with_scope(scope())
+    pub fn tracer(&self) -> Option<SdkTracer> {
+        let (_, provider) = self.spans.as_ref()?;
+        Some(provider.tracer_with_scope(scope()))
     }
 
-    /// Stops accepting spans and sends the pending ones, for at most `limit`.
-    pub async fn shutdown(self, limit: Duration) {
-        let sink = self.sink.clone();
-        // Blocks on the thread of the processor, which needs this runtime.
-        let _ = tokio::task::spawn_blocking(move || sink.shutdown(limit)).await;
+    /// Returns the queue of log records.
+    pub fn records(&self) -> Option<LogQueue> {
+        self.logs.clone()
     }
+
+    /// Begins to push these metrics, if that is asked for.
+    pub fn push_metrics(&mut self, registry: &Arc<Registry>) {
+        let Some(collector) = self.metrics.take() else {
+            return;
+        };
+        let (resource, schema_url) = self.resource();
+        let push = MetricsPush {
+            registry: Arc::clone(registry),
+            collector,
+            resource,
+            schema_url,
+            every: self.every,
+            drops: Arc::clone(&self.drops),
+        };
+        self.tasks.spawn(push.run(self.stop.clone()));
+    }
+
+    /// Stops accepting spans and sends what is pending, for at most `limit`.
+    pub async fn shutdown(self, limit: Duration) {
+        self.stop.cancel();
+        self.tasks.close();
+        if let Some((sink, _)) = self.spans {
+            // Blocks on the thread of the processor, which needs this runtime.
+            let _ = tokio::task::spawn_blocking(move || sink.shutdown(limit)).await;
+        }
+        let _ = timeout(LAST.min(limit), self.tasks.wait()).await;
+    }
+}
+
+/// A positive number of the environment. Wrong ones are reported with all variables.
+fn number(name: &str) -> Option<u64> {
+    of_process(name)?.trim().parse().ok().filter(|n| *n > 0)
 }
 
 /// The instrumentation scope of criscope's spans.

@@ -65,10 +65,8 @@ async fn a_collector_receives_spans_with_their_resource() {
     let collector = Collector::default();
     let endpoint = collector.serve().await;
     let drops = Arc::new(Drops::default());
-    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&drops))
-        .expect("starts")
-        .expect("enabled");
-    let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer()));
+    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&drops)).expect("starts");
+    let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer().expect("enabled")));
     crate::telemetry::logging::testing::apart();
     tracing::subscriber::with_default(subscriber, || {
         let _span =
@@ -111,10 +109,8 @@ async fn an_unreachable_collector_costs_only_spans() {
     socket.bind(([127, 0, 0, 1], 0).into()).expect("bound");
     let endpoint = format!("http://{}", socket.local_addr().expect("address"));
     let drops = Arc::new(Drops::default());
-    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&drops))
-        .expect("starts")
-        .expect("enabled");
-    let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer()));
+    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&drops)).expect("starts");
+    let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer().expect("enabled")));
     crate::telemetry::logging::testing::apart();
     tracing::subscriber::with_default(subscriber, || {
         let _span = tracing::info_span!(target: "criscope", "reconnect").entered();

@@ -1,13 +1,14 @@
 //! The `OTEL_*` variables of the environment, as the OpenTelemetry specification defines them ("Environment Variable
 //! Specification" and "OpenTelemetry Protocol Exporter"). Keys of the configuration file take precedence; a variable for
 //! traces takes precedence over the one for all signals; an empty variable counts as unset; a wrong value is logged and
-//! ignored.
+//! ignored. Signals may differ in their endpoints only.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use super::collector::Signal;
 use crate::settings::value::CollectorUrl;
 use crate::telemetry::settings::{OnUnsampledParent, OtlpCompression, OtlpProtocol};
 
@@ -37,6 +38,15 @@ pub struct Sampler {
     pub on_unsampled_parent: Option<OnUnsampledParent>,
 }
 
+/// What the variables set for metrics or logs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Other {
+    /// Whether the exporter is `otlp`. Without that the signal is not exported.
+    pub is_asked: bool,
+    /// The endpoint for this signal alone.
+    pub endpoint: Option<String>,
+}
+
 /// What the variables set, without the headers, which are secret.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Variables {
@@ -56,6 +66,12 @@ pub struct Variables {
     pub client_certificate: Option<PathBuf>,
     /// `OTEL_EXPORTER_OTLP_CLIENT_KEY`
     pub client_key: Option<PathBuf>,
+    /// `OTEL_METRICS_EXPORTER` and `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`
+    pub metrics: Other,
+    /// `OTEL_METRIC_EXPORT_INTERVAL`
+    pub metrics_interval: Option<Duration>,
+    /// `OTEL_LOGS_EXPORTER` and `OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`
+    pub logs: Other,
     /// `OTEL_TRACES_SAMPLER`
     pub sampler: Sampler,
     /// `OTEL_SDK_DISABLED`
@@ -75,12 +91,28 @@ macro_rules! otlp {
 }
 
 /// Numbers that must be positive. The SDK reads some of them itself.
-const NUMBERS: [&str; 4] = [
+const NUMBERS: [&str; 7] = [
     "OTEL_BSP_SCHEDULE_DELAY",
     "OTEL_BSP_EXPORT_TIMEOUT",
     "OTEL_BSP_MAX_QUEUE_SIZE",
     "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+    "OTEL_BLRP_SCHEDULE_DELAY",
+    "OTEL_BLRP_MAX_QUEUE_SIZE",
+    "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE",
 ];
+
+/// Variables of metrics and logs for what is the same for all signals.
+macro_rules! shared {
+    ($($name:literal)*) => {
+        [$(
+            concat!("OTEL_EXPORTER_OTLP_METRICS_", $name),
+            concat!("OTEL_EXPORTER_OTLP_LOGS_", $name),
+        )*]
+    };
+}
+const SHARED: [&str; 16] = shared!(
+    "PROTOCOL" "INSECURE" "HEADERS" "TIMEOUT" "COMPRESSION" "CERTIFICATE" "CLIENT_CERTIFICATE" "CLIENT_KEY"
+);
 
 impl Variables {
     /// Those of this process.
@@ -102,8 +134,37 @@ impl Variables {
             endpoint.filter(|_| !is_off)
         });
         let [traces_endpoint, endpoint] = endpoints;
+        let any = is_off.then(|| (from.env)(otlp!("ENDPOINT")[1])).flatten();
+        let mut other = |exporters, own, signal: Signal| {
+            let is_asked = from.first([exporters], exporter) == Some(Exporter::Otlp);
+            // The one for all signals is hidden from the spans only.
+            let any = any.as_deref().and_then(|text| url(text).ok());
+            let any = any.map(|base| match protocol {
+                Some(OtlpProtocol::HttpProtobuf) => {
+                    format!("{}{}", base.trim_end_matches('/'), signal.http_path())
+                }
+                _ => base,
+            });
+            let endpoint = from.first([own], url).or(any);
+            Other { is_asked, endpoint }
+        };
+        let metrics = other(
+            "OTEL_METRICS_EXPORTER",
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+            Signal::Metrics,
+        );
+        let logs = other(
+            "OTEL_LOGS_EXPORTER",
+            "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+            Signal::Logs,
+        );
         for name in NUMBERS {
             from.first([name], positive);
+        }
+        for name in SHARED {
+            from.first([name], |_| {
+                Err::<(), _>("it is the same for all signals".to_owned())
+            });
         }
         let variables = Self {
             endpoint,
@@ -116,6 +177,11 @@ impl Variables {
             ca: from.first(otlp!("CERTIFICATE"), path),
             client_certificate: from.first(otlp!("CLIENT_CERTIFICATE"), path),
             client_key: from.first(otlp!("CLIENT_KEY"), path),
+            metrics,
+            metrics_interval: from
+                .first(["OTEL_METRIC_EXPORT_INTERVAL"], positive)
+                .map(Duration::from_millis),
+            logs,
             sampler: from.sampler(),
             disabled: from.first(["OTEL_SDK_DISABLED"], boolean).unwrap_or(false),
             ignored: Vec::new(),

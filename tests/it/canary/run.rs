@@ -64,14 +64,18 @@ impl Run {
         let plans = Plans::of(&fake);
         let config = format!(
             "[telemetry.log]\nlevel = \"{level}\"\nformat = \"{format}\"\n\
-             [telemetry.otlp]\nendpoint = \"{}\"\ntimeout = \"120s\"\n[telemetry.sampling]\npolls = 1.0\n",
+             [telemetry.otlp]\nendpoint = \"{}\"\ntimeout = \"120s\"\nmetrics = true\nlogs = true\n\
+             [telemetry.sampling]\npolls = 1.0\n",
             collector.endpoint()
         );
         let start = Start::new(crate::CRISCOPE)
             .config(&config)
             .upstream(fake.path());
         // The default holds too few spans for a slow machine.
-        let proxy = start.env("OTEL_BSP_MAX_QUEUE_SIZE", "60000").spawn();
+        let proxy = start
+            .env("OTEL_BSP_MAX_QUEUE_SIZE", "60000")
+            .env("OTEL_BLRP_MAX_QUEUE_SIZE", "60000")
+            .spawn();
         proxy.wait_ready().await;
         let mut session = Session {
             client: proxy.client().await,
@@ -112,6 +116,10 @@ impl Run {
         for request in collector.requests() {
             exported.extend(request.encode_to_vec());
         }
+        let (records, readings) = (collector.logs(), collector.metrics());
+        assert!(!readings.is_empty(), "the last one is sent at the end");
+        let records = records.iter().flat_map(|it| it.encode_to_vec());
+        let readings = readings.iter().flat_map(|it| it.encode_to_vec());
         Ok(Self {
             places: vec![
                 ("log", log.into_bytes()),
@@ -119,6 +127,8 @@ impl Run {
                 ("dumps", dumps),
                 ("capture", capture),
                 ("spans", exported),
+                ("log records", records.collect()),
+                ("metrics", readings.collect()),
             ],
             tokens: filler.tokens,
         })

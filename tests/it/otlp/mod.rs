@@ -1,8 +1,9 @@
-//! Spans at a real collector, over OTLP by gRPC and HTTP.
+//! Spans, metrics and log lines at a real collector, over OTLP by gRPC and HTTP.
 
 mod context;
 mod episodes;
 mod losses;
+mod other_signals;
 mod spans;
 mod tls;
 

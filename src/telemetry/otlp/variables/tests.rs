@@ -150,3 +150,41 @@ fn headers_are_percent_decoded_and_sensitive() {
     assert_eq!(headers.len(), 1);
     assert_eq!(headers[0].0, "y");
 }
+
+#[test]
+fn metrics_and_logs_are_exported_if_that_is_asked_for() {
+    let read_all = |set: &[(&str, &str)]| {
+        let read = read(set);
+        assert_eq!(read.ignored, []);
+        (read.metrics, read.logs)
+    };
+    let other = |is_asked, endpoint: Option<&str>| Other {
+        is_asked,
+        endpoint: endpoint.map(str::to_owned),
+    };
+    let any = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4318");
+    let none = (other(false, None), other(false, None));
+    assert_eq!(read_all(&[any]), none);
+    let asked = ("OTEL_METRICS_EXPORTER", "otlp");
+    let own = ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://b:1/x");
+    let wanted = (other(true, None), other(false, Some("http://b:1/x")));
+    assert_eq!(read_all(&[any, asked, own]), wanted);
+    // Without spans, the endpoint for all signals is still that of the others.
+    let no_spans = ("OTEL_TRACES_EXPORTER", "none");
+    let (metrics, _) = read_all(&[any, asked, no_spans]);
+    assert_eq!(metrics, other(true, Some("http://a:4318")));
+    let http = ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
+    let (metrics, _) = read_all(&[any, asked, no_spans, http]);
+    assert_eq!(metrics, other(true, Some("http://a:4318/v1/metrics")));
+    let interval = [("OTEL_METRIC_EXPORT_INTERVAL", "5000")];
+    assert_eq!(
+        read(&interval).metrics_interval,
+        Some(Duration::from_secs(5))
+    );
+}
+
+#[test]
+fn signals_differ_in_their_endpoints_only() {
+    let own = "OTEL_EXPORTER_OTLP_METRICS_HEADERS";
+    assert_eq!(ignored(&[(own, "key=hunter2")]), [own]);
+}
