@@ -12,7 +12,7 @@ use super::{Failure, output};
 use crate::client;
 use crate::cri::visible::visible;
 use crate::install::{
-    Installer, Mode, Node, Options, Plan, PlanError, Recovered, Removal, Root, RunError,
+    self, Installer, Mode, Node, Options, Plan, PlanError, Recovered, Removal, Root, RunError,
 };
 
 /// Put criscope between this node's kubelet and its runtime, or in the runtime's place
@@ -34,6 +34,9 @@ pub(super) struct Args {
     /// The unit that runs the kubelet, if it is not found
     #[arg(long, value_name = "UNIT")]
     kubelet_unit: Option<String>,
+    /// The name of the cluster, for spans, metrics and log lines that are exported (k8s.cluster.name)
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    cluster: Option<String>,
     /// Print every change as a diff, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -90,6 +93,13 @@ impl Error {
     }
 }
 
+fn name(text: &str) -> Result<String, String> {
+    match install::is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("expected letters, digits, '-', '_' and '.'".to_owned()),
+    }
+}
+
 fn socket(text: &str) -> Result<PathBuf, String> {
     client::socket_path(text).map_err(|error| error.to_string())
 }
@@ -122,6 +132,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         },
         upstream: args.upstream.clone(),
         unit: args.kubelet_unit.clone(),
+        cluster: args.cluster.clone(),
         program: std::env::current_exe()?,
     };
     let plan = Plan::make(&root, &machine, &options).map_err(Error::from)?;

@@ -48,6 +48,8 @@ pub struct Options {
     pub upstream: Option<PathBuf>,
     /// The kubelet's unit, if it cannot be found.
     pub unit: Option<String>,
+    /// The name of the cluster, for the attributes of spans, metrics and log records.
+    pub cluster: Option<String>,
     /// The running program.
     pub program: PathBuf,
 }

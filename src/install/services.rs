@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::config;
-use super::detect::Kubelet;
+use super::detect::{Kubelet, WRITTEN};
 use super::journal::Group;
 use super::plan::{Content, Edit, Mode, Options, PlanError, Sockets};
 use super::root::Root;
@@ -13,6 +13,10 @@ const PROXY: &str = include_str!("../../deploy/systemd/criscope.service");
 const RUNTIME: &str = include_str!("../../deploy/systemd/criscope-runtime.service");
 const SOCKET: &str = include_str!("../../deploy/systemd/criscope.socket");
 const RECOVER: &str = include_str!("../../deploy/systemd/criscope-recover.service");
+
+/// What the exports of criscope say about where it runs.
+const IDENTITY: &str = "/etc/systemd/system/criscope.service.d/criscope-identity.conf";
+const CLUSTER: &str = "OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name=";
 
 /// The program in the units.
 const PROGRAM: &str = "/usr/local/bin/criscope";
@@ -75,7 +79,34 @@ pub(super) fn edits(
         };
         edits.push(link(target, &path, Group::Service));
     }
+    if let Some(identity) = identity(root, options, kubelet)? {
+        edits.push(text(IDENTITY, identity, Group::Service));
+    }
     Ok(edits)
+}
+
+/// A drop-in with the names of Node and cluster, where they are known and not those of the unit. A cluster that an earlier
+/// installation was told stays.
+fn identity(
+    root: &Root,
+    options: &Options,
+    kubelet: &Kubelet,
+) -> Result<Option<String>, PlanError> {
+    let before = root.text(IDENTITY)?.unwrap_or_default();
+    let told = before.lines().find_map(|line| line.split_once(CLUSTER));
+    let cluster = options.cluster.as_deref().or(told.map(|(_, name)| name));
+    let node = kubelet.node.as_deref().filter(|name| is_name(name));
+    let node = node.map(|node| format!("Environment=NODE_NAME={node}\n"));
+    let cluster = cluster.filter(|name| is_name(name));
+    let cluster = cluster.map(|cluster| format!("Environment={CLUSTER}{cluster}\n"));
+    let lines: String = node.into_iter().chain(cluster).collect();
+    Ok((!lines.is_empty()).then(|| format!("{WRITTEN}[Service]\n{lines}")))
+}
+
+/// Returns whether a name needs no quotes and escapes in a unit and in a list of attributes.
+pub fn is_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    !name.is_empty() && name.len() <= 253 && name.chars().all(is_plain)
 }
 
 /// A unit of a package, if it does the same and none in /etc overrides it.

@@ -13,6 +13,9 @@ const INSTANCE: &str = "/var/lib/kubelet/instance-config.yaml";
 /// Of kubeadm, before that.
 const KUBEADM: &str = "/var/lib/kubelet/kubeadm-flags.env";
 
+/// The flag with the name of the Node.
+const NODE: &str = "--hostname-override";
+
 const MICROK8S: &str = "/var/snap/microk8s/current/args/kubelet";
 
 /// The name of our drop-in in `--config-dir`: they are merged in the order of their names.
@@ -44,6 +47,7 @@ pub(super) fn find(root: &Root, unit: String, state: UnitState) -> Result<Kubele
         }
     }
     places.extend(kubeadm(root, &mut notes)?);
+    let node = flag::of_words(&search.words, NODE).map(|(_, name)| name.to_owned());
     Ok(Kubelet {
         distribution: Distribution::Kubelet,
         unit,
@@ -51,6 +55,7 @@ pub(super) fn find(root: &Root, unit: String, state: UnitState) -> Result<Kubele
         runtime: path,
         source: runtime.source,
         places,
+        node,
         notes,
     })
 }
@@ -251,6 +256,7 @@ pub(super) fn microk8s(
         runtime: socket(&runtime)?,
         source: format!("{} in {MICROK8S}", RUNTIME.flag),
         places,
+        node: flag::value(&text, NODE).map(str::to_owned),
         notes: Vec::new(),
     })
 }

@@ -254,6 +254,8 @@ pub(super) struct Kubelet {
     pub(super) source: String,
     /// The places to change, the one in effect first.
     places: Vec<(Setting, Place)>,
+    /// The name of the Node, if it is not the host name.
+    pub(super) node: Option<String>,
     /// What the user should know or do.
     pub(super) notes: Vec<String>,
 }

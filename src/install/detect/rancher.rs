@@ -18,6 +18,9 @@ const CONTAINERD: &str = "/run/k3s/containerd/containerd.sock";
 /// With `docker: true`.
 const DOCKER: &str = "/run/k3s/cri-dockerd/cri-dockerd.sock";
 
+/// The name of the Node, as a flag and as a key.
+const NODE: &str = "--node-name";
+
 /// The kubelet's argument as these spell it.
 const ARGUMENT: &str = "container-runtime-endpoint=";
 
@@ -61,6 +64,7 @@ pub(super) fn find(
     for path in std::iter::once(file).chain(files) {
         node.add(root, &path)?;
     }
+    let name = node.name.take();
     let (endpoint, source) = node.endpoint();
     Ok(Kubelet {
         distribution,
@@ -69,6 +73,7 @@ pub(super) fn find(
         runtime: socket(&endpoint)?,
         source,
         places: vec![(RUNTIME, Place::Rancher(ours))],
+        node: name,
         notes: Vec::new(),
     })
 }
@@ -87,10 +92,13 @@ struct Node {
     argument: Option<(String, String)>,
     endpoint: Option<(String, String)>,
     docker: bool,
+    name: Option<String>,
 }
 
 impl Node {
     fn add_flags(&mut self, words: &[String]) {
+        let name = flag::of_words(words, NODE);
+        self.name = name.map(|(_, name)| name.to_owned());
         if let Some((_, value)) = flag::of_words(words, RUNTIME.flag) {
             self.endpoint = Some((value.to_owned(), "its command line".to_owned()));
         }
@@ -135,6 +143,10 @@ impl Node {
         let endpoint = value.get(RUNTIME.flag.trim_start_matches('-'));
         if let Some(endpoint) = endpoint.and_then(Value::as_str) {
             self.endpoint = Some((endpoint.to_owned(), shown));
+        }
+        let name = value.get(NODE.trim_start_matches('-'));
+        if let Some(name) = name.and_then(Value::as_str) {
+            self.name = Some(name.to_owned());
         }
         self.docker |= value.get("docker") == Some(&Value::Bool(true));
         Ok(())

@@ -1,6 +1,7 @@
 //! Whole installations on the files of real distributions, with a machine that does what those files say.
 
 mod fixtures;
+mod identity;
 mod node;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -97,6 +97,7 @@ impl Node {
             mode,
             upstream: None,
             unit: None,
+            cluster: None,
             program: self.root.path("/download/criscope"),
         }
     }
