@@ -17,8 +17,11 @@ pub(super) const ENDPOINT: &str = "/run/criscope/criscope.sock";
 const CRIO: &str = "run/crio/crio.sock";
 const CRIO_ENDPOINT: &str = "/run/criscope/run/crio/crio.sock";
 
-/// With all settings commented out; a package may have installed it.
+/// The annotated example.
 const SAMPLE: &str = include_str!("../../deploy/criscope.toml");
+
+/// What the packages install: for containerd, and nobody's choice.
+pub(super) const PACKAGED: &str = include_str!("../../deploy/packaging/criscope.toml");
 
 /// What someone else configured.
 #[derive(Debug)]
@@ -35,6 +38,11 @@ impl Existing {
         };
         let config = Config::from_text(PATH, &text, &Overrides::default())?;
         Ok(Some(Self { text, config }))
+    }
+
+    /// Returns whether it is that of a package, unchanged: it is kept where it fits, and replaced elsewhere.
+    pub(super) fn is_packaged(&self) -> bool {
+        self.text == PACKAGED
     }
 
     pub(super) fn endpoint(&self) -> &Path {

@@ -311,7 +311,9 @@ impl Sockets {
         };
         // Of a configuration that is kept, its own socket counts.
         let endpoint = match &existing {
-            Some(existing) if options.mode != Mode::TakeOver => existing.endpoint().to_owned(),
+            Some(existing) if options.mode != Mode::TakeOver && !existing.is_packaged() => {
+                existing.endpoint().to_owned()
+            }
             _ => endpoint,
         };
         let wanted = Wanted {
@@ -320,6 +322,10 @@ impl Sockets {
             distribution: kubelet.distribution,
         };
         let config = match existing {
+            Some(existing) if existing.is_packaged() => {
+                let fits = existing.keep(&wanted);
+                fits.unwrap_or_else(|_| config::write(&wanted))
+            }
             Some(existing) => existing.keep(&wanted)?,
             None => config::write(&wanted),
         };

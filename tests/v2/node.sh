@@ -123,6 +123,37 @@ case $stage in
         say "part 4: finished at boot"
         state | cmp - /before || { state | diff /before -; fail "the uninstallation was not finished"; }
         nothing_left
+        say "part 4: at the path of containerd's socket"
+        criscope smoke --endpoint unix:///run/containerd/containerd.sock --host-network --busybox /usr/bin/busybox --keep \
+            --cgroup-parent /pods > /smoke 2>&1 || { cat /smoke; fail "no pod"; }
+        pod=$(pods)
+        criscope install --take-over || fail "install --take-over"
+        grep -q '^containerRuntimeEndpoint: unix:///run/containerd/containerd.sock ' /var/lib/kubelet/config.yaml || fail "the endpoint was changed"
+        [ -S /run/containerd/containerd.upstream.sock ] || fail "containerd did not move"
+        # Through criscope, as any client of that path.
+        [ "$(pods)" = "$pod" ] || fail "the pod was touched: $pod, now $(pods)"
+        criscope pods > /dev/null || fail "criscope does not answer"
+        criscope uninstall || fail "uninstall of --take-over"
+        [ "$(pods)" = "$pod" ] || fail "the pod was touched: $pod, now $(pods)"
+        state | cmp - /before || { state | diff /before -; fail "not as before --take-over"; }
+        nothing_left
+        say "part 4: as the runtime"
+        if criscope install --runtime; then fail "installed over the pods of another runtime"; fi
+        state | cmp - /before || fail "a refused installation changed something"
+        ctr -n k8s.io tasks ls -q | busybox xargs -r -n 1 ctr -n k8s.io tasks kill -s KILL
+        for _ in 1 2 3 4 5; do ctr -n k8s.io tasks ls -q | busybox xargs -r -n 1 ctr -n k8s.io tasks rm > /dev/null 2>&1; sleep 0.5; done
+        ctr -n k8s.io containers ls -q | busybox xargs -r -n 1 ctr -n k8s.io containers rm
+        systemctl restart containerd || fail "containerd does not restart"
+        until_ready kubelet_works || fail "the kubelet does not work without pods"
+        criscope install --runtime || fail "install --runtime"
+        systemctl is-active criscope.service || fail "the runtime does not run"
+        criscope smoke --host-network --busybox /usr/bin/busybox > /smoke 2>&1 || { cat /smoke; fail "no pod of the built-in runtime"; }
+        criscope uninstall || fail "uninstall of --runtime"
+        until_ready kubelet_works || fail "the kubelet does not work after --runtime"
+        state | cmp - /before || { state | diff /before -; fail "not as before --runtime"; }
+        # Images and records of pods are the user's: docs/INSTALL.md.
+        rm -r /var/lib/criscope /run/criscope || fail "the state of the runtime is gone"
+        nothing_left
         dpkg -P criscope || fail "the purge"
         state | cmp - /clean || { state | diff /clean -; fail "the purge leaves something"; }
         nothing_left

@@ -3,6 +3,7 @@
 mod fixtures;
 mod identity;
 mod node;
+mod packaged;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
