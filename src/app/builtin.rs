@@ -261,6 +261,7 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
             ..Timeouts::default()
         },
         keep_unused: config.keep_unused,
+        wait_for_disk: config.wait_for_disk,
         ..ImageStoreConfig::new(&config.root)
     }
 }

@@ -10,7 +10,7 @@ use super::Error;
 use super::builtin::{BuiltinError, images};
 use crate::config::Config;
 use crate::runtime::load::{self, LoadError};
-use criscope_image::ImageStore;
+use criscope_image::{ImageStore, ImageStoreConfig};
 
 pub use crate::runtime::load::Loaded;
 
@@ -57,7 +57,12 @@ impl Loader {
             .enable_all()
             .build()
             .map_err(Error::Start)?;
-        let opened = threads.block_on(ImageStore::open(images(&config.images)));
+        // Nobody goes on with the sync when this process has ended.
+        let settings = ImageStoreConfig {
+            wait_for_disk: true,
+            ..images(&config.images)
+        };
+        let opened = threads.block_on(ImageStore::open(settings));
         let opened = opened.map_err(|error| Error::Builtin(BuiltinError::Runtime(error.into())))?;
         Ok(Self::Store(Box::new((threads, opened))))
     }

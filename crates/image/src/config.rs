@@ -30,6 +30,11 @@ pub struct ImageStoreConfig {
     pub user_agent: String,
     /// How long layers and incomplete blobs that no image needs are kept, so that the next pull can use them.
     pub keep_unused: Duration,
+    /// Whether a pull ends only when the image is safely on disk. Otherwise the image can be used at once, is synced in the background,
+    /// and lost if the power fails before that.
+    pub wait_for_disk: bool,
+    /// The boot ID, instead of the kernel's; for tests of power failures.
+    pub boot: Option<String>,
     /// Called at points where a crash leaves something incomplete; for crash tests.
     pub failpoint: FailpointHook,
     /// Receives the steps of pulls and imports.
@@ -53,6 +58,8 @@ impl ImageStoreConfig {
             timeouts: Timeouts::default(),
             user_agent: concat!("criscope/", env!("CARGO_PKG_VERSION")).to_owned(),
             keep_unused: Duration::from_secs(3600),
+            wait_for_disk: false,
+            boot: None,
             failpoint: FailpointHook::default(),
             observer: Arc::new(NoObserver),
         }
@@ -155,12 +162,14 @@ failpoints! {
     LayerUnpacked = "image.layer-unpacked",
     /// A layer has its final name.
     LayerPlaced = "image.layer-placed",
-    /// Manifest and configuration are on disk.
+    /// Manifest and configuration are written.
     ContentWritten = "image.content-written",
+    /// The record of the image is written, for this boot of the machine.
+    RecordWritten = "image.record-written",
     /// All layers are synced to disk.
     LayersSynced = "image.layers-synced",
-    /// The record of the image is written.
-    RecordWritten = "image.record-written",
+    /// The record of the image is among those that outlive a power failure.
+    RecordMoved = "image.record-moved",
     /// Tags that moved to this image are removed from the records of other images.
     TagsMoved = "image.tags-moved",
     /// The record of an image is removed, but not its layers.

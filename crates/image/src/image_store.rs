@@ -100,6 +100,7 @@ impl ImageStore {
             );
         }
         let store = Arc::new(store);
+        store.settle_later();
         Ok(Self {
             registries: Arc::new(RegistryClient::new(&config)),
             layers: Arc::new(LayerFetcher::new(Arc::clone(&store), (*config).clone())),
@@ -183,6 +184,16 @@ impl ImageStore {
         let store = Arc::clone(&self.store);
         let found = blocking(move || store.pin(&id, pinned)).await?;
         if found { Ok(()) } else { Err(missing()) }
+    }
+
+    /// Waits until all images are safely on disk.
+    ///
+    /// # Errors
+    ///
+    /// If the file system cannot be synced.
+    pub async fn settled(&self) -> Result<()> {
+        let store = Arc::clone(&self.store);
+        blocking(move || store.wait_until_settled()).await
     }
 
     /// Leases the layers of an image, for a container.

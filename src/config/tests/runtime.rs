@@ -162,6 +162,7 @@ max_layer_entries = 10000
 max_layer_ratio = 11
 min_free_space = 12
 keep_unused = "13s"
+wait_for_disk = true
 import_dir = "/l"
 pinned_images = ["m*"]
 platform = "linux/arm/v7"

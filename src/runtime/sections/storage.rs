@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::cri::image_pattern::ImagePattern;
 use crate::settings::value::{
-    Count, DirPath, FilePath, ImageName, List, Maybe, PATHS, PlatformName, Size, Span, ms, secs,
+    Count, DirPath, FilePath, ImageName, List, Maybe, PATHS, PlatformName, Size, Span, Switch, ms,
+    secs,
 };
 use crate::settings::{Platform, settings};
 
@@ -43,6 +44,9 @@ settings! {
         min_free_space: usize = 256 << 20, Size::between(0, 1 << 50);
         /// How long unused layers and incomplete downloads are kept, so that the next attempt of a pull resumes.
         keep_unused: Duration = secs(3600), Span::between(Duration::ZERO, secs(30 * 86400));
+        /// Whether a pull ends only when the image is safely on disk. Otherwise it can be used at once and is synced in the background;
+        /// a power failure before that loses the image, which is then pulled again, and never a part of one.
+        wait_for_disk: bool = false, Switch;
         /// Image archives in this directory (`*.tar` of the OCI or docker, also compressed: `.tar.gz`, `.tgz`, `.tar.zst`,
         /// `.tzst`) are imported at start, and when they appear or change: for nodes without a network. It need not exist.
         /// `criscope load-image` imports a single archive without it.

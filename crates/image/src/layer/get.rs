@@ -273,7 +273,12 @@ impl Flight {
         let placed = fs::rename(staging.join("fs"), named.join("fs"))
             .at(staging)
             .and_then(|()| {
-                let new = NewLayer::new(unpacked.bytes, unpacked.inodes, unpacked.implied);
+                let new = NewLayer::new(
+                    unpacked.bytes,
+                    unpacked.inodes,
+                    unpacked.implied,
+                    self.layers.store.disk.boot(),
+                );
                 self.layers.store.add_layer(&self.layer, &named, &new)
             });
         self.disk().remove(&named)?;

@@ -62,7 +62,11 @@ fn make(
         .at(&source)
         // Its files already exist; only directories are new.
         .and_then(|directories| {
-            store.add_layer(based, &staging, &NewLayer::new(0, directories, Vec::new()))
+            store.add_layer(
+                based,
+                &staging,
+                &NewLayer::new(0, directories, Vec::new(), store.disk.boot()),
+            )
         });
     store.disk.remove(&staging)?;
     made

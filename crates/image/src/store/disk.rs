@@ -3,6 +3,7 @@
 //! ```text
 //! ROOT/lock                  locked by the process that uses the store
 //! ROOT/images/ID.json        a record per image
+//! ROOT/pending/BOOT/ID.json  records of images that are not synced yet, of this boot of the machine
 //! ROOT/content/DIGEST        manifests and configurations
 //! ROOT/layers/DIGEST/fs      an unpacked layer, by its diff ID; beside it layer.json, and `synced` once it is on disk
 //! ROOT/partial/DIGEST        an incomplete blob
@@ -26,13 +27,18 @@ use crate::error::{At as _, Error, Result};
 #[derive(Debug)]
 pub(crate) struct Disk {
     root: PathBuf,
+    /// The boot ID of the kernel.
+    boot: String,
     _lock: File,
     next: AtomicU64,
 }
 
 impl Disk {
-    pub(super) fn open(root: &Path) -> Result<Self> {
-        for dir in ["", "images", "content", "layers", "partial", "tmp"] {
+    pub(super) fn open(root: &Path, boot: String) -> Result<Self> {
+        let pending = format!("pending/{boot}");
+        for dir in [
+            "", "images", &pending, "content", "layers", "partial", "tmp",
+        ] {
             let dir = root.join(dir);
             let mut builder = DirBuilder::new();
             builder.recursive(true).mode(0o700).create(&dir).at(&dir)?;
@@ -55,6 +61,7 @@ impl Disk {
         }
         Ok(Self {
             root: root.to_owned(),
+            boot,
             _lock: lock,
             next: AtomicU64::new(0),
         })
@@ -82,6 +89,24 @@ impl Disk {
 
     pub(super) fn record(&self, id: &Digest) -> PathBuf {
         self.images().join(format!("{}.json", id.file_name()))
+    }
+
+    pub(crate) fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// A path relative to the root, to be shown.
+    pub(super) fn relative(&self, path: &Path) -> String {
+        let path = path.strip_prefix(&self.root).unwrap_or(path);
+        path.display().to_string()
+    }
+
+    pub(super) fn pending_dir(&self) -> PathBuf {
+        self.root.join("pending").join(&self.boot)
+    }
+
+    pub(super) fn pending(&self, id: &Digest) -> PathBuf {
+        self.pending_dir().join(format!("{}.json", id.file_name()))
     }
 
     pub(super) fn content(&self, digest: &Digest) -> PathBuf {
@@ -121,6 +146,17 @@ impl Disk {
         written
     }
 
+    /// Replaces a file atomically, except across power failures.
+    pub(super) fn write_unsynced(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        let temporary = self.temporary();
+        let written = fs::write(&temporary, bytes).at(&temporary);
+        let written = written.and_then(|()| fs::rename(&temporary, path).at(path));
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
     fn write_and_rename(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
         let mut file = OpenOptions::new()
             .create_new(true)
@@ -145,10 +181,11 @@ impl Disk {
         Err(Error::NoSpace { path, free, needed })
     }
 
-    /// Syncs the file system of the store.
-    pub(super) fn sync(&self) -> Result<()> {
-        let root = File::open(&self.root).at(&self.root)?;
-        syncfs(&root).at(&self.root)
+    /// The root, to be synced while the store may be closed.
+    pub(super) fn open_root(&self) -> Result<Root> {
+        let path = self.root.clone();
+        let file = File::open(&path).at(&path)?;
+        Ok(Root { path, file })
     }
 
     /// Moves a file or directory to `tmp`, to be removed later. `None` if it does not exist.
@@ -180,7 +217,7 @@ impl Disk {
         }
     }
 
-    /// Removes what an earlier process left in `tmp`.
+    /// Removes what an earlier process left in `tmp`, and pending records of an earlier boot.
     pub(super) fn clean(&self) -> Result<()> {
         let tmp = self.root.join("tmp");
         // Their names have the same form as new ones, which must not collide.
@@ -194,19 +231,41 @@ impl Disk {
                 .fetch_max(number.map_or(0, |n| n.saturating_add(1)), Ordering::Relaxed);
             victims.push(path);
         }
+        let pending = self.root.join("pending");
+        for boot in names(&pending)? {
+            if boot != self.boot {
+                victims.extend(self.discard(&pending.join(boot))?);
+            }
+        }
         victims
             .into_iter()
             .try_for_each(|victim| self.remove(&victim))
     }
 }
 
+/// The open root of a store.
+#[derive(Debug)]
+pub(super) struct Root {
+    path: PathBuf,
+    file: File,
+}
+
+impl Root {
+    /// Syncs its file system.
+    pub(super) fn sync(&self) -> Result<()> {
+        syncfs(&self.file).at(&self.path)
+    }
+}
+
 /// Syncs the parent directory of a new or renamed file.
 pub(super) fn sync_parent(path: &Path) -> Result<()> {
-    let Some(parent) = path.parent() else {
-        return Ok(());
-    };
-    let dir = File::open(parent).at(parent)?;
-    dir.sync_all().at(parent)
+    path.parent().map_or(Ok(()), sync_dir)
+}
+
+/// Syncs a directory.
+pub(super) fn sync_dir(path: &Path) -> Result<()> {
+    let dir = File::open(path).at(path)?;
+    dir.sync_all().at(path)
 }
 
 /// The names in a directory.
@@ -227,7 +286,7 @@ mod tests {
     /// `exec`.
     fn reopen(root: &Path) -> Disk {
         loop {
-            match Disk::open(root) {
+            match Disk::open(root, "b".to_owned()) {
                 Err(Error::Locked { .. }) => {
                     std::thread::sleep(std::time::Duration::from_millis(1))
                 }
@@ -239,8 +298,8 @@ mod tests {
     #[test]
     fn only_one_process_can_open_a_store() {
         let dir = tempfile::tempdir().expect("directory");
-        let first = Disk::open(dir.path()).expect("the first");
-        let second = Disk::open(dir.path());
+        let first = Disk::open(dir.path(), "b".to_owned()).expect("the first");
+        let second = Disk::open(dir.path(), "b".to_owned());
         assert!(matches!(second, Err(Error::Locked { .. })));
         drop(first);
         reopen(dir.path());
@@ -249,7 +308,7 @@ mod tests {
     #[test]
     fn deep_directories_are_removed_without_following_links() {
         let dir = tempfile::tempdir().expect("directory");
-        let disk = Disk::open(&dir.path().join("store")).expect("a store");
+        let disk = Disk::open(&dir.path().join("store"), "b".to_owned()).expect("a store");
         let outside = dir.path().join("outside");
         fs::write(&outside, "stays").expect("write");
         let staging = disk.staging().expect("staging");
@@ -275,7 +334,7 @@ mod tests {
     #[test]
     fn files_are_replaced_atomically() {
         let dir = tempfile::tempdir().expect("directory");
-        let disk = Disk::open(dir.path()).expect("a store");
+        let disk = Disk::open(dir.path(), "b".to_owned()).expect("a store");
         let path = disk.content(&Digest::of(b"x"));
         disk.write(&path, b"one").expect("write");
         disk.write(&path, b"two").expect("write");

@@ -38,6 +38,13 @@ impl ContentStore {
             }
             _ => sync_parent(&path)?,
         }
+        let pending = self.disk.pending(id);
+        match fs::remove_file(&pending) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::io(pending, error));
+            }
+            _ => self.pending.forget(id),
+        }
         self.failpoint.reached(Failpoint::RecordRemoved);
         let mut victims = Vec::new();
         for layer in known.record.all_layers() {

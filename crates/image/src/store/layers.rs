@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::disk::{Disk, names, sync_parent};
+use super::disk::{Disk, names};
 use crate::digest::Digest;
 use crate::error::{At as _, Error, Result};
 
@@ -86,12 +86,12 @@ fn is_not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Resu
 }
 
 impl NewLayer {
-    pub(crate) fn new(bytes: u64, inodes: u64, implied: Vec<String>) -> Self {
+    pub(crate) fn new(bytes: u64, inodes: u64, implied: Vec<String>, boot: &str) -> Self {
         Self {
             bytes,
             inodes,
             implied,
-            boot: boot(),
+            boot: boot.to_owned(),
         }
     }
 
@@ -126,7 +126,6 @@ pub(super) fn load(
     disk: &Disk,
     mut fault: impl FnMut(String, Fault),
 ) -> Result<HashMap<Digest, Layer>> {
-    let boot = boot();
     let mut layers = HashMap::new();
     for name in names(&disk.layers())? {
         let Ok(id) = Digest::from_file_name(&name) else {
@@ -134,7 +133,7 @@ pub(super) fn load(
             fault(name, Fault::Distrusted(why));
             continue;
         };
-        match read(&disk.layer(&id), &boot) {
+        match read(&disk.layer(&id), disk.boot()) {
             Ok(layer) => drop(layers.insert(id, layer)),
             Err(why) => fault(name, why),
         }
@@ -194,11 +193,11 @@ pub(super) fn implied(dir: &Path) -> Result<Vec<String>> {
     Ok(paths.implied)
 }
 
-/// Marks a layer as synced, after a sync.
+/// Marks a layer as synced, after a sync. The mark itself needs another one.
 pub(super) fn mark_synced(dir: &Path) -> Result<()> {
     let path = dir.join(SYNCED);
     File::create(&path).at(&path)?;
-    sync_parent(&path)
+    Ok(())
 }
 
 /// Renames an unpacked layer to its final name. An existing one is kept, because it has the same content.
@@ -211,7 +210,7 @@ pub(super) fn place(staging: &Path, dir: &Path) -> Result<()> {
 }
 
 /// The boot ID of the kernel.
-fn boot() -> String {
+pub(super) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(
         // A unique ID, so that no layer without `synced` is trusted.
         |_| format!("unknown-{}", std::process::id()),
@@ -230,7 +229,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         fs::create_dir(dir.path().join("fs")).expect("directory");
         for paths in [vec![], vec!["a".to_owned(), "a/b".to_owned()]] {
-            let new = NewLayer::new(7, 3, paths.clone());
+            let new = NewLayer::new(7, 3, paths.clone(), &boot());
             new.write(dir.path()).expect("write");
             let layer = read(dir.path(), &boot()).expect("read");
             // `LayerRecord` is `Copy`, so it cannot contain the paths.

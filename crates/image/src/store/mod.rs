@@ -8,13 +8,15 @@ mod disk;
 mod garbage;
 mod index;
 mod layers;
+mod pending;
 mod record;
 
-use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use self::index::{Index, IndexedImage};
+use self::pending::Pending;
 use super::config::{Failpoint, FailpointHook, ImageStoreConfig};
 use super::digest::Digest;
 use super::error::{At as _, Error, Result};
@@ -46,6 +48,9 @@ pub(super) struct ContentStore {
     /// Held while a layer is renamed, because `index` is not held during I/O.
     moving: Mutex<()>,
     rebasing: Mutex<()>,
+    pending: Pending,
+    /// Whether an image is only used once it is on disk.
+    waits: bool,
     failpoint: FailpointHook,
 }
 
@@ -68,7 +73,8 @@ impl ContentStore {
     /// Opens a store: removes what an interrupted process left incomplete, loads the records, and reports those that cannot
     /// be read.
     pub(super) fn open(config: &ImageStoreConfig) -> Result<(Self, Vec<Problem>)> {
-        let disk = Disk::open(&config.root)?;
+        let boot = config.boot.clone().unwrap_or_else(layers::boot);
+        let disk = Disk::open(&config.root, boot)?;
         disk.clean()?;
         let mut problems = Vec::new();
         let mut distrusted = Vec::new();
@@ -91,12 +97,19 @@ impl ContentStore {
             }
         }
         let mut index = Index::new(layers);
-        for name in disk::names(&disk.images())? {
-            if let Err(reason) = load_image(&disk, &mut index, &name) {
-                problems.push(Problem {
-                    what: format!("images/{name}"),
-                    reason,
-                });
+        let pending = Pending::default();
+        // Those that are pending come first: they are newer than those of the same image in `images`.
+        for (dir, is_pending) in [(disk.pending_dir(), true), (disk.images(), false)] {
+            for name in disk::names(&dir)? {
+                let path = dir.join(&name);
+                match load_image(&disk, &mut index, &path) {
+                    Ok(Some(id)) if is_pending => pending.add(&id),
+                    Ok(_) => {}
+                    Err(reason) => problems.push(Problem {
+                        what: disk.relative(&path),
+                        reason,
+                    }),
+                }
             }
         }
         index.settle_tags();
@@ -106,6 +119,8 @@ impl ContentStore {
             writing: Mutex::new(()),
             moving: Mutex::new(()),
             rebasing: Mutex::new(()),
+            pending,
+            waits: config.wait_for_disk,
             failpoint: config.failpoint.clone(),
         };
         Ok((store, problems))
@@ -170,12 +185,7 @@ impl ContentStore {
     }
 
     /// Renames an unpacked layer, which must be held, to its final name.
-    pub(super) fn add_layer(
-        &self,
-        id: &Digest,
-        staging: &std::path::Path,
-        new: &NewLayer,
-    ) -> Result<()> {
+    pub(super) fn add_layer(&self, id: &Digest, staging: &Path, new: &NewLayer) -> Result<()> {
         new.write(staging)?;
         self.failpoint.reached(Failpoint::LayerUnpacked);
         let moving = lock(&self.moving);
@@ -191,8 +201,20 @@ impl ContentStore {
         Ok(())
     }
 
-    /// Writes the record of an image, whose layers must be unpacked and held.
-    pub(super) fn commit(&self, new: NewImage) -> Result<()> {
+    /// Writes the record of an image, whose layers must be unpacked and held. If they are not on disk yet, that is left to the
+    /// background, unless the store waits for it.
+    pub(super) fn commit(self: &Arc<Self>, new: NewImage) -> Result<()> {
+        self.record(new)?;
+        match self.waits {
+            true => self.wait_until_settled(),
+            false => {
+                self.settle_later();
+                Ok(())
+            }
+        }
+    }
+
+    fn record(&self, new: NewImage) -> Result<()> {
         let _writing = lock(&self.writing);
         let NewImage {
             mut record,
@@ -202,55 +224,52 @@ impl ContentStore {
         let parsed = ParsedConfig::read(&config)?;
         let contents = [(record.id.clone(), config)].into_iter().chain(manifest);
         for (digest, bytes) in contents {
-            self.disk.write(&self.disk.content(&digest), &bytes)?;
+            // What another image needs is there, and the same.
+            if !lock(&self.index).needs_content(&digest) {
+                self.disk
+                    .write_unsynced(&self.disk.content(&digest), &bytes)?;
+            }
         }
         self.failpoint.reached(Failpoint::ContentWritten);
-        self.sync(record.all_layers())?;
-        self.failpoint.reached(Failpoint::LayersSynced);
-        if let Some(known) = lock(&self.index).images.get(&record.id) {
-            record.absorb(known.record.clone());
+        self.check_layers(&record)?;
+        let known = self.image(&record.id);
+        if let Some((known, _)) = &known {
+            record.absorb(known.clone());
         }
-        self.write(&record)?;
+        // One that is recorded has its contents on disk, or is pending.
+        let was_pending = self.pending.contains(&record.id);
+        if known.is_none() || self.has_unsynced(&record) {
+            self.pending.add(&record.id);
+        }
+        if let Err(error) = self.write(&record) {
+            if !was_pending {
+                self.pending.forget(&record.id);
+            }
+            return Err(error);
+        }
         self.failpoint.reached(Failpoint::RecordWritten);
         let changed = lock(&self.index).insert(IndexedImage {
             record,
             config: Arc::new(parsed.config),
         });
-        for record in changed {
-            self.write(&record)?;
-        }
-        self.failpoint.reached(Failpoint::TagsMoved);
-        Ok(())
+        changed.iter().try_for_each(|record| self.lost_tag(record))
     }
 
-    /// Syncs all layers of an image that are not synced yet, with a single call.
-    fn sync<'a>(&self, layers: impl Iterator<Item = &'a Digest>) -> Result<()> {
-        let mut missing = BTreeSet::new();
+    fn has_unsynced(&self, record: &Record) -> bool {
         let index = lock(&self.index);
-        for id in layers {
-            let layer = index.layers.get(id);
-            let layer = layer.ok_or_else(|| Error::internal(format!("layer {id} has gone")))?;
-            if !layer.synced {
-                missing.insert(id.clone());
-            }
-        }
-        drop(index);
-        if missing.is_empty() {
-            return Ok(());
-        }
-        self.disk.sync()?;
-        for id in missing {
-            layers::mark_synced(&self.disk.layer(&id))?;
-            if let Some(layer) = lock(&self.index).layers.get_mut(&id) {
-                layer.synced = true;
-            }
-        }
-        Ok(())
+        let mut layers = record.all_layers().filter_map(|id| index.layers.get(id));
+        layers.any(|layer| !layer.synced)
     }
 
-    fn write(&self, record: &Record) -> Result<()> {
-        let bytes = record.bytes().map_err(|e| Error::internal(e.to_string()))?;
-        self.disk.write(&self.disk.record(&record.id), &bytes)
+    fn check_layers(&self, record: &Record) -> Result<()> {
+        let index = lock(&self.index);
+        let gone = record
+            .all_layers()
+            .find(|id| !index.layers.contains_key(id));
+        match gone {
+            Some(id) => Err(Error::internal(format!("layer {id} has gone"))),
+            None => Ok(()),
+        }
     }
 
     /// Sets whether the image is pinned. Returns `false` if it does not exist.
@@ -299,13 +318,21 @@ impl ContentStore {
     }
 }
 
-/// Loads a record, and checks what it needs.
-fn load_image(disk: &Disk, index: &mut Index, name: &str) -> std::result::Result<(), String> {
-    let id = name.strip_suffix(".json").map(Digest::from_file_name);
-    let Some(Ok(id)) = id else {
+/// Loads a record, and checks what it needs. `None` if its image is known.
+fn load_image(
+    disk: &Disk,
+    index: &mut Index,
+    path: &Path,
+) -> std::result::Result<Option<Digest>, String> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let id = name.and_then(|name| name.strip_suffix(".json"));
+    let Some(Ok(id)) = id.map(Digest::from_file_name) else {
         return Err("not the name of a record".to_owned());
     };
-    let bytes = fs::read(disk.record(&id)).map_err(|e| e.to_string())?;
+    if index.images.contains_key(&id) {
+        return Ok(None);
+    }
+    let bytes = fs::read(path).map_err(|e| e.to_string())?;
     let record = Record::read(&bytes, &id)?;
     let config = fs::read(disk.content(&id)).map_err(|e| format!("its configuration: {e}"))?;
     id.check("image configuration", &config)
@@ -318,8 +345,9 @@ fn load_image(disk: &Disk, index: &mut Index, name: &str) -> std::result::Result
         return Err(format!("its layer {missing} is missing"));
     }
     let config = Arc::new(parsed.config);
-    index.images.insert(id, IndexedImage { record, config });
-    Ok(())
+    let known = IndexedImage { record, config };
+    index.images.insert(id.clone(), known);
+    Ok(Some(id))
 }
 
 /// Layers that are protected from removal until this is dropped.

@@ -77,10 +77,13 @@ pub(super) fn files(root: &Path) -> Vec<PathBuf> {
         for entry in std::fs::read_dir(&dir).expect("a folder") {
             let path = entry.expect("an entry").path();
             let relative = path.strip_prefix(root).expect("below").to_owned();
-            if path.symlink_metadata().expect("metadata").is_dir() {
+            let is_dir = path.symlink_metadata().expect("metadata").is_dir();
+            if is_dir {
                 todo.push(path);
             }
-            if !fixed.iter().any(|name| relative == Path::new(name)) {
+            // `pending/BOOT`
+            let is_pending = is_dir && relative.starts_with("pending");
+            if !is_pending && !fixed.iter().any(|name| relative == Path::new(name)) {
                 found.push(relative);
             }
         }

@@ -136,15 +136,17 @@ async fn an_attach_that_closes_stdin_sees_the_remaining_output() {
 #[tokio::test(flavor = "multi_thread")]
 async fn several_clients_are_attached_at_once() {
     const EACH: usize = 5;
+    const ALL: usize = 6;
     let node = Node::with(answering()).await;
     let mut clients = Vec::new();
-    for way in WAYS.into_iter().cycle().take(6) {
-        clients.push(Client::connect(&node.attach("io").await, way, "io").await);
+    for (number, way) in WAYS.into_iter().cycle().take(ALL).enumerate() {
+        let mut client = Client::connect(&node.attach("io").await, way, "io").await;
+        // A session is open a moment before it is attached: only an answer to its own input shows that it is.
+        client.send(0, format!("in {number}\n").as_bytes()).await;
+        client.shows(&format!("got in {number}\n")).await;
+        clients.push(client);
     }
-    until("all to be attached", || async {
-        (node.open().await == clients.len() as f64).then_some(())
-    })
-    .await;
+    assert_eq!(node.open().await, ALL as f64);
     for round in 0..EACH {
         for (number, client) in clients.iter_mut().enumerate() {
             client
@@ -152,21 +154,20 @@ async fn several_clients_are_attached_at_once() {
                 .await;
         }
     }
-    // All clients see every answer, in the same order.
-    let length = clients.len() * EACH * "got 0.0\n".len();
-    let all = clients[0].output(length).await;
-    let text = String::from_utf8(all.clone()).expect("text");
-    for number in 0..clients.len() {
-        let of_one = text
-            .lines()
-            .filter(|line| line.starts_with(&format!("got {number}.")));
-        let wanted: Vec<_> = (0..EACH)
-            .map(|round| format!("got {number}.{round}"))
-            .collect();
-        assert_eq!(of_one.collect::<Vec<_>>(), wanted);
+    // All clients see every answer, in the same order. Before that each has seen who came after it.
+    let length = ALL * EACH * "got 0.0\n".len();
+    let mut seen = Vec::new();
+    for (number, client) in clients.iter().enumerate() {
+        let before = (ALL - number) * "got in 0\n".len();
+        let said = String::from_utf8(client.output(before + length).await).expect("text");
+        seen.push(said[before..].to_owned());
     }
-    for client in &clients {
-        assert!(client.output(length).await == all, "{text}");
+    for (number, all) in seen.iter().enumerate() {
+        assert_eq!(*all, seen[0]);
+        let prefix = format!("got {number}.");
+        let of_one = all.lines().filter(|line| line.starts_with(&prefix));
+        let wanted: Vec<_> = (0..EACH).map(|round| format!("{prefix}{round}")).collect();
+        assert_eq!(of_one.collect::<Vec<_>>(), wanted);
     }
     // A client that detaches does not affect the others.
     let mut first = clients.remove(0);
