@@ -7,6 +7,7 @@
 mod build;
 mod builtin;
 pub mod captured;
+mod heap;
 pub mod load;
 mod node;
 mod observer;
@@ -130,6 +131,7 @@ impl Error {
 /// # Errors
 /// Whatever prevented the start or ended the service.
 pub fn serve(loaded: Loaded) -> Result<(), Error> {
+    heap::give_memory_back();
     let config = loaded.config.clone();
     let main = Builder::new_current_thread()
         .enable_all()

@@ -24,6 +24,8 @@ pub struct ImageStoreConfig {
     pub max_concurrent_downloads: usize,
     /// Limits of every image.
     pub limits: Limits,
+    /// Bytes that a further connection fetches of a large layer with one request.
+    pub piece_bytes: u64,
     /// Timeouts and retries of requests to registries.
     pub timeouts: Timeouts,
     /// The `User-Agent` of requests, such as `example/1.0`. The name before the slash is the client ID for token services.
@@ -54,6 +56,7 @@ impl ImageStoreConfig {
             docker_config: None,
             platform: Platform::host(),
             max_concurrent_downloads: 3,
+            piece_bytes: 16 << 20,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             user_agent: concat!("criscope/", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -59,7 +59,7 @@ pub use self::observer::{ActiveStep, NoObserver, Observer, Outcome, Step, Steps}
 pub use self::platform::{DeclaredPlatform, Platform};
 pub use self::progress::{EndedPull, LayerPhase, LayerView, PullPhase, PullView};
 pub use self::reference::Reference;
-pub use self::registry::{FetchedManifest, RegistryClient, Repository};
+pub use self::registry::{BlobPart, FetchedManifest, RegistryClient, Repository};
 pub use self::store::{Collected, Problem, RECORD_VERSION};
 pub use self::unpack::{UnpackSummary, Unpacker};
 

@@ -167,22 +167,25 @@ fn file(asked: &Asked, media_type: &str, bytes: &Bytes) -> Response {
         .headers
         .get(header::RANGE)
         .and_then(|range| range.to_str().ok());
-    let first = range.and_then(|range| {
-        range
-            .strip_prefix("bytes=")?
-            .strip_suffix('-')?
-            .parse::<usize>()
-            .ok()
+    let part = range.and_then(|range| {
+        let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+        let end = match last {
+            "" => bytes.len(),
+            last => last.parse::<usize>().ok()? + 1,
+        };
+        Some(first.parse::<usize>().ok()?..end.min(bytes.len()))
     });
-    let answer = Response::builder().header(header::CONTENT_TYPE, media_type);
-    let answer = match first {
-        Some(first) => {
-            let range = format!("bytes {first}-{}/{}", bytes.len() - 1, bytes.len());
+    let answer = Response::builder()
+        .header(header::CONTENT_TYPE, media_type)
+        .header(header::ACCEPT_RANGES, "bytes");
+    let answer = match &part {
+        Some(part) => {
+            let range = format!("bytes {}-{}/{}", part.start, part.end - 1, bytes.len());
             answer.status(206).header(header::CONTENT_RANGE, range)
         }
         None => answer,
     };
-    let body = bytes.slice(first.unwrap_or(0)..);
+    let body = bytes.slice(part.unwrap_or(0..bytes.len()));
     answer
         .header(header::CONTENT_LENGTH, body.len())
         .body(Body::from(body))

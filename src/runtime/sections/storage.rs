@@ -24,7 +24,7 @@ settings! {
         /// Docker's `config.json` with credentials for pulls whose request has none. Read for each pull.
         docker_config: Option<PathBuf> = None, Maybe(FilePath), or "none" like "\"/root/.docker/config.json\"";
         /// Layers that are fetched and unpacked concurrently, over all pulls. Up to twice as many more are reserved for
-        /// pulls that would otherwise wait for slow ones.
+        /// pulls that would otherwise wait for slow ones. If fewer are fetched, a large layer uses several connections.
         max_concurrent_downloads: usize = 3, Count::between(1, 64);
         /// How long a registry may send nothing, or less than 64 KiB, before the request is retried.
         image_pull_progress_timeout: Duration = secs(60), Span::between(secs(1), secs(3600));

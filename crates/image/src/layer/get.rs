@@ -7,11 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use bytes::Bytes;
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::permits::{LEAST_RATE, Monitor};
+use super::download::{Download, Parts};
+use super::permits::{LEAST_RATE, Monitor, Requester};
+use super::pieces::Pieces;
 use super::slice::{ArchiveSlice, SliceReader};
 use super::spool::{Spool, SpoolReader};
 use super::{LayerFetcher, LayerSource, blocking};
@@ -26,8 +29,9 @@ use crate::registry::Repository;
 use crate::store::{Disk, NewLayer};
 use crate::unpack::{UnpackJob, carry, unpack};
 
-/// Chunks buffered between the network and the writing thread. A chunk is one read of a connection, up to 400 KiB.
-const CHUNKS: usize = 16;
+/// Chunks buffered between the network and the writing thread. A chunk is one read of a connection, up to 400 KiB; they are most of a
+/// pull's memory.
+const CHUNKS: usize = 4;
 
 /// A layer being fetched into the store.
 #[derive(Debug)]
@@ -37,6 +41,7 @@ pub(super) struct Flight {
     pub(super) progress: Arc<LayerProgress>,
     /// Receives its steps.
     pub(super) steps: Arc<dyn Steps>,
+    pub(super) requester: Requester,
     pub(super) cancel: CancellationToken,
     /// Cancelled if the layer is too slow while others wait for a permit: see `permits`.
     pub(super) give_up: CancellationToken,
@@ -46,12 +51,8 @@ impl Flight {
     pub(super) async fn run(self, source: LayerSource) -> Result<()> {
         let permits = self.layers.permits.clone();
         let flight = Arc::new(self);
-        let monitor = Monitor {
-            progress: Arc::clone(&flight.progress),
-            give_up: flight.give_up.clone(),
-        };
         let _permit = tokio::select! {
-            permit = permits.acquire(source.requester(), monitor) => permit,
+            permit = permits.acquire(flight.requester.clone(), flight.monitor()) => permit,
             () = flight.cancel.cancelled() => return Err(flight.cancelled()),
         };
         flight.progress.enter(LayerPhase::Fetching);
@@ -71,6 +72,13 @@ impl Flight {
             Err(_) => flight.progress.enter(LayerPhase::Failed),
         }
         result
+    }
+
+    fn monitor(&self) -> Monitor {
+        Monitor {
+            progress: Arc::clone(&self.progress),
+            give_up: self.give_up.clone(),
+        }
     }
 
     pub(super) fn cancelled(&self) -> Error {
@@ -158,13 +166,24 @@ impl Flight {
             observer,
             ..
         } = &self.layers.config;
-        let download = repository.blob(descriptor, kept, |chunk| {
-            self.progress.fetched(chunk.len() as u64);
-            observer.bytes_fetched(chunk.len() as u64);
-            failpoint.reached(Failpoint::LayerFetching);
-            let sender = sender.clone();
-            async move { sender.send(chunk).await.is_ok() }
-        });
+        let download = Download {
+            repository,
+            descriptor,
+            permits: &self.layers.permits,
+            requester: self.requester.clone(),
+            monitor: self.monitor(),
+            pieces: Pieces::new(kept, descriptor.size, self.layers.config.piece_bytes),
+            parts: Parts::default(),
+            observer: &**observer,
+            sink: |at, chunk: Bytes| {
+                self.progress.fetched(chunk.len() as u64);
+                observer.bytes_fetched(chunk.len() as u64);
+                failpoint.reached(Failpoint::LayerFetching);
+                let sender = sender.clone();
+                async move { sender.send((at, chunk)).await.is_ok() }
+            },
+        };
+        let download = download.run();
         let mut unpacked = None;
         let name = short(&self.layer);
         let fetched = tokio::select! {

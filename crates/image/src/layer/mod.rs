@@ -1,11 +1,14 @@
 //! Layers: fetched once, regardless of how many pulls want them; unpacked while they arrive; renamed into the store when
 //! every digest has been checked.
 
+mod download;
 mod flight;
 mod get;
 mod permits;
+mod pieces;
 mod slice;
 mod spool;
+mod windows;
 
 use std::sync::Arc;
 
@@ -13,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::flight::{Ending, Flights, Joined, Waiter, ended};
 use self::get::Flight;
-use self::permits::{Permits, Requester, WindowSemaphore};
+use self::permits::{Permits, Requester};
 pub(super) use self::slice::ArchiveSlice;
+use self::windows::WindowSemaphore;
 use super::config::ImageStoreConfig;
 use super::digest::Digest;
 use super::error::{Error, Result};
@@ -86,6 +90,7 @@ impl LayerFetcher {
                 layer: layer.clone(),
                 progress: Arc::clone(&progress),
                 steps: Arc::clone(steps),
+                requester: source.requester(),
                 cancel,
                 give_up: CancellationToken::new(),
             };

@@ -5,7 +5,7 @@
 //! no more than the regular number. When the extra permits are used up as well, the slowest layer of another pull loses its
 //! permit: that pull fails, and its retry resumes the download. A pull never displaces its own layers.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -99,6 +99,19 @@ impl Permits {
         }
     }
 
+    /// A permit for another connection of a layer that has one, if nobody waits.
+    pub(super) fn spare(&self, requester: Requester, monitor: Monitor) -> Option<Permit> {
+        let mut state = lock(&self.0.state);
+        if state.running.len() >= self.0.regular || !state.waiting.is_empty() {
+            return None;
+        }
+        let id = state.next;
+        state.next += 1;
+        state.run(id, requester, monitor);
+        let permits = self.clone();
+        Some(Permit { permits, id })
+    }
+
     fn queue(&self, requester: Requester, monitor: Monitor) -> (Permit, oneshot::Receiver<()>) {
         let (sender, ready) = oneshot::channel();
         let mut state = lock(&self.0.state);
@@ -159,41 +172,6 @@ impl Permits {
     }
 }
 
-/// Allows only one layer at a time to be decompressed with a window of up to 128 MiB.
-#[derive(Clone, Debug, Default)]
-pub(super) struct WindowSemaphore(Arc<(Mutex<bool>, Condvar)>);
-
-/// See [`WindowSemaphore`]. Dropping it releases the semaphore.
-#[derive(Debug)]
-pub(super) struct WindowPermit(WindowSemaphore);
-
-impl WindowSemaphore {
-    /// Blocks until it is free; returns `None` after a cancellation. The caller already has the whole blob, so that no
-    /// registry determines how long others wait.
-    pub(super) fn acquire(&self, cancel: &CancellationToken) -> Option<WindowPermit> {
-        let (taken, ended) = &*self.0;
-        let mut taken = lock(taken);
-        while *taken {
-            if cancel.is_cancelled() {
-                return None;
-            }
-            // A cancellation does not notify the condition variable.
-            let waited = ended.wait_timeout(taken, Duration::from_millis(100));
-            taken = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        *taken = true;
-        Some(WindowPermit(self.clone()))
-    }
-}
-
-impl Drop for WindowPermit {
-    fn drop(&mut self) {
-        let (taken, ended) = &*self.0.0;
-        *lock(taken) = false;
-        ended.notify_one();
-    }
-}
-
 impl State {
     fn of_registry(&self, requester: &Requester) -> usize {
         let same = |one: &&Running| one.requester.registry == requester.registry;
@@ -205,6 +183,16 @@ impl State {
         self.running.iter().filter(same).count()
     }
 
+    fn run(&mut self, id: u64, requester: Requester, monitor: Monitor) {
+        let mark = (Instant::now(), monitor.progress.bytes_fetched());
+        self.running.push(Running {
+            id,
+            requester,
+            monitor,
+            mark,
+        });
+    }
+
     /// Grants all available permits.
     fn grant(&mut self, regular: usize) {
         while let Some(index) = self.next_index(regular) {
@@ -214,13 +202,7 @@ impl State {
                 monitor,
                 ready,
             } = self.waiting.remove(index);
-            let mark = (Instant::now(), monitor.progress.bytes_fetched());
-            self.running.push(Running {
-                id,
-                requester,
-                monitor,
-                mark,
-            });
+            self.run(id, requester, monitor);
             // If the receiver is gone, its permit is being dropped, and that waits for this lock.
             let _ = ready.send(());
         }
@@ -245,6 +227,13 @@ impl State {
             self.of_pull(&one.requester) == 0 && self.of_registry(&one.requester) <= regular
         });
         starved.next().map(|(index, _)| index)
+    }
+}
+
+impl Permit {
+    /// Returns whether somebody waits for a permit.
+    pub(super) fn is_wanted(&self) -> bool {
+        !lock(&self.permits.0.state).waiting.is_empty()
     }
 }
 
@@ -301,6 +290,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_spare_permit_is_one_that_nobody_waits_for() {
+        let permits = permits(2);
+        let first = take(&permits, "a", 1);
+        let spare = permits.spare(requester("a", 1), monitor()).expect("one");
+        assert!(permits.spare(requester("a", 1), monitor()).is_none());
+        assert!(!spare.is_wanted());
+        let waiting = take(&permits, "a", 1);
+        assert!(!waiting.1 && spare.is_wanted());
+        drop(spare);
+        assert!(permits.spare(requester("a", 1), monitor()).is_none());
+        drop((first, waiting));
+        assert!(lock(&permits.0.state).running.is_empty());
+    }
+
+    #[tokio::test]
     async fn other_registries_and_pulls_get_extra_permits() {
         let permits = permits(3);
         let slow: Vec<_> = (0..6).map(|_| take(&permits, "slow", 1)).collect();
@@ -350,21 +354,6 @@ mod tests {
         permits.displace_slowest(waiting.id);
         let gave_up: Vec<_> = all.iter().map(|one| one.give_up.is_cancelled()).collect();
         assert_eq!(gave_up, [false, false, true]);
-    }
-
-    #[test]
-    fn only_one_large_window_at_a_time() {
-        let (windows, cancel) = (WindowSemaphore::default(), CancellationToken::new());
-        let first = windows.acquire(&cancel).expect("the first");
-        let second = std::thread::scope(|scope| {
-            let second = scope.spawn(|| windows.acquire(&cancel));
-            assert!(!second.is_finished());
-            cancel.cancel();
-            second.join().expect("joined")
-        });
-        assert!(second.is_none());
-        drop(first);
-        assert!(windows.acquire(&cancel).is_some());
     }
 
     #[tokio::test(start_paused = true)]

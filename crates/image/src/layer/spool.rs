@@ -1,16 +1,21 @@
 //! The spool of a blob: one thread writes it to a file and hashes it, another one reads and unpacks it concurrently. So the
 //! network does not wait for unpacking, memory use stays small, and an interrupted download resumes from the file. The
 //! reader only reaches the end of the blob if its digest is right.
+//!
+//! Bytes that arrive over further connections are written ahead of the rest. An interrupted download resumes where the first of
+//! them are missing: where the file has its first hole, if the process has no time to cut it off.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
-use rustix::fs::{FlockOperation, flock, fstatvfs};
+use rustix::fs::{FlockOperation, SeekFrom, flock, fstatvfs, seek};
 use rustix::io::Errno;
 use tokio::sync::mpsc::Receiver;
 
@@ -45,17 +50,20 @@ impl Spool {
     /// another registry.
     pub(super) fn open(path: &Path, size: u64) -> Result<Option<Self>> {
         let mut options = OpenOptions::new();
-        options.create(true).read(true).append(true).mode(0o600);
+        options.create(true).read(true).write(true).mode(0o600);
         let file = options.open(path).at(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(Error::io(path, error)),
         }
-        let mut available = file.metadata().at(path)?.len();
-        if available > size {
-            file.set_len(0).at(path)?;
-            available = 0;
+        let length = file.metadata().at(path)?.len();
+        let available = match length > size {
+            true => 0,
+            false => before_hole(&file).at(path)?,
+        };
+        if available < length {
+            file.set_len(available).at(path)?;
         }
         Ok(Some(Self {
             file,
@@ -110,24 +118,45 @@ impl Spool {
     }
 
     /// Writes chunks until the sender is dropped, then checks the digest. Blocks.
-    pub(super) fn write(&self, path: &Path, digest: &Digest, mut chunks: Receiver<Bytes>) {
-        let written = self.try_write(path, digest, &mut chunks);
+    pub(super) fn write(&self, path: &Path, digest: &Digest, mut chunks: Receiver<(u64, Bytes)>) {
+        let mut written = self.try_write(path, digest, &mut chunks);
+        if written.is_err() {
+            // What was written ahead of the rest.
+            let cut = self.file.set_len(self.available()).at(path);
+            written = written.and(cut);
+        }
         self.end(written);
     }
 
-    fn try_write(&self, path: &Path, digest: &Digest, chunks: &mut Receiver<Bytes>) -> Result<()> {
-        let mut hasher = self.hash_file(path, digest)?;
+    fn try_write(
+        &self,
+        path: &Path,
+        digest: &Digest,
+        chunks: &mut Receiver<(u64, Bytes)>,
+    ) -> Result<()> {
+        let mut hasher = digest.hasher();
         let mut length = self.available();
+        self.hash(0..length, &mut hasher).at(path)?;
+        let mut ahead = Ahead::default();
         let mut unchecked = 0;
-        while let Some(chunk) = chunks.blocking_recv() {
+        while let Some((position, chunk)) = chunks.blocking_recv() {
             unchecked += chunk.len() as u64;
             if self.min_free > 0 && unchecked >= SPACE_EVERY {
                 unchecked = 0;
                 self.check_space(path)?;
             }
-            (&self.file).write_all(&chunk).at(path)?;
+            self.file.write_all_at(&chunk, position).at(path)?;
+            let end = position + chunk.len() as u64;
+            if position != length {
+                ahead.add(position..end);
+                continue;
+            }
             hasher.update(&chunk);
-            length += chunk.len() as u64;
+            length = end;
+            while let Some(end) = ahead.take(length) {
+                self.hash(length..end, &mut hasher).at(path)?;
+                length = end;
+            }
             lock(&self.state).available = length;
             self.changed.notify_all();
         }
@@ -141,19 +170,18 @@ impl Spool {
         digest.compare("layer", hasher)
     }
 
-    fn hash_file(&self, path: &Path, digest: &Digest) -> Result<Hasher> {
-        let mut hasher = digest.hasher();
-        let (end, mut position) = (self.available(), 0);
-        let mut buffer = vec![0; 128 << 10];
-        while position < end {
-            let length = self.file.read_at(&mut buffer, position).at(path)?;
-            if length == 0 {
-                break;
-            }
-            hasher.update(&buffer[..length]);
-            position += length as u64;
+    /// Hashes what is in the file.
+    fn hash(&self, range: Range<u64>, hasher: &mut Hasher) -> io::Result<()> {
+        let mut position = range.start;
+        let mut buffer = vec![0; if range.is_empty() { 0 } else { 128 << 10 }];
+        while position < range.end {
+            let left = usize::try_from(range.end - position).unwrap_or(usize::MAX);
+            let room = left.min(buffer.len());
+            self.file.read_exact_at(&mut buffer[..room], position)?;
+            hasher.update(&buffer[..room]);
+            position += room as u64;
         }
-        Ok(hasher)
+        Ok(())
     }
 
     /// Waits until the blob is complete and its digest has been checked.
@@ -192,6 +220,38 @@ impl Spool {
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
+}
+
+/// What was written ahead of the rest: ranges, by their ends.
+#[derive(Debug, Default)]
+struct Ahead(BTreeMap<u64, u64>);
+
+impl Ahead {
+    /// Adds a range, which may continue another one.
+    fn add(&mut self, range: Range<u64>) {
+        let start = self.0.remove(&range.start).unwrap_or(range.start);
+        self.0.insert(range.end, start);
+    }
+
+    /// Takes the range that begins here, and returns its end.
+    fn take(&mut self, start: u64) -> Option<u64> {
+        let found = self.0.iter().find(|(_, begin)| **begin == start);
+        let end = *found?.0;
+        self.0.remove(&end);
+        Some(end)
+    }
+}
+
+/// The offset up to which a file has no hole; its length, if it has none. Of the block before a hole a part may be missing.
+fn before_hole(file: &File) -> io::Result<u64> {
+    let metadata = file.metadata()?;
+    // A file system that does not know holes has none.
+    let hole = seek(file, SeekFrom::Hole(0)).unwrap_or(metadata.len());
+    if hole >= metadata.len() {
+        return Ok(metadata.len());
+    }
+    let block = metadata.blksize().max(1);
+    Ok((hole / block * block).saturating_sub(block))
 }
 
 /// Reads a spool from the beginning, and waits for more bytes at the end of the file.
@@ -240,7 +300,7 @@ mod tests {
 
     fn run(
         kept: &[u8],
-        chunks: &[&'static [u8]],
+        chunks: &[(u64, &'static [u8])],
         whole: &[u8],
     ) -> (Result<()>, io::Result<Vec<u8>>) {
         let dir = tempfile::tempdir().expect("directory");
@@ -257,9 +317,9 @@ mod tests {
                 let mut all = Vec::new();
                 SpoolReader::new(&spool).read_to_end(&mut all).map(|_| all)
             });
-            for chunk in chunks {
+            for (at, chunk) in chunks {
                 sender
-                    .blocking_send(Bytes::from_static(chunk))
+                    .blocking_send((*at, Bytes::from_static(chunk)))
                     .expect("send");
             }
             drop(sender);
@@ -270,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_partial_blob_is_resumed() {
-        let (end, read) = run(b"one ", &[b"two ", b"three"], b"one two three");
+        let (end, read) = run(b"one ", &[(4, b"two "), (8, b"three")], b"one two three");
         assert!(end.is_ok());
         assert_eq!(read.expect("read"), b"one two three");
         let (end, read) = run(b"all", &[], b"all");
@@ -280,11 +340,63 @@ mod tests {
 
     #[test]
     fn the_reader_receives_every_failure() {
-        let (end, read) = run(b"", &[b"other"], b"right");
+        let (end, read) = run(b"", &[(0, b"other")], b"right");
         assert!(matches!(end, Err(Error::WrongDigest { .. })));
         assert!(read.is_err());
-        let (end, read) = run(b"", &[b"on"], b"one");
+        let (end, read) = run(b"", &[(0, b"on")], b"one");
         assert!(matches!(end, Err(Error::Cancelled { .. })));
         assert!(read.is_err());
+    }
+
+    #[test]
+    fn bytes_may_arrive_ahead_of_others() {
+        let chunks: [(u64, &[u8]); 5] = [
+            (8, b"th"),
+            (4, b"tw"),
+            (10, b"ree"),
+            (6, b"o "),
+            (0, b"one "),
+        ];
+        let (end, read) = run(b"", &chunks, b"one two three");
+        assert!(end.is_ok(), "{end:?}");
+        assert_eq!(read.expect("read"), b"one two three");
+        let (end, _) = run(b"", &chunks, b"one two thr33");
+        assert!(matches!(end, Err(Error::WrongDigest { .. })));
+    }
+
+    /// The part after a hole was written ahead. Of the block before it, nobody knows.
+    #[test]
+    fn a_file_with_a_hole_is_resumed_before_it() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("directory");
+        let path = dir.path().join("partial");
+        let file = File::create(&path).expect("create");
+        let block = file.metadata().expect("metadata").blksize();
+        file.write_all_at(&vec![1; 2 * block as usize + 5], 0)
+            .expect("write");
+        file.write_all_at(b"ahead", 9 * block).expect("write");
+        let spool = Spool::open(&path, 20 * block).expect("open");
+        let spool = spool.expect("not locked");
+        // Two whole blocks, and one whose end is missing.
+        assert_eq!(spool.available(), 2 * block);
+        assert_eq!(file.metadata().expect("metadata").len(), 2 * block);
+        drop(spool);
+        let again = Spool::open(&path, 20 * block).expect("open");
+        assert_eq!(again.expect("not locked").available(), 2 * block);
+    }
+
+    #[test]
+    fn an_interrupted_download_keeps_what_is_in_order() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("partial");
+        let spool = Spool::open(&path, 9).expect("open").expect("not locked");
+        let (sender, receiver) = mpsc::channel(4);
+        for (at, chunk) in [(0, "one"), (6, "ahe")] {
+            let chunk = Bytes::from_static(chunk.as_bytes());
+            sender.blocking_send((at, chunk)).expect("send");
+        }
+        drop(sender);
+        spool.write(&path, &Digest::of(b"x"), receiver);
+        assert!(spool.failure().is_some());
+        assert_eq!(std::fs::read(&path).expect("read"), b"one");
     }
 }

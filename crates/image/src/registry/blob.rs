@@ -1,9 +1,11 @@
 //! Download of a blob: resumed for as long as it makes progress, then retried from the next host.
 
 use std::future::Future;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use reqwest::header::CONTENT_RANGE;
+use reqwest::header::{ACCEPT_RANGES, CONTENT_RANGE};
 use reqwest::{Response, StatusCode, Url};
 use tokio::time::Instant;
 
@@ -16,28 +18,46 @@ use crate::manifest::Descriptor;
 /// Progress that resets the count of retries: a connection that breaks occasionally does not mean a dead registry.
 const WORTH_IT: u64 = 1 << 20;
 
-/// Where the bytes go. The sink returns `false` once its receiver is gone.
+/// The part of a blob that is wanted.
+#[derive(Debug)]
+pub struct BlobPart<'a> {
+    /// Its offsets. If it ends before the blob, the server must know parts.
+    pub range: Range<u64>,
+    /// Set when a server says that it knows parts.
+    pub sends_parts: &'a AtomicBool,
+}
+
+/// Where the bytes go. The sink returns `false` if it wants no more.
 struct Target<'a, S> {
     size: u64,
     position: u64,
+    /// The offset after the last byte.
+    end: u64,
+    sends_parts: &'a AtomicBool,
     sink: &'a mut S,
 }
 
 impl Repository {
-    /// Passes every byte from `from` on to the sink, in order, and no more than the descriptor says. The caller checks the
-    /// digest.
+    /// Passes every byte of a part to the sink, with its offset, in order and no more than that. The caller checks the digest.
     ///
     /// # Errors
     ///
     /// The error of the last host.
-    pub async fn blob<S, F>(&self, descriptor: &Descriptor, from: u64, mut sink: S) -> Result<()>
+    pub async fn blob<S, F>(
+        &self,
+        descriptor: &Descriptor,
+        part: &BlobPart<'_>,
+        mut sink: S,
+    ) -> Result<()>
     where
-        S: FnMut(Bytes) -> F + Send,
+        S: FnMut(u64, Bytes) -> F + Send,
         F: Future<Output = bool> + Send,
     {
         let mut target = Target {
             size: descriptor.size,
-            position: from,
+            position: part.range.start,
+            end: part.range.end.min(descriptor.size),
+            sends_parts: part.sends_parts,
             sink: &mut sink,
         };
         let mut last = None;
@@ -55,12 +75,12 @@ impl Repository {
 impl Host {
     async fn blob<S, F>(&self, url: &Url, target: &mut Target<'_, S>) -> Attempt<()>
     where
-        S: FnMut(Bytes) -> F + Send,
+        S: FnMut(u64, Bytes) -> F + Send,
         F: Future<Output = bool> + Send,
     {
         let mut tries = 0;
         let mut mark = target.position;
-        while target.position < target.size {
+        while target.position < target.end {
             let Err(failure) = self.stream(url, target).await else {
                 return Ok(());
             };
@@ -79,18 +99,19 @@ impl Host {
         Ok(())
     }
 
-    /// Sends one request. It succeeds only if the blob is complete or the receiver is gone.
+    /// Sends one request. It succeeds only if the part is complete or the sink wants no more.
     async fn stream<S, F>(&self, url: &Url, target: &mut Target<'_, S>) -> Attempt<()>
     where
-        S: FnMut(Bytes) -> F + Send,
+        S: FnMut(u64, Bytes) -> F + Send,
         F: Future<Output = bool> + Send,
     {
         let get = GetRequest {
             accept: None,
             from: target.position,
+            to: (target.end < target.size).then_some(target.end),
         };
         let response = self.get(url, get).await?;
-        let mut skip = self.offset(&response, target.position, target.size)?;
+        let mut skip = self.offset(&response, target)?;
         let host = &self.endpoint.host;
         let mut chunks = Chunks::new(response, host.clone(), self.timeouts.stall);
         while let Some(mut chunk) = chunks.next().await? {
@@ -101,59 +122,63 @@ impl Host {
                 continue;
             }
             let length = chunk.len() as u64;
-            if length > target.size - target.position {
+            if length > target.end - target.position {
                 return Err(Failure::bad(
                     host,
-                    format!("a layer of more than its {} bytes", target.size),
+                    format!("a layer of more than its {} bytes", target.end),
                 ));
             }
             let began = Instant::now();
-            if !(target.sink)(chunk).await {
+            if !(target.sink)(target.position, chunk).await {
                 return Ok(());
             }
             chunks.excuse(began.elapsed());
             target.position += length;
-            if target.position == target.size {
+            if target.position == target.end {
                 return Ok(());
             }
         }
         Err(Failure::network(
             host,
-            format!("cut off after {} of {} bytes", target.position, target.size),
+            format!("cut off after {} of {} bytes", target.position, target.end),
         ))
     }
 
     /// Returns the number of bytes at the beginning of the response that are already present.
-    fn offset(&self, response: &Response, position: u64, size: u64) -> Attempt<u64> {
+    fn offset<S>(&self, response: &Response, target: &Target<'_, S>) -> Attempt<u64> {
         let host = &self.endpoint.host;
-        let begins = match response.status() {
-            StatusCode::PARTIAL_CONTENT => {
-                let range = response.headers().get(CONTENT_RANGE);
-                let first = range
-                    .and_then(|range| range.to_str().ok()?.strip_prefix("bytes ")?.split_once('-'))
-                    .and_then(|(first, _)| first.parse::<u64>().ok());
-                first.ok_or_else(|| {
-                    Failure::bad(host, "a part of a layer that does not say which")
-                })?
-            }
+        let is_part = response.status() == StatusCode::PARTIAL_CONTENT;
+        let accepts = response.headers().get(ACCEPT_RANGES);
+        if is_part || accepts.is_some_and(|units| units == "bytes") {
+            target.sends_parts.store(true, Ordering::Relaxed);
+        }
+        let begins = if is_part {
+            let range = response.headers().get(CONTENT_RANGE);
+            let first = range
+                .and_then(|range| range.to_str().ok()?.strip_prefix("bytes ")?.split_once('-'))
+                .and_then(|(first, _)| first.parse::<u64>().ok());
+            first.ok_or_else(|| Failure::bad(host, "a part of a layer that does not say which"))?
+        } else if target.end < target.size {
+            return Err(Failure::bad(host, "a layer in place of a part of it"));
+        } else {
             // The server does not support ranges: it sends the whole blob.
-            _ => 0,
+            0
         };
-        if begins > position {
+        if begins > target.position {
             return Err(Failure::bad(
                 host,
                 "another part of a layer than was asked for",
             ));
         }
         if let Some(length) = response.content_length()
-            && begins.saturating_add(length) != size
+            && begins.saturating_add(length) != target.end
         {
             let whole = begins.saturating_add(length);
             return Err(Failure::bad(
                 host,
-                format!("a layer of {whole} bytes in place of {size}"),
+                format!("a layer of {whole} bytes in place of {}", target.end),
             ));
         }
-        Ok(position - begins)
+        Ok(target.position - begins)
     }
 }

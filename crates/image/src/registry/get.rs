@@ -24,6 +24,8 @@ pub(super) struct GetRequest<'a> {
     pub(super) accept: Option<&'a str>,
     /// The offset of the first byte.
     pub(super) from: u64,
+    /// The offset after the last byte, unless all are wanted.
+    pub(super) to: Option<u64>,
 }
 
 /// Anonymous tokens for the targets of redirects, by origin.
@@ -110,8 +112,11 @@ impl Host {
                     HeaderValue::try_from(accept).map_err(|_| Failure::bad(host, "accept"))?;
                 headers.insert(ACCEPT, accept);
             }
-            if get.from > 0 {
-                let range = HeaderValue::try_from(format!("bytes={}-", get.from));
+            if get.from > 0 || get.to.is_some() {
+                // RFC 9110, 14.1.2: the last position is included.
+                let last = get.to.map(|to| to.saturating_sub(1).to_string());
+                let last = last.unwrap_or_default();
+                let range = HeaderValue::try_from(format!("bytes={}-{last}", get.from));
                 headers.insert(RANGE, range.map_err(|_| Failure::bad(host, "range"))?);
             }
             let mut request = Request::new(Method::GET, target.clone());

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use reqwest::Url;
 use reqwest::header::CONTENT_TYPE;
 
+pub use self::blob::BlobPart;
+
 use self::auth::{Authorizer, Identity};
 use self::endpoint::{Endpoint, Endpoints};
 use self::get::{GetRequest, RedirectTokens};
@@ -305,6 +307,7 @@ impl Host {
         let get = GetRequest {
             accept: Some(ACCEPT),
             from: 0,
+            to: None,
         };
         let response = self.get(url, get).await?;
         let headers = response.headers();

@@ -31,12 +31,14 @@ impl ContentStore {
         };
         let path = self.disk.record(id);
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Ok(()) => sync_parent(&path)?,
+            // It is pending.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
                 // It still exists, so it stays listed.
                 lock(&self.index).images.insert(id.clone(), known);
                 return Err(Error::io(path, error));
             }
-            _ => sync_parent(&path)?,
         }
         let pending = self.disk.pending(id);
         match fs::remove_file(&pending) {

@@ -8,6 +8,7 @@ mod hostile;
 mod layers;
 mod loaded;
 mod login;
+mod parts;
 mod pulls;
 mod real;
 mod tokens;
