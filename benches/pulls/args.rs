@@ -1,0 +1,59 @@
+//! Command line and sizes of the benchmark.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use criscope_testkit::bench::Options;
+
+/// Compares pulls by the built-in runtime with those of containerd and CRI-O.
+#[derive(Debug, Parser)]
+#[command(name = "pulls", bin_name = "cargo bench --bench pulls --")]
+pub(crate) struct Args {
+    /// Take less than three minutes instead of ten: two rounds, images of a third of the size
+    #[arg(long)]
+    quick: bool,
+    /// The binary to measure [default: the one that cargo built for this run]
+    #[arg(long, value_name = "PATH")]
+    criscope: Option<PathBuf>,
+    /// Number of rounds
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// Skip containerd and CRI-O
+    #[arg(long, conflicts_with_all = ["check", "write_docs"])]
+    pub(crate) without_peers: bool,
+    #[command(flatten)]
+    pub(crate) options: Options,
+}
+
+impl Args {
+    /// The criscope to measure.
+    pub(crate) fn criscope(&self) -> PathBuf {
+        let built = || PathBuf::from(env!("CARGO_BIN_EXE_criscope"));
+        self.criscope.clone().unwrap_or_else(built)
+    }
+
+    /// The sizes of all measurements.
+    pub(crate) fn plan(&self) -> Plan {
+        let (rounds, size) = if self.quick {
+            (2, 100 << 20)
+        } else {
+            (5, 300 << 20)
+        };
+        Plan {
+            rounds: self.rounds.unwrap_or(rounds),
+            size,
+            rate: 25 << 20,
+        }
+    }
+}
+
+/// Sizes. Each side has its turn in each round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// How often each side pulls each image.
+    pub(crate) rounds: usize,
+    /// Bytes of the files of an image.
+    pub(crate) size: usize,
+    /// Bytes per second and connection of the slow registry.
+    pub(crate) rate: usize,
+}

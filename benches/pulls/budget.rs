@@ -1,0 +1,40 @@
+//! Budgets of pulls.
+
+use criscope_testkit::bench::budget::{Budget, Limit};
+
+use crate::daemons::CRISCOPE;
+use crate::floors::CURL_TAR;
+use crate::rounds::Results;
+
+/// All budgets that can be checked with these results.
+pub(crate) fn judge(results: &Results) -> Vec<Budget> {
+    let mut all = Vec::new();
+    for row in &results.rows {
+        let what = |of: &str| {
+            let slow = if row.is_slow { ", slow registry" } else { "" };
+            format!("{}{slow}, of {of}", row.image)
+        };
+        let peers = results.memory.iter().map(|memory| memory.side);
+        let ratios = peers
+            .filter(|side| *side != CRISCOPE)
+            .filter_map(|side| row.ratio(CRISCOPE, side));
+        if let Some(most) = ratios.max_by(f64::total_cmp) {
+            let what = what("the faster runtime's");
+            all.push(Budget::new(what, most, Limit::AtMost(1.0), "x"));
+        }
+        if let Some(ratio) = row.ratio(CRISCOPE, CURL_TAR) {
+            let what = what("curl and tar");
+            all.push(Budget::new(what, ratio, Limit::AtMost(1.2), "x"));
+        }
+    }
+    let ours = results.memory.iter().find(|it| it.side == CRISCOPE);
+    if let Some(ours) = ours {
+        let mut add = |what: &str, bytes: u64, limit| {
+            let megabytes = bytes as f64 / 1e6;
+            all.push(Budget::new(what, megabytes, Limit::AtMost(limit), " MB").digits(1));
+        };
+        add("memory after all pulls", ours.after, 20.0);
+        add("peak memory", ours.peak, 80.0);
+    }
+    all
+}
