@@ -9,7 +9,7 @@ use criscope_image::{Failpoint, FailpointHook, ImageStore};
 use super::make::{gzipped, layer, noise};
 use super::registry::Registry;
 use super::{NOTHING, Store, config, files};
-use crate::harness::image_store;
+use crate::harness::image_store::{self, StoreDir};
 
 /// The step at which the child process dies. Unset: the test does nothing.
 const DIES: &str = "CRISCOPE_TEST_IMAGE_STEP";
@@ -52,7 +52,7 @@ async fn the_store_recovers_from_a_crash_at_every_step() {
     ]);
     let name = registry.push("a", "1", &built);
     for step in Failpoint::ALL.iter().copied() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = StoreDir::new();
         let died = die(dir.path(), &name, step).await;
         assert!(died, "{step:?} was never reached");
         let mut config = config(dir.path());
@@ -128,7 +128,7 @@ async fn a_power_failure_loses_an_image_at_most() {
     let name = registry.push("a", "1", &built);
     for step in Failpoint::ALL.iter().copied() {
         for how in [Damage::Gone, Damage::Empty] {
-            let dir = tempfile::tempdir().expect("a folder");
+            let dir = StoreDir::new();
             assert!(die(dir.path(), &name, step).await, "{step:?}");
             let root = dir.path().join("store");
             damage(&root, how);
@@ -167,7 +167,7 @@ async fn the_next_process_goes_on_with_the_sync() {
     let registry = Registry::start().await;
     let built = gzipped(&[layer().file("f", b"x").end()]);
     let name = registry.push("a", "1", &built);
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = StoreDir::new();
     assert!(die(dir.path(), &name, Failpoint::LayersSynced).await);
     let root = dir.path().join("store");
     let records = |of: &str| {

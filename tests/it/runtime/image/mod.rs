@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criscope_image::{ImageStore, ImageStoreConfig};
-use tempfile::TempDir;
 
+use crate::harness::image_store::StoreDir;
 use crate::harness::packages::need_root;
 pub(super) use crate::harness::{image as make, registry};
 
@@ -28,7 +28,7 @@ pub(super) const NOTHING: &[PathBuf] = &[];
 /// A store in a temporary directory.
 pub(super) struct Store {
     pub(super) images: ImageStore,
-    pub(super) dir: TempDir,
+    pub(super) dir: StoreDir,
 }
 
 /// Short timeouts, and unused content is not retained.
@@ -51,7 +51,7 @@ impl Store {
 
     pub(super) async fn with(change: impl FnOnce(&mut ImageStoreConfig)) -> Self {
         need_root();
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = StoreDir::new();
         let mut config = config(dir.path());
         change(&mut config);
         let images = ImageStore::open(config).await.expect("open");
