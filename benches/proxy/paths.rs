@@ -1,14 +1,13 @@
 //! The paths from the client to a runtime: directly, and through each of the compared proxies.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
+use criscope_testkit::bench::admin::{free_port, scrape};
 use serde::Serialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::error::{Error, IoContext, Result};
 use crate::process::{Process, find};
@@ -201,13 +200,6 @@ http {{
 /// All defaults, except that every poll becomes a span; by default only failed and slow ones do.
 const TRACE_POLLS: &str = "[telemetry.sampling]\npolls = 1.0\n";
 
-/// An unused port.
-fn free_port() -> Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .during(|| "looking for a free port".to_owned())
-}
-
 /// A path that is ready to be measured. Dropping it ends its process.
 pub(crate) struct Route {
     /// The kind.
@@ -238,17 +230,8 @@ impl Route {
         let address = self
             .admin
             .ok_or_else(|| Error::Setup(format!("{} has no metrics", self.kind.name())))?;
-        let answer = get_metrics(address).await.unwrap_or_default();
+        let answer = scrape(address, "/metrics").await.unwrap_or_default();
         let of_criscope = |line: &&str| line.starts_with("criscope_");
         Ok(answer.lines().filter(of_criscope).count())
     }
-}
-
-async fn get_metrics(address: SocketAddr) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Parser;
 use criscope_testkit::bench::Options;
 
+use crate::node;
+
 /// Compares the built-in runtime with containerd, and both with the bare OCI runtime and CNI plugins.
 #[derive(Debug, Parser)]
 #[command(name = "runtime", bin_name = "cargo bench --bench runtime --")]
@@ -27,6 +29,12 @@ pub(crate) struct Args {
     /// Measure sessions only: exec and port-forward
     #[arg(long, conflicts_with_all = ["one_by_one", "check", "write_docs"])]
     pub(crate) sessions_only: bool,
+    /// Measure a node with hundreds of pods only, after which nothing else is measured
+    #[arg(long, conflicts_with_all = ["one_by_one", "sessions_only"])]
+    pub(crate) node: bool,
+    /// Number of pods of a full node
+    #[arg(long, value_name = "N", requires = "node", conflicts_with_all = ["check", "write_docs"])]
+    pods: Option<usize>,
     /// Skip containerd and every comparison with it
     #[arg(long, conflicts_with_all = ["check", "write_docs"])]
     pub(crate) without_containerd: bool,
@@ -45,6 +53,19 @@ impl Args {
     pub(crate) fn shim(&self) -> PathBuf {
         let built = || PathBuf::from(env!("CARGO_BIN_EXE_criscope-shim"));
         self.shim.clone().unwrap_or_else(built)
+    }
+
+    /// The sizes of a full node.
+    pub(crate) fn node_plan(&self) -> node::Plan {
+        let plan = if self.quick {
+            node::Plan::QUICK
+        } else {
+            node::Plan::FULL
+        };
+        node::Plan {
+            many: self.pods.unwrap_or(plan.many),
+            ..plan
+        }
     }
 
     /// The sizes of all measurements.

@@ -1,5 +1,7 @@
 //! A runtime under measurement, and the calls of a kubelet for a pod.
 
+mod polls;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,6 +12,7 @@ use criscope::cri::v1::{self, NamespaceMode};
 use tonic::Status;
 use tonic::transport::Channel;
 
+pub(crate) use self::polls::Poll;
 use crate::error::{Error, Result};
 
 /// Timeout for a runtime to accept a connection.
@@ -69,6 +72,14 @@ impl Cri {
             place,
             image: image.to_owned(),
         })
+    }
+
+    /// A client with the same settings and a connection of its own.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub(crate) async fn again(&self, socket: &Path) -> Result<Self> {
+        Self::connect(socket, self.place.clone(), &self.image).await
     }
 
     /// Its name and version.

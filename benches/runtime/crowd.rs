@@ -61,7 +61,11 @@ pub(crate) async fn run(
         .collect())
 }
 
-async fn crowd(cri: &Cri, name: &str, pods: usize) -> Result<Duration> {
+/// Lives of many pods.
+///
+/// # Errors
+/// If a call fails; the same for the bare calls.
+pub(crate) async fn crowd(cri: &Cri, name: &str, pods: usize) -> Result<Duration> {
     let next = Arc::new(AtomicUsize::new(0));
     let begin = Instant::now();
     let mut tasks = JoinSet::new();
@@ -84,7 +88,14 @@ async fn crowd(cri: &Cri, name: &str, pods: usize) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-async fn bare_crowd(bare: &Arc<Bare>, name: &str, cgroup: &str, pods: usize) -> Result<Duration> {
+/// The bare calls of as many.
+#[allow(clippy::missing_errors_doc)]
+pub(crate) async fn bare_crowd(
+    bare: &Arc<Bare>,
+    name: &str,
+    cgroup: &str,
+    pods: usize,
+) -> Result<Duration> {
     let mut ready = Vec::new();
     for number in 0..pods {
         ready.push(bare.prepare(&format!("{name}-{number}"), cgroup).await?);
@@ -109,12 +120,18 @@ async fn bare_crowd(bare: &Arc<Bare>, name: &str, cgroup: &str, pods: usize) -> 
     for pod in Arc::into_inner(ready).into_iter().flatten() {
         bare.clear(pod).await?;
     }
-    done.map(|()| took)
+    done.map(|_| took)
 }
 
-async fn all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
+/// What all tasks return.
+///
+/// # Errors
+/// That of the first that fails.
+pub(crate) async fn all<T: 'static>(mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
+    let mut done = Vec::new();
     while let Some(task) = tasks.join_next().await {
-        task.map_err(|error| Error::Setup(format!("a task of the benchmark: {error}")))??;
+        let failed = |error| Error::Setup(format!("a task of the benchmark: {error}"));
+        done.push(task.map_err(failed)??);
     }
-    Ok(())
+    Ok(done)
 }

@@ -1,9 +1,11 @@
 //! The runtimes, each with its own configuration, directories and network.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use criscope_testkit::bench::admin::free_port;
 use criscope_testkit::containerd;
 use criscope_testkit::daemon::{PLUGINS, RuntimeConfig};
 
@@ -23,6 +25,24 @@ pub(crate) struct Daemon {
     pub(crate) process: Process,
     /// Its directory below `/run`, which is in the command line of all its helpers.
     pub(crate) state: PathBuf,
+    /// Its CRI socket.
+    pub(crate) socket: PathBuf,
+    /// Its metrics, and their path.
+    pub(crate) metrics: (SocketAddr, &'static str),
+    start: Start,
+}
+
+/// How a daemon is started, again.
+struct Start {
+    name: &'static str,
+    command: Command,
+    log: PathBuf,
+}
+
+impl Start {
+    fn spawn(&self) -> Result<Process> {
+        Process::spawn_bound(self.name, &self.command, self.log.clone())
+    }
 }
 
 /// The environment of a runtime.
@@ -46,6 +66,7 @@ impl Daemon {
     /// If it is not installed or does not start.
     pub(crate) async fn containerd(room: &Room<'_>, runc: &Path) -> Result<Self> {
         let program = find("containerd", "containerd")?;
+        let admin = free_port()?;
         let config = containerd::Config {
             root: room.root.clone(),
             state: room.state.clone(),
@@ -54,7 +75,8 @@ impl Daemon {
             cni_bin: PLUGINS.into(),
             runc: runc.to_owned(),
             cri: format!(
-                "[plugins.\"io.containerd.grpc.v1.cri\".registry]\n    config_path = {:?}",
+                "[plugins.\"io.containerd.grpc.v1.cri\".registry]\n    config_path = {:?}\n\
+                 [metrics]\n  address = \"{admin}\"",
                 room.image.certs
             ),
             log_level: "warn",
@@ -62,9 +84,7 @@ impl Daemon {
         let socket = config.socket();
         let mut command = Command::new(program);
         command.arg("--config").arg(config.write()?);
-        let mut process = Process::spawn_bound("containerd", &command, room.root.join("log"))?;
-        process.wait_for_socket(&socket).await?;
-        Self::of(process, &socket, room).await
+        Self::of("containerd", command, &socket, (admin, "/v1/metrics"), room).await
     }
 
     /// Starts criscope with an OCI runtime. crun requires a controller that not every node has mounted: with `own_hugetlb`
@@ -80,7 +100,9 @@ impl Daemon {
     ) -> Result<Self> {
         let [criscope, shim] = programs;
         let socket = room.state.join("criscope.sock");
-        let config = room.write("criscope.toml", &criscope_toml(room, &socket, shim, oci))?;
+        let admin = free_port()?;
+        let toml = criscope_toml(room, &socket, admin, shim, oci);
+        let config = room.write("criscope.toml", &toml)?;
         let mut command = if own_hugetlb {
             let mount = "mount -t cgroup -o hugetlb cgroup /sys/fs/cgroup/hugetlb && exec \"$@\"";
             let mut unshare = Command::new(find("unshare", "util-linux")?);
@@ -92,12 +114,20 @@ impl Daemon {
             Command::new(criscope)
         };
         command.args(["serve", "--config"]).arg(config);
-        let mut process = Process::spawn_bound("criscope", &command, room.root.join("log"))?;
-        process.wait_for_socket(&socket).await?;
-        Self::of(process, &socket, room).await
+        Self::of("criscope", command, &socket, (admin, "/metrics"), room).await
     }
 
-    async fn of(process: Process, socket: &Path, room: &Room<'_>) -> Result<Self> {
+    async fn of(
+        name: &'static str,
+        command: Command,
+        socket: &Path,
+        metrics: (SocketAddr, &'static str),
+        room: &Room<'_>,
+    ) -> Result<Self> {
+        let log = room.root.join("log");
+        let start = Start { name, command, log };
+        let mut process = start.spawn()?;
+        process.wait_for_socket(socket).await?;
         let mut cri = Cri::connect(socket, room.place.clone(), &room.image.app).await?;
         cri.pull().await?;
         Ok(Self {
@@ -105,7 +135,23 @@ impl Daemon {
             cri,
             process,
             state: room.state.clone(),
+            socket: socket.to_owned(),
+            metrics,
+            start,
         })
+    }
+
+    /// Kills the daemon with SIGKILL and starts it again. Its client does not connect by itself.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        let name = self.start.name;
+        self.process
+            .kill()
+            .during(|| format!("waiting for {name}"))?;
+        self.process = self.start.spawn()?;
+        Ok(())
     }
 }
 
@@ -120,7 +166,13 @@ impl Room<'_> {
     }
 }
 
-fn criscope_toml(room: &Room<'_>, socket: &Path, shim: &Path, oci: (&str, &Path)) -> String {
+fn criscope_toml(
+    room: &Room<'_>,
+    socket: &Path,
+    admin: SocketAddr,
+    shim: &Path,
+    oci: (&str, &Path),
+) -> String {
     let config = RuntimeConfig {
         root: &room.root.join("runtime"),
         state: &room.state.join("runtime"),
@@ -132,7 +184,7 @@ fn criscope_toml(room: &Room<'_>, socket: &Path, shim: &Path, oci: (&str, &Path)
         more: "restrict_oom_score_adj = true",
     };
     format!(
-        "[server]\nlisten = \"unix://{}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+        "[server]\nlisten = \"unix://{}\"\n[admin]\nlisten = \"{admin}\"\n\
          [backends.builtin]\nkind = \"builtin\"\n{config}\
          [runtime.images]\ncerts_dirs = [{:?}]\n",
         socket.display(),

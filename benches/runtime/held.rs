@@ -85,7 +85,7 @@ pub(crate) async fn measure(
 }
 
 /// The shims, which have the runtime's directory in their arguments.
-fn helpers(state: &Path, daemon: Pid) -> Vec<Pid> {
+pub(crate) fn helpers(state: &Path, daemon: Pid) -> Vec<Pid> {
     let word = format!("{}/", state.display());
     let ours = |pid: &Pid| {
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -108,7 +108,11 @@ fn children(parent: Pid) -> Vec<i32> {
     all
 }
 
-fn pss(pid: Pid) -> Result<u64> {
+/// The proportional set size of a process, in bytes.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn pss(pid: Pid) -> Result<u64> {
     let file = format!("/proc/{pid}/smaps_rollup");
     kibibytes(&file, "Pss:")?.ok_or_else(|| Error::Setup(format!("{file} has no Pss")))
 }

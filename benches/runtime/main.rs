@@ -4,12 +4,13 @@
 //! ```text
 //! cargo bench --bench runtime               about six minutes
 //! cargo bench --bench runtime -- --quick    less than two
+//! cargo bench --bench runtime -- --node     a node full of pods, about eight minutes
 //! cargo bench --bench runtime -- --help     the rest
 //! ```
 //!
 //! `docs/PERFORMANCE.md` describes the measurements. In reading order: [`args`] (sizes), [`ground`], [`image`] and
 //! [`network`] (the environment of the pods), [`bare`] and [`daemons`] (the sides), [`cri`] (the calls), [`rounds`],
-//! [`crowd`], [`held`] and [`sessions`] (the measurements), [`budget`] and [`report`] (the results). It needs root.
+//! [`crowd`], [`held`], [`sessions`] and [`node`] (the measurements), [`budget`] and [`report`] (the results). It needs root.
 
 mod args;
 mod bare;
@@ -21,6 +22,7 @@ mod ground;
 mod held;
 mod image;
 mod network;
+mod node;
 mod report;
 mod results;
 mod rounds;
@@ -93,7 +95,7 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
         RUNC,
         Daemon::criscope(&ours, programs, ("runc", &runc), false).await?,
     )];
-    if let Some(crun) = crun.as_ref().filter(|_| !args.sessions_only) {
+    if let Some(crun) = crun.as_ref().filter(|_| !args.sessions_only && !args.node) {
         let room = room("crun", &of_crun);
         let daemon = Daemon::criscope(&room, programs, ("crun", crun), true).await?;
         daemons.push((CRUN, daemon));
@@ -103,24 +105,24 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
         daemons.push((CONTAINERD, daemon));
     }
     let plan = args.plan();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md");
+    let facts = facts(args, &plan, &daemons, &runc, crun.as_deref());
+    if args.node {
+        let bare = bare(&mut daemons[0].1, &ours, ground, runc, of_bare).await?;
+        let cgroup = ground.cgroup();
+        let plan = args.node_plan();
+        let measured = node::run(plan, &bare, &mut daemons, &cgroup, &criscope).await?;
+        let results = node::Results { facts, ..measured };
+        return node::report(&results).publish(&args.options, &docs);
+    }
     let mut results = Results {
-        facts: facts(args, &plan, &daemons, &runc, crun.as_deref()),
+        facts,
         ..Results::default()
     };
     if !args.sessions_only {
-        let spec = template(&mut daemons[0].1, &ours, &ground.disk).await?;
-        let folder = ground.run.join("bare");
-        let bare = Bare::new(runc, of_bare, image.layer.clone(), folder, spec);
+        let bare = bare(&mut daemons[0].1, &ours, ground, runc, of_bare).await?;
         let cgroup = ground.cgroup();
-        measure_pods(
-            args,
-            &plan,
-            &Arc::new(bare),
-            &mut daemons,
-            &cgroup,
-            &mut results,
-        )
-        .await?;
+        measure_pods(args, &plan, &bare, &mut daemons, &cgroup, &mut results).await?;
     }
     if !args.one_by_one {
         progress("sessions");
@@ -131,7 +133,6 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
     for (_, daemon) in &mut daemons {
         daemon.process.check()?;
     }
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md");
     report(&results).publish(&args.options, &docs)
 }
 
@@ -161,6 +162,19 @@ async fn measure_pods(
     progress(&format!("{} pods, ten at a time", plan.crowd));
     results.crowds = crowd::run(bare, &sides, cgroup, plan.crowds, plan.crowd).await?;
     Ok(())
+}
+
+/// The bare calls, with what criscope creates for a container.
+async fn bare(
+    daemon: &mut Daemon,
+    room: &Room<'_>,
+    ground: &Ground,
+    runc: PathBuf,
+    network: Network,
+) -> Result<Arc<Bare>> {
+    let spec = template(daemon, room, &ground.disk).await?;
+    let (layer, folder) = (room.image.layer.clone(), ground.run.join("bare"));
+    Ok(Arc::new(Bare::new(runc, network, layer, folder, spec)))
 }
 
 /// The specification that criscope creates for a container of the image, without references to its pod.
@@ -210,6 +224,8 @@ fn facts(
             "rounds",
             if args.sessions_only {
                 format!("{} of sessions", plan.sessions)
+            } else if args.node {
+                "1".to_owned()
             } else {
                 format!(
                     "{} of one pod after the other; {} of {} pods, ten at a time; {} pods for memory; {} of sessions",

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use criscope_linux::cgroup::Cgroup;
-use criscope_linux::cgroup::usage::{self as cgroup_usage, Usage};
+use criscope_linux::cgroup::usage::{self as cgroup_usage, Detail, Usage};
 use criscope_linux::link::{self, Counters};
-use criscope_linux::namespace::{Kind, run_in};
+use criscope_linux::namespace::{Kind, run_in_each};
 
 use super::Runtime;
 use super::error::{Error, Result, What};
@@ -28,7 +28,8 @@ impl Runtime {
         let container = self.store.containers.get(id)?;
         let runtime = Arc::clone(self);
         let found = blocking(move || Ok(runtime.stats_of(&container))).await?;
-        found.ok_or_else(|| Error::not_found(What::Container, id))
+        let (stats, _) = found.ok_or_else(|| Error::not_found(What::Container, id))?;
+        Ok(stats)
     }
 
     /// Returns the statistics of the matching containers, without those that are removed concurrently.
@@ -47,10 +48,8 @@ impl Runtime {
         });
         let runtime = Arc::clone(self);
         blocking(move || {
-            Ok(containers
-                .iter()
-                .filter_map(|c| runtime.stats_of(c))
-                .collect())
+            let all = containers.iter().filter_map(|c| runtime.stats_of(c));
+            Ok(all.map(|(stats, _)| stats).collect())
         })
         .await
     }
@@ -61,7 +60,10 @@ impl Runtime {
     /// If the pod does not exist.
     pub async fn pod_sandbox_stats(self: &Arc<Self>, id: &str) -> Result<v1::PodSandboxStats> {
         let sandbox = self.store.sandboxes.get(id)?;
-        Ok(self.pod_stats_of(sandbox).await?.0)
+        let mut stats = self.stats_of_pods(vec![sandbox]).await?;
+        stats
+            .pop()
+            .ok_or_else(|| Error::not_found(What::Sandbox, id))
     }
 
     /// Returns the statistics of the ready pods that match the filter.
@@ -72,14 +74,12 @@ impl Runtime {
         self: &Arc<Self>,
         filter: Option<&v1::PodSandboxStatsFilter>,
     ) -> Result<Vec<v1::PodSandboxStats>> {
-        let mut all = Vec::new();
-        for sandbox in self.ready_sandboxes() {
+        let mut wanted = self.ready_sandboxes();
+        wanted.retain(|sandbox| {
             let record = sandbox.record();
-            if filter::wants_pod(filter, &record.id, &record.config.labels) {
-                all.push(self.pod_stats_of(sandbox).await?.0);
-            }
-        }
-        Ok(all)
+            filter::wants_pod(filter, &record.id, &record.config.labels)
+        });
+        self.stats_of_pods(wanted).await
     }
 
     /// The descriptors of pod metrics.
@@ -92,14 +92,18 @@ impl Runtime {
     /// # Errors
     /// None of its own.
     pub async fn pod_sandbox_metrics(self: &Arc<Self>) -> Result<Vec<v1::PodSandboxMetrics>> {
-        let mut all = Vec::new();
-        for sandbox in self.ready_sandboxes() {
-            let counters = self.counters_of(&sandbox).await;
-            let runtime = Arc::clone(self);
-            let work = move || Ok(runtime.metrics_of(&sandbox, &counters));
-            all.push(blocking(work).await?);
-        }
-        Ok(all)
+        let sandboxes = self.ready_sandboxes();
+        let counters = self.counters_of(&sandboxes).await;
+        let runtime = Arc::clone(self);
+        blocking(move || {
+            let mut containers = runtime.store.containers_by_sandbox();
+            let mut of = |sandbox: &Sandbox| containers.remove(&sandbox.id).unwrap_or_default();
+            let all = sandboxes.iter().zip(&counters);
+            Ok(all
+                .map(|(sandbox, counters)| runtime.metrics_of(sandbox, &of(sandbox), counters))
+                .collect())
+        })
+        .await
     }
 
     fn ready_sandboxes(&self) -> Vec<Arc<Sandbox>> {
@@ -108,8 +112,8 @@ impl Runtime {
         all
     }
 
-    /// The statistics of a container; `None` if it has exited.
-    fn stats_of(&self, container: &Container) -> Option<v1::ContainerStats> {
+    /// The statistics of a container, and the number of its processes; `None` if it has exited.
+    fn stats_of(&self, container: &Container) -> Option<(v1::ContainerStats, Option<u64>)> {
         let record = container.record();
         if matches!(
             record.state,
@@ -131,17 +135,15 @@ impl Runtime {
             mountpoint: self.writable_root(),
             measured: self.disks.get(&record.id),
         };
-        Some(message::container_stats(
-            attributes,
-            usage.as_ref(),
-            rate,
-            layer,
-        ))
+        let pids = usage.as_ref().and_then(|usage| usage.pids);
+        let processes = pids.filter(|_| record.state == ContainerState::Running);
+        let stats = message::container_stats(attributes, usage.as_ref(), rate, layer);
+        Some((stats, processes.map(|pids| pids.current)))
     }
 
     /// The usage of a container's cgroup; `None` if it does not exist.
     fn usage_of(&self, record: &ContainerRecord) -> Option<Usage> {
-        cgroup_usage::read(&self.cgroup_of(record)?).ok()
+        cgroup_usage::read(&self.cgroup_of(record)?, Detail::Statistics).ok()
     }
 
     /// The cgroup of a container, whether or not it exists.
@@ -156,38 +158,49 @@ impl Runtime {
         self.rates.observe(id, usage.at, usage.cpu.as_ref()?.usage)
     }
 
-    async fn pod_stats_of(
+    async fn stats_of_pods(
         self: &Arc<Self>,
-        sandbox: Arc<Sandbox>,
-    ) -> Result<(v1::PodSandboxStats, Vec<Counters>)> {
-        let counters = self.counters_of(&sandbox).await;
+        sandboxes: Vec<Arc<Sandbox>>,
+    ) -> Result<Vec<v1::PodSandboxStats>> {
+        let counters = self.counters_of(&sandboxes).await;
         let runtime = Arc::clone(self);
         blocking(move || {
-            let record = sandbox.record();
-            let containers = runtime.store.containers_of(&record.id);
-            let usage = runtime.usage_of_pod(&record);
-            let rate = usage
-                .as_ref()
-                .and_then(|usage| runtime.rate(&record.id, usage));
-            let pod = Pod {
-                attributes: v1::PodSandboxAttributes {
-                    id: record.id.clone(),
-                    metadata: record.config.metadata.clone(),
-                    labels: record.config.labels.clone(),
-                    annotations: record.config.annotations.clone(),
-                },
-                processes: Some(runtime.processes_in(&containers)),
-                containers: containers
-                    .iter()
-                    .filter_map(|c| runtime.stats_of(c))
-                    .collect(),
-                usage,
-                rate,
-                network: (!record.host_network()).then(|| network_usage(&counters, now())),
-            };
-            Ok((message::pod_stats(pod), counters))
+            let mut containers = runtime.store.containers_by_sandbox();
+            let mut of = |sandbox: &Sandbox| containers.remove(&sandbox.id).unwrap_or_default();
+            let all = sandboxes.iter().zip(&counters);
+            Ok(all
+                .map(|(sandbox, counters)| runtime.stats_of_pod(sandbox, &of(sandbox), counters))
+                .collect())
         })
         .await
+    }
+
+    fn stats_of_pod(
+        &self,
+        sandbox: &Sandbox,
+        containers: &[Arc<Container>],
+        counters: &[Counters],
+    ) -> v1::PodSandboxStats {
+        let record = sandbox.record();
+        let usage = self.usage_of_pod(&record);
+        let rate = usage
+            .as_ref()
+            .and_then(|usage| self.rate(&record.id, usage));
+        let containers = containers.iter().filter_map(|c| self.stats_of(c));
+        let (containers, processes): (Vec<_>, Vec<_>) = containers.unzip();
+        message::pod_stats(Pod {
+            attributes: v1::PodSandboxAttributes {
+                id: record.id.clone(),
+                metadata: record.config.metadata.clone(),
+                labels: record.config.labels.clone(),
+                annotations: record.config.annotations.clone(),
+            },
+            processes: Some(processes.into_iter().flatten().sum()),
+            containers,
+            usage,
+            rate,
+            network: (!record.host_network()).then(|| network_usage(counters, now())),
+        })
     }
 
     /// The usage of the pod's cgroup: the cgroup parent of its config.
@@ -195,31 +208,31 @@ impl Runtime {
         let driver = self.settings.node.cgroup_driver;
         let hierarchies = self.hierarchies.as_ref()?;
         let pod = hierarchies.of_pod(record.cgroup_parent(), driver).ok()?;
-        cgroup_usage::read(&pod).ok()
+        cgroup_usage::read(&pod, Detail::Statistics).ok()
     }
 
-    fn processes_in(&self, containers: &[Arc<Container>]) -> u64 {
-        let running = containers.iter().map(|container| container.record());
-        let running = running.filter(|record| record.state == ContainerState::Running);
-        let counts = running.filter_map(|record| {
-            let pids = self.usage_of(&record)?.pids?;
-            Some(pids.current)
-        });
-        counts.sum()
+    /// The counters of each pod's interfaces; none with host network or while the pod is being removed.
+    async fn counters_of(&self, sandboxes: &[Arc<Sandbox>]) -> Vec<Vec<Counters>> {
+        let open = |sandbox: &Arc<Sandbox>| {
+            let (pins, id) = (self.pins.clone(), sandbox.id.clone());
+            move || pins.open(&id, Kind::Net)
+        };
+        let opens = sandboxes.iter().map(open).collect();
+        let read = run_in_each(opens, Kind::Net, link::counters).await;
+        let mut all = read.unwrap_or_default().into_iter();
+        let mut next = || all.next()?.ok()?.ok();
+        sandboxes
+            .iter()
+            .map(|_| next().unwrap_or_default())
+            .collect()
     }
 
-    /// The counters of a pod's interfaces; none with host network or while the pod is being removed.
-    async fn counters_of(&self, sandbox: &Sandbox) -> Vec<Counters> {
-        let (pins, id) = (self.pins.clone(), sandbox.id.clone());
-        let open = move || pins.open(&id, Kind::Net);
-        let counters = run_in(open, Kind::Net, link::counters).await;
-        counters
-            .ok()
-            .and_then(std::result::Result::ok)
-            .unwrap_or_default()
-    }
-
-    fn metrics_of(&self, sandbox: &Sandbox, counters: &[Counters]) -> v1::PodSandboxMetrics {
+    fn metrics_of(
+        &self,
+        sandbox: &Sandbox,
+        containers: &[Arc<Container>],
+        counters: &[Counters],
+    ) -> v1::PodSandboxMetrics {
         let pod = sandbox.record();
         let metadata = pod.config.metadata.clone().unwrap_or_default();
         let identity = Identity {
@@ -229,7 +242,6 @@ impl Runtime {
             id: &pod.id,
             image: "",
         };
-        let containers = self.store.containers_of(&pod.id);
         let metrics = containers
             .iter()
             .filter_map(|container| self.metrics_of_container(&container.record(), identity));
@@ -245,7 +257,7 @@ impl Runtime {
             return None;
         }
         let cgroup = self.cgroup_of(record)?;
-        let usage = cgroup_usage::read(&cgroup).ok()?;
+        let usage = cgroup_usage::read(&cgroup, Detail::All).ok()?;
         let metadata = record.config.metadata.as_ref()?;
         let measured = self.disks.get(&record.id);
         let root = self.settings.paths.container(&record.id);

@@ -11,6 +11,7 @@ pub mod refused;
 mod sandbox;
 pub mod versions;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use self::container::Container;
@@ -49,6 +50,16 @@ impl Store {
     pub fn containers_of(&self, sandbox: &str) -> Vec<Arc<Container>> {
         let mut all = self.containers.all();
         all.retain(|container| container.record().sandbox == sandbox);
+        all
+    }
+
+    /// All containers, by the sandbox that they belong to: one pass, where [`Self::containers_of`] makes one for each sandbox.
+    pub fn containers_by_sandbox(&self) -> HashMap<String, Vec<Arc<Container>>> {
+        let mut all: HashMap<_, Vec<_>> = HashMap::new();
+        for container in self.containers.all() {
+            let sandbox = container.record().sandbox.clone();
+            all.entry(sandbox).or_default().push(container);
+        }
         all
     }
 }

@@ -15,13 +15,13 @@ use criscope::runtime::stats::message::{Layer, container_stats};
 use criscope::runtime::stats::metrics::Filesystem;
 use criscope::runtime::stats::{Rates, disk, network_usage, processes};
 use criscope_linux::cgroup::Cgroup;
-use criscope_linux::cgroup::usage::{Usage, read};
+use criscope_linux::cgroup::usage::{Detail, Usage, read};
 
 /// Polls the statistics until they satisfy `ready`.
 fn until(cgroup: &Cgroup, ready: impl Fn(&Usage) -> bool) -> Usage {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let usage = read(cgroup).expect("there");
+        let usage = read(cgroup, Detail::All).expect("there");
         if ready(&usage) {
             return usage;
         }
@@ -38,7 +38,7 @@ fn cpu(usage: &Usage) -> u64 {
 fn cpu_and_memory_of_a_process_are_accounted() {
     let mut own = Own::new("burn");
     let cgroup = own.cgroup.clone();
-    let idle = read(&cgroup).expect("there");
+    let idle = read(&cgroup, Detail::All).expect("there");
     assert!(cpu(&idle) < 50_000_000, "{idle:?}");
     // 24 MiB in a shell variable, then a busy loop.
     let script = "x=$(head -c 25165824 /dev/zero | tr '\\0' x); while :; do :; done";
@@ -116,7 +116,7 @@ fn limits_and_processes_are_those_of_the_cgroup() {
         std::thread::sleep(Duration::from_millis(5));
     }
     cgroup.remove(PATIENCE).expect("removed");
-    let gone = read(&cgroup).expect_err("gone");
+    let gone = read(&cgroup, Detail::All).expect_err("gone");
     assert_eq!(gone.code(), tonic::Code::NotFound);
 }
 

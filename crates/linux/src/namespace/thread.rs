@@ -43,15 +43,28 @@ pub async fn run_in<T: Send + 'static>(
     kind: Kind,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {
-    run("in-namespace", move || {
-        let namespace = open()?;
-        nix::sched::setns(&namespace, kind.flag()).map_err(|error| Error::Io {
-            action: "enter",
-            path: kind.name().into(),
-            source: error.into(),
-        })?;
-        drop(namespace);
-        Ok(work())
+    run("in-namespace", move || enter(open, kind).map(|()| work())).await?
+}
+
+/// Runs `work` in one namespace after the other, all on the same new thread. One that cannot be opened or entered does not
+/// keep it from the others.
+///
+/// # Errors
+/// [`Error::Thread`]; of a single one as [`run_in`].
+pub async fn run_in_each<T: Send + 'static>(
+    opens: Vec<impl FnOnce() -> Result<File, Error> + Send + 'static>,
+    kind: Kind,
+    work: impl Fn() -> T + Send + 'static,
+) -> Result<Vec<Result<T, Error>>, Error> {
+    let one = move |open| enter(open, kind).map(|()| work());
+    run("in-namespace", move || opens.into_iter().map(one).collect()).await
+}
+
+fn enter(open: impl FnOnce() -> Result<File, Error>, kind: Kind) -> Result<(), Error> {
+    let namespace = open()?;
+    nix::sched::setns(&namespace, kind.flag()).map_err(|error| Error::Io {
+        action: "enter",
+        path: kind.name().into(),
+        source: error.into(),
     })
-    .await?
 }

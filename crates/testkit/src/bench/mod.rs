@@ -1,5 +1,6 @@
 //! Shared by the benchmarks: options, a runtime that stops on signals, budgets, statistics and reports.
 
+pub mod admin;
 pub mod budget;
 pub mod report;
 pub mod server_thread;

@@ -43,6 +43,29 @@ pub enum Error {
     },
 }
 
+/// How much is read. Each file costs several microseconds, and a list of statistics reads the cgroups of the whole node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// What the statistics of the CRI consist of: CPU time, memory, swap, pressure, and the number of processes. All other
+    /// values keep their defaults.
+    Statistics,
+    /// Everything.
+    All,
+}
+
+impl Detail {
+    /// The value, if all is to be read.
+    fn or_none<T>(
+        self,
+        read: impl FnOnce() -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        match self {
+            Self::Statistics => Ok(None),
+            Self::All => read(),
+        }
+    }
+}
+
 /// Usage and limits of a cgroup at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Usage {
@@ -194,18 +217,23 @@ pub struct Stalled {
     pub total: u64,
 }
 
-/// Reads all usage files of a cgroup.
+/// Reads the usage files of a cgroup.
 ///
 /// # Errors
 /// [`Error::NotFound`] if it does not exist or was removed during the read.
-pub fn read(cgroup: &Cgroup) -> Result<Usage, Error> {
+pub fn read(cgroup: &Cgroup, detail: Detail) -> Result<Usage, Error> {
     let first = cgroup.dirs().next().unwrap_or(Path::new("")).to_owned();
     let mut usage = match cgroup.version() {
-        CgroupVersion::V1 => v1::read(cgroup)?,
-        CgroupVersion::V2 => v2::read(cgroup.dir("").unwrap_or(&first))?,
+        CgroupVersion::V1 => v1::read(cgroup, detail)?,
+        CgroupVersion::V2 => v2::read(cgroup.dir("").unwrap_or(&first), detail)?,
     };
+    let parts = [
+        usage.cpu.is_some(),
+        usage.memory.is_some(),
+        usage.pids.is_some(),
+    ];
     // Missing files mean missing controllers, unless the cgroup itself was removed.
-    if !cgroup.exists() || usage.cpu.is_none() && usage.memory.is_none() && usage.pids.is_none() {
+    if parts == [false; 3] || parts != [true; 3] && !cgroup.exists() {
         return Err(Error::NotFound { path: first });
     }
     usage.at = now();
@@ -224,4 +252,39 @@ pub fn now() -> i64 {
 /// Maps limits near the largest number, which mean no limit, to `None`.
 fn limited(value: u64) -> Option<u64> {
     (value < UNLIMITED).then_some(value)
+}
+
+/// Asserts that statistics alone are the same as among all values.
+#[cfg(test)]
+fn same_statistics(statistics: &Usage, all: &Usage) {
+    let cpu = |usage: &Usage| usage.cpu.as_ref().map(|cpu| (cpu.usage, cpu.pressure));
+    let memory = |usage: &Usage| {
+        let memory = usage.memory.clone()?;
+        let Memory {
+            usage,
+            working_set,
+            rss,
+            limit,
+            swap,
+            swap_limit,
+            ..
+        } = memory;
+        let faults = (memory.page_faults, memory.major_page_faults);
+        Some((
+            usage,
+            working_set,
+            rss,
+            limit,
+            swap,
+            swap_limit,
+            faults,
+            memory.pressure,
+        ))
+    };
+    let io = |usage: &Usage| usage.io.as_ref().and_then(|io| io.pressure);
+    let pids = |usage: &Usage| usage.pids.map(|pids| pids.current);
+    assert_eq!(cpu(statistics), cpu(all));
+    assert_eq!(memory(statistics), memory(all));
+    assert_eq!((io(statistics), pids(statistics)), (io(all), pids(all)));
+    assert!(cpu(statistics).is_some() && memory(statistics).is_some());
 }

@@ -1,18 +1,27 @@
 //! Parsers for the formats of cgroup files (cgroup-v2.rst, cgroup-v1/*.rst).
 
-use std::collections::HashMap;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use nix::errno::Errno;
 
 use super::{Error, Pressure, Stalled, limited};
 
+/// Larger than nearly all files, so that a file is read with two calls: its text, and its end.
+const TEXT: usize = 4096;
+
 /// The text of a file; `None` if it does not exist, or its cgroup was removed while it was read.
 pub(super) fn text(dir: &Path, name: &str) -> Result<Option<String>, Error> {
     let path = dir.join(name);
-    match fs::read_to_string(&path) {
+    let read = || {
+        let mut text = String::with_capacity(TEXT);
+        // Without asking for its size, which is zero.
+        let mut file = File::open(&path)?.take(u64::MAX);
+        file.read_to_string(&mut text)?;
+        Ok(text)
+    };
+    match read() {
         Ok(text) => Ok(Some(text)),
         Err(error) if is_absent(&error) => Ok(None),
         Err(source) => Err(Error::Io { path, source }),
@@ -55,7 +64,7 @@ pub(super) fn limit(dir: &Path, name: &str) -> Result<Option<u64>, Error> {
 }
 
 /// A name and a number per line.
-pub(super) struct Flat(HashMap<String, u64>);
+pub(super) struct Flat(String);
 
 impl Flat {
     pub(super) fn get(&self, name: &str) -> u64 {
@@ -63,7 +72,15 @@ impl Flat {
     }
 
     pub(super) fn find(&self, name: &str) -> Option<u64> {
-        self.0.get(name).copied()
+        let mut lines = self.0.lines();
+        let value = |line: &str| {
+            line.strip_prefix(name)?
+                .strip_prefix(' ')?
+                .trim()
+                .parse()
+                .ok()
+        };
+        lines.find_map(value)
     }
 }
 
@@ -71,21 +88,22 @@ pub(super) fn flat(dir: &Path, name: &str) -> Result<Option<Flat>, Error> {
     let Some(text) = text(dir, name)? else {
         return Ok(None);
     };
-    let all = flat_text(&text).ok_or_else(|| format(dir, name))?;
-    Ok(Some(all))
+    if !is_flat(&text) {
+        return Err(format(dir, name));
+    }
+    Ok(Some(Flat(text)))
 }
 
-fn flat_text(text: &str) -> Option<Flat> {
-    let lines = text.lines().map(|line| {
-        let (key, value) = line.split_once(' ')?;
-        Some((key.to_owned(), value.trim().parse().ok()?))
-    });
-    lines.collect::<Option<_>>().map(Flat)
+fn is_flat(text: &str) -> bool {
+    text.lines().all(|line| {
+        let value = line.split_once(' ').map(|(_, value)| value.trim());
+        value.is_some_and(|value| value.parse::<u64>().is_ok())
+    })
 }
 
 /// Fuzz target: parses a text in each of the kernel's formats.
 pub fn fuzz(text: &str) {
-    let _ = (flat_text(text), pressure_text(text), device(text));
+    let _ = (is_flat(text), pressure_text(text), device(text));
 }
 
 /// `MAJOR:MINOR`

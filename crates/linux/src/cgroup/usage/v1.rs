@@ -4,24 +4,27 @@ use std::path::Path;
 
 use super::parse::{device, flat, limit, number, text};
 use super::v2::{pids, sizes};
-use super::{Cpu, DeviceIo, Error, HugePages, Io, Memory, Usage};
+use super::{Cpu, Detail, DeviceIo, Error, HugePages, Io, Memory, Usage};
 use crate::cgroup::Cgroup;
 
 /// Nanoseconds of a clock tick: `USER_HZ` is 100 on all architectures that containers run on.
 const TICK: u64 = 10_000_000;
 
-pub(super) fn read(cgroup: &Cgroup) -> Result<Usage, Error> {
+pub(super) fn read(cgroup: &Cgroup, detail: Detail) -> Result<Usage, Error> {
+    let all = |controller| cgroup.dir(controller).filter(|_| detail == Detail::All);
+    let one = |controller| cgroup.dir(controller);
     Ok(Usage {
         at: 0,
-        cpu: cpu(cgroup)?,
-        memory: cgroup.dir("memory").map_or(Ok(None), memory)?,
-        io: cgroup.dir("blkio").map_or(Ok(None), io)?,
-        pids: cgroup.dir("pids").map_or(Ok(None), pids)?,
-        huge_pages: cgroup.dir("hugetlb").map_or(Ok(Vec::new()), huge_pages)?,
+        cpu: cpu(cgroup, detail)?,
+        memory: one("memory").map_or(Ok(None), |dir| memory(dir, detail))?,
+        // There is no pressure in it, unlike in version 2.
+        io: all("blkio").map_or(Ok(None), io)?,
+        pids: one("pids").map_or(Ok(None), |dir| pids(dir, detail))?,
+        huge_pages: all("hugetlb").map_or(Ok(Vec::new()), huge_pages)?,
     })
 }
 
-fn cpu(cgroup: &Cgroup) -> Result<Option<Cpu>, Error> {
+fn cpu(cgroup: &Cgroup, detail: Detail) -> Result<Option<Cpu>, Error> {
     let Some(accounts) = cgroup.dir("cpuacct") else {
         return Ok(None);
     };
@@ -32,6 +35,9 @@ fn cpu(cgroup: &Cgroup) -> Result<Option<Cpu>, Error> {
         usage,
         ..Cpu::default()
     };
+    if detail == Detail::Statistics {
+        return Ok(Some(cpu));
+    }
     if let Some(stat) = flat(accounts, "cpuacct.stat")? {
         cpu.user = stat.get("user").saturating_mul(TICK);
         cpu.system = stat.get("system").saturating_mul(TICK);
@@ -50,7 +56,7 @@ fn cpu(cgroup: &Cgroup) -> Result<Option<Cpu>, Error> {
 }
 
 /// `total_` includes the descendants, as version 2 always does.
-fn memory(dir: &Path) -> Result<Option<Memory>, Error> {
+fn memory(dir: &Path, detail: Detail) -> Result<Option<Memory>, Error> {
     let (Some(usage), Some(stat)) = (
         number(dir, "memory.usage_in_bytes")?,
         flat(dir, "memory.stat")?,
@@ -61,20 +67,22 @@ fn memory(dir: &Path) -> Result<Option<Memory>, Error> {
     let own_limit = limit(dir, "memory.limit_in_bytes")?;
     // Memory and swap have a common limit: swap is the part above the memory limit.
     let both = limit(dir, "memory.memsw.limit_in_bytes")?;
-    let control = flat(dir, "memory.oom_control")?;
+    let control = detail.or_none(|| flat(dir, "memory.oom_control"))?;
     Ok(Some(Memory {
         usage,
         working_set: usage.saturating_sub(inactive),
-        max_usage: number(dir, "memory.max_usage_in_bytes")?,
+        max_usage: detail.or_none(|| number(dir, "memory.max_usage_in_bytes"))?,
         limit: own_limit,
-        reservation: limit(dir, "memory.soft_limit_in_bytes")?,
+        reservation: detail.or_none(|| limit(dir, "memory.soft_limit_in_bytes"))?,
         rss: stat.get("total_rss"),
         cache: stat.get("total_cache"),
         mapped_file: stat.get("total_mapped_file"),
-        kernel: number(dir, "memory.kmem.usage_in_bytes")?,
+        kernel: detail.or_none(|| number(dir, "memory.kmem.usage_in_bytes"))?,
         active_file: stat.get("total_active_file"),
         inactive_file: inactive,
-        limit_hits: number(dir, "memory.failcnt")?.unwrap_or(0),
+        limit_hits: detail
+            .or_none(|| number(dir, "memory.failcnt"))?
+            .unwrap_or(0),
         swap: stat.find("total_swap"),
         swap_limit: both.map(|both| both.saturating_sub(own_limit.unwrap_or(0))),
         page_faults: stat.get("total_pgfault"),
@@ -145,7 +153,7 @@ fn huge_pages(dir: &Path) -> Result<Vec<HugePages>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read;
+    use super::super::{read, same_statistics};
     use super::*;
     use crate::cgroup::Hierarchies;
     use crate::cgroup::usage::Pids;
@@ -213,7 +221,10 @@ mod tests {
                 ("hugetlb/hugetlb.2MB.max_usage_in_bytes", "2097152\n"),
             ],
         );
-        let usage = read(&cgroup).expect("read");
+        let statistics = read(&cgroup, Detail::Statistics).expect("read");
+        let usage = read(&cgroup, Detail::All).expect("read");
+        same_statistics(&statistics, &usage);
+        assert_eq!(statistics.io, None, "more files than the statistics need");
         let cpu = usage.cpu.expect("cpu");
         assert_eq!(
             (cpu.usage, cpu.user, cpu.system),
@@ -263,10 +274,10 @@ mod tests {
     #[test]
     fn a_cgroup_removed_from_every_hierarchy_is_not_found() {
         let (dir, cgroup) = cgroup(&["cpuacct", "memory"], &[("cpuacct/cpuacct.usage", "1\n")]);
-        let usage = read(&cgroup).expect("one hierarchy remains");
+        let usage = read(&cgroup, Detail::All).expect("one hierarchy remains");
         assert!(usage.memory.is_none() && usage.cpu.is_some());
         fs::remove_dir_all(dir.path().join("cpuacct/c")).expect("remove");
-        let error = read(&cgroup).expect_err("nothing to read");
+        let error = read(&cgroup, Detail::All).expect_err("nothing to read");
         assert!(matches!(error, Error::NotFound { .. }), "{error}");
     }
 }

@@ -3,25 +3,28 @@
 use std::path::Path;
 
 use super::parse::{Flat, device, flat, limit, number, pressure, text};
-use super::{Cpu, DeviceIo, Error, HugePages, Io, Memory, Pids, Usage, limited};
+use super::{Cpu, Detail, DeviceIo, Error, HugePages, Io, Memory, Pids, Usage, limited};
 
-pub(super) fn read(dir: &Path) -> Result<Usage, Error> {
+pub(super) fn read(dir: &Path, detail: Detail) -> Result<Usage, Error> {
     Ok(Usage {
         at: 0,
-        cpu: cpu(dir)?,
-        memory: memory(dir)?,
-        io: io(dir)?,
-        pids: pids(dir)?,
-        huge_pages: huge_pages(dir)?,
+        cpu: cpu(dir, detail)?,
+        memory: memory(dir, detail)?,
+        io: io(dir, detail)?,
+        pids: pids(dir, detail)?,
+        huge_pages: match detail {
+            Detail::Statistics => Vec::new(),
+            Detail::All => huge_pages(dir)?,
+        },
     })
 }
 
-fn cpu(dir: &Path) -> Result<Option<Cpu>, Error> {
+fn cpu(dir: &Path, detail: Detail) -> Result<Option<Cpu>, Error> {
     let Some(stat) = flat(dir, "cpu.stat")? else {
         return Ok(None);
     };
     let nanoseconds = |name| stat.get(name).saturating_mul(1000);
-    let max = text(dir, "cpu.max")?;
+    let max = detail.or_none(|| text(dir, "cpu.max"))?;
     let mut max = max.as_deref().unwrap_or("").split_whitespace();
     let (quota, period) = (max.next(), max.next());
     Ok(Some(Cpu {
@@ -33,7 +36,7 @@ fn cpu(dir: &Path) -> Result<Option<Cpu>, Error> {
         throttled: nanoseconds("throttled_usec"),
         period_us: period.and_then(|period| period.parse().ok()),
         quota_us: quota.and_then(|quota| quota.parse().ok()),
-        shares: number(dir, "cpu.weight")?.map(shares),
+        shares: detail.or_none(|| number(dir, "cpu.weight"))?.map(shares),
         pressure: pressure(dir, "cpu.pressure")?,
     }))
 }
@@ -43,19 +46,20 @@ fn shares(weight: u64) -> u64 {
     2 + weight.saturating_sub(1).saturating_mul(262_142) / 9999
 }
 
-fn memory(dir: &Path) -> Result<Option<Memory>, Error> {
+fn memory(dir: &Path, detail: Detail) -> Result<Option<Memory>, Error> {
     let (Some(usage), Some(stat)) = (number(dir, "memory.current")?, flat(dir, "memory.stat")?)
     else {
         return Ok(None);
     };
-    let events = flat(dir, "memory.events")?;
+    let events = detail.or_none(|| flat(dir, "memory.events"))?;
     let inactive = stat.get("inactive_file");
     Ok(Some(Memory {
         usage,
         working_set: usage.saturating_sub(inactive),
-        max_usage: number(dir, "memory.peak")?,
+        max_usage: detail.or_none(|| number(dir, "memory.peak"))?,
         limit: limit(dir, "memory.max")?,
-        reservation: number(dir, "memory.low")
+        reservation: detail
+            .or_none(|| number(dir, "memory.low"))
             .unwrap_or(None)
             .and_then(limited)
             .filter(|low| *low > 0),
@@ -84,9 +88,9 @@ fn kernel(stat: &Flat) -> u64 {
 }
 
 /// `8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6`
-fn io(dir: &Path) -> Result<Option<Io>, Error> {
+fn io(dir: &Path, detail: Detail) -> Result<Option<Io>, Error> {
     let pressure = pressure(dir, "io.pressure")?;
-    let stat = text(dir, "io.stat")?;
+    let stat = detail.or_none(|| text(dir, "io.stat"))?;
     if stat.is_none() && pressure.is_none() {
         return Ok(None);
     }
@@ -118,13 +122,13 @@ fn io(dir: &Path) -> Result<Option<Io>, Error> {
 }
 
 /// Reads the pids controller, whose files are the same in both versions.
-pub(super) fn pids(dir: &Path) -> Result<Option<Pids>, Error> {
+pub(super) fn pids(dir: &Path, detail: Detail) -> Result<Option<Pids>, Error> {
     let Some(current) = number(dir, "pids.current")? else {
         return Ok(None);
     };
     Ok(Some(Pids {
         current,
-        limit: limit(dir, "pids.max")?,
+        limit: detail.or_none(|| limit(dir, "pids.max"))?,
     }))
 }
 
@@ -158,7 +162,7 @@ pub(super) fn sizes(dir: &Path, ending: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Error, read};
+    use super::super::{Error, read, same_statistics};
     use super::*;
     use crate::cgroup::Cgroup;
     use std::fs;
@@ -213,7 +217,9 @@ mod tests {
             ("hugetlb.2MB.current", "2097152\n"),
             ("hugetlb.2MB.rsvd.current", "0\n"),
         ]);
-        let usage = read(&cgroup).expect("read");
+        let statistics = read(&cgroup, Detail::Statistics).expect("read");
+        let usage = read(&cgroup, Detail::All).expect("read");
+        same_statistics(&statistics, &usage);
         assert!(usage.at > 1_600_000_000_000_000_000);
         let cpu = usage.cpu.expect("cpu");
         assert_eq!(
@@ -276,7 +282,7 @@ mod tests {
     fn a_missing_controller_is_none_and_not_zero() {
         // cpu.stat exists without the cpu controller, with the basic counters.
         let (_dir, cgroup) = cgroup(&[("cpu.stat", "usage_usec 5\nuser_usec 3\nsystem_usec 2\n")]);
-        let usage = read(&cgroup).expect("read");
+        let usage = read(&cgroup, Detail::All).expect("read");
         assert_eq!(usage.cpu.as_ref().map(|cpu| cpu.usage), Some(5000));
         assert!(usage.memory.is_none() && usage.pids.is_none() && usage.io.is_none());
         assert!(
@@ -289,13 +295,13 @@ mod tests {
     #[test]
     fn a_removed_cgroup_is_not_found_and_a_malformed_file_is_named() {
         let (dir, cgroup) = cgroup(&[("memory.current", "many\n")]);
-        let error = read(&cgroup).expect_err("damaged");
+        let error = read(&cgroup, Detail::All).expect_err("damaged");
         assert!(
             matches!(&error, Error::Format { path } if path.ends_with("memory.current")),
             "{error}"
         );
         drop(dir);
-        let error = read(&cgroup).expect_err("gone");
+        let error = read(&cgroup, Detail::All).expect_err("gone");
         assert!(matches!(error, Error::NotFound { .. }), "{error}");
     }
 }
