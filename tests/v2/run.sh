@@ -9,7 +9,7 @@
 #   CRISCOPE_V2_PATIENCE   timeout of the virtual machine in seconds (default 600)
 #   CRISCOPE_V2_ACCEL      kvm or tcg (default kvm where it works, else tcg, which is emulation)
 #   CRISCOPE_BUSYBOX       a static busybox (default /bin/busybox)
-# Needs no root. Needs qemu-system-x86_64, mkfs.ext4, and a kernel package, which it downloads and unpacks in
+# Needs no root. Needs qemu-system-x86_64, mkfs.ext4, jq, and a kernel package, which it downloads and unpacks in
 # target/. Without qemu or a kernel it prints NOT CHECKED with the reason, and exits with 0.
 set -euo pipefail
 
@@ -65,10 +65,12 @@ download_kernel() {
 
 # --- files of the virtual machine ------------------------------------------------------------------------------------
 
-# Builds the tests and sets the path of the test program.
+# Builds the tests and sets the path of the test program. With --workspace, as tests/run.sh does: for one package alone cargo
+# enables fewer features of the dependencies, and would compile most of them a second time, into as much disk again.
 build() {
-    cargo test --locked --no-run --test it
-    TEST_PROGRAM=$(cargo test --locked --no-run --test it 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+    cargo test --workspace --locked --no-run --test it
+    TEST_PROGRAM=$(cargo test --workspace --locked --no-run --test it --message-format json 2> /dev/null |
+        jq -r --arg manifest "$PWD/Cargo.toml" 'select(.manifest_path == $manifest and .target.name == "it").executable')
     [ -n "$TEST_PROGRAM" ] || die "cargo does not print the path of the test program"
 }
 
