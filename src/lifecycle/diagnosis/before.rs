@@ -145,8 +145,9 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
     made.sort_by_key(|other| (other.began, other.pod.attempt));
     made.dedup_by_key(|other| other.pod.attempt);
     // Sandboxes that were lost with their runtime are no series with others.
-    let ends =
-        |pair: &[&Episode]| pair[1].began - pair[0].began > SERIES || lost(pair[1]).is_some();
+    let ends = |pair: &[&Episode]| {
+        pair[1].began - pair[0].began > SERIES || lost(pair[1], Some(pair[0])).is_some()
+    };
     let series = &made[made.windows(2).rposition(ends).map_or(0, |at| at + 1)..];
     // The first of a series that is known to replace another one is a replacement, too.
     let replaces = |other: &&&Episode| other.pod.attempt > 0;
@@ -165,12 +166,15 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
         window: start.began - first.unwrap_or(start.began),
         is_over: now.saturating_sub(start.began) > SERIES,
         by_crictl,
-        lost: made.last().and_then(|newest| lost(newest)),
+        lost: made.split_last().and_then(|(newest, older)| {
+            let before = older.last().copied();
+            lost(newest, before)
+        }),
     })
 }
 
-/// The last time that the runtime, or criscope, was down, if that was just before this start.
-fn lost(start: &Episode) -> Option<&NodeFact> {
+/// The last time that the runtime, or criscope, was down, if that was just before this start, and after the start `before`.
+fn lost<'a>(start: &'a Episode, before: Option<&Episode>) -> Option<&'a NodeFact> {
     let is_down = |fact: &&NodeFact| {
         matches!(
             fact.kind,
@@ -180,5 +184,7 @@ fn lost(start: &Episode) -> Option<&NodeFact> {
     let just_before = |to: u64| to <= start.began && start.began - to <= LOST;
     let facts = start.node.iter().filter(is_down);
     let facts = facts.filter(|fact| fact.to.is_some_and(just_before));
+    let was_there = |fact: &&NodeFact| before.is_none_or(|before| before.began < fact.from);
+    let facts = facts.filter(was_there);
     facts.max_by_key(|fact| fact.to)
 }
