@@ -246,7 +246,7 @@ fn ends_that_were_ordered_or_never_were() {
     assert_eq!(
         after(calls, vec![exit("app", 128, 0, 290)], &pod, 5300),
         format!(
-            "container app cannot be started: its command is not in the image: UNKNOWN {error} (5 s ago)"
+            "container app cannot be started: the image's PATH has no executable of that name: UNKNOWN {error} (5 s ago)"
         )
     );
     assert_eq!(after(start(), vec![], &pod, 30_000), fine);
