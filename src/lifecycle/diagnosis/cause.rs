@@ -1,5 +1,7 @@
 //! What the rules found out: the cause of a delay or failure, as data. `words` makes the sentence.
 
+use std::sync::Arc;
+
 use super::before::Before;
 use super::crash::CrashLoop;
 use super::fault::Fault;
@@ -11,6 +13,7 @@ use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Awaited, Exit};
 use crate::lifecycle::kubelet::images::Absent;
+use crate::lifecycle::kubelet::pulls::Pulling;
 use crate::lifecycle::node::{NodeFact, PressureShare};
 use crate::lifecycle::timeline::EpisodePhase;
 use crate::lifecycle::usual::{CROWD, Compared};
@@ -34,6 +37,12 @@ pub(in crate::lifecycle) enum Cause<'a> {
     Silent { after: &'a EpisodeCall, since: f64 },
     /// The same since it looked for an image that is absent.
     ImageAbsent { image: Absent, since: f64 },
+    /// The same while it pulls an image for another pod; the one that is absent, if that is known.
+    PullWaits {
+        image: Option<Arc<str>>,
+        since: f64,
+        pull: Pulling,
+    },
     /// A fact about the node that an unfinished episode waits for.
     NodeBlocks {
         fact: &'a NodeFact,
@@ -343,6 +352,7 @@ impl Cause<'_> {
             Self::Recovered { .. } => "recovered",
             Self::Silent { .. } => "no_further_call",
             Self::ImageAbsent { .. } => "image_absent",
+            Self::PullWaits { .. } => "pull_queue",
             Self::NodeBlocks { fact, .. }
             | Self::NodeInGap { fact, .. }
             | Self::NodeInCall { fact, .. } => fact.name(),

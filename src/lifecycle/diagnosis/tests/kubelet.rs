@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::call::{Client, Peer};
 use crate::lifecycle::kubelet::images::NoImage;
+use crate::lifecycle::kubelet::pulls::Pulling;
 
 #[test]
 fn volumes_that_take_long_to_mount() {
@@ -129,7 +130,7 @@ fn probes_that_are_no_calls_are_not_guessed() {
     let store = killed(&web, 3, |probe| probe.exits(0));
     assert_eq!(
         of(&store, 140_000),
-        "the kubelet keeps killing app: 3 times in 1m 30s: no exec probe had failed; an HTTP, TCP or gRPC probe, or a change of the pod, unknown which"
+        "the kubelet keeps killing app: 3 times in 1m 30s: no exec probe explains it; an HTTP, TCP or gRPC probe, or a change of the pod, unknown which"
     );
 }
 
@@ -252,6 +253,39 @@ fn a_probe_that_keeps_failing_in_a_container_that_is_up() {
     assert_eq!(tells(&store, 30_000), up);
     store.note_probe(&web.probe(("app", 0), 29_500, 20).exits(6));
     assert_eq!(tells(&store, 30_000), up, "once is not often");
+}
+
+#[test]
+fn a_pod_that_waits_for_the_pull_of_another() {
+    let (web, big, other) = (pod("web"), pod("big"), pod("other"));
+    let mut store = store([web.run(0, 500)]);
+    let pulling = |pods: &[&Pod]| {
+        let pulls = pods.iter().map(|pod| {
+            let pull = pod.pull("r.io/big:1", 0, 30_000).under_way(None);
+            Pulling::of(&pull).expect("in flight")
+        });
+        pulls.collect::<Vec<_>>()
+    };
+    let of_web = |store: &EpisodeStore, pods: &[&Pod]| {
+        let node = store.node().with_pulls(pulling(pods));
+        let cause = Pods::new(&episodes(store), node, at(30_000)).newest();
+        cause.expect("an episode").to_string()
+    };
+    assert_eq!(
+        of_web(&store, &[&big]),
+        "kubelet: no call for 29.5 s since the sandbox was made: by default it pulls one image at a time, for 30.0 s now r.io/big:1 (pod shop/big)"
+    );
+    let silent = "kubelet: no call for 29.5 s since RunPodSandbox ended";
+    assert!(of_web(&store, &[&big, &other]).starts_with(silent));
+    assert!(of_web(&store, &[&web]).starts_with(silent));
+    store.note_no_image(NoImage::new("r.io/app:9", at(520), None));
+    assert_eq!(
+        of_web(&store, &[&big]),
+        "kubelet: the pull of r.io/app:9 has not begun for 29.5 s: by default it pulls one image at a time, for 30.0 s now r.io/big:1 (pod shop/big)"
+    );
+    store.note_no_image(NoImage::new("r.io/app:9", at(12_520), None));
+    let absent = "image r.io/app:9 is absent and is not pulled";
+    assert!(of_web(&store, &[&big]).starts_with(absent));
 }
 
 #[test]

@@ -59,6 +59,9 @@ impl Display for Cause<'_> {
                 )
             }
             Self::ImageAbsent { image, since } => kubelet::absent(f, image, *since),
+            Self::PullWaits { image, since, pull } => {
+                kubelet::pull_waits(f, image.as_deref(), *since, pull)
+            }
             Self::NodeBlocks { fact, waits, now } => node::blocks(f, fact, waits, *now),
             Self::BackendWasAway {
                 fact,
