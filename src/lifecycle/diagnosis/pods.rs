@@ -37,7 +37,7 @@ pub(in crate::lifecycle) struct Pods<'a> {
 /// Uid, namespace and name.
 type Key<'a> = (&'a str, &'a str, &'a str);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Pod<'a> {
     episodes: Vec<&'a Episode>,
     loops: BTreeMap<&'a str, CrashLoop<'a>>,
