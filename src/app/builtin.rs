@@ -27,7 +27,8 @@ use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
 use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
 use criscope_image::{
-    EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PullView, Timeouts,
+    EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PolicyFiles, PullView, Timeouts,
+    VerifierPlugins,
 };
 
 use super::Error;
@@ -260,10 +261,24 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
             retries: config.retries.try_into().unwrap_or(u32::MAX),
             ..Timeouts::default()
         },
+        verifiers: config.verifier_bin_dir.clone().map(|bin_dir| VerifierPlugins {
+            bin_dir,
+            max_verifiers: config.max_verifiers,
+            per_verifier_timeout: config.per_verifier_timeout,
+        }),
+        policy: policy(config),
         keep_unused: config.keep_unused,
         wait_for_disk: config.wait_for_disk,
         ..ImageStoreConfig::new(&config.root)
     }
+}
+
+fn policy(config: &config::Images) -> Option<PolicyFiles> {
+    let files = PolicyFiles {
+        default: config.signature_policy.clone(),
+        namespaces: config.signature_policy_dir.clone(),
+    };
+    (files.default.is_some() || files.namespaces.is_some()).then_some(files)
 }
 
 /// An ended pull: its end, in microseconds since 1970, and what it fetched.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::observer::{NoObserver, Observer};
 use super::platform::Platform;
+use super::verify::{PolicyFiles, VerifierPlugins};
 
 /// Settings of an image store. [`ImageStoreConfig::new`] has the defaults.
 #[derive(Clone, Debug)]
@@ -37,6 +38,10 @@ pub struct ImageStoreConfig {
     pub wait_for_disk: bool,
     /// The boot ID, instead of the kernel's; for tests of power failures.
     pub boot: Option<String>,
+    /// Programs that must accept every image that is pulled.
+    pub verifiers: Option<VerifierPlugins>,
+    /// The signature policy for images that are pulled, and for [`ImageStore::allow`](crate::ImageStore::allow).
+    pub policy: Option<PolicyFiles>,
     /// Called at points where a crash leaves something incomplete; for crash tests.
     pub failpoint: FailpointHook,
     /// Receives the steps of pulls and imports.
@@ -63,6 +68,8 @@ impl ImageStoreConfig {
             keep_unused: Duration::from_secs(3600),
             wait_for_disk: false,
             boot: None,
+            verifiers: None,
+            policy: None,
             failpoint: FailpointHook::default(),
             observer: Arc::new(NoObserver),
         }

@@ -11,23 +11,41 @@ use super::digest::Digest;
 use super::error::{Error, Result};
 use super::image_config::ParsedConfig;
 use super::layer::{LayerSource, PendingLayer, blocking};
-use super::manifest::{ImageManifest, MAX_CONFIG, MAX_DEPTH, Manifest, choose};
+use super::manifest::{Descriptor, ImageManifest, MAX_CONFIG, MAX_DEPTH, Manifest, choose};
 use super::observer::{ObservedPull, Outcome, Step, Steps, observed};
 use super::progress::{PullGuard, PullPhase};
 use super::reference::Reference;
 use super::registry::{FetchedManifest, Repository};
 use super::store::{Held, NewImage, Record};
+use super::verify::{Evidence, Subject};
 use super::{ImageId, ImageStore};
 
-/// Manifest and configuration of the image that a reference resolves to.
+/// The manifest of the image that a reference resolves to.
 struct Resolved {
     manifest: ImageManifest,
     /// The manifest for this platform, as received.
     fetched: FetchedManifest,
-    /// The digest that the reference resolves to: that of the manifest, or of an index that leads to it.
-    top: Digest,
+    /// What the reference resolves to: the manifest, or an index that leads to it.
+    top: Descriptor,
+}
+
+/// An image that may be fetched.
+struct Verified {
+    resolved: Resolved,
+    evidence: Vec<Evidence>,
     config: Vec<u8>,
     parsed: ParsedConfig,
+}
+
+/// Whom and what a pull is for.
+#[derive(Clone, Debug, Default)]
+pub struct PullOptions {
+    /// Credentials.
+    pub auth: Option<Auth>,
+    /// When it fails.
+    pub deadline: Option<Instant>,
+    /// The Kubernetes namespace whose signature policy applies.
+    pub namespace: Option<String>,
 }
 
 impl ImageStore {
@@ -43,21 +61,30 @@ impl ImageStore {
         auth: Option<Auth>,
         deadline: Option<Instant>,
     ) -> Result<ImageId> {
+        let options = PullOptions {
+            auth,
+            deadline,
+            ..PullOptions::default()
+        };
+        self.pull_with(reference, &options).await
+    }
+
+    /// As [`Self::pull`], with more options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pull`].
+    pub async fn pull_with(&self, reference: &str, options: &PullOptions) -> Result<ImageId> {
         let reference = Reference::parse(reference)?;
         let observed = ObservedPull::start(&self.config.observer);
-        let result = self.pull_until(&reference, auth, deadline).await;
+        let result = self.pull_until(&reference, options).await;
         observed.end(&result);
         result
     }
 
-    async fn pull_until(
-        &self,
-        reference: &Reference,
-        auth: Option<Auth>,
-        deadline: Option<Instant>,
-    ) -> Result<ImageId> {
-        let pull = self.pull_reference(reference, auth);
-        let Some(deadline) = deadline else {
+    async fn pull_until(&self, reference: &Reference, options: &PullOptions) -> Result<ImageId> {
+        let pull = self.pull_reference(reference, options);
+        let Some(deadline) = options.deadline else {
             return pull.await;
         };
         let result = tokio::time::timeout_at(deadline.into(), pull).await;
@@ -68,40 +95,89 @@ impl ImageStore {
         })
     }
 
-    async fn pull_reference(&self, reference: &Reference, auth: Option<Auth>) -> Result<ImageId> {
+    async fn pull_reference(
+        &self,
+        reference: &Reference,
+        options: &PullOptions,
+    ) -> Result<ImageId> {
         let progress = self.pulls.begin(reference.to_string());
-        let repository = Arc::new(self.registries.repository(reference, auth.as_ref())?);
+        let repository = self
+            .registries
+            .repository(reference, options.auth.as_ref())?;
+        let repository = Arc::new(repository);
         let steps = self.config.observer.operation();
-        let resolving = self.resolve_remote(&repository, reference);
-        let resolved = observed(&*steps, Step::Resolve, None, resolving).await?;
-        self.config.failpoint.reached(Failpoint::Resolved);
+        let active = steps.start(Step::Resolve, None);
+        let inner = active.steps();
+        let verified = self.resolve_and_verify(&repository, reference, options, &inner);
+        let verified = verified.await;
+        active.end(Outcome::of(&verified));
+        let Verified {
+            resolved,
+            evidence,
+            config,
+            parsed,
+        } = verified?;
         let Resolved {
             manifest,
             fetched,
             top,
-            config,
-            parsed,
         } = resolved;
+        self.config.failpoint.reached(Failpoint::Resolved);
         let layers = manifest.layers.into_iter();
         let sources = layers.map(|layer| LayerSource::Registry(Arc::clone(&repository), layer));
         let layers: Vec<_> = parsed.diff_ids.into_iter().zip(sources).collect();
         let held = self.get_layers(layers, &progress, &steps).await?;
         progress.enter(PullPhase::Recording);
         let mut record = Record::new(manifest.config.digest, held.layers.clone());
-        record.add_reference(&reference.at(top));
+        record.add_reference(&reference.at(top.digest));
         if reference.tag().is_some() {
             record.add_reference(reference);
         }
         record.manifest = Some(fetched.digest.clone());
+        let mut contents = vec![(fetched.digest, fetched.bytes)];
+        for found in evidence {
+            let (digest, document) = found.document()?;
+            record.evidence.push(digest.clone());
+            contents.push((digest, document));
+        }
         let new = NewImage {
             record,
             config,
-            manifest: Some((fetched.digest, fetched.bytes)),
+            contents,
         };
         self.record(new, held, &steps).await
     }
 
-    /// Fetches manifest and configuration, and checks them against each other and against this platform.
+    /// Fetches manifest and configuration. Nothing but manifests and signatures is fetched of an image that is refused.
+    async fn resolve_and_verify(
+        &self,
+        repository: &Repository,
+        reference: &Reference,
+        options: &PullOptions,
+        steps: &Arc<dyn Steps>,
+    ) -> Result<Verified> {
+        let resolved = self.resolve_remote(repository, reference).await?;
+        let subject = Subject {
+            reference,
+            top: &resolved.top,
+            manifest: &resolved.fetched.digest,
+            namespace: options.namespace.as_deref(),
+        };
+        let evidence = self.verify(repository, &subject, steps).await?;
+        let manifest = &resolved.manifest;
+        let config = repository.small_blob(&manifest.config, MAX_CONFIG).await?;
+        let parsed = ParsedConfig::read(&config)?;
+        let layers = manifest.layers.len();
+        parsed.check(&reference.to_string(), layers, &self.config.platform)?;
+        Ok(Verified {
+            resolved,
+            evidence,
+            config,
+            parsed,
+        })
+    }
+
+    /// Fetches the manifest for this platform.
     async fn resolve_remote(
         &self,
         repository: &Repository,
@@ -111,20 +187,15 @@ impl ImageStore {
         let mut fetched = repository
             .manifest(reference.version(), reference.digest())
             .await?;
-        let top = fetched.digest.clone();
+        let top = fetched.descriptor();
         for _ in 0..MAX_DEPTH {
             let manifests = match Manifest::parse(&fetched.bytes, &fetched.media_type)? {
                 Manifest::Index(manifests) => manifests,
                 Manifest::Image(manifest) => {
-                    let config = repository.small_blob(&manifest.config, MAX_CONFIG).await?;
-                    let parsed = ParsedConfig::read(&config)?;
-                    parsed.check(&what, manifest.layers.len(), &self.config.platform)?;
                     return Ok(Resolved {
                         manifest,
                         fetched,
                         top,
-                        config,
-                        parsed,
                     });
                 }
             };

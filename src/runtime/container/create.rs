@@ -6,6 +6,7 @@ use criscope_linux::rootfs::Rootfs;
 
 use super::super::sandbox::teardown::blocking;
 use super::bundle::Assembly;
+use super::volumes::image_mounts;
 use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
 use crate::runtime::call_context::CallContext;
 use crate::runtime::error::{Error, Result, What, shown};
@@ -55,6 +56,7 @@ impl Runtime {
         self.check_ready(&sandbox).await?;
         let mut config = request.config.unwrap_or_default();
         let image = self.image_of(&config)?;
+        self.check_policies(&sandbox, &config, &image).await?;
         let layers = self.images.layers(image.id.as_str())?;
         let id = id::new_id()?;
         let reservation = self.store.container_names.reserve(&name, &id)?;
@@ -87,6 +89,28 @@ impl Runtime {
         failpoint(Failpoint::ContainerCreated);
         self.emit_container_event(ContainerEventType::ContainerCreatedEvent, &container);
         Ok(id)
+    }
+
+    /// Asks the signature policy of the pod's namespace for the image and for those of image volumes.
+    async fn check_policies(
+        &self,
+        sandbox: &Sandbox,
+        config: &v1::ContainerConfig,
+        image: &Image,
+    ) -> Result<()> {
+        let record = sandbox.record();
+        let metadata = record.config.metadata.as_ref();
+        let namespace = metadata.map_or("", |metadata| &metadata.namespace);
+        if let Some(spec) = &config.image {
+            self.check_policy(image, spec, namespace).await?;
+        }
+        for (_, spec) in image_mounts(config) {
+            // What is missing is reported when it is to be mounted.
+            if let Some(volume) = self.images.status(&spec.image)? {
+                self.check_policy(&volume, spec, namespace).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Creates the directory, the root file system and the bundle; removes them all on failure.

@@ -147,7 +147,7 @@ impl Assembly {
 }
 
 /// The image volumes of the request; if several have the same path, only the last one, which hides the others.
-fn image_mounts(config: &ContainerConfig) -> impl Iterator<Item = (&Mount, &ImageSpec)> {
+pub(super) fn image_mounts(config: &ContainerConfig) -> impl Iterator<Item = (&Mount, &ImageSpec)> {
     let last: HashMap<_, _> = config
         .mounts
         .iter()

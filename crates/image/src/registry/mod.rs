@@ -11,6 +11,7 @@ mod get;
 mod hosts_file;
 mod request;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -85,6 +86,19 @@ pub struct FetchedManifest {
     pub media_type: String,
     /// The digest of the document.
     pub digest: Digest,
+}
+
+impl FetchedManifest {
+    /// Its descriptor.
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        Descriptor {
+            media_type: self.media_type.clone(),
+            digest: self.digest.clone(),
+            size: self.bytes.len() as u64,
+            platform: None,
+            annotations: BTreeMap::new(),
+        }
+    }
 }
 
 impl RegistryClient {
@@ -207,9 +221,19 @@ impl Repository {
     ///
     /// The error of the last host; [`Error::TooLarge`], [`Error::WrongDigest`].
     pub async fn small_blob(&self, descriptor: &Descriptor, most: u64) -> Result<Vec<u8>> {
+        self.small("image configuration", descriptor, most).await
+    }
+
+    /// As [`Self::small_blob`]; `kind` is what errors call it.
+    pub(crate) async fn small(
+        &self,
+        kind: &'static str,
+        descriptor: &Descriptor,
+        most: u64,
+    ) -> Result<Vec<u8>> {
         let Descriptor { digest, size, .. } = descriptor;
         if *size > most {
-            let what = format!("image configuration {digest}");
+            let what = format!("{kind} {digest}");
             let reason = format!("{size} bytes, at most {most}");
             return Err(Error::TooLarge { what, reason });
         }
@@ -219,8 +243,22 @@ impl Repository {
                 let response = host.get(&url, GetRequest::default()).await?;
                 let body =
                     read_body(response, *size, &host.endpoint.host, host.timeouts.stall).await?;
-                digest.check("image configuration", &body)?;
+                digest.check(kind, &body)?;
                 Ok(body)
+            })
+            .await
+        })
+        .await
+    }
+
+    /// Fetches the index of what refers to a manifest, of at most `most` bytes.
+    pub(crate) async fn referrers(&self, manifest: &Digest, most: u64) -> Result<Vec<u8>> {
+        self.first_of(true, |host| async move {
+            let url = host.url(&self.name, &format!("referrers/{manifest}"));
+            host.retry(|| async {
+                let response = host.get(&url, GetRequest::default()).await?;
+                let stall = host.timeouts.stall;
+                read_body(response, most, &host.endpoint.host, stall).await
             })
             .await
         })

@@ -118,7 +118,7 @@ impl Index {
     pub(super) fn needs_content(&self, digest: &Digest) -> bool {
         let mut images = self.images.values();
         self.images.contains_key(digest)
-            || images.any(|known| known.record.manifest.as_ref() == Some(digest))
+            || images.any(|known| known.record.contents().any(|needed| needed == digest))
     }
 }
 

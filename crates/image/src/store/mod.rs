@@ -66,7 +66,8 @@ pub(super) fn fuzz(bytes: &[u8]) {
 pub(super) struct NewImage {
     pub(super) record: Record,
     pub(super) config: Vec<u8>,
-    pub(super) manifest: Option<(Digest, Vec<u8>)>,
+    /// Other documents that the record names: its manifest, its signatures.
+    pub(super) contents: Vec<(Digest, Vec<u8>)>,
 }
 
 impl ContentStore {
@@ -219,10 +220,10 @@ impl ContentStore {
         let NewImage {
             mut record,
             config,
-            manifest,
+            contents,
         } = new;
         let parsed = ParsedConfig::read(&config)?;
-        let contents = [(record.id.clone(), config)].into_iter().chain(manifest);
+        let contents = [(record.id.clone(), config)].into_iter().chain(contents);
         for (digest, bytes) in contents {
             // What another image needs is there, and the same.
             if !lock(&self.index).needs_content(&digest) {

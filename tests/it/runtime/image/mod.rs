@@ -12,6 +12,7 @@ mod parts;
 mod pulls;
 mod real;
 mod tokens;
+mod verified;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
