@@ -244,6 +244,7 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
     });
     ImageStoreConfig {
         certs_dirs: config.certs_dirs.clone(),
+        registries_conf: config.registries_conf.clone(),
         docker_config: config.docker_config.clone(),
         platform: platform.unwrap_or_else(Platform::host),
         max_concurrent_downloads: config.max_concurrent_downloads,
@@ -261,11 +262,14 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
             retries: config.retries.try_into().unwrap_or(u32::MAX),
             ..Timeouts::default()
         },
-        verifiers: config.verifier_bin_dir.clone().map(|bin_dir| VerifierPlugins {
-            bin_dir,
-            max_verifiers: config.max_verifiers,
-            per_verifier_timeout: config.per_verifier_timeout,
-        }),
+        verifiers: config
+            .verifier_bin_dir
+            .clone()
+            .map(|bin_dir| VerifierPlugins {
+                bin_dir,
+                max_verifiers: config.max_verifiers,
+                per_verifier_timeout: config.per_verifier_timeout,
+            }),
         policy: policy(config),
         keep_unused: config.keep_unused,
         wait_for_disk: config.wait_for_disk,

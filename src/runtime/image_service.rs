@@ -71,16 +71,19 @@ impl Runtime {
         call: &CallContext,
     ) -> Result<String> {
         let reference = asked(request.image.as_ref())?;
-        let auth = request.auth.and_then(|auth| {
-            Auth::from_fields(&AuthFields {
-                username: auth.username,
-                password: auth.password,
-                auth: auth.auth,
-                server_address: auth.server_address,
-                identity_token: auth.identity_token,
-                registry_token: auth.registry_token,
-            })
+        let fields = request.auth.map(|auth| AuthFields {
+            username: auth.username,
+            password: auth.password,
+            auth: auth.auth,
+            server_address: auth.server_address,
+            identity_token: auth.identity_token,
+            registry_token: auth.registry_token,
         });
+        if fields.as_ref().is_some_and(AuthFields::is_malformed) {
+            let why = "the auth of the request's credentials is not user:password in base64";
+            return Err(Error::invalid(why));
+        }
+        let auth = fields.as_ref().and_then(Auth::from_fields);
         let sandbox = request.sandbox_config.and_then(|config| config.metadata);
         let options = PullOptions {
             auth,
@@ -109,7 +112,9 @@ impl Runtime {
         let mut names = [&spec.user_specified_image, &spec.image].into_iter();
         let name = names.find(|name| Reference::parse(name).is_ok());
         let name = name.ok_or_else(|| {
-            Error::invalid("the request names the image by its id only: no signature policy can be applied")
+            Error::invalid(
+                "the request names the image by its id only: no signature policy can be applied",
+            )
         })?;
         let allowed = self.images.allow(&image.id, name, Some(namespace)).await;
         Ok(allowed?)

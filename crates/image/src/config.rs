@@ -16,6 +16,9 @@ pub struct ImageStoreConfig {
     pub root: PathBuf,
     /// Directories in the layout of containerd's `certs.d`. The first one that contains the registry is used.
     pub certs_dirs: Vec<PathBuf>,
+    /// `registries.conf` of containers-registries.conf(5), with its directory `registries.conf.d`. What it names is looked up in
+    /// `certs_dirs`.
+    pub registries_conf: Option<PathBuf>,
     /// Docker's `config.json` with credentials.
     pub docker_config: Option<PathBuf>,
     /// The platform that images are pulled for.
@@ -58,6 +61,7 @@ impl ImageStoreConfig {
                 "/etc/containerd/certs.d".into(),
                 "/etc/docker/certs.d".into(),
             ],
+            registries_conf: None,
             docker_config: None,
             platform: Platform::host(),
             max_concurrent_downloads: 3,

@@ -75,9 +75,16 @@ impl ImageStore {
     ///
     /// As [`Self::pull`].
     pub async fn pull_with(&self, reference: &str, options: &PullOptions) -> Result<ImageId> {
-        let reference = Reference::parse(reference)?;
+        let candidates = self.registries.candidates(reference)?;
         let observed = ObservedPull::start(&self.config.observer);
-        let result = self.pull_until(&reference, options).await;
+        let mut result = Err(Error::internal("a name that stands for nothing"));
+        for candidate in &candidates {
+            result = self.pull_until(candidate, options).await;
+            // The deadline is that of all together.
+            if matches!(&result, Ok(_) | Err(Error::DeadlineExceeded { .. })) {
+                break;
+            }
+        }
         observed.end(&result);
         result
     }

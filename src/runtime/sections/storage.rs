@@ -21,6 +21,11 @@ settings! {
         /// containerd documents it. The first directory with a folder for the registry wins. Read for each pull.
         certs_dirs: Vec<PathBuf> = vec!["/etc/containerd/certs.d".into(), "/etc/docker/certs.d".into()],
             List { of: DirPath, words: PATHS };
+        /// `registries.conf` (containers-registries.conf(5), version 2) with its directory `registries.conf.d`: short names,
+        /// mirrors, other locations, blocked registries. It decides where an image is fetched from; each of these places is
+        /// then looked up in `certs_dirs`. Read for each pull.
+        registries_conf: Option<PathBuf> = None, Maybe(FilePath),
+            or "none: short names are those of Docker Hub" like "\"/etc/containers/registries.conf\"";
         /// Docker's `config.json` with credentials for pulls whose request has none. Read for each pull.
         docker_config: Option<PathBuf> = None, Maybe(FilePath), or "none" like "\"/root/.docker/config.json\"";
         /// The signature policy that images must meet, as containers-policy.json(5) describes it: for pulls, and for images

@@ -132,6 +132,11 @@ impl ContentStore {
         lock(&self.index).resolve(text)
     }
 
+    /// Resolves an ID, or a prefix of an ID, to an image ID.
+    pub(super) fn resolve_id(&self, text: &str) -> Result<Option<Digest>> {
+        lock(&self.index).resolve_id(text)
+    }
+
     pub(super) fn image(&self, id: &Digest) -> Option<(Record, Arc<ImageConfig>)> {
         let index = lock(&self.index);
         let known = index.images.get(id)?;

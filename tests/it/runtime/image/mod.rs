@@ -11,6 +11,7 @@ mod login;
 mod parts;
 mod pulls;
 mod real;
+mod registries;
 mod tokens;
 mod verified;
 
