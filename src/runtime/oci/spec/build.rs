@@ -161,11 +161,6 @@ fn check(request: &Request<'_>) -> Result<(), SpecError> {
             "a privileged container needs a privileged sandbox".to_owned(),
         ));
     }
-    if request.context().privileged && request.sandbox.user.is_some() {
-        return Err(SpecError::Invalid(
-            "a privileged container cannot have a user namespace".to_owned(),
-        ));
-    }
     Ok(())
 }
 

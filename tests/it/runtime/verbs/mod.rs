@@ -20,3 +20,4 @@ mod shared_pid;
 mod sharing;
 mod telling;
 mod updates;
+mod user_namespaces;
