@@ -44,6 +44,8 @@ pub struct Image {
     pub pinned: bool,
     /// Seconds since the Unix epoch.
     pub pulled_at: u64,
+    /// The type of an artifact, which no container can be made from.
+    pub artifact_type: Option<String>,
     /// The configuration for its containers.
     pub config: Arc<ImageConfig>,
 }
@@ -315,6 +317,7 @@ fn image((record, config): (Record, Arc<ImageConfig>)) -> Image {
         size: record.size,
         pinned: record.pinned,
         pulled_at: record.pulled_at,
+        artifact_type: record.artifact,
         config,
     }
 }

@@ -23,6 +23,7 @@
 //! Unpacking needs root, because layers have owners and devices. TLS uses the process-wide crypto provider of `rustls`, and
 //! installs that of `ring` if there is none.
 
+mod artifact;
 mod config;
 mod credentials;
 mod digest;
@@ -46,6 +47,7 @@ mod store;
 mod unpack;
 mod verify;
 
+pub use self::artifact::{ArtifactFile, ArtifactManifest};
 pub use self::config::{Failpoint, FailpointHook, ImageStoreConfig, Limits, Timeouts};
 pub use self::credentials::{Auth, AuthFields, Credentials};
 pub use self::digest::{Digest, InvalidDigest};

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use futures_util::future::try_join_all;
 
+use super::artifact::ArtifactManifest;
 use super::config::Failpoint;
 use super::credentials::Auth;
 use super::digest::Digest;
@@ -17,24 +18,31 @@ use super::progress::{PullGuard, PullPhase};
 use super::reference::Reference;
 use super::registry::{FetchedManifest, Repository};
 use super::store::{Held, NewImage, Record};
-use super::verify::{Evidence, Subject};
+use super::verify::Subject;
 use super::{ImageId, ImageStore};
+
+/// A manifest that is not an index.
+enum Content {
+    Image(ImageManifest),
+    Artifact(ArtifactManifest),
+}
 
 /// The manifest of the image that a reference resolves to.
 struct Resolved {
-    manifest: ImageManifest,
+    content: Content,
     /// The manifest for this platform, as received.
     fetched: FetchedManifest,
     /// What the reference resolves to: the manifest, or an index that leads to it.
     top: Descriptor,
 }
 
-/// An image that may be fetched.
-struct Verified {
-    resolved: Resolved,
-    evidence: Vec<Evidence>,
+/// An image that may be fetched: what becomes its record, and its layers.
+struct Recipe {
+    record: Record,
+    /// The document with the image's ID.
     config: Vec<u8>,
-    parsed: ParsedConfig,
+    contents: Vec<(Digest, Vec<u8>)>,
+    layers: Vec<(Digest, LayerSource)>,
 }
 
 /// Whom and what a pull is for.
@@ -115,38 +123,18 @@ impl ImageStore {
         let steps = self.config.observer.operation();
         let active = steps.start(Step::Resolve, None);
         let inner = active.steps();
-        let verified = self.resolve_and_verify(&repository, reference, options, &inner);
-        let verified = verified.await;
-        active.end(Outcome::of(&verified));
-        let Verified {
-            resolved,
-            evidence,
+        let recipe = self.resolve_and_verify(&repository, reference, options, &inner);
+        let recipe = recipe.await;
+        active.end(Outcome::of(&recipe));
+        let Recipe {
+            record,
             config,
-            parsed,
-        } = verified?;
-        let Resolved {
-            manifest,
-            fetched,
-            top,
-        } = resolved;
+            contents,
+            layers,
+        } = recipe?;
         self.config.failpoint.reached(Failpoint::Resolved);
-        let layers = manifest.layers.into_iter();
-        let sources = layers.map(|layer| LayerSource::Registry(Arc::clone(&repository), layer));
-        let layers: Vec<_> = parsed.diff_ids.into_iter().zip(sources).collect();
         let held = self.get_layers(layers, &progress, &steps).await?;
         progress.enter(PullPhase::Recording);
-        let mut record = Record::new(manifest.config.digest, held.layers.clone());
-        record.add_reference(&reference.at(top.digest));
-        if reference.tag().is_some() {
-            record.add_reference(reference);
-        }
-        record.manifest = Some(fetched.digest.clone());
-        let mut contents = vec![(fetched.digest, fetched.bytes)];
-        for found in evidence {
-            let (digest, document) = found.document()?;
-            record.evidence.push(digest.clone());
-            contents.push((digest, document));
-        }
         let new = NewImage {
             record,
             config,
@@ -158,29 +146,65 @@ impl ImageStore {
     /// Fetches manifest and configuration. Nothing but manifests and signatures is fetched of an image that is refused.
     async fn resolve_and_verify(
         &self,
-        repository: &Repository,
+        repository: &Arc<Repository>,
         reference: &Reference,
         options: &PullOptions,
         steps: &Arc<dyn Steps>,
-    ) -> Result<Verified> {
-        let resolved = self.resolve_remote(repository, reference).await?;
+    ) -> Result<Recipe> {
+        let Resolved {
+            content,
+            fetched,
+            top,
+        } = self.resolve_remote(repository, reference).await?;
         let subject = Subject {
             reference,
-            top: &resolved.top,
-            manifest: &resolved.fetched.digest,
+            top: &top,
+            manifest: &fetched.digest,
             namespace: options.namespace.as_deref(),
         };
         let evidence = self.verify(repository, &subject, steps).await?;
-        let manifest = &resolved.manifest;
+        let digest = fetched.digest.clone();
+        let mut recipe = match content {
+            Content::Image(manifest) => {
+                self.image_recipe(repository, reference, manifest, fetched)
+                    .await?
+            }
+            Content::Artifact(manifest) => artifact_recipe(repository, manifest, fetched),
+        };
+        let record = &mut recipe.record;
+        record.add_reference(&reference.at(top.digest));
+        if reference.tag().is_some() {
+            record.add_reference(reference);
+        }
+        record.manifest = Some(digest);
+        for found in evidence {
+            let (digest, document) = found.document()?;
+            record.evidence.push(digest.clone());
+            recipe.contents.push((digest, document));
+        }
+        Ok(recipe)
+    }
+
+    /// Fetches the configuration of an image, and checks it against the manifest and this platform.
+    async fn image_recipe(
+        &self,
+        repository: &Arc<Repository>,
+        reference: &Reference,
+        manifest: ImageManifest,
+        fetched: FetchedManifest,
+    ) -> Result<Recipe> {
         let config = repository.small_blob(&manifest.config, MAX_CONFIG).await?;
         let parsed = ParsedConfig::read(&config)?;
         let layers = manifest.layers.len();
         parsed.check(&reference.to_string(), layers, &self.config.platform)?;
-        Ok(Verified {
-            resolved,
-            evidence,
+        let record = Record::new(manifest.config.digest, parsed.diff_ids.clone());
+        let sources = manifest.layers.into_iter();
+        let sources = sources.map(|layer| LayerSource::Registry(Arc::clone(repository), layer));
+        Ok(Recipe {
+            record,
             config,
-            parsed,
+            contents: vec![(fetched.digest, fetched.bytes)],
+            layers: parsed.diff_ids.into_iter().zip(sources).collect(),
         })
     }
 
@@ -199,8 +223,17 @@ impl ImageStore {
             let manifests = match Manifest::parse(&fetched.bytes, &fetched.media_type)? {
                 Manifest::Index(manifests) => manifests,
                 Manifest::Image(manifest) => {
+                    let content = Content::Image(manifest);
                     return Ok(Resolved {
-                        manifest,
+                        content,
+                        fetched,
+                        top,
+                    });
+                }
+                Manifest::Artifact(manifest) => {
+                    let content = Content::Artifact(manifest);
+                    return Ok(Resolved {
+                        content,
                         fetched,
                         top,
                     });
@@ -259,6 +292,23 @@ impl ImageStore {
             Ok(id)
         });
         observed(&**steps, Step::Record, None, work).await
+    }
+}
+
+/// An artifact is stored like an image with one layer, the directory with its files. Both have the digest of its manifest.
+fn artifact_recipe(
+    repository: &Arc<Repository>,
+    manifest: ArtifactManifest,
+    fetched: FetchedManifest,
+) -> Recipe {
+    let mut record = Record::new(fetched.digest.clone(), vec![fetched.digest.clone()]);
+    record.artifact = Some(manifest.artifact_type);
+    let source = LayerSource::Artifact(Arc::clone(repository), manifest.files.into());
+    Recipe {
+        record,
+        config: fetched.bytes,
+        contents: Vec::new(),
+        layers: vec![(fetched.digest, source)],
     }
 }
 

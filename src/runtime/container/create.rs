@@ -171,7 +171,13 @@ impl Runtime {
             return Err(Error::invalid("the container config has no image"));
         }
         let found = self.images.status(name)?;
-        found.ok_or_else(|| Error::not_found(What::Image, name))
+        let found = found.ok_or_else(|| Error::not_found(What::Image, name))?;
+        match &found.artifact_type {
+            Some(kind) => Err(Error::invalid(format!(
+                "{name:?} is an artifact of type {kind:?}, which can be mounted but not run"
+            ))),
+            None => Ok(found),
+        }
     }
 }
 

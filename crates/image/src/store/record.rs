@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::image_config::{ImageConfig, ParsedConfig};
 use crate::reference::Reference;
 
 /// Maximum number of tags of one image, and of references with a digest: both are chosen by pulls.
@@ -32,6 +33,9 @@ pub(crate) struct Record {
     pub(crate) digests: Vec<String>,
     /// The manifest for the platform; none for an archive of `docker save`.
     pub(crate) manifest: Option<Digest>,
+    /// The type of an artifact, whose ID is the digest of its manifest; none for an image to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) artifact: Option<String>,
     /// Documents with the signatures that were found with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) evidence: Vec<Digest>,
@@ -56,6 +60,7 @@ impl Record {
             tags: BTreeMap::new(),
             digests: Vec::new(),
             manifest: None,
+            artifact: None,
             evidence: Vec::new(),
             layers: diff_ids.clone(),
             diff_ids,
@@ -90,6 +95,14 @@ impl Record {
     /// All layers that the image needs.
     pub(super) fn all_layers(&self) -> impl Iterator<Item = &Digest> {
         self.layers.iter().chain(&self.diff_ids)
+    }
+
+    /// Parses the document with the image's ID.
+    pub(super) fn config(&self, bytes: &[u8]) -> crate::Result<ImageConfig> {
+        match self.artifact {
+            Some(_) => Ok(ImageConfig::default()),
+            None => Ok(ParsedConfig::read(bytes)?.config),
+        }
     }
 
     /// All documents that the image needs besides its configuration.

@@ -2,6 +2,7 @@
 //! attributes, so these tests need root.
 
 mod archives;
+mod artifacts;
 mod bounds;
 mod crash;
 mod hostile;

@@ -11,6 +11,7 @@ mod handlers;
 mod hang;
 mod hang_up;
 mod hostile;
+mod images;
 mod old_shim;
 mod pods;
 mod restart;
