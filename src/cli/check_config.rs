@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use super::Failure;
+use super::{Failure, output};
 use crate::app;
-use crate::config::{Backend, Config, Overrides, Runtime};
+use crate::config::{Backend, Config, Misfit, Overrides, Runtime};
 use crate::settings::show_endpoint;
 
 /// Check a configuration file and report everything that is wrong with it
@@ -25,7 +25,26 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     for (name, value) in summary(&loaded.config) {
         text.push_str(&format!("  {name:<9} {value}\n"));
     }
-    Ok(anstream::stdout().lock().write_all(text.as_bytes())?)
+    anstream::stdout().lock().write_all(text.as_bytes())?;
+    for warning in warnings(&loaded.config) {
+        output::hint(warning);
+    }
+    Ok(())
+}
+
+/// What is valid and cannot work.
+fn warnings(config: &Config) -> Vec<String> {
+    let handlers = config.runtime.iter().flat_map(|runtime| &runtime.handlers);
+    let found = handlers.filter_map(|handler| {
+        let program = handler.program().display();
+        let name = &handler.name;
+        let misfit = handler.misfit()?;
+        Some(format!(
+            "runtime.handlers.{name}: {program} {misfit}; {}",
+            Misfit::HINT
+        ))
+    });
+    found.collect()
 }
 
 /// A summary of the configuration, one entry per line.
@@ -98,6 +117,21 @@ fn handlers(runtime: &Runtime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_handler_that_is_no_oci_runtime_is_told() {
+        let text = "[runtime]\n[runtime.handlers.runc]\n[runtime.handlers.kata]\n\
+            path = \"/usr/bin/containerd-shim-kata-v2\"\n";
+        let config = Config::from_text("c", text, &Overrides::default()).expect("valid");
+        let warnings = warnings(&config);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        for part in [
+            "runtime.handlers.kata: /usr/bin/containerd-shim-kata-v2 is a shim",
+            "[[routing.rules]]",
+        ] {
+            assert!(warnings[0].contains(part), "{warnings:?}");
+        }
+    }
 
     #[test]
     fn the_summary_says_what_goes_where() {

@@ -17,7 +17,7 @@ use crate::settings::value::{
 };
 use crate::settings::{Problem, Reader, Scope, SeccompProfile, lexical, settings};
 
-pub use handlers::Handler;
+pub use handlers::{Handler, Misfit};
 pub use networks::{Cni, IpPreference, Loopback};
 pub use programs::{HandlerPrograms, ProgramError};
 pub use storage::Images;
