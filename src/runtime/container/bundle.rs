@@ -120,10 +120,10 @@ impl Assembly {
             working_dir: self.image.working_dir.clone(),
         };
         let users = UserDatabase::of_rootfs(root)?;
-        let cdi = match record.config.cdi_devices.is_empty() {
-            true => spec::cdi::Registry::default(),
+        let cdi = match spec::cdi::is_asked(&record.config) {
+            false => spec::cdi::Registry::default(),
             // Read for every container: devices and their CDI files may appear at any time.
-            false => spec::cdi::Registry::read(&settings.cdi_dirs),
+            true => spec::cdi::Registry::read(&settings.cdi_dirs),
         };
         Ok(build(&spec::Request {
             id: &record.id,

@@ -63,10 +63,14 @@ pub enum Misfit {
     #[error("is a shim of containerd, which speaks the shim API instead of runc's command line")]
     Shim,
     /// `kata-runtime`.
-    #[error("has had no create, start and kill since Kata Containers 2, which is started through its containerd shim")]
+    #[error(
+        "has had no create, start and kill since Kata Containers 2, which is started through its containerd shim"
+    )]
     Kata,
     /// `runsc`.
-    #[error("needs the sandbox container (pause) that its containerd shim creates first, and pods have none here")]
+    #[error(
+        "needs the sandbox container (pause) that its containerd shim creates first, and pods have none here"
+    )]
     Runsc,
 }
 
@@ -165,7 +169,10 @@ mod tests {
     fn programs_that_are_not_called_like_runc_are_recognised_by_name() {
         for (path, misfit) in [
             ("/usr/local/bin/containerd-shim-kata-v2", Some(Misfit::Shim)),
-            ("/opt/kata/bin/containerd-shim-kata-qemu-v2", Some(Misfit::Shim)),
+            (
+                "/opt/kata/bin/containerd-shim-kata-qemu-v2",
+                Some(Misfit::Shim),
+            ),
             ("containerd-shim-runsc-v1", Some(Misfit::Shim)),
             ("containerd-shim-wasmtime-v1", Some(Misfit::Shim)),
             ("/opt/kata/bin/kata-runtime", Some(Misfit::Kata)),

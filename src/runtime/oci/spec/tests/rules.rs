@@ -317,3 +317,41 @@ fn edits_of_cdi_devices_are_applied() {
         tonic::Code::NotFound
     );
 }
+
+#[test]
+fn annotations_name_cdi_devices_too() {
+    let folder = tempfile::tempdir().expect("present");
+    let text = r#"{"cdiVersion":"0.6.0","kind":"v.com/gpu","containerEdits":{"additionalGids":[44]},"devices":[
+        {"name":"0","containerEdits":{"hooks":[{"hookName":"poststop","path":"/bin/0"}]}},
+        {"name":"1","containerEdits":{"hooks":[{"hookName":"poststop","path":"/bin/1"}]}}]}"#;
+    std::fs::write(folder.path().join("v.json"), text).expect("present");
+    let mut case = Case::new(|case| {
+        case.cdi = cdi::Registry::read(&[folder.path()]);
+        case.container.cdi_devices = vec![CdiDevice {
+            name: "v.com/gpu=1".to_owned(),
+        }];
+        let annotations = &mut case.container.annotations;
+        let devices = "v.com/gpu=0,v.com/gpu=1".to_owned();
+        annotations.insert("cdi.k8s.io/plugin_a".to_owned(), devices);
+        annotations.insert("cdi.k8s.iox/plugin".to_owned(), "none".to_owned());
+    });
+    assert!(cdi::is_asked(&case.container));
+    // That of the field first, and each once.
+    let hooks = case.json()["hooks"]["poststop"].clone();
+    let hooks = hooks.as_array().expect("present");
+    let paths: Vec<_> = hooks.iter().map(|hook| hook["path"].clone()).collect();
+    assert_eq!(paths, ["/bin/1", "/bin/0"]);
+    for (value, code) in [
+        ("v.com/gpu=2", tonic::Code::NotFound),
+        ("v.com/gpu", tonic::Code::InvalidArgument),
+        ("gpu=0", tonic::Code::InvalidArgument),
+        ("v.com/gpu=a b", tonic::Code::InvalidArgument),
+        ("v.com/gpu=0,", tonic::Code::InvalidArgument),
+        ("", tonic::Code::InvalidArgument),
+    ] {
+        let key = "cdi.k8s.io/plugin_a".to_owned();
+        case.container.annotations.insert(key, value.to_owned());
+        let error = case.build().expect_err("refused");
+        assert_eq!(error.code(), code, "{value}");
+    }
+}
