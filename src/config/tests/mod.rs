@@ -156,6 +156,7 @@ after = "1s"
 period = "50ms"
 [containerd]
 pull_progress = false
+events = false
 [receiver]
 listen = "127.0.0.1:4319"
 [recorder]
@@ -263,6 +264,7 @@ enabled = true
         },
         containerd: Containerd {
             pull_progress: false,
+            events: false,
         },
         receiver: Receiver {
             listen: Some(([127, 0, 0, 1], 4319).into()),

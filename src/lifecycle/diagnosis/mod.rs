@@ -9,7 +9,9 @@ mod fault;
 mod injected;
 mod kubelet;
 mod node;
+mod oom;
 mod pods;
+mod sandbox;
 mod slow;
 mod syncs;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
 use super::kubelet::{self, KeepsKilling, KubeletCause};
-use super::{failure, hanging, of_episode, syncs};
+use super::{failure, hanging, of_episode, oom, sandbox, syncs};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
@@ -184,6 +184,14 @@ impl<'a> Pods<'a> {
             }
             return Some(self.cause(episode));
         }
+        if let Some((end, is_stopped)) = sandbox::died(&pod.episodes) {
+            let ago = self.now.saturating_sub(end.at);
+            return Some(Cause::SandboxDied {
+                end,
+                ago,
+                is_stopped,
+            });
+        }
         let fails = |e: &Episode| failure::unresolved(e).is_some() && e.state != State::Ok;
         let failing = last(&|e| e.state == State::Open && fails(e));
         let failing = failing.map(|e| pod.behind(e).unwrap_or(e));
@@ -238,6 +246,14 @@ impl<'a> Pods<'a> {
             .or_else(again)
             .or_else(slowest)?;
         let cause = self.cause(matters);
+        let cause = match oom::newest(&pod.episodes).filter(|_| failing.is_none()) {
+            Some(kills) => Cause::OomKills {
+                kills,
+                ago: self.now.saturating_sub(kills.last),
+                then: Box::new(cause),
+            },
+            None => cause,
+        };
         let cause = match self.failing_probe(pod, &cause) {
             Some(probe) => Cause::ProbeFails {
                 probe: probe.clone(),

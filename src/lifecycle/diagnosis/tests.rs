@@ -2,6 +2,7 @@
 
 mod before;
 mod crash;
+mod events;
 mod failures;
 mod hooks;
 mod init;

@@ -33,6 +33,8 @@ fn exit(container: &str, code: i32, ran: u64, ended: u64) -> Exit {
         at: at(ended),
         ordered: false,
         oom_kills: 0,
+        oom_at: None,
+        by_event: false,
     }
 }
 
