@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Measure memory under an hour of gentle load only: pods, sessions, pulls, lists and scrapes
     #[arg(long, conflicts_with_all = ["one_by_one", "sessions_only", "node"])]
     pub(crate) soak: bool,
-    /// Minutes of that load [default: 60, with --quick 5]; growth is checked from 20
+    /// Minutes of that load [default: 60, with --quick 5]; growth is checked from 30
     #[arg(
         long,
         value_name = "N",
