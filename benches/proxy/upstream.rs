@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message as _;
 use tokio::net::UnixListener;
 
 use crate::error::{IoContext, Result};
@@ -64,7 +65,10 @@ impl Fake {
             lists: [
                 frame(&list(1, NOTES)),
                 frame(&list(1_000, NOTES / 3)),
-                frame(&list(LONG_LIST.div_ceil(NOTES), NOTES)),
+                frame(&list(
+                    LONG_LIST.div_ceil(container(0, NOTES).encoded_len()),
+                    NOTES,
+                )),
             ],
         });
         let served = Arc::clone(&state);
@@ -176,22 +180,23 @@ const NOTES: usize = 1_500;
 
 /// A list of containers with an annotation of `notes` bytes each.
 fn list(count: usize, notes: usize) -> v1::ListContainersResponse {
-    let container = |number: usize| {
-        let name = format!("container-{number}");
-        v1::Container {
-            id: id(number as u64),
-            pod_sandbox_id: id(u64::MAX),
-            labels: labels(&name),
-            annotations: HashMap::from([("example.com/notes".to_owned(), "x".repeat(notes))]),
-            metadata: Some(v1::ContainerMetadata { name, attempt: 0 }),
-            image_ref: format!("registry.example.com/image@sha256:{}", id(1)),
-            state: v1::ContainerState::ContainerRunning.into(),
-            created_at: 1_700_000_000_000_000_000,
-            ..Default::default()
-        }
-    };
     v1::ListContainersResponse {
-        containers: (0..count).map(container).collect(),
+        containers: (0..count).map(|number| container(number, notes)).collect(),
+    }
+}
+
+fn container(number: usize, notes: usize) -> v1::Container {
+    let name = format!("container-{number}");
+    v1::Container {
+        id: id(number as u64),
+        pod_sandbox_id: id(u64::MAX),
+        labels: labels(&name),
+        annotations: HashMap::from([("example.com/notes".to_owned(), "x".repeat(notes))]),
+        metadata: Some(v1::ContainerMetadata { name, attempt: 0 }),
+        image_ref: format!("registry.example.com/image@sha256:{}", id(1)),
+        state: v1::ContainerState::ContainerRunning.into(),
+        created_at: 1_700_000_000_000_000_000,
+        ..Default::default()
     }
 }
 

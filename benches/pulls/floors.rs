@@ -17,9 +17,12 @@ const UNPACK: &str = r#"printf '%s\n' $LAYERS | xargs -P 3 -I @ sh -c '
 
 /// The same, and the digests of what is fetched and of what is unpacked. OpenSSL uses the processor's instructions for SHA-256, which
 /// sha256sum does not in Debian.
-const UNPACK_HASHED: &str = r#"printf '%s\n' $LAYERS | xargs -P 3 -I @ bash -c '
-    mkdir "$1" && curl --fail --silent "$0" | tee >(openssl dgst -sha256 >"$1.fetched") | "$PROGRAM" --decompress --stdout |
-        tee >(openssl dgst -sha256 >"$1.unpacked") | tar --extract --directory "$1"
+const UNPACK_HASHED: &str = r#"printf '%s\n' $LAYERS | xargs -P 3 -I @ sh -ec '
+    mkdir "$1" && mkfifo "$1.in" "$1.out"
+    openssl dgst -sha256 <"$1.in" >"$1.fetched" &
+    openssl dgst -sha256 <"$1.out" >"$1.unpacked" &
+    curl --fail --silent "$0" | tee "$1.in" | "$PROGRAM" --decompress --stdout | tee "$1.out" | tar --extract --directory "$1"
+    wait
 ' "$URL/@" "$DIR/@""#;
 
 /// A floor, and its directory.
@@ -48,7 +51,7 @@ impl Floor {
     /// # Errors
     /// If a program is not installed.
     pub(crate) fn all(dir: &Path) -> Result<Vec<Self>> {
-        for program in ["bash", "curl", "tar", "gzip", "zstd", "openssl", "skopeo"] {
+        for program in ["curl", "tar", "gzip", "zstd", "openssl", "skopeo"] {
             find(program, program)?;
         }
         let floor = |name, kind| Self {

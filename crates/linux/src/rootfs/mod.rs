@@ -188,8 +188,9 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         found => found.at("read", dir)?,
     };
-    let path = |entry: io::Result<fs::DirEntry>| Ok(entry.at("read", dir)?.path());
-    found.map(path).collect()
+    found
+        .map(|entry| entry.at("read", dir).map(|entry| entry.path()))
+        .collect()
 }
 
 /// Creates a directory and its parents. An existing one is not changed.
