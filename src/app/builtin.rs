@@ -42,6 +42,9 @@ const THREADS: usize = 2;
 /// Threads that may wait for disks, mounts and processes at the same time. A disk that hangs takes one for each object on it
 /// (`runtime/store/durable.rs`), and the rest needs others; they are started on demand.
 const WAITING: usize = 4096;
+/// How long such a thread waits for more. They wait in turn: with tokio's ten seconds, the periodic work of the daemon, a few tasks in
+/// ten seconds, keeps all threads that a pull has started.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// The first kernel whose overlayfs supports id-mapped layers.
 const USER_NAMESPACES: (u32, u32) = (5, 19);
@@ -80,6 +83,7 @@ impl Builtin {
             .worker_threads(THREADS)
             .thread_name("runtime")
             .max_blocking_threads(WAITING)
+            .thread_keep_alive(IDLE)
             .enable_all()
             .build()
             .map_err(Error::Start)?;
