@@ -2,6 +2,7 @@
 
 mod backends;
 mod declared;
+mod drop_ins;
 mod flags;
 mod otlp;
 mod reload;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Runtime, programs};
 use crate::settings::value::{Count, DirPath, FilePath, List, Maybe, Span, Switch, Text, secs};
-use crate::settings::{Hint, Problem, Reader, Scope, settings};
+use crate::settings::{Hint, InEffect, Problem, Reader, Schema, Scope, Section, settings};
 
 /// The handler that is the default if it exists.
 const RUNC: &str = "runc";
@@ -17,7 +17,8 @@ const ANNOTATIONS: List<Text> = List {
 
 settings! {
     /// An OCI runtime with runc's command line (runc, crun; not runsc, kata-runtime or a shim of containerd), under the name
-    /// that RuntimeClasses refer to. Without any of these tables there are `runc` and `crun`, those that are on `PATH`.
+    /// that RuntimeClasses refer to. Without any of these tables there are `runc` and `crun`, those that are on `PATH`;
+    /// drop-in files add to these.
     /// Kata Containers, gVisor and runwasi are started through shims of containerd: route their RuntimeClasses to a
     /// containerd, as a second backend, with `[[routing.rules]]`.
     pub struct Handler in "runtime.handlers.NAME" named name {
@@ -126,6 +127,35 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Vec<Handler> {
     handlers
 }
 
+/// Whether `runc` and `crun`, those that are on `PATH`, exist besides the configured handlers: the tables are all from drop-in
+/// files, which add a handler to those of the node and replace none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsualBesides(pub bool);
+
+impl UsualBesides {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let tables = reader.tables("runtime.handlers");
+        Self(tables.iter().all(|(_, scope)| reader.is_dropped_in(scope)))
+    }
+}
+
+impl Section for UsualBesides {
+    const PATH: &'static str = "";
+    const ABOUT: &'static str = "";
+
+    fn describe(_: &mut Schema) {}
+
+    fn path(&self, _: usize) -> String {
+        String::new()
+    }
+
+    fn list(&self, _: &str, _: &mut InEffect) {}
+
+    fn reload(&mut self, new: &Self) {
+        *self = *new;
+    }
+}
+
 /// `default_handler` must be one of the handlers, and is required with several of which none is `runc`.
 pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime: &Runtime) {
     let key = &Runtime::default_handler;
@@ -133,8 +163,8 @@ pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime:
     let mut names: Vec<_> = handlers.map(|handler| handler.name.as_str()).collect();
     let problem = match &runtime.default_handler {
         Some(name) => {
-            if names.is_empty() {
-                names = programs::USUAL.to_vec();
+            if runtime.usual_besides.0 {
+                names.extend(programs::USUAL);
             }
             if names.contains(&name.as_str()) {
                 return;
@@ -142,7 +172,11 @@ pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime:
             let hint = Hint::among(name, &names);
             format!("there is no handler {name:?}; {hint}")
         }
-        None if names.len() > 1 && !names.contains(&RUNC) && !scope.has(key) => {
+        None if names.len() > 1
+            && !names.contains(&RUNC)
+            && !runtime.usual_besides.0
+            && !scope.has(key) =>
+        {
             let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
             format!(
                 "missing; with several handlers and none called \"runc\", one must be the default: {}",

@@ -17,7 +17,7 @@ use crate::settings::value::{
 };
 use crate::settings::{Problem, Reader, Scope, SeccompProfile, lexical, settings};
 
-pub use handlers::{Handler, Misfit};
+pub use handlers::{Handler, Misfit, UsualBesides};
 pub use networks::{Cni, IpPreference, Loopback};
 pub use programs::{HandlerPrograms, ProgramError};
 pub use storage::Images;
@@ -68,6 +68,7 @@ settings! {
         pods: PodDefaults = PodDefaults::read;
         /// In the order of the file; empty means the default ones that are on `PATH`.
         handlers: Vec<Handler> = handlers::read;
+        usual_besides: UsualBesides = UsualBesides::read;
         /// Pod networks.
         cni: Cni = Cni::read;
         /// The image store.
