@@ -55,6 +55,28 @@ fn pid_namespaces_follow_the_mode() {
 }
 
 #[test]
+fn the_pods_pids_may_be_those_of_the_host() {
+    for (sandbox, starts) in [
+        (NamespaceMode::Node, true),
+        (NamespaceMode::Container, false),
+    ] {
+        let case = Case::new(|case| {
+            let options = case.context().namespace_options.as_mut();
+            options.expect("present").pid = NamespaceMode::default() as i32;
+            let linux = case.pod.linux.get_or_insert_default();
+            let context = linux.security_context.get_or_insert_default();
+            context.namespace_options.get_or_insert_default().pid = sandbox as i32;
+        });
+        let built = case.build();
+        assert_eq!(built.is_ok(), starts, "{}", sandbox as i32);
+        if starts {
+            let all = namespaces(&case.json());
+            assert!(all.iter().all(|(typ, _)| typ != "pid"), "{all:?}");
+        }
+    }
+}
+
+#[test]
 fn only_unprivileged_containers_on_v2_have_a_cgroup_namespace() {
     for (version, privileged, expected) in [
         (CgroupVersion::V2, false, true),
