@@ -42,7 +42,10 @@ fn tables_are_merged_and_arrays_replaced() {
     let loaded = read(&file).expect("valid");
     assert_eq!(loaded.drop_ins.len(), 2);
     let server = &loaded.config.server;
-    assert_eq!((server.mode, server.drain_timeout), (0o600, secs(3)));
+    assert_eq!(
+        (server.mode, server.drain_timeout),
+        (0o600, Duration::from_secs(3))
+    );
     let runtime = loaded.config.runtime.expect("the built-in one");
     assert_eq!(runtime.pods.cdi_spec_dirs, [PathBuf::from("/c")]);
     let handlers: Vec<_> = runtime
