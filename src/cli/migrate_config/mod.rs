@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use toml::Value;
 
-pub use source::SourceError;
+pub(super) use source::SourceError;
 
 use super::Failure;
 use crate::config::{Config, Overrides};
