@@ -154,10 +154,10 @@ impl Display for Cause<'_> {
                     "the kernel killed a process of container {name} for lack of memory"
                 )?;
                 match kills.times {
-                    1 => write!(f, " ({})", since(*ago, 0))?,
+                    1 => write!(f, " ({})", ago_of(*ago))?,
                     n => {
                         let window = duration(millis(kills.last - kills.first));
-                        write!(f, " {n} times in {window}, the last {}", since(*ago, 0))?;
+                        write!(f, " {n} times in {window}, the last {}", ago_of(*ago))?;
                     }
                 }
                 match &**then {
@@ -170,12 +170,7 @@ impl Display for Cause<'_> {
                 ago,
                 is_stopped,
             } => {
-                write!(
-                    f,
-                    "the sandbox died {}: {}",
-                    since(*ago, 0),
-                    of_sandbox(end)
-                )?;
+                write!(f, "the sandbox died {}: {}", ago_of(*ago), of_sandbox(end))?;
                 match is_stopped {
                     true => f.write_str("; it was stopped since"),
                     false => Ok(()),
@@ -393,6 +388,14 @@ impl Display for Replaced<'_> {
                 }
             }
         }
+    }
+}
+
+/// How long ago something was: `12 s ago`.
+fn ago_of(micros: u64) -> String {
+    match micros {
+        0..1_000_000 => "just now".to_owned(),
+        _ => since(micros, 0),
     }
 }
 
