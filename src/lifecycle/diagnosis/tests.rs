@@ -5,6 +5,7 @@ mod crash;
 mod events;
 mod failures;
 mod hooks;
+mod images;
 mod init;
 mod injected;
 mod kubelet;
