@@ -171,7 +171,7 @@ async fn malformed_credentials_are_no_anonymous_pull() {
         ..Default::default()
     };
     let error = kubelet.images.clone().pull_image(request).await;
-    let error = error.expect_err("malformed");
+    let error = error.err().expect("malformed");
     assert_eq!(error.code(), Code::InvalidArgument);
     assert!(!error.message().contains("%%%"));
     assert!(registry.asked("").is_empty());

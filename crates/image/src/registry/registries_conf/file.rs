@@ -141,7 +141,9 @@ impl RawTable {
             return Err(named("neither a prefix nor a location"));
         }
         if prefix.contains('*') && !wild.is_some_and(is_host) {
-            return Err(named("a wildcard must be like *.example.com"));
+            return Err(named(
+                "a wildcard must be the first label of a host name without a path",
+            ));
         }
         if own.is_empty() && wild.is_none() {
             return Err(named("no location"));
