@@ -1,6 +1,7 @@
 //! Pods with a user namespace that use the host network, and privileged containers in one.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use criscope::cri::v1;
 
@@ -20,6 +21,15 @@ fn users() -> Option<v1::UserNamespace> {
         uids: vec![mapping],
         gids: vec![mapping],
     })
+}
+
+/// A daemon whose data every user can traverse, as these pods require.
+async fn daemon() -> Daemon {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    for dir in [daemon.root(), daemon.state()] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o711)).expect("mode");
+    }
+    daemon
 }
 
 fn pod_security(config: &mut v1::PodSandboxConfig) -> &mut v1::LinuxSandboxSecurityContext {
@@ -44,7 +54,7 @@ fn container(pod: &v1::PodSandboxConfig, privileged: bool) -> v1::ContainerConfi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_namespace_with_the_host_network() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let daemon = daemon().await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut runtime = kubelet.runtime.clone();
     let status = runtime.status(v1::StatusRequest::default()).await;
@@ -89,7 +99,7 @@ async fn a_user_namespace_with_the_host_network() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_privileged_container_in_a_user_namespace() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let daemon = daemon().await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("privileged");
     let context = pod_security(&mut config);
