@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MsFlags, mount, umount};
 use nix::unistd::Pid;
 
 use crate::harness::containerd::{Config, Containerd};
@@ -21,9 +21,12 @@ pub(super) fn small_disk(containerd: &Containerd, _: &mut Config) {
 }
 
 /// Waits while a hierarchy of cgroup v1 is in use that is not mounted, as while another test has `hugetlb` in a mount namespace of its
-/// own: with it containerd 1.6 watches no cgroup, and tells of no OOM kill.
+/// own: with it containerd 1.6 watches no cgroup, and tells of no OOM kill. A hierarchy whose last mount went before its last cgroup stays in
+/// use until it is mounted and unmounted once more.
 pub(super) async fn all_hierarchies_mounted() {
     until("the mounts of all hierarchies", || async {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (kind, controller) = (Some("cgroup"), Some("hugetlb"));
         let table = fs::read_to_string("/proc/cgroups").unwrap_or_default();
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let all = table.lines().all(|line| {
@@ -33,6 +36,9 @@ pub(super) async fn all_hierarchies_mounted() {
                 _ => true,
             }
         });
+        if !all && mount(kind, dir.path(), kind, MsFlags::empty(), controller).is_ok() {
+            umount(dir.path()).expect("unmounted");
+        }
         all.then_some(())
     })
     .await;
