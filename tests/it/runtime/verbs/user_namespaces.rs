@@ -26,8 +26,10 @@ fn users() -> Option<v1::UserNamespace> {
 /// A daemon whose data every user can traverse, as these pods require.
 async fn daemon() -> Daemon {
     let daemon = Daemon::new(crate::CRISCOPE).await;
-    for dir in [daemon.root(), daemon.state()] {
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o711)).expect("mode");
+    let data = daemon.root().join("root");
+    for dir in [daemon.root(), data.join("containers"), data, daemon.state()] {
+        fs::create_dir_all(&dir).expect("a directory");
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o711)).expect("mode");
     }
     daemon
 }
@@ -60,40 +62,29 @@ async fn a_user_namespace_with_the_host_network() {
     let status = runtime.status(v1::StatusRequest::default()).await;
     let features = status.expect("Status").into_inner().features;
     assert!(features.expect("features").user_namespaces_host_network);
-    // With the IPC namespace of the node, too, the user namespace is the only one of the pod.
-    for (name, ipc) in [
-        ("own-ipc", v1::NamespaceMode::Pod),
-        ("host-ipc", v1::NamespaceMode::Node),
-    ] {
-        let mut config = kubelet.host_network_config(name);
-        let options = pod_security(&mut config)
-            .namespace_options
-            .get_or_insert_default();
-        options.userns_options = users();
-        options.ipc = ipc.into();
-        let mut main = container(&config, false);
-        let options = security(&mut main)
-            .namespace_options
-            .get_or_insert_default();
-        options.ipc = ipc.into();
-        let pod = kubelet.run(config).await;
-        let id = kubelet.launch(&pod, main).await;
-        let map = kubelet.says(&id, "cat /proc/self/uid_map").await;
-        let map: Vec<_> = map.split_ascii_whitespace().collect();
-        assert_eq!(map, ["0", "200000", "65536"]);
-        let network = kubelet
-            .says(&id, "busybox readlink /proc/self/ns/net")
-            .await;
-        let node = fs::read_link("/proc/self/ns/net").expect("link");
-        assert_eq!(network.trim(), node.to_string_lossy());
-        // It sees the node's network and may not change it.
-        kubelet.says(&id, "test -d /sys/class/net/lo").await;
-        let changed = kubelet
-            .exec(&id, "busybox ip link set lo mtu 65536 2>/dev/null")
-            .await;
-        assert_ne!(changed.code, 0);
-        kubelet.end(&pod).await;
-    }
+    let mut config = kubelet.host_network_config("host-network");
+    let options = pod_security(&mut config)
+        .namespace_options
+        .get_or_insert_default();
+    options.userns_options = users();
+    let main = container(&config, false);
+    let pod = kubelet.run(config).await;
+    let id = kubelet.launch(&pod, main).await;
+    let map = kubelet.says(&id, "cat /proc/self/uid_map").await;
+    let map: Vec<_> = map.split_ascii_whitespace().collect();
+    assert_eq!(map, ["0", "200000", "65536"]);
+    let network = kubelet
+        .says(&id, "busybox readlink /proc/self/ns/net")
+        .await;
+    let node = fs::read_link("/proc/self/ns/net").expect("link");
+    assert_eq!(network.trim(), node.to_string_lossy());
+    // It sees the node's network and may not change it.
+    kubelet.says(&id, "test -d /sys/class/net/lo").await;
+    let changed = kubelet
+        .exec(&id, "busybox ip link set lo mtu 65536 2>/dev/null")
+        .await;
+    assert_ne!(changed.code, 0);
+    kubelet.end(&pod).await;
     daemon.assert_clean();
 }
 
