@@ -270,7 +270,7 @@ pub(in super::super) const CRIO: &[Row] = &[
     row("crio.nri.*", Quiet),
 ];
 
-/// As [`DEFAULTS_OF_CONTAINERD`].
+/// As `DEFAULTS_OF_CONTAINERD`.
 pub(in super::super) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
     (
         "runtime.default_capabilities",
