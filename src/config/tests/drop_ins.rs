@@ -165,7 +165,7 @@ fn a_handler_of_a_drop_in_is_one_more() {
     let both = ["runc", "nvidia"].map(str::to_owned).to_vec();
     assert_eq!(found(dir.path().as_os_str()), ("runc".to_owned(), both));
 
-    // The file of the node decides what there is if it names a handler.
+    // If the main file names a handler, it lists them all.
     fs::write(
         &file,
         "[runtime.handlers.crun]\n[runtime]\ndefault_handler = \"crun\"\n",

@@ -196,7 +196,7 @@ impl RegistryClient {
         self.read_conf()?.candidates(text)
     }
 
-    /// As [`Self::candidates`], by what was last read.
+    /// As [`Self::candidates`], from the configuration that was read last.
     pub(crate) fn known_candidates(&self, text: &str) -> Result<Vec<Reference>> {
         let conf = Arc::clone(&lock(&self.conf));
         conf.candidates(text)
