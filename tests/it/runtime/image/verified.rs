@@ -17,6 +17,7 @@ use super::real::openssl;
 use super::registry::{Registry, status};
 use crate::harness::docker_registry::{DockerRegistry, skopeo};
 use crate::harness::executable::executable;
+use crate::harness::image_store;
 
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 
@@ -358,9 +359,7 @@ async fn a_namespace_has_its_own_policy_also_for_images_that_are_here() {
         ..super::config(dir.path())
     };
     drop(images);
-    let images = criscope_image::ImageStore::open(config)
-        .await
-        .expect("open");
+    let images = image_store::open(&config).await;
     registry.hook(|_| Some(status(500, "")));
     allow(&images, "strict").await.expect("signed");
     images.remove(id.as_str()).await.expect("remove");
