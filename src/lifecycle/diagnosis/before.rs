@@ -136,7 +136,7 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
         Some(_) => before.clone().any(|other| has_sandbox(other)),
         None => attempt > 0 && start.failures == 0,
     };
-    if !was_one {
+    if !was_one || start.comes_back() {
         return None;
     }
     let made = pod
