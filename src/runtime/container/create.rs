@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use criscope_linux::rootfs::Rootfs;
+use criscope_nri::api::Event;
 
 use super::super::sandbox::teardown::blocking;
 use super::bundle::Assembly;
@@ -76,6 +77,8 @@ impl Runtime {
             config,
             ..ContainerRecord::default()
         };
+        // Until it is in the store.
+        let unsynced = self.nri.block_sync().await;
         let container = self
             .assemble_container(&sandbox, record, &image, layers)
             .await?;
@@ -86,6 +89,8 @@ impl Runtime {
         self.disks.watch(id.as_str(), upper);
         failpoint(Failpoint::ContainerCreated);
         self.emit_container_event(ContainerEventType::ContainerCreatedEvent, &container);
+        self.nri_tell(Event::PostCreateContainer, &container).await;
+        drop(unsynced);
         Ok(id)
     }
 
@@ -113,6 +118,7 @@ impl Runtime {
             target: self.target_of(sandbox, &record).await?,
         };
         let (id, pins, pod) = (record.id.clone(), self.pins.clone(), sandbox.id.clone());
+        let attempted = record.clone();
         let made = blocking(move || {
             disk::make_dir(&dir)?;
             let made = (|| {
@@ -134,7 +140,13 @@ impl Runtime {
                 }
             }
         });
-        let record = made.await?;
+        let record = match made.await {
+            Ok(record) => record,
+            Err(error) => {
+                self.nri_undo_create(&sandbox.record(), &attempted).await;
+                return Err(error);
+            }
+        };
         let mut all = vec![layers];
         all.extend(held.drain(..).map(|(_, layers)| layers));
         Ok(Container::new(&self.settings.paths, record, all))

@@ -13,22 +13,35 @@ pub use self::files::{DIRECTORIES, Registry};
 use super::build::Request;
 use super::devices;
 use super::error::SpecError;
+use super::host::Host;
 
 /// Applies the CDI devices of a request to its specification.
 pub(super) fn apply(request: &Request<'_>, spec: &mut Spec) -> Result<(), SpecError> {
+    let devices = request.container.cdi_devices.iter();
+    let devices = devices.map(|device| &*device.name);
+    inject(request.host, request.cdi, devices, spec)
+}
+
+/// Applies CDI devices, by their qualified names, to a specification.
+pub fn inject<'a>(
+    host: &dyn Host,
+    registry: &Registry,
+    devices: impl Iterator<Item = &'a str>,
+    spec: &mut Spec,
+) -> Result<(), SpecError> {
     let mut kinds = std::collections::HashSet::new();
-    for device in &request.container.cdi_devices {
-        let (common, own) = request.cdi.device(&device.name)?;
+    for device in devices {
+        let (common, own) = registry.device(device)?;
         // The common edits of a file are applied once.
-        if kinds.insert(device.name.split('=').next().unwrap_or("")) {
-            edit(request, spec, common)?;
+        if kinds.insert(device.split('=').next().unwrap_or("")) {
+            edit(host, spec, common)?;
         }
-        edit(request, spec, own)?;
+        edit(host, spec, own)?;
     }
     Ok(())
 }
 
-fn edit(request: &Request<'_>, spec: &mut Spec, edits: &Edits) -> Result<(), SpecError> {
+fn edit(host: &dyn Host, spec: &mut Spec, edits: &Edits) -> Result<(), SpecError> {
     if let Some(process) = spec.process_mut() {
         let env = process.env_mut().get_or_insert_with(Vec::new);
         for pair in &edits.env {
@@ -47,7 +60,7 @@ fn edit(request: &Request<'_>, spec: &mut Spec, edits: &Edits) -> Result<(), Spe
         process.set_user(user);
     }
     for node in &edits.device_nodes {
-        device(request, spec, node)?;
+        device(host, spec, node)?;
     }
     let mounts = spec.mounts_mut().get_or_insert_with(Vec::new);
     for mount in &edits.mounts {
@@ -66,9 +79,9 @@ fn edit(request: &Request<'_>, spec: &mut Spec, edits: &Edits) -> Result<(), Spe
     Ok(())
 }
 
-fn device(request: &Request<'_>, spec: &mut Spec, node: &Node) -> Result<(), SpecError> {
+fn device(host: &dyn Host, spec: &mut Spec, node: &Node) -> Result<(), SpecError> {
     let path = node.host_path.as_ref().unwrap_or(&node.path);
-    let found = request.host.devices(path).map_err(|source| SpecError::Io {
+    let found = host.devices(path).map_err(|source| SpecError::Io {
         path: path.clone(),
         source,
     })?;

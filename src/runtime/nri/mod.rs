@@ -1,0 +1,42 @@
+//! Plugins of the Node Resource Interface: what they learn of pods and containers, and what becomes of their adjustments. The
+//! interface itself is `crates/nri`.
+//!
+//! An event is sent where containerd sends it: a plugin's error fails RunPodSandbox, CreateContainer, StartContainer and updates,
+//! and is logged for everything that cannot be refused any more. Events may be sent while a container's lock is held; updates that
+//! plugins ask for are applied outside of any event, see `docs/adr/0071-updates-of-plugins-wait-for-no-event.md`.
+
+mod adjust;
+mod apply;
+mod events;
+mod host;
+mod message;
+mod observe;
+mod resources;
+
+use std::sync::{Arc, OnceLock};
+
+use criscope_nri::api::Event;
+use criscope_nri::{Adaptation, SyncBlock};
+
+pub(in crate::runtime) use self::adjust::adjust;
+pub use self::host::NriSettings;
+
+/// The plugins, once the runtime has started them; none if the interface is off.
+#[derive(Debug, Default)]
+pub(in crate::runtime) struct Nri(OnceLock<Arc<Adaptation>>);
+
+impl Nri {
+    /// The plugins, if any of them has subscribed to the event.
+    fn wanting(&self, event: Event) -> Option<&Adaptation> {
+        let plugins = self.0.get()?;
+        plugins.wants(event).then_some(&**plugins)
+    }
+
+    /// Holds back the synchronization of plugins until an object is in the store.
+    pub(in crate::runtime) async fn block_sync(&self) -> Option<SyncBlock> {
+        match self.0.get() {
+            Some(plugins) => Some(plugins.block_sync().await),
+            None => None,
+        }
+    }
+}
