@@ -67,6 +67,8 @@ pub(crate) struct Plan {
     pub(crate) latency_rounds: usize,
     /// Calls per block of one caller.
     pub(crate) latency_calls: usize,
+    /// The same of the list of 1,000 containers.
+    pub(crate) thousand_calls: usize,
     /// Rounds with 16 callers.
     pub(crate) throughput_rounds: usize,
     /// Duration of a block of 16 callers.
@@ -83,6 +85,7 @@ impl Plan {
     const FULL: Self = Self {
         latency_rounds: 60,
         latency_calls: 500,
+        thousand_calls: 50,
         throughput_rounds: 15,
         throughput_block: Duration::from_millis(1_000),
         list_rounds: 30,
@@ -92,6 +95,7 @@ impl Plan {
     const QUICK: Self = Self {
         latency_rounds: 20,
         latency_calls: 300,
+        thousand_calls: 30,
         throughput_rounds: 7,
         throughput_block: Duration::from_millis(400),
         list_rounds: 15,

@@ -2,7 +2,7 @@
 
 use criscope_testkit::bench::budget::{Budget, Limit};
 
-use crate::compare::{Latency, Shape, Throughput};
+use crate::compare::{Latency, Shape, THOUSAND, Throughput};
 use crate::memory::Memory;
 use crate::paths::Kind;
 use crate::results::{Results, Telemetry};
@@ -16,25 +16,38 @@ const CALLS_TO_JUDGE_GROWTH: u64 = 1_000_000;
 /// All budgets that can be checked with these results; none without criscope.
 pub(crate) fn judge(results: &Results) -> Vec<Budget> {
     let latency = results.latency.first().into_iter().flat_map(of_latency);
+    let thousand = results.latency.iter().filter_map(of_thousand);
     let throughput = results.throughput.iter().filter_map(of_throughput);
     let memory = results.memory.iter().flat_map(of_memory);
     let telemetry = results.telemetry.iter().flat_map(of_telemetry);
     latency
+        .chain(thousand)
         .chain(throughput)
         .chain(memory)
         .chain(telemetry)
         .collect()
 }
 
+/// The time that a path adds, in microseconds.
+fn added(latency: &Latency, path: Kind) -> Option<f64> {
+    let row = latency.rows.iter().find(|row| row.path == path)?;
+    Some(row.added.median)
+}
+
+fn of_thousand(latency: &Latency) -> Option<Budget> {
+    if latency.method != THOUSAND {
+        return None;
+    }
+    let ratio = added(latency, Kind::Criscope)? / added(latency, Kind::Nginx)?;
+    let what = format!("added p50 of a {THOUSAND}, of what nginx adds");
+    Some(Budget::new(what, ratio, Limit::AtMost(1.0), "x"))
+}
+
 fn of_latency(latency: &Latency) -> Vec<Budget> {
-    let added = |path| {
-        let row = latency.rows.iter().find(|row| row.path == path)?;
-        Some(row.added.median)
-    };
     let (Some(criscope), Some(nginx), Some(socat)) = (
-        added(Kind::Criscope),
-        added(Kind::Nginx),
-        added(Kind::Socat),
+        added(latency, Kind::Criscope),
+        added(latency, Kind::Nginx),
+        added(latency, Kind::Socat),
     ) else {
         return Vec::new();
     };

@@ -16,6 +16,9 @@ use crate::upstream::LONG_LIST;
 /// The number of concurrent callers.
 pub(crate) const CALLERS: usize = 16;
 
+/// The name of the list that a runtime with 1,000 containers returns.
+pub(crate) const THOUSAND: &str = "list of 1,000 containers";
+
 /// Latencies of one caller of one method.
 #[derive(Debug, Serialize)]
 pub(crate) struct Latency {

@@ -40,7 +40,7 @@ use tempfile::TempDir;
 
 use crate::args::{Args, Plan};
 use crate::client::Prepared;
-use crate::compare::Shape;
+use crate::compare::{Shape, THOUSAND};
 use crate::containerd::{Runtime, version_of};
 use crate::error::{Error, IoContext, Result};
 use crate::facts::Facts;
@@ -50,7 +50,7 @@ use crate::paths::{Kind, Proxies, Route};
 use crate::process::adopt_orphans;
 use crate::report::report;
 use crate::results::{Results, Telemetry};
-use crate::upstream::Fake;
+use crate::upstream::{Fake, List};
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -167,15 +167,24 @@ impl Bench {
         kinds.retain(|&kind| kind != Kind::CriscopeAllTraced);
         let folder = self.folder.path().join("fake");
         let routes = self.start(&kinds, &fake.socket, &folder).await?;
+        progress("list of 1,000 containers");
+        fake.set_list(List::Thousand);
+        let plan = Plan {
+            latency_calls: self.plan.thousand_calls,
+            ..self.plan
+        };
+        let thousand = compare::latency(&routes, THOUSAND, &list_call()?, &plan).await?;
+        results.latency.push(thousand);
+        fake.set_list(List::Short);
         let Some(route) = criscope(&routes) else {
-            fake.set_long(true);
+            fake.set_list(List::Long);
             results.long_list = self.long_list(&routes).await?;
             return Ok(());
         };
         progress(&format!("{} calls", self.plan.memory_calls));
         let during_calls = memory::many_calls(route, self.plan.memory_calls).await?;
 
-        fake.set_long(true);
+        fake.set_list(List::Long);
         let process = route.process()?;
         process.reset_peak()?;
         results.long_list = self.long_list(&routes).await?;

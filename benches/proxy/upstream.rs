@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use criscope::cri::v1;
@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message as _;
 use tokio::net::UnixListener;
 
 use crate::error::{IoContext, Result};
@@ -22,6 +23,17 @@ use crate::server_thread::ServerThread;
 
 /// Minimum size of the long list, in bytes.
 pub(crate) const LONG_LIST: usize = 10_000_000;
+
+/// What `ListContainers` returns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum List {
+    /// A single container.
+    Short,
+    /// A thousand containers with the annotations of a kubelet, about 1 MB.
+    Thousand,
+    /// At least [`LONG_LIST`] bytes.
+    Long,
+}
 
 const POD: &str = "pod-7d4b9c6f5-x2x7q";
 const POD_UID: &str = "6f1d9a52-5a36-4b5e-9d0c-0c8f3b8a9f10";
@@ -48,10 +60,16 @@ impl Fake {
         let listener = std::os::unix::net::UnixListener::bind(&socket).during(doing)?;
         listener.set_nonblocking(true).during(doing)?;
         let state = Arc::new(State {
-            long: AtomicBool::new(false),
+            list: AtomicUsize::new(List::Short as usize),
             ids: AtomicU64::new(0),
-            short_list: frame(&list(1_000)),
-            long_list: frame(&list(LONG_LIST)),
+            lists: [
+                frame(&list(1, NOTES)),
+                frame(&list(1_000, NOTES / 3)),
+                frame(&list(
+                    LONG_LIST.div_ceil(container(0, NOTES).encoded_len()),
+                    NOTES,
+                )),
+            ],
         });
         let served = Arc::clone(&state);
         let server = ServerThread::start("fake", move || serve(listener, served))?;
@@ -62,17 +80,17 @@ impl Fake {
         })
     }
 
-    /// Sets whether `ListContainers` returns the long list or a short one.
-    pub(crate) fn set_long(&self, long: bool) {
-        self.state.long.store(long, Ordering::Relaxed);
+    /// Sets what `ListContainers` returns.
+    pub(crate) fn set_list(&self, list: List) {
+        self.state.list.store(list as usize, Ordering::Relaxed);
     }
 }
 
 struct State {
-    long: AtomicBool,
+    list: AtomicUsize,
     ids: AtomicU64,
-    short_list: Bytes,
-    long_list: Bytes,
+    /// In the order of [`List`].
+    lists: [Bytes; 3],
 }
 
 impl State {
@@ -91,8 +109,7 @@ impl State {
                 }),
                 ..Default::default()
             }),
-            "ListContainers" if self.long.load(Ordering::Relaxed) => self.long_list.clone(),
-            "ListContainers" => self.short_list.clone(),
+            "ListContainers" => self.lists[self.list.load(Ordering::Relaxed)].clone(),
             "ListPodSandbox" => frame(&v1::ListPodSandboxResponse { items: vec![pod()] }),
             "ContainerStatus" => frame(&v1::ContainerStatusResponse {
                 status: Some(v1::ContainerStatus {
@@ -158,27 +175,28 @@ fn labels(name: &str) -> HashMap<String, String> {
     .into()
 }
 
-/// A list of containers that takes at least `size` bytes, most of them annotations.
-fn list(size: usize) -> v1::ListContainersResponse {
-    use prost::Message;
+/// Bytes of an annotation in the long list, most of its size.
+const NOTES: usize = 1_500;
 
-    let container = |number: usize| {
-        let name = format!("container-{number}");
-        v1::Container {
-            id: id(number as u64),
-            pod_sandbox_id: id(u64::MAX),
-            labels: labels(&name),
-            annotations: HashMap::from([("example.com/notes".to_owned(), "x".repeat(1_500))]),
-            metadata: Some(v1::ContainerMetadata { name, attempt: 0 }),
-            image_ref: format!("registry.example.com/image@sha256:{}", id(1)),
-            state: v1::ContainerState::ContainerRunning.into(),
-            created_at: 1_700_000_000_000_000_000,
-            ..Default::default()
-        }
-    };
-    let count = size.div_ceil(container(0).encoded_len());
+/// A list of containers with an annotation of `notes` bytes each.
+fn list(count: usize, notes: usize) -> v1::ListContainersResponse {
     v1::ListContainersResponse {
-        containers: (0..count).map(container).collect(),
+        containers: (0..count).map(|number| container(number, notes)).collect(),
+    }
+}
+
+fn container(number: usize, notes: usize) -> v1::Container {
+    let name = format!("container-{number}");
+    v1::Container {
+        id: id(number as u64),
+        pod_sandbox_id: id(u64::MAX),
+        labels: labels(&name),
+        annotations: HashMap::from([("example.com/notes".to_owned(), "x".repeat(notes))]),
+        metadata: Some(v1::ContainerMetadata { name, attempt: 0 }),
+        image_ref: format!("registry.example.com/image@sha256:{}", id(1)),
+        state: v1::ContainerState::ContainerRunning.into(),
+        created_at: 1_700_000_000_000_000_000,
+        ..Default::default()
     }
 }
 

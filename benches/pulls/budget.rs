@@ -3,7 +3,7 @@
 use criscope_testkit::bench::budget::{Budget, Limit};
 
 use crate::daemons::CRISCOPE;
-use crate::floors::CURL_TAR;
+use crate::floors::{CURL_TAR, CURL_TAR_HASHED};
 use crate::rounds::Results;
 
 /// All budgets that can be checked with these results.
@@ -22,9 +22,13 @@ pub(crate) fn judge(results: &Results) -> Vec<Budget> {
             let what = what("the faster runtime's");
             all.push(Budget::new(what, most, Limit::AtMost(1.0), "x"));
         }
-        if let Some(ratio) = row.ratio(CRISCOPE, CURL_TAR) {
-            let what = what("curl and tar");
-            all.push(Budget::new(what, ratio, Limit::AtMost(1.2), "x"));
+        for (floor, name) in [
+            (CURL_TAR, "curl and tar"),
+            (CURL_TAR_HASHED, "curl and tar with digests"),
+        ] {
+            if let Some(ratio) = row.ratio(CRISCOPE, floor) {
+                all.push(Budget::new(what(name), ratio, Limit::AtMost(1.2), "x"));
+            }
         }
     }
     let ours = results.memory.iter().find(|it| it.side == CRISCOPE);

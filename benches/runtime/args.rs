@@ -32,6 +32,17 @@ pub(crate) struct Args {
     /// Measure a node with hundreds of pods only, after which nothing else is measured
     #[arg(long, conflicts_with_all = ["one_by_one", "sessions_only"])]
     pub(crate) node: bool,
+    /// Measure memory under an hour of gentle load only: pods, sessions, pulls, lists and scrapes
+    #[arg(long, conflicts_with_all = ["one_by_one", "sessions_only", "node"])]
+    pub(crate) soak: bool,
+    /// Minutes of that load [default: 60, with --quick 5]; growth is checked from 30
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "soak",
+        conflicts_with = "write_docs"
+    )]
+    minutes: Option<usize>,
     /// Number of pods of a full node
     #[arg(long, value_name = "N", requires = "node", conflicts_with_all = ["check", "write_docs"])]
     pods: Option<usize>,
@@ -66,6 +77,11 @@ impl Args {
             many: self.pods.unwrap_or(plan.many),
             ..plan
         }
+    }
+
+    /// Minutes of load of a soak.
+    pub(crate) fn soak_minutes(&self) -> usize {
+        self.minutes.unwrap_or(if self.quick { 5 } else { 60 })
     }
 
     /// The sizes of all measurements.

@@ -101,13 +101,34 @@ impl Cri {
     /// # Errors
     /// If the pull fails.
     pub(crate) async fn pull(&mut self) -> Result<()> {
+        let image = self.image.clone();
+        self.pull_image(&image).await
+    }
+
+    /// Pulls another image.
+    ///
+    /// # Errors
+    /// As [`Self::pull`].
+    pub(crate) async fn pull_image(&mut self, name: &str) -> Result<()> {
         let request = v1::PullImageRequest {
-            image: Some(self.spec()),
+            image: Some(spec(name)),
             ..Default::default()
         };
         let answer = self.images.pull_image(request).await;
         answer.map_err(failed("PullImage"))?;
         Ok(())
+    }
+
+    /// RemoveImage.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub(crate) async fn remove_image(&mut self, name: &str) -> Result<()> {
+        let request = v1::RemoveImageRequest {
+            image: Some(spec(name)),
+        };
+        let answer = self.images.remove_image(request).await;
+        answer.map(drop).map_err(failed("RemoveImage"))
     }
 
     /// RunPodSandbox.
@@ -140,7 +161,7 @@ impl Cri {
                 name: name.to_owned(),
                 attempt: 0,
             }),
-            image: Some(self.spec()),
+            image: Some(spec(&self.image)),
             log_path: format!("{name}.log"),
             linux: Some(v1::LinuxContainerConfig {
                 resources: Some(v1::LinuxContainerResources {
@@ -267,13 +288,6 @@ impl Cri {
         info["pid"].as_u64().ok_or_else(none)
     }
 
-    fn spec(&self) -> v1::ImageSpec {
-        v1::ImageSpec {
-            image: self.image.clone(),
-            ..Default::default()
-        }
-    }
-
     fn config(&self, name: &str) -> v1::PodSandboxConfig {
         v1::PodSandboxConfig {
             metadata: Some(v1::PodSandboxMetadata {
@@ -299,6 +313,13 @@ impl Cri {
             }),
             ..Default::default()
         }
+    }
+}
+
+fn spec(image: &str) -> v1::ImageSpec {
+    v1::ImageSpec {
+        image: image.to_owned(),
+        ..Default::default()
     }
 }
 

@@ -26,7 +26,8 @@ pub(crate) struct Image {
     pub(crate) pause: String,
     /// The directory of `hosts.toml` files.
     pub(crate) certs: PathBuf,
-    _registry: Registry,
+    /// The registry that has it.
+    pub(crate) registry: Registry,
 }
 
 impl Image {
@@ -54,7 +55,7 @@ impl Image {
             app: registry.push(APP, "1", &image),
             pause: registry.push(PAUSE, "1", &image),
             certs,
-            _registry: registry,
+            registry,
         })
     }
 }

@@ -5,12 +5,13 @@
 //! cargo bench --bench runtime               about six minutes
 //! cargo bench --bench runtime -- --quick    less than two
 //! cargo bench --bench runtime -- --node     a node full of pods, about eight minutes
+//! cargo bench --bench runtime -- --soak     an hour of load
 //! cargo bench --bench runtime -- --help     the rest
 //! ```
 //!
 //! `docs/PERFORMANCE.md` describes the measurements. In reading order: [`args`] (sizes), [`ground`], [`image`] and
 //! [`network`] (the environment of the pods), [`bare`] and [`daemons`] (the sides), [`cri`] (the calls), [`rounds`],
-//! [`crowd`], [`held`], [`sessions`] and [`node`] (the measurements), [`budget`] and [`report`] (the results). It needs root.
+//! [`crowd`], [`held`], [`sessions`], [`node`] and [`soak`] (the measurements), [`budget`] and [`report`] (the results). It needs root.
 
 mod args;
 mod bare;
@@ -28,6 +29,7 @@ mod results;
 mod rounds;
 mod sessions;
 mod sides;
+mod soak;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -95,12 +97,15 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
         RUNC,
         Daemon::criscope(&ours, programs, ("runc", &runc), false).await?,
     )];
-    if let Some(crun) = crun.as_ref().filter(|_| !args.sessions_only && !args.node) {
+    if let Some(crun) = crun
+        .as_ref()
+        .filter(|_| !(args.sessions_only || args.node || args.soak))
+    {
         let room = room("crun", &of_crun);
         let daemon = Daemon::criscope(&room, programs, ("crun", crun), true).await?;
         daemons.push((CRUN, daemon));
     }
-    if !args.without_containerd {
+    if !args.without_containerd && !args.soak {
         let daemon = Daemon::containerd(&room("ctrd", &of_containerd), &runc).await?;
         daemons.push((CONTAINERD, daemon));
     }
@@ -114,6 +119,12 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
         let measured = node::run(plan, &bare, &mut daemons, &cgroup, &criscope).await?;
         let results = node::Results { facts, ..measured };
         return node::report(&results).publish(&args.options, &docs);
+    }
+    if args.soak {
+        let (minutes, daemon) = (args.soak_minutes(), &mut daemons[0].1);
+        let measured = soak::run(minutes, daemon, &image, &criscope).await?;
+        let results = soak::Results { facts, ..measured };
+        return soak::report(&results).publish(&args.options, &docs);
     }
     let mut results = Results {
         facts,
@@ -224,7 +235,7 @@ fn facts(
             "rounds",
             if args.sessions_only {
                 format!("{} of sessions", plan.sessions)
-            } else if args.node {
+            } else if args.node || args.soak {
                 "1".to_owned()
             } else {
                 format!(

@@ -27,7 +27,8 @@ use crate::runtime::{self, HandlerSettings, NriSettings, Runtime, Settings, grpc
 use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
 use criscope_image::{
-    EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PullView, Timeouts,
+    EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PolicyFiles, PullView, Timeouts,
+    VerifierPlugins,
 };
 
 use super::Error;
@@ -41,6 +42,9 @@ const THREADS: usize = 2;
 /// Threads that may wait for disks, mounts and processes at the same time. A disk that hangs takes one for each object on it
 /// (`runtime/store/durable.rs`), and the rest needs others; they are started on demand.
 const WAITING: usize = 4096;
+/// How long such a thread waits for more. They wait in turn: with tokio's ten seconds, the periodic work of the daemon, a few tasks in
+/// ten seconds, keeps all threads that a pull has started.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// The first kernel whose overlayfs supports id-mapped layers.
 const USER_NAMESPACES: (u32, u32) = (5, 19);
@@ -79,6 +83,7 @@ impl Builtin {
             .worker_threads(THREADS)
             .thread_name("runtime")
             .max_blocking_threads(WAITING)
+            .thread_keep_alive(IDLE)
             .enable_all()
             .build()
             .map_err(Error::Start)?;
@@ -257,6 +262,7 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
     });
     ImageStoreConfig {
         certs_dirs: config.certs_dirs.clone(),
+        registries_conf: config.registries_conf.clone(),
         docker_config: config.docker_config.clone(),
         platform: platform.unwrap_or_else(Platform::host),
         max_concurrent_downloads: config.max_concurrent_downloads,
@@ -274,10 +280,27 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
             retries: config.retries.try_into().unwrap_or(u32::MAX),
             ..Timeouts::default()
         },
+        verifiers: config
+            .verifier_bin_dir
+            .clone()
+            .map(|bin_dir| VerifierPlugins {
+                bin_dir,
+                max_verifiers: config.max_verifiers,
+                per_verifier_timeout: config.per_verifier_timeout,
+            }),
+        policy: policy(config),
         keep_unused: config.keep_unused,
         wait_for_disk: config.wait_for_disk,
         ..ImageStoreConfig::new(&config.root)
     }
+}
+
+fn policy(config: &config::Images) -> Option<PolicyFiles> {
+    let files = PolicyFiles {
+        default: config.signature_policy.clone(),
+        namespaces: config.signature_policy_dir.clone(),
+    };
+    (files.default.is_some() || files.namespaces.is_some()).then_some(files)
 }
 
 /// An ended pull: its end, in microseconds since 1970, and what it fetched.

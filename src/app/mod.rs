@@ -32,6 +32,7 @@ pub use crate::admin::remote::{WebConfigError, check as check_web_config};
 use self::build::{Built, build};
 use self::builtin::Builtin;
 use self::sessions::SessionThread;
+use self::supervise::supervised;
 use crate::admin;
 use crate::call::Peer;
 use crate::config::{Config, Loaded};
@@ -220,6 +221,9 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     side.spawn(stop.clone().run_until_cancelled_owned(sampler.run()));
     let pull_watch = parts.pull_watch(&config);
     side.spawn(stop.clone().run_until_cancelled_owned(pull_watch.run()));
+    let event_watch = parts.event_watch(&config, &drops)?;
+    let watching = supervised("containerd events", move || Arc::clone(&event_watch).run());
+    side.spawn(stop.clone().run_until_cancelled_owned(watching));
     if let Some(listener) = receiver_listener {
         let receiver = parts.receiver(listener, &config, &drops)?;
         side.spawn(stop.clone().run_until_cancelled_owned(receiver.run()));

@@ -8,6 +8,8 @@ use super::build::{Built, reading};
 use crate::call::episode::is_episodic;
 use crate::config::Config;
 use crate::lifecycle::containerd::PullWatch;
+use crate::lifecycle::containerd::events::EventWatch;
+use crate::lifecycle::containerd::metrics::EventMetrics;
 use crate::lifecycle::otlp_receiver::Receiver;
 use crate::lifecycle::otlp_receiver::metrics::Receiving;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
@@ -42,6 +44,23 @@ impl Built {
             observations: Arc::clone(&self.observations),
             progress: Arc::clone(&self.pull_progress),
         }
+    }
+
+    /// The subscription to the events of containerd.
+    pub(super) fn event_watch(
+        &self,
+        config: &Config,
+        drops: &Arc<Drops>,
+    ) -> Result<Arc<EventWatch>, RegistryError> {
+        let index = Arc::clone(&self.index);
+        Ok(Arc::new(EventWatch {
+            settings: config.containerd.clone(),
+            upstreams: self.upstreams(),
+            identify: Arc::new(move |id| index.subject_of(id)),
+            feed: self.feed.clone(),
+            drops: Arc::clone(drops),
+            metrics: EventMetrics::new(&self.registry)?,
+        }))
     }
 
     /// The runtimes behind the proxy.

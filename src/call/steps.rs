@@ -97,6 +97,8 @@ steps! {
     LayerFetch = "layer_fetch", "the fetch of layer";
     /// Unpacking the rest of a layer after it was fetched.
     LayerUnpack = "layer_unpack", "the unpacking of layer";
+    /// Verifying an image: the programs, or the policy.
+    ImageVerify = "image_verify", "the verification by";
     /// Recording an image in the store.
     ImageRecord = "image_record", "recording the image";
 }

@@ -19,6 +19,7 @@ pub static CATALOGUE: LazyLock<Vec<&'static Metric>> = LazyLock::new(|| {
         signals::metrics::METRICS,
         backend::metrics::METRICS,
         lifecycle::metrics::METRICS,
+        lifecycle::containerd::metrics::METRICS,
         lifecycle::node::metrics::METRICS,
         listener::metrics::METRICS,
         pod_index::metrics::METRICS,

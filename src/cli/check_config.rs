@@ -3,17 +3,20 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use super::Failure;
+use super::{Failure, output};
 use crate::app;
-use crate::config::{Backend, Config, Overrides, Runtime};
+use crate::config::{Backend, Config, Loaded, Misfit, Overrides, Runtime};
 use crate::settings::show_endpoint;
 
-/// Check a configuration file and report everything that is wrong with it
+/// Check a configuration file and its drop-in files, and report everything that is wrong with them
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The file; `-` for standard input
+    /// The file, with those in `conf.d` beside it; `-` for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Print every value in effect and where it comes from, instead of a summary
+    #[arg(long)]
+    effective: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -21,11 +24,49 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if loaded.config.metrics.listen.is_some() {
         app::check_web_config(&loaded.config.metrics.web_config)?;
     }
+    if args.effective {
+        let text = effective(&loaded);
+        return Ok(anstream::stdout().lock().write_all(text.as_bytes())?);
+    }
     let mut text = String::from("ok\n");
-    for (name, value) in summary(&loaded.config) {
+    let drop_ins = loaded.drop_ins.iter();
+    let drop_ins = drop_ins.map(|path| ("drop-in", path.display().to_string()));
+    for (name, value) in drop_ins.chain(summary(&loaded.config)) {
         text.push_str(&format!("  {name:<9} {value}\n"));
     }
-    Ok(anstream::stdout().lock().write_all(text.as_bytes())?)
+    anstream::stdout().lock().write_all(text.as_bytes())?;
+    for warning in warnings(&loaded.config) {
+        output::hint(warning);
+    }
+    Ok(())
+}
+
+/// What is valid and cannot work.
+fn warnings(config: &Config) -> Vec<String> {
+    let handlers = config.runtime.iter().flat_map(|runtime| &runtime.handlers);
+    let found = handlers.filter_map(|handler| {
+        let program = handler.program().display();
+        let name = &handler.name;
+        let misfit = handler.misfit()?;
+        Some(format!(
+            "runtime.handlers.{name}: {program} {misfit}; {}",
+            Misfit::HINT
+        ))
+    });
+    found.collect()
+}
+
+/// Every value in effect, one `KEY = VALUE  # ORIGIN` per line.
+fn effective(loaded: &Loaded) -> String {
+    let mut text = String::new();
+    for (key, setting) in loaded.config.settings() {
+        let origin = match loaded.origins.get(&key) {
+            Some(place) => place.to_string(),
+            None => "default".to_owned(),
+        };
+        text.push_str(&format!("{key} = {}  # {origin}\n", setting.value));
+    }
+    text
 }
 
 /// A summary of the configuration, one entry per line.
@@ -89,15 +130,65 @@ fn handlers(runtime: &Runtime) -> String {
         .iter()
         .map(|handler| handler.name.as_str())
         .collect();
-    if names.is_empty() {
-        return "runc and crun, those that are on PATH".to_owned();
+    let mut names = names.join(", ");
+    if runtime.usual_besides.0 {
+        let besides = if names.is_empty() { "" } else { ", and " };
+        names.push_str(besides);
+        names.push_str("runc and crun, those that are on PATH");
     }
-    names.join(", ")
+    names
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn a_handler_that_is_no_oci_runtime_is_told() {
+        let text = "[runtime]\n[runtime.handlers.runc]\n[runtime.handlers.kata]\n\
+            path = \"/usr/bin/containerd-shim-kata-v2\"\n";
+        let config = Config::from_text("c", text, &Overrides::default()).expect("valid");
+        let warnings = warnings(&config);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        for part in [
+            "runtime.handlers.kata: /usr/bin/containerd-shim-kata-v2 is a shim",
+            "[[routing.rules]]",
+        ] {
+            assert!(warnings[0].contains(part), "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn every_value_in_effect_has_an_origin() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("criscope.toml");
+        fs::create_dir(dir.path().join("conf.d")).expect("created");
+        let drop_in = dir.path().join("conf.d/50-crun.toml");
+        fs::write(&file, "[server]\nmode = \"0600\"\n").expect("written");
+        fs::write(&drop_in, "[runtime.handlers.crun]\nno_pivot = true\n").expect("written");
+        let flags = Overrides {
+            admin: Some("off".to_owned()),
+            ..Overrides::default()
+        };
+        let loaded = Config::load(Some(&file), &flags).expect("valid");
+        let text = effective(&loaded);
+        let (file, drop_in) = (file.display(), drop_in.display());
+        for line in [
+            format!("server.mode = \"0600\"  # {file}:2"),
+            format!("runtime.handlers.crun.no_pivot = true  # {drop_in}:2"),
+            "admin.listen = \"off\"  # --admin".to_owned(),
+            "runtime.handlers.crun.no_new_keyring = false  # default".to_owned(),
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
+        }
+        let runtime = loaded.config.runtime.as_deref().expect("the built-in one");
+        assert_eq!(
+            handlers(runtime),
+            "crun, and runc and crun, those that are on PATH"
+        );
+    }
 
     #[test]
     fn the_summary_says_what_goes_where() {

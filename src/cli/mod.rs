@@ -16,6 +16,7 @@ mod install;
 mod load_image;
 mod logs;
 mod man;
+mod migrate_config;
 mod output;
 mod pods;
 mod render;
@@ -77,6 +78,7 @@ struct Cli {
 enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
+    MigrateConfig(migrate_config::Args),
     Doctor(doctor::Args),
     Install(install::Args),
     Uninstall(install::UninstallArgs),
@@ -109,6 +111,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
     match Cli::try_parse_from(args)?.command {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
+        Command::MigrateConfig(args) => migrate_config::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Install(args) => install::run(&args),
         Command::Uninstall(args) => install::uninstall(&args),
@@ -139,6 +142,9 @@ pub enum Failure {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
+    /// The configuration of another runtime cannot be read.
+    #[error(transparent)]
+    Migrate(#[from] migrate_config::SourceError),
     /// The web configuration file of `[metrics]` is wrong.
     #[error(transparent)]
     WebConfig(#[from] app::WebConfigError),
@@ -206,7 +212,7 @@ impl Failure {
                 }
                 ExitCode::from(EX_USAGE)
             }
-            Self::WebConfig(_) => {
+            Self::WebConfig(_) | Self::Migrate(_) => {
                 output::error(self);
                 ExitCode::from(EX_USAGE)
             }

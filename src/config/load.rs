@@ -1,12 +1,21 @@
-//! Reads a configuration from a file or standard input.
+//! Reads a configuration from a file and the drop-in files beside it, or from standard input.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use toml::de::DeTable;
+
 use super::Config;
+use crate::proxy::backend::settings::UPSTREAM;
+use crate::settings::merge::{merge, origins};
 use crate::settings::reader::{Flag, Text, parse};
-use crate::settings::{ConfigError, ConfigErrors, Place, Problem, Reader, Schema, check_shape};
+use crate::settings::{
+    ConfigError, ConfigErrors, Origins, Place, Problem, Reader, Schema, check_shape,
+};
+
+/// The directory of drop-in files, beside the configuration file.
+const DROP_INS: &str = "conf.d";
 
 /// Command line flags that replace keys of the file, as they were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,8 +35,19 @@ pub struct Loaded {
     pub config: Config,
     /// The file; `None` if there is none, `-` for standard input.
     pub path: Option<PathBuf>,
+    /// The drop-in files, in the order in which they were read.
+    pub drop_ins: Vec<PathBuf>,
+    /// Where each value is written that is not a default.
+    pub origins: Origins,
     /// The flags.
     pub overrides: Overrides,
+}
+
+/// A file and its text.
+#[derive(Debug)]
+struct Source {
+    name: String,
+    text: String,
 }
 
 impl Overrides {
@@ -43,10 +63,24 @@ impl Overrides {
         });
         flags.collect()
     }
+
+    /// The keys that the flags set.
+    fn origins(&self) -> Origins {
+        let mut origins: Origins = self
+            .keys()
+            .iter()
+            .map(|flag| (flag.key.to_owned(), Place::Flag(flag.name)))
+            .collect();
+        if self.upstream.is_some() {
+            let key = format!("backends.{UPSTREAM}.endpoint");
+            origins.insert(key, Place::Flag("--upstream"));
+        }
+        origins
+    }
 }
 
 impl Loaded {
-    /// Reads the same file with the same flags again; without a file the result is the same.
+    /// Reads the same files with the same flags again, and those that were added; without a file the result is the same.
     ///
     /// # Errors
     /// As [`Config::load`], and if the configuration came from standard input.
@@ -62,25 +96,33 @@ impl Loaded {
 }
 
 impl Config {
-    /// Reads a file (`-` is standard input); flags replace its keys.
+    /// Reads a file (`-` is standard input) and the drop-in files in `conf.d` beside it, `*.toml` in lexical order; flags
+    /// replace their keys.
     ///
     /// # Errors
-    /// All errors, each with its position and key. If the text is not TOML, only syntax errors.
+    /// All errors, each with its position and key. If a text is not TOML, only syntax errors.
     pub fn load(path: Option<&Path>, flags: &Overrides) -> Result<Loaded, ConfigErrors> {
-        let config = match path {
-            None => finish(
-                Reader::new(Text { name: "", text: "" }, None, flags.keys()),
-                flags,
-            )?,
-            Some(path) => {
-                let name = name_of(path);
-                let text = read(path).map_err(|error| whole(&name, Problem::Unreadable(error)))?;
-                Self::from_text(&name, &text, flags)?
-            }
+        let Some(path) = path else {
+            return Ok(Loaded {
+                config: finish(Reader::new(vec![Text::EMPTY], None, flags.keys()), flags)?,
+                path: None,
+                drop_ins: Vec::new(),
+                origins: flags.origins(),
+                overrides: flags.clone(),
+            });
         };
+        let drop_ins = drop_ins(path)?;
+        let mut sources = vec![source(path)?];
+        for path in &drop_ins {
+            sources.push(source(path)?);
+        }
+        let (config, mut origins) = from_sources(&sources, flags)?;
+        origins.extend(flags.origins());
         Ok(Loaded {
             config,
-            path: path.map(Path::to_owned),
+            path: Some(path.to_owned()),
+            drop_ins,
+            origins,
             overrides: flags.clone(),
         })
     }
@@ -90,11 +132,68 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn from_text(name: &str, text: &str, flags: &Overrides) -> Result<Self, ConfigErrors> {
-        let text = Text { name, text };
-        let table = parse(text)?;
-        let mut reader = Reader::new(text, Some(&table), flags.keys());
-        check_shape(&mut reader, &table, &Schema::of::<Self>());
-        finish(reader, flags)
+        let source = Source {
+            name: name.to_owned(),
+            text: text.to_owned(),
+        };
+        Ok(from_sources(&[source], flags)?.0)
+    }
+}
+
+/// Reads texts, of which a later one replaces the values of earlier ones.
+fn from_sources(sources: &[Source], flags: &Overrides) -> Result<(Config, Origins), ConfigErrors> {
+    let mut texts = Vec::new();
+    let mut root = DeTable::new();
+    let mut errors = Vec::new();
+    let mut base = 0;
+    for Source { name, text } in sources {
+        let text = Text { name, text, base };
+        match parse(text) {
+            Ok(table) => merge(&mut root, table, base),
+            Err(found) => errors.extend(found),
+        }
+        base += text.text.len() + 1;
+        texts.push(text);
+    }
+    ConfigErrors::from_list(errors)?;
+    let origins = origins(&root, &texts);
+    let mut reader = Reader::new(texts, Some(&root), flags.keys());
+    check_shape(&mut reader, &root, &Schema::of::<Config>());
+    Ok((finish(reader, flags)?, origins))
+}
+
+/// The drop-in files beside a configuration file, in lexical order. Hidden files are left out, as editors and configuration
+/// managers leave some behind.
+fn drop_ins(path: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
+    if is_stdin(path) {
+        return Ok(Vec::new());
+    }
+    let dir = path.with_file_name(DROP_INS);
+    let unreadable = |error| whole(&name_of(&dir), Problem::Unreadable(error));
+    let entries = match fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(error).into()),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(unreadable)?.path();
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && path.extension().is_some_and(|end| end == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn source(path: &Path) -> Result<Source, ConfigErrors> {
+    let name = name_of(path);
+    match read(path) {
+        Ok(text) => Ok(Source { name, text }),
+        Err(error) => Err(whole(&name, Problem::Unreadable(error)).into()),
     }
 }
 

@@ -10,7 +10,7 @@ const INTRO: &str = "\
 
 <!-- Made from the declarations (`settings!`) by `UPDATE_DOCS=1 cargo test --lib config`; do not edit. -->
 
-criscope reads one TOML file, given with `--config`. `serve` has no default file: without one it is the built-in runtime,
+criscope reads one TOML file, given with `--config`, and the [drop-in files](#drop-in-files) beside it. `serve` has no default file: without one it is the built-in runtime,
 and with `--upstream unix:///run/containerd/containerd.sock` alone a pure proxy; every key below then has its default.
 Commands about the criscope of the node (`doctor`, `load-image`, `pods`, `explain`, `calls`) read
 `/etc/criscope/criscope.toml`, the file of the systemd units, if it exists and no other is given.
@@ -21,6 +21,29 @@ Commands about the criscope of the node (`doctor`, `load-image`, `pods`, `explai
 
     criscope.toml:3: server.mdoe: unknown key; did you mean `mode`?
     criscope.toml:9: routing.default: there is no backend \"containred\"; did you mean `containerd`?
+
+## Drop-in files
+
+The files `*.toml` in the directory `conf.d` beside the configuration file (`/etc/criscope/conf.d` beside
+`/etc/criscope/criscope.toml`) are read after it, in lexical order; hidden files and other names are left out. Installers
+of other programs put a file of their own there instead of editing a shared one, as they do for containerd's `imports`:
+
+```toml
+# /etc/criscope/conf.d/50-nvidia.toml
+[runtime.handlers.nvidia]
+path = \"/usr/bin/nvidia-container-runtime\"
+```
+
+Tables are merged key by key, and a later file wins. Arrays, also those of tables such as `[[routing.rules]]`, are replaced
+as a whole. A file that cannot be read or is not valid is an error like one in the main file, with the name of the file.
+If the main file names no handler, `runc` and `crun` remain besides those of drop-in files.
+There are none without `--config`, and none beside standard input.
+
+`criscope check-config --effective FILE` prints every value in effect and its origin:
+
+    runtime.handlers.nvidia.path = \"/usr/bin/nvidia-container-runtime\"  # /etc/criscope/conf.d/50-nvidia.toml:3
+    server.mode = \"0600\"  # /etc/criscope/criscope.toml:7
+    streaming.idle_timeout = \"4h\"  # default
 
 ## Flags
 
@@ -45,7 +68,7 @@ Flags of `serve` replace keys of the file.
 
 ## Reload
 
-On SIGHUP the file is read again with the same flags. Keys marked *live* take effect at once; changes of other keys are
+On SIGHUP the files are read again with the same flags, and drop-in files that were added. Keys marked *live* take effect at once; changes of other keys are
 logged and wait for a restart. A file with errors changes nothing.
 
 Other files need no SIGHUP:

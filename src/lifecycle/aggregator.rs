@@ -1,6 +1,7 @@
 //! Applies ended calls to the episode store, closes episodes and reports them. A task of the side thread.
 
 mod node;
+mod tasks;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -14,8 +15,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::tasks::Told;
 use super::episode_call::{EpisodeCall, millis};
-use super::episode_store::{Applied, Due, Exit};
+use super::episode_store::{Applied, Due, Exit, Noted};
 use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
 use super::kubelet::execs;
 use super::kubelet::relist::{self, Poll};
@@ -86,6 +88,7 @@ pub struct Aggregator {
     /// Exits before this, in microseconds since 1970, are not counted: an earlier process counted them, or they are too
     /// old.
     counts_from: u64,
+    told: Told,
 }
 
 impl Aggregator {
@@ -105,6 +108,7 @@ impl Aggregator {
             journal: None,
             usual: None,
             counts_from: 0,
+            told: Told::default(),
         })
     }
 
@@ -131,6 +135,7 @@ impl Aggregator {
             self.guarded(async |it: &mut Self| it.take_in(event)).await;
         }
         self.guarded(Self::end_node).await;
+        self.count_exits(u64::MAX);
         if let Some(journal) = self.journal.take() {
             // It fails only if the journal's thread panicked.
             let _ = spawn_blocking(move || journal.close()).await;
@@ -213,6 +218,7 @@ impl Aggregator {
                 return took.into_iter().for_each(|took| self.metrics.relist(took));
             }
             Event::NoImage(found) => return self.parts.stories.store().note_no_image(found),
+            Event::Task(event) => return self.task(&event),
             Event::SessionBegan(open) => return self.parts.stories.sessions().begin(*open),
             Event::SessionEnded(number, session) => {
                 let session = session.map(|session| *session);
@@ -268,12 +274,12 @@ impl Aggregator {
             let now = self.now();
             ended.oom_kills = self.watch.oom_kills(ended.at, now);
         }
-        let is_new = self.parts.stories.store().note_exit(pod, id, ended.clone());
-        if is_new {
+        let noted = self.parts.stories.store().note_exit(pod, id, ended.clone());
+        if noted != Noted::Nothing {
             self.write(Some(JournalLine::exit(pod, id, &ended)));
-            if ended.at >= self.counts_from {
-                self.metrics.exit(&ended);
-            }
+        }
+        if noted == Noted::New && ended.at >= self.counts_from {
+            self.metrics.exit(&ended);
         }
     }
 
@@ -297,6 +303,7 @@ impl Aggregator {
         let now = self.now();
         let calls = (self.parts.in_flight)();
         self.watch_relist(&calls, now);
+        self.count_exits(now);
         let some_open = self.parts.stories.store().open_episodes().next().is_some();
         if let Some(usual) = &mut self.usual {
             usual.tick(&self.parts.stories);

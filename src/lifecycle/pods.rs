@@ -17,9 +17,10 @@ impl Stories {
         let (mut pods, forgotten) = self.read(
             in_flight,
             |_| true,
-            |episodes, store| {
+            |episodes, store, pulls| {
                 let pods = by_pod(episodes).into_values();
-                let pods = pods.filter_map(|own| pod(&own, store.node(), now));
+                let node = || store.node().with_pulls(pulls.clone());
+                let pods = pods.filter_map(|own| pod(&own, node(), now));
                 (pods.collect::<Vec<_>>(), store.forgotten())
             },
         );

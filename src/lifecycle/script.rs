@@ -151,6 +151,8 @@ impl Pod {
             at: at(to),
             ordered: false,
             oom_kills: 0,
+            oom_at: None,
+            by_event: false,
         }
     }
 

@@ -52,6 +52,9 @@ settings! {
         /// Whether its content service is asked how far image pulls are. It is asked once a second while an image is pulled,
         /// on a connection of its own; without the service nothing else changes.
         pull_progress: bool = true, Switch;
+        /// Whether its events are subscribed to, on a connection of their own. They tell at once how a container or sandbox ended,
+        /// and that the kernel killed a process of a container that runs on for lack of memory, which the CRI does not tell.
+        events: bool = true, Switch;
     }
 }
 

@@ -9,6 +9,7 @@ use super::diagnosis::{self, Pods, SyncFails};
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, EpisodeStore, Limits};
 use super::kubelet::execs;
+use super::kubelet::pulls::Pulling;
 use super::kubelet::relist::{RelistState, Relists};
 use super::node::NodeStatus;
 use super::process_scanner::Observations;
@@ -95,8 +96,8 @@ impl Stories {
         let (mut episodes, forgotten) = self.read(
             in_flight,
             |_| true,
-            |episodes, store| {
-                let pods = Pods::new(episodes, store.node(), now);
+            |episodes, store, pulls| {
+                let pods = Pods::new(episodes, store.node().with_pulls(pulls), now);
                 let shown = episodes.iter().map(|episode| episode.summary(&pods));
                 (shown.collect::<Vec<_>>(), store.forgotten())
             },
@@ -123,14 +124,16 @@ impl Stories {
                 && *pod.name == *name
                 && uid.is_none_or(|uid| *pod.uid == *uid)
         };
-        let (mut episodes, cause, probes) = self.read(in_flight, is_meant, |episodes, store| {
-            let probes = store.probes_of(episodes);
-            let pods = Pods::new(episodes, store.node(), now).with_probes(probes.clone());
-            let shown = episodes.iter().map(|episode| episode.view(&pods));
-            let cause = pods.newest();
-            let cause = cause.map(|cause| (cause.to_string(), cause.name()));
-            (shown.collect::<Vec<_>>(), cause, probes)
-        });
+        let (mut episodes, cause, probes) =
+            self.read(in_flight, is_meant, |episodes, store, pulls| {
+                let probes = store.probes_of(episodes);
+                let node = store.node().with_pulls(pulls);
+                let pods = Pods::new(episodes, node, now).with_probes(probes.clone());
+                let shown = episodes.iter().map(|episode| episode.view(&pods));
+                let cause = pods.newest();
+                let cause = cause.map(|cause| (cause.to_string(), cause.name()));
+                (shown.collect::<Vec<_>>(), cause, probes)
+            });
         let sessions = self.sessions().of_pod(is_meant);
         let cause = cause.or_else(|| {
             let syncs = self.store().syncs_of_name(is_meant);
@@ -161,14 +164,15 @@ impl Stories {
         })
     }
 
-    /// Reads the selected pods' episodes, calls in flight included, with the store locked.
+    /// Reads the selected pods' episodes, calls in flight included, with the store locked, and the pulls of all pods in flight.
     pub(super) fn read<T>(
         &self,
         in_flight: &[Arc<Call>],
         is_meant: impl Fn(&PodIdentity) -> bool,
-        read: impl FnOnce(&[&Episode], &EpisodeStore) -> T,
+        read: impl FnOnce(&[&Episode], &EpisodeStore, Vec<Pulling>) -> T,
     ) -> T {
         let calls = self.in_flight(in_flight);
+        let pulls = calls.iter().filter_map(Pulling::of).collect();
         let store = self.store();
         let touched = touched(&store, calls);
         let episodes = store
@@ -176,7 +180,7 @@ impl Stories {
             .filter(|episode| !touched.iter().any(|(pod, _)| is_same(pod, &episode.pod)))
             .chain(touched.iter().flat_map(|(_, store)| store.episodes()))
             .filter(|episode| is_meant(&episode.pod));
-        read(&episodes.collect::<Vec<_>>(), &store)
+        read(&episodes.collect::<Vec<_>>(), &store, pulls)
     }
 
     /// Sessions of exec, attach and port-forward that are open, the oldest first.

@@ -69,7 +69,9 @@ impl GrpcCode for criscope_image::Error {
             Self::NotFound { .. } => Code::NotFound,
             Self::Unauthenticated { .. } => Code::Unauthenticated,
             Self::PermissionDenied { .. } => Code::PermissionDenied,
-            Self::RegistryUnavailable { .. } | Self::BadResponse { .. } => Code::Unknown,
+            Self::RegistryUnavailable { .. }
+            | Self::BadResponse { .. }
+            | Self::SignatureValidationFailed { .. } => Code::Unknown,
             Self::DeadlineExceeded { .. } => Code::DeadlineExceeded,
             Self::Cancelled { .. } => Code::Cancelled,
             Self::WrongDigest { .. } => Code::DataLoss,

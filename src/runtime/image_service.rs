@@ -11,7 +11,7 @@ use super::call_context::CallContext;
 use super::error::{Error, Result};
 use super::{Runtime, id};
 use crate::cri::v1;
-use criscope_image::{Auth, AuthFields, Image};
+use criscope_image::{Auth, AuthFields, Image, PullOptions, Reference};
 
 impl Runtime {
     /// Returns the local images, or the one that the filter names.
@@ -71,19 +71,53 @@ impl Runtime {
         call: &CallContext,
     ) -> Result<String> {
         let reference = asked(request.image.as_ref())?;
-        let auth = request.auth.and_then(|auth| {
-            Auth::from_fields(&AuthFields {
-                username: auth.username,
-                password: auth.password,
-                auth: auth.auth,
-                server_address: auth.server_address,
-                identity_token: auth.identity_token,
-                registry_token: auth.registry_token,
-            })
+        let fields = request.auth.map(|auth| AuthFields {
+            username: auth.username,
+            password: auth.password,
+            auth: auth.auth,
+            server_address: auth.server_address,
+            identity_token: auth.identity_token,
+            registry_token: auth.registry_token,
         });
-        let deadline = call.deadline().map(Into::into);
-        let pull = async { Ok(self.images.pull(reference, auth, deadline).await?) };
+        if fields.as_ref().is_some_and(AuthFields::is_malformed) {
+            let why = "the auth of the request's credentials is not user:password in base64";
+            return Err(Error::invalid(why));
+        }
+        let auth = fields.as_ref().and_then(Auth::from_fields);
+        let sandbox = request.sandbox_config.and_then(|config| config.metadata);
+        let options = PullOptions {
+            auth,
+            deadline: call.deadline().map(Into::into),
+            namespace: sandbox.map(|metadata| metadata.namespace),
+        };
+        let pull = async { Ok(self.images.pull_with(reference, &options).await?) };
         Ok(call.wait(pull).await?.to_string())
+    }
+
+    /// Checks that the signature policy of a pod's namespace allows an image to be used: it may be older than the policy, or
+    /// have been pulled for another namespace. As in CRI-O, the name is that of the pod's specification.
+    ///
+    /// # Errors
+    /// [`criscope_image::Error::SignatureValidationFailed`]; [`Error::Invalid`] if the request has no name, but there is a policy.
+    pub(super) async fn check_policy(
+        &self,
+        image: &Image,
+        spec: &v1::ImageSpec,
+        namespace: &str,
+    ) -> Result<()> {
+        if self.settings.images.policy.is_none() {
+            return Ok(());
+        }
+        // Callers other than the kubelet send only one name.
+        let mut names = [&spec.user_specified_image, &spec.image].into_iter();
+        let name = names.find(|name| Reference::parse(name).is_ok());
+        let name = name.ok_or_else(|| {
+            Error::invalid(
+                "the request names the image by its id only: no signature policy can be applied",
+            )
+        })?;
+        let allowed = self.images.allow(&image.id, name, Some(namespace)).await;
+        Ok(allowed?)
     }
 
     /// Removes an image with all its names. Succeeds if it is not local. A pinned image is removed as well: the mark only keeps

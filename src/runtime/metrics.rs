@@ -94,6 +94,9 @@ metrics! {
         "Pulls of the built-in runtime in progress.");
     RUNTIME_IMAGE_PULL_BYTES = Metric::new(Kind::Counter, "runtime_image_pull_bytes_total", Unit::Bytes, &[],
         "Bytes of layers that came from registries, those of pulls that failed included.");
+    RUNTIME_IMAGE_VERIFICATIONS = Metric::counter("runtime_image_verifications_total",
+        &[fixed("verifier", &["plugins", "policy"]), fixed("result", &["accepted", "refused", "failed"])],
+        "Verifications of images by the built-in runtime, at pulls and, by the policy, at the creation of containers. `failed` are those that could not be decided; such an image is not used either.");
     RUNTIME_IMAGES = Metric::gauge("runtime_images", Unit::Count, &[],
         "Images in the built-in runtime's store.");
     RUNTIME_IMAGE_BYTES = Metric::gauge("runtime_image_bytes", Unit::Bytes, &[],

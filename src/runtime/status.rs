@@ -58,17 +58,16 @@ impl Runtime {
             let problems = problems.collect::<serde_json::Value>();
             info.insert("problems".to_owned(), problems.to_string());
         }
+        let handlers = self.handlers.list();
         v1::StatusResponse {
             status: Some(v1::RuntimeStatus {
                 conditions: vec![condition("RuntimeReady", true, "", String::new()), network],
             }),
             info,
-            runtime_handlers: self
-                .handlers
-                .list()
-                .into_iter()
+            runtime_handlers: handlers
+                .iter()
                 .map(|(name, handler)| v1::RuntimeHandler {
-                    name: name.to_owned(),
+                    name: (*name).to_owned(),
                     features: Some(v1::RuntimeHandlerFeatures {
                         recursive_read_only_mounts: handler.recursive_read_only,
                         user_namespaces: handler.user_namespaces,
@@ -77,7 +76,9 @@ impl Runtime {
                 .collect(),
             features: Some(v1::RuntimeFeatures {
                 supplemental_groups_policy: true,
-                user_namespaces_host_network: false,
+                user_namespaces_host_network: handlers
+                    .iter()
+                    .any(|(_, handler)| handler.user_namespaces),
             }),
         }
     }

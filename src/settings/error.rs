@@ -7,25 +7,34 @@ use std::io;
 use super::suggest::nearest;
 use super::value::ValueError;
 
-/// All errors in a configuration, in the order of the file. Never empty.
+/// All errors in a configuration, in the order of the files and their lines. Never empty.
 ///
 /// Its `Display` is one line per error: `FILE:LINE: KEY: what is wrong`.
 #[derive(Debug)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
-    /// `Ok` if there is nothing to report; sorts by line, flags last.
+    /// `Ok` if there is nothing to report; sorts by file and line, flags last.
     pub(crate) fn from_list(mut list: Vec<ConfigError>) -> Result<(), Self> {
         if list.is_empty() {
             return Ok(());
         }
-        list.sort_by_key(|error| error.place.order());
+        list.sort_by(|a, b| a.place.order().cmp(&b.place.order()));
         Err(Self(list))
     }
 
     /// The errors.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
         self.0.iter()
+    }
+}
+
+impl IntoIterator for ConfigErrors {
+    type Item = ConfigError;
+    type IntoIter = std::vec::IntoIter<ConfigError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 
@@ -62,11 +71,8 @@ pub struct ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Line { file, line } => write!(f, "{file}:{line}: ")?,
-            Place::File { file } => write!(f, "{file}: ")?,
-            Place::Flag(flag) => write!(f, "{flag}: ")?,
-            Place::Nowhere => {}
+        if self.place != Place::Nowhere {
+            write!(f, "{}: ", self.place)?;
         }
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
@@ -103,12 +109,23 @@ pub enum Place {
 }
 
 impl Place {
-    fn order(&self) -> (u8, usize) {
+    fn order(&self) -> (u8, &str, usize) {
         match self {
-            Self::File { .. } => (0, 0),
-            Self::Line { line, .. } => (1, *line),
-            Self::Flag(_) => (2, 0),
-            Self::Nowhere => (3, 0),
+            Self::File { file } => (0, file, 0),
+            Self::Line { file, line } => (1, file, *line),
+            Self::Flag(_) => (2, "", 0),
+            Self::Nowhere => (3, "", 0),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line { file, line } => write!(f, "{file}:{line}"),
+            Self::File { file } => f.write_str(file),
+            Self::Flag(flag) => f.write_str(flag),
+            Self::Nowhere => Ok(()),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! How settings are declared, read and documented. This module contains no setting: each module declares its own with
 //! `settings!` (`declare.rs`), and [`crate::config`] composes them.
 //!
-//! A file goes through `reader` (TOML with positions), `shape` (unknown keys, tables in the wrong place) and the
+//! A file goes through `reader` (TOML with positions), `merge` (drop-in files), `shape` (unknown keys, tables in the wrong place) and the
 //! generated readers (typed values). Every error is collected, with its line, before any is reported.
 
 pub(crate) mod declare;
 mod error;
+pub(crate) mod merge;
 pub(crate) mod reader;
 mod schema;
 mod shape;
@@ -15,6 +16,7 @@ pub(crate) mod value;
 use std::path::PathBuf;
 
 pub use error::{ConfigError, ConfigErrors, Hint, Place, Problem};
+pub use merge::Origins;
 pub use schema::{InEffect, Setting, fingerprint};
 pub use value::ValueError;
 

@@ -14,9 +14,19 @@ use super::value::Raw;
 pub(crate) struct Text<'t> {
     pub(crate) name: &'t str,
     pub(crate) text: &'t str,
+    /// The offset of its first byte: each file of a configuration has offsets of its own.
+    pub(crate) base: usize,
 }
 
 impl Text<'_> {
+    /// Nothing: every key then has its default.
+    pub(crate) const EMPTY: Text<'static> = Text {
+        name: "",
+        text: "",
+        base: 0,
+    };
+
+    /// The position of a byte, by its offset from `base`.
     fn place(&self, at: usize) -> Place {
         let before = self.text.as_bytes().iter().take(at);
         Place::Line {
@@ -54,6 +64,12 @@ pub(super) fn in_order<'d>(table: &'d DeTable<'d>) -> Vec<Entry<'d>> {
     entries
 }
 
+/// The position of an offset in one of the texts, which are in the order of their offsets.
+pub(super) fn place_in(texts: &[Text<'_>], at: usize) -> Place {
+    let text = texts.iter().rev().find(|text| text.base <= at);
+    text.map_or(Place::Nowhere, |text| text.place(at - text.base))
+}
+
 /// One table to read keys from.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope<'d> {
@@ -68,6 +84,11 @@ impl Scope<'_> {
     /// Returns whether the table has this key, valid or not.
     pub(crate) fn has<T>(&self, key: &Key<T>) -> bool {
         self.table.is_some_and(|table| table.contains_key(key.name))
+    }
+
+    /// The table itself, with its position if the configuration has it.
+    fn begin(&self) -> Option<usize> {
+        self.table.map(|_| self.span.start)
     }
 
     /// The path of a key in this table.
@@ -96,17 +117,21 @@ pub(crate) struct Flag<'d> {
 /// Reads values from a document and collects errors.
 #[derive(Debug)]
 pub(crate) struct Reader<'d> {
-    text: Text<'d>,
+    texts: Vec<Text<'d>>,
     root: Option<&'d DeTable<'d>>,
     flags: Vec<Flag<'d>>,
     pub(crate) errors: Vec<ConfigError>,
 }
 
 impl<'d> Reader<'d> {
-    /// Creates a reader of a document, or of an empty one: then every key has its default.
-    pub(crate) fn new(text: Text<'d>, root: Option<&'d DeTable<'d>>, flags: Vec<Flag<'d>>) -> Self {
+    /// Creates a reader of a document that was made of these texts, or of an empty one: then every key has its default.
+    pub(crate) fn new(
+        texts: Vec<Text<'d>>,
+        root: Option<&'d DeTable<'d>>,
+        flags: Vec<Flag<'d>>,
+    ) -> Self {
         Self {
-            text,
+            texts,
             root,
             flags,
             errors: Vec::new(),
@@ -115,11 +140,17 @@ impl<'d> Reader<'d> {
 
     /// Creates a reader of an empty document.
     pub(crate) fn empty() -> Self {
-        Self::new(Text { name: "", text: "" }, None, Vec::new())
+        Self::new(vec![Text::EMPTY], None, Vec::new())
     }
 
     pub(super) fn place(&self, span: &Range<usize>) -> Place {
-        self.text.place(span.start)
+        place_in(&self.texts, span.start)
+    }
+
+    /// Returns whether a table comes from a drop-in file, not from the first file.
+    pub(crate) fn is_dropped_in(&self, scope: &Scope<'_>) -> bool {
+        let second = self.texts.get(1).map(|text| text.base);
+        second.is_some_and(|second| scope.begin().is_some_and(|begin| begin >= second))
     }
 
     pub(crate) fn fail(&mut self, place: Place, key: impl Into<String>, problem: Problem) {

@@ -32,12 +32,13 @@ pub(super) fn judge(results: &Results) -> Vec<Budget> {
         let ratio = of_one(many) / of_one(usual);
         all.push(Budget::new(what, ratio, Limit::AtMost(1.3), "x"));
     }
-    let [few, full] = ours.starts;
+    let left = |[few, full]: [f64; 2]| full / few;
     let what = format!(
-        "starts in a second with {} pods, of those with {}",
-        many.pods, results.plan.few
+        "share of the starts in a second that is left with {} pods, of that of the bare calls",
+        many.pods
     );
-    all.push(Budget::new(what, full / few, Limit::AtLeast(0.8), "x"));
+    let share = left(ours.starts) / left(results.bare);
+    all.push(Budget::new(what, share, Limit::AtLeast(0.8), "x"));
     let what = format!("restart with {} pods", many.pods);
     all.push(Budget::new(what, ours.restart, Limit::AtMost(2.0), " s"));
     if let Some(theirs) = theirs {

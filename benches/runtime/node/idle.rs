@@ -41,10 +41,10 @@ pub(crate) struct Idle {
 }
 
 /// criscope in front of a runtime.
-pub(super) struct Proxy {
-    process: Process,
-    pub(super) cri: Cri,
-    metrics: SocketAddr,
+pub(crate) struct Proxy {
+    pub(crate) process: Process,
+    pub(crate) cri: Cri,
+    pub(crate) metrics: SocketAddr,
 }
 
 impl Proxy {
@@ -52,7 +52,7 @@ impl Proxy {
     ///
     /// # Errors
     /// If it does not start.
-    pub(super) async fn start(criscope: &Path, daemon: &Daemon) -> Result<Self> {
+    pub(crate) async fn start(criscope: &Path, daemon: &Daemon) -> Result<Self> {
         let (socket, metrics) = (daemon.state.join("proxy.sock"), free_port()?);
         let mut command = Command::new(criscope);
         command
@@ -113,6 +113,25 @@ pub(super) async fn measure(seconds: u64, cri: &mut Cri, watched: Watched) -> Re
     } = watched;
     tokio::time::sleep(SETTLE).await;
     let before = [cpu(daemon)?, threads(&shims)?];
+    watch(seconds, cri, metrics).await?;
+    let after = [cpu(daemon)?, threads(&shims)?];
+    let [daemon, beside] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
+    let a_minute = |time: Duration| time.as_secs_f64() * 1e3 * 60.0 / seconds as f64;
+    Ok(Idle {
+        daemon: a_minute(daemon),
+        beside: a_minute(beside),
+    })
+}
+
+/// Polls as a kubelet does for some seconds, and scrapes as Prometheus does.
+///
+/// # Errors
+/// If a call fails.
+pub(crate) async fn watch(
+    seconds: u64,
+    cri: &mut Cri,
+    metrics: (SocketAddr, &'static str),
+) -> Result<()> {
     let mut clock = interval(Duration::from_secs(1));
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for second in 0..seconds {
@@ -127,13 +146,7 @@ pub(super) async fn measure(seconds: u64, cri: &mut Cri, watched: Watched) -> Re
         }
     }
     clock.tick().await;
-    let after = [cpu(daemon)?, threads(&shims)?];
-    let [daemon, beside] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
-    let a_minute = |time: Duration| time.as_secs_f64() * 1e3 * 60.0 / seconds as f64;
-    Ok(Idle {
-        daemon: a_minute(daemon),
-        beside: a_minute(beside),
-    })
+    Ok(())
 }
 
 /// User and system time of a process and of the children that it has waited for (proc(5), `stat`), in steps of 10 ms.

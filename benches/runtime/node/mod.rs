@@ -14,7 +14,7 @@ use criscope_testkit::bench::{progress, report::Report};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-use self::idle::{Idle, Proxy};
+use self::idle::Idle;
 use self::lists::Lists;
 use crate::bare::Bare;
 use crate::crowd::{BARE, bare_crowd};
@@ -22,6 +22,7 @@ use crate::daemons::Daemon;
 use crate::error::Result;
 use crate::held::pss;
 
+pub(crate) use self::idle::{Proxy, watch};
 pub(crate) use self::report::report;
 
 /// Numbers of pods.

@@ -37,7 +37,7 @@ const GO: &[u8] = b"!";
 ///
 /// # Errors
 /// If the process does not exist, or there is no free port.
-pub(super) async fn listen(pid: u64) -> Result<TcpListener> {
+pub(crate) async fn listen(pid: u64) -> Result<TcpListener> {
     let file = format!("/proc/{pid}/ns/net");
     let network = File::open(&file).during(|| format!("opening {file}"))?;
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));

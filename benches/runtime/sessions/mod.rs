@@ -16,8 +16,8 @@ use serde::Serialize;
 use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 
-pub(crate) use self::payload::LENGTH;
-use self::payload::Payload;
+pub(crate) use self::forward::listen;
+pub(crate) use self::payload::{LENGTH, Payload};
 use crate::cri::{Cri, Pod};
 use crate::daemons::Daemon;
 use crate::error::{Error, IoContext, Result};
@@ -106,7 +106,7 @@ pub(crate) async fn run<'a>(
     daemons: impl Iterator<Item = (&'static str, &'a mut Daemon)>,
     rounds: usize,
 ) -> Result<Sessions> {
-    let payload = Arc::new(Payload::make()?);
+    let payload = Arc::new(Payload::make(LENGTH)?);
     let mut stands = Vec::new();
     for (side, daemon) in daemons {
         stands.push(Stand::new(side, daemon).await?);
@@ -165,7 +165,7 @@ impl<'a> Stand<'a> {
         let pod = daemon.cri.run("sessions").await?;
         let container = daemon.cri.start(&pod, "main").await?;
         let pid = daemon.cri.pid(&container).await?;
-        let listener = Arc::new(forward::listen(pid).await?);
+        let listener = Arc::new(listen(pid).await?);
         daemon.process.reset_peak()?;
         Ok(Self {
             side,
@@ -182,9 +182,7 @@ impl<'a> Stand<'a> {
     async fn session(&mut self, kind: Kind, payload: &Arc<Payload>) -> Result<f64> {
         let url = self.url(kind).await?;
         let (payload, listener) = (Arc::clone(payload), Arc::clone(&self.listener));
-        let took = spawn_blocking(move || pass(kind, &url, listener, payload)).await;
-        let took = took.map_err(|error| Error::Setup(format!("a session: {error}")))?;
-        let took = took.during(|| format!("{}, {}", self.side, kind.name()))?;
+        let took = session(kind, url, listener, payload).await?;
         Ok(LENGTH as f64 / 1e6 / took.as_secs_f64())
     }
 
@@ -198,7 +196,22 @@ impl<'a> Stand<'a> {
 }
 
 /// The command echoes its input.
-const CAT: [&str; 2] = ["/bin/busybox", "cat"];
+pub(crate) const CAT: [&str; 2] = ["/bin/busybox", "cat"];
+
+/// Passes the payload through one session.
+///
+/// # Errors
+/// If it fails, or a byte differs.
+pub(crate) async fn session(
+    kind: Kind,
+    url: String,
+    listener: Arc<TcpListener>,
+    payload: Arc<Payload>,
+) -> Result<Duration> {
+    let took = spawn_blocking(move || pass(kind, &url, listener, payload)).await;
+    let took = took.map_err(|error| Error::Setup(format!("a session: {error}")))?;
+    took.during(|| kind.name().to_owned())
+}
 
 /// One session, on its own threads: sending and receiving do not block each other.
 fn pass(

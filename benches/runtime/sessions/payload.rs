@@ -8,22 +8,22 @@ use crate::error::{IoContext, Result};
 /// The kernel's source of random bytes.
 const RANDOM: &str = "/dev/urandom";
 
-/// Length of the payload, in bytes.
+/// Length of the payload whose throughput is measured, in bytes.
 pub(crate) const LENGTH: usize = 100_000_000;
 
 /// Size of a write of the client: the copy buffer of kubectl and crictl.
 pub(super) const PIECE: usize = 32 << 10;
 
 /// Random bytes: lost, duplicated or reordered parts cannot go unnoticed.
-pub(super) struct Payload(Vec<u8>);
+pub(crate) struct Payload(Vec<u8>);
 
 impl Payload {
     /// Different in each run.
     ///
     /// # Errors
     /// If the kernel returns an error.
-    pub(super) fn make() -> Result<Self> {
-        let mut bytes = vec![0; LENGTH];
+    pub(crate) fn make(length: usize) -> Result<Self> {
+        let mut bytes = vec![0; length];
         File::open(RANDOM)
             .and_then(|mut random| random.read_exact(&mut bytes))
             .during(|| format!("reading {RANDOM}"))?;
@@ -40,12 +40,16 @@ impl Payload {
 
     /// Returns the checker of a receiver.
     pub(super) fn check(&self) -> Check<'_> {
-        Check { left: &self.0 }
+        Check {
+            all: self.0.len(),
+            left: &self.0,
+        }
     }
 }
 
 /// Compares received data with the payload.
 pub(super) struct Check<'a> {
+    all: usize,
     left: &'a [u8],
 }
 
@@ -55,7 +59,7 @@ impl Check<'_> {
     /// # Errors
     /// If they differ, or there are too many.
     pub(super) fn next(&mut self, got: &[u8]) -> io::Result<bool> {
-        let at = LENGTH - self.left.len();
+        let at = self.all - self.left.len();
         match self.left.split_at_checked(got.len()) {
             Some((sent, left)) if sent == got => self.left = left,
             Some(_) => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::observer::{NoObserver, Observer};
 use super::platform::Platform;
+use super::verify::{PolicyFiles, VerifierPlugins};
 
 /// Settings of an image store. [`ImageStoreConfig::new`] has the defaults.
 #[derive(Clone, Debug)]
@@ -15,6 +16,9 @@ pub struct ImageStoreConfig {
     pub root: PathBuf,
     /// Directories in the layout of containerd's `certs.d`. The first one that contains the registry is used.
     pub certs_dirs: Vec<PathBuf>,
+    /// `registries.conf` of containers-registries.conf(5), with its directory `registries.conf.d`. What it names is looked up in
+    /// `certs_dirs`.
+    pub registries_conf: Option<PathBuf>,
     /// Docker's `config.json` with credentials.
     pub docker_config: Option<PathBuf>,
     /// The platform that images are pulled for.
@@ -37,6 +41,10 @@ pub struct ImageStoreConfig {
     pub wait_for_disk: bool,
     /// The boot ID, instead of the kernel's; for tests of power failures.
     pub boot: Option<String>,
+    /// Programs that must accept every image that is pulled.
+    pub verifiers: Option<VerifierPlugins>,
+    /// The signature policy for images that are pulled, and for [`ImageStore::allow`](crate::ImageStore::allow).
+    pub policy: Option<PolicyFiles>,
     /// Called at points where a crash leaves something incomplete; for crash tests.
     pub failpoint: FailpointHook,
     /// Receives the steps of pulls and imports.
@@ -53,6 +61,7 @@ impl ImageStoreConfig {
                 "/etc/containerd/certs.d".into(),
                 "/etc/docker/certs.d".into(),
             ],
+            registries_conf: None,
             docker_config: None,
             platform: Platform::host(),
             max_concurrent_downloads: 3,
@@ -63,6 +72,8 @@ impl ImageStoreConfig {
             keep_unused: Duration::from_secs(3600),
             wait_for_disk: false,
             boot: None,
+            verifiers: None,
+            policy: None,
             failpoint: FailpointHook::default(),
             observer: Arc::new(NoObserver),
         }

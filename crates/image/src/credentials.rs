@@ -55,6 +55,12 @@ impl fmt::Debug for AuthFields {
 }
 
 impl AuthFields {
+    /// Returns whether `auth` is needed, but is not `user:password` in base64: such a pull would be an anonymous one.
+    #[must_use]
+    pub fn is_malformed(&self) -> bool {
+        !self.auth.is_empty() && self.credentials().is_none()
+    }
+
     /// Returns the credentials in these fields, or `None` if they are empty or malformed.
     #[must_use]
     pub fn credentials(&self) -> Option<Credentials> {
@@ -158,8 +164,12 @@ mod tests {
         fields.auth = STANDARD.encode("me:se:cret\0\0");
         let expected = Auth::basic("me", "se:cret").credentials;
         assert_eq!(fields.credentials(), Some(expected));
-        fields.auth = "%%%".to_owned();
-        assert_eq!(fields.credentials(), None);
+        assert!(!fields.is_malformed());
+        for wrong in ["%%%", &STANDARD.encode("no colon")] {
+            fields.auth = wrong.to_owned();
+            assert_eq!(fields.credentials(), None);
+            assert!(fields.is_malformed());
+        }
         fields.server_address = "https://index.docker.io/v1/".to_owned();
         fields.username = "u".to_owned();
         let auth = Auth::from_fields(&fields).expect("credentials");

@@ -44,10 +44,12 @@ struct HelperOutput {
     secret: String,
 }
 
-/// Returns the credentials for a registry, by its host and port. `None` if the file has none or does not exist.
+/// Returns the credentials for a repository of a registry, by the host and port of that. `None` if the file has none or does not
+/// exist. Keys of `auths` may name a namespace (`quay.io/team`, containers-auth.json(5)): the narrowest one applies.
 pub(super) async fn look_up(
     path: &Path,
     registry: &str,
+    repository: &str,
     timeout: Duration,
 ) -> Result<Option<Credentials>> {
     let Some(file) = read(path)? else {
@@ -63,8 +65,26 @@ pub(super) async fn look_up(
     {
         return Ok(Some(found));
     }
-    let entry = file.auths.into_iter().find(|(host, _)| matches(host));
-    Ok(entry.and_then(|(_, entry)| entry.credentials()))
+    let entries = file.auths.into_iter().filter(|(host, _)| matches(host));
+    let entries = entries.filter_map(|(address, entry)| {
+        let length = namespace_of(&address, repository)?;
+        Some((length, entry.credentials()?))
+    });
+    let narrowest = entries.max_by_key(|(length, _)| *length);
+    Ok(narrowest.map(|(_, credentials)| credentials))
+}
+
+/// The length of the namespace in an address, if it contains the repository; 0 for a whole registry, also with the path of its
+/// API.
+fn namespace_of(address: &str, repository: &str) -> Option<usize> {
+    let address = address.split_once("://").map_or(address, |(_, rest)| rest);
+    let namespace = address.split_once('/').map_or("", |(_, path)| path);
+    let namespace = namespace.trim_end_matches('/');
+    if matches!(namespace, "" | "v1" | "v2") {
+        return Some(0);
+    }
+    let rest = repository.strip_prefix(namespace)?;
+    (rest.is_empty() || rest.starts_with('/')).then_some(namespace.len())
 }
 
 fn read(path: &Path) -> Result<Option<File>> {
@@ -194,7 +214,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("config.json");
         let wait = PATIENCE;
-        assert!(matches!(look_up(&path, "a", wait).await, Ok(None)));
+        assert!(matches!(look_up(&path, "a", "r", wait).await, Ok(None)));
         let text = r#"{"auths": {"https://index.docker.io/v1/": {"auth": "dTpw"},
             "https://quay.io": {"username": "q", "password": "r"}, "b:5000": {"identitytoken": "i"}, "c": {}}}"#;
         std::fs::write(&path, text).expect("write");
@@ -202,13 +222,39 @@ mod tests {
             username: u.to_owned(),
             password: p.to_owned(),
         };
-        let found = look_up(&path, "docker.io", wait).await.expect("read");
+        let found = look_up(&path, "docker.io", "r", wait).await.expect("read");
         assert_eq!(found, Some(basic("u", "p")));
-        let found = look_up(&path, "quay.io", wait).await.expect("read");
+        let found = look_up(&path, "quay.io", "r", wait).await.expect("read");
         assert_eq!(found, Some(basic("q", "r")));
-        let found = look_up(&path, "b:5000", wait).await.expect("read");
+        let found = look_up(&path, "b:5000", "r", wait).await.expect("read");
         assert_eq!(found, Some(Credentials::IdentityToken("i".to_owned())));
-        assert_eq!(look_up(&path, "c", wait).await.expect("read"), None);
+        assert_eq!(look_up(&path, "c", "r", wait).await.expect("read"), None);
+    }
+
+    #[tokio::test]
+    async fn the_narrowest_namespace_has_the_credentials() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("config.json");
+        // Of a user and a password: "a:p", "b:p", "c:p".
+        let text = r#"{"auths": {"quay.io/team": {"auth": "YTpw"}, "quay.io/team/app": {"auth": "Yjpw"},
+            "https://q.io/v2/": {"auth": "Yzpw"}, "q.io/other": {"auth": "YTpw"}}}"#;
+        std::fs::write(&path, text).expect("write");
+        for (registry, repository, user) in [
+            ("quay.io", "team/x", Some("a")),
+            ("quay.io", "team/app", Some("b")),
+            ("quay.io", "team/app/x", Some("b")),
+            ("quay.io", "team/apple", Some("a")),
+            ("quay.io", "teams", None),
+            ("q.io", "x", Some("c")),
+            ("q.io", "other/x", Some("a")),
+        ] {
+            let found = look_up(&path, registry, repository, PATIENCE).await;
+            let found = match found.expect("read") {
+                Some(Credentials::Basic { username, .. }) => Some(username),
+                _ => None,
+            };
+            assert_eq!(found.as_deref(), user, "{registry}/{repository}");
+        }
     }
 
     #[tokio::test]
@@ -216,13 +262,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("config.json");
         std::fs::write(&path, r#"{"auths": {"a": {"auth": "secret"#).expect("write");
-        let error = look_up(&path, "a", PATIENCE).await;
+        let error = look_up(&path, "a", "r", PATIENCE).await;
         let text = error.expect_err("damaged").to_string();
         assert!(
             text.contains("config.json") && !text.contains("secret"),
             "{text}"
         );
         std::fs::write(&path, r#"{"credsStore": "../../x"}"#).expect("write");
-        assert!(look_up(&path, "a", PATIENCE).await.is_err());
+        assert!(look_up(&path, "a", "r", PATIENCE).await.is_err());
     }
 }

@@ -97,6 +97,15 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
+    /// A verifier refuses the image, or cannot decide. The kubelet recognises the first word of the text
+    /// (`ErrSignatureValidationFailed` in `k8s.io/cri-api/pkg/errors`).
+    #[error("SignatureValidationFailed: {reference}: {reason}")]
+    SignatureValidationFailed {
+        /// The image.
+        reference: String,
+        /// The cause.
+        reason: String,
+    },
     /// The image has no manifest for this platform.
     #[error("{what}: no image for {wanted}, only for {offered}")]
     NoPlatform {

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::image_config::{self, ImageConfig};
 use crate::layer::{LayerFetcher, blocking};
 use crate::progress::{EndedPull, PullView, Pulls};
+use crate::reference::Reference;
 use crate::registry::RegistryClient;
 use crate::store::{Collected, ContentStore, Held, Problem, Record};
 
@@ -43,6 +44,8 @@ pub struct Image {
     pub pinned: bool,
     /// Seconds since the Unix epoch.
     pub pulled_at: u64,
+    /// The type of an artifact, which no container can be made from.
+    pub artifact_type: Option<String>,
     /// The configuration for its containers.
     pub config: Arc<ImageConfig>,
 }
@@ -111,6 +114,20 @@ impl ImageStore {
         })
     }
 
+    /// The image that a reference, an ID or a prefix of an ID means. A short name can stand for several references.
+    fn resolve(&self, text: &str) -> Result<Option<ImageId>> {
+        if self.config.registries_conf.is_none() || Reference::parse(text).is_err() {
+            return self.store.resolve(text);
+        }
+        // None if the name is short and stands for nothing: then it may be the beginning of an ID.
+        for name in self.registries.known_candidates(text).unwrap_or_default() {
+            if let Some(id) = self.store.resolve(&name.to_string())? {
+                return Ok(Some(id));
+            }
+        }
+        self.store.resolve_id(text)
+    }
+
     /// Entries of the store that could not be read when it was opened, and are ignored.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
@@ -123,7 +140,7 @@ impl ImageStore {
     ///
     /// [`Error::InvalidReference`], [`Error::AmbiguousId`].
     pub fn status(&self, reference: &str) -> Result<Option<Image>> {
-        let id = self.store.resolve(reference)?;
+        let id = self.resolve(reference)?;
         Ok(id.and_then(|id| self.store.image(&id)).map(image))
     }
 
@@ -163,7 +180,7 @@ impl ImageStore {
     ///
     /// As [`Self::status`], and [`Error::Io`].
     pub async fn remove(&self, reference: &str) -> Result<bool> {
-        let Some(id) = self.store.resolve(reference)? else {
+        let Some(id) = self.resolve(reference)? else {
             return Ok(false);
         };
         let store = Arc::clone(&self.store);
@@ -180,7 +197,7 @@ impl ImageStore {
         let missing = || Error::NotFound {
             what: format!("image {reference}"),
         };
-        let id = self.store.resolve(reference)?.ok_or_else(missing)?;
+        let id = self.resolve(reference)?.ok_or_else(missing)?;
         let store = Arc::clone(&self.store);
         let found = blocking(move || store.pin(&id, pinned)).await?;
         if found { Ok(()) } else { Err(missing()) }
@@ -205,7 +222,7 @@ impl ImageStore {
         let missing = || Error::NotFound {
             what: format!("image {reference}"),
         };
-        let id = self.store.resolve(reference)?.ok_or_else(missing)?;
+        let id = self.resolve(reference)?.ok_or_else(missing)?;
         let (record, _) = self.store.image(&id).ok_or_else(missing)?;
         // Held before the check; otherwise they could be removed in between.
         let layers = self.hold(record.layers);
@@ -300,6 +317,7 @@ fn image((record, config): (Record, Arc<ImageConfig>)) -> Image {
         size: record.size,
         pinned: record.pinned,
         pulled_at: record.pulled_at,
+        artifact_type: record.artifact,
         config,
     }
 }

@@ -23,6 +23,7 @@
 //! Unpacking needs root, because layers have owners and devices. TLS uses the process-wide crypto provider of `rustls`, and
 //! installs that of `ring` if there is none.
 
+mod artifact;
 mod config;
 mod credentials;
 mod digest;
@@ -44,7 +45,9 @@ mod reference;
 mod registry;
 mod store;
 mod unpack;
+mod verify;
 
+pub use self::artifact::{ArtifactFile, ArtifactManifest};
 pub use self::config::{Failpoint, FailpointHook, ImageStoreConfig, Limits, Timeouts};
 pub use self::credentials::{Auth, AuthFields, Credentials};
 pub use self::digest::{Digest, InvalidDigest};
@@ -55,13 +58,17 @@ pub use self::image_config::ImageConfig;
 pub use self::image_store::{FsInfo, Image, ImageId, ImageStore, LayerLease};
 pub use self::import::{DirectoryImport, ImportDirectory, ImportedImage};
 pub use self::manifest::{Descriptor, ImageManifest, Manifest};
-pub use self::observer::{ActiveStep, NoObserver, Observer, Outcome, Step, Steps};
+pub use self::observer::{
+    ActiveStep, NoObserver, Observer, Outcome, Step, Steps, Verdict, Verifier,
+};
 pub use self::platform::{DeclaredPlatform, Platform};
 pub use self::progress::{EndedPull, LayerPhase, LayerView, PullPhase, PullView};
+pub use self::pull::PullOptions;
 pub use self::reference::Reference;
 pub use self::registry::{BlobPart, FetchedManifest, RegistryClient, Repository};
 pub use self::store::{Collected, Problem, RECORD_VERSION};
 pub use self::unpack::{UnpackSummary, Unpacker};
+pub use self::verify::{PolicyFiles, VerifierPlugins};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -3,6 +3,7 @@
 use criscope_linux::rootfs::MAX_LAYERS;
 use serde::Deserialize;
 
+use super::artifact::ArtifactManifest;
 use super::digest::Digest;
 use super::error::{Error, Result};
 use super::image_config::bounded_map;
@@ -52,6 +53,8 @@ pub enum Manifest {
     Image(ImageManifest),
     /// An index: manifests for several platforms.
     Index(Vec<Descriptor>),
+    /// The manifest of an artifact, which is not an image to run.
+    Artifact(ArtifactManifest),
 }
 
 /// The manifest of one image.
@@ -70,6 +73,8 @@ struct Raw {
     schema_version: u32,
     #[serde(default)]
     media_type: String,
+    #[serde(default)]
+    artifact_type: String,
     config: Option<Descriptor>,
     layers: Option<Vec<Descriptor>>,
     manifests: Option<Vec<Descriptor>>,
@@ -91,7 +96,16 @@ impl Manifest {
         }
         let (is_index, parsed) = match (raw.manifests, raw.config, raw.layers) {
             (Some(manifests), None, None) => (true, Self::Index(manifests)),
-            (None, Some(config), Some(layers)) => (false, Self::Image(image(config, layers)?)),
+            (None, Some(config), Some(layers)) if is_image(&config) => {
+                (false, Self::Image(image(config, layers)?))
+            }
+            (None, Some(config), layers) if !is_image(&config) => {
+                let kind = [raw.artifact_type, config.media_type];
+                let kind = kind.into_iter().find(|kind| !kind.is_empty());
+                let layers = layers.unwrap_or_default();
+                let artifact = ArtifactManifest::new(kind.unwrap_or_default(), layers)?;
+                (false, Self::Artifact(artifact))
+            }
             // Two readers could see different images in such a document (CVE-2021-41190).
             (Some(_), _, _) => return Err(invalid("an index and an image at once".to_owned())),
             _ => return Err(invalid("neither an index nor an image".to_owned())),
@@ -120,13 +134,13 @@ fn expects_index(kind: &str) -> Option<bool> {
     }
 }
 
-fn image(config: Descriptor, layers: Vec<Descriptor>) -> Result<ImageManifest> {
+/// Returns whether a configuration is that of an image to run.
+fn is_image(config: &Descriptor) -> bool {
     let kind = config.media_type.as_str();
-    if !kind.is_empty() && !CONFIGS.contains(&kind) {
-        let kind: String = kind.chars().take(100).collect();
-        let reason = format!("not an image to run: its configuration is of type {kind}");
-        return Err(Error::invalid("manifest", reason));
-    }
+    kind.is_empty() || CONFIGS.contains(&kind)
+}
+
+fn image(config: Descriptor, layers: Vec<Descriptor>) -> Result<ImageManifest> {
     if layers.len() > MAX_LAYERS {
         let reason = format!(
             "{} layers, at most {MAX_LAYERS} can be stacked",
@@ -205,16 +219,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_image_to_run_is_an_artifact() {
+        let helm = descriptor("application/vnd.cncf.helm.config.v1+json", None);
+        let mut file = descriptor("text/plain", None);
+        file["annotations"] = serde_json::json!({"org.opencontainers.image.title": "values.yaml"});
+        let value = serde_json::json!({"config": helm, "layers": [file, descriptor("x", None)]});
+        let Ok(Manifest::Artifact(artifact)) = parse(&value, "") else {
+            panic!("not an artifact");
+        };
+        assert_eq!(
+            artifact.artifact_type,
+            "application/vnd.cncf.helm.config.v1+json"
+        );
+        assert_eq!(artifact.files.len(), 1);
+        assert_eq!(artifact.files[0].path, "values.yaml");
+    }
+
+    #[test]
     fn invalid_manifests_are_rejected() {
         let config = descriptor(CONFIGS[0], None);
-        let helm = descriptor("application/vnd.cncf.helm.config.v1+json", None);
         let many = vec![config.clone(); MAX_LAYERS + 1];
         for wrong in [
             serde_json::json!({}),
             serde_json::json!([]),
             serde_json::json!({"schemaVersion": 1, "fsLayers": []}),
             serde_json::json!({"config": config, "layers": [], "manifests": []}),
-            serde_json::json!({"config": helm, "layers": []}),
+            serde_json::json!({"layers": []}),
+            serde_json::json!({"config": config}),
             serde_json::json!({"config": config, "layers": many}),
             serde_json::json!({"config": {"digest": "sha256:12", "size": 1}, "layers": []}),
             serde_json::json!({"config": config, "layers": [descriptor("application/vnd.oci.image.layer.v1.tar+gzip+encrypted", None)]}),

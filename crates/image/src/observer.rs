@@ -20,8 +20,30 @@ pub enum Step {
     Fetch,
     /// The rest of unpacking a layer once its blob is complete.
     Unpack,
+    /// Asking the programs, or the policy, that verify images.
+    Verify,
     /// Writing the image's record.
     Record,
+}
+
+/// What verifies an image.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Verifier {
+    /// The programs of [`VerifierPlugins`](crate::VerifierPlugins).
+    Plugin,
+    /// The policy of [`PolicyFiles`](crate::PolicyFiles).
+    Policy,
+}
+
+/// The result of a verification.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Verdict {
+    /// The image may be used.
+    Accepted,
+    /// It may not.
+    Refused,
+    /// It is not known, because signatures could not be fetched or read. The image is not used.
+    Failed,
 }
 
 /// The outcome of a step or a pull.
@@ -54,6 +76,9 @@ pub trait Observer: fmt::Debug + Send + Sync {
 
     /// A pull has ended.
     fn pull_ended(&self, _outcome: Outcome) {}
+
+    /// An image has been verified.
+    fn verified(&self, _by: Verifier, _verdict: Verdict) {}
 
     /// Bytes of a layer have arrived from a registry.
     fn bytes_fetched(&self, _bytes: u64) {}

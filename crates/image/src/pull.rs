@@ -5,29 +5,55 @@ use std::time::Instant;
 
 use futures_util::future::try_join_all;
 
+use super::artifact::ArtifactManifest;
 use super::config::Failpoint;
 use super::credentials::Auth;
 use super::digest::Digest;
 use super::error::{Error, Result};
 use super::image_config::ParsedConfig;
 use super::layer::{LayerSource, PendingLayer, blocking};
-use super::manifest::{ImageManifest, MAX_CONFIG, MAX_DEPTH, Manifest, choose};
+use super::manifest::{Descriptor, ImageManifest, MAX_CONFIG, MAX_DEPTH, Manifest, choose};
 use super::observer::{ObservedPull, Outcome, Step, Steps, observed};
 use super::progress::{PullGuard, PullPhase};
 use super::reference::Reference;
 use super::registry::{FetchedManifest, Repository};
 use super::store::{Held, NewImage, Record};
+use super::verify::Subject;
 use super::{ImageId, ImageStore};
 
-/// Manifest and configuration of the image that a reference resolves to.
+/// A manifest that is not an index.
+enum Content {
+    Image(ImageManifest),
+    Artifact(ArtifactManifest),
+}
+
+/// The manifest of the image that a reference resolves to.
 struct Resolved {
-    manifest: ImageManifest,
+    content: Content,
     /// The manifest for this platform, as received.
     fetched: FetchedManifest,
-    /// The digest that the reference resolves to: that of the manifest, or of an index that leads to it.
-    top: Digest,
+    /// What the reference resolves to: the manifest, or an index that leads to it.
+    top: Descriptor,
+}
+
+/// An image that may be fetched: what becomes its record, and its layers.
+struct Recipe {
+    record: Record,
+    /// The document with the image's ID.
     config: Vec<u8>,
-    parsed: ParsedConfig,
+    contents: Vec<(Digest, Vec<u8>)>,
+    layers: Vec<(Digest, LayerSource)>,
+}
+
+/// Whom and what a pull is for.
+#[derive(Clone, Debug, Default)]
+pub struct PullOptions {
+    /// Credentials.
+    pub auth: Option<Auth>,
+    /// When it fails.
+    pub deadline: Option<Instant>,
+    /// The Kubernetes namespace whose signature policy applies.
+    pub namespace: Option<String>,
 }
 
 impl ImageStore {
@@ -43,21 +69,37 @@ impl ImageStore {
         auth: Option<Auth>,
         deadline: Option<Instant>,
     ) -> Result<ImageId> {
-        let reference = Reference::parse(reference)?;
+        let options = PullOptions {
+            auth,
+            deadline,
+            ..PullOptions::default()
+        };
+        self.pull_with(reference, &options).await
+    }
+
+    /// As [`Self::pull`], with more options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pull`].
+    pub async fn pull_with(&self, reference: &str, options: &PullOptions) -> Result<ImageId> {
+        let candidates = self.registries.candidates(reference)?;
         let observed = ObservedPull::start(&self.config.observer);
-        let result = self.pull_until(&reference, auth, deadline).await;
+        let mut result = Err(Error::internal("a name that stands for nothing"));
+        for candidate in &candidates {
+            result = self.pull_until(candidate, options).await;
+            // The deadline is that of all together.
+            if matches!(&result, Ok(_) | Err(Error::DeadlineExceeded { .. })) {
+                break;
+            }
+        }
         observed.end(&result);
         result
     }
 
-    async fn pull_until(
-        &self,
-        reference: &Reference,
-        auth: Option<Auth>,
-        deadline: Option<Instant>,
-    ) -> Result<ImageId> {
-        let pull = self.pull_reference(reference, auth);
-        let Some(deadline) = deadline else {
+    async fn pull_until(&self, reference: &Reference, options: &PullOptions) -> Result<ImageId> {
+        let pull = self.pull_reference(reference, options);
+        let Some(deadline) = options.deadline else {
             return pull.await;
         };
         let result = tokio::time::timeout_at(deadline.into(), pull).await;
@@ -68,40 +110,105 @@ impl ImageStore {
         })
     }
 
-    async fn pull_reference(&self, reference: &Reference, auth: Option<Auth>) -> Result<ImageId> {
+    async fn pull_reference(
+        &self,
+        reference: &Reference,
+        options: &PullOptions,
+    ) -> Result<ImageId> {
         let progress = self.pulls.begin(reference.to_string());
-        let repository = Arc::new(self.registries.repository(reference, auth.as_ref())?);
+        let repository = self
+            .registries
+            .repository(reference, options.auth.as_ref())?;
+        let repository = Arc::new(repository);
         let steps = self.config.observer.operation();
-        let resolving = self.resolve_remote(&repository, reference);
-        let resolved = observed(&*steps, Step::Resolve, None, resolving).await?;
-        self.config.failpoint.reached(Failpoint::Resolved);
-        let Resolved {
-            manifest,
-            fetched,
-            top,
+        let active = steps.start(Step::Resolve, None);
+        let inner = active.steps();
+        let recipe = self.resolve_and_verify(&repository, reference, options, &inner);
+        let recipe = recipe.await;
+        active.end(Outcome::of(&recipe));
+        let Recipe {
+            record,
             config,
-            parsed,
-        } = resolved;
-        let layers = manifest.layers.into_iter();
-        let sources = layers.map(|layer| LayerSource::Registry(Arc::clone(&repository), layer));
-        let layers: Vec<_> = parsed.diff_ids.into_iter().zip(sources).collect();
+            contents,
+            layers,
+        } = recipe?;
+        self.config.failpoint.reached(Failpoint::Resolved);
         let held = self.get_layers(layers, &progress, &steps).await?;
         progress.enter(PullPhase::Recording);
-        let mut record = Record::new(manifest.config.digest, held.layers.clone());
-        record.add_reference(&reference.at(top));
-        if reference.tag().is_some() {
-            record.add_reference(reference);
-        }
-        record.manifest = Some(fetched.digest.clone());
         let new = NewImage {
             record,
             config,
-            manifest: Some((fetched.digest, fetched.bytes)),
+            contents,
         };
         self.record(new, held, &steps).await
     }
 
-    /// Fetches manifest and configuration, and checks them against each other and against this platform.
+    /// Fetches manifest and configuration. Nothing but manifests and signatures is fetched of an image that is refused.
+    async fn resolve_and_verify(
+        &self,
+        repository: &Arc<Repository>,
+        reference: &Reference,
+        options: &PullOptions,
+        steps: &Arc<dyn Steps>,
+    ) -> Result<Recipe> {
+        let Resolved {
+            content,
+            fetched,
+            top,
+        } = self.resolve_remote(repository, reference).await?;
+        let subject = Subject {
+            reference,
+            top: &top,
+            manifest: &fetched.digest,
+            namespace: options.namespace.as_deref(),
+        };
+        let evidence = self.verify(repository, &subject, steps).await?;
+        let digest = fetched.digest.clone();
+        let mut recipe = match content {
+            Content::Image(manifest) => {
+                self.image_recipe(repository, reference, manifest, fetched)
+                    .await?
+            }
+            Content::Artifact(manifest) => artifact_recipe(repository, manifest, fetched),
+        };
+        let record = &mut recipe.record;
+        record.add_reference(&reference.at(top.digest));
+        if reference.tag().is_some() {
+            record.add_reference(reference);
+        }
+        record.manifest = Some(digest);
+        for found in evidence {
+            let (digest, document) = found.document()?;
+            record.evidence.push(digest.clone());
+            recipe.contents.push((digest, document));
+        }
+        Ok(recipe)
+    }
+
+    /// Fetches the configuration of an image, and checks it against the manifest and this platform.
+    async fn image_recipe(
+        &self,
+        repository: &Arc<Repository>,
+        reference: &Reference,
+        manifest: ImageManifest,
+        fetched: FetchedManifest,
+    ) -> Result<Recipe> {
+        let config = repository.small_blob(&manifest.config, MAX_CONFIG).await?;
+        let parsed = ParsedConfig::read(&config)?;
+        let layers = manifest.layers.len();
+        parsed.check(&reference.to_string(), layers, &self.config.platform)?;
+        let record = Record::new(manifest.config.digest, parsed.diff_ids.clone());
+        let sources = manifest.layers.into_iter();
+        let sources = sources.map(|layer| LayerSource::Registry(Arc::clone(repository), layer));
+        Ok(Recipe {
+            record,
+            config,
+            contents: vec![(fetched.digest, fetched.bytes)],
+            layers: parsed.diff_ids.into_iter().zip(sources).collect(),
+        })
+    }
+
+    /// Fetches the manifest for this platform.
     async fn resolve_remote(
         &self,
         repository: &Repository,
@@ -111,20 +218,24 @@ impl ImageStore {
         let mut fetched = repository
             .manifest(reference.version(), reference.digest())
             .await?;
-        let top = fetched.digest.clone();
+        let top = fetched.descriptor();
         for _ in 0..MAX_DEPTH {
             let manifests = match Manifest::parse(&fetched.bytes, &fetched.media_type)? {
                 Manifest::Index(manifests) => manifests,
                 Manifest::Image(manifest) => {
-                    let config = repository.small_blob(&manifest.config, MAX_CONFIG).await?;
-                    let parsed = ParsedConfig::read(&config)?;
-                    parsed.check(&what, manifest.layers.len(), &self.config.platform)?;
+                    let content = Content::Image(manifest);
                     return Ok(Resolved {
-                        manifest,
+                        content,
                         fetched,
                         top,
-                        config,
-                        parsed,
+                    });
+                }
+                Manifest::Artifact(manifest) => {
+                    let content = Content::Artifact(manifest);
+                    return Ok(Resolved {
+                        content,
+                        fetched,
+                        top,
                     });
                 }
             };
@@ -181,6 +292,23 @@ impl ImageStore {
             Ok(id)
         });
         observed(&**steps, Step::Record, None, work).await
+    }
+}
+
+/// An artifact is stored like an image with one layer, the directory with its files. Both have the digest of its manifest.
+fn artifact_recipe(
+    repository: &Arc<Repository>,
+    manifest: ArtifactManifest,
+    fetched: FetchedManifest,
+) -> Recipe {
+    let mut record = Record::new(fetched.digest.clone(), vec![fetched.digest.clone()]);
+    record.artifact = Some(manifest.artifact_type);
+    let source = LayerSource::Artifact(Arc::clone(repository), manifest.files.into());
+    Recipe {
+        record,
+        config: fetched.bytes,
+        contents: Vec::new(),
+        layers: vec![(fetched.digest, source)],
     }
 }
 

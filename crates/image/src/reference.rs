@@ -81,6 +81,15 @@ impl Reference {
         }
     }
 
+    /// This repository, with the tag or digest of another reference.
+    #[must_use]
+    pub(super) fn with_version_of(self, other: &Self) -> Self {
+        Self {
+            version: other.version.clone(),
+            ..self
+        }
+    }
+
     /// The tag or digest, as used in requests to a registry.
     pub(super) fn version(&self) -> &str {
         match &self.version {

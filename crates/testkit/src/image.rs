@@ -108,6 +108,7 @@ pub struct Image {
 
 pub const OCI: &str = "application/vnd.oci.image.manifest.v1+json";
 const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
+const TAR_ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
 const TAR_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
@@ -123,6 +124,11 @@ pub fn gzipped(layers: &[Vec<u8>]) -> Image {
         .map(|layer| (gzip(layer), layer.clone()))
         .collect();
     image(&layers)
+}
+
+/// An image with layers that were compressed with zstd, each as downloaded and as unpacked.
+pub fn zstd(layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
+    build(architecture(), &json!({}), TAR_ZSTD, layers)
 }
 
 pub fn architecture() -> &'static str {

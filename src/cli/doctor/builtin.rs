@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::super::output::Finding;
 use super::trial::{self, Trial};
-use crate::config::{CgroupDriver, Cni, Runtime};
+use crate::config::{CgroupDriver, Cni, Misfit, Runtime};
 use crate::units;
 
 const TOPIC: &str = "runtime";
@@ -61,7 +61,19 @@ fn handlers(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
     let ok = Finding::ok(TOPIC, format!("handlers: {}", words.join(", ")));
     let missing = found.missing.iter();
     let missing = missing.map(|error| Finding::warn(TOPIC, error.to_string()));
-    std::iter::once(ok).chain(missing).collect()
+    std::iter::once(ok)
+        .chain(missing)
+        .chain(misfits(runtime))
+        .collect()
+}
+
+/// Handlers whose program is not called like runc.
+fn misfits(runtime: &Runtime) -> impl Iterator<Item = Finding> {
+    runtime.handlers.iter().filter_map(|handler| {
+        let program = handler.program().display();
+        let text = format!("handler {}: {program} {}", handler.name, handler.misfit()?);
+        Some(Finding::warn(TOPIC, text).hint(Misfit::HINT))
+    })
 }
 
 /// Runs a container with each handler.
@@ -71,7 +83,10 @@ fn trials(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
         return Vec::new();
     };
     let temp = env::temp_dir();
-    let findings = found.handlers.iter().map(|(handler, program)| {
+    // A misfit is reported above; a shim could even wait for a containerd to talk to.
+    let fitting = found.handlers.iter();
+    let fitting = fitting.filter(|(handler, _)| handler.misfit().is_none());
+    let findings = fitting.map(|(handler, program)| {
         let systemd = handler.systemd_cgroup;
         let trial = Trial {
             program,
@@ -261,6 +276,19 @@ mod tests {
         // Invalid files are skipped, as the runtime does, and reported.
         fs::write(dir.path().join("net.d/10-a.conflist"), "{").expect("written");
         assert_eq!(levels(&runtime.cni), [Level::Warn, Level::Ok]);
+    }
+
+    #[test]
+    fn a_shim_of_containerd_is_no_handler() {
+        let text = "[runtime]\ndefault_handler = \"runc\"\n[runtime.handlers.runc]\n\
+            [runtime.handlers.kata]\npath = \"/opt/kata/bin/containerd-shim-kata-v2\"\n";
+        let config = Config::from_text("c", text, &crate::config::Overrides::default());
+        let runtime = config.expect("valid").runtime.expect("built in");
+        let found: Vec<_> = misfits(&runtime).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].level, Level::Warn);
+        let hint = found[0].hint.as_deref().unwrap_or_default();
+        assert!(hint.contains("[[routing.rules]]"), "{found:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod backends;
 mod declared;
+mod drop_ins;
 mod flags;
 mod otlp;
 mod reload;
@@ -156,6 +157,7 @@ after = "1s"
 period = "50ms"
 [containerd]
 pull_progress = false
+events = false
 [receiver]
 listen = "127.0.0.1:4319"
 [recorder]
@@ -263,6 +265,7 @@ enabled = true
         },
         containerd: Containerd {
             pull_progress: false,
+            events: false,
         },
         receiver: Receiver {
             listen: Some(([127, 0, 0, 1], 4319).into()),

@@ -166,6 +166,12 @@ wait_for_disk = true
 import_dir = "/l"
 pinned_images = ["m*"]
 platform = "linux/arm/v7"
+verifier_bin_dir = "/o"
+max_verifiers = 14
+per_verifier_timeout = "15s"
+signature_policy = "/p/policy.json"
+signature_policy_dir = "/r"
+registries_conf = "/s.conf"
 "#;
     let config = load(&format!("{BUILTIN}{text}")).expect("valid");
     let settings = config.settings();

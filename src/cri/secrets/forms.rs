@@ -15,6 +15,9 @@ const MOST_LAYERS: usize = 3;
 /// Shortest run that is decoded from base64, in characters.
 const SHORTEST_BASE64: usize = 8;
 
+/// So many letters occur in random bytes by chance.
+const BY_CHANCE: usize = 2;
+
 /// Most digits of a number that is shown wherever it occurs, as in [`super::super::redact`].
 const MOST_DIGITS: usize = 6;
 
@@ -169,13 +172,13 @@ impl Layer {
         }
         for run in self.runs(is_base64, SHORTEST_BASE64) {
             let of = &self.bytes[run.clone()];
-            if (0..4).any(|skip| !found(&base64(of, skip), length, holds).is_empty()) {
+            if (0..4).any(|skip| tells(&base64(of, skip), length, holds)) {
                 run.for_each(|place| mark(place, Mark::Encoded));
             }
         }
         for run in self.runs(|b| b.is_ascii_hexdigit(), 2 * length) {
             let of = &self.bytes[run.clone()];
-            if (0..2).any(|skip| !found(&hex(of, skip), length, holds).is_empty()) {
+            if (0..2).any(|skip| tells(&hex(of, skip), length, holds)) {
                 run.for_each(|place| mark(place, Mark::Encoded));
             }
         }
@@ -235,6 +238,13 @@ fn found(text: &[u8], length: usize, holds: &dyn Fn(u64) -> bool) -> Vec<Vec<usi
         }
     }
     found
+}
+
+/// Returns whether decoded bytes quote a secret. Words of eight letters decode to something, in which a letter or two occur
+/// by chance: a secret as short as that counts where all else is text, too.
+fn tells(decoded: &[u8], length: usize, holds: &dyn Fn(u64) -> bool) -> bool {
+    let found = found(decoded, length, holds);
+    found.iter().any(|places| places.len() > BY_CHANCE) || (!found.is_empty() && is_text(decoded))
 }
 
 /// The escape at the beginning of a text: its byte, a blank if it is no letter, and its length.

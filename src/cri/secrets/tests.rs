@@ -315,3 +315,20 @@ fn every_secret_field_of_a_request_is_hidden() {
         );
     }
 }
+
+/// Words of eight letters are base64 of something, in which a letter occurs by chance.
+#[test]
+fn a_value_of_one_letter_hides_no_words() {
+    let text = "error mounting \"/data\" to rootfs: permission denied";
+    for letter in 'a'..='z' {
+        let secrets = Secrets::default();
+        let request = create(with_env(&letter.to_string()));
+        remember(&secrets, &request);
+        let got = shown(&secrets, Method::StartContainer, &start(), text);
+        assert!(got.starts_with("error mounting "), "{letter}: {got}");
+        assert!(
+            got.ends_with(" to rootfs: permission denied"),
+            "{letter}: {got}"
+        );
+    }
+}

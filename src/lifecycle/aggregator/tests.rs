@@ -20,6 +20,8 @@ use crate::lifecycle::CallSink;
 use crate::lifecycle::recorder::Recorder;
 use crate::lifecycle::view::{Episode, State};
 
+mod events;
+
 /// Records closed episodes.
 #[derive(Debug, Default)]
 struct Heard(Mutex<Vec<(Episode, Ids)>>, Mutex<Vec<String>>);

@@ -1,10 +1,11 @@
-//! Calls of containerd's content service, on a connection of their own.
+//! Calls of containerd's content and events services, on a connection of their own.
 
 use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use h2::client::SendRequest;
+use h2::RecvStream;
+use h2::client::{ResponseFuture, SendRequest};
 use prost::Message;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
@@ -12,12 +13,14 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use super::messages::{
-    Filters, Info, InfoRequest, InfoResponse, Infos, Piece, ReadRequest, Status, Statuses,
+    Envelope, Filters, Info, InfoRequest, InfoResponse, Infos, Piece, ReadRequest, Status,
+    Statuses, SubscribeRequest,
 };
 use crate::grpc::frame::{self, Head};
 
-/// The service.
-const SERVICE: &str = "/containerd.services.content.v1.Content";
+/// The services.
+const CONTENT: &str = "/containerd.services.content.v1.Content";
+const EVENTS: &str = "/containerd.services.events.v1.Events";
 
 /// The namespace of the CRI in containerd.
 const NAMESPACE: &str = "k8s.io";
@@ -28,6 +31,9 @@ const MOST: usize = 4 << 20;
 
 /// Largest manifest that is read.
 const MANIFEST: i64 = 1 << 20;
+
+/// Largest event that is read, in bytes. Those of tasks have some hundred.
+const EVENT: usize = 1 << 20;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +47,9 @@ pub(super) enum Error {
     /// The service answered with an error.
     #[error("{0:?}")]
     Status(Code),
+    /// The service ended a subscription, as when it shuts down.
+    #[error("the service ended the subscription")]
+    Ended,
     /// The response is too large or not of these messages.
     #[error("the response is not understood")]
     Response,
@@ -141,7 +150,29 @@ impl Client {
         method: &str,
         message: &impl Message,
     ) -> Result<Vec<A>, Error> {
-        let request = http::Request::post(format!("http://localhost{SERVICE}/{method}"))
+        let response = self.send(CONTENT, method, message).await?;
+        let mut body = body(response).await?;
+        let mut bytes = BytesMut::new();
+        while let Some(data) = body.data().await {
+            let data = data?;
+            body.flow_control().release_capacity(data.len())?;
+            if bytes.len() + data.len() > MOST {
+                return Err(Error::Response);
+            }
+            bytes.extend_from_slice(&data);
+        }
+        end(&mut body).await?;
+        messages(bytes.freeze())
+    }
+
+    /// Sends a request.
+    async fn send(
+        &self,
+        service: &str,
+        method: &str,
+        message: &impl Message,
+    ) -> Result<ResponseFuture, Error> {
+        let request = http::Request::post(format!("http://localhost{service}/{method}"))
             .version(http::Version::HTTP_2)
             .header(http::header::CONTENT_TYPE, "application/grpc")
             .header(http::header::TE, "trailers")
@@ -152,22 +183,92 @@ impl Client {
         let mut sender = self.sender.clone().ready().await?;
         let (response, mut stream) = sender.send_request(request, false)?;
         stream.send_data(body, true)?;
-        let (head, mut body) = response.await?.into_parts();
-        check(frame::status(&head.headers).map(|(code, _)| code))?;
-        let mut bytes = BytesMut::new();
-        while let Some(data) = body.data().await {
+        Ok(response)
+    }
+
+    /// Subscribes to the events of the CRI's namespace with these topics. The response begins with the first event.
+    pub(super) async fn subscribe(self, topics: &[&str]) -> Result<Subscription, Error> {
+        let filter = |topic: &&str| format!("namespace=={NAMESPACE},topic==\"{topic}\"");
+        let filters = topics.iter().map(filter).collect();
+        let request = SubscribeRequest { filters };
+        let sent = self.send(EVENTS, "Subscribe", &request);
+        let response = timeout(PATIENCE, sent).await.map_err(|_| Error::Late)??;
+        Ok(Subscription {
+            response: Some(response),
+            body: None,
+            bytes: BytesMut::new(),
+            _client: self,
+        })
+    }
+}
+
+/// Events as they come. It ends with this.
+#[derive(Debug)]
+pub(super) struct Subscription {
+    response: Option<ResponseFuture>,
+    body: Option<RecvStream>,
+    /// The beginning of the next event.
+    bytes: BytesMut,
+    _client: Client,
+}
+
+impl Subscription {
+    /// The next event.
+    ///
+    /// # Errors
+    /// If the subscription has ended.
+    pub(super) async fn next(&mut self) -> Result<Envelope, Error> {
+        if let Some(response) = self.response.take() {
+            self.body = Some(body(response).await?);
+        }
+        let body = self.body.as_mut().ok_or(Error::Response)?;
+        loop {
+            if let Some(event) = first(&mut self.bytes)? {
+                return Ok(event);
+            }
+            let Some(data) = body.data().await else {
+                end(body).await?;
+                return Err(Error::Ended);
+            };
             let data = data?;
             body.flow_control().release_capacity(data.len())?;
-            if bytes.len() + data.len() > MOST {
-                return Err(Error::Response);
-            }
-            bytes.extend_from_slice(&data);
+            self.bytes.extend_from_slice(&data);
         }
-        let trailers = body.trailers().await?;
-        let status = trailers.as_ref().and_then(frame::status);
-        check(status.map(|(code, _)| code))?;
-        messages(bytes.freeze())
     }
+}
+
+/// The first complete event.
+fn first(bytes: &mut BytesMut) -> Result<Option<Envelope>, Error> {
+    let Some(head) = Head::read(bytes) else {
+        return Ok(None);
+    };
+    if head.compressed || head.len > EVENT {
+        return Err(Error::Response);
+    }
+    let len = frame::HEADER + head.len;
+    if bytes.len() < len {
+        return Ok(None);
+    }
+    let message = bytes.split_to(len).split_off(frame::HEADER);
+    let event = Envelope::decode(message).map_err(|_| Error::Response)?;
+    Ok(Some(event))
+}
+
+/// The body of a response whose head has no error.
+async fn body(response: ResponseFuture) -> Result<RecvStream, Error> {
+    let (head, body) = response.await?.into_parts();
+    check(frame::status(&head.headers).map(|(code, _)| code))?;
+    match frame::code_of_http(head.status) {
+        _ if head.status.is_success() => Ok(body),
+        code => Err(Error::Status(code)),
+    }
+}
+
+/// Checks the status after a body.
+async fn end(body: &mut RecvStream) -> Result<(), Error> {
+    let trailers = body.trailers().await?;
+    let status = trailers.as_ref().and_then(frame::status);
+    check(status.map(|(code, _)| code))
 }
 
 fn check(status: Option<Code>) -> Result<(), Error> {
@@ -191,4 +292,32 @@ fn messages<A: Message + Default>(mut bytes: Bytes) -> Result<Vec<A>, Error> {
         all.push(A::decode(message).map_err(|_| Error::Response)?);
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_may_come_in_any_pieces() {
+        let event = |topic: &str| Envelope {
+            topic: topic.to_owned(),
+            ..Envelope::default()
+        };
+        let all: Vec<_> = ["/tasks/oom", "/tasks/exit"]
+            .map(|topic| frame::frame(&event(topic).encode_to_vec()).expect("a frame"))
+            .concat();
+        for size in 1..all.len() {
+            let (mut bytes, mut read) = (BytesMut::new(), Vec::new());
+            for piece in all.chunks(size) {
+                bytes.extend_from_slice(piece);
+                while let Some(event) = first(&mut bytes).expect("events") {
+                    read.push(event);
+                }
+            }
+            assert_eq!(read, [event("/tasks/oom"), event("/tasks/exit")], "{size}");
+        }
+        let mut large = BytesMut::from(&[0, 255, 0, 0, 0][..]);
+        assert!(matches!(first(&mut large), Err(Error::Response)));
+    }
 }

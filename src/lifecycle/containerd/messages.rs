@@ -1,5 +1,6 @@
-//! The messages of containerd's content service that are needed, with the field numbers of its public API
-//! (`containerd.services.content.v1`). Fields that are not needed are left out.
+//! The messages of containerd's content and events services that are needed, with the field numbers of its public API
+//! (`containerd.services.content.v1`, `containerd.services.events.v1`, `containerd.events`). Fields that are not needed are left
+//! out.
 
 use std::collections::HashMap;
 
@@ -87,4 +88,49 @@ pub(super) struct ReadRequest {
 pub(super) struct Piece {
     #[prost(bytes = "vec", tag = "2")]
     pub(super) data: Vec<u8>,
+}
+
+/// `SubscribeRequest`: an event passes if one of the filters matches.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub(super) struct SubscribeRequest {
+    #[prost(string, repeated, tag = "1")]
+    pub(super) filters: Vec<String>,
+}
+
+/// `Envelope` (since containerd 2.0 `containerd.types.Envelope`): an event of a namespace.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub(super) struct Envelope {
+    #[prost(message, optional, tag = "1")]
+    pub(super) timestamp: Option<Timestamp>,
+    #[prost(string, tag = "3")]
+    pub(super) topic: String,
+    #[prost(message, optional, tag = "4")]
+    pub(super) event: Option<Any>,
+}
+
+/// `google.protobuf.Any`; the topic tells the type.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub(super) struct Any {
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
+}
+
+/// `TaskStart`, and `TaskOOM`, which has no other field.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub(super) struct TaskOf {
+    #[prost(string, tag = "1")]
+    pub(super) container_id: String,
+}
+
+/// `TaskExit`: `id` is that of the container, or of a command that was executed in it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub(super) struct TaskExit {
+    #[prost(string, tag = "1")]
+    pub(super) container_id: String,
+    #[prost(string, tag = "2")]
+    pub(super) id: String,
+    #[prost(uint32, tag = "4")]
+    pub(super) exit_status: u32,
+    #[prost(message, optional, tag = "5")]
+    pub(super) exited_at: Option<Timestamp>,
 }

@@ -1,6 +1,7 @@
-//! How far image pulls are, from containerd's content service on its CRI socket.
+//! What a containerd says besides the CRI, on its CRI socket: how far image pulls are, from its content service, and what
+//! happens to containers, from its events service ([`events`]).
 //!
-//! A task of the side thread with a connection of its own. While a pull is in flight for longer than `AFTER`, it asks once a
+//! Of pulls: a task of the side thread with a connection of its own. While a pull is in flight for longer than `AFTER`, it asks once a
 //! second; otherwise there is no connection. Without the service it asks again after `ABSENT`, and nothing else changes.
 //!
 //! | module | what |
@@ -8,11 +9,16 @@
 //! | `client`, `messages` | the calls |
 //! | `manifests` | which manifest a pull is about |
 //! | `pulls` | whose the bytes are, and what is said of them |
+//! | `events` | the subscription to events |
+//! | `tasks` | what the events of one container say together |
 
 mod client;
+pub mod events;
 mod manifests;
 mod messages;
+pub(crate) mod metrics;
 mod pulls;
+mod tasks;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,6 +31,8 @@ use tokio::time::sleep;
 use self::client::{Client, Error};
 use self::messages::Info;
 use self::pulls::{Ingest, Pulled};
+pub use self::tasks::{TaskEvent, What};
+pub(super) use self::tasks::{TaskFact, Tasks};
 use super::process_scanner::{InFlightCalls, Observations, Upstreams};
 use super::settings;
 use super::view::Progress;

@@ -4,7 +4,7 @@ use crate::call::Client;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Episode, Exit};
+use crate::lifecycle::episode_store::{Episode, Exit, SandboxEnd};
 use crate::lifecycle::node::{FactKind, NodeFact};
 
 /// Sandboxes of a pod that were made within this time of each other are one series, in microseconds.
@@ -44,6 +44,8 @@ pub(in crate::lifecycle) struct Replaced<'a> {
     pub(super) is_over: bool,
     /// Whether the earlier one was stopped by crictl.
     pub(super) by_crictl: bool,
+    /// How the earlier one ended, if nobody had asked for it.
+    pub(super) end: Option<&'a SandboxEnd>,
     /// The runtime, or criscope, was down just before.
     pub(super) lost: Option<&'a NodeFact>,
 }
@@ -145,13 +147,18 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
     made.sort_by_key(|other| (other.began, other.pod.attempt));
     made.dedup_by_key(|other| other.pod.attempt);
     // Sandboxes that were lost with their runtime are no series with others.
-    let ends =
-        |pair: &[&Episode]| pair[1].began - pair[0].began > SERIES || lost(pair[1]).is_some();
+    let ends = |pair: &[&Episode]| {
+        pair[1].began - pair[0].began > SERIES || lost(pair[1], Some(pair[0])).is_some()
+    };
     let series = &made[made.windows(2).rposition(ends).map_or(0, |at| at + 1)..];
     // The first of a series that is known to replace another one is a replacement, too.
     let replaces = |other: &&&Episode| other.pod.attempt > 0;
     let first = series.iter().find(replaces).map(|first| first.began);
     let times = series.iter().filter(replaces).count();
+    let ends = before
+        .clone()
+        .filter(|other| Some(other.pod.attempt) == last);
+    let end = ends.filter_map(|other| other.sandbox_end.as_ref()).next();
     let by_crictl = before
         .filter(|other| Some(other.pod.attempt) == last)
         .any(|other| {
@@ -165,12 +172,16 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
         window: start.began - first.unwrap_or(start.began),
         is_over: now.saturating_sub(start.began) > SERIES,
         by_crictl,
-        lost: made.last().and_then(|newest| lost(newest)),
+        end: end.filter(|end| !end.ordered),
+        lost: made.split_last().and_then(|(newest, older)| {
+            let before = older.last().copied();
+            lost(newest, before)
+        }),
     })
 }
 
-/// The last time that the runtime, or criscope, was down, if that was just before this start.
-fn lost(start: &Episode) -> Option<&NodeFact> {
+/// The last time that the runtime, or criscope, was down, if that was just before this start, and after the start `before`.
+fn lost<'a>(start: &'a Episode, before: Option<&Episode>) -> Option<&'a NodeFact> {
     let is_down = |fact: &&NodeFact| {
         matches!(
             fact.kind,
@@ -180,5 +191,7 @@ fn lost(start: &Episode) -> Option<&NodeFact> {
     let just_before = |to: u64| to <= start.began && start.began - to <= LOST;
     let facts = start.node.iter().filter(is_down);
     let facts = facts.filter(|fact| fact.to.is_some_and(just_before));
+    let was_there = |fact: &&NodeFact| before.is_none_or(|before| before.began < fact.from);
+    let facts = facts.filter(was_there);
     facts.max_by_key(|fact| fact.to)
 }

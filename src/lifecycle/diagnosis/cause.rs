@@ -1,5 +1,7 @@
 //! What the rules found out: the cause of a delay or failure, as data. `words` makes the sentence.
 
+use std::sync::Arc;
+
 use super::before::Before;
 use super::crash::CrashLoop;
 use super::fault::Fault;
@@ -9,8 +11,9 @@ use super::syncs::InGap;
 use super::work::Worker;
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Awaited, Exit};
+use crate::lifecycle::episode_store::{Awaited, Exit, OomKills, SandboxEnd};
 use crate::lifecycle::kubelet::images::Absent;
+use crate::lifecycle::kubelet::pulls::Pulling;
 use crate::lifecycle::node::{NodeFact, PressureShare};
 use crate::lifecycle::timeline::EpisodePhase;
 use crate::lifecycle::usual::{CROWD, Compared};
@@ -34,6 +37,12 @@ pub(in crate::lifecycle) enum Cause<'a> {
     Silent { after: &'a EpisodeCall, since: f64 },
     /// The same since it looked for an image that is absent.
     ImageAbsent { image: Absent, since: f64 },
+    /// The same while it pulls an image for another pod; the one that is absent, if that is known.
+    PullWaits {
+        image: Option<Arc<str>>,
+        since: f64,
+        pull: Pulling,
+    },
     /// A fact about the node that an unfinished episode waits for.
     NodeBlocks {
         fact: &'a NodeFact,
@@ -86,6 +95,20 @@ pub(in crate::lifecycle) enum Cause<'a> {
     },
     /// An exec probe keeps failing in a container that is up.
     ProbeFails { probe: Probe, then: Box<Cause<'a>> },
+    /// The kernel killed a process of a container that runs on, for lack of memory; how long ago the last time, in microseconds; and
+    /// what is known besides.
+    OomKills {
+        kills: &'a OomKills,
+        ago: u64,
+        then: Box<Cause<'a>>,
+    },
+    /// The sandbox of the pod has ended, and nobody had asked for it; how long ago, in microseconds. `is_stopped`: it was cleaned up
+    /// since, but not replaced.
+    SandboxDied {
+        end: &'a SandboxEnd,
+        ago: u64,
+        is_stopped: bool,
+    },
     /// What runs was started again: why, and what is known besides.
     Again {
         before: Before<'a>,
@@ -301,7 +324,9 @@ impl Cause<'_> {
     /// The containers that are up, if all is well with them as far as this cause goes.
     pub(super) fn up(&self) -> Vec<&str> {
         match self {
-            Self::Beside { cause, .. } | Self::Again { then: cause, .. } => cause.up(),
+            Self::Beside { cause, .. }
+            | Self::Again { then: cause, .. }
+            | Self::OomKills { then: cause, .. } => cause.up(),
             Self::Quick(quick) | Self::Unusual { end: quick, .. } => match &quick.end {
                 End::Up(names) => names.clone(),
                 End::Alone { container, .. } => vec![container],
@@ -318,6 +343,7 @@ impl Cause<'_> {
             Self::Beside { cause, .. } => cause.is_past_when_gone(),
             Self::Again { .. }
             | Self::ProbeFails { .. }
+            | Self::OomKills { .. }
             | Self::Kubelet(KubeletCause::Killed { .. }) => true,
             Self::Quick(quick) => !matches!(quick.end, End::Done(_)),
             _ => false,
@@ -343,6 +369,7 @@ impl Cause<'_> {
             Self::Recovered { .. } => "recovered",
             Self::Silent { .. } => "no_further_call",
             Self::ImageAbsent { .. } => "image_absent",
+            Self::PullWaits { .. } => "pull_queue",
             Self::NodeBlocks { fact, .. }
             | Self::NodeInGap { fact, .. }
             | Self::NodeInCall { fact, .. } => fact.name(),
@@ -354,6 +381,8 @@ impl Cause<'_> {
             Self::Kubelet(cause) => cause.name(),
             Self::Exited { .. } => "container_ended",
             Self::ProbeFails { .. } => "probe_fails",
+            Self::OomKills { .. } => "oom_kill",
+            Self::SandboxDied { .. } => "sandbox_died",
             Self::Again { before, .. } => match before {
                 Before::Run(_) => "container_ended",
                 Before::Sandbox(_) => "sandbox_replaced",

@@ -144,7 +144,7 @@ faults! {
     Hook = "oci_hook_failed", Some("an OCI hook failed"), Container: ["error running *hook", "error executing hook"];
     MemoryLimit = "memory_limit_too_low", Some("its memory limit is too low to start"), Container:
         ["container init was oom-killed", "oom-killed (memory limit too low"];
-    CommandMissing = "command_not_found", Some("its command is not in the image"), Container:
+    CommandMissing = "command_not_found", Some("the image's PATH has no executable of that name"), Container:
         ["executable file *not found"];
     CommandOrInterpreterMissing = "command_or_interpreter_not_found",
         Some("its command, or its interpreter, is not in the image"), Container:

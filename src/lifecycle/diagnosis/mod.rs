@@ -9,13 +9,17 @@ mod fault;
 mod injected;
 mod kubelet;
 mod node;
+mod oom;
 mod pods;
+mod sandbox;
 mod slow;
 mod syncs;
 #[cfg(test)]
 mod tests;
 mod words;
 mod work;
+
+use std::sync::Arc;
 
 use self::before::Before;
 pub(super) use self::before::LOST;
@@ -202,11 +206,21 @@ fn silence<'a>(episode: &'a Episode, node: &Node<'_>, now: u64) -> Option<Cause<
     if !is_silent || longest_in_flight(episode).is_some() {
         return None;
     }
-    Some(match image {
-        Some(image) => Cause::ImageAbsent {
+    // An image that the kubelet looked for twice is not going to be pulled.
+    let is_next = image.map_or(after.is_new_sandbox(), |it| {
+        it.error.is_none() && it.times == 1
+    });
+    let pull = node.pull_before(&episode.pod).filter(|_| is_next);
+    Some(match (pull, image) {
+        (Some(pull), _) => Cause::PullWaits {
+            image: image.map(|it| Arc::clone(&it.image)),
+            since,
+            pull: pull.clone(),
+        },
+        (None, Some(image)) => Cause::ImageAbsent {
             image: image.clone(),
             since,
         },
-        None => Cause::Silent { after, since },
+        (None, None) => Cause::Silent { after, since },
     })
 }

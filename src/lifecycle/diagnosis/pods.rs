@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
 use super::kubelet::{self, KeepsKilling, KubeletCause};
-use super::{failure, hanging, of_episode, syncs};
+use super::{failure, hanging, of_episode, oom, sandbox, syncs};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
@@ -37,7 +37,7 @@ pub(in crate::lifecycle) struct Pods<'a> {
 /// Uid, namespace and name.
 type Key<'a> = (&'a str, &'a str, &'a str);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 struct Pod<'a> {
     episodes: Vec<&'a Episode>,
     loops: BTreeMap<&'a str, CrashLoop<'a>>,
@@ -50,6 +50,33 @@ fn key(episode: &Episode) -> Key<'_> {
 }
 
 impl<'a> Pod<'a> {
+    fn new(episodes: Vec<&'a Episode>, now: u64) -> Self {
+        Self {
+            loops: crash::loops(&episodes, now),
+            kills: kubelet::keeps_killing(&episodes, now),
+            episodes,
+        }
+    }
+
+    /// Its present life: a static pod that is taken away and comes back has the same uid, and begins with attempt 0 again.
+    fn in_this_life(&self, now: u64) -> Self {
+        let ended = |start: &Episode| {
+            let mut others = self.episodes.iter();
+            others.any(|e| e.kind == Kind::Stop && e.state == State::Ok && e.ended <= start.began)
+        };
+        let starts = self.episodes.iter().filter(|e| {
+            let makes = e.calls.iter().any(|call| call.is_new_sandbox());
+            e.kind == Kind::Start && e.pod.attempt == 0 && makes && ended(e)
+        });
+        match starts.map(|e| e.began).max() {
+            None => self.clone(),
+            Some(began) => {
+                let episodes = self.episodes.iter().copied();
+                Self::new(episodes.filter(|e| e.began >= began).collect(), now)
+            }
+        }
+    }
+
     /// The start whose sandbox could not be made, for a stop that fails after it: the kubelet cleans up after a failed
     /// RunPodSandbox, and what broke it mostly breaks that too.
     fn behind(&self, stop: &Episode) -> Option<&'a Episode> {
@@ -77,15 +104,13 @@ impl<'a> Pod<'a> {
 impl<'a> Pods<'a> {
     /// These episodes of a node; `now` in microseconds since 1970.
     pub(in crate::lifecycle) fn new(episodes: &[&'a Episode], node: Node<'a>, now: u64) -> Self {
-        let mut pods = HashMap::<_, Pod<'_>>::new();
+        let mut pods = HashMap::<_, Vec<_>>::new();
         for episode in episodes {
-            let pod = pods.entry(key(episode)).or_default();
-            pod.episodes.push(*episode);
+            pods.entry(key(episode)).or_default().push(*episode);
         }
-        for pod in pods.values_mut() {
-            pod.loops = crash::loops(&pod.episodes, now);
-            pod.kills = kubelet::keeps_killing(&pod.episodes, now);
-        }
+        let pods = pods.into_iter();
+        let pods = pods.map(|(key, episodes)| (key, Pod::new(episodes, now)));
+        let pods = pods.collect();
         let newest = episodes.iter().copied().max_by_key(|e| e.began);
         Self {
             pods,
@@ -140,6 +165,7 @@ impl<'a> Pods<'a> {
     /// `None` without episodes.
     pub(in crate::lifecycle) fn newest(&self) -> Option<Cause<'a>> {
         let pod = self.pods.get(&key(self.newest?))?;
+        let pod = &pod.in_this_life(self.now);
         let last = |wanted: &dyn Fn(&Episode) -> bool| {
             let wanted = pod.episodes.iter().copied().filter(|e| wanted(e));
             wanted.max_by_key(|e| e.began)
@@ -157,6 +183,14 @@ impl<'a> Pods<'a> {
                 return Some(Cause::Kubelet(KubeletCause::KeepsKilling(kills.clone())));
             }
             return Some(self.cause(episode));
+        }
+        if let Some((end, is_stopped)) = sandbox::died(&pod.episodes) {
+            let ago = self.now.saturating_sub(end.at);
+            return Some(Cause::SandboxDied {
+                end,
+                ago,
+                is_stopped,
+            });
         }
         let fails = |e: &Episode| failure::unresolved(e).is_some() && e.state != State::Ok;
         let failing = last(&|e| e.state == State::Open && fails(e));
@@ -212,6 +246,14 @@ impl<'a> Pods<'a> {
             .or_else(again)
             .or_else(slowest)?;
         let cause = self.cause(matters);
+        let cause = match oom::newest(&pod.episodes).filter(|_| failing.is_none()) {
+            Some(kills) => Cause::OomKills {
+                kills,
+                ago: self.now.saturating_sub(kills.last),
+                then: Box::new(cause),
+            },
+            None => cause,
+        };
         let cause = match self.failing_probe(pod, &cause) {
             Some(probe) => Cause::ProbeFails {
                 probe: probe.clone(),

@@ -2,8 +2,10 @@
 
 mod before;
 mod crash;
+mod events;
 mod failures;
 mod hooks;
+mod images;
 mod init;
 mod injected;
 mod kubelet;

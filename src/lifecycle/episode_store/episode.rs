@@ -7,6 +7,8 @@ use opentelemetry::trace::SpanId;
 
 use super::exits::Exit;
 use super::init::Expects;
+use super::oom::OomKills;
+use super::sandbox::SandboxEnd;
 use super::verdict::Unresolved;
 use crate::call::CallState;
 use crate::call::episode::{Ids, Kind};
@@ -58,6 +60,10 @@ pub(in crate::lifecycle) struct Episode {
     /// When the oldest of them became known.
     pub(super) failing_since: Option<u64>,
     pub(in crate::lifecycle) exits: Vec<Exit>,
+    /// OOM kills in its containers.
+    pub(in crate::lifecycle) oom_kills: Vec<OomKills>,
+    /// For a start: the end of its sandbox, if an event of the runtime told it.
+    pub(in crate::lifecycle) sandbox_end: Option<SandboxEnd>,
     /// What the node was like meanwhile.
     pub(in crate::lifecycle) node: Vec<NodeFact>,
     pub(in crate::lifecycle) pressure: Option<PressureSpan>,
@@ -113,6 +119,8 @@ impl Episode {
             unresolved: Vec::new(),
             failing_since: None,
             exits: Vec::new(),
+            oom_kills: Vec::new(),
+            sandbox_end: None,
             node: Vec::new(),
             pressure: None,
             closings: 0,

@@ -1,4 +1,4 @@
-//! Exits of containers, from ContainerStatus responses. The kubelet polls; each exit counts once.
+//! Exits of containers, from ContainerStatus responses and from events of the runtime. The kubelet polls; each exit counts once.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,6 +11,12 @@ use crate::cri::Method;
 use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason, PodIdentity};
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::view;
+
+/// The times of an exit in an event and in ContainerStatus are the same, or, if its shim died, about the same; in microseconds.
+const SAME_EXIT: u64 = 1_000_000;
+
+/// The exit code of a process that SIGKILL ended.
+const SIGKILLED: i32 = 137;
 
 /// Exits known to be counted. A node has some hundred containers, and the kubelet removes exited ones.
 const KNOWN: usize = 2048;
@@ -33,7 +39,29 @@ pub(in crate::lifecycle) struct Exit {
     /// Processes of this node that the kernel killed for lack of memory within the seconds before it, if it failed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(in crate::lifecycle) oom_kills: u32,
+    /// When the kernel last killed a process of the container for lack of memory, in microseconds since 1970, if the runtime's
+    /// events tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::lifecycle) oom_at: Option<u64>,
+    /// Whether only an event of the runtime has told of it so far, and no ContainerStatus.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::lifecycle) by_event: bool,
 }
+
+/// What a report of an exit has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) enum Noted {
+    /// The exit is new.
+    New,
+    /// It was known from an event, and is now as ContainerStatus says.
+    Completed,
+    /// Nothing.
+    Nothing,
+}
+
+/// An exit follows an OOM kill if it comes within this time, in microseconds: that of a container, or of the shell around the
+/// process that was killed.
+pub(in crate::lifecycle) const AT_ONCE: u64 = 10_000_000;
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
@@ -62,6 +90,26 @@ impl Exit {
             at,
             ordered: false,
             oom_kills: 0,
+            oom_at: None,
+            by_event: false,
+        }
+    }
+
+    /// Returns whether the kernel ended it for lack of memory. containerd says so of every container in which a process was
+    /// ever killed for that reason, however it ended.
+    pub(in crate::lifecycle) fn is_out_of_memory(&self) -> bool {
+        let follows = |oom_at| self.at.saturating_sub(oom_at) <= AT_ONCE;
+        let is_kill = self.code == SIGKILLED && self.oom_at.is_none_or(follows);
+        self.reason == ExitReason::OomKilled && is_kill
+    }
+
+    /// Takes in that the kernel killed a process of the container just before.
+    fn note_oom(&mut self, oom_at: u64) {
+        if self.at.abs_diff(oom_at) <= AT_ONCE && self.code == SIGKILLED {
+            self.oom_at = self.oom_at.max(Some(oom_at));
+            if self.reason == ExitReason::Error {
+                self.reason = ExitReason::OomKilled;
+            }
         }
     }
 
@@ -96,37 +144,108 @@ impl Exit {
 }
 
 impl EpisodeStore {
-    /// Records the exit of a container. Returns false if it is known, or if the container never ran.
+    /// Records the exit of a container, unless it is known, or the container never ran. Of one that was known from an event only,
+    /// ContainerStatus has the last word: it is what the kubelet acts on.
     pub(in crate::lifecycle) fn note_exit(
         &mut self,
         pod: &PodIdentity,
         container_id: Option<&str>,
         mut exit: Exit,
-    ) -> bool {
-        let has_run = exit.has_run() || self.was_started(pod, &exit);
-        if !has_run || !self.exits.note(&pod.uid, container_id, &exit) {
-            return false;
+    ) -> Noted {
+        if exit.by_event && exit.ran == 0 {
+            // Started before there was a subscription.
+            let started = self.started(pod, &exit);
+            exit.ran = started.map_or(0, |at| exit.at.saturating_sub(at).max(1));
+        }
+        let has_run = exit.has_run() || self.started(pod, &exit).is_some();
+        if !has_run {
+            return Noted::Nothing;
         }
         exit.ordered |= self.orders.have_ended(pod, &exit);
-        let started = |episode: &&Episode| episode.has_started(&exit.container, exit.attempt);
-        let up = || self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
-        let number = up().find(started).or_else(|| up().next()).map(|t| t.number);
-        if let Some(episode) = number.and_then(|n| self.episodes.get_mut(&n)) {
+        // The id in a request may be the beginning of one.
+        let is_told = self
+            .exit_of(pod, &exit)
+            .is_some_and(|it| it.by_event && !exit.by_event && it.at.abs_diff(exit.at) < SAME_EXIT);
+        if !self.exits.note(&pod.uid, container_id, &exit) || is_told {
+            return self.complete_exit(pod, exit);
+        }
+        if let Some(episode) = self.episode_of(pod, &exit.container, exit.attempt) {
             episode.note_exit(exit);
         }
-        true
+        Noted::New
     }
 
-    /// Returns whether the container was started successfully. One that ended at once may have begun and ended at the same
-    /// time, by the clock of its runtime.
-    fn was_started(&self, pod: &PodIdentity, exit: &Exit) -> bool {
+    /// Replaces an exit that is known from an event only by what ContainerStatus says.
+    fn complete_exit(&mut self, pod: &PodIdentity, exit: Exit) -> Noted {
+        let Some(known) = self.exit_mut(pod, &exit.container, exit.attempt) else {
+            return Noted::Nothing;
+        };
+        if !known.by_event || exit.by_event {
+            return Noted::Nothing;
+        }
+        let before = std::mem::replace(known, exit);
+        known.ordered |= before.ordered;
+        if known.ran == 0 {
+            known.ran = before.ran;
+        }
+        known.oom_at = before.oom_at;
+        if let Some(oom_at) = before.oom_at {
+            known.note_oom(oom_at);
+        }
+        Noted::Completed
+    }
+
+    /// The known exit of a container.
+    pub(in crate::lifecycle) fn exit_of(&self, pod: &PodIdentity, of: &Exit) -> Option<Exit> {
+        let mut exits = self.of_pod(pod).flat_map(|episode| &episode.exits);
+        let known = exits.find(|it| it.container == of.container && it.attempt == of.attempt);
+        known.cloned()
+    }
+
+    fn exit_mut(&mut self, pod: &PodIdentity, name: &str, attempt: u32) -> Option<&mut Exit> {
+        let is_it = |exit: &Exit| *exit.container == *name && exit.attempt == attempt;
+        let has_it = |episode: &&Episode| episode.exits.iter().any(is_it);
+        let number = self.of_pod(pod).find(has_it)?.number;
+        let episode = self.episodes.get_mut(&number)?;
+        episode.exits.iter_mut().find(|exit| is_it(exit))
+    }
+
+    /// The start or restart in which a container runs or ran, as far as it is known, or else the newest.
+    fn episode_of(&mut self, pod: &PodIdentity, name: &str, attempt: u32) -> Option<&mut Episode> {
+        let up = || self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
+        let started = |episode: &&Episode| episode.has_started(name, attempt);
+        let number = up().find(started).or_else(|| up().next())?.number;
+        self.episodes.get_mut(&number)
+    }
+
+    /// Takes in that the kernel killed a process of a container for lack of memory, at this time in microseconds since 1970.
+    pub(in crate::lifecycle) fn note_oom(
+        &mut self,
+        pod: &PodIdentity,
+        container: &ContainerIdentity,
+        at: u64,
+    ) {
+        let ContainerIdentity { name, attempt } = container;
+        // The exit may be told first.
+        if let Some(exit) = self.exit_mut(pod, name, *attempt) {
+            exit.note_oom(at);
+        }
+        if let Some(episode) = self.episode_of(pod, name, *attempt) {
+            episode.note_oom(container, at);
+        }
+    }
+
+    /// When the container was started, if it was, successfully, in microseconds since 1970. One that ended at once may have begun
+    /// and ended at the same time, by the clock of its runtime.
+    fn started(&self, pod: &PodIdentity, exit: &Exit) -> Option<u64> {
         let mut calls = self.of_pod(pod).flat_map(|episode| &episode.calls);
-        calls.any(|call| {
+        let start = calls.find(|call| {
             let container = call.container.as_deref();
             call.method == Method::StartContainer
                 && call.is_good()
                 && container.is_some_and(|c| c.name == exit.container && c.attempt == exit.attempt)
-        })
+        });
+        start.map(|call| call.end_us())
     }
 }
 

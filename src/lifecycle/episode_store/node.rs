@@ -7,19 +7,22 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::diagnosis::LOST;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::node::{NodeFact, PressureSample, note};
+use crate::lifecycle::node::{NodeFact, PressureSample, is_same, note};
 
 /// The first container of a pod that is created this long after a downtime, in microseconds, was perhaps preceded by calls
 /// that nobody saw.
 const AFTER_DOWNTIME: u64 = 300_000_000;
 
 impl EpisodeStore {
-    /// Takes in a fact that began or ended. Open episodes of its time learn it.
+    /// Takes in a fact that began or ended. Open episodes of its time learn it; others that knew of its begin learn its end.
     pub(in crate::lifecycle) fn note_fact(&mut self, fact: NodeFact) {
-        for number in &self.open {
-            if let Some(episode) = self.episodes.get_mut(number)
-                && fact.to.is_none_or(|to| to > episode.began)
-            {
+        for (number, episode) in &mut self.episodes {
+            let is_of_its_time = || fact.to.is_none_or(|to| to > episode.began);
+            let learns = match self.open.contains(number) {
+                true => is_of_its_time(),
+                false => episode.node.iter().any(|known| is_same(known, &fact)),
+            };
+            if learns {
                 note(&mut episode.node, &fact);
             }
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::EpisodeStore;
 use super::exits::Exit;
+use super::sandbox::SandboxEnd;
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -33,6 +34,14 @@ impl Order {
     }
 }
 
+impl Order {
+    /// Returns whether it was received before that sandbox of that pod ended.
+    fn has_ended_sandbox(&self, pod: &PodIdentity, end: &SandboxEnd) -> bool {
+        let is_its = self.container.is_none() && self.pod.attempt == pod.attempt;
+        is_its && self.at <= end.at && is_same(&self.pod, pod)
+    }
+}
+
 fn is_same(one: &PodIdentity, other: &PodIdentity) -> bool {
     one.uid == other.uid && one.name == other.name && one.namespace == other.namespace
 }
@@ -47,6 +56,12 @@ impl Orders {
             self.0.pop_front();
         }
         self.0.push_back(order);
+    }
+
+    /// Returns whether a request ended this sandbox.
+    pub(super) fn have_ended_sandbox(&self, pod: &PodIdentity, end: &SandboxEnd) -> bool {
+        let mut newest = self.0.iter().rev();
+        newest.any(|order| order.has_ended_sandbox(pod, end))
     }
 
     /// Returns whether a request ended this run.
@@ -78,6 +93,9 @@ impl EpisodeStore {
             let of = Arc::clone(&episode.pod);
             for exit in episode.exits.iter_mut().filter(|exit| !exit.ordered) {
                 exit.ordered = order.has_ended(&of, exit);
+            }
+            if let Some(end) = &mut episode.sandbox_end {
+                end.ordered |= order.has_ended_sandbox(&of, end);
             }
         }
         self.orders.add(order);

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use opentelemetry::trace::SpanId;
 use serde::{Deserialize, Serialize};
 
-use crate::cri::subject::PodIdentity;
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::Exit;
+use crate::lifecycle::episode_store::{Exit, SandboxEnd};
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::view::State;
 
@@ -19,6 +19,10 @@ pub(in crate::lifecycle) enum JournalLine<'a> {
     Call(Cow<'a, EpisodeCall>),
     /// A container has ended.
     Exit(ExitLine<'a>),
+    /// The kernel killed a process of a container for lack of memory.
+    Oom(OomLine<'a>),
+    /// A sandbox has ended.
+    SandboxEnd(SandboxEndLine<'a>),
     /// The containers of a pod that starts, without ordinary init containers.
     Containers(ContainersLine<'a>),
     /// An episode is over and was reported.
@@ -40,6 +44,21 @@ pub(in crate::lifecycle) struct ExitLine<'a> {
     pub(super) container_id: Option<Cow<'a, str>>,
     #[serde(flatten)]
     pub(super) exit: Cow<'a, Exit>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::lifecycle) struct OomLine<'a> {
+    pub(super) pod: Cow<'a, PodIdentity>,
+    pub(super) container: Cow<'a, ContainerIdentity>,
+    /// Time, in microseconds since 1970.
+    pub(super) at: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::lifecycle) struct SandboxEndLine<'a> {
+    pub(super) pod: Cow<'a, PodIdentity>,
+    #[serde(flatten)]
+    pub(super) end: Cow<'a, SandboxEnd>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,6 +88,22 @@ impl<'a> JournalLine<'a> {
             container_id: container_id.map(Cow::Borrowed),
             exit: Cow::Borrowed(exit),
         })
+    }
+
+    /// The line of an OOM kill in a container.
+    pub(in crate::lifecycle) fn oom(
+        pod: &'a PodIdentity,
+        container: &'a ContainerIdentity,
+        at: u64,
+    ) -> Self {
+        let (pod, container) = (Cow::Borrowed(pod), Cow::Borrowed(container));
+        Self::Oom(OomLine { pod, container, at })
+    }
+
+    /// The line of the end of a sandbox.
+    pub(in crate::lifecycle) fn sandbox_end(pod: &'a PodIdentity, end: &'a SandboxEnd) -> Self {
+        let (pod, end) = (Cow::Borrowed(pod), Cow::Borrowed(end));
+        Self::SandboxEnd(SandboxEndLine { pod, end })
     }
 
     /// The line of a fact about the node.
@@ -109,6 +144,9 @@ mod tests {
             r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container_id":"c1","container":"app","attempt":1,"code":137,"reason":"oom_killed","ran":5,"at":1750000000900000}}"#,
             r#"{"containers":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"names":["proxy","web"]}}"#,
             r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container":"app","attempt":1,"code":137,"reason":"error","ran":5,"at":1750000000900000,"ordered":true}}"#,
+            r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container":"app","attempt":1,"code":137,"reason":"oom_killed","ran":5,"at":1750000000900000,"oom_at":1750000000800000,"by_event":true}}"#,
+            r#"{"oom":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container":["app",1],"at":1750000000900000}}"#,
+            r#"{"sandbox_end":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"at":1750000000900000,"code":137}}"#,
             r#"{"closed":{"root":"0fd3efd10e782af0","state":"failed","at":1750000000900000}}"#,
             r#"{"node":{"fact":"not_ready","backend":"main","condition":"NetworkReady","from":1,"to":2,"reason":"no CNI"}}"#,
             r#"{"node":{"fact":"criscope_down","from":1,"to":2}}"#,

@@ -132,6 +132,14 @@ impl Replayed {
                 self.last = self.last.max(exit.at);
                 store().note_exit(&pod, container_id.as_deref(), exit.into_owned());
             }
+            JournalLine::Oom(line) => {
+                self.last = self.last.max(line.at);
+                store().note_oom(&line.pod, &line.container, line.at);
+            }
+            JournalLine::SandboxEnd(line) => {
+                self.last = self.last.max(line.end.at);
+                store().note_sandbox_end(&line.pod, line.end.into_owned());
+            }
             JournalLine::Node(fact) => {
                 self.last = self.last.max(fact.to.unwrap_or(fact.from));
                 store().note_fact(fact.into_owned());

@@ -10,7 +10,7 @@ use super::*;
 use crate::cri::status::Code;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{EpisodeStore, Exit, Limits};
+use crate::lifecycle::episode_store::{EpisodeStore, Exit, Limits, Noted, SandboxEnd};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::script::{at, pod};
 use crate::lifecycle::usual::Usual;
@@ -174,6 +174,8 @@ fn ends_of_containers_are_known_again() {
         at: at(900),
         ordered: false,
         oom_kills: 0,
+        oom_at: None,
+        by_event: false,
     };
     let calls = [pod.run(0, 100)];
     let all = lines(&calls).into_iter();
@@ -186,7 +188,44 @@ fn ends_of_containers_are_known_again() {
         store.get(0).map(|t| t.exits.clone()),
         Some(vec![exit.clone()])
     );
-    assert!(!store.note_exit(&pod.0, Some("c1"), exit));
+    assert_eq!(store.note_exit(&pod.0, Some("c1"), exit), Noted::Nothing);
+}
+
+#[test]
+fn what_events_told_is_known_again() {
+    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let calls = [
+        pod.run(0, 100),
+        pod.create(("app", 0), 200, 10),
+        pod.start(("app", 0), 300, 10),
+    ];
+    let app = calls[2].container.clone().expect("a container");
+    let exit = Exit {
+        by_event: true,
+        ran: 0,
+        ..pod.exit(("app", 0), 137, 310, 5000)
+    };
+    let end = SandboxEnd::new(at(6000), 137);
+    let mut before = store();
+    for call in &calls {
+        before.apply(call.clone());
+    }
+    before.note_oom(&pod.0, &app, at(4990));
+    before.note_exit(&pod.0, Some("c"), exit.clone());
+    before.note_sandbox_end(&pod.0, end.clone());
+    let mut all = lines(&calls);
+    all.push(JournalLine::oom(&pod.0, &app, at(4990)));
+    all.push(JournalLine::exit(&pod.0, Some("c"), &exit));
+    all.push(JournalLine::sandbox_end(&pod.0, &end));
+    state.write(&all);
+    let (after, _) = state.replay();
+    let facts = |store: &EpisodeStore| {
+        let start = store.get(0).expect("a start");
+        let kills = start.oom_kills.clone();
+        (start.exits.clone(), kills, start.sandbox_end.clone())
+    };
+    assert_eq!(facts(&after), facts(&before));
+    assert_eq!(facts(&after).2, Some(end));
 }
 
 #[test]
@@ -212,6 +251,8 @@ fn a_crash_loop_is_known_again() {
         at: at(ended),
         ordered: false,
         oom_kills: 0,
+        oom_at: None,
+        by_event: false,
     };
     let exits = [exit(0, 500), exit(1, 20_500), exit(2, 50_050)];
     let mut all = lines(&calls);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Client;
+use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 
@@ -28,6 +29,28 @@ pub(in crate::lifecycle) struct PullQueue {
     pub(in crate::lifecycle) pod: Box<str>,
     /// The number of pulls that it waited for.
     pub(in crate::lifecycle) pulls: u32,
+}
+
+/// A pull of the kubelet that is in flight.
+#[derive(Clone, Debug)]
+pub(in crate::lifecycle) struct Pulling {
+    pub(in crate::lifecycle) image: Arc<str>,
+    pub(in crate::lifecycle) pod: Arc<PodIdentity>,
+    /// So far, in milliseconds.
+    pub(in crate::lifecycle) took: f64,
+}
+
+impl Pulling {
+    /// The pull that this call is; `None` for other calls.
+    pub(in crate::lifecycle) fn of(call: &EpisodeCall) -> Option<Self> {
+        let of_kubelet = call.peer.client == Client::Kubelet;
+        let is_it = call.method == Method::PullImage && of_kubelet && call.is_in_flight();
+        Some(Self {
+            image: call.image.clone().filter(|_| is_it)?,
+            pod: call.pod.clone()?,
+            took: call.duration_ms(),
+        })
+    }
 }
 
 /// A pull that has ended. Times in microseconds since 1970.

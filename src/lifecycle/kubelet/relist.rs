@@ -2,8 +2,8 @@
 //!
 //! The kubelet lists all sandboxes and then all containers, asks for the status of what has changed, waits a second and
 //! begins anew; all in sequence. It declares itself not ready (`PLEG is not healthy`) three minutes after the begin of the
-//! last relist whose lists succeeded. Only that loop lists sandboxes without a filter and containers with an empty one right
-//! after; the image garbage collector does the same once in some minutes, and is told apart by its rhythm. The end of a relist
+//! last relist whose lists succeeded. Only that loop lists sandboxes without a filter, or with an empty one, and containers with
+//! an empty one right after; the image garbage collector does the same once in some minutes, and is told apart by its rhythm. The end of a relist
 //! is not a call: it is taken to be a second before the next begins.
 //!
 //! A kubelet with evented PLEG, which holds GetContainerEvents open, lists every five minutes and is not judged.
@@ -56,10 +56,7 @@ impl Poll {
             method: record.method,
             began: record.began_us(),
             ended: record.end_us(),
-            unfiltered: match lists_sandboxes(record.method) {
-                true => record.request_bytes == EMPTY,
-                false => (EMPTY..=EMPTY_FILTER).contains(&record.request_bytes),
-            },
+            unfiltered: (EMPTY..=EMPTY_FILTER).contains(&record.request_bytes),
             good: record.is_good(),
             pod: record.pod.clone(),
             container: record.container.clone(),

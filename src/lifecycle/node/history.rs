@@ -61,7 +61,8 @@ impl NodeHistory {
     }
 }
 
-fn is_same(one: &NodeFact, other: &NodeFact) -> bool {
+/// Returns whether they are one fact, at its begin and its end.
+pub(in crate::lifecycle) fn is_same(one: &NodeFact, other: &NodeFact) -> bool {
     one.kind == other.kind && one.from == other.from
 }
 

@@ -24,7 +24,7 @@ use std::time::SystemTime;
 pub(super) use self::alive::Alive;
 pub(super) use self::fact::{FactKind, NodeFact};
 pub use self::files::ImageFs;
-pub(super) use self::history::{NodeHistory, note};
+pub(super) use self::history::{NodeHistory, is_same, note};
 pub(super) use self::polls::{Unanswered, unanswered};
 pub(super) use self::pressure::{PressureShare, PressureSpan, Sample as PressureSample};
 pub(super) use self::watch::{NodeStatus, Watch};

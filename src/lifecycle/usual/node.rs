@@ -3,9 +3,11 @@
 use super::{ALONE, Key, Typical, Usual};
 use crate::call::episode::Kind;
 use crate::cri::Method;
+use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::{Episode, EpisodeStore};
 use crate::lifecycle::kubelet::images::Absent;
+use crate::lifecycle::kubelet::pulls::Pulling;
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::view::State;
 
@@ -20,6 +22,8 @@ pub(in crate::lifecycle) struct Node<'a> {
     starts: Vec<(u64, u64)>,
     /// Images that the kubelet did not find and has not pulled.
     absent: Vec<Absent>,
+    /// Pulls of the kubelet that are in flight.
+    pulls: Vec<Pulling>,
 }
 
 /// A duration beside what is usual.
@@ -40,6 +44,7 @@ impl EpisodeStore {
             usual: &self.usual,
             starts: starts.map(|e| (e.began, e.ended)).collect(),
             absent: self.absent_images(),
+            pulls: Vec::new(),
         }
     }
 
@@ -105,6 +110,21 @@ impl Node<'_> {
     /// The image that the start with this number waits for, if it is known.
     pub(in crate::lifecycle) fn awaited_image(&self, episode: u64) -> Option<&Absent> {
         self.absent.iter().find(|it| it.episode == episode)
+    }
+
+    /// With the pulls that are in flight.
+    pub(in crate::lifecycle) fn with_pulls(mut self, pulls: Vec<Pulling>) -> Self {
+        self.pulls = pulls;
+        self
+    }
+
+    /// The pull that this pod may wait for: the only one in flight, of another pod.
+    pub(in crate::lifecycle) fn pull_before(&self, pod: &PodIdentity) -> Option<&Pulling> {
+        match &self.pulls[..] {
+            [pull] => Some(pull).filter(|it| it.pod.uid != pod.uid),
+            // A kubelet that pulls several at once has no queue that could be seen.
+            _ => None,
+        }
     }
 
     /// Pods that start while this call is in flight.

@@ -150,6 +150,28 @@ impl Index {
         }
     }
 
+    /// What the full id of a container or sandbox is about, for what a runtime says of it by itself: that is no look-up of a call,
+    /// and asks no runtime for what it does not know.
+    pub fn subject_of(&self, id: &str) -> Option<Subject> {
+        let mut tables = self.lock();
+        let of_container = tables.containers.get_key_value(id);
+        let mut subject = match of_container {
+            Some((id, entry)) => Subject {
+                container_id: Some(Arc::clone(id)),
+                container: Some(Arc::clone(&entry.container)),
+                sandbox_id: Some(Arc::clone(&entry.sandbox_id)),
+                ..Subject::default()
+            },
+            None => Subject {
+                sandbox_id: Some(id.into()),
+                ..Subject::default()
+            },
+        };
+        let sandbox = tables.sandboxes.get(subject.sandbox_id.as_deref()?)?;
+        subject.pod = Some(Arc::clone(&sandbox.pod));
+        Some(subject)
+    }
+
     /// The backend that has the sandbox or container of a subject.
     pub fn owner(&self, subject: &Subject) -> Option<Arc<str>> {
         let mut tables = self.lock();

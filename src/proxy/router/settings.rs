@@ -21,7 +21,8 @@ settings! {
 }
 
 settings! {
-    /// Rules by runtime handler, written `[[routing.rules]]`. The first match wins.
+    /// Rules by runtime handler, written `[[routing.rules]]`. The first match wins. Beside the built-in runtime, they send
+    /// pods of Kata Containers, gVisor and runwasi to a containerd.
     pub struct Rule in "routing.rules[]" {
         /// The handler of the pod's RuntimeClass.
         runtime_handler: String = String::new(), RuntimeClassHandler, or required like "\"kata\"";

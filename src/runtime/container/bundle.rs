@@ -85,7 +85,7 @@ impl Assembly {
         // The work runs on a thread that may block, and plugins answer within their timeout.
         let adjusted = tokio::runtime::Handle::current().block_on(adjusting)?;
         if let Some(adjusted) = adjusted {
-            let registry = self.cdi(adjusted.cdi_devices.is_empty());
+            let registry = self.cdi(!adjusted.cdi_devices.is_empty());
             let node = &self.runtime.settings.node;
             let more = nri::adjust(&mut built.spec, &adjusted, node, &Machine, &registry)?;
             built.actions.extend(more);
@@ -130,7 +130,7 @@ impl Assembly {
             working_dir: self.image.working_dir.clone(),
         };
         let users = UserDatabase::of_rootfs(root)?;
-        let cdi = self.cdi(record.config.cdi_devices.is_empty());
+        let cdi = self.cdi(spec::cdi::is_asked(&record.config));
         Ok(build(&spec::Request {
             id: &record.id,
             pod: &self.sandbox.config,
@@ -147,11 +147,11 @@ impl Assembly {
     }
 
     /// The CDI devices of the node, unless none is needed.
-    fn cdi(&self, none: bool) -> spec::cdi::Registry {
-        match none {
-            true => spec::cdi::Registry::default(),
+    fn cdi(&self, needed: bool) -> spec::cdi::Registry {
+        match needed {
             // Read for every container: devices and their CDI files may appear at any time.
-            false => spec::cdi::Registry::read(&self.runtime.settings.cdi_dirs),
+            true => spec::cdi::Registry::read(&self.runtime.settings.cdi_dirs),
+            false => spec::cdi::Registry::default(),
         }
     }
 

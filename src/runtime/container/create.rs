@@ -7,6 +7,7 @@ use criscope_nri::api::Event;
 
 use super::super::sandbox::teardown::blocking;
 use super::bundle::Assembly;
+use super::volumes::image_mounts;
 use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
 use crate::runtime::call_context::CallContext;
 use crate::runtime::error::{Error, Result, What, shown};
@@ -56,6 +57,7 @@ impl Runtime {
         self.check_ready(&sandbox).await?;
         let mut config = request.config.unwrap_or_default();
         let image = self.image_of(&config)?;
+        self.check_policies(&sandbox, &config, &image).await?;
         let layers = self.images.layers(image.id.as_str())?;
         let id = id::new_id()?;
         let reservation = self.store.container_names.reserve(&name, &id)?;
@@ -92,6 +94,28 @@ impl Runtime {
         self.nri_tell(Event::PostCreateContainer, &container).await;
         drop(unsynced);
         Ok(id)
+    }
+
+    /// Asks the signature policy of the pod's namespace for the image and for those of image volumes.
+    async fn check_policies(
+        &self,
+        sandbox: &Sandbox,
+        config: &v1::ContainerConfig,
+        image: &Image,
+    ) -> Result<()> {
+        let record = sandbox.record();
+        let metadata = record.config.metadata.as_ref();
+        let namespace = metadata.map_or("", |metadata| &metadata.namespace);
+        if let Some(spec) = &config.image {
+            self.check_policy(image, spec, namespace).await?;
+        }
+        for (_, spec) in image_mounts(config) {
+            // What is missing is reported when it is to be mounted.
+            if let Some(volume) = self.images.status(&spec.image)? {
+                self.check_policy(&volume, spec, namespace).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Creates the directory, the root file system and the bundle; removes them all on failure.
@@ -159,7 +183,13 @@ impl Runtime {
             return Err(Error::invalid("the container config has no image"));
         }
         let found = self.images.status(name)?;
-        found.ok_or_else(|| Error::not_found(What::Image, name))
+        let found = found.ok_or_else(|| Error::not_found(What::Image, name))?;
+        match &found.artifact_type {
+            Some(kind) => Err(Error::invalid(format!(
+                "{name:?} is an artifact of type {kind:?}, which can be mounted but not run"
+            ))),
+            None => Ok(found),
+        }
     }
 }
 

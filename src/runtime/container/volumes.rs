@@ -105,13 +105,14 @@ impl Assembly {
                 .iter()
                 .find(|(path, _)| *path == mount.container_path);
             let Some((_, layers)) = layers else { continue };
-            let root =
-                Rootfs::new(dir.join("images").join(number.to_string())).mount(&MountRequest {
+            let root = Rootfs::new(dir.join(rootfs::IMAGES).join(number.to_string())).mount(
+                &MountRequest {
                     layers: layers.clone(),
                     read_only: true,
                     label: self.file_label(record),
                     ids: self.ids()?,
-                })?;
+                },
+            )?;
             let source = below(&root, mount, image)?;
             mounted.insert(mount.container_path.clone(), source);
         }
@@ -132,7 +133,7 @@ impl Assembly {
         let mounts = record.config.mounts.iter();
         let wanted = mounts.filter(|mount| !mount.uid_mappings.is_empty() && mount.image.is_none());
         for (number, mount) in wanted.enumerate() {
-            let parent = dir.join("mapped");
+            let parent = dir.join(rootfs::MAPPED);
             std::fs::create_dir_all(&parent).map_err(|e| Error::io("make", &parent, e))?;
             let source = Path::new(&mount.host_path);
             let source = source
@@ -147,7 +148,7 @@ impl Assembly {
 }
 
 /// The image volumes of the request; if several have the same path, only the last one, which hides the others.
-fn image_mounts(config: &ContainerConfig) -> impl Iterator<Item = (&Mount, &ImageSpec)> {
+pub(super) fn image_mounts(config: &ContainerConfig) -> impl Iterator<Item = (&Mount, &ImageSpec)> {
     let last: HashMap<_, _> = config
         .mounts
         .iter()

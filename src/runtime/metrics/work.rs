@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use criscope_image::{Verdict, Verifier};
+
 use super::{
     NRI_METHODS, NRI_RESULTS, OTHER_PLUGINS, PLUGIN_VERBS, PLUGINS, RUNTIME_CNI_PLUGIN,
     RUNTIME_EVENTS_DROPPED, RUNTIME_IMAGE_PULL_BYTES, RUNTIME_IMAGE_PULLS,
-    RUNTIME_IMAGE_PULLS_IN_PROGRESS, RUNTIME_LAYERS_INCOMPLETE, RUNTIME_NRI_CLOSED,
-    RUNTIME_NRI_PLUGINS, RUNTIME_NRI_REQUESTS, RUNTIME_PHASE, RUNTIME_SHIM_MESSAGES_UNREADABLE,
-    RUNTIME_SHIMS_LOST,
+    RUNTIME_IMAGE_PULLS_IN_PROGRESS, RUNTIME_IMAGE_VERIFICATIONS, RUNTIME_LAYERS_INCOMPLETE,
+    RUNTIME_NRI_CLOSED, RUNTIME_NRI_PLUGINS, RUNTIME_NRI_REQUESTS, RUNTIME_PHASE,
+    RUNTIME_SHIM_MESSAGES_UNREADABLE, RUNTIME_SHIMS_LOST,
 };
 use criscope_nri::CloseReason;
 
@@ -23,6 +25,7 @@ pub struct RuntimeWork {
     pulls: Counters<1>,
     pulling: Gauges<0>,
     pulled_bytes: Counters<0>,
+    verifications: Counters<2>,
     events_dropped: Counters<0>,
     shims_lost: Counters<1>,
     layers_incomplete: Counters<1>,
@@ -53,6 +56,7 @@ impl RuntimeWork {
             pulls: registry.counters(&RUNTIME_IMAGE_PULLS)?,
             pulling: registry.gauges(&RUNTIME_IMAGE_PULLS_IN_PROGRESS)?,
             pulled_bytes: registry.counters(&RUNTIME_IMAGE_PULL_BYTES)?,
+            verifications: registry.counters(&RUNTIME_IMAGE_VERIFICATIONS)?,
             events_dropped: registry.counters(&RUNTIME_EVENTS_DROPPED)?,
             shims_lost: registry.counters(&RUNTIME_SHIMS_LOST)?,
             layers_incomplete: registry.counters(&RUNTIME_LAYERS_INCOMPLETE)?,
@@ -74,6 +78,11 @@ impl RuntimeWork {
             let _ = work.nri_closed.at([reason]);
         }
         let _ = work.nri_plugins.at([]);
+        for verifier in 0..2 {
+            for result in 0..3 {
+                let _ = work.verifications.at([verifier, result]);
+            }
+        }
         let _ = work.pulling.at([]);
         work.pulled(0);
         work.events_dropped(0);
@@ -87,6 +96,13 @@ impl RuntimeWork {
     pub fn shim_lost(&self, how: ShimEnd) {
         if let Some(lost) = self.shims_lost.at([how as usize]) {
             lost.inc();
+        }
+    }
+
+    /// Records the result of a verification of an image.
+    pub fn image_verified(&self, by: Verifier, verdict: Verdict) {
+        if let Some(verifications) = self.verifications.at([by as usize, verdict as usize]) {
+            verifications.inc();
         }
     }
 

@@ -27,14 +27,8 @@ pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -
         .map(|(name, value)| Sysctl::new(&name, &value))
         .collect::<std::result::Result<Vec<_>, _>>()
         .map_err(|error| Error::invalid(error.to_string()))?;
-    let user = mappings(record)?;
-    if user.is_some() && !own(options.network) {
-        return Err(Error::Unsupported(
-            "a pod with a user namespace cannot use the host network".to_owned(),
-        ));
-    }
     Ok(Request {
-        user,
+        user: mappings(record)?,
         hostname: kinds.contains(&Kind::Uts).then(|| hostname.to_owned()),
         kinds,
         sysctls,

@@ -10,7 +10,7 @@ use crate::cri::v1;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
 use crate::runtime::id;
-use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
+use crate::runtime::store::{ContainerState, Sandbox, SandboxRecord, SandboxState};
 
 impl Runtime {
     /// Returns the status of a sandbox and those of its containers.
@@ -61,7 +61,8 @@ impl Runtime {
         }
     }
 
-    /// The verbose info shown by `crictl inspectp`.
+    /// The verbose info shown by `crictl inspectp`. Tools that look for the network of a pod read `pid` and
+    /// `runtimeSpec.linux.namespaces` as containerd has them, of the pause container.
     async fn sandbox_info(&self, sandbox: &Sandbox) -> Result<String> {
         let record = sandbox.record();
         let pins = Kind::ALL.map(|kind| (kind.name(), self.pins.path(&record.id, kind)));
@@ -70,14 +71,41 @@ impl Runtime {
             Ok(existing.collect::<HashMap<_, _>>())
         });
         let pins = existing.await?;
+        let paths = Kind::ALL.into_iter().filter_map(|kind| {
+            let path = pins.get(kind.name())?;
+            Some(json!({"type": specified(kind), "path": path}))
+        });
         let info = json!({
-            "pid": record.pid_namespace,
+            "pid": self.process_in(&record),
+            "runtimeSpec": {"linux": {"namespaces": paths.collect::<Vec<_>>()}},
             "runtimeHandler": record.handler,
             "config": record.config,
             "namespaces": pins,
             "shim": self.settings.paths.pod(&record.id),
         });
         Ok(info.to_string())
+    }
+
+    /// A process in the namespaces of the pod: the init of a shared PID namespace, else that of the container that was started
+    /// first. 0 if there is none: there is no pause container.
+    fn process_in(&self, record: &SandboxRecord) -> u32 {
+        if record.pid_namespace != 0 {
+            return record.pid_namespace;
+        }
+        let containers = self.store.containers_of(&record.id).into_iter();
+        let running = containers.filter_map(|container| {
+            let record = container.record();
+            (record.state == ContainerState::Running).then_some((record.started_at, record.pid))
+        });
+        running.min().map_or(0, |(_, pid)| pid)
+    }
+}
+
+/// The name of a namespace in the OCI runtime specification.
+fn specified(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Net => "network",
+        other => other.name(),
     }
 }
 

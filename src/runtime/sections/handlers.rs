@@ -1,11 +1,11 @@
 //! `[runtime.handlers.NAME]`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Runtime, programs};
 use crate::settings::value::{Count, DirPath, FilePath, List, Maybe, Span, Switch, Text, secs};
-use crate::settings::{Hint, Problem, Reader, Scope, settings};
+use crate::settings::{Hint, InEffect, Problem, Reader, Schema, Scope, Section, settings};
 
 /// The handler that is the default if it exists.
 const RUNC: &str = "runc";
@@ -16,8 +16,11 @@ const ANNOTATIONS: List<Text> = List {
 };
 
 settings! {
-    /// An OCI runtime (runc, crun, or another with the same command line) under the name that RuntimeClasses refer to.
-    /// Without any of these tables there are `runc` and `crun`, those that are on `PATH`.
+    /// An OCI runtime with runc's command line (runc, crun; not runsc, kata-runtime or a shim of containerd), under the name
+    /// that RuntimeClasses refer to. Without any of these tables there are `runc` and `crun`, those that are on `PATH`;
+    /// drop-in files add to these.
+    /// Kata Containers, gVisor and runwasi are started through shims of containerd: route their RuntimeClasses to a
+    /// containerd, as a second backend, with `[[routing.rules]]`.
     pub struct Handler in "runtime.handlers.NAME" named name {
         /// The OCI runtime.
         path: Option<PathBuf> = None, Maybe(FilePath),
@@ -52,7 +55,55 @@ settings! {
     }
 }
 
+/// Programs that are configured for containerd or CRI-O by a name of their own, but do not run containers of a pod when called
+/// like runc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misfit {
+    /// `containerd-shim-NAME-vN`.
+    #[error("is a shim of containerd, which speaks the shim API instead of runc's command line")]
+    Shim,
+    /// `kata-runtime`.
+    #[error(
+        "has had no create, start and kill since Kata Containers 2, which is started through its containerd shim"
+    )]
+    Kata,
+    /// `runsc`.
+    #[error(
+        "needs the sandbox container (pause) that its containerd shim creates first, and pods have none here"
+    )]
+    Runsc,
+}
+
+impl Misfit {
+    /// Recognises a program by its file name.
+    #[must_use]
+    pub fn of(program: &Path) -> Option<Self> {
+        match program.file_name()?.to_str()? {
+            name if name.starts_with("containerd-shim-") => Some(Self::Shim),
+            "kata-runtime" => Some(Self::Kata),
+            "runsc" => Some(Self::Runsc),
+            _ => None,
+        }
+    }
+
+    /// What to do instead.
+    pub const HINT: &str = "remove the handler, and route its pods to containerd, as a second backend, with [[routing.rules]]";
+}
+
 impl Handler {
+    /// The reason why its program cannot serve as a handler, if it is known not to.
+    #[must_use]
+    pub fn misfit(&self) -> Option<Misfit> {
+        Misfit::of(self.program())
+    }
+
+    /// The path or name of its program.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new(&self.name))
+    }
+
     /// A handler with defaults only.
     pub(super) fn defaults(name: &str) -> Self {
         Self::read(&mut Reader::empty(), name.to_owned())
@@ -76,6 +127,35 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Vec<Handler> {
     handlers
 }
 
+/// Whether `runc` and `crun`, those that are on `PATH`, exist besides the configured handlers: the tables are all from drop-in
+/// files, which add a handler to those of the node and replace none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsualBesides(pub bool);
+
+impl UsualBesides {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let tables = reader.tables("runtime.handlers");
+        Self(tables.iter().all(|(_, scope)| reader.is_dropped_in(scope)))
+    }
+}
+
+impl Section for UsualBesides {
+    const PATH: &'static str = "";
+    const ABOUT: &'static str = "";
+
+    fn describe(_: &mut Schema) {}
+
+    fn path(&self, _: usize) -> String {
+        String::new()
+    }
+
+    fn list(&self, _: &str, _: &mut InEffect) {}
+
+    fn reload(&mut self, new: &Self) {
+        *self = *new;
+    }
+}
+
 /// `default_handler` must be one of the handlers, and is required with several of which none is `runc`.
 pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime: &Runtime) {
     let key = &Runtime::default_handler;
@@ -83,8 +163,8 @@ pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime:
     let mut names: Vec<_> = handlers.map(|handler| handler.name.as_str()).collect();
     let problem = match &runtime.default_handler {
         Some(name) => {
-            if names.is_empty() {
-                names = programs::USUAL.to_vec();
+            if runtime.usual_besides.0 {
+                names.extend(programs::USUAL);
             }
             if names.contains(&name.as_str()) {
                 return;
@@ -92,7 +172,11 @@ pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime:
             let hint = Hint::among(name, &names);
             format!("there is no handler {name:?}; {hint}")
         }
-        None if names.len() > 1 && !names.contains(&RUNC) && !scope.has(key) => {
+        None if names.len() > 1
+            && !names.contains(&RUNC)
+            && !runtime.usual_besides.0
+            && !scope.has(key) =>
+        {
             let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
             format!(
                 "missing; with several handlers and none called \"runc\", one must be the default: {}",
@@ -109,4 +193,39 @@ pub(super) fn implied_default(handlers: &[Handler]) -> &str {
     let runc = handlers.iter().find(|handler| handler.name == RUNC);
     let handler = runc.or(handlers.first());
     handler.map_or(RUNC, |handler| handler.name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_are_not_called_like_runc_are_recognised_by_name() {
+        for (path, misfit) in [
+            ("/usr/local/bin/containerd-shim-kata-v2", Some(Misfit::Shim)),
+            (
+                "/opt/kata/bin/containerd-shim-kata-qemu-v2",
+                Some(Misfit::Shim),
+            ),
+            ("containerd-shim-runsc-v1", Some(Misfit::Shim)),
+            ("containerd-shim-wasmtime-v1", Some(Misfit::Shim)),
+            ("/opt/kata/bin/kata-runtime", Some(Misfit::Kata)),
+            ("/usr/local/bin/runsc", Some(Misfit::Runsc)),
+            ("/usr/sbin/runc", None),
+            ("/usr/bin/nvidia-container-runtime", None),
+            ("crun", None),
+            ("kata", None),
+            ("/", None),
+        ] {
+            assert_eq!(Misfit::of(Path::new(path)), misfit, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_handler_without_a_path_is_judged_by_its_name() {
+        let mut handler = Handler::defaults("runsc");
+        assert_eq!(handler.misfit(), Some(Misfit::Runsc));
+        handler.path = Some("/usr/bin/crun".into());
+        assert_eq!(handler.misfit(), None);
+    }
 }

@@ -18,7 +18,7 @@ use crate::settings::value::{
 };
 use crate::settings::{Problem, Reader, Scope, SeccompProfile, lexical, settings};
 
-pub use handlers::Handler;
+pub use handlers::{Handler, Misfit, UsualBesides};
 pub use networks::{Cni, IpPreference, Loopback};
 pub use nri::Nri;
 pub use programs::{HandlerPrograms, ProgramError};
@@ -70,6 +70,7 @@ settings! {
         pods: PodDefaults = PodDefaults::read;
         /// In the order of the file; empty means the default ones that are on `PATH`.
         handlers: Vec<Handler> = handlers::read;
+        usual_besides: UsualBesides = UsualBesides::read;
         /// Pod networks.
         cni: Cni = Cni::read;
         /// Plugins that adjust containers.

@@ -67,22 +67,19 @@ impl Runtime {
                 }),
             }
         }
-        if self.handlers.is_empty() {
-            if handlers.is_empty() {
+        if self.usual_besides.0 {
+            if handlers.is_empty() && missing.iter().all(|error| self.is_optional(error)) {
                 return Err(ProgramError::NoRuntime);
             }
-            // The other default handler is optional.
-            missing.retain(|error| match error {
-                ProgramError::NoHandler { handler, .. } => {
-                    self.default_handler.as_ref() == Some(handler)
-                }
-                _ => true,
-            });
+            missing.retain(|error| !self.is_optional(error));
         }
         let there = |name: &str| handlers.iter().any(|(handler, _)| handler.name == name);
         let default = match (&self.default_handler, self.handlers.as_slice()) {
             (Some(name), _) => name.clone(),
-            (None, []) => handlers[0].0.name.clone(),
+            (None, _) if self.usual_besides.0 => match handlers.first() {
+                Some((handler, _)) => handler.name.clone(),
+                None => return Err(missing.swap_remove(0)),
+            },
             (None, configured) => implied_default(configured).to_owned(),
         };
         if !there(&default) {
@@ -100,10 +97,37 @@ impl Runtime {
     }
 
     fn configured_or_usual(&self) -> Vec<Handler> {
-        if self.handlers.is_empty() {
-            return USUAL.iter().map(|name| Handler::defaults(name)).collect();
+        let mut handlers = Vec::new();
+        if self.usual_besides.0 {
+            for name in USUAL {
+                let configured = self.handlers.iter().find(|handler| handler.name == name);
+                handlers.push(
+                    configured
+                        .cloned()
+                        .unwrap_or_else(|| Handler::defaults(name)),
+                );
+            }
         }
-        self.handlers.clone()
+        let others = self.handlers.iter();
+        let others: Vec<_> = others
+            .filter(|one| !handlers.contains(one))
+            .cloned()
+            .collect();
+        handlers.extend(others);
+        handlers
+    }
+
+    /// Returns whether this is one of the default handlers, which need not be installed.
+    fn is_optional(&self, missing: &ProgramError) -> bool {
+        let ProgramError::NoHandler { handler, .. } = missing else {
+            return false;
+        };
+        USUAL.contains(&handler.as_str())
+            && self.default_handler.as_ref() != Some(handler)
+            && !self
+                .handlers
+                .iter()
+                .any(|configured| configured.name == *handler)
     }
 
     /// The state directory of the OCI runtime of a handler.

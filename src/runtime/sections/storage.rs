@@ -21,8 +21,28 @@ settings! {
         /// containerd documents it. The first directory with a folder for the registry wins. Read for each pull.
         certs_dirs: Vec<PathBuf> = vec!["/etc/containerd/certs.d".into(), "/etc/docker/certs.d".into()],
             List { of: DirPath, words: PATHS };
+        /// `registries.conf` (containers-registries.conf(5), version 2) with its directory `registries.conf.d`: short names,
+        /// mirrors, other locations, blocked registries. It decides where an image is fetched from; each of these places is
+        /// then looked up in `certs_dirs`. Read for each pull.
+        registries_conf: Option<PathBuf> = None, Maybe(FilePath),
+            or "none: short names are those of Docker Hub" like "\"/etc/containers/registries.conf\"";
         /// Docker's `config.json` with credentials for pulls whose request has none. Read for each pull.
         docker_config: Option<PathBuf> = None, Maybe(FilePath), or "none" like "\"/root/.docker/config.json\"";
+        /// The signature policy that images must meet, as containers-policy.json(5) describes it: for pulls, and for images
+        /// that are already here when a container is created. Read each time. A policy that cannot be read allows nothing.
+        signature_policy: Option<PathBuf> = None, Maybe(FilePath),
+            or "none: signatures are not verified" like "\"/etc/containers/policy.json\"";
+        /// The directory with policies for the pods of single namespaces, in `NAMESPACE.json`; the others have
+        /// `signature_policy`.
+        signature_policy_dir: Option<PathBuf> = None, Maybe(DirPath), or "none" like "\"/etc/crio/policies\"";
+        /// The directory with image verifier plugins of containerd. Each program in it must accept an image before it is
+        /// pulled; if the directory is missing or empty, no image is.
+        verifier_bin_dir: Option<PathBuf> = None, Maybe(DirPath),
+            or "none" like "\"/opt/containerd/image-verifier/bin\"";
+        /// The most programs in `verifier_bin_dir`; if there are more, no image is pulled.
+        max_verifiers: usize = 10, Count::between(1, 100);
+        /// How long one of these programs may take for one image.
+        per_verifier_timeout: Duration = secs(10), Span::between(ms(10), secs(600));
         /// Layers that are fetched and unpacked concurrently, over all pulls. Up to twice as many more are reserved for
         /// pulls that would otherwise wait for slow ones. If fewer are fetched, a large layer uses several connections.
         max_concurrent_downloads: usize = 3, Count::between(1, 64);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use criscope_image::{ActiveStep, Error, Observer, Outcome, Steps};
+use criscope_image::{ActiveStep, Error, Observer, Outcome, Steps, Verdict, Verifier};
 
 use super::{Current, Step, StepRecorder, current};
 use crate::call::steps::{RuntimeStep, StepOutcome};
@@ -23,6 +23,12 @@ impl Observer for StepRecorder {
     fn pull_ended(&self, ended: Outcome) {
         if let Some(metrics) = self.metrics() {
             metrics.pull_ended(outcome(ended));
+        }
+    }
+
+    fn verified(&self, by: Verifier, verdict: Verdict) {
+        if let Some(metrics) = self.metrics() {
+            metrics.image_verified(by, verdict);
         }
     }
 
@@ -51,6 +57,7 @@ impl Steps for Within {
             criscope_image::Step::Layer => RuntimeStep::ImageLayer,
             criscope_image::Step::Fetch => RuntimeStep::LayerFetch,
             criscope_image::Step::Unpack => RuntimeStep::LayerUnpack,
+            criscope_image::Step::Verify => RuntimeStep::ImageVerify,
             criscope_image::Step::Record => RuntimeStep::ImageRecord,
         };
         Box::new(self.recorder.begin_within(what, name, self.within.clone()))

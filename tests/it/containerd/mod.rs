@@ -2,6 +2,7 @@
 //! packages containerd, runc, containernetworking-plugins and busybox-static.
 
 mod blocked;
+mod events;
 mod explained;
 mod load;
 mod pod;

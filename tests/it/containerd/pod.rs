@@ -23,7 +23,7 @@ const SECRET: &str = "kwyjibozq";
 
 pub(super) struct Clients {
     pub(super) runtime: RuntimeServiceClient<Channel>,
-    images: ImageServiceClient<Channel>,
+    pub(super) images: ImageServiceClient<Channel>,
 }
 
 impl Clients {

@@ -40,7 +40,7 @@ pub(super) fn crun(daemon: &Daemon) -> PathBuf {
              if [ -h $each ]; then cp -P $each {own}; continue; fi\n\
              mkdir {own}/${{each##*/}}; mount --bind $each {own}/${{each##*/}}\n\
              done\n\
-             mkdir {own}/hugetlb\n\
+             mkdir -p {own}/hugetlb\n\
              mount -t cgroup -o hugetlb cgroup {own}/hugetlb\n\
              mount --move {own} {top}\n\
              set +e\n\

@@ -16,6 +16,8 @@ use criscope_linux::rootfs::{
     Error, MountRequest, Rootfs, Shm, is_mounted, list_mounts_below, mount_shm, open_in_root,
     prepare_volumes, unmount,
 };
+use nix::mount::{MsFlags, mount};
+use nix::sched::CloneFlags;
 use rustix::fs::{CWD, FileType, IFlags, Mode, XattrFlags, ioctl_setflags, mknodat, setxattr};
 
 /// A directory for layers and one container.
@@ -213,13 +215,11 @@ fn a_rootfs_in_use_and_mounted_over_is_removed() {
     let (rootfs, root) = place.mount();
     let mut busy = fs::File::open(root.join("busy")).expect("open");
     // A mount inside it, and another mount over it.
-    let bind = nix::mount::MsFlags::MS_BIND;
     let outside = place.path().join("outside");
     fs::create_dir(&outside).expect("dir");
     fs::write(outside.join("kept"), "").expect("file");
-    let none = None::<&str>;
-    nix::mount::mount(Some(&outside), &root.join("inner"), none, bind, none).expect("bind");
-    nix::mount::mount(Some(&layer), &root, none, bind, none).expect("bind");
+    bind(&outside, &root.join("inner"));
+    bind(&layer, &root);
     assert_eq!(
         list_mounts_below(&place.path().join("c")).expect("table"),
         [root.clone(), root.join("inner"), root.clone()]
@@ -248,6 +248,68 @@ fn a_rootfs_in_use_and_mounted_over_is_removed() {
     busy.read_to_string(&mut text)
         .expect("the open file is still readable");
     assert_eq!(text, "still read");
+}
+
+#[test]
+fn a_rootfs_is_removed_without_the_table_of_all_mounts() {
+    let mut place = Place::new();
+    place.layer("1");
+    let (rootfs, _) = place.mount();
+    let volumes = ["images/0", "images/1"].map(|name| place.path().join("c").join(name));
+    for dir in &volumes {
+        Rootfs::new(dir).mount(&place.request()).expect("volume");
+    }
+    let mapped = place.path().join("c/mapped/0");
+    fs::create_dir_all(&mapped).expect("dir");
+    bind(place.path(), &mapped);
+    assert_eq!(place.mounts(), 4);
+    // In a mount namespace without /proc, so that the table cannot be read.
+    let hidden = std::thread::spawn({
+        let rootfs = rootfs.clone();
+        move || {
+            let none = None::<&str>;
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            nix::sched::unshare(CloneFlags::CLONE_NEWNS).expect("namespace");
+            mount(none, "/", none, private, none).expect("private");
+            mount(none, "/proc", Some("tmpfs"), MsFlags::empty(), none).expect("hidden");
+            rootfs.unmount().expect("unmounted");
+            for part in [
+                &volumes[0].join("rootfs"),
+                &volumes[1].join("rootfs"),
+                &mapped,
+            ] {
+                assert!(!is_mounted(part).expect("known"));
+            }
+            assert!(!rootfs.is_mounted().expect("known"));
+        }
+    });
+    hidden.join().expect("unmounted");
+    rootfs.remove().expect("removed");
+    assert!(place.is_clean());
+}
+
+#[test]
+fn a_foreign_mount_in_the_directory_of_a_container_is_unmounted_not_emptied() {
+    let mut place = Place::new();
+    place.layer("1");
+    let (rootfs, _) = place.mount();
+    let outside = place.path().join("outside");
+    fs::create_dir(&outside).expect("dir");
+    fs::write(outside.join("kept"), "").expect("file");
+    let deep = place.path().join("c/upper/somewhere/deep");
+    fs::create_dir_all(&deep).expect("dir");
+    bind(&outside, &deep);
+    let file = place.path().join("c/file");
+    fs::write(&file, "").expect("file");
+    bind(&outside.join("kept"), &file);
+    rootfs.remove().expect("removed");
+    assert!(place.is_clean());
+    assert!(outside.join("kept").exists());
+}
+
+fn bind(from: &Path, to: &Path) {
+    let none = None::<&str>;
+    mount(Some(from), to, none, MsFlags::MS_BIND, none).expect("bind");
 }
 
 #[test]

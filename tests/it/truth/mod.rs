@@ -163,6 +163,7 @@ async fn of_pods() -> Vec<Row> {
         cases::containers::all(),
         cases::node::all(),
         cases::sandboxes::all(),
+        cases::events::all(),
         cases::cni::all(),
         cases::images::all(),
         cases::oci::all(),

@@ -222,6 +222,17 @@ impl Play {
         self.line_of(&self.pod).await
     }
 
+    /// The first line, once it has these words, or after a time without them.
+    pub(super) async fn line_with(&self, words: &str) -> String {
+        let end = Instant::now() + PATIENCE / 2;
+        loop {
+            let line = self.line().await;
+            if line.contains(words) || Instant::now() > end {
+                return line;
+            }
+        }
+    }
+
     pub(super) async fn line_of(&self, pod: &str) -> String {
         let path = format!("/debug/pods/{NAMESPACE}/{pod}?format=json");
         let (_, text) = self.stage.proxy().get(&path).await;

@@ -130,7 +130,7 @@ impl ImageStore {
         let new = NewImage {
             record,
             config,
-            manifest: image.manifest,
+            contents: image.manifest.into_iter().collect(),
         };
         let id = self.record(new, held, steps).await?;
         let names = image.names.iter().map(Reference::to_string).collect();

@@ -67,6 +67,11 @@ fn image(
                     .digest
                     .clone();
             }
+            Manifest::Artifact(artifact) => {
+                let kind: String = artifact.artifact_type.chars().take(100).collect();
+                let reason = format!("not an image to run: an artifact of type {kind}");
+                return Err(Error::invalid(archive.what(), reason));
+            }
             Manifest::Image(manifest) => {
                 let found = whole(archive, &manifest, (digest.clone(), bytes))?;
                 return Ok((digest, found));

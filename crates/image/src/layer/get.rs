@@ -26,7 +26,7 @@ use crate::observer::{Step, Steps, observed};
 use crate::progress::{LayerPhase, LayerProgress};
 use crate::pull::short;
 use crate::registry::Repository;
-use crate::store::{Disk, NewLayer};
+use crate::store::{ContentStore, Disk, NewLayer};
 use crate::unpack::{UnpackJob, carry, unpack};
 
 /// Chunks buffered between the network and the writing thread. A chunk is one read of a connection, up to 400 KiB; they are most of a
@@ -60,6 +60,11 @@ impl Flight {
             LayerSource::Registry(repository, descriptor) => {
                 flight.fetch(&repository, &descriptor).await
             }
+            LayerSource::Artifact(repository, files) => {
+                let name = short(&flight.layer);
+                let fetching = flight.fetch_files(&repository, &files);
+                observed(&*flight.steps, Step::Fetch, Some(&name), fetching).await
+            }
             LayerSource::Archive(slice) => {
                 let own = Arc::clone(&flight);
                 let name = short(&own.layer);
@@ -87,7 +92,7 @@ impl Flight {
         }
     }
 
-    fn too_slow(&self, repository: &Repository) -> Error {
+    pub(super) fn too_slow(&self, repository: &Repository) -> Error {
         let reason = format!(
             "less than {LEAST_RATE} bytes per second of layer {} while others waited",
             self.layer
@@ -96,8 +101,18 @@ impl Flight {
         Error::RegistryUnavailable { host, reason }
     }
 
-    fn disk(&self) -> &Disk {
+    pub(super) fn disk(&self) -> &Disk {
         &self.layers.store.disk
+    }
+
+    pub(super) fn store(&self) -> Arc<ContentStore> {
+        Arc::clone(&self.layers.store)
+    }
+
+    /// Bytes have arrived.
+    pub(super) fn fetched(&self, bytes: u64) {
+        self.progress.fetched(bytes);
+        self.layers.config.observer.bytes_fetched(bytes);
     }
 
     /// Fetches the layer; starts over if the part kept from an earlier pull turns out to be wrong.
@@ -230,7 +245,7 @@ impl Flight {
     }
 
     /// Checks the size and the free space. The unpacked size is checked during unpacking.
-    fn check_size(&self, size: u64) -> Result<()> {
+    pub(super) fn check_size(&self, size: u64) -> Result<()> {
         let limits = &self.layers.config.limits;
         if size > limits.max_layer_bytes {
             let what = format!("layer {}", self.layer);

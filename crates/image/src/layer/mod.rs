@@ -1,6 +1,7 @@
 //! Layers: fetched once, regardless of how many pulls want them; unpacked while they arrive; renamed into the store when
 //! every digest has been checked.
 
+mod artifact;
 mod download;
 mod flight;
 mod get;
@@ -19,6 +20,7 @@ use self::get::Flight;
 use self::permits::{Permits, Requester};
 pub(super) use self::slice::ArchiveSlice;
 use self::windows::WindowSemaphore;
+use super::artifact::ArtifactFile;
 use super::config::ImageStoreConfig;
 use super::digest::Digest;
 use super::error::{Error, Result};
@@ -32,6 +34,8 @@ use super::store::ContentStore;
 #[derive(Clone, Debug)]
 pub(super) enum LayerSource {
     Registry(Arc<Repository>, Descriptor),
+    /// The files of an artifact.
+    Artifact(Arc<Repository>, Arc<[ArtifactFile]>),
     /// Part of an archive on disk. It has its own digest unless the archive is one of `docker save`.
     Archive(Arc<ArchiveSlice>),
 }
@@ -151,7 +155,7 @@ impl LayerSource {
     /// Identifies the requester of a permit. The address of an object that each pull owns identifies the pull.
     fn requester(&self) -> Requester {
         match self {
-            Self::Registry(repository, _) => Requester {
+            Self::Registry(repository, _) | Self::Artifact(repository, _) => Requester {
                 registry: repository.registry().into(),
                 pull: Arc::as_ptr(repository).addr(),
             },
@@ -165,6 +169,10 @@ impl LayerSource {
     fn size(&self) -> u64 {
         match self {
             Self::Registry(_, descriptor) => descriptor.size,
+            Self::Artifact(_, files) => {
+                let sizes = files.iter().map(|file| file.blob.size);
+                sizes.fold(0, u64::saturating_add)
+            }
             Self::Archive(slice) => slice.size,
         }
     }

@@ -27,6 +27,7 @@ pub(super) struct Authorizer {
     client_id: Arc<str>,
     /// The name under which credentials for this host are stored.
     registry: String,
+    repository: String,
     scope: String,
     helper_timeout: Duration,
     stall: Duration,
@@ -98,6 +99,7 @@ impl Authorizer {
             client_id: identity.client_id,
             registry: identity.registry,
             scope: format!("repository:{}:pull", identity.repository),
+            repository: identity.repository,
             helper_timeout: identity.helper_timeout,
             stall: identity.stall,
             state: Mutex::default(),
@@ -111,6 +113,7 @@ impl Authorizer {
             docker_config: None,
             client_id: Arc::clone(&self.client_id),
             registry: String::new(),
+            repository: self.repository.clone(),
             scope: self.scope.clone(),
             helper_timeout: self.helper_timeout,
             stall: self.stall,
@@ -187,7 +190,11 @@ impl Authorizer {
             return Ok(found.clone());
         }
         let found = match &self.docker_config {
-            Some(path) => docker_config::look_up(path, &self.registry, self.helper_timeout).await?,
+            Some(path) => {
+                let repository = &self.repository;
+                docker_config::look_up(path, &self.registry, repository, self.helper_timeout)
+                    .await?
+            }
             None => None,
         };
         state.credentials = Some(found.clone());

@@ -62,7 +62,7 @@ impl Repository {
         };
         let mut last = None;
         for host in self.usable_hosts(false) {
-            let url = host.url(&self.name, &format!("blobs/{}", descriptor.digest));
+            let url = host.url(&format!("blobs/{}", descriptor.digest));
             match host.blob(&url, &mut target).await {
                 Ok(()) => return Ok(()),
                 Err(failure) => last = Some(host.failed(failure)),

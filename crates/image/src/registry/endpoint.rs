@@ -75,8 +75,19 @@ impl Endpoints {
     }
 
     /// All hosts of a registry in the order in which they are tried. Files are read each time: changes need no restart.
-    pub(super) fn of(&self, registry: &str) -> Result<Vec<Endpoint>> {
-        let entries = look_up(&self.dirs, registry)?;
+    /// `insecure` allows plain HTTP and certificates of unknown authorities, unless a `hosts.toml` has its own address.
+    pub(super) fn of(&self, registry: &str, insecure: bool) -> Result<Vec<Endpoint>> {
+        let mut entries = look_up(&self.dirs, registry)?;
+        if insecure && let Some(own) = entries.pop_if(|entry| entry.address.is_empty()) {
+            let host = upstream_host(registry);
+            let at = |scheme: &str| {
+                let mut entry = own.clone();
+                entry.address = format!("{scheme}://{host}");
+                entry.tls.skip_verify = true;
+                entry
+            };
+            entries.extend([at("https"), at("http")]);
+        }
         entries
             .into_iter()
             .map(|entry| self.endpoint(registry, entry))

@@ -9,12 +9,14 @@ mod challenge;
 mod endpoint;
 mod get;
 mod hosts_file;
+mod registries_conf;
 mod request;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use reqwest::Url;
 use reqwest::header::CONTENT_TYPE;
@@ -24,6 +26,7 @@ pub use self::blob::BlobPart;
 use self::auth::{Authorizer, Identity};
 use self::endpoint::{Endpoint, Endpoints};
 use self::get::{GetRequest, RedirectTokens};
+use self::registries_conf::{RegistriesConf, Source};
 use self::request::{Attempt, Failure, read_body};
 use super::config::{ImageStoreConfig, Timeouts};
 use super::credentials::{Auth, host_of};
@@ -31,6 +34,7 @@ use super::digest::Digest;
 use super::error::{Error, Result};
 use super::manifest::{ACCEPT, Descriptor, MAX_MANIFEST};
 use super::observer::Observer;
+use super::progress::lock;
 use super::reference::Reference;
 
 /// Parses `hosts.toml`, for the fuzzer.
@@ -50,6 +54,9 @@ pub(super) fn read_challenge(header: &str) {
 #[derive(Debug)]
 pub struct RegistryClient {
     endpoints: Endpoints,
+    registries_conf: Option<PathBuf>,
+    /// As last read: short names in queries are resolved without the disk.
+    conf: Mutex<Arc<RegistriesConf>>,
     docker_config: Option<PathBuf>,
     client_id: Arc<str>,
     timeouts: Timeouts,
@@ -66,6 +73,8 @@ pub struct Repository {
 /// One host of the registry: the registry itself or a mirror.
 #[derive(Debug)]
 struct Host {
+    /// The repository there.
+    name: Reference,
     endpoint: Endpoint,
     authorizer: Authorizer,
     redirect_tokens: RedirectTokens,
@@ -87,6 +96,19 @@ pub struct FetchedManifest {
     pub digest: Digest,
 }
 
+impl FetchedManifest {
+    /// Its descriptor.
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        Descriptor {
+            media_type: self.media_type.clone(),
+            digest: self.digest.clone(),
+            size: self.bytes.len() as u64,
+            platform: None,
+            annotations: BTreeMap::new(),
+        }
+    }
+}
+
 impl RegistryClient {
     /// Creates a client; nothing is sent or read yet.
     #[must_use]
@@ -97,6 +119,11 @@ impl RegistryClient {
                 config.timeouts.connect,
                 config.user_agent.clone(),
             ),
+            registries_conf: config.registries_conf.clone(),
+            conf: Mutex::new(Arc::new(
+                // A file that cannot be used is reported by the next pull.
+                registries_conf::read(config.registries_conf.as_deref()).unwrap_or_default(),
+            )),
             client_id: config
                 .user_agent
                 .split('/')
@@ -115,19 +142,26 @@ impl RegistryClient {
     ///
     /// [`Error::Settings`], [`Error::Invalid`] and [`Error::Io`] for files that configure the registry.
     pub fn repository(&self, name: &Reference, auth: Option<&Auth>) -> Result<Repository> {
-        let endpoints = self.endpoints.of(name.registry())?;
+        let sources = self.read_conf()?.sources(name)?;
+        let mut endpoints = Vec::new();
+        for source in sources {
+            let hosts = self.endpoints.of(source.name.registry(), source.insecure)?;
+            endpoints.extend(hosts.into_iter().map(|host| (source.clone(), host)));
+        }
         let last = endpoints.len().saturating_sub(1);
-        let hosts = endpoints.into_iter().enumerate().map(|(index, endpoint)| {
+        let hosts = endpoints.into_iter().enumerate();
+        let hosts = hosts.map(|(index, (source, endpoint))| {
             let identity = Identity {
-                given: given(name, &endpoint, auth),
+                given: given(name, &source, &endpoint, auth),
                 docker_config: self.docker_config.clone(),
                 client_id: Arc::clone(&self.client_id),
-                registry: known_as(name, &endpoint),
-                repository: name.repository().to_owned(),
+                registry: known_as(&source.name, &endpoint),
+                repository: source.name.repository().to_owned(),
                 helper_timeout: self.timeouts.helper,
                 stall: self.timeouts.stall,
             };
             Host {
+                name: source.name,
                 endpoint,
                 authorizer: Authorizer::new(identity),
                 redirect_tokens: RedirectTokens::default(),
@@ -149,6 +183,26 @@ impl RegistryClient {
     }
 }
 
+impl RegistryClient {
+    /// Reads `registries.conf` again.
+    fn read_conf(&self) -> Result<Arc<RegistriesConf>> {
+        let conf = Arc::new(registries_conf::read(self.registries_conf.as_deref())?);
+        lock(&self.conf).clone_from(&conf);
+        Ok(conf)
+    }
+
+    /// The full names that an image's name can stand for, in the order in which they are tried.
+    pub(crate) fn candidates(&self, text: &str) -> Result<Vec<Reference>> {
+        self.read_conf()?.candidates(text)
+    }
+
+    /// As [`Self::candidates`], from the configuration that was read last.
+    pub(crate) fn known_candidates(&self, text: &str) -> Result<Vec<Reference>> {
+        let conf = Arc::clone(&lock(&self.conf));
+        conf.candidates(text)
+    }
+}
+
 /// The name under which credentials for a host are stored.
 fn known_as(name: &Reference, endpoint: &Endpoint) -> String {
     if endpoint.is_mirror {
@@ -158,17 +212,23 @@ fn known_as(name: &Reference, endpoint: &Endpoint) -> String {
     }
 }
 
-/// The credentials of the request, if they are for this host. Those of a registry are not sent to its mirrors.
+/// The credentials of the request, if they are for this host. Those of a registry are sent to what takes its place, and not to
+/// its mirrors.
 fn given(
     name: &Reference,
+    source: &Source,
     endpoint: &Endpoint,
     auth: Option<&Auth>,
 ) -> Option<super::credentials::Credentials> {
     let auth = auth?;
-    let host = known_as(name, endpoint);
+    let host = known_as(&source.name, endpoint);
+    let is_registry = source.is_primary && !endpoint.is_mirror;
     let is_for_it = match &auth.server {
-        None => !endpoint.is_mirror,
-        Some(server) => *server == host || host_of(&endpoint.host).as_ref() == Some(server),
+        None => is_registry,
+        Some(server) => {
+            let is_host = *server == host || host_of(&endpoint.host).as_ref() == Some(server);
+            is_host || (is_registry && server == name.registry())
+        }
     };
     is_for_it.then(|| auth.credentials.clone())
 }
@@ -193,7 +253,7 @@ impl Repository {
         self.first_of(expected.is_none(), |host| {
             let path = format!("manifests/{version}");
             async move {
-                let url = host.url(&self.name, &path);
+                let url = host.url(&path);
                 host.retry(|| host.manifest(&url, expected)).await
             }
         })
@@ -207,20 +267,44 @@ impl Repository {
     ///
     /// The error of the last host; [`Error::TooLarge`], [`Error::WrongDigest`].
     pub async fn small_blob(&self, descriptor: &Descriptor, most: u64) -> Result<Vec<u8>> {
+        self.small("image configuration", descriptor, most).await
+    }
+
+    /// As [`Self::small_blob`]; `kind` is what errors call it.
+    pub(crate) async fn small(
+        &self,
+        kind: &'static str,
+        descriptor: &Descriptor,
+        most: u64,
+    ) -> Result<Vec<u8>> {
         let Descriptor { digest, size, .. } = descriptor;
         if *size > most {
-            let what = format!("image configuration {digest}");
+            let what = format!("{kind} {digest}");
             let reason = format!("{size} bytes, at most {most}");
             return Err(Error::TooLarge { what, reason });
         }
         self.first_of(false, |host| async move {
-            let url = host.url(&self.name, &format!("blobs/{digest}"));
+            let url = host.url(&format!("blobs/{digest}"));
             host.retry(|| async {
                 let response = host.get(&url, GetRequest::default()).await?;
                 let body =
                     read_body(response, *size, &host.endpoint.host, host.timeouts.stall).await?;
-                digest.check("image configuration", &body)?;
+                digest.check(kind, &body)?;
                 Ok(body)
+            })
+            .await
+        })
+        .await
+    }
+
+    /// Fetches the index of what refers to a manifest, of at most `most` bytes.
+    pub(crate) async fn referrers(&self, manifest: &Digest, most: u64) -> Result<Vec<u8>> {
+        self.first_of(true, |host| async move {
+            let url = host.url(&format!("referrers/{manifest}"));
+            host.retry(|| async {
+                let response = host.get(&url, GetRequest::default()).await?;
+                let stall = host.timeouts.stall;
+                read_body(response, most, &host.endpoint.host, stall).await
             })
             .await
         })
@@ -292,12 +376,12 @@ impl Host {
         failure.error
     }
 
-    fn url(&self, name: &Reference, path: &str) -> Url {
+    fn url(&self, path: &str) -> Url {
         let mut url = self.endpoint.base.clone();
         let base = url.path().trim_end_matches('/').to_owned();
-        url.set_path(&format!("{base}/{}/{path}", name.repository()));
+        url.set_path(&format!("{base}/{}/{path}", self.name.repository()));
         if self.endpoint.is_mirror {
-            let namespace = name.registry();
+            let namespace = self.name.registry();
             url.query_pairs_mut().append_pair("ns", namespace);
         }
         url

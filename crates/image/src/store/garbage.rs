@@ -52,7 +52,7 @@ impl ContentStore {
         for layer in known.record.all_layers() {
             victims.extend(self.discard_layer(layer)?);
         }
-        for content in known.record.manifest.iter().chain([id]) {
+        for content in known.record.contents().chain([id]) {
             victims.extend(self.discard_content(content)?);
         }
         self.failpoint.reached(Failpoint::GarbageNamed);

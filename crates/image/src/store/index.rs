@@ -47,11 +47,19 @@ impl Index {
         {
             return Ok(Some(id));
         }
-        let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        if !hex.is_empty() && hex.bytes().all(is_hex) {
-            return self.by_prefix(hex);
+        match (self.resolve_id(text)?, named) {
+            (None, Err(error)) if !is_hex(hex) => Err(error),
+            (found, _) => Ok(found),
         }
-        named.map(|_| None)
+    }
+
+    /// As [`Self::resolve`], without references.
+    pub(super) fn resolve_id(&self, text: &str) -> Result<Option<Digest>> {
+        let hex = text.strip_prefix("sha256:").unwrap_or(text);
+        match is_hex(hex) {
+            true => self.by_prefix(hex),
+            false => Ok(None),
+        }
     }
 
     fn by_reference(&self, name: &str) -> Option<Digest> {
@@ -118,8 +126,13 @@ impl Index {
     pub(super) fn needs_content(&self, digest: &Digest) -> bool {
         let mut images = self.images.values();
         self.images.contains_key(digest)
-            || images.any(|known| known.record.manifest.as_ref() == Some(digest))
+            || images.any(|known| known.record.contents().any(|needed| needed == digest))
     }
+}
+
+fn is_hex(text: &str) -> bool {
+    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    !text.is_empty() && text.bytes().all(is_digit)
 }
 
 #[cfg(test)]

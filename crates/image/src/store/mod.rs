@@ -20,7 +20,7 @@ use self::pending::Pending;
 use super::config::{Failpoint, FailpointHook, ImageStoreConfig};
 use super::digest::Digest;
 use super::error::{At as _, Error, Result};
-use super::image_config::{ImageConfig, ParsedConfig};
+use super::image_config::ImageConfig;
 use super::progress::lock;
 
 pub(super) use self::disk::Disk;
@@ -66,7 +66,8 @@ pub(super) fn fuzz(bytes: &[u8]) {
 pub(super) struct NewImage {
     pub(super) record: Record,
     pub(super) config: Vec<u8>,
-    pub(super) manifest: Option<(Digest, Vec<u8>)>,
+    /// Other documents that the record names: its manifest, its signatures.
+    pub(super) contents: Vec<(Digest, Vec<u8>)>,
 }
 
 impl ContentStore {
@@ -129,6 +130,11 @@ impl ContentStore {
     /// Resolves a reference, an ID, or a prefix of an ID to an image ID.
     pub(super) fn resolve(&self, text: &str) -> Result<Option<Digest>> {
         lock(&self.index).resolve(text)
+    }
+
+    /// Resolves an ID, or a prefix of an ID, to an image ID.
+    pub(super) fn resolve_id(&self, text: &str) -> Result<Option<Digest>> {
+        lock(&self.index).resolve_id(text)
     }
 
     pub(super) fn image(&self, id: &Digest) -> Option<(Record, Arc<ImageConfig>)> {
@@ -219,10 +225,10 @@ impl ContentStore {
         let NewImage {
             mut record,
             config,
-            manifest,
+            contents,
         } = new;
-        let parsed = ParsedConfig::read(&config)?;
-        let contents = [(record.id.clone(), config)].into_iter().chain(manifest);
+        let parsed = record.config(&config)?;
+        let contents = [(record.id.clone(), config)].into_iter().chain(contents);
         for (digest, bytes) in contents {
             // What another image needs is there, and the same.
             if !lock(&self.index).needs_content(&digest) {
@@ -250,7 +256,7 @@ impl ContentStore {
         self.failpoint.reached(Failpoint::RecordWritten);
         let changed = lock(&self.index).insert(IndexedImage {
             record,
-            config: Arc::new(parsed.config),
+            config: Arc::new(parsed),
         });
         changed.iter().try_for_each(|record| self.lost_tag(record))
     }
@@ -337,14 +343,14 @@ fn load_image(
     let config = fs::read(disk.content(&id)).map_err(|e| format!("its configuration: {e}"))?;
     id.check("image configuration", &config)
         .map_err(|e| e.to_string())?;
-    let parsed = ParsedConfig::read(&config).map_err(|e| e.to_string())?;
+    let parsed = record.config(&config).map_err(|e| e.to_string())?;
     if let Some(missing) = record
         .all_layers()
         .find(|id| !index.layers.contains_key(id))
     {
         return Err(format!("its layer {missing} is missing"));
     }
-    let config = Arc::new(parsed.config);
+    let config = Arc::new(parsed);
     let known = IndexedImage { record, config };
     index.images.insert(id.clone(), known);
     Ok(Some(id))

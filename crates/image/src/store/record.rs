@@ -6,10 +6,14 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::image_config::{ImageConfig, ParsedConfig};
 use crate::reference::Reference;
 
 /// Maximum number of tags of one image, and of references with a digest: both are chosen by pulls.
 const MAX_NAMES: usize = 256;
+
+/// Maximum number of documents with signatures of one image; the most recent ones are kept.
+const MAX_EVIDENCE: usize = 8;
 
 /// The version of the record, incremented when older programs cannot read it.
 pub const VERSION: u32 = 1;
@@ -29,6 +33,12 @@ pub(crate) struct Record {
     pub(crate) digests: Vec<String>,
     /// The manifest for the platform; none for an archive of `docker save`.
     pub(crate) manifest: Option<Digest>,
+    /// The type of an artifact, whose ID is the digest of its manifest; none for an image to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) artifact: Option<String>,
+    /// Documents with the signatures that were found with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) evidence: Vec<Digest>,
     /// Layers from the base up, by their names in `layers`.
     pub(crate) layers: Vec<Digest>,
     /// Their diff IDs. Where the two differ, the layer is a rebased copy whose files are hard links to those of this one.
@@ -50,6 +60,8 @@ impl Record {
             tags: BTreeMap::new(),
             digests: Vec::new(),
             manifest: None,
+            artifact: None,
+            evidence: Vec::new(),
             layers: diff_ids.clone(),
             diff_ids,
             size: 0,
@@ -85,6 +97,19 @@ impl Record {
         self.layers.iter().chain(&self.diff_ids)
     }
 
+    /// Parses the document with the image's ID.
+    pub(super) fn config(&self, bytes: &[u8]) -> crate::Result<ImageConfig> {
+        match self.artifact {
+            Some(_) => Ok(ImageConfig::default()),
+            None => Ok(ParsedConfig::read(bytes)?.config),
+        }
+    }
+
+    /// All documents that the image needs besides its configuration.
+    pub(super) fn contents(&self) -> impl Iterator<Item = &Digest> {
+        self.manifest.iter().chain(&self.evidence)
+    }
+
     pub(super) fn bytes(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec_pretty(self)
     }
@@ -112,6 +137,12 @@ impl Record {
         }
         self.manifest = self.manifest.take().or(older.manifest);
         self.pinned |= older.pinned;
+        for digest in older.evidence {
+            if !self.evidence.contains(&digest) {
+                self.evidence.push(digest);
+            }
+        }
+        self.evidence.truncate(MAX_EVIDENCE);
         // The oldest are dropped: recent ones are more likely to be used.
         while self.tags.len() > MAX_NAMES {
             let oldest = self.tags.iter().min_by_key(|(_, since)| **since);

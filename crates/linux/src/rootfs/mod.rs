@@ -8,6 +8,8 @@
 //! | `upper`, `work` | the container's changes, and the kernel's work directory; absent if the root is read-only |
 //! | `empty/N` | empty layers, where overlayfs requires more layers than the image has |
 //! | `volumes/N` | the directories mounted at the `Volumes` of the image |
+//! | `images/N` | the same as this directory, for each image that is mounted as a volume |
+//! | `mapped/N` | id-mapped mounts of the pod's volumes |
 //!
 //! The directory is accessible to root only (0700), because an image may contain set-user-ID programs that users of the
 //! node must not reach; root of a pod with a user namespace may traverse it (0710, with its group), because the OCI runtime
@@ -41,6 +43,11 @@ pub use self::shm::{SHM_SIZE, Shm, mount_shm};
 pub use self::volumes::prepare_volumes;
 
 use self::error::At as _;
+
+/// The directory of images that are mounted as volumes, in a container's directory.
+pub const IMAGES: &str = "images";
+/// The directory of id-mapped mounts.
+pub const MAPPED: &str = "mapped";
 
 /// The mount to create.
 #[derive(Debug, Clone, Default)]
@@ -144,24 +151,46 @@ impl Rootfs {
         is_mounted(&self.path())
     }
 
-    /// Unmounts it and all other mounts in its directory, even if they are in use: processes in them keep them until they
-    /// end. The container's changes are kept. It succeeds if nothing is mounted.
+    /// Unmounts it, and the mounts in [`IMAGES`] and [`MAPPED`], even if they are in use: processes in them keep them until
+    /// they end. Mounts below them go with them. The container's changes are kept. It succeeds if nothing is mounted.
     ///
     /// # Errors
     /// If a system call fails.
     pub fn unmount(&self) -> Result<()> {
-        mounts::unmount_below(&self.dir)
+        unmount(&self.path())?;
+        for image in entries(&self.dir.join(IMAGES))? {
+            unmount(&Self::new(image).path())?;
+        }
+        for mapped in entries(&self.dir.join(MAPPED))? {
+            unmount(&mapped)?;
+        }
+        Ok(())
     }
 
-    /// Unmounts it and removes its directory with all contents. It succeeds if the directory does not exist or is
-    /// incomplete.
+    /// Unmounts everything in its directory and removes it with all contents. It succeeds if the directory does not exist
+    /// or is incomplete.
     ///
     /// # Errors
     /// If something cannot be unmounted or removed; the rest is still removed, and the call can be repeated.
     pub fn remove(&self) -> Result<()> {
         self.unmount()?;
-        clear::remove_tree(&self.dir)
+        // Where somebody else has mounted something, it stops. Only then is the table of all mounts worth its time.
+        clear::remove_tree(&self.dir).or_else(|_| {
+            mounts::unmount_below(&self.dir)?;
+            clear::remove_tree(&self.dir)
+        })
     }
+}
+
+/// The entries of a directory that only the daemon writes to; none if there is no such directory.
+fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
+    let found = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        found => found.at("read", dir)?,
+    };
+    found
+        .map(|entry| entry.at("read", dir).map(|entry| entry.path()))
+        .collect()
 }
 
 /// Creates a directory and its parents. An existing one is not changed.

@@ -80,7 +80,7 @@ pub fn unmount(path: &Path) -> Result<()> {
     })
 }
 
-/// Unmounts everything below `dir`.
+/// Unmounts everything below `dir`. It reads the kernel's table, which has a line for every mount of the node.
 ///
 /// Unmounting detaches nested mounts, too, so the shortest path comes first: its components are trusted, while deeper paths
 /// contain directories of the container, which may have been replaced by links.

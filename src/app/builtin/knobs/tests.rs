@@ -11,6 +11,18 @@ use crate::config::{Config, Overrides, annotated_file};
 /// them.
 const BEFORE: [&str; 3] = ["shim", "default_handler", "path"];
 
+/// Keys that have no meaning without another one.
+const NEEDED: [(&[&str], &str); 2] = [
+    (
+        &["privileged_without_host_devices_all_devices_allowed"],
+        "privileged_without_host_devices = true\n",
+    ),
+    (
+        &["max_verifiers", "per_verifier_timeout"],
+        "verifier_bin_dir = \"/o\"\n",
+    ),
+];
+
 /// A value other than the default for each key, and the settings that it requires.
 const OTHERS: &str = r#"
 [runtime]
@@ -79,6 +91,12 @@ wait_for_disk = true
 import_dir = "/l"
 pinned_images = ["m*"]
 platform = "linux/arm64"
+verifier_bin_dir = "/o"
+max_verifiers = 14
+per_verifier_timeout = "15s"
+signature_policy = "/p/policy.json"
+signature_policy_dir = "/r"
+registries_conf = "/s.conf"
 "#;
 
 /// All settings passed to the runtime, as text.
@@ -140,26 +158,23 @@ fn every_key_of_the_example_is_tested() {
 #[test]
 fn every_key_changes_the_options_of_the_runtime() {
     let base = "[runtime.handlers.runc]\n";
-    let usual = passed(base);
     let mut table = "";
     for line in OTHERS.lines().filter(|line| !line.is_empty()) {
         if line.starts_with('[') {
             table = line;
             continue;
         }
-        // The first has no meaning without the second.
-        let needs = "privileged_without_host_devices_all_devices_allowed";
-        let (text, without) = if line.starts_with(needs) {
-            let with = "privileged_without_host_devices = true\n";
-            (
-                format!("{base}{with}{line}\n"),
-                passed(&format!("{base}{with}")),
-            )
-        } else if table.contains("handlers") {
-            (format!("{base}{line}\n"), usual.clone())
-        } else {
-            (format!("{base}{table}\n{line}\n"), usual.clone())
+        let key = line.split(' ').next().unwrap_or_default();
+        let needed = NEEDED.iter().find(|(names, _)| names.contains(&key));
+        let with = needed.map_or("", |(_, with)| with);
+        let (text, without) = match table.contains("handlers") {
+            true => (format!("{base}{with}{line}\n"), format!("{base}{with}")),
+            false => (
+                format!("{base}{table}\n{with}{line}\n"),
+                format!("{base}{table}\n{with}"),
+            ),
         };
+        let without = passed(&without);
         assert_ne!(passed(&text), without, "{table} {line} has no effect");
     }
 }

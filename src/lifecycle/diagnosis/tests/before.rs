@@ -314,3 +314,48 @@ fn what_an_init_container_needed_is_not_the_end_of_the_pod() {
         "{line}"
     );
 }
+
+/// Its uid is a hash of its manifest.
+#[test]
+fn a_static_pod_that_comes_back_is_judged_by_its_new_start() {
+    let web = pod("web");
+    let mut calls = chain([web.run(20_000, 900).seen_before(20_000)], up(&web, 21_000));
+    calls.extend([
+        web.kill(("app", 0), 60_000, 100),
+        web.stop(60_200, 100),
+        web.remove(60_400, 100),
+        web.run(90_000, 300).seen_before(40),
+    ]);
+    calls.extend(up(&web, 90_400));
+    assert_eq!(
+        says(calls, 150_000),
+        "container app up after 600 ms, nothing slow"
+    );
+}
+
+/// A shim that dies two minutes after a downtime, for example: the sandbox was made after it.
+#[test]
+fn a_sandbox_is_not_lost_in_a_downtime_that_it_did_not_see() {
+    let pod = pod("web");
+    let mut store = store([]);
+    store.note_fact(NodeFact {
+        to: Some(at(15_000)),
+        ..NodeFact::new(FactKind::CriscopeDown, at(1000), "")
+    });
+    for call in chain([pod.run(40_000, 900)], up(&pod, 41_000)) {
+        store.apply(call);
+    }
+    store.tick(at(60_000), &[]);
+    let new = pod.attempt(1);
+    store.apply(new.run(70_000, 300));
+    for call in [
+        new.create(("app", 1), 70_400, 20),
+        new.start(("app", 1), 70_450, 20),
+    ] {
+        store.apply(call);
+    }
+    assert_eq!(
+        tells(&mut store, 90_000),
+        "the sandbox was replaced (attempt 1): the one before was not usable; container app up after 470 ms"
+    );
+}

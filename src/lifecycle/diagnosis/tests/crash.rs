@@ -19,6 +19,8 @@ fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Exit {
         at: at(ended),
         ordered: false,
         oom_kills: 0,
+        oom_at: None,
+        by_event: false,
     }
 }
 

@@ -14,6 +14,8 @@ fn done(container: &str, ran: u64, ended: u64) -> Exit {
         at: at(ended),
         ordered: false,
         oom_kills: 0,
+        oom_at: None,
+        by_event: false,
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::*;
 use crate::call::{Client, Peer};
-use crate::lifecycle::kubelet::images::NoImage;
 
 #[test]
 fn volumes_that_take_long_to_mount() {
@@ -129,7 +128,7 @@ fn probes_that_are_no_calls_are_not_guessed() {
     let store = killed(&web, 3, |probe| probe.exits(0));
     assert_eq!(
         of(&store, 140_000),
-        "the kubelet keeps killing app: 3 times in 1m 30s: no exec probe had failed; an HTTP, TCP or gRPC probe, or a change of the pod, unknown which"
+        "the kubelet keeps killing app: 3 times in 1m 30s: no exec probe explains it; an HTTP, TCP or gRPC probe, or a change of the pod, unknown which"
     );
 }
 
@@ -252,76 +251,6 @@ fn a_probe_that_keeps_failing_in_a_container_that_is_up() {
     assert_eq!(tells(&store, 30_000), up);
     store.note_probe(&web.probe(("app", 0), 29_500, 20).exits(6));
     assert_eq!(tells(&store, 30_000), up, "once is not often");
-}
-
-#[test]
-fn an_image_that_is_never_pulled() {
-    let web = pod("web");
-    let mut store = store([web.run(0, 500)]);
-    let of_web = |store: &EpisodeStore| {
-        let cause = Pods::new(&episodes(store), store.node(), at(16_500)).newest();
-        cause.expect("an episode").to_string()
-    };
-    assert!(of_web(&store).starts_with("kubelet: no call for 16.0 s since RunPodSandbox"));
-    store.note_no_image(NoImage::new("r.io/app:9", at(520), None));
-    assert_eq!(
-        of_web(&store),
-        "image r.io/app:9 is absent, and its pull has not begun for 16.0 s: imagePullPolicy Never, the kubelet's queue of pulls or its credential provider"
-    );
-    store.note_no_image(NoImage::new("r.io/app:9", at(12_520), None));
-    assert_eq!(
-        of_web(&store),
-        "image r.io/app:9 is absent and is not pulled (imagePullPolicy: Never?): the kubelet looked for it twice in 12.0 s, no other call for 16.0 s"
-    );
-    let refused = Some("INVALID_ARGUMENT the name has capital letters");
-    store.note_no_image(NoImage::new("r.io/app:9", at(14_520), refused));
-    assert_eq!(
-        of_web(&store),
-        "image r.io/app:9 cannot be looked up: INVALID_ARGUMENT the name has capital letters (3 times in 14.0 s)"
-    );
-    // Another pod that waits for the same image.
-    let other = pod("other");
-    store.apply(other.run(15_000, 420));
-    store.note_no_image(NoImage::new("r.io/app:9", at(15_430), None));
-    let of_pod = |store: &EpisodeStore, pod: &Pod| {
-        let own: Vec<_> = store.of_pod(&pod.0).collect();
-        let cause = Pods::new(&own, store.node(), at(30_000)).newest();
-        cause.expect("an episode").to_string()
-    };
-    let absent = "image r.io/app:9 is absent and";
-    assert!(of_pod(&store, &web).starts_with(absent));
-    assert!(of_pod(&store, &other).starts_with("image r.io/app:9 is absent, and its pull"));
-    // Two pods at once: it may be the image of either.
-    let (third, fourth) = (pod("third"), pod("fourth"));
-    store.apply(third.run(16_000, 400));
-    store.apply(fourth.run(16_000, 410));
-    store.note_no_image(NoImage::new("r.io/b:1", at(16_420), None));
-    let said = of_pod(&store, &third);
-    assert!(said.starts_with("kubelet: no call for"), "{said}");
-    store.apply(third.pull("r.io/app:9", 600, 100));
-    assert_eq!(store.absent_images(), []);
-}
-
-#[test]
-fn a_pull_that_waits_for_another() {
-    let (big, web) = (pod("big"), pod("web"));
-    let mut store = store([
-        big.run(0, 400),
-        web.run(7000, 900),
-        big.pull("big:1", 500, 39_500),
-    ]);
-    let mut pull = web.pull("web:1", 40_010, 1500);
-    store.observe(&mut pull);
-    store.apply(pull);
-    for call in up(&web, 41_600) {
-        store.apply(call);
-    }
-    store.tick(at(90_000), &[]);
-    let own: Vec<_> = store.episodes().filter(|e| *e.pod.name == *"web").collect();
-    assert_eq!(
-        headline(own[0], at(90_000)),
-        "kubelet: waited 32.1 s of 34.8 s for the pull of big:1 (pod shop/big): it pulls one image at a time"
-    );
 }
 
 #[test]

@@ -275,3 +275,23 @@ fn what_held_up_the_kubelet_before_the_first_call_is_named() {
     );
     assert!(said.contains("volumes, admission or its queue"), "{said}");
 }
+
+/// The call that waited for the runtime ends its episode at once, and the node is looked at once a second.
+#[test]
+fn a_fact_that_ends_after_the_episode_has_ended() {
+    let pod = pod("web");
+    let mut store = store(chain([pod.run(0, 500)], up(&pod, 600)));
+    store.tick(at(60_000), &[]);
+    store.note_fact(hangs(99_000, None));
+    for call in [pod.kill(("app", 0), 98_000, 30_000), pod.stop(128_010, 100)] {
+        store.tick(call.end_us(), &[]);
+        store.apply(call);
+    }
+    store.tick(at(128_500), &[]);
+    store.note_fact(hangs(99_000, Some(129_000)));
+    let told = of_pod(&episodes(&store), at(135_000));
+    assert!(
+        told.starts_with("the runtime main did not answer from ") && told.contains(" (30.0 s)"),
+        "{told}"
+    );
+}

@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn of_containers() {
     let start = pod("web").start(("app", 0), 0, 500);
-    let not_there = "its command is not in the image";
+    let not_there = "the image's PATH has no executable of that name";
     let not_there_or_interpreter = "its command, or its interpreter, is not in the image";
     let node = "a program of the node is missing";
     check(

@@ -33,6 +33,8 @@ fn exit(container: &str, code: i32, ran: u64, ended: u64) -> Exit {
         at: at(ended),
         ordered: false,
         oom_kills: 0,
+        oom_at: None,
+        by_event: false,
     }
 }
 
@@ -246,7 +248,7 @@ fn ends_that_were_ordered_or_never_were() {
     assert_eq!(
         after(calls, vec![exit("app", 128, 0, 290)], &pod, 5300),
         format!(
-            "container app cannot be started: its command is not in the image: UNKNOWN {error} (5 s ago)"
+            "container app cannot be started: the image's PATH has no executable of that name: UNKNOWN {error} (5 s ago)"
         )
     );
     assert_eq!(after(start(), vec![], &pod, 30_000), fine);

@@ -2,7 +2,7 @@
 
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::millis;
-use crate::lifecycle::episode_store::Exit;
+use crate::lifecycle::episode_store::{Exit, SandboxEnd};
 use crate::units::duration;
 
 /// A program that ended earlier has most likely not begun its work, in microseconds.
@@ -13,7 +13,7 @@ pub(super) fn ended(exit: &Exit) -> String {
     let code = code(exit);
     let after = after(exit);
     match exit.reason {
-        ExitReason::OomKilled => {
+        _ if exit.is_out_of_memory() => {
             format!("was killed for lack of memory{after} (exit code {code})")
         }
         _ if exit.ordered => format!("was stopped{after} (exit code {code})"),
@@ -52,9 +52,14 @@ pub(super) fn hint(exit: &Exit) -> &'static str {
 
 /// An exit code, and the signal that it stands for by the convention of shells and runtimes.
 pub(super) fn code(exit: &Exit) -> String {
-    let code = exit.code;
+    match exit.is_out_of_memory() {
+        true => exit.code.to_string(),
+        false => of_code(exit.code),
+    }
+}
+
+fn of_code(code: i32) -> String {
     let signal = match code {
-        _ if exit.reason == ExitReason::OomKilled => return code.to_string(),
         130 => "SIGINT",
         131 => "SIGQUIT",
         132 => "SIGILL",
@@ -74,8 +79,11 @@ pub(super) fn code(exit: &Exit) -> String {
 
 /// What the kernel did at the time of a failed exit of which the runtime says no more, as a suffix.
 pub(super) fn out_of_memory(exit: &Exit) -> String {
-    if exit.reason == ExitReason::OomKilled {
+    if exit.is_out_of_memory() {
         return String::new();
+    }
+    if let Some(before) = after_oom(exit) {
+        return before;
     }
     match (exit.oom_kills, exit.code) {
         (0, 137) => ", sent by an unknown process".to_owned(),
@@ -85,4 +93,20 @@ pub(super) fn out_of_memory(exit: &Exit) -> String {
             format!(", when the kernel killed {n} processes of this node for lack of memory")
         }
     }
+}
+
+/// That a process of the container was killed before it ended otherwise, as a suffix.
+fn after_oom(exit: &Exit) -> Option<String> {
+    let killed = "after the kernel killed a process of it for lack of memory";
+    match exit.oom_at.map(|oom_at| exit.at.saturating_sub(oom_at)) {
+        Some(later @ 1_000_000..) => Some(format!(", {} {killed}", duration(millis(later)))),
+        Some(_) => Some(format!(", {killed}")),
+        None => (exit.reason == ExitReason::OomKilled).then(|| format!(", {killed}")),
+    }
+}
+
+/// How the first process of a sandbox ended.
+pub(super) fn of_sandbox(end: &SandboxEnd) -> String {
+    let code = of_code(end.code);
+    format!("its first process (pause) ended with exit code {code}, and no call had stopped it")
 }

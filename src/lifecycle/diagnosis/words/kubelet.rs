@@ -11,6 +11,7 @@ use crate::lifecycle::diagnosis::kubelet::{
 use crate::lifecycle::diagnosis::syncs::BeforeCalls;
 use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::kubelet::images::Absent;
+use crate::lifecycle::kubelet::pulls::Pulling;
 use crate::units;
 
 /// A container that ends so long after its grace period was not ended by SIGKILL alone, in microseconds.
@@ -47,6 +48,28 @@ pub(super) fn absent(f: &mut Formatter<'_>, image: &Absent, since: f64) -> fmt::
             units::duration(since)
         ),
     }
+}
+
+/// A pod without a call for so many milliseconds, while an image is pulled for another one.
+pub(super) fn pull_waits(
+    f: &mut Formatter<'_>,
+    image: Option<&str>,
+    since: f64,
+    pull: &Pulling,
+) -> fmt::Result {
+    let since = units::duration(since);
+    match image {
+        Some(image) => write!(f, "kubelet: the pull of {image} has not begun for {since}")?,
+        None => write!(f, "kubelet: no call for {since} since the sandbox was made")?,
+    }
+    write!(
+        f,
+        ": by default it pulls one image at a time, for {} now {} (pod {}/{})",
+        units::duration(pull.took),
+        pull.image,
+        pull.pod.namespace,
+        pull.pod.name
+    )
 }
 
 impl Display for KubeletCause<'_> {
@@ -180,7 +203,7 @@ impl Display for KillReason {
             }
             Self::PostStart(result) => write!(f, " after its postStart hook failed ({result})"),
             Self::Unknown => f.write_str(
-                ": no exec probe had failed; an HTTP, TCP or gRPC probe, or a change of the pod, unknown which",
+                ": no exec probe explains it; an HTTP, TCP or gRPC probe, or a change of the pod, unknown which",
             ),
         }
     }

@@ -10,14 +10,13 @@ mod syncs;
 
 use std::fmt::{self, Display, Formatter};
 
-use self::exit::{after, code, ended, hint, out_of_memory};
+use self::exit::{after, code, ended, hint, of_sandbox, out_of_memory};
 use super::before::{Before, Replaced};
 use super::cause::{Cause, End, InFlight, Progress, Quick};
 use super::crash::CrashLoop;
 use super::work::Worker;
 use crate::call::episode::Kind;
 use crate::call::{CallFacts, Client};
-use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::Awaited;
 use crate::lifecycle::process_scanner::WorkKind;
@@ -59,6 +58,9 @@ impl Display for Cause<'_> {
                 )
             }
             Self::ImageAbsent { image, since } => kubelet::absent(f, image, *since),
+            Self::PullWaits { image, since, pull } => {
+                kubelet::pull_waits(f, image.as_deref(), *since, pull)
+            }
             Self::NodeBlocks { fact, waits, now } => node::blocks(f, fact, waits, *now),
             Self::BackendWasAway {
                 fact,
@@ -143,6 +145,35 @@ impl Display for Cause<'_> {
                     }
                     (Self::Quick(quick), None) => write!(f, "; {}", quick.outcome()),
                     (slow, _) => write!(f, "; {slow}"),
+                }
+            }
+            Self::OomKills { kills, ago, then } => {
+                let name = &kills.container.name;
+                write!(
+                    f,
+                    "the kernel killed a process of container {name} for lack of memory"
+                )?;
+                match kills.times {
+                    1 => write!(f, " ({})", ago_of(*ago))?,
+                    n => {
+                        let window = duration(millis(kills.last - kills.first));
+                        write!(f, " {n} times in {window}, the last {}", ago_of(*ago))?;
+                    }
+                }
+                match &**then {
+                    Self::Quick(quick) => write!(f, "; {}", quick.outcome()),
+                    other => write!(f, "; {other}"),
+                }
+            }
+            Self::SandboxDied {
+                end,
+                ago,
+                is_stopped,
+            } => {
+                write!(f, "the sandbox died {}: {}", ago_of(*ago), of_sandbox(end))?;
+                match is_stopped {
+                    true => f.write_str("; it was stopped since"),
+                    false => Ok(()),
                 }
             }
             Self::Slow(slow) => slow.fmt(f),
@@ -278,9 +309,9 @@ impl Display for CrashLoop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let keeps = if self.is_over { "kept" } else { "keeps" };
         let code = code(self.last);
-        let ending = match self.last.reason {
-            ExitReason::OomKilled => "being killed for lack of memory",
-            _ => "ending",
+        let ending = match self.last.is_out_of_memory() {
+            true => "being killed for lack of memory",
+            false => "ending",
         };
         let name = self.container;
         let after = after(self.last);
@@ -332,22 +363,39 @@ impl Display for Replaced<'_> {
             n @ 2.. => {
                 let keeps = if self.is_over { "was" } else { "keeps being" };
                 let (n, window) = (times(n), duration(millis(self.window)));
-                write!(f, "the sandbox {keeps} replaced: {n} in {window}")
+                write!(f, "the sandbox {keeps} replaced: {n} in {window}")?;
+                match self.end {
+                    Some(end) => write!(f, "; the last one died: {}", of_sandbox(end)),
+                    None => Ok(()),
+                }
             }
             _ if self.by_crictl => write!(
                 f,
                 "the sandbox was stopped by crictl and replaced (attempt {attempt})"
             ),
             _ => {
-                let text = "the one before was not usable";
-                write!(f, "the sandbox was replaced (attempt {attempt}): {text}")?;
-                match self.lost {
+                write!(
+                    f,
+                    "the sandbox was replaced (attempt {attempt}): the one before "
+                )?;
+                match (self.end, self.lost) {
+                    (Some(end), _) => write!(f, "died: {}", of_sandbox(end)),
                     // It has ended: the time does not matter.
-                    Some(fact) => write!(f, " after {}", fact.sentence(0)),
-                    None => Ok(()),
+                    (None, Some(fact)) => {
+                        write!(f, "was not usable after {}", fact.sentence(0))
+                    }
+                    (None, None) => f.write_str("was not usable"),
                 }
             }
         }
+    }
+}
+
+/// How long ago something was: `12 s ago`.
+fn ago_of(micros: u64) -> String {
+    match micros {
+        0..1_000_000 => "just now".to_owned(),
+        _ => since(micros, 0),
     }
 }
 

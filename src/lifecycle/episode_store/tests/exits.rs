@@ -1,6 +1,7 @@
 //! Exits of containers.
 
 use super::*;
+use crate::lifecycle::episode_store::Noted;
 
 #[test]
 fn an_end_counts_once_and_goes_to_the_start_it_ended() {
@@ -22,10 +23,15 @@ fn an_end_counts_once_and_goes_to_the_start_it_ended() {
         at: at(1100),
         ordered: false,
         oom_kills: 0,
+        oom_at: None,
+        by_event: false,
     };
-    assert!(store.note_exit(&pod.0, Some("c0"), ended(0)));
-    assert!(!store.note_exit(&pod.0, Some("c0"), ended(0)));
-    assert!(store.note_exit(&pod.0, Some("c1"), ended(1)));
+    assert_eq!(store.note_exit(&pod.0, Some("c0"), ended(0)), Noted::New);
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c0"), ended(0)),
+        Noted::Nothing
+    );
+    assert_eq!(store.note_exit(&pod.0, Some("c1"), ended(1)), Noted::New);
     let exits: Vec<_> = store.episodes().map(|t| t.exits.len()).collect();
     assert_eq!(exits, [1, 1]);
     for n in 0..10_000 {
@@ -41,7 +47,10 @@ fn an_exit_that_was_asked_for_is_marked() {
     let (mut store, pod) = (store(), pod("a"));
     apply(&mut store, start(&pod, 0));
     let exit = |id: &str, name, code, from, to, store: &mut EpisodeStore| {
-        assert!(store.note_exit(&pod.0, Some(id), pod.exit(name, code, from, to)));
+        assert_eq!(
+            store.note_exit(&pod.0, Some(id), pod.exit(name, code, from, to)),
+            Noted::New
+        );
         let exits = store.episodes().flat_map(|t| &t.exits);
         exits.last().map(|exit| exit.ordered)
     };
@@ -150,7 +159,11 @@ fn what_never_ran_has_not_ended() {
                 reason,
             },
         );
-        assert!(!store.note_exit(&pod.0, Some("c"), exit), "{began}");
+        assert_eq!(
+            store.note_exit(&pod.0, Some("c"), exit),
+            Noted::Nothing,
+            "{began}"
+        );
     }
     assert!(store.episodes().all(|t| t.exits.is_empty()));
 }
@@ -160,9 +173,15 @@ fn what_never_ran_has_not_ended() {
 fn what_was_started_and_ended_at_once_has_run() {
     let (mut store, pod) = (store(), pod("a"));
     apply(&mut store, start(&pod, 0));
-    assert!(store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 1, 900, 900)));
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 1, 900, 900)),
+        Noted::New
+    );
     // Of this run it is not known that it began.
-    assert!(!store.note_exit(&pod.0, Some("d"), pod.exit(("app", 1), 128, 900, 900)));
+    assert_eq!(
+        store.note_exit(&pod.0, Some("d"), pod.exit(("app", 1), 128, 900, 900)),
+        Noted::Nothing
+    );
     let exits = store.episodes().flat_map(|t| &t.exits);
     assert_eq!(exits.count(), 1);
 }
@@ -182,4 +201,75 @@ fn what_ended_before_its_start_was_recorded_has_run() {
         [0, 5_000_000, 5_002_000, 2_000_000].map(ran),
         [0, 0, 1, 3000]
     );
+}
+
+fn told(pod: &crate::lifecycle::script::Pod, code: i32, from: u64, to: u64) -> Exit {
+    Exit {
+        by_event: true,
+        ..pod.exit(("app", 0), code, from, to)
+    }
+}
+
+/// An event tells an exit, ContainerStatus says it again, as often as the kubelet asks.
+#[test]
+fn an_exit_that_an_event_told_counts_once_and_is_as_its_status_says() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    let event = told(&pod, 137, 900, 5000);
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c"), event.clone()),
+        Noted::New
+    );
+    assert_eq!(
+        store.note_exit(&pod.0, Some("c"), event.clone()),
+        Noted::Nothing
+    );
+    // Its shim died with it: the runtime did not see how.
+    let status = Exit {
+        reason: crate::cri::subject::ExitReason::Unknown,
+        ..pod.exit(("app", 0), 255, 900, 5000)
+    };
+    // crictl names a container by the beginning of its id.
+    for (id, noted) in [
+        ("c-prefix", Noted::Completed),
+        ("c", Noted::Nothing),
+        ("c", Noted::Nothing),
+    ] {
+        assert_eq!(store.note_exit(&pod.0, Some(id), status.clone()), noted);
+    }
+    let exits: Vec<_> = store.episodes().flat_map(|t| t.exits.clone()).collect();
+    assert_eq!(exits, [status]);
+}
+
+/// The order of a call is known when it has ended; by then the exit has been told.
+#[test]
+fn an_exit_that_an_event_told_before_its_stop_was_answered_is_ordered() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    // Started before there was a subscription: the event alone does not tell since when it ran.
+    let event = Exit {
+        ran: 0,
+        ..told(&pod, 137, 900, 7000)
+    };
+    assert_eq!(store.note_exit(&pod.0, Some("c"), event), Noted::New);
+    apply(&mut store, [pod.kill(("app", 0), 5000, 2100)]);
+    let status = pod.exit(("app", 0), 137, 900, 7000);
+    assert_eq!(store.note_exit(&pod.0, Some("c"), status), Noted::Completed);
+    let exits: Vec<_> = store.episodes().flat_map(|t| &t.exits).collect();
+    assert!(matches!(exits[..], [exit] if exit.ordered), "{exits:?}");
+}
+
+/// A container that could not be started has a task that ends.
+#[test]
+fn the_end_of_a_task_that_never_started_is_no_exit() {
+    let (mut store, pod) = (store(), pod("a"));
+    apply(
+        &mut store,
+        [pod.run(0, 100), pod.create(("app", 0), 200, 10)],
+    );
+    let event = Exit {
+        ran: 0,
+        ..told(&pod, 137, 300, 300)
+    };
+    assert_eq!(store.note_exit(&pod.0, Some("c"), event), Noted::Nothing);
 }

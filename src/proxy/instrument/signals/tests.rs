@@ -22,6 +22,7 @@ use crate::cri::Method;
 use crate::cri::method::ApiVersion;
 use crate::cri::status::{CODES, Code};
 use crate::cri::subject::{ContainerIdentity, PodIdentity, ResponseDetails, Subject};
+use crate::lifecycle::containerd::metrics::EventMetrics;
 use crate::lifecycle::otlp_receiver::metrics::Receiving;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
 use crate::proxy::listener::metrics::Connections;
@@ -162,6 +163,7 @@ fn populated() -> Registry {
     backend::metrics::populate(&registry, BACKEND);
     pod_index::metrics::register(&registry, &Arc::new(Index::new(1, 1))).expect("once");
     ScanMetrics::new(&registry).expect("once");
+    EventMetrics::new(&registry).expect("once");
     Receiving::new(&registry).expect("once");
     Arc::new(Drops::default())
         .register(&registry)

@@ -13,8 +13,8 @@ use super::mounts::Propagation;
 use super::user::{ResolvedUser, UserDatabase, resolve_user};
 use super::{cdi, devices, mounts, namespaces, process, resources, seccomp};
 use crate::cri::v1::{
-    ContainerConfig, LinuxContainerSecurityContext, LinuxSandboxSecurityContext, PodSandboxConfig,
-    UserNamespace,
+    ContainerConfig, LinuxContainerSecurityContext, LinuxSandboxSecurityContext, NamespaceMode,
+    PodSandboxConfig, UserNamespace,
 };
 
 /// A version that all common runtimes accept; Debian's crun 1.8 refuses any above 1.0.
@@ -72,6 +72,14 @@ impl Request<'_> {
 
     fn sandbox_context(&self) -> Option<&LinuxSandboxSecurityContext> {
         self.pod.linux.as_ref()?.security_context.as_ref()
+    }
+
+    /// Returns whether the sandbox uses the PID namespace of the host.
+    pub(super) fn pod_shares_host_pids(&self) -> bool {
+        let options = self
+            .sandbox_context()
+            .and_then(|context| context.namespace_options.as_ref());
+        options.is_some_and(|options| options.pid == NamespaceMode::Node as i32)
     }
 
     pub(super) fn sandbox_userns(&self) -> Option<&UserNamespace> {
@@ -159,11 +167,6 @@ fn check(request: &Request<'_>) -> Result<(), SpecError> {
     if request.context().privileged && !sandbox_privileged {
         return Err(SpecError::Invalid(
             "a privileged container needs a privileged sandbox".to_owned(),
-        ));
-    }
-    if request.context().privileged && request.sandbox.user.is_some() {
-        return Err(SpecError::Invalid(
-            "a privileged container cannot have a user namespace".to_owned(),
         ));
     }
     Ok(())

@@ -106,9 +106,10 @@ fn kernel_mounts(request: &Request<'_>) -> Vec<Mount> {
         ),
         at("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
     ];
-    // Only the owner of the network namespace can mount a new sysfs: with the host network it is bind mounted.
+    // Only the owner of the network namespace can mount a new sysfs: with the host network the node's is bind mounted, and
+    // read-only for a privileged container too.
     if request.sandbox.user.is_some() && request.sandbox.network.is_none() {
-        let options = ["rbind", "nosuid", "noexec", "nodev", write];
+        let options = ["rbind", "nosuid", "noexec", "nodev", "ro"];
         all.push(mount("/sys", "bind", Path::new("/sys"), &options));
     } else {
         all.push(at("/sys", "sysfs", &["nosuid", "noexec", "nodev", write]));

@@ -62,6 +62,9 @@ pub(super) fn namespaces(request: &Request<'_>) -> Result<Namespaces, SpecError>
     match mode(options.map_or(NamespaceMode::Pod as i32, |options| options.pid))? {
         NamespaceMode::Node => {}
         NamespaceMode::Container => all.list.push(namespace(Type::Pid, None)),
+        // The PID namespace of the pod is the host's. The kubelet sends NODE to such containers too; a container that names no
+        // mode has this one, the enum's zero, and containerd starts it.
+        NamespaceMode::Pod if request.pod_shares_host_pids() => {}
         NamespaceMode::Pod => {
             let Some(path) = &sandbox.pid else {
                 return Err(SpecError::Invalid(

@@ -172,9 +172,6 @@ async fn invalid_manifests() {
     registry.push("a", "1", &built);
     let manifest: serde_json::Value = serde_json::from_slice(&built.manifest).expect("JSON");
     put("kind", "application/vnd.oci.image.index.v1+json", &manifest);
-    let mut helm = manifest.clone();
-    helm["config"]["mediaType"] = "application/vnd.cncf.helm.config.v1+json".into();
-    put("helm", "", &helm);
     let mut short = manifest.clone();
     short["layers"] = serde_json::json!([]);
     put("short", "", &short);
@@ -186,7 +183,7 @@ async fn invalid_manifests() {
     let inner = serde_json::json!({"manifests": [descriptor(super::make::INDEX, b"{}")]});
     put("missing", "", &inner);
     registry.put_manifest("a", "text", "", b"<html>");
-    for tag in ["kind", "helm", "short", "old", "text", "missing"] {
+    for tag in ["kind", "short", "old", "text", "missing"] {
         let error = refused(&store, &registry.name(&format!("a:{tag}"))).await;
         let is_clear = matches!(error, Error::Invalid { .. }) || tag == "missing";
         assert!(is_clear, "{tag}: {error}");

@@ -2,6 +2,7 @@
 //! attributes, so these tests need root.
 
 mod archives;
+mod artifacts;
 mod bounds;
 mod crash;
 mod hostile;
@@ -11,7 +12,9 @@ mod login;
 mod parts;
 mod pulls;
 mod real;
+mod registries;
 mod tokens;
+mod verified;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -57,7 +57,7 @@ async fn pushed_by_skopeo_and_pulled_from_docker_registry() {
     store.assert_empty().await;
 }
 
-fn openssl(dir: &Path, line: &str) {
+pub(super) fn openssl(dir: &Path, line: &str) {
     let output = Command::new(program("openssl", "openssl"))
         .args(line.split_ascii_whitespace())
         .current_dir(dir)

@@ -53,6 +53,12 @@ async fn devices_are_described_in_json_and_yaml() {
     // The device is /dev/zero, and readable.
     let script = "echo $VENDOR $NIC; head -c 3 /dev/gpu0 | tr '\\0' x";
     assert_eq!(kubelet.says(&id, script).await, "yes a\nxxx");
+    // Device plugins for older kubelets name them in annotations.
+    let mut annotated = with("annotated", &both[..1]);
+    let key = "cdi.k8s.io/vendor_nic".to_owned();
+    annotated.annotations.insert(key, both[1].to_owned());
+    let id = kubelet.launch(&pod, annotated).await;
+    assert_eq!(kubelet.says(&id, script).await, "yes a\nxxx");
 
     let missing = with("missing", &["vendor.example/fpga=0"]);
     let error = kubelet.try_create(&pod, missing).await;

@@ -2,6 +2,7 @@
 
 pub(super) mod cni;
 pub(super) mod containers;
+pub(super) mod events;
 pub(super) mod healthy;
 pub(super) mod images;
 pub(super) mod node;

@@ -4,6 +4,8 @@
 
 mod files;
 
+use std::collections::HashSet;
+
 use oci_spec::runtime::{Hook, Hooks, Mount, Spec};
 
 #[cfg(any(test, fuzzing))]
@@ -14,26 +16,77 @@ use super::build::Request;
 use super::devices;
 use super::error::SpecError;
 use super::host::Host;
+use crate::cri::v1::ContainerConfig;
+
+/// The prefix of annotations of containers that name devices, separated by commas (CDI, "Annotations").
+const ANNOTATION: &str = "cdi.k8s.io/";
+
+/// Returns whether a container asks for devices.
+#[must_use]
+pub fn is_asked(container: &ContainerConfig) -> bool {
+    let mut keys = container.annotations.keys();
+    !container.cdi_devices.is_empty() || keys.any(|key| key.starts_with(ANNOTATION))
+}
+
+/// The devices that a container asks for, each once: those of the request's field first, then those of annotations, which
+/// device plugins for kubelets before 1.28 set, in the order of their keys.
+fn asked(container: &ContainerConfig) -> Result<Vec<&str>, SpecError> {
+    let fields = container.cdi_devices.iter();
+    let mut names: Vec<_> = fields.map(|device| device.name.as_str()).collect();
+    let mut annotations: Vec<_> = container
+        .annotations
+        .iter()
+        .filter(|(key, _)| key.starts_with(ANNOTATION))
+        .collect();
+    annotations.sort();
+    for (key, value) in annotations {
+        for name in value.split(',').map(str::trim) {
+            if !is_qualified(name) {
+                let text =
+                    format!("annotation {key}: not a list of CDI devices vendor/class=device");
+                return Err(SpecError::Invalid(text));
+            }
+            names.push(name);
+        }
+    }
+    let mut seen = HashSet::new();
+    names.retain(|name| seen.insert(*name));
+    Ok(names)
+}
+
+/// Returns whether a name has the form `vendor/class=device`.
+fn is_qualified(name: &str) -> bool {
+    let parts = name.split_once('=').and_then(|(kind, device)| {
+        let (vendor, class) = kind.split_once('/')?;
+        Some([vendor, class, device])
+    });
+    let of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    parts.is_some_and(|parts| {
+        let mut parts = parts.iter();
+        parts.all(|part| !part.is_empty() && part.bytes().all(of_name))
+    })
+}
 
 /// Applies the CDI devices of a request to its specification.
 pub(super) fn apply(request: &Request<'_>, spec: &mut Spec) -> Result<(), SpecError> {
-    let devices = request.container.cdi_devices.iter();
-    let devices = devices.map(|device| &*device.name);
-    inject(request.host, request.cdi, devices, spec)
+    inject(request.host, request.cdi, asked(request.container)?, spec)
 }
 
 /// Applies CDI devices, by their qualified names, to a specification.
+///
+/// # Errors
+/// If a device is not known, or what stands for it on the node cannot be read.
 pub fn inject<'a>(
     host: &dyn Host,
     registry: &Registry,
-    devices: impl Iterator<Item = &'a str>,
+    names: impl IntoIterator<Item = &'a str>,
     spec: &mut Spec,
 ) -> Result<(), SpecError> {
-    let mut kinds = std::collections::HashSet::new();
-    for device in devices {
-        let (common, own) = registry.device(device)?;
+    let mut kinds = HashSet::new();
+    for name in names {
+        let (common, own) = registry.device(name)?;
         // The common edits of a file are applied once.
-        if kinds.insert(device.split('=').next().unwrap_or("")) {
+        if kinds.insert(name.split('=').next().unwrap_or("")) {
             edit(host, spec, common)?;
         }
         edit(host, spec, own)?;

@@ -55,6 +55,28 @@ fn pid_namespaces_follow_the_mode() {
 }
 
 #[test]
+fn the_pods_pids_may_be_those_of_the_host() {
+    for (sandbox, starts) in [
+        (NamespaceMode::Node, true),
+        (NamespaceMode::Container, false),
+    ] {
+        let case = Case::new(|case| {
+            let options = case.context().namespace_options.as_mut();
+            options.expect("present").pid = NamespaceMode::default() as i32;
+            let linux = case.pod.linux.get_or_insert_default();
+            let context = linux.security_context.get_or_insert_default();
+            context.namespace_options.get_or_insert_default().pid = sandbox as i32;
+        });
+        let built = case.build();
+        assert_eq!(built.is_ok(), starts, "{}", sandbox as i32);
+        if starts {
+            let all = namespaces(&case.json());
+            assert!(all.iter().all(|(typ, _)| typ != "pid"), "{all:?}");
+        }
+    }
+}
+
+#[test]
 fn only_unprivileged_containers_on_v2_have_a_cgroup_namespace() {
     for (version, privileged, expected) in [
         (CgroupVersion::V2, false, true),
@@ -316,4 +338,42 @@ fn edits_of_cdi_devices_are_applied() {
         case.build().expect_err("refused").code(),
         tonic::Code::NotFound
     );
+}
+
+#[test]
+fn annotations_name_cdi_devices_too() {
+    let folder = tempfile::tempdir().expect("present");
+    let text = r#"{"cdiVersion":"0.6.0","kind":"v.com/gpu","containerEdits":{"additionalGids":[44]},"devices":[
+        {"name":"0","containerEdits":{"hooks":[{"hookName":"poststop","path":"/bin/0"}]}},
+        {"name":"1","containerEdits":{"hooks":[{"hookName":"poststop","path":"/bin/1"}]}}]}"#;
+    std::fs::write(folder.path().join("v.json"), text).expect("present");
+    let mut case = Case::new(|case| {
+        case.cdi = cdi::Registry::read(&[folder.path()]);
+        case.container.cdi_devices = vec![CdiDevice {
+            name: "v.com/gpu=1".to_owned(),
+        }];
+        let annotations = &mut case.container.annotations;
+        let devices = "v.com/gpu=0,v.com/gpu=1".to_owned();
+        annotations.insert("cdi.k8s.io/plugin_a".to_owned(), devices);
+        annotations.insert("cdi.k8s.iox/plugin".to_owned(), "none".to_owned());
+    });
+    assert!(cdi::is_asked(&case.container));
+    // That of the field first, and each once.
+    let hooks = case.json()["hooks"]["poststop"].clone();
+    let hooks = hooks.as_array().expect("present");
+    let paths: Vec<_> = hooks.iter().map(|hook| hook["path"].clone()).collect();
+    assert_eq!(paths, ["/bin/1", "/bin/0"]);
+    for (value, code) in [
+        ("v.com/gpu=2", tonic::Code::NotFound),
+        ("v.com/gpu", tonic::Code::InvalidArgument),
+        ("gpu=0", tonic::Code::InvalidArgument),
+        ("v.com/gpu=a b", tonic::Code::InvalidArgument),
+        ("v.com/gpu=0,", tonic::Code::InvalidArgument),
+        ("", tonic::Code::InvalidArgument),
+    ] {
+        let key = "cdi.k8s.io/plugin_a".to_owned();
+        case.container.annotations.insert(key, value.to_owned());
+        let error = case.build().expect_err("refused");
+        assert_eq!(error.code(), code, "{value}");
+    }
 }

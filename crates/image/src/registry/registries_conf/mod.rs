@@ -1,0 +1,217 @@
+//! `registries.conf` (containers-registries.conf(5), version 2): short names, mirrors, and other locations of registries.
+//!
+//! It decides from which registries and repositories an image is fetched; `hosts.toml` then decides how each of these is
+//! reached. Without a matching table there is only `hosts.toml`.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use self::file::{File, Mirror, ShortNameMode, Table, Use};
+use crate::error::{At as _, Error, Result};
+use crate::reference::Reference;
+
+/// What the files say together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RegistriesConf {
+    /// Whether there is a file at all: otherwise short names are those of Docker Hub.
+    is_there: bool,
+    tables: BTreeMap<String, Table>,
+    search: Vec<String>,
+    aliases: BTreeMap<String, String>,
+    mode: ShortNameMode,
+}
+
+/// Where a repository is fetched from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Source {
+    /// The repository there, with the tag or digest of the image.
+    pub(super) name: Reference,
+    /// Whether plain HTTP and certificates of unknown authorities are accepted.
+    pub(super) insecure: bool,
+    /// Whether it takes the place of the registry, whose credentials it gets. Mirrors do not.
+    pub(super) is_primary: bool,
+}
+
+/// Reads `path`, and then the files in the directory of the same name with `.d`, in the order of their names; later ones
+/// replace tables with the same prefix.
+pub(super) fn read(path: Option<&Path>) -> Result<RegistriesConf> {
+    let mut all = RegistriesConf::default();
+    let Some(path) = path else {
+        return Ok(all);
+    };
+    all.is_there = true;
+    let mut dir = path.as_os_str().to_owned();
+    dir.push(".d");
+    for path in [path.to_owned()]
+        .into_iter()
+        .chain(drop_ins(Path::new(&dir))?)
+    {
+        let text = fs::read_to_string(&path).at(&path)?;
+        let file = File::parse(&text).map_err(|reason| Error::Settings {
+            path: path.clone(),
+            reason,
+        })?;
+        all.merge(file);
+    }
+    Ok(all)
+}
+
+fn drop_ins(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Error::io(dir, error)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.at(dir)?.path();
+        if path.extension().is_some_and(|end| end == "conf") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+impl RegistriesConf {
+    fn merge(&mut self, file: File) {
+        for (prefix, table) in file.tables {
+            self.tables.insert(prefix, table);
+        }
+        if let Some(search) = file.search {
+            self.search = search;
+        }
+        for (name, full) in file.aliases {
+            match full.is_empty() {
+                true => self.aliases.remove(&name),
+                false => self.aliases.insert(name, full),
+            };
+        }
+        if let Some(mode) = file.mode {
+            self.mode = mode;
+        }
+    }
+
+    /// The names that a name of an image can stand for, in the order in which they are tried. A full name stands for itself.
+    pub(super) fn candidates(&self, text: &str) -> Result<Vec<Reference>> {
+        let own = Reference::parse(text)?;
+        if !self.is_there || !is_short(text) {
+            return Ok(vec![own]);
+        }
+        let name = text.split('@').next().unwrap_or_default();
+        let name = match name.rsplit_once(':') {
+            Some((name, tag)) if !tag.contains('/') => name,
+            _ => name,
+        };
+        let rest = &text[name.len()..];
+        let invalid = |reason| Error::InvalidReference {
+            reference: text.chars().take(300).collect(),
+            reason,
+        };
+        if let Some(full) = self.aliases.get(name) {
+            return Ok(vec![Reference::parse(&format!("{full}{rest}"))?]);
+        }
+        if self.search.is_empty() {
+            return Err(invalid(
+                "a short name without an alias, and there are no unqualified-search-registries",
+            ));
+        }
+        if self.mode == ShortNameMode::Enforcing && self.search.len() > 1 {
+            return Err(invalid(
+                "a short name without an alias, of which short-name-mode allows no search",
+            ));
+        }
+        let found = self.search.iter();
+        found
+            .map(|registry| Reference::parse(&format!("{registry}/{text}")))
+            .collect()
+    }
+
+    /// Where an image is fetched from: the mirrors, and then the registry or what takes its place.
+    pub(super) fn sources(&self, name: &Reference) -> Result<Vec<Source>> {
+        let text = name.to_string();
+        let matching = self.tables.iter().filter_map(|(prefix, table)| {
+            let length = matched(&text, prefix)?;
+            Some((prefix, length, table))
+        });
+        let own = Source {
+            name: name.clone(),
+            insecure: false,
+            is_primary: true,
+        };
+        let Some((_, length, table)) = matching.max_by_key(|(prefix, ..)| prefix.len()) else {
+            return Ok(vec![own]);
+        };
+        if table.blocked {
+            return Err(Error::PermissionDenied {
+                host: name.registry().to_owned(),
+                reason: "registries.conf blocks it".to_owned(),
+            });
+        }
+        let by_digest = name.digest().is_some();
+        let applies = |mirror: &&Mirror| match mirror.used {
+            Use::All => true,
+            Use::DigestOnly => by_digest,
+            Use::TagOnly => !by_digest,
+        };
+        let mut sources = Vec::new();
+        for mirror in table.mirrors.iter().filter(applies) {
+            sources.push(Source {
+                name: moved(name, &mirror.location, length)?,
+                insecure: mirror.insecure,
+                is_primary: false,
+            });
+        }
+        sources.push(Source {
+            name: match &table.location {
+                Some(location) => moved(name, location, length)?,
+                None => name.clone(),
+            },
+            insecure: table.insecure,
+            ..own
+        });
+        Ok(sources)
+    }
+}
+
+/// Returns whether a name lacks a registry.
+fn is_short(text: &str) -> bool {
+    let name = text.split('@').next().unwrap_or_default();
+    match name.split_once('/') {
+        Some((first, _)) => !first.contains(['.', ':']) && first != "localhost",
+        None => true,
+    }
+}
+
+/// The length of what a prefix matches of a name. `*.` stands for any number of subdomains.
+fn matched(name: &str, prefix: &str) -> Option<usize> {
+    let length = match prefix.strip_prefix('*') {
+        None => name.starts_with(prefix).then_some(prefix.len())?,
+        Some(domain) => {
+            let host = name.split(['/', ':', '@']).next().unwrap_or_default();
+            host.ends_with(domain).then_some(host.len())?
+        }
+    };
+    let after = name[length..].chars().next();
+    // A port belongs to the host: `example.com` is not `example.com:5000`.
+    let is_port = || !name[..length].contains('/') && name[length..].contains('/');
+    match after {
+        None | Some('/' | '@') => Some(length),
+        Some(':') if prefix.starts_with('*') || !is_port() => Some(length),
+        _ => None,
+    }
+}
+
+/// The name with its first bytes replaced by another location. Tag and digest stay.
+fn moved(name: &Reference, location: &str, length: usize) -> Result<Reference> {
+    let repository = format!("{}/{}", name.registry(), name.repository());
+    let rest = repository.get(length..).unwrap_or_default();
+    Reference::parse(&format!("{location}{rest}")).map(|there| there.with_version_of(name))
+}
+
+#[cfg(test)]
+mod tests;

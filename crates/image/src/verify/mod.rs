@@ -1,0 +1,161 @@
+//! Verification of images: programs in a directory, as containerd runs them, and a signature policy, as CRI-O reads it.
+//!
+//! Both are off unless configured. They are asked once the manifest is known, before anything else of the image is fetched;
+//! the policy also when an image that is already here is about to be used. Whatever cannot be decided is a refusal.
+
+mod evidence;
+mod plugins;
+mod policy;
+mod sigstore;
+
+use std::sync::Arc;
+
+pub(crate) use self::evidence::Evidence;
+pub use self::plugins::VerifierPlugins;
+pub use self::policy::PolicyFiles;
+use crate::ImageStore;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::layer::blocking;
+use crate::manifest::Descriptor;
+use crate::observer::{Step, Steps, Verdict, Verifier, observed};
+use crate::reference::Reference;
+use crate::registry::Repository;
+
+/// What is verified: a reference, and what it resolves to.
+#[derive(Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) reference: &'a Reference,
+    /// What the reference resolves to: a manifest, or an index that leads to it.
+    pub(crate) top: &'a Descriptor,
+    /// The manifest for this platform.
+    pub(crate) manifest: &'a Digest,
+    /// The Kubernetes namespace that the image is for.
+    pub(crate) namespace: Option<&'a str>,
+}
+
+impl Subject<'_> {
+    fn refused(&self, reason: String) -> Error {
+        refused(self.reference, reason)
+    }
+}
+
+fn refused(reference: &Reference, reason: String) -> Error {
+    Error::SignatureValidationFailed {
+        reference: reference.to_string(),
+        reason,
+    }
+}
+
+impl ImageStore {
+    /// Asks all verifiers, and returns the signatures that were found, to be kept with the image.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SignatureValidationFailed`] if one refuses the image or cannot decide; an error of the registry if signatures
+    /// cannot be fetched.
+    pub(crate) async fn verify(
+        &self,
+        repository: &Repository,
+        subject: &Subject<'_>,
+        steps: &Arc<dyn Steps>,
+    ) -> Result<Vec<Evidence>> {
+        let mut evidence = Vec::new();
+        if let Some(plugins) = &self.config.verifiers {
+            let work = async {
+                let judged = plugins.judge(subject.reference, subject.top).await;
+                judged.map_err(|reason| subject.refused(reason))
+            };
+            let judged = observed(&**steps, Step::Verify, Some("plugins"), work).await;
+            self.verified(Verifier::Plugin, judged)?;
+        }
+        if let Some(policy) = &self.config.policy {
+            let work = async {
+                evidence = signatures(policy, repository, subject).await?;
+                self.evaluate(subject.reference, subject.namespace, evidence.clone())
+                    .await
+            };
+            let judged = observed(&**steps, Step::Verify, Some("policy"), work).await;
+            self.verified(Verifier::Policy, judged)?;
+        }
+        Ok(evidence)
+    }
+
+    /// Checks that the signature policy allows an image of the store to be used under a name, in a Kubernetes namespace. The
+    /// signatures are those that were found when it was pulled. Without a policy everything is allowed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SignatureValidationFailed`], [`Error::InvalidReference`], [`Error::NotFound`], [`Error::Io`].
+    pub async fn allow(&self, id: &Digest, name: &str, namespace: Option<&str>) -> Result<()> {
+        if self.config.policy.is_none() {
+            return Ok(());
+        }
+        let reference = Reference::parse(name)?;
+        let missing = || Error::NotFound {
+            what: format!("image {id}"),
+        };
+        let (record, _) = self.store.image(id).ok_or_else(missing)?;
+        let store = Arc::clone(&self.store);
+        let read = blocking(move || {
+            let all = record.evidence.iter();
+            all.map(|digest| Evidence::read(digest, &store.content(digest)?))
+                .collect::<Result<Vec<_>>>()
+        });
+        let judged = self.evaluate(&reference, namespace, read.await?).await;
+        self.verified(Verifier::Policy, judged)
+    }
+
+    /// Evaluates the policy of the namespace. Files are read each time: changes need no restart.
+    async fn evaluate(
+        &self,
+        reference: &Reference,
+        namespace: Option<&str>,
+        evidence: Vec<Evidence>,
+    ) -> Result<()> {
+        let Some(files) = self.config.policy.clone() else {
+            return Ok(());
+        };
+        let (name, namespace) = (reference.clone(), namespace.map(str::to_owned));
+        blocking(move || {
+            let judged = files.judge(&name, namespace.as_deref(), &evidence);
+            judged.map_err(|reason| refused(&name, reason))
+        })
+        .await
+    }
+
+    fn verified<T>(&self, by: Verifier, judged: Result<T>) -> Result<T> {
+        let verdict = match &judged {
+            Ok(_) => Verdict::Accepted,
+            Err(Error::SignatureValidationFailed { .. }) => Verdict::Refused,
+            Err(_) => Verdict::Failed,
+        };
+        self.config.observer.verified(by, verdict);
+        judged
+    }
+}
+
+/// Fetches the signatures of the manifest and of the index that leads to it, if a policy needs them: who signs an index signs
+/// the manifests in it.
+async fn signatures(
+    policy: &PolicyFiles,
+    repository: &Repository,
+    subject: &Subject<'_>,
+) -> Result<Vec<Evidence>> {
+    let (files, name) = (policy.clone(), subject.reference.clone());
+    if !blocking(move || Ok(files.needs_signatures(&name))).await? {
+        return Ok(Vec::new());
+    }
+    let index = (subject.top.digest != *subject.manifest).then_some(&subject.top.digest);
+    let mut found = Vec::new();
+    for manifest in [subject.manifest].into_iter().chain(index) {
+        let signatures = repository.signatures(manifest).await?;
+        if !signatures.is_empty() {
+            found.push(Evidence {
+                manifest: manifest.clone(),
+                signatures,
+            });
+        }
+    }
+    Ok(found)
+}

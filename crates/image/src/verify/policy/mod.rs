@@ -1,0 +1,145 @@
+//! Signature policies as containers-policy.json(5) documents them, for the transport `docker`.
+//!
+//! Files are read strictly, as by containers/image: an unknown or repeated key makes the file unusable, and an unusable file
+//! allows nothing.
+
+mod identity;
+mod json;
+mod requirement;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use self::json::{NonEmpty, StrictMap};
+use self::requirement::Requirement;
+use super::Evidence;
+use crate::reference::Reference;
+
+/// Limit of a file's size.
+const MAX_FILE: u64 = 4 << 20;
+/// The transport of images from registries.
+const DOCKER: &str = "docker";
+
+/// Where the signature policies are.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyFiles {
+    /// The policy of namespaces without one of their own. Without it they have none.
+    pub default: Option<PathBuf>,
+    /// The directory with policies for single Kubernetes namespaces, `NAMESPACE.json`.
+    pub namespaces: Option<PathBuf>,
+}
+
+type Judged<T> = std::result::Result<T, String>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Policy {
+    default: NonEmpty<Requirement>,
+    #[serde(default)]
+    transports: StrictMap<StrictMap<NonEmpty<Requirement>>>,
+}
+
+impl PolicyFiles {
+    /// Evaluates the policy of a namespace for an image and its signatures. The error is the reason of the refusal.
+    pub(super) fn judge(
+        &self,
+        reference: &Reference,
+        namespace: Option<&str>,
+        evidence: &[Evidence],
+    ) -> Judged<()> {
+        let Some(path) = self.file_of(namespace)? else {
+            return Ok(());
+        };
+        let policy = read(&path)?;
+        let requirements = policy.requirements(reference).iter();
+        let mut judged = requirements.map(|one| one.judge(reference, evidence));
+        judged
+            .try_for_each(|one| one)
+            .map_err(|reason| format!("{reason} ({})", path.display()))
+    }
+
+    /// Returns whether a policy needs signatures of this image: that of any namespace, because an image that was pulled for one
+    /// can be used in another.
+    pub(super) fn needs_signatures(&self, reference: &Reference) -> bool {
+        let dir = self.namespaces.as_deref();
+        let entries = dir.and_then(|dir| fs::read_dir(dir).ok());
+        let entries = entries.into_iter().flatten().flatten();
+        let others = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|end| end == "json"));
+        let mut paths = self.default.clone().into_iter().chain(others);
+        // One that cannot be read allows nothing, whatever the signatures are.
+        paths.any(|path| {
+            read(&path).is_ok_and(|policy| {
+                let mut requirements = policy.requirements(reference).iter();
+                requirements.any(Requirement::needs_signatures)
+            })
+        })
+    }
+
+    fn file_of(&self, namespace: Option<&str>) -> Judged<Option<PathBuf>> {
+        let own = match (&self.namespaces, namespace.filter(|name| !name.is_empty())) {
+            (Some(dir), Some(namespace)) => {
+                let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+                if !namespace.bytes().all(is_name) {
+                    return Err("the namespace of the pod is not the name of one".to_owned());
+                }
+                let path = dir.join(format!("{namespace}.json"));
+                match path.symlink_metadata() {
+                    Ok(_) => Some(path),
+                    Err(error) if error.kind() == ErrorKind::NotFound => None,
+                    Err(error) => return Err(format!("policy {}: {error}", path.display())),
+                }
+            }
+            _ => None,
+        };
+        Ok(own.or_else(|| self.default.clone()))
+    }
+}
+
+fn read(path: &Path) -> Judged<Policy> {
+    let fault = |reason: String| format!("policy {}: {reason}", path.display());
+    let length = fs::metadata(path).map_err(|e| fault(e.to_string()))?.len();
+    if length > MAX_FILE {
+        return Err(fault(format!("larger than {MAX_FILE} bytes")));
+    }
+    let bytes = fs::read(path).map_err(|e| fault(e.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|e| fault(e.to_string()))
+}
+
+impl Policy {
+    /// The requirements of the narrowest scope that contains an image.
+    fn requirements(&self, reference: &Reference) -> &[Requirement] {
+        let docker = self.transports.get(DOCKER);
+        let scope = docker.and_then(|docker| {
+            let mut scopes = scopes(reference).into_iter();
+            scopes.find_map(|scope| docker.get(&scope))
+        });
+        scope.unwrap_or(&self.default)
+    }
+}
+
+/// The scopes that contain an image, from the narrowest to the widest: the image, its repository, its namespaces, the host, the
+/// parent domains of the host (`*.example.com`), and the transport's default.
+fn scopes(reference: &Reference) -> Vec<String> {
+    let mut scopes = vec![reference.to_string()];
+    let mut name = format!("{}/{}", reference.registry(), reference.repository());
+    loop {
+        scopes.push(name.clone());
+        match name.rfind('/') {
+            Some(slash) => name.truncate(slash),
+            None => break,
+        }
+    }
+    let host = name.split(':').next().unwrap_or_default();
+    let dots = host.match_indices('.');
+    scopes.extend(dots.map(|(dot, _)| format!("*{}", &host[dot..])));
+    scopes.push(String::new());
+    scopes
+}
+
+#[cfg(test)]
+mod tests;

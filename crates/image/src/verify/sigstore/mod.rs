@@ -1,0 +1,131 @@
+//! Signatures as cosign makes them: a document ("simple signing") that names an image and the digest of its manifest, signed
+//! with a key or a certificate, and possibly recorded in a transparency log.
+//!
+//! The `sigstore` crate is not used: it brings an OpenID client, a registry client and a TUF client, while all that is needed
+//! here is to check signatures, for which `rustls-webpki` is in the tree for TLS.
+
+mod certificates;
+mod der;
+mod fetch;
+mod key;
+mod rekor;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+pub(super) use self::certificates::{Authority, Identities};
+pub(super) use self::key::PublicKey;
+use super::evidence::Signature;
+use crate::digest::Digest;
+
+type Judged<T> = std::result::Result<T, String>;
+
+/// The media type of the signed document.
+const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+/// The `type` of the signed document.
+const PAYLOAD_TYPE: &str = "cosign container image signature";
+/// Annotations of a signature: itself in base64, its certificate and the chain of that (PEM), and the entry of the log.
+const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
+const CERTIFICATE: &str = "dev.sigstore.cosign/certificate";
+const CHAIN: &str = "dev.sigstore.cosign/chain";
+const LOG_ENTRY: &str = "dev.sigstore.cosign/bundle";
+
+/// Who is trusted to sign. With `logs`, one of these keys must have signed a log entry of the signature.
+pub(super) enum Trust {
+    Keys {
+        keys: Vec<PublicKey>,
+        logs: Option<Vec<PublicKey>>,
+    },
+    Certificates {
+        authority: Authority,
+        logs: Option<Vec<PublicKey>>,
+    },
+}
+
+/// The signed document. As in containers/image, nothing unknown may be in it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Payload {
+    critical: Critical,
+    #[serde(default)]
+    #[allow(dead_code)]
+    optional: IgnoredAny,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Critical {
+    #[serde(rename = "type")]
+    kind: String,
+    image: SignedImage,
+    identity: SignedIdentity,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SignedImage {
+    #[serde(rename = "docker-manifest-digest")]
+    digest: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SignedIdentity {
+    #[serde(rename = "docker-reference")]
+    reference: String,
+}
+
+/// Checks that a trusted signer has signed this manifest, and returns the image name that was signed with it.
+pub(super) fn check(signature: &Signature, manifest: &Digest, trust: &Trust) -> Judged<String> {
+    if signature.media_type != PAYLOAD {
+        return Err("an attachment that is not a signature".to_owned());
+    }
+    let annotation = |key: &str| {
+        let found = signature.annotations.get(key).map(String::as_str);
+        found.ok_or_else(|| format!("a signature without the annotation {key}"))
+    };
+    let payload = signature.payload();
+    let text = annotation(SIGNATURE)?;
+    let raw = STANDARD
+        .decode(text)
+        .map_err(|_| "a signature that is not base64")?;
+    let entry = |logs: &[PublicKey], signer: &[u8]| {
+        rekor::check(logs, annotation(LOG_ENTRY)?, signer, &raw, &payload)
+    };
+    match trust {
+        Trust::Keys { keys, logs } => {
+            let signs = |key: &&PublicKey| key.verify(&payload, &raw);
+            let key = keys.iter().find(signs);
+            let key = key.ok_or("a signature that is not by a trusted key")?;
+            if let Some(logs) = logs {
+                entry(logs, key.der())?;
+            }
+        }
+        Trust::Certificates { authority, logs } => {
+            let leaf = certificates::single(annotation(CERTIFICATE)?)?;
+            let chain = annotation(CHAIN).unwrap_or_default();
+            // A certificate of Fulcio is valid for minutes: what counts is when the log has seen the signature.
+            let at = logs.as_ref().map(|logs| entry(logs, &leaf)).transpose()?;
+            authority.verify(&leaf, chain, at, &payload, &raw)?;
+        }
+    }
+    // Read only now that it is known who wrote it.
+    let signed: Payload = serde_json::from_slice(&payload)
+        .map_err(|e| format!("a signed document that is not one of cosign: {e}"))?;
+    let critical = signed.critical;
+    if critical.kind != PAYLOAD_TYPE {
+        return Err(format!("a signed document of type {:?}", critical.kind));
+    }
+    if critical.image.digest != manifest.as_str() {
+        return Err(format!(
+            "a signature for another manifest, {:?}",
+            critical.image.digest
+        ));
+    }
+    Ok(critical.identity.reference)
+}
+
+#[cfg(test)]
+mod tests;

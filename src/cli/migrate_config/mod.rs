@@ -1,0 +1,295 @@
+//! `criscope migrate-config`
+
+mod convert;
+mod source;
+mod tables;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use toml::Value;
+
+pub(super) use source::SourceError;
+
+use super::Failure;
+use crate::config::{Config, Overrides};
+use convert::{quoted, written};
+use source::{Leaf, fits};
+use tables::{CONTAINERD, CRIO, DEFAULTS_OF_CONTAINERD, DEFAULTS_OF_CRIO, Row, To};
+
+/// The runtime whose configuration is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum From {
+    Containerd,
+    Crio,
+}
+
+/// Convert the configuration of containerd or CRI-O
+///
+/// Prints a configuration for the built-in runtime, and reports on standard error what has no counterpart, what must be
+/// done by hand and where defaults differ. Nothing is changed. containerd's imports and CRI-O's drop-in files are read too.
+/// Credentials are never printed.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The runtime that the configuration is of
+    #[arg(long, value_name = "RUNTIME")]
+    from: From,
+    /// Its file [default: /etc/containerd/config.toml or /etc/crio/crio.conf]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let (usual, rows, defaults) = match args.from {
+        From::Containerd => (
+            "/etc/containerd/config.toml",
+            CONTAINERD,
+            DEFAULTS_OF_CONTAINERD,
+        ),
+        From::Crio => ("/etc/crio/crio.conf", CRIO, DEFAULTS_OF_CRIO),
+    };
+    let file = args.file.as_deref().unwrap_or(Path::new(usual));
+    let leaves = match args.from {
+        From::Containerd => source::containerd(file)?,
+        From::Crio => source::crio(file)?,
+    };
+    let mut migration = Migration::default();
+    migration.take_all(leaves, rows);
+    migration.finish(defaults);
+    anstream::stdout()
+        .lock()
+        .write_all(migration.file().as_bytes())?;
+    let mut report = anstream::stderr().lock();
+    for line in &migration.report {
+        writeln!(report, "{line}")?;
+    }
+    Ok(())
+}
+
+/// The table of a key and its name.
+type Target = (String, String);
+
+#[derive(Debug, Default)]
+struct Migration {
+    /// Values as they are written, by key.
+    values: BTreeMap<Target, String>,
+    handlers: BTreeSet<String>,
+    /// Handlers that need a shim.
+    shims: BTreeSet<String>,
+    /// Lines of `hosts.toml` by registry.
+    hosts: BTreeMap<String, Vec<String>>,
+    report: Vec<String>,
+}
+
+impl Migration {
+    fn take_all(&mut self, leaves: Vec<Leaf>, rows: &[Row]) {
+        for (key, value) in leaves {
+            if let Some(at) = key.iter().position(|part| part == "runtimes")
+                && let Some(name) = key.get(at + 1)
+            {
+                self.handlers.insert(name.clone());
+            }
+            self.take(&key, &value, rows);
+        }
+    }
+
+    fn take(&mut self, key: &[String], value: &Value, rows: &[Row]) {
+        let shown = key.join(".");
+        let found = rows
+            .iter()
+            .find_map(|row| Some((row, captured(row.from, key)?)));
+        let Some((row, name)) = found else {
+            if !is_unset(value) {
+                self.report.push(format!("{shown}: no counterpart"));
+            }
+            return;
+        };
+        match row.to {
+            // Dumped configurations name every key; an empty value is none, except that of a list.
+            _ if is_unset(value) && !matches!(value, Value::Boolean(_) | Value::Array(_) | Value::Integer(_)) => {}
+            To::Key(to, convert) => self.set(&shown, to, &name, convert(value)),
+            To::Noted(to, convert, note) => {
+                self.set(&shown, to, &name, convert(value));
+                self.report.push(format!("{shown}: {to}; {note}"));
+            }
+            To::Hosts => self.host(key, &name, value),
+            To::Secret => self.report.push(format!(
+                "{shown}: credentials are not taken over; use `imagePullSecrets`, a credential provider of the kubelet, or a file of Docker in `runtime.images.docker_config`"
+            )),
+            To::RuntimeType => {
+                let text = value.as_str().unwrap_or_default();
+                let is_runc = matches!(
+                    text,
+                    "io.containerd.runc.v1" | "io.containerd.runc.v2" | "io.containerd.runtime.v1.linux" | "oci"
+                );
+                if !is_runc {
+                    self.report.push(format!(
+                        "{shown}: handler {name} needs a shim ({text}) and is left out; keep its runtime as a second backend"
+                    ));
+                    self.shims.insert(name);
+                }
+            }
+            To::None(why, expected) => {
+                let text = value.as_str().map_or_else(|| written(value), str::to_owned);
+                if !is_unset(value) && !expected.iter().any(|one| fits(one, &text)) {
+                    self.report.push(format!("{shown}: {why}"));
+                }
+            }
+            To::Quiet => {}
+        }
+    }
+
+    fn set(&mut self, shown: &str, to: &str, name: &str, value: Result<String, String>) {
+        let Some((table, key)) = to.rsplit_once('.') else {
+            return;
+        };
+        let table = match table.strip_suffix(".NAME") {
+            Some(table) => format!("{table}.{}", quoted_key(name)),
+            None => table.to_owned(),
+        };
+        match value {
+            Ok(value) => {
+                self.values.insert((table, key.to_owned()), value);
+            }
+            Err(why) => self.report.push(format!("{shown}: not taken over: {why}")),
+        }
+    }
+
+    fn host(&mut self, key: &[String], registry: &str, value: &Value) {
+        let lines = self.hosts.entry(registry.to_owned()).or_default();
+        match (key.last().map_or("", String::as_str), value) {
+            ("endpoint", Value::Array(all)) => {
+                lines.extend(all.iter().map(|host| format!("[host.{}]", written(host))));
+            }
+            ("insecure_skip_verify", Value::Boolean(true)) => {
+                lines.push("skip_verify = true".to_owned())
+            }
+            ("ca_file", file) => lines.push(format!("ca = {}", written(file))),
+            ("cert_file" | "key_file", file) => {
+                lines.push(format!("# client certificate or key: {}", written(file)))
+            }
+            _ => {}
+        }
+    }
+
+    /// Completes handlers, and removes what criscope would refuse.
+    fn finish(&mut self, defaults: &[(&str, &str)]) {
+        for name in &self.shims {
+            let table = format!("runtime.handlers.{}", quoted_key(name));
+            self.values.retain(|(of, _), _| *of != table);
+            self.handlers.remove(name);
+        }
+        let default = self.values.get(&target("runtime", "default_handler"));
+        let default = default.map(|name| name.trim_matches('"').to_owned());
+        match default {
+            Some(name) if self.shims.contains(&name) => {
+                self.values.remove(&target("runtime", "default_handler"));
+                self.report.push(format!(
+                    "the default, {name}, is left out: choose another in `runtime.default_handler`"
+                ));
+            }
+            // Both have it without naming it.
+            Some(name) => {
+                self.handlers.insert(name);
+            }
+            None => {}
+        }
+        for name in self.handlers.clone() {
+            let key = target(&format!("runtime.handlers.{}", quoted_key(&name)), "path");
+            if !self.values.contains_key(&key) && name != "runc" && name != "crun" {
+                self.report.push(format!("handler {name}: the program `{name}` is searched on PATH; containerd starts runc for it: see `runtime.handlers.NAME.path`"));
+            }
+        }
+        for (registry, lines) in &self.hosts {
+            self.report.push(format!(
+                "registry {registry}: write {registry}/hosts.toml in a directory of `runtime.images.certs_dirs`:"
+            ));
+            self.report
+                .extend(lines.iter().map(|line| format!("    {line}")));
+        }
+        self.refused();
+        for (key, difference) in defaults {
+            let set = key.rsplit_once('.').map(|(table, key)| target(table, key));
+            if set.is_some_and(|set| !self.values.contains_key(&set)) {
+                self.report.push(format!("default of {key}: {difference}"));
+            }
+        }
+    }
+
+    /// Reads the result, and leaves out values that are not valid for criscope.
+    fn refused(&mut self) {
+        while let Err(errors) = Config::from_text("migrated", &self.file(), &Overrides::default()) {
+            let before = self.values.len();
+            for error in errors.iter() {
+                let Some((table, key)) = error.key.rsplit_once('.') else {
+                    continue;
+                };
+                self.values.remove(&target(table, key));
+                self.report
+                    .push(format!("{}: not taken over: {}", error.key, error.problem));
+            }
+            if self.values.len() == before {
+                break;
+            }
+        }
+    }
+
+    /// The file of criscope.
+    fn file(&self) -> String {
+        let mut tables: BTreeMap<&str, String> = BTreeMap::new();
+        let handlers = self.handlers.iter();
+        let handlers: Vec<_> = handlers
+            .map(|name| format!("runtime.handlers.{}", quoted_key(name)))
+            .collect();
+        for table in &handlers {
+            tables.entry(table).or_default();
+        }
+        for ((table, key), value) in &self.values {
+            tables
+                .entry(table)
+                .or_default()
+                .push_str(&format!("{key} = {value}\n"));
+        }
+        let tables = tables
+            .into_iter()
+            .map(|(table, lines)| format!("[{table}]\n{lines}"));
+        tables.collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn target(table: &str, key: &str) -> Target {
+    (table.to_owned(), key.to_owned())
+}
+
+/// A name as a part of a key.
+fn quoted_key(name: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    match !name.is_empty() && name.chars().all(bare) {
+        true => name.to_owned(),
+        false => quoted(name),
+    }
+}
+
+/// The part of a key that the first `*` of a pattern stands for, empty without one; `None` if the key does not fit.
+fn captured(pattern: &str, key: &[String]) -> Option<String> {
+    let parts: Vec<_> = pattern.split('.').collect();
+    let fit = parts.len() == key.len() && parts.iter().zip(key).all(|(part, key)| fits(part, key));
+    let star = parts.iter().position(|part| *part == "*");
+    fit.then(|| star.map(|at| key[at].clone()).unwrap_or_default())
+}
+
+/// Whether a value says as much as none.
+fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Boolean(on) => !on,
+        Value::Integer(number) => *number == 0,
+        Value::Array(list) => list.is_empty(),
+        Value::Table(table) => table.is_empty(),
+        Value::Float(_) | Value::Datetime(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

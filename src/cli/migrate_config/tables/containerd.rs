@@ -1,0 +1,320 @@
+//! What containerd's keys become.
+
+use super::super::convert::{duration, level, listed, same, seccomp, seconds, split};
+use super::To::{Hosts, Key, None, Noted, Quiet, RuntimeType, Secret};
+use super::{NO_SHIM, NO_SNAPSHOTTERS, Row, row};
+
+/// containerd's keys; those of the CRI plugin begin with `cri`.
+pub(in super::super) const CONTAINERD: &[Row] = &[
+    row(
+        "root",
+        None(
+            "`runtime.root` has its own default: containerd's directory stays as it is",
+            &["/var/lib/containerd"],
+        ),
+    ),
+    row(
+        "state",
+        None("`runtime.state` has its own default", &["/run/containerd"]),
+    ),
+    row(
+        "grpc.address",
+        None(
+            "the kubelet gets criscope's `server.listen`",
+            &["/run/containerd/containerd.sock"],
+        ),
+    ),
+    row(
+        "grpc.max_recv_message_size",
+        Noted(
+            "server.max_message_bytes",
+            same,
+            "it limits what is inspected, not what may pass",
+        ),
+    ),
+    row("grpc.max_send_message_size", Quiet),
+    row("grpc.uid", None("see `server.owner`", &[])),
+    row("grpc.gid", None("see `server.owner`", &[])),
+    row("oom_score", None("`OOMScoreAdjust=` of the unit", &[])),
+    row(
+        "metrics.address",
+        None(
+            "metrics are always on, at `admin.listen`; beyond the node see `[metrics]`",
+            &[],
+        ),
+    ),
+    row("debug.level", Key("telemetry.log.level", level)),
+    row("debug.format", Key("telemetry.log.format", same)),
+    row(
+        "cri.containerd.default_runtime_name",
+        Key("runtime.default_handler", same),
+    ),
+    row("cri.containerd.runtimes.*.runtime_type", RuntimeType),
+    row(
+        "cri.containerd.runtimes.*.options.BinaryName",
+        Key("runtime.handlers.NAME.path", same),
+    ),
+    row(
+        "cri.containerd.runtimes.*.options.Root",
+        Key("runtime.handlers.NAME.root", same),
+    ),
+    row(
+        "cri.containerd.runtimes.*.options.SystemdCgroup",
+        Key("runtime.handlers.NAME.systemd_cgroup", same),
+    ),
+    row(
+        "cri.containerd.runtimes.*.options.NoPivotRoot",
+        Key("runtime.handlers.NAME.no_pivot", same),
+    ),
+    row(
+        "cri.containerd.runtimes.*.options.NoNewKeyring",
+        Key("runtime.handlers.NAME.no_new_keyring", same),
+    ),
+    row("cri.containerd.runtimes.*.options.*", None(NO_SHIM, &[])),
+    row(
+        "cri.containerd.runtimes.*.pod_annotations",
+        Key("runtime.handlers.NAME.pod_annotations", same),
+    ),
+    row(
+        "cri.containerd.runtimes.*.container_annotations",
+        Key("runtime.handlers.NAME.container_annotations", same),
+    ),
+    row(
+        "cri.containerd.runtimes.*.privileged_without_host_devices",
+        Key(
+            "runtime.handlers.NAME.privileged_without_host_devices",
+            same,
+        ),
+    ),
+    row(
+        "cri.containerd.runtimes.*.privileged_without_host_devices_all_devices_allowed",
+        Key(
+            "runtime.handlers.NAME.privileged_without_host_devices_all_devices_allowed",
+            same,
+        ),
+    ),
+    row(
+        "cri.containerd.runtimes.*.cni_conf_dir",
+        Key("runtime.handlers.NAME.cni_conf_dir", same),
+    ),
+    row(
+        "cri.containerd.runtimes.*.cni_max_conf_num",
+        Key("runtime.handlers.NAME.cni_max_conf_num", same),
+    ),
+    row(
+        "cri.containerd.runtimes.*.snapshotter",
+        None(NO_SNAPSHOTTERS, &["overlayfs"]),
+    ),
+    row(
+        "cri.containerd.runtimes.*.sandboxer",
+        None(NO_SHIM, &["podsandbox"]),
+    ),
+    row(
+        "cri.containerd.runtimes.*.io_type",
+        None(NO_SHIM, &["fifo"]),
+    ),
+    row(
+        "cri.containerd.runtimes.*.cgroup_writable",
+        None(
+            "a container that writes cgroups changes its own limits; use a user namespace",
+            &[],
+        ),
+    ),
+    row(
+        "cri.containerd.runtimes.*.base_runtime_spec",
+        None(
+            "see `runtime.default_capabilities`, `runtime.sysctls` and `runtime.pids_limit` for what it is used for",
+            &[],
+        ),
+    ),
+    row("cri.containerd.runtimes.*.*", None(NO_SHIM, &[])),
+    row("cri.containerd.discard_unpacked_layers", Quiet),
+    row("cri.discard_unpacked_layers", Quiet),
+    row(
+        "cri.containerd.snapshotter",
+        None(NO_SNAPSHOTTERS, &["overlayfs"]),
+    ),
+    row("cri.snapshotter", None(NO_SNAPSHOTTERS, &["overlayfs"])),
+    row("cri.disable_snapshot_annotations", Quiet),
+    row("cri.containerd.disable_snapshot_annotations", Quiet),
+    row("cri.sandbox_image", Quiet),
+    row("cri.pinned_images.sandbox", Quiet),
+    row(
+        "cri.pinned_images.*",
+        None("add it to `runtime.images.pinned_images`", &[]),
+    ),
+    row(
+        "cri.registry.config_path",
+        Key("runtime.images.certs_dirs", split),
+    ),
+    row("cri.registry.mirrors.*.endpoint", Hosts),
+    row("cri.registry.configs.*.tls.*", Hosts),
+    row("cri.registry.configs.*.auth.*", Secret),
+    row("cri.registry.auths.*.*", Secret),
+    row(
+        "cri.registry.headers.*",
+        None(
+            "`header` in `hosts.toml`, for the registry that it is for",
+            &[],
+        ),
+    ),
+    row(
+        "cri.image_decryption.key_model",
+        None("encrypted images are not decrypted", &["node"]),
+    ),
+    row(
+        "stream_processors.*.*",
+        None("encrypted images are not decrypted", &["*"]),
+    ),
+    row(
+        "cri.max_concurrent_downloads",
+        Noted(
+            "runtime.images.max_concurrent_downloads",
+            same,
+            "it applies to all pulls together, not to each",
+        ),
+    ),
+    row(
+        "cri.image_pull_progress_timeout",
+        Noted(
+            "runtime.images.image_pull_progress_timeout",
+            duration,
+            "the request is then resumed before the pull fails",
+        ),
+    ),
+    row(
+        "cri.image_pull_with_sync_fs",
+        Key("runtime.images.wait_for_disk", same),
+    ),
+    row(
+        "cri.stats_collect_period",
+        Key("runtime.stats_collect_period", seconds),
+    ),
+    row("cri.cni.bin_dir", Key("runtime.cni.bin_dirs", listed)),
+    row("cri.cni.bin_dirs", Key("runtime.cni.bin_dirs", same)),
+    row("cri.cni.conf_dir", Key("runtime.cni.conf_dir", same)),
+    row(
+        "cri.cni.max_conf_num",
+        Key("runtime.cni.max_conf_num", same),
+    ),
+    row("cri.cni.ip_pref", Key("runtime.cni.ip_pref", same)),
+    row(
+        "cri.cni.conf_template",
+        Key("runtime.cni.conf_template", same),
+    ),
+    row("cri.cni.setup_serially", Quiet),
+    row("cri.cni.use_internal_loopback", Quiet),
+    row("cri.enable_selinux", Key("runtime.enable_selinux", same)),
+    row(
+        "cri.selinux_category_range",
+        Key("runtime.selinux_category_range", same),
+    ),
+    row(
+        "cri.max_container_log_line_size",
+        Noted(
+            "runtime.max_container_log_line_size",
+            same,
+            "there is always a limit",
+        ),
+    ),
+    row(
+        "cri.disable_apparmor",
+        Key("runtime.disable_apparmor", same),
+    ),
+    row(
+        "cri.restrict_oom_score_adj",
+        Key("runtime.restrict_oom_score_adj", same),
+    ),
+    row(
+        "cri.unset_seccomp_profile",
+        Key("runtime.unset_seccomp_profile", seccomp),
+    ),
+    row(
+        "cri.tolerate_missing_hugetlb_controller",
+        Key("runtime.tolerate_missing_hugetlb_controller", same),
+    ),
+    row(
+        "cri.disable_hugetlb_controller",
+        Key("runtime.disable_hugetlb_controller", same),
+    ),
+    row(
+        "cri.device_ownership_from_security_context",
+        Key("runtime.device_ownership_from_security_context", same),
+    ),
+    row(
+        "cri.ignore_image_defined_volumes",
+        Key("runtime.ignore_image_defined_volumes", same),
+    ),
+    row(
+        "cri.enable_unprivileged_ports",
+        Key("runtime.enable_unprivileged_ports", same),
+    ),
+    row(
+        "cri.enable_unprivileged_icmp",
+        Key("runtime.enable_unprivileged_icmp", same),
+    ),
+    row("cri.cdi_spec_dirs", Key("runtime.cdi_spec_dirs", same)),
+    row(
+        "cri.enable_cdi",
+        None(
+            "CDI is on; `runtime.cdi_spec_dirs = []` turns it off",
+            &["true"],
+        ),
+    ),
+    row(
+        "cri.drain_exec_sync_io_timeout",
+        Key("runtime.drain_exec_sync_io_timeout", duration),
+    ),
+    row(
+        "cri.stream_server_address",
+        None("`streaming.listen`", &["127.0.0.1"]),
+    ),
+    row("cri.stream_server_port", None("`streaming.listen`", &["0"])),
+    row(
+        "cri.stream_idle_timeout",
+        Key("streaming.idle_timeout", duration),
+    ),
+    row(
+        "cri.x509_key_pair_streaming.tls_cert_file",
+        Key("streaming.tls_cert", same),
+    ),
+    row(
+        "cri.x509_key_pair_streaming.tls_key_file",
+        Key("streaming.tls_key", same),
+    ),
+    row(
+        "cri.enable_tls_streaming",
+        None(
+            "TLS is on with `streaming.tls_cert` and `streaming.tls_key`; no certificate is generated",
+            &[],
+        ),
+    ),
+    row("cri.disable_tcp_service", Quiet),
+    row("cri.netns_mounts_under_state_dir", Quiet),
+    row("cri.ignore_deprecation_warnings", Quiet),
+    row(
+        "nri.disable",
+        None("NRI plugins: see docs/RUNTIME.md", &["true"]),
+    ),
+    row("nri.*", Quiet),
+];
+
+/// Settings that the other runtime has by default and criscope has not: its key, and what to know. Not mentioned if it is set.
+pub(in super::super) const DEFAULTS_OF_CONTAINERD: &[(&str, &str)] = &[
+    (
+        "runtime.drain_exec_sync_io_timeout",
+        "5s here; unlimited (0s) there",
+    ),
+    (
+        "runtime.disable_hugetlb_controller",
+        "false here, so that limits of huge pages apply; true there",
+    ),
+    (
+        "runtime.images.image_pull_progress_timeout",
+        "1m here, after which the request is resumed; 5m there, after which the pull fails",
+    ),
+    (
+        "runtime.cgroup_driver",
+        "`auto` here: systemd where it runs the node and cgroups are v2; cgroupfs there",
+    ),
+];

@@ -1,0 +1,47 @@
+//! What each key of containerd and CRI-O becomes. docs/MIGRATION.md has the same tables for readers; a test compares them.
+
+mod containerd;
+mod crio;
+
+use super::convert::Convert;
+
+pub(super) use containerd::{CONTAINERD, DEFAULTS_OF_CONTAINERD};
+pub(super) use crio::{CRIO, DEFAULTS_OF_CRIO};
+
+/// One key, or several with `*` in the place of a part or of a piece of one.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) from: &'static str,
+    pub(super) to: To,
+}
+
+/// What becomes of a key. The part that the first `*` stands for is `NAME` in the key of criscope.
+#[derive(Debug)]
+pub(super) enum To {
+    /// A key of criscope.
+    Key(&'static str, Convert),
+    /// The same, with what a reader must know.
+    Noted(&'static str, Convert, &'static str),
+    /// A file for the registry: `hosts.toml` below this key's registry.
+    Hosts,
+    /// Credentials, which are never shown.
+    Secret,
+    /// A runtime that is a shim, if it is none of those for runc.
+    RuntimeType,
+    /// Nothing: the reason. The last are values with which it is not worth mentioning.
+    None(&'static str, &'static [&'static str]),
+    /// Nothing, and nothing is lost.
+    Quiet,
+}
+
+const fn row(from: &'static str, to: To) -> Row {
+    Row { from, to }
+}
+
+const NO_PAUSE: &str = "there is no pause container";
+const NO_SNAPSHOTTERS: &str =
+    "layers are stacked by overlayfs; for other snapshotters keep containerd as a second backend";
+const NO_SHIM: &str = "a handler is an OCI runtime with runc's command line";
+const POD_SPEC: &str =
+    "it belongs in the specification of pods; an admission policy can set it for all";
+const ONE_RUNTIME: &str = "the key is for one handler here: `runtime.handlers.NAME.no_pivot`";

@@ -1,0 +1,80 @@
+//! What the runtime tells by itself on its way into the store and the journal.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::Aggregator;
+use crate::cri::subject::PodIdentity;
+use crate::lifecycle::containerd::{TaskEvent, TaskFact, Tasks};
+use crate::lifecycle::episode_store::{Exit, Noted};
+use crate::lifecycle::journal::JournalLine;
+
+/// An exit is counted so long after its event, in microseconds: ContainerStatus may know the reason better.
+const SETTLED: u64 = 5_000_000;
+
+/// Most exits that wait for that; the oldest is then counted earlier.
+const WAITING: usize = 1024;
+
+/// What events have told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    tasks: Tasks,
+    /// Exits that are to be counted, and when, in microseconds since 1970.
+    uncounted: VecDeque<(u64, Arc<PodIdentity>, Exit)>,
+}
+
+impl Aggregator {
+    /// Takes in an event of a container or sandbox.
+    pub(super) fn task(&mut self, event: &TaskEvent) {
+        let pod = &event.pod;
+        match self.told.tasks.note(event) {
+            Some(TaskFact::Ended(exit)) => self.exited(pod, &event.id, exit),
+            Some(TaskFact::OutOfMemory(container)) => {
+                self.write(Some(JournalLine::oom(pod, &container, event.at)));
+                self.parts
+                    .stories
+                    .store()
+                    .note_oom(pod, &container, event.at);
+            }
+            Some(TaskFact::SandboxEnded(end)) => {
+                self.write(Some(JournalLine::sandbox_end(pod, &end)));
+                self.parts.stories.store().note_sandbox_end(pod, end);
+            }
+            None => {}
+        }
+    }
+
+    fn exited(&mut self, pod: &Arc<PodIdentity>, id: &str, mut exit: Exit) {
+        let now = self.now();
+        if exit.code != 0 {
+            exit.oom_kills = self.watch.oom_kills(exit.at, now);
+        }
+        let noted = {
+            let mut store = self.parts.stories.store();
+            store.note_exit(pod, Some(id), exit.clone())
+        };
+        if noted != Noted::New {
+            return;
+        }
+        self.write(Some(JournalLine::exit(pod, Some(id), &exit)));
+        if exit.at >= self.counts_from {
+            let waiting = &mut self.told.uncounted;
+            waiting.push_back((now.saturating_add(SETTLED), Arc::clone(pod), exit));
+            let is_full = waiting.len() > WAITING;
+            if let Some(due) = waiting.front().filter(|_| is_full).map(|it| it.0) {
+                self.count_exits(due);
+            }
+        }
+    }
+
+    /// Counts the exits of which the reason is settled by this time, in microseconds since 1970.
+    pub(super) fn count_exits(&mut self, now: u64) {
+        while self.told.uncounted.front().is_some_and(|it| it.0 <= now) {
+            let Some((_, pod, exit)) = self.told.uncounted.pop_front() else {
+                return;
+            };
+            let known = self.parts.stories.store().exit_of(&pod, &exit);
+            self.metrics.exit(&known.unwrap_or(exit));
+        }
+    }
+}

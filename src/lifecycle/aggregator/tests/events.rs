@@ -1,0 +1,49 @@
+//! Events of containerd, and what calls say of the same.
+
+use super::*;
+use crate::lifecycle::containerd::{TaskEvent, What};
+
+/// ContainerStatus may know the reason better, if it comes soon.
+#[tokio::test(start_paused = true)]
+async fn an_exit_that_an_event_told_is_counted_once_with_its_reason() {
+    let aggregator = aggregator(None);
+    for name in ["web", "lone"] {
+        aggregator.start(name);
+    }
+    let at = SystemTime::now() + Duration::from_secs(1);
+    for name in ["web", "lone"] {
+        let of = call(Method::ContainerStatus, name, 0);
+        let subject = of.subject.get().expect("a subject");
+        let task = |what, at| {
+            Event::Task(TaskEvent {
+                id: subject.container_id.clone().expect("an id"),
+                pod: subject.pod.clone().expect("a pod"),
+                container: subject.container.clone(),
+                what,
+                at: unix_micros(at),
+            })
+        };
+        let feed = aggregator.sink.feed();
+        let began = task(What::Started, at - Duration::from_millis(200));
+        let ended = task(What::Ended { code: 1 }, at);
+        for event in [began, ended] {
+            feed.send(event).await.expect("room");
+        }
+    }
+    sleep(Duration::from_secs(2)).await;
+    let count = |reason: &str| {
+        let start = format!("criscope_container_exits_total{{reason=\"{reason}\"}} ");
+        let metrics = aggregator.metrics();
+        let line = metrics.lines().find_map(|l| l.strip_prefix(&start));
+        line.expect("a count").to_owned()
+    };
+    assert_eq!(count("error"), "0");
+    let story = aggregator.stories.of_pod("shop", "web", None, &[]);
+    let exits: Vec<_> = story.expect("story").episodes[0].exits.clone();
+    assert_eq!((exits.len(), exits[0].ran_ms), (1, 200.0), "told at once");
+    for _ in 0..2 {
+        aggregator.end(&status("web", 0, at, ExitReason::Unknown), Ending::Ok);
+    }
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!((&*count("error"), &*count("unknown")), ("1", "1"));
+}

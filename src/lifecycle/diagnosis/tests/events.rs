@@ -1,0 +1,158 @@
+//! What only events of the runtime tell.
+
+use super::*;
+use crate::cri::subject::{ContainerIdentity, ExitReason};
+use crate::lifecycle::episode_store::SandboxEnd;
+
+/// A pod that is up at 1.2 s.
+fn web() -> (Pod, EpisodeStore) {
+    let pod = pod("web");
+    let store = store(chain([pod.run(0, 900)], up(&pod, 1000)));
+    (pod, store)
+}
+
+fn oom(store: &mut EpisodeStore, pod: &Pod, ms: u64) {
+    let app = ContainerIdentity {
+        name: "app".into(),
+        attempt: 0,
+    };
+    store.note_oom(&pod.0, &app, at(ms));
+}
+
+fn tells(store: &mut EpisodeStore, now: u64) -> String {
+    store.tick(at(now), &[]);
+    of_pod(&episodes(store), at(now))
+}
+
+#[test]
+fn a_child_that_is_killed_for_memory_is_told_while_its_container_runs() {
+    let (pod, mut store) = web();
+    oom(&mut store, &pod, 30_000);
+    assert_eq!(
+        tells(&mut store, 42_000),
+        "the kernel killed a process of container app for lack of memory (12 s ago); container app up after 1.20 s"
+    );
+    for ms in [90_000, 90_040, 90_097] {
+        oom(&mut store, &pod, ms);
+    }
+    assert_eq!(
+        tells(&mut store, 95_000),
+        "the kernel killed a process of container app for lack of memory 2 times in 1m 00s, the last 5 s ago; container app up after 1.20 s"
+    );
+    // Another run has not that.
+    let mut again = store.clone();
+    again.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 5, 1200, 100_000));
+    again.apply(pod.create(("app", 1), 101_000, 10));
+    again.apply(pod.start(("app", 1), 101_100, 10));
+    let line = tells(&mut again, 130_000);
+    assert!(!line.contains("process of container app for"), "{line}");
+    store.apply(pod.stop(100_000, 100));
+    let line = tells(&mut store, 101_000);
+    assert!(line.starts_with("gone after"), "{line}");
+}
+
+/// containerd calls every container OOMKilled in which a process was ever killed for lack of memory.
+#[test]
+fn an_end_after_a_kill_of_a_child_is_none_for_lack_of_memory() {
+    let after = "after the kernel killed a process of it for lack of memory";
+    for (code, oom_at, words) in [
+        (
+            137,
+            None,
+            "was killed for lack of memory after 1m 00s (exit code 137)".to_owned(),
+        ),
+        (
+            137,
+            Some(61_000),
+            "was killed for lack of memory after 1m 00s (exit code 137)".to_owned(),
+        ),
+        (
+            5,
+            None,
+            format!("ended with exit code 5 after 1m 00s, {after}"),
+        ),
+        (
+            5,
+            Some(21_200),
+            format!("ended with exit code 5 after 1m 00s, 40.0 s {after}"),
+        ),
+        (
+            137,
+            Some(21_200),
+            format!("ended with exit code 137 (SIGKILL) after 1m 00s, 40.0 s {after}"),
+        ),
+    ] {
+        let (pod, mut store) = web();
+        let exit = Exit {
+            reason: ExitReason::OomKilled,
+            oom_at: oom_at.map(at),
+            ..pod.exit(("app", 0), code, 1200, 61_200)
+        };
+        store.note_exit(&pod.0, Some("c"), exit);
+        let line = tells(&mut store, 62_000);
+        let wanted = format!("container app {words}; ");
+        assert!(line.starts_with(&wanted), "{line}\n{wanted}");
+    }
+}
+
+/// The kernel reports both at once, and either may be told first.
+#[test]
+fn a_kill_that_is_told_after_the_exit_is_its_reason() {
+    let (pod, mut store) = web();
+    let exit = Exit {
+        by_event: true,
+        ..pod.exit(("app", 0), 137, 1200, 31_200)
+    };
+    store.note_exit(&pod.0, Some("c"), exit);
+    oom(&mut store, &pod, 31_210);
+    let line = tells(&mut store, 32_000);
+    assert!(line.contains("was killed for lack of memory"), "{line}");
+    // The runtime missed it.
+    store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 137, 1200, 31_200));
+    assert_eq!(tells(&mut store, 32_000), line);
+}
+
+#[test]
+fn a_sandbox_that_dies_is_told_until_it_is_replaced() {
+    let (pod, mut store) = web();
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), 137));
+    let died = "the sandbox died 4 s ago: its first process (pause) ended with exit code 137 (SIGKILL), and no call had stopped it";
+    assert_eq!(tells(&mut store, 34_000), died);
+    store.apply(pod.stop(33_000, 100));
+    assert_eq!(
+        tells(&mut store, 34_000),
+        format!("{died}; it was stopped since")
+    );
+    let next = pod.attempt(1);
+    for call in chain([next.run(34_000, 900)], up(&next, 35_000)) {
+        store.apply(call);
+    }
+    let line = tells(&mut store, 50_000);
+    let why = "the sandbox was replaced (attempt 1): the one before died: its first process (pause) ended with exit code 137 (SIGKILL), and no call had stopped it; ";
+    assert!(line.starts_with(why), "{line}");
+}
+
+/// The end of a sandbox is told before the call that asked for it is answered.
+#[test]
+fn a_sandbox_that_was_stopped_has_not_died() {
+    let (pod, mut store) = web();
+    let mut first = store.clone();
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_050), 137));
+    store.apply(pod.stop(30_000, 100));
+    first.apply(pod.stop(30_000, 100));
+    first.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_050), 137));
+    for store in [&mut store, &mut first] {
+        let line = tells(store, 31_000);
+        assert!(line.starts_with("gone after"), "{line}");
+    }
+}
+
+/// Nothing is lost with the sandbox of a pod whose containers are done.
+#[test]
+fn a_sandbox_in_which_nothing_runs_may_end() {
+    let (pod, mut store) = web();
+    store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 0, 1200, 20_000));
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(90_000), 0));
+    let line = tells(&mut store, 91_000);
+    assert!(!line.contains("died"), "{line}");
+}

@@ -1,0 +1,45 @@
+//! Ends of sandboxes that nobody asked for, from the events of the runtime.
+
+use serde::{Deserialize, Serialize};
+
+use super::EpisodeStore;
+use crate::call::episode::Kind;
+use crate::cri::subject::PodIdentity;
+
+/// The end of the first process of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::lifecycle) struct SandboxEnd {
+    /// When, in microseconds since 1970.
+    pub(in crate::lifecycle) at: u64,
+    /// Exit code; 128 plus the number of the signal that killed it.
+    pub(in crate::lifecycle) code: i32,
+    /// Whether a StopPodSandbox or RemovePodSandbox was received before it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::lifecycle) ordered: bool,
+}
+
+impl SandboxEnd {
+    pub(in crate::lifecycle) fn new(at: u64, code: i32) -> Self {
+        Self {
+            at,
+            code,
+            ordered: false,
+        }
+    }
+}
+
+impl EpisodeStore {
+    /// Records the end of a sandbox, if its start is known.
+    pub(in crate::lifecycle) fn note_sandbox_end(
+        &mut self,
+        pod: &PodIdentity,
+        mut end: SandboxEnd,
+    ) {
+        end.ordered |= self.orders.have_ended_sandbox(pod, &end);
+        let is_it = |t: &&super::Episode| t.kind == Kind::Start && t.pod.attempt == pod.attempt;
+        let number = self.of_pod(pod).find(is_it).map(|t| t.number);
+        if let Some(start) = number.and_then(|n| self.episodes.get_mut(&n)) {
+            start.sandbox_end = Some(end);
+        }
+    }
+}

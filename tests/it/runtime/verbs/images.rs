@@ -1,0 +1,179 @@
+//! Image verbs of the CRI: policies, artifacts as image volumes, credentials.
+
+use std::fs;
+
+use criscope::cri::v1;
+use criscope_image::Digest;
+use serde_json::json;
+use tonic::Code;
+
+use crate::harness::daemon::{Daemon, IMAGE};
+use crate::harness::image::{OCI, descriptor};
+use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::registry::Registry;
+
+fn spec(name: &str) -> Option<v1::ImageSpec> {
+    Some(v1::ImageSpec {
+        image: name.to_owned(),
+        user_specified_image: name.to_owned(),
+        ..Default::default()
+    })
+}
+
+async fn pull(kubelet: &Kubelet, name: &str, namespace: &str) -> Result<String, tonic::Status> {
+    let mut config = kubelet.pod_config("p");
+    if let Some(metadata) = &mut config.metadata {
+        namespace.clone_into(&mut metadata.namespace);
+    }
+    let request = v1::PullImageRequest {
+        image: spec(name),
+        sandbox_config: Some(config),
+        ..Default::default()
+    };
+    let pulled = kubelet.images.clone().pull_image(request).await?;
+    Ok(pulled.into_inner().image_ref)
+}
+
+/// Pushes an artifact with one file, `dir/file`, as `a:1`.
+fn push(registry: &Registry, content: &[u8]) -> String {
+    for blob in [content, b"{}".as_slice()] {
+        registry.put(&format!("a/blobs/{}", Digest::of(blob)), "", blob);
+    }
+    let mut file = descriptor("text/plain", content);
+    file["annotations"] = json!({"org.opencontainers.image.title": "dir/file"});
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": OCI,
+        "config": descriptor("application/vnd.oci.empty.v1+json", b"{}"),
+        "layers": [file],
+    });
+    registry.put_manifest("a", "1", OCI, manifest.to_string().as_bytes());
+    registry.name("a:1")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_artifact_is_a_volume_and_not_a_root() {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let registry = Registry::start().await;
+    let name = push(&registry, b"content");
+    pull(&kubelet, &name, "default").await.expect("PullImage");
+    let pod = kubelet.plain_pod("volumes").await;
+    let mount = |path: &str, sub: &str| v1::Mount {
+        container_path: path.to_owned(),
+        readonly: true,
+        image: spec(&name),
+        image_sub_path: sub.to_owned(),
+        ..Default::default()
+    };
+    let mut config = idle("main");
+    config.mounts = vec![mount("/all", ""), mount("/part", "dir")];
+    let id = kubelet.launch(&pod, config).await;
+    assert_eq!(
+        kubelet.says(&id, "cat /all/dir/file /part/file").await,
+        "contentcontent"
+    );
+    let written = kubelet.exec(&id, "(: > /all/dir/file) 2>/dev/null").await;
+    assert_ne!(written.code, 0);
+    let mut config = idle("root");
+    config.image = spec(&name);
+    let error = kubelet
+        .try_create(&pod, config)
+        .await
+        .expect_err("no image");
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(error.message().contains("artifact"), "{}", error.message());
+    kubelet.end(&pod).await;
+    let request = v1::RemoveImageRequest { image: spec(&name) };
+    kubelet
+        .images
+        .clone()
+        .remove_image(request)
+        .await
+        .expect("RemoveImage");
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_applies_to_pulls_and_to_images_that_are_here() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let dir = daemon.root().join("policies");
+    fs::create_dir_all(&dir).expect("a folder");
+    let accept = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
+    let reject = r#"{"default": [{"type": "reject"}]}"#;
+    fs::write(dir.join("default"), accept).expect("write");
+    daemon.configure(&format!(
+        "\n[runtime.images]\nsignature_policy = \"{0}/default\"\nsignature_policy_dir = \"{0}\"\n",
+        dir.display()
+    ));
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let registry = Registry::start().await;
+    let name = push(&registry, b"content");
+    pull(&kubelet, &name, "open").await.expect("PullImage");
+    fs::write(dir.join("closed.json"), reject).expect("write");
+    let error = pull(&kubelet, &name, "closed").await.expect_err("rejected");
+    // What the kubelet makes its reason of.
+    assert_eq!(error.code(), Code::Unknown);
+    assert!(
+        error.message().starts_with("SignatureValidationFailed: "),
+        "{}",
+        error.message()
+    );
+    let pod = kubelet.plain_pod("pod").await;
+    let container = |name: &str| {
+        let mut config = idle(name);
+        config.image = spec(IMAGE);
+        config
+    };
+    kubelet
+        .try_create(&pod, container("first"))
+        .await
+        .expect("CreateContainer");
+    fs::write(dir.join("default"), reject).expect("write");
+    let namespace = pod
+        .config
+        .metadata
+        .as_ref()
+        .expect("metadata")
+        .namespace
+        .clone();
+    fs::write(dir.join(format!("{namespace}.json")), accept).expect("write");
+    kubelet
+        .try_create(&pod, container("second"))
+        .await
+        .expect("its own policy");
+    fs::write(dir.join(format!("{namespace}.json")), "nonsense").expect("write");
+    let error = kubelet
+        .try_create(&pod, container("third"))
+        .await
+        .expect_err("unusable");
+    assert!(
+        error.message().starts_with("SignatureValidationFailed: "),
+        "{}",
+        error.message()
+    );
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_credentials_are_no_anonymous_pull() {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let registry = Registry::start().await;
+    let request = v1::PullImageRequest {
+        image: spec(&push(&registry, b"content")),
+        auth: Some(v1::AuthConfig {
+            auth: "%%%".to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let error = kubelet.images.clone().pull_image(request).await;
+    let error = error.err().expect("malformed");
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(!error.message().contains("%%%"));
+    assert!(registry.asked("").is_empty());
+    daemon.assert_clean();
+}

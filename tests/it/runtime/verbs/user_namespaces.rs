@@ -1,0 +1,121 @@
+//! Pods with a user namespace that use the host network, and privileged containers in one.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use criscope::cri::v1;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, idle, security};
+
+const HOST_ID: u32 = 200_000;
+
+fn users() -> Option<v1::UserNamespace> {
+    let mapping = v1::IdMapping {
+        host_id: HOST_ID,
+        container_id: 0,
+        length: 65536,
+    };
+    Some(v1::UserNamespace {
+        mode: v1::NamespaceMode::Pod.into(),
+        uids: vec![mapping],
+        gids: vec![mapping],
+    })
+}
+
+/// A daemon whose data every user can traverse, as these pods require.
+async fn daemon() -> Daemon {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let data = daemon.root().join("root");
+    for dir in [daemon.root(), data.join("containers"), data, daemon.state()] {
+        fs::create_dir_all(&dir).expect("a directory");
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o711)).expect("mode");
+    }
+    daemon
+}
+
+fn pod_security(config: &mut v1::PodSandboxConfig) -> &mut v1::LinuxSandboxSecurityContext {
+    let linux = config.linux.get_or_insert_default();
+    linux.security_context.get_or_insert_default()
+}
+
+/// A container with the network of its pod's configuration, in the pod's user namespace.
+fn container(pod: &v1::PodSandboxConfig, privileged: bool) -> v1::ContainerConfig {
+    let mut config = idle("main");
+    let network = pod.linux.as_ref().and_then(|linux| {
+        let context = linux.security_context.as_ref()?;
+        Some(context.namespace_options.as_ref()?.network)
+    });
+    let context = security(&mut config);
+    context.privileged = privileged;
+    let options = context.namespace_options.get_or_insert_default();
+    options.network = network.unwrap_or_default();
+    options.userns_options = users();
+    config
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_namespace_with_the_host_network() {
+    let daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut runtime = kubelet.runtime.clone();
+    let status = runtime.status(v1::StatusRequest::default()).await;
+    let features = status.expect("Status").into_inner().features;
+    assert!(features.expect("features").user_namespaces_host_network);
+    let mut config = kubelet.host_network_config("host-network");
+    let options = pod_security(&mut config)
+        .namespace_options
+        .get_or_insert_default();
+    options.userns_options = users();
+    let main = container(&config, false);
+    let pod = kubelet.run(config).await;
+    let id = kubelet.launch(&pod, main).await;
+    let map = kubelet.says(&id, "cat /proc/self/uid_map").await;
+    let map: Vec<_> = map.split_ascii_whitespace().collect();
+    assert_eq!(map, ["0", "200000", "65536"]);
+    let network = kubelet
+        .says(&id, "busybox readlink /proc/self/ns/net")
+        .await;
+    let node = fs::read_link("/proc/self/ns/net").expect("link");
+    assert_eq!(network.trim(), node.to_string_lossy());
+    // It sees the node's network and may not change it.
+    kubelet.says(&id, "test -d /sys/class/net/lo").await;
+    let changed = kubelet
+        .exec(&id, "busybox ip link set lo mtu 65536 2>/dev/null")
+        .await;
+    assert_ne!(changed.code, 0);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_privileged_container_in_a_user_namespace() {
+    let daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut config = kubelet.pod_config("privileged");
+    let context = pod_security(&mut config);
+    context.privileged = true;
+    context
+        .namespace_options
+        .get_or_insert_default()
+        .userns_options = users();
+    let main = container(&config, true);
+    let pod = kubelet.run(config).await;
+    let id = kubelet.launch(&pod, main).await;
+    let map = kubelet.says(&id, "cat /proc/self/uid_map").await;
+    assert!(map.contains("200000"), "{map}");
+    // Everything within its namespaces, nothing of the node's.
+    kubelet
+        .says(
+            &id,
+            "busybox mkdir -p /tmp/m && busybox mount -t tmpfs none /tmp/m && : > /tmp/m/f",
+        )
+        .await;
+    kubelet.says(&id, "busybox ip link set lo mtu 1400").await;
+    let refused = kubelet
+        .exec(&id, "(echo 1 > /proc/sys/kernel/sysrq) 2>/dev/null")
+        .await;
+    assert_ne!(refused.code, 0);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
