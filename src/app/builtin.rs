@@ -132,7 +132,9 @@ impl Builtin {
 
     /// Shuts it down. Pods keep running; work in progress is completed or undone by the next start.
     pub(super) fn stop(self) {
-        self.threads.block_on(self.runtime.stop_nri());
+        // Plugins that take longer lose their connections with this process.
+        let telling = async { tokio::time::timeout(LAST_WORK, self.runtime.stop_nri()).await };
+        let _told = self.threads.block_on(telling);
         self.runtime.close();
         self.threads.shutdown_timeout(LAST_WORK);
     }

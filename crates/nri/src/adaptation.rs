@@ -254,7 +254,11 @@ impl Adaptation {
     async fn synchronize(&self, plugin: &Arc<Plugin>) -> Result<(), String> {
         let _gate = self.closed_gate().await;
         let mut plugins = self.plugins.lock().await;
-        let (pods, containers) = self.runtime.list().await;
+        // Events wait for this.
+        let listing = tokio::time::timeout(self.settings.request_timeout, self.runtime.list());
+        let (pods, containers) = listing
+            .await
+            .map_err(|_| "what exists could not be listed in time".to_owned())?;
         let updates = plugin.synchronize(pods, containers).await?;
         plugins.push(Arc::clone(plugin));
         // Stable: plugins with the same index are called in the order in which they connected.

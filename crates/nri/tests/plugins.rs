@@ -215,10 +215,10 @@ async fn an_event_goes_on_without_a_plugin_that_disconnects_hangs_or_talks_nonse
         "CreateContainer" => Reply::Disconnect,
         _ => Reply::empty(),
     };
-    stage.plugin("10", &[], goes).await;
+    stage.plugin("10", &[Event::CreateContainer], goes).await;
     stage.create().await.expect("goes on");
     assert_eq!(stage.next().await.1, Some(CloseReason::Disconnected));
-    stage.plugin("20", &[], hangs).await;
+    stage.plugin("20", &[Event::CreateContainer], hangs).await;
     stage.create().await.expect("goes on");
     let reason = Some(CloseReason::Timeout("CreateContainer"));
     assert_eq!(stage.next().await.1, reason);
@@ -227,7 +227,9 @@ async fn an_event_goes_on_without_a_plugin_that_disconnects_hangs_or_talks_nonse
         "CreateContainer" => Reply::Message(vec![0xff; 9].into()),
         _ => Reply::empty(),
     };
-    stage.plugin("30", &[], nonsense).await;
+    stage
+        .plugin("30", &[Event::CreateContainer], nonsense)
+        .await;
     assert!(stage.create().await.is_err());
     assert!(matches!(
         stage.next().await.1,

@@ -142,7 +142,7 @@ impl Runtime {
             target: self.target_of(sandbox, &record).await?,
         };
         let (id, pins, pod) = (record.id.clone(), self.pins.clone(), sandbox.id.clone());
-        let attempted = record.clone();
+        let attempted = self.nri_creating(&sandbox.record(), &record);
         let made = blocking(move || {
             disk::make_dir(&dir)?;
             let made = (|| {
@@ -167,7 +167,9 @@ impl Runtime {
         let record = match made.await {
             Ok(record) => record,
             Err(error) => {
-                self.nri_undo_create(&sandbox.record(), &attempted).await;
+                if let Some(attempted) = attempted {
+                    self.nri_removed(attempted).await;
+                }
                 return Err(error);
             }
         };

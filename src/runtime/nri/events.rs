@@ -85,18 +85,17 @@ impl Runtime {
         Ok(Some(adjusted))
     }
 
-    /// Tells plugins that a container whose creation failed is gone.
-    pub(in crate::runtime) async fn nri_undo_create(
+    /// What plugins will be told if the creation of a container fails, if any plugin wants to know.
+    pub(in crate::runtime) fn nri_creating(
         &self,
         pod: &SandboxRecord,
         record: &ContainerRecord,
-    ) {
-        let removed = Removed {
+    ) -> Option<Removed> {
+        self.nri.wants_ends().then(|| Removed {
             pod: self.nri_pod(pod),
             container: message(record, &Value::Null),
             stopped: false,
-        };
-        self.nri_removed(removed).await;
+        })
     }
 
     /// StartContainer.
@@ -171,8 +170,9 @@ impl Runtime {
         &self,
         container: &Arc<store::Container>,
     ) -> Option<Removed> {
-        let wanting = self.nri.wanting(Event::StopContainer);
-        wanting.or(self.nri.wanting(Event::RemoveContainer))?;
+        if !self.nri.wants_ends() {
+            return None;
+        }
         Some(Removed {
             pod: self.nri_pod_of(container),
             container: self.nri_container(container).await,

@@ -32,6 +32,12 @@ impl Nri {
         plugins.wants(event).then_some(&**plugins)
     }
 
+    /// Whether any plugin has subscribed to the end or the removal of containers.
+    fn wants_ends(&self) -> bool {
+        let ends = [Event::StopContainer, Event::RemoveContainer];
+        ends.iter().any(|event| self.wanting(*event).is_some())
+    }
+
     /// Holds back the synchronization of plugins until an object is in the store.
     pub(in crate::runtime) async fn block_sync(&self) -> Option<SyncBlock> {
         match self.0.get() {

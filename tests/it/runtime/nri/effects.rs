@@ -115,12 +115,24 @@ async fn what_plugins_adjust_is_what_the_container_has() {
     let id = kubelet.launch(&pod, config).await;
     for (script, expected) in [
         ("cat /mnt/file", "from the host"),
-        ("tr '\\0' '\\n' < /proc/1/environ | grep ADDED", "ADDED=by a plugin\n"),
-        ("tr '\\0' '\\n' < /proc/1/environ | grep -c REMOVED || true", "0\n"),
+        (
+            "tr '\\0' '\\n' < /proc/1/environ | grep ADDED",
+            "ADDED=by a plugin\n",
+        ),
+        (
+            "tr '\\0' '\\n' < /proc/1/environ | grep -c REMOVED || true",
+            "0\n",
+        ),
         ("head -c 3 /dev/always-zero | tr '\\0' x", "xxx"),
-        ("grep 'open files' /proc/1/limits | tr -s ' ' | cut -d ' ' -f 4,5", "77 77\n"),
+        (
+            "grep 'open files' /proc/1/limits | tr -s ' ' | cut -d ' ' -f 4,5",
+            "77 77\n",
+        ),
         ("cat /proc/1/oom_score_adj", "777\n"),
-        ("touch /mnt/new 2>/dev/null || echo read-only", "read-only\n"),
+        (
+            "touch /mnt/new 2>/dev/null || echo read-only",
+            "read-only\n",
+        ),
         ("mkdir /made 2>/dev/null || echo refused", "refused\n"),
     ] {
         assert_eq!(kubelet.says(&id, script).await, expected, "{script}");
@@ -140,7 +152,9 @@ async fn arguments_are_replaced_and_cdi_devices_injected() {
         [{"name": "a", "containerEdits": {"env": ["NIC=a"]}}]}"#;
     fs::write(cdi.join("nic.json"), text).expect("a file");
     let adjust = ContainerAdjustment {
-        args: ["/bin/sh", "-c", "echo $NIC; exit 7"].map(str::to_owned).into(),
+        args: ["/bin/sh", "-c", "echo $NIC; exit 7"]
+            .map(str::to_owned)
+            .into(),
         cdi_devices: vec![CdiDevice {
             name: "vendor.example/nic=a".to_owned(),
         }],
@@ -200,7 +214,11 @@ async fn other_containers_are_updated_and_evicted() {
     let events = [Event::CreateContainer, Event::UpdateContainer];
     let plugin = Plugin::new(&daemon, "10", &events, serve).await;
     let second = kubelet.launch(&pod, idle("second")).await;
-    assert_eq!(limit_of(&daemon, &first), 96 << 20, "in the answer to a creation");
+    assert_eq!(
+        limit_of(&daemon, &first),
+        96 << 20,
+        "in the answer to a creation"
+    );
     // The plugin changes what the kubelet asks for.
     let asked = v1::LinuxContainerResources {
         memory_limit_in_bytes: 128 << 20,
@@ -234,7 +252,10 @@ async fn an_update_in_an_answer_does_not_wait_for_the_container_that_is_starting
     let daemon = daemon().await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("crossing").await;
-    let waiting = kubelet.try_create(&pod, idle("waiting")).await.expect("made");
+    let waiting = kubelet
+        .try_create(&pod, idle("waiting"))
+        .await
+        .expect("made");
     // Its start waits for the plugin, which answers the creation of another one with an update of it.
     let of_waiting = waiting.clone();
     let serve = move |method: &str, _| {

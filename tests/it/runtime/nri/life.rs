@@ -8,8 +8,8 @@ use prost::Message as _;
 
 use super::{Plugin, configure, daemon, socket};
 use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle};
 use crate::harness::executable::executable;
+use crate::harness::kubelet::{Kubelet, idle};
 use crate::harness::until;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +100,10 @@ async fn installed_plugins_are_started_and_none_outlives_the_daemon() {
     std::fs::create_dir_all(&plugins).expect("a directory");
     let pid = daemon.root().join("plugin.pid");
     // The daemon waits for its registration, and is killed meanwhile.
-    let script = format!("#!/bin/sh\necho $$ > {0}.new; mv {0}.new {0}\nexec sleep 1000\n", pid.display());
+    let script = format!(
+        "#!/bin/sh\necho $$ > {0}.new; mv {0}.new {0}\nexec sleep 1000\n",
+        pid.display()
+    );
     executable(&plugins.join("10-waits"), &script);
     let starting = daemon.spawn();
     let plugin = until("the plugin", || async {

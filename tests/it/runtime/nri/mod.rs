@@ -87,9 +87,14 @@ impl Plugin {
         let line = |line: &serde_json::Value| {
             line["event"] == "runtime.nri"
                 && line["nri.plugin"] == *connected
-                && line["message"].as_str().is_some_and(|m| m.contains("synchronized"))
+                && line["msg"]
+                    .as_str()
+                    .is_some_and(|m| m.contains("synchronized"))
         };
-        daemon.program().wait_line("a registered plugin", line).await;
+        daemon
+            .program()
+            .wait_line("a registered plugin", line)
+            .await;
         Self { end, told }
     }
 
