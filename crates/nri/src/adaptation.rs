@@ -145,6 +145,12 @@ impl Adaptation {
         }
     }
 
+    /// The same without waiting; `None` if a plugin is being synchronized or waits for it.
+    pub fn try_block_sync(&self) -> Option<SyncBlock> {
+        let gate = Arc::clone(&self.gate).try_read_owned().ok()?;
+        Some(SyncBlock { _gate: gate })
+    }
+
     async fn accept(self: Arc<Self>, listener: UnixListener) {
         loop {
             let socket = match listener.accept().await {
@@ -347,7 +353,9 @@ async fn register(
             Ok(registration) => registration,
             Err(error) => return Err(failed(format!("RegisterPlugin: {error}"))),
         };
-        info.nri_version = registration.nri_version.chars().take(32).collect();
+        let version = registration.nri_version.chars();
+        let version = version.filter(|c| c.is_ascii_alphanumeric() || ".-+".contains(*c));
+        info.nri_version = version.take(32).collect();
         // The name of an installed plugin is that of its file.
         let name = match installed.is_empty() {
             true => registered_name(&registration),

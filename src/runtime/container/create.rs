@@ -80,7 +80,7 @@ impl Runtime {
             ..ContainerRecord::default()
         };
         // Until it is in the store.
-        let unsynced = self.nri.block_sync().await;
+        let unsynced = self.nri.block_sync(&self.steps).await;
         let container = self
             .assemble_container(&sandbox, record, &image, layers)
             .await?;

@@ -13,10 +13,14 @@ mod message;
 mod observe;
 mod resources;
 
+use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 
 use criscope_nri::api::Event;
 use criscope_nri::{Adaptation, SyncBlock};
+
+use super::steps::StepRecorder;
+use crate::call::steps::RuntimeStep;
 
 pub(in crate::runtime) use self::adjust::adjust;
 pub use self::host::NriSettings;
@@ -38,11 +42,13 @@ impl Nri {
         ends.iter().any(|event| self.wanting(*event).is_some())
     }
 
-    /// Holds back the synchronization of plugins until an object is in the store.
-    pub(in crate::runtime) async fn block_sync(&self) -> Option<SyncBlock> {
-        match self.0.get() {
-            Some(plugins) => Some(plugins.block_sync().await),
-            None => None,
+    /// Holds back the synchronization of plugins until an object is in the store. Waiting for one is a step of the call.
+    pub(in crate::runtime) async fn block_sync(&self, steps: &StepRecorder) -> Option<SyncBlock> {
+        let plugins = self.0.get()?;
+        if let Some(block) = plugins.try_block_sync() {
+            return Some(block);
         }
+        let waiting = async { Ok::<_, Infallible>(plugins.block_sync().await) };
+        steps.step(RuntimeStep::Nri, None, waiting).await.ok()
     }
 }

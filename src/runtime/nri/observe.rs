@@ -44,7 +44,7 @@ impl Observer for Plugins {
     }
 
     fn connected(&self, plugin: &PluginInfo) {
-        tracing::info!(event = "runtime.nri", nri.plugin = %plugin.name, nri.version = %shown(&plugin.nri_version), process.pid = plugin.pid, nri.installed = plugin.pre_installed, "an NRI plugin is registered and synchronized");
+        tracing::info!(event = "runtime.nri", nri.plugin = %plugin.name, nri.version = %plugin.nri_version, process.pid = plugin.pid, nri.installed = plugin.pre_installed, "an NRI plugin is registered and synchronized");
     }
 
     fn closed(&self, plugin: &PluginInfo, reason: &CloseReason) {

@@ -74,7 +74,7 @@ impl Runtime {
         failpoint(Failpoint::SandboxRecorded);
         let made = self.set_up(&sandbox, &handler).await;
         // Until it is in the store.
-        let _unsynced = self.nri.block_sync().await;
+        let _unsynced = self.nri.block_sync(&self.steps).await;
         let made = match made {
             Ok(()) => self.nri_run_pod(&sandbox).await,
             failed => failed,

@@ -117,23 +117,20 @@ async fn what_plugins_adjust_is_what_the_container_has() {
         ("cat /mnt/file", "from the host"),
         (
             "tr '\\0' '\\n' < /proc/1/environ | grep ADDED",
-            "ADDED=by a plugin\n",
+            "ADDED=by a plugin",
         ),
         (
             "tr '\\0' '\\n' < /proc/1/environ | grep -c REMOVED || true",
-            "0\n",
+            "0",
         ),
         ("head -c 3 /dev/always-zero | tr '\\0' x", "xxx"),
         (
             "grep 'open files' /proc/1/limits | tr -s ' ' | cut -d ' ' -f 4,5",
-            "77 77\n",
+            "77 77",
         ),
-        ("cat /proc/1/oom_score_adj", "777\n"),
-        (
-            "touch /mnt/new 2>/dev/null || echo read-only",
-            "read-only\n",
-        ),
-        ("mkdir /made 2>/dev/null || echo refused", "refused\n"),
+        ("cat /proc/1/oom_score_adj", "777"),
+        ("touch /mnt/new 2>/dev/null || echo read-only", "read-only"),
+        ("mkdir /made 2>/dev/null || echo refused", "refused"),
     ] {
         assert_eq!(kubelet.says(&id, script).await, expected, "{script}");
     }
