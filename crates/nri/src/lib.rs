@@ -1,3 +1,5 @@
+//! The Node Resource Interface for container runtimes.
+//!
 #![doc = include_str!("../README.md")]
 
 mod adaptation;

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 struct Host {
     pods: usize,
-    asked: mpsc::UnboundedSender<String>,
+    asked: mpsc::Sender<String>,
 }
 
 impl Runtime for Host {
@@ -36,7 +36,9 @@ impl Runtime for Host {
     }
 
     fn update(&self, update: ContainerUpdate) -> BoxFuture<'_, Result<(), String>> {
-        let _ = self.asked.send(format!("update {}", update.container_id));
+        let _ = self
+            .asked
+            .try_send(format!("update {}", update.container_id));
         Box::pin(async move {
             match update.container_id.as_str() {
                 "bad" => Err("it cannot be updated".to_owned()),
@@ -46,30 +48,32 @@ impl Runtime for Host {
     }
 
     fn evict(&self, eviction: ContainerEviction) -> BoxFuture<'_, Result<(), String>> {
-        let _ = self.asked.send(format!("evict {}", eviction.container_id));
+        let _ = self
+            .asked
+            .try_send(format!("evict {}", eviction.container_id));
         Box::pin(async { Ok(()) })
     }
 }
 
 /// Notes which plugins come and go.
 #[derive(Debug)]
-struct Seen(mpsc::UnboundedSender<(String, Option<CloseReason>)>);
+struct Seen(mpsc::Sender<(String, Option<CloseReason>)>);
 
 impl Observer for Seen {
     fn connected(&self, plugin: &PluginInfo) {
-        let _ = self.0.send((plugin.name.clone(), None));
+        let _ = self.0.try_send((plugin.name.clone(), None));
     }
 
     fn closed(&self, plugin: &PluginInfo, reason: &CloseReason) {
-        let _ = self.0.send((plugin.name.clone(), Some(reason.clone())));
+        let _ = self.0.try_send((plugin.name.clone(), Some(reason.clone())));
     }
 }
 
 struct Stage {
     nri: Arc<Adaptation>,
     dir: tempfile::TempDir,
-    asked: mpsc::UnboundedReceiver<String>,
-    seen: mpsc::UnboundedReceiver<(String, Option<CloseReason>)>,
+    asked: mpsc::Receiver<String>,
+    seen: mpsc::Receiver<(String, Option<CloseReason>)>,
 }
 
 impl Stage {
@@ -88,8 +92,8 @@ impl Stage {
             ..Settings::default()
         };
         change(&mut settings);
-        let (asks, asked) = mpsc::unbounded_channel();
-        let (sees, seen) = mpsc::unbounded_channel();
+        let (asks, asked) = mpsc::channel(1024);
+        let (sees, seen) = mpsc::channel(1024);
         let host = Arc::new(Host { pods, asked: asks });
         let nri = Adaptation::new(settings, host, Arc::new(Seen(sees)));
         nri.start().await.expect("a socket");
@@ -305,11 +309,11 @@ async fn a_large_state_is_synchronized_in_pieces() {
 async fn old_plugins_learn_of_events_by_state_change() {
     use prost::Message as _;
     let mut stage = Stage::new().await;
-    let (told, mut events) = mpsc::unbounded_channel();
+    let (told, mut events) = mpsc::channel(1024);
     let serve = move |method: &str, payload: bytes::Bytes| match method {
         "StateChange" => {
             let change = StateChangeEvent::decode(payload).expect("a change");
-            let _ = told.send((change.event(), change.pod.expect("a pod").id));
+            let _ = told.try_send((change.event(), change.pod.expect("a pod").id));
             Reply::empty()
         }
         "Synchronize" => Reply::empty(),

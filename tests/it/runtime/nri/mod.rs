@@ -50,7 +50,7 @@ type Told = (String, String, String);
 /// A plugin that notes what it is told.
 struct Plugin {
     end: PluginEnd,
-    told: mpsc::UnboundedReceiver<Told>,
+    told: mpsc::Receiver<Told>,
 }
 
 impl Plugin {
@@ -61,7 +61,7 @@ impl Plugin {
         events: &[Event],
         mut serve: impl FnMut(&str, Bytes) -> Reply + Send + 'static,
     ) -> Self {
-        let (note, mut told) = mpsc::unbounded_channel();
+        let (note, mut told) = mpsc::channel(1024);
         let noted = move |method: &str, payload: Bytes| {
             let (pod, container) = match ContainerRequest::decode(payload.clone()) {
                 Ok(request) => (
@@ -73,7 +73,7 @@ impl Plugin {
                     (request.pod.unwrap_or_default().id, String::new())
                 }
             };
-            let _ = note.send((method.to_owned(), pod, container));
+            let _ = note.try_send((method.to_owned(), pod, container));
             serve(method, payload)
         };
         let path = socket(daemon);
