@@ -47,7 +47,7 @@ pub(super) fn of_cri(from: &v1::LinuxContainerResources) -> LinuxResources {
 pub(super) fn to_cri(from: &LinuxResources) -> v1::LinuxContainerResources {
     let (cpu, memory) = (
         from.cpu.clone().unwrap_or_default(),
-        from.memory.clone().unwrap_or_default(),
+        from.memory.unwrap_or_default(),
     );
     let signed = |value: Option<OptionalInt64>| value.map_or(0, |one| one.value);
     let unsigned = |value: Option<OptionalUInt64>| {
