@@ -31,6 +31,7 @@ pub mod load;
 pub(crate) mod metrics;
 mod network_config;
 pub mod node;
+mod nri;
 pub mod oci;
 pub mod paths;
 mod recover;
@@ -59,6 +60,7 @@ use self::events::Events;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
 use self::handler::Handlers;
+pub use self::nri::NriSettings;
 pub use self::recover::Problem;
 use self::recover::Problems;
 pub use self::settings::{HandlerSettings, Settings};
@@ -86,6 +88,7 @@ pub struct Runtime {
     streaming: streams::Slot,
     problems: Problems,
     labels: Option<selinux::Labels>,
+    nri: nri::Nri,
     _bound: store::identity::Bound,
 }
 
@@ -140,6 +143,7 @@ impl Runtime {
             streaming: streams::Slot::new(),
             problems: Problems::default(),
             labels: labels(&settings),
+            nri: nri::Nri::default(),
             _bound: bound,
             settings,
         });

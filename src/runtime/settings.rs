@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::nri::NriSettings;
 use super::oci::OciRuntime;
 use super::oci::spec::{HandlerOptions, NodeFacts};
 use super::paths::Paths;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub ignore_image_volumes: bool,
     /// The period of measurements of writable layers.
     pub stats_period: Duration,
+    /// The Node Resource Interface; `None` turns it off.
+    pub nri: Option<NriSettings>,
 }
 
 /// A runtime handler.

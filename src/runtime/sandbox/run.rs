@@ -72,7 +72,14 @@ impl Runtime {
         let sandbox = Arc::new(Sandbox::new(&self.settings.paths, record));
         self.write_record(&sandbox).await?;
         failpoint(Failpoint::SandboxRecorded);
-        match self.set_up(&sandbox, &handler).await {
+        let made = self.set_up(&sandbox, &handler).await;
+        // Until it is in the store.
+        let _unsynced = self.nri.block_sync(&self.steps).await;
+        let made = match made {
+            Ok(()) => self.nri_run_pod(&sandbox).await,
+            failed => failed,
+        };
+        match made {
             Ok(()) => {
                 self.store.sandboxes.insert(&id, Arc::clone(&sandbox));
                 name.keep();
