@@ -193,10 +193,10 @@ impl<'a> Pods<'a> {
             }
             return Some(self.cause(episode));
         }
-        if let Some((end, is_stopped)) = sandbox::died(&pod.episodes) {
-            let ago = self.now.saturating_sub(end.at);
+        if let Some((death, is_stopped)) = sandbox::died(&pod.episodes) {
+            let ago = self.now.saturating_sub(death.end.at);
             return Some(Cause::SandboxDied {
-                end,
+                death,
                 ago,
                 is_stopped,
             });
