@@ -10,6 +10,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::kubelet::execs::{ExecResult, FailedProbe};
 use crate::lifecycle::kubelet::pulls::PullQueue;
+use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::timeline::EpisodePhase;
 
 /// What took less is not slow. In microseconds.
@@ -43,7 +44,13 @@ pub(in crate::lifecycle) enum KubeletCause<'a> {
         work: BeforeCalls<'a>,
     },
     /// Most of a stop passed before its first call.
-    BeforeStop { waited: u64, then: u64 },
+    BeforeStop {
+        /// Since its begin, if a span of the kubelet shows that.
+        waited: Option<u64>,
+        /// What held up the node, and until when that matters.
+        fact: Option<(&'a NodeFact, u64)>,
+        then: u64,
+    },
     /// The kubelet cannot sync the pod, for a reason that no call shows.
     SyncFails(SyncFails<'a>),
     /// Most of a start passed while other images were pulled.
@@ -230,12 +237,28 @@ fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
     })
 }
 
-/// The same of a stop, if a span of the kubelet shows when it began.
+/// The same of a stop: since a span of the kubelet shows when it began, or while criscope did not run and took no call.
 fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
-    let waited = syncs::before_stop(episode).filter(|waited| *waited >= SLOW)?;
+    if episode.kind != Kind::Stop {
+        return None;
+    }
+    let (began, then) = (episode.began, episode.duration());
     let longest = episode.shares().into_iter().max().unwrap_or_default();
-    let then = episode.duration();
-    (waited >= longest).then_some(KubeletCause::BeforeStop { waited, then })
+    let is_most = |waited: u64| waited >= SLOW && waited >= longest;
+    if let Some(waited) = syncs::before_stop(episode).filter(|waited| is_most(*waited)) {
+        // A preStop hook that is no exec needs no runtime.
+        let mut own = episode.node.iter().filter(|fact| fact.is_of_criscope());
+        let fact = own.find(|fact| 2 * fact.within(began - waited, began) >= waited);
+        let (waited, fact) = (Some(waited), fact.map(|fact| (fact, began)));
+        return Some(KubeletCause::BeforeStop { waited, fact, then });
+    }
+    let mut facts = episode.node.iter();
+    let stalled = facts.find(|fact| fact.held_up(began) && is_most(began - fact.from))?;
+    Some(KubeletCause::BeforeStop {
+        waited: None,
+        fact: Some((stalled, began)),
+        then,
+    })
 }
 
 fn stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) -> Stop<'a> {

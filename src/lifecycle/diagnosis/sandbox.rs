@@ -8,11 +8,18 @@ use crate::lifecycle::episode_store::{Episode, SandboxEnd};
 /// Containers that end with their sandbox are told to have ended up to this time before it, in microseconds.
 const TOGETHER: u64 = 1_000_000;
 
+/// The exit code of a process that SIGKILL ended.
+const KILLED: i32 = 137;
+
+/// The exit code that containerd gives if it does not know a container's.
+const UNKNOWN: i32 = 255;
+
 /// The end of a sandbox that nobody asked for.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lifecycle) struct Death<'a> {
     pub(super) end: &'a SandboxEnd,
-    /// Whether it ended with its shim. containerd then reports SIGKILL for the first process, and an unknown exit for containers.
+    /// Whether it ended with its shim. containerd then reports SIGKILL for the first process, and of containers that it does not know how
+    /// they ended: the reason `Unknown`, or exit code 255 if it ran all the while.
     pub(super) with_shim: bool,
 }
 
@@ -21,9 +28,11 @@ pub(super) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<Death<'a>> 
     let own = || pod.iter().filter(|it| it.pod.attempt == attempt);
     let mut ends = own().filter_map(|it| it.sandbox_end.as_ref());
     let end = ends.next().filter(|end| !end.ordered)?;
-    let with_shim = own()
-        .flat_map(|it| &it.exits)
-        .any(|exit| exit.reason == ExitReason::Unknown && exit.at.abs_diff(end.at) <= TOGETHER);
+    let with_shim = own().flat_map(|it| &it.exits).any(|exit| {
+        let is_unknown =
+            exit.reason == ExitReason::Unknown || (end.code, exit.code) == (KILLED, UNKNOWN);
+        is_unknown && !exit.ordered && exit.at.abs_diff(end.at) <= TOGETHER
+    });
     Some(Death { end, with_shim })
 }
 

@@ -14,13 +14,17 @@ use crate::lifecycle::node::{NodeFact, PressureSample, is_same, note};
 const AFTER_DOWNTIME: u64 = 300_000_000;
 
 impl EpisodeStore {
-    /// Takes in a fact that began or ended. Open episodes of its time learn it; others that knew of its begin learn its end.
+    /// Takes in a fact that began or ended. Open episodes of its time learn it; others that knew of its begin learn its end, or that
+    /// their first call had waited for criscope.
     pub(in crate::lifecycle) fn note_fact(&mut self, fact: NodeFact) {
         for (number, episode) in &mut self.episodes {
             let is_of_its_time = || fact.to.is_none_or(|to| to > episode.began);
             let learns = match self.open.contains(number) {
                 true => is_of_its_time(),
-                false => episode.node.iter().any(|known| is_same(known, &fact)),
+                false => {
+                    fact.held_up(episode.began)
+                        || episode.node.iter().any(|known| is_same(known, &fact))
+                }
             };
             if learns {
                 note(&mut episode.node, &fact);
@@ -60,6 +64,10 @@ impl EpisodeStore {
     pub(super) fn tell_of_node(&self, episode: &mut Episode, first: &EpisodeCall) {
         let seen = episode.began.saturating_sub(before(Some(first)));
         for fact in self.node.since(seen) {
+            note(&mut episode.node, fact);
+        }
+        let mut known = self.node.since(0);
+        if let Some(fact) = known.find(|fact| fact.held_up(episode.began)) {
             note(&mut episode.node, fact);
         }
         if first.method == Method::RunPodSandbox && episode.pod.attempt > 0 {

@@ -45,7 +45,24 @@ pub(in crate::lifecycle) enum FactKind {
     ImageFsFull { backend: String },
 }
 
+/// A call that waited for criscope is taken in within this time of the look that finds out, in microseconds: there is one a second.
+const LOOK: u64 = 1_000_000;
+
 impl NodeFact {
+    /// Returns whether a call that was taken in at `at` may have waited for criscope, which had not run.
+    pub(in crate::lifecycle) fn held_up(&self, at: u64) -> bool {
+        let is_around = |to: u64| self.from < at && at <= to.saturating_add(LOOK);
+        self.kind == FactKind::CriscopeStalled && self.to.is_some_and(is_around)
+    }
+
+    /// Returns whether criscope itself was not there.
+    pub(in crate::lifecycle) fn is_of_criscope(&self) -> bool {
+        matches!(
+            self.kind,
+            FactKind::CriscopeDown | FactKind::CriscopeStalled
+        )
+    }
+
     /// A stable name of its kind.
     pub(in crate::lifecycle) fn name(&self) -> &'static str {
         match self.kind {

@@ -160,10 +160,22 @@ fn a_sandbox_in_which_nothing_runs_may_end() {
 /// containerd reports SIGKILL for the first process of the sandbox, and ContainerStatus an unknown exit.
 #[test]
 fn a_sandbox_that_ended_with_its_shim() {
+    for reason in [ExitReason::Unknown, ExitReason::Error] {
+        ended_with_its_shim(reason);
+    }
+    // A code of its own says nothing of the shim.
+    let (pod, mut store) = web();
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), 137));
+    store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 3, 1200, 30_010));
+    let line = tells(&mut store, 31_000);
+    assert!(line.contains("its first process (pause)"), "{line}");
+}
+
+fn ended_with_its_shim(reason: ExitReason) {
     let (pod, mut store) = web();
     store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), 137));
     let mut exit = pod.exit(("app", 0), 255, 1200, 30_010);
-    exit.reason = ExitReason::Unknown;
+    exit.reason = reason;
     store.note_exit(&pod.0, Some("c"), exit);
     let died = "its shim ended, and with it everything in the sandbox; no call had stopped it";
     let line = tells(&mut store, 31_000);

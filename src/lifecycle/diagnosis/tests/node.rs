@@ -295,3 +295,52 @@ fn a_fact_that_ends_after_the_episode_has_ended() {
         "{told}"
     );
 }
+
+/// The kubelet's call waits in the socket: it is taken in when criscope runs again, and its episode may have ended before that is
+/// noticed.
+#[test]
+fn a_stop_that_waited_until_criscope_ran_again() {
+    let web = pod("web");
+    let stall = NodeFact {
+        to: Some(at(132_400)),
+        ..NodeFact::new(FactKind::CriscopeStalled, at(100_000), "")
+    };
+    let stalled = "criscope did not run from 15:08:20 to 15:08:52 UTC (32.4 s): it was stopped, frozen or starved; then gone after 150 ms";
+    let told = |first: u64, noted_first: bool, span: Option<u64>| {
+        let mut store = store(chain([web.run(0, 500)], up(&web, 600)));
+        store.tick(at(60_000), &[]);
+        if noted_first {
+            store.note_fact(stall.clone());
+        }
+        for call in [
+            web.kill(("app", 0), first, 80),
+            web.stop(first + 100, 50),
+            web.remove(first + 160, 40),
+        ] {
+            store.tick(call.end_us(), &[]);
+            store.apply(call);
+        }
+        store.tick(at(first + 300), &[]);
+        if !noted_first {
+            store.note_fact(stall.clone());
+        }
+        if let Some(from) = span {
+            store.note_sync(web.terminates(from, first - from + 150));
+        }
+        let stop = store.episodes().last().expect("the stop");
+        assert_eq!(stop.kind, Kind::Stop);
+        headline(stop, at(160_000))
+    };
+    assert_eq!(told(131_900, false, None), stalled);
+    assert_eq!(told(132_500, true, None), stalled);
+    assert_eq!(
+        told(132_000, false, Some(102_000)),
+        format!("kubelet: 30.0 s in syncTerminatingPod before the first call: {stalled}")
+    );
+    // What came a while later did not wait.
+    assert_eq!(told(135_000, true, None), "gone after 150 ms, nothing slow");
+    assert_eq!(
+        told(150_000, true, Some(140_000)),
+        "kubelet: 10.0 s in syncTerminatingPod before the first call: preStop hooks that are no exec run there; then gone after 150 ms"
+    );
+}

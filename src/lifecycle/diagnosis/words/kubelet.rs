@@ -97,12 +97,20 @@ impl Display for KubeletCause<'_> {
                     false => write!(f, "{then} since the first call"),
                 }
             }
-            Self::BeforeStop { waited, then } => write!(
-                f,
-                "kubelet: {} in syncTerminatingPod before the first call: preStop hooks that are no exec run there; then gone after {}",
-                duration(*waited),
-                duration(*then)
-            ),
+            Self::BeforeStop { waited, fact, then } => {
+                if let Some(waited) = waited {
+                    let waited = duration(*waited);
+                    write!(
+                        f,
+                        "kubelet: {waited} in syncTerminatingPod before the first call: "
+                    )?;
+                }
+                match fact {
+                    Some((fact, until)) => f.write_str(&fact.sentence(*until))?,
+                    None => f.write_str("preStop hooks that are no exec run there")?,
+                }
+                write!(f, "; then gone after {}", duration(*then))
+            }
             Self::SyncFails(fails) => fails.fmt(f),
             Self::PullQueue { queue, of } => {
                 let (waited, of) = (duration(queue.waited), duration(*of));
