@@ -8,32 +8,24 @@ use crate::lifecycle::episode_store::{Episode, SandboxEnd};
 /// Containers that end with their sandbox are told to have ended up to this time before it, in microseconds.
 const TOGETHER: u64 = 1_000_000;
 
-/// The exit code of a process that SIGKILL ended.
-const KILLED: i32 = 137;
-
-/// The exit code that containerd gives if it does not know a container's.
-const UNKNOWN: i32 = 255;
-
 /// The end of a sandbox that nobody asked for.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lifecycle) struct Death<'a> {
     pub(super) end: &'a SandboxEnd,
-    /// Whether it ended with its shim. containerd then reports SIGKILL for the first process, and of containers that it does not know how
-    /// they ended: the reason `Unknown`, or exit code 255 if it ran all the while.
+    /// Whether it ended with its shim. containerd then reports SIGKILL for the first process, and an unknown exit for containers.
     pub(super) with_shim: bool,
 }
 
 /// The end of the sandbox of this attempt, if nobody had asked for it.
 pub(super) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<Death<'a>> {
     let own = || pod.iter().filter(|it| it.pod.attempt == attempt);
-    let mut ends = own().filter_map(|it| it.sandbox_end.as_ref());
-    let end = ends.next().filter(|end| !end.ordered)?;
+    let end = own().find_map(|it| it.sandbox_end.as_ref())?;
     let with_shim = own().flat_map(|it| &it.exits).any(|exit| {
-        let is_unknown =
-            exit.reason == ExitReason::Unknown || (end.code, exit.code) == (KILLED, UNKNOWN);
-        is_unknown && !exit.ordered && exit.at.abs_diff(end.at) <= TOGETHER
+        let is_unknown = exit.reason == ExitReason::Unknown && !exit.ordered;
+        is_unknown && exit.at.abs_diff(end.at) <= TOGETHER
     });
-    Some(Death { end, with_shim })
+    // The kubelet may find the dead containers, and stop the sandbox, before containerd has reported its end.
+    (with_shim || !end.ordered).then_some(Death { end, with_shim })
 }
 
 /// The end of the newest sandbox of these episodes of a pod, if a container ran in it, and whether it was stopped since.

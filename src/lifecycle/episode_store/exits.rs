@@ -18,6 +18,9 @@ const SAME_EXIT: u64 = 1_000_000;
 /// The exit code of a process that SIGKILL ended.
 const SIGKILLED: i32 = 137;
 
+/// The exit code that containerd's ContainerStatus gives if the shim has not told it.
+const UNSEEN: i32 = 255;
+
 /// Exits known to be counted. A node has some hundred containers, and the kubelet removes exited ones.
 const KNOWN: usize = 2048;
 
@@ -103,6 +106,18 @@ impl Exit {
         self.reason == ExitReason::OomKilled && is_kill
     }
 
+    /// Keeps what only its event has told.
+    fn complete(&mut self, event: &Self) {
+        self.ordered |= event.ordered;
+        if self.ran == 0 {
+            self.ran = event.ran;
+        }
+        self.oom_at = event.oom_at;
+        if let Some(oom_at) = event.oom_at {
+            self.note_oom(oom_at);
+        }
+    }
+
     /// Takes in that the kernel killed a process of the container just before.
     fn note_oom(&mut self, oom_at: u64) {
         if self.at.abs_diff(oom_at) <= AT_ONCE && self.code == SIGKILLED {
@@ -143,6 +158,11 @@ impl Exit {
     }
 }
 
+/// Returns whether containerd made up the code of an exit: if a shim dies, its event says SIGKILL, and ContainerStatus 255.
+fn is_made_up(event: &Exit, status: &Exit) -> bool {
+    (event.code, status.code) == (SIGKILLED, UNSEEN) && event.at.abs_diff(status.at) < SAME_EXIT
+}
+
 impl EpisodeStore {
     /// Records the exit of a container, unless it is known, or the container never ran. Of one that was known from an event only,
     /// ContainerStatus has the last word: it is what the kubelet acts on.
@@ -180,19 +200,22 @@ impl EpisodeStore {
         let Some(known) = self.exit_mut(pod, &exit.container, exit.attempt) else {
             return Noted::Nothing;
         };
-        if !known.by_event || exit.by_event {
-            return Noted::Nothing;
+        let is_made_up = match exit.by_event {
+            true => is_made_up(&exit, known),
+            false => is_made_up(known, &exit),
+        };
+        let is_completed = known.by_event && !exit.by_event;
+        if is_completed {
+            let before = std::mem::replace(known, exit);
+            known.complete(&before);
         }
-        let before = std::mem::replace(known, exit);
-        known.ordered |= before.ordered;
-        if known.ran == 0 {
-            known.ran = before.ran;
+        if is_made_up {
+            known.reason = ExitReason::Unknown;
         }
-        known.oom_at = before.oom_at;
-        if let Some(oom_at) = before.oom_at {
-            known.note_oom(oom_at);
+        match is_completed {
+            true => Noted::Completed,
+            false => Noted::Nothing,
         }
-        Noted::Completed
     }
 
     /// The known exit of a container.

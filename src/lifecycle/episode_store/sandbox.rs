@@ -35,10 +35,11 @@ impl EpisodeStore {
         pod: &PodIdentity,
         mut end: SandboxEnd,
     ) {
-        end.ordered |= self.orders.have_ended_sandbox(pod, &end);
         let is_it = |t: &&super::Episode| t.kind == Kind::Start && t.pod.attempt == pod.attempt;
         let number = self.of_pod(pod).find(is_it).map(|t| t.number);
         if let Some(start) = number.and_then(|n| self.episodes.get_mut(&n)) {
+            let began = start.began;
+            end.ordered |= self.orders.have_ended_sandbox(pod, began, &end);
             start.sandbox_end = Some(end);
         }
     }

@@ -35,10 +35,11 @@ impl Order {
 }
 
 impl Order {
-    /// Returns whether it was received before that sandbox of that pod ended.
-    fn has_ended_sandbox(&self, pod: &PodIdentity, end: &SandboxEnd) -> bool {
+    /// Returns whether it was received between the start and the end of that sandbox. A static pod that comes back has the uid and
+    /// the attempt of its life before.
+    fn has_ended_sandbox(&self, pod: &PodIdentity, began: u64, end: &SandboxEnd) -> bool {
         let is_its = self.container.is_none() && self.pod.attempt == pod.attempt;
-        is_its && self.at <= end.at && is_same(&self.pod, pod)
+        is_its && (began..=end.at).contains(&self.at) && is_same(&self.pod, pod)
     }
 }
 
@@ -59,9 +60,14 @@ impl Orders {
     }
 
     /// Returns whether a request ended this sandbox.
-    pub(super) fn have_ended_sandbox(&self, pod: &PodIdentity, end: &SandboxEnd) -> bool {
+    pub(super) fn have_ended_sandbox(
+        &self,
+        pod: &PodIdentity,
+        began: u64,
+        end: &SandboxEnd,
+    ) -> bool {
         let mut newest = self.0.iter().rev();
-        newest.any(|order| order.has_ended_sandbox(pod, end))
+        newest.any(|order| order.has_ended_sandbox(pod, began, end))
     }
 
     /// Returns whether a request ended this run.
@@ -90,12 +96,12 @@ impl EpisodeStore {
             let Some(episode) = self.episodes.get_mut(number) else {
                 continue;
             };
-            let of = Arc::clone(&episode.pod);
+            let (of, began) = (Arc::clone(&episode.pod), episode.began);
             for exit in episode.exits.iter_mut().filter(|exit| !exit.ordered) {
                 exit.ordered = order.has_ended(&of, exit);
             }
             if let Some(end) = &mut episode.sandbox_end {
-                end.ordered |= order.has_ended_sandbox(&of, end);
+                end.ordered |= order.has_ended_sandbox(&of, began, end);
             }
         }
         self.orders.add(order);

@@ -132,6 +132,20 @@ fn a_sandbox_that_dies_is_told_until_it_is_replaced() {
     assert!(line.starts_with(why), "{line}");
 }
 
+/// A static pod that is put back has the uid of its life before, which was stopped.
+#[test]
+fn a_sandbox_that_died_after_its_pod_came_back() {
+    let (pod, mut store) = web();
+    store.apply(pod.stop(30_000, 100));
+    store.tick(at(60_000), &[]);
+    for call in chain([pod.run(61_000, 900)], up(&pod, 62_000)) {
+        store.apply(call);
+    }
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(90_000), 137));
+    let line = tells(&mut store, 91_000);
+    assert!(line.starts_with("the sandbox died 1 s ago: "), "{line}");
+}
+
 /// The end of a sandbox is told before the call that asked for it is answered.
 #[test]
 fn a_sandbox_that_was_stopped_has_not_died() {
@@ -160,27 +174,43 @@ fn a_sandbox_in_which_nothing_runs_may_end() {
 /// containerd reports SIGKILL for the first process of the sandbox, and ContainerStatus an unknown exit.
 #[test]
 fn a_sandbox_that_ended_with_its_shim() {
-    for reason in [ExitReason::Unknown, ExitReason::Error] {
-        ended_with_its_shim(reason);
-    }
+    let unknown = pod_exit(255, ExitReason::Unknown);
+    let error = pod_exit(255, ExitReason::Error);
+    let event = Exit {
+        by_event: true,
+        ..pod_exit(137, ExitReason::Error)
+    };
+    ended_with_its_shim([unknown].to_vec(), 30_000);
+    ended_with_its_shim([event.clone(), error.clone()].to_vec(), 30_000);
+    ended_with_its_shim([error, event].to_vec(), 30_000);
+    // The kubelet has found the container first.
+    ended_with_its_shim([pod_exit(255, ExitReason::Unknown)].to_vec(), 30_200);
     // A code of its own says nothing of the shim.
-    let (pod, mut store) = web();
-    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), 137));
-    store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 3, 1200, 30_010));
-    let line = tells(&mut store, 31_000);
-    assert!(line.contains("its first process (pause)"), "{line}");
+    for exit in [3, 255].map(|code| pod_exit(code, ExitReason::Error)) {
+        let (pod, mut store) = web();
+        store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), 137));
+        store.note_exit(&pod.0, Some("c"), exit);
+        let line = tells(&mut store, 31_000);
+        assert!(line.contains("its first process (pause)"), "{line}");
+    }
 }
 
-fn ended_with_its_shim(reason: ExitReason) {
+fn pod_exit(code: i32, reason: ExitReason) -> Exit {
+    Exit {
+        reason,
+        ..pod("web").exit(("app", 0), code, 1200, 30_010)
+    }
+}
+
+/// The stop of the sandbox begins at 30.1 s.
+fn ended_with_its_shim(exits: Vec<Exit>, end: u64) {
     let (pod, mut store) = web();
-    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), 137));
-    let mut exit = pod.exit(("app", 0), 255, 1200, 30_010);
-    exit.reason = reason;
-    store.note_exit(&pod.0, Some("c"), exit);
+    store.apply(pod.stop(30_100, 100));
+    for exit in exits {
+        store.note_exit(&pod.0, Some("c"), exit);
+    }
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(end), 137));
     let died = "its shim ended, and with it everything in the sandbox; no call had stopped it";
-    let line = tells(&mut store, 31_000);
-    assert_eq!(line, format!("the sandbox died 1 s ago: {died}"));
-    store.apply(pod.stop(31_100, 100));
     let new = pod.attempt(1);
     store.apply(new.run(31_300, 300));
     store.apply(new.create(("app", 1), 31_700, 10));
