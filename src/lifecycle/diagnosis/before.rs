@@ -4,6 +4,7 @@ use super::sandbox::{self, Death};
 use crate::call::Client;
 use crate::call::episode::Kind;
 use crate::cri::Method;
+use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, Exit};
 use crate::lifecycle::node::{FactKind, NodeFact};
@@ -12,6 +13,9 @@ use crate::lifecycle::node::{FactKind, NodeFact};
 const SERIES: u64 = 10 * 60 * 1_000_000;
 /// A sandbox that is replaced within this time of the return of its runtime was lost with it, in microseconds.
 pub(in crate::lifecycle) const LOST: u64 = 2 * 60 * 1_000_000;
+
+/// criscope writes every second that it runs, and a backend that is gone is noticed as soon. In microseconds.
+const NOTICED: u64 = 2_000_000;
 
 /// Why there is another run. Times in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -177,16 +181,28 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
     })
 }
 
+/// Returns whether nobody saw an exit because the runtime, or criscope, was down: with the node, for example.
+pub(super) fn is_lost(exit: &Exit, pod: &[&Episode]) -> bool {
+    let covers = |fact: &NodeFact| {
+        let to = fact.to.map_or(u64::MAX, |to| to.saturating_add(LOST));
+        let ran_before = exit.at.saturating_sub(exit.ran) <= fact.from;
+        is_down(fact) && ran_before && (fact.from.saturating_sub(NOTICED)..=to).contains(&exit.at)
+    };
+    let mut facts = pod.iter().flat_map(|episode| &episode.node);
+    exit.reason == ExitReason::Unknown && facts.any(covers)
+}
+
+fn is_down(fact: &NodeFact) -> bool {
+    matches!(
+        fact.kind,
+        FactKind::BackendDown { .. } | FactKind::CriscopeDown
+    )
+}
+
 /// The last time that the runtime, or criscope, was down, if that was just before this start, and after the start `before`.
 fn lost<'a>(start: &'a Episode, before: Option<&Episode>) -> Option<&'a NodeFact> {
-    let is_down = |fact: &&NodeFact| {
-        matches!(
-            fact.kind,
-            FactKind::BackendDown { .. } | FactKind::CriscopeDown
-        )
-    };
     let just_before = |to: u64| to <= start.began && start.began - to <= LOST;
-    let facts = start.node.iter().filter(is_down);
+    let facts = start.node.iter().filter(|fact| is_down(fact));
     let facts = facts.filter(|fact| fact.to.is_some_and(just_before));
     let was_there = |fact: &&NodeFact| before.is_none_or(|before| before.began < fact.from);
     let facts = facts.filter(was_there);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::before;
 use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
@@ -106,7 +107,7 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
     for run in runs.values_mut() {
         run.ends.retain(|end| {
             let is_fault = has_run(end.0, episodes) && !end.0.ordered;
-            is_fault && !asked.has(end)
+            is_fault && !asked.has(end) && !before::is_lost(end.0, episodes)
         });
         run.ends.sort_by_key(|(exit, _)| exit.at);
         run.starts.sort_unstable();
@@ -136,7 +137,11 @@ impl<'a> Runs<'a> {
             return false;
         };
         let is_good = |end: &&SandboxExit<'_>| end.0.code == 0;
-        let failed = self.ends.len() - self.ends.iter().filter(is_good).count();
+        // One that failed and one that nobody saw, as when its shim was killed, are no series.
+        let is_unseen = |end: &&SandboxExit<'_>| end.0.reason == ExitReason::Unknown;
+        let unseen = self.ends.iter().filter(is_unseen).count();
+        let good = self.ends.iter().filter(is_good).count();
+        let failed = unseen.max(self.ends.len() - good - unseen);
         // An init container runs once in every sandbox.
         let here = || self.ends.iter().filter(|end| end.1 == sandbox);
         // A job that failed and then succeeded is done.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cri::subject::ExitReason;
+use crate::lifecycle::node::{FactKind, NodeFact};
 
 /// An exit of `app`, in milliseconds.
 fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Exit {
@@ -362,4 +363,50 @@ fn an_exit_that_nobody_saw_is_told_as_such() {
         told.ends_with(why) && told.contains("keeps ending"),
         "{told}"
     );
+}
+
+/// A crash a while ago, and the node that went down: two separate causes are no series.
+#[test]
+fn a_run_that_was_lost_with_its_node_is_no_part_of_a_series() {
+    let pod = pod("web");
+    let down = |from: u64, to: u64| NodeFact {
+        to: Some(at(to)),
+        ..NodeFact::new(FactKind::CriscopeDown, at(from), "")
+    };
+    let lost = |attempt, ran, ended| Exit {
+        reason: ExitReason::Unknown,
+        ..end(attempt, 255, ran, ended)
+    };
+    let crash = end(0, 9, 4000, 4200);
+    // Before its sandbox is replaced.
+    let mut store = runs(&pod, &[0, 5000], [crash.clone(), lost(1, 40_000, 45_200)]);
+    let (told, _) = headline_and_marks(&mut store, 60_000);
+    assert!(
+        told.starts_with(
+            "container app ended with exit code 255 after 40.0 s: the runtime did not see how"
+        ),
+        "{told}"
+    );
+    // Afterwards, and for the second time.
+    let exits = [crash, lost(1, 40_000, 45_200), lost(2, 64_000, 125_000)];
+    let mut store = runs(&pod, &[0, 5000], exits.clone().into_iter().take(2));
+    for (n, from) in [(1, 60_000), (2, 140_000)] {
+        store.note_fact(down(from - 16_000, from - 5000));
+        let new = pod.attempt(n);
+        store.apply(new.run(from, 300));
+        apply(&mut store, run(&new, n + 1, from + 400));
+        if n == 1 {
+            store.tick(at(100_000), &[]);
+            store.note_exit(&new.0, None, exits[2].clone());
+        }
+    }
+    let (told, _) = headline_and_marks(&mut store, 200_000);
+    assert!(
+        told.starts_with("the sandbox was replaced (attempt 2): the one before was not usable after criscope was down"),
+        "{told}"
+    );
+    // Without a downtime it keeps ending.
+    let mut store = runs(&pod, &[0, 5000, 50_000], exits);
+    let (told, _) = headline_and_marks(&mut store, 130_000);
+    assert!(told.contains("keeps ending"), "{told}");
 }
