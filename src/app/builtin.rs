@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cri_streaming::Observer;
 use tokio::runtime::Builder;
+use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +18,7 @@ use crate::call::times::unix_micros;
 use crate::config::{self, Streaming};
 use crate::grpc::CriService;
 use crate::lifecycle::view::{Layer, Progress};
+use crate::runtime::events::ProcessEvent;
 use crate::runtime::node::{self, NodeError, NodeOptions};
 use crate::runtime::oci::spec::{CgroupDriver, NodeFacts};
 use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
@@ -115,6 +117,12 @@ impl Builtin {
         let of_ended = images.clone();
         admin::Pulling::new(move || images.pulls().iter().map(shown).collect())
             .with_ended(move || of_ended.ended_pulls().iter().map(ended).collect())
+    }
+
+    /// Subscribes to what happens to its containers and sandboxes by itself.
+    pub(super) fn events(&self) -> impl Fn() -> broadcast::Receiver<ProcessEvent> + use<> {
+        let runtime = Arc::clone(&self.runtime);
+        move || runtime.events().listen_to_processes()
     }
 
     /// Serves exec, attach and port-forward until `stop`; then until the sessions have ended.

@@ -12,6 +12,7 @@ pub mod load;
 mod node;
 mod observer;
 mod recording;
+mod runtime_events;
 mod sessions;
 mod sight;
 mod supervise;
@@ -206,6 +207,8 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let mut serving = Vec::new();
     if let Some(builtin) = &builtin {
         serving.push(builtin.stream(&config.streaming, observers.clone(), stop.clone())?);
+        let events = parts.runtime_events(builtin, &drops);
+        side.spawn(stop.clone().run_until_cancelled_owned(events));
     }
     let mut session_thread =
         SessionThread::start(&parts, &config.streaming, observers, stop.clone())?;

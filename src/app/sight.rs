@@ -1,10 +1,13 @@
-//! Builds the process scanner and the OTLP receiver. Both belong to `lifecycle`, which does not know the table of calls in
-//! flight.
+//! Builds what sees more than the calls: the process scanner, the watches over containerd and the built-in runtime, and the
+//! OTLP receiver. They belong to `lifecycle`, which knows neither the table of calls in flight nor the runtime.
 
 use std::net::TcpListener;
 use std::sync::Arc;
 
 use super::build::{Built, reading};
+use super::builtin::Builtin;
+use super::runtime_events;
+use super::supervise::supervised;
 use crate::call::episode::is_episodic;
 use crate::config::Config;
 use crate::lifecycle::containerd::PullWatch;
@@ -61,6 +64,20 @@ impl Built {
             drops: Arc::clone(drops),
             metrics: EventMetrics::new(&self.registry)?,
         }))
+    }
+
+    /// The task that passes on the events of the built-in runtime.
+    pub(super) fn runtime_events(
+        &self,
+        builtin: &Builtin,
+        drops: &Arc<Drops>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let (index, feed) = (Arc::clone(&self.index), self.feed.clone());
+        let (listen, drops) = (builtin.events(), Arc::clone(drops));
+        supervised("runtime events", move || {
+            let (index, drops) = (Arc::clone(&index), Arc::clone(&drops));
+            runtime_events::pass_on(listen(), index, feed.clone(), drops)
+        })
     }
 
     /// The runtimes behind the proxy.

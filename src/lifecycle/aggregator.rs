@@ -1,7 +1,7 @@
 //! Applies ended calls to the episode store, closes episodes and reports them. A task of the side thread.
 
 mod node;
-mod tasks;
+mod told;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::tasks::Told;
+use self::told::Told;
 use super::episode_call::{EpisodeCall, millis};
 use super::episode_store::{Applied, Due, Exit, Noted};
 use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
@@ -218,7 +218,7 @@ impl Aggregator {
                 return took.into_iter().for_each(|took| self.metrics.relist(took));
             }
             Event::NoImage(found) => return self.parts.stories.store().note_no_image(found),
-            Event::Task(event) => return self.task(&event),
+            Event::Container(event) => return self.container_event(&event),
             Event::SessionBegan(open) => return self.parts.stories.sessions().begin(*open),
             Event::SessionEnded(number, session) => {
                 let session = session.map(|session| *session);

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use opentelemetry::trace::{SpanId, TraceId};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::containerd::TaskEvent;
+use super::container_events::ContainerEvent;
 use super::kubelet::images::NoImage;
 use super::kubelet::relist::{Poll, is_poll};
 use super::kubelet::syncs::KubeletSpan;
@@ -37,7 +37,7 @@ pub enum Event {
     /// The kubelet looked for an image that is absent, or that the runtime cannot look up.
     NoImage(NoImage),
     /// The runtime tells of a container or sandbox by itself.
-    Task(TaskEvent),
+    Container(ContainerEvent),
     /// A session of exec, attach or port-forward begins.
     SessionBegan(Box<Open>),
     /// The session with this number has ended; `None` if its pod is unknown.

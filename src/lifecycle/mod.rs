@@ -17,6 +17,7 @@ pub mod aggregator;
 mod allocated_pods;
 pub mod call_sink;
 pub mod capture;
+pub mod container_events;
 pub mod containerd;
 mod diagnosis;
 mod episode_call;

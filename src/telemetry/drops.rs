@@ -36,7 +36,7 @@ pub enum DropReason {
     LogExportFailed,
     /// A reading of all metrics: the collector refused it or was unreachable. The next one has the same totals.
     MetricsExportFailed,
-    /// A call, session or span missing from its episode: the aggregator's queue was full.
+    /// A call, session, span or event of a container missing from its episode: the aggregator's queue was full.
     StoryQueueFull,
     /// An episode evicted before it was reported.
     EpisodesFull,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::log::{Log, Stream};
 use super::oom::Oom;
-use super::protocol::{self, Exit, Target};
+use super::protocol::{self, Event, Exit, Target};
 use super::streams::Streams;
 
 #[derive(Debug)]
@@ -55,6 +55,18 @@ impl Process {
             Some(log) => log.write(stream, data, room),
             None => {}
         }
+    }
+
+    /// Counts OOM kills; returns the event if there are more of them.
+    pub(super) fn count_kills(&mut self) -> Option<Event> {
+        let oom = self.oom.as_mut()?;
+        let id = &self.target.container;
+        oom.read().then(|| {
+            Event::Oom(protocol::Oom {
+                id: id.clone(),
+                kills: oom.kills,
+            })
+        })
     }
 
     /// Its state as a message.

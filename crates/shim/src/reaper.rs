@@ -91,11 +91,10 @@ impl Shim {
             (Some(signal), _) => (128 + signal, signal),
             (None, code) => (code.unwrap_or(255), 0),
         };
-        let mut event = None;
+        let mut events = [None, None];
         self.with(number, |process| {
-            if let Some(oom) = &mut process.oom {
-                let _ = oom.read();
-            }
+            // The kill that ended it, or came just before, is reported first.
+            events[0] = process.count_kills();
             let oom_kills = process.oom.take().map_or(0, |oom| oom.kills);
             let exit = Exit {
                 target: process.target.clone(),
@@ -111,10 +110,10 @@ impl Shim {
             }
             process.streams.drop_input();
             process.exit = Some(exit.clone());
-            event = Some(Event::Exit(exit));
+            events[1] = Some(Event::Exit(exit));
         });
-        if let Some(event) = event {
-            self.tell(&event);
+        for event in events.iter().flatten() {
+            self.tell(event);
         }
     }
 

@@ -17,8 +17,9 @@ use nix::unistd::{Pid, geteuid};
 
 use super::connection::Connection;
 use super::job::Job;
+use super::oom::Oom;
 use super::process::Process;
-use super::protocol::{self, Event, MAX_CHUNK, Oom};
+use super::protocol::{self, Event, MAX_CHUNK};
 use super::{LOCK, SOCKET, STUCK};
 
 /// Pause before the next accept when the process is out of descriptors.
@@ -123,6 +124,7 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
                 Source::Oom(number) => shim.oom(number),
             }
         }
+        shim.count_again();
         shim.tidy();
         shim.forget_old();
     }
@@ -182,7 +184,7 @@ impl Shim {
                     PollFlags::POLLOUT,
                 );
             }
-            if let Some((fd, flags)) = process.oom.as_ref().map(super::oom::Oom::poll) {
+            if let Some((fd, flags)) = process.oom.as_ref().and_then(Oom::poll) {
                 add(Source::Oom(process.number), fd, flags);
             }
         }
@@ -229,7 +231,8 @@ impl Shim {
             .connections
             .iter()
             .filter_map(|c| c.stuck.map(|since| since + STUCK));
-        let next = jobs.chain(stuck).min()?;
+        let counts = self.processes.iter().filter_map(|p| p.oom.as_ref()?.due());
+        let next = jobs.chain(stuck).chain(counts).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
@@ -299,24 +302,30 @@ impl Shim {
         !data.is_empty()
     }
 
+    /// Reports OOM kills that were not reported yet.
     fn oom(&mut self, number: u64) {
         let mut event = None;
-        self.with(number, |process| {
-            match process.oom.as_mut().map(super::oom::Oom::read) {
-                Some(Ok(true)) => {
-                    let kills = process.oom.as_ref().map_or(0, |oom| oom.kills);
-                    event = Some(Event::Oom(Oom {
-                        id: process.target.container.clone(),
-                        kills,
-                    }));
-                }
-                // The cgroup was removed.
-                Some(Err(_)) => process.oom = None,
-                Some(Ok(false)) | None => {}
-            }
-        });
+        self.with(number, |process| event = process.count_kills());
         if let Some(event) = event {
             self.tell(&event);
+        }
+    }
+
+    /// Counts OOM kills again where that is due.
+    fn count_again(&mut self) {
+        let now = Instant::now();
+        let due = |process: &&Process| {
+            let due = process.oom.as_ref().and_then(Oom::due);
+            due.is_some_and(|due| due <= now)
+        };
+        let due: Vec<_> = self
+            .processes
+            .iter()
+            .filter(due)
+            .map(|it| it.number)
+            .collect();
+        for number in due {
+            self.oom(number);
         }
     }
 

@@ -19,9 +19,9 @@ use tonic::Code;
 use super::client::{Client, Error};
 use super::messages::{Envelope, TaskExit, TaskOf, Timestamp};
 use super::metrics::{EventMetrics, Seen};
-use super::tasks::{TaskEvent, What};
 use crate::cri::subject::Subject;
 use crate::lifecycle::call_sink::Event;
+use crate::lifecycle::container_events::{ContainerEvent, What};
 use crate::lifecycle::process_scanner::{Upstream, Upstreams};
 use crate::lifecycle::settings;
 use crate::telemetry::Drops;
@@ -132,14 +132,14 @@ impl EventWatch {
         };
         self.metrics.seen(seen);
         let Some(pod) = subject.pod else { return };
-        let event = TaskEvent {
+        let event = ContainerEvent {
             id: id.into(),
             pod,
             container: subject.container,
             what,
             at,
         };
-        if self.feed.try_send(Event::Task(event)).is_err() {
+        if self.feed.try_send(Event::Container(event)).is_err() {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }
     }
@@ -159,7 +159,8 @@ fn read(event: &Envelope) -> Option<(Seen, Option<Told>)> {
         }
         OOM => {
             let id = TaskOf::decode(value).ok()?.container_id;
-            Some((Seen::Oom, Some((id, What::OutOfMemory, sent))))
+            let killed = What::OutOfMemory { kills: None };
+            Some((Seen::Oom, Some((id, killed, sent))))
         }
         EXIT => {
             let exit = TaskExit::decode(value).ok()?;
@@ -169,7 +170,10 @@ fn read(event: &Envelope) -> Option<(Seen, Option<Told>)> {
             }
             let code = i32::try_from(exit.exit_status).ok()?;
             let at = exit.exited_at.map_or(sent, micros);
-            let ended = What::Ended { code };
+            let ended = What::Ended {
+                code: Some(code),
+                started: None,
+            };
             Some((Seen::Exit, Some((exit.container_id, ended, at))))
         }
         _ => None,
@@ -217,9 +221,13 @@ mod tests {
         let task = |what, at| Some(("c".to_owned(), what, at));
         let started = task(What::Started, 9_000_001);
         assert_eq!(read(&envelope(START, &of)), Some((Seen::Start, started)));
-        let killed = task(What::OutOfMemory, 9_000_001);
+        let killed = task(What::OutOfMemory { kills: None }, 9_000_001);
         assert_eq!(read(&envelope(OOM, &of)), Some((Seen::Oom, killed)));
-        let ended = task(What::Ended { code: 5 }, 8_000_000);
+        let ended = What::Ended {
+            code: Some(5),
+            started: None,
+        };
+        let ended = task(ended, 8_000_000);
         assert_eq!(read(&envelope(EXIT, &exit("c"))), Some((Seen::Exit, ended)));
         let of_probe = read(&envelope(EXIT, &exit("probe-1")));
         assert_eq!(of_probe, Some((Seen::ExecExit, None)));

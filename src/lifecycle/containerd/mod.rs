@@ -10,7 +10,6 @@
 //! | `manifests` | which manifest a pull is about |
 //! | `pulls` | whose the bytes are, and what is said of them |
 //! | `events` | the subscription to events |
-//! | `tasks` | what the events of one container say together |
 
 mod client;
 pub mod events;
@@ -18,7 +17,6 @@ mod manifests;
 mod messages;
 pub(crate) mod metrics;
 mod pulls;
-mod tasks;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,8 +29,6 @@ use tokio::time::sleep;
 use self::client::{Client, Error};
 use self::messages::Info;
 use self::pulls::{Ingest, Pulled};
-pub use self::tasks::{TaskEvent, What};
-pub(super) use self::tasks::{TaskFact, Tasks};
 use super::process_scanner::{InFlightCalls, Observations, Upstreams};
 use super::settings;
 use super::view::Progress;

@@ -241,12 +241,14 @@ impl EpisodeStore {
         self.episodes.get_mut(&number)
     }
 
-    /// Takes in that the kernel killed a process of a container for lack of memory, at this time in microseconds since 1970.
+    /// Takes in that the kernel killed a process of a container for lack of memory, at this time in microseconds since 1970, and
+    /// how many so far, if known.
     pub(in crate::lifecycle) fn note_oom(
         &mut self,
         pod: &PodIdentity,
         container: &ContainerIdentity,
         at: u64,
+        kills: Option<u32>,
     ) {
         let ContainerIdentity { name, attempt } = container;
         // The exit may be told first.
@@ -254,7 +256,7 @@ impl EpisodeStore {
             exit.note_oom(at);
         }
         if let Some(episode) = self.episode_of(pod, name, *attempt) {
-            episode.note_oom(container, at);
+            episode.note_oom(container, at, kills);
         }
     }
 

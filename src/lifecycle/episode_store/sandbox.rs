@@ -11,15 +11,17 @@ use crate::cri::subject::PodIdentity;
 pub(in crate::lifecycle) struct SandboxEnd {
     /// When, in microseconds since 1970.
     pub(in crate::lifecycle) at: u64,
-    /// Exit code; 128 plus the number of the signal that killed it.
-    pub(in crate::lifecycle) code: i32,
+    /// Exit code of pause; 128 plus the number of the signal that killed it. A sandbox of the built-in runtime has no pause: it
+    /// ends with the init of its shared PID namespace, which has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::lifecycle) code: Option<i32>,
     /// Whether a StopPodSandbox or RemovePodSandbox was received before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::lifecycle) ordered: bool,
 }
 
 impl SandboxEnd {
-    pub(in crate::lifecycle) fn new(at: u64, code: i32) -> Self {
+    pub(in crate::lifecycle) fn new(at: u64, code: Option<i32>) -> Self {
         Self {
             at,
             code,

@@ -52,6 +52,9 @@ pub(in crate::lifecycle) struct OomLine<'a> {
     pub(super) container: Cow<'a, ContainerIdentity>,
     /// Time, in microseconds since 1970.
     pub(super) at: u64,
+    /// Processes that were killed so far, if the runtime counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kills: Option<u32>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -95,9 +98,14 @@ impl<'a> JournalLine<'a> {
         pod: &'a PodIdentity,
         container: &'a ContainerIdentity,
         at: u64,
+        kills: Option<u32>,
     ) -> Self {
-        let (pod, container) = (Cow::Borrowed(pod), Cow::Borrowed(container));
-        Self::Oom(OomLine { pod, container, at })
+        Self::Oom(OomLine {
+            pod: Cow::Borrowed(pod),
+            container: Cow::Borrowed(container),
+            at,
+            kills,
+        })
     }
 
     /// The line of the end of a sandbox.
@@ -146,7 +154,9 @@ mod tests {
             r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container":"app","attempt":1,"code":137,"reason":"error","ran":5,"at":1750000000900000,"ordered":true}}"#,
             r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container":"app","attempt":1,"code":137,"reason":"oom_killed","ran":5,"at":1750000000900000,"oom_at":1750000000800000,"by_event":true}}"#,
             r#"{"oom":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container":["app",1],"at":1750000000900000}}"#,
+            r#"{"oom":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container":["app",1],"at":1750000000900000,"kills":2}}"#,
             r#"{"sandbox_end":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"at":1750000000900000,"code":137}}"#,
+            r#"{"sandbox_end":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"at":1750000000900000}}"#,
             r#"{"closed":{"root":"0fd3efd10e782af0","state":"failed","at":1750000000900000}}"#,
             r#"{"node":{"fact":"not_ready","backend":"main","condition":"NetworkReady","from":1,"to":2,"reason":"no CNI"}}"#,
             r#"{"node":{"fact":"criscope_down","from":1,"to":2}}"#,

@@ -134,7 +134,7 @@ impl Replayed {
             }
             JournalLine::Oom(line) => {
                 self.last = self.last.max(line.at);
-                store().note_oom(&line.pod, &line.container, line.at);
+                store().note_oom(&line.pod, &line.container, line.at, line.kills);
             }
             JournalLine::SandboxEnd(line) => {
                 self.last = self.last.max(line.end.at);

@@ -205,16 +205,16 @@ fn what_events_told_is_known_again() {
         ran: 0,
         ..pod.exit(("app", 0), 137, 310, 5000)
     };
-    let end = SandboxEnd::new(at(6000), 137);
+    let end = SandboxEnd::new(at(6000), Some(137));
     let mut before = store();
     for call in &calls {
         before.apply(call.clone());
     }
-    before.note_oom(&pod.0, &app, at(4990));
+    before.note_oom(&pod.0, &app, at(4990), Some(3));
     before.note_exit(&pod.0, Some("c"), exit.clone());
     before.note_sandbox_end(&pod.0, end.clone());
     let mut all = lines(&calls);
-    all.push(JournalLine::oom(&pod.0, &app, at(4990)));
+    all.push(JournalLine::oom(&pod.0, &app, at(4990), Some(3)));
     all.push(JournalLine::exit(&pod.0, Some("c"), &exit));
     all.push(JournalLine::sandbox_end(&pod.0, &end));
     state.write(&all);

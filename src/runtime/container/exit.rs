@@ -29,6 +29,7 @@ impl Runtime {
             return;
         }
         failpoint(Failpoint::ContainerEnded);
+        self.tell_exit(container);
         self.emit_container_event(ContainerEventType::ContainerStoppedEvent, container);
         let handler = self.handler_of(container);
         self.forget_process(container, &handler).await;

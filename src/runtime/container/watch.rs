@@ -44,7 +44,7 @@ impl Runtime {
                         runtime.ended(&exit);
                         runtime.spawn_init_check(&id);
                     }
-                    Ok(Event::Oom(_)) => {}
+                    Ok(Event::Oom(oom)) => runtime.tell_oom(&oom.id, oom.kills),
                     Ok(Event::PidNamespaceEnded) => runtime.spawn_init_check(&id),
                     Ok(Event::Unreadable(what)) => {
                         runtime.steps.shim_message_unreadable(what);
@@ -104,7 +104,7 @@ impl Runtime {
                     self.ended(exit);
                 }
                 if state.pid_namespace == 0 {
-                    self.init_ended(&sandbox).await;
+                    self.init_ended(&sandbox, id::now()).await;
                 }
             }
             // The loss of the shim has its own event.
@@ -150,12 +150,12 @@ impl Runtime {
 
     /// Handles the unexpected death of a shim.
     pub(in crate::runtime) async fn shim_lost(self: &Arc<Self>, sandbox: &Sandbox) {
-        let id = &sandbox.id;
+        let (id, at) = (&sandbox.id, id::now());
         if let Err(error) = self.account_for(sandbox).await {
             tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, error.message = %shown(&error), "cannot account for the containers of a shim that died");
         }
-        // The init was a child of the shim and died with it.
-        self.init_ended(sandbox).await;
+        // The init was a child of the shim and died with it, before what was still running was killed.
+        self.init_ended(sandbox, at).await;
     }
 
     /// Determines and records the exits of the containers of a pod whose shim is gone.

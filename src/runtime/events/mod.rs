@@ -1,9 +1,13 @@
-//! Events of pods and containers (GetContainerEvents).
+//! Events of pods and containers (GetContainerEvents), and of their processes.
+
+mod processes;
 
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
+use self::processes::ProcessEvents;
+pub use self::processes::{ProcessChange, ProcessEvent};
 use super::Runtime;
 use super::id;
 use super::store::{Container, Sandbox};
@@ -16,12 +20,14 @@ const WAITING: usize = 1024;
 #[derive(Debug)]
 pub struct Events {
     to: broadcast::Sender<ContainerEventResponse>,
+    processes: ProcessEvents,
 }
 
 impl Default for Events {
     fn default() -> Self {
         Self {
             to: broadcast::Sender::new(WAITING),
+            processes: ProcessEvents::default(),
         }
     }
 }
@@ -30,6 +36,11 @@ impl Events {
     /// Subscribes to future events.
     pub fn listen(&self) -> broadcast::Receiver<ContainerEventResponse> {
         self.to.subscribe()
+    }
+
+    /// Subscribes to what happens to containers and sandboxes by itself.
+    pub fn listen_to_processes(&self) -> broadcast::Receiver<ProcessEvent> {
+        self.processes.listen()
     }
 }
 

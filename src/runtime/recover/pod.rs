@@ -5,12 +5,12 @@ use std::sync::Arc;
 use criscope_linux::namespace::{self, Kind};
 
 use crate::cri::v1::NamespaceMode;
-use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::sandbox::pid_namespace::shares_pid_namespace;
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::shim_client::{self, Kill, Shim, State, Target, Verb};
 use crate::runtime::store::{Reservation, Sandbox, SandboxState};
+use crate::runtime::{Runtime, id};
 
 const SIGKILL: i32 = 9;
 
@@ -114,7 +114,7 @@ impl Runtime {
             .await
         {
             self.problem("pod sandbox", sandbox.dir(), &error);
-            self.init_ended(sandbox).await;
+            self.init_ended(sandbox, id::now()).await;
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Runtime {
         if let Err(error) = self.account_for(sandbox).await {
             self.problem("pod sandbox", sandbox.dir(), &error);
         }
-        self.init_ended(sandbox).await;
+        self.init_ended(sandbox, id::now()).await;
     }
 
     /// Marks a pod as stopped if one of its namespaces is no longer pinned. Its containers keep running.

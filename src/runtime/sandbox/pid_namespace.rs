@@ -9,10 +9,10 @@ use criscope_linux::namespace::{Kind, of_process};
 
 use super::teardown::blocking;
 use crate::cri::v1::{LinuxSandboxSecurityContext, NamespaceMode};
-use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::shim_client::{PidNamespace, Shim};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
+use crate::runtime::{Runtime, id};
 
 /// Default user and group of the init: those of the pause image.
 const NOBODY: u32 = 65535;
@@ -51,7 +51,7 @@ impl Runtime {
         let context = linux.and_then(|linux| linux.security_context.as_ref());
         let (uid, gid) = user(record, context)?;
         let groups = context.map_or(&[][..], |context| &context.supplemental_groups);
-        let groups = groups.iter().map(|group| id("group", *group));
+        let groups = groups.iter().map(|group| number("group", *group));
         let runtime = Arc::clone(self);
         let id = record.id.clone();
         Ok(PidNamespace {
@@ -108,24 +108,30 @@ impl Runtime {
             && let Some(shim) = self.live_shim(sandbox).await?
             && shim.state().await?.pid_namespace == 0
         {
-            self.init_ended(sandbox).await;
+            self.init_ended(sandbox, id::now()).await;
         }
         Ok(())
     }
 
-    /// Records that the init of a shared PID namespace has exited, and with it all containers: the sandbox is then stopped.
-    pub(in crate::runtime) async fn init_ended(&self, sandbox: &Sandbox) {
+    /// Records that the init of a shared PID namespace has exited, and with it all containers: the sandbox is then stopped. `at`
+    /// is when that was seen, in nanoseconds since 1970.
+    pub(in crate::runtime) async fn init_ended(&self, sandbox: &Sandbox, at: i64) {
         let record = sandbox.record();
         if record.state != SandboxState::Ready || record.pid_namespace == 0 {
             return;
         }
         tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %sandbox.id, "the init of a shared PID namespace has exited: the pod is no longer ready");
+        let mut is_first = false;
         // The init is gone, even if the record cannot be written.
         let ended = sandbox.note(|record| {
+            is_first = record.state == SandboxState::Ready;
             record.state = SandboxState::Stopped;
             record.pid_namespace = 0;
         });
         ended.await;
+        if is_first {
+            self.tell_init_exit(sandbox, at);
+        }
     }
 
     /// Creates the cgroup of a pod's init: next to the shims', so that no limit of the pod applies, and separate from theirs,
@@ -179,7 +185,7 @@ fn init_ended_error(id: &str) -> Error {
     ))
 }
 
-fn id(what: &str, number: i64) -> Result<u32> {
+fn number(what: &str, number: i64) -> Result<u32> {
     let id = u32::try_from(number).ok().filter(|id| *id != u32::MAX);
     id.ok_or_else(|| Error::invalid(format!("{number} is not a {what} id")))
 }
@@ -199,8 +205,8 @@ fn user(
     let user = context.and_then(|context| context.run_as_user.as_ref());
     let group = context.and_then(|context| context.run_as_group.as_ref());
     Ok((
-        user.map_or(Ok(nobody), |user| id("user", user.value))?,
-        group.map_or(Ok(nobody), |group| id("group", group.value))?,
+        user.map_or(Ok(nobody), |user| number("user", user.value))?,
+        group.map_or(Ok(nobody), |group| number("group", group.value))?,
     ))
 }
 

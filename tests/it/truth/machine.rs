@@ -56,12 +56,19 @@ pub(super) fn pid_of(name: &str, id: &str) -> Pid {
     Pid::from_raw(task(name, id, "init.pid"))
 }
 
-/// The shim of a sandbox.
+/// The shim of a sandbox of containerd.
 pub(super) fn shim_of(name: &str, id: &str) -> Pid {
+    process_with(name, ["containerd-shim", &format!("-id {id}")])
+}
+
+/// The shim of a sandbox of the built-in runtime.
+pub(super) fn own_shim_of(name: &str, id: &str) -> Pid {
+    process_with(name, ["criscope-shim", id])
+}
+
+fn process_with(name: &str, parts: [&str; 2]) -> Pid {
     let all = leaks::processes(name);
-    let is_it = |arguments: &str| {
-        arguments.contains("containerd-shim") && arguments.contains(&format!("-id {id}"))
-    };
+    let is_it = |arguments: &str| parts.iter().all(|part| arguments.contains(part));
     let shim = all.iter().find(|(_, arguments)| is_it(arguments));
     Pid::from_raw(shim.expect("a shim").0)
 }

@@ -333,7 +333,7 @@ pub enum Answer {
     Failed(Failure),
 }
 
-/// An OOM kill.
+/// OOM kills in the cgroup of a container, sent when there are more of them, and before the exit that they caused.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Oom {
     /// The container.

@@ -1,7 +1,7 @@
-//! Events of containerd, and what calls say of the same.
+//! Events of containers, and what calls say of the same.
 
 use super::*;
-use crate::lifecycle::containerd::{TaskEvent, What};
+use crate::lifecycle::container_events::{ContainerEvent, What};
 
 /// ContainerStatus may know the reason better, if it comes soon.
 #[tokio::test(start_paused = true)]
@@ -15,7 +15,7 @@ async fn an_exit_that_an_event_told_is_counted_once_with_its_reason() {
         let of = call(Method::ContainerStatus, name, 0);
         let subject = of.subject.get().expect("a subject");
         let task = |what, at| {
-            Event::Task(TaskEvent {
+            Event::Container(ContainerEvent {
                 id: subject.container_id.clone().expect("an id"),
                 pod: subject.pod.clone().expect("a pod"),
                 container: subject.container.clone(),
@@ -25,7 +25,11 @@ async fn an_exit_that_an_event_told_is_counted_once_with_its_reason() {
         };
         let feed = aggregator.sink.feed();
         let began = task(What::Started, at - Duration::from_millis(200));
-        let ended = task(What::Ended { code: 1 }, at);
+        let ended = What::Ended {
+            code: Some(1),
+            started: None,
+        };
+        let ended = task(ended, at);
         for event in [began, ended] {
             feed.send(event).await.expect("room");
         }

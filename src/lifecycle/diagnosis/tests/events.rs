@@ -16,7 +16,7 @@ fn oom(store: &mut EpisodeStore, pod: &Pod, ms: u64) {
         name: "app".into(),
         attempt: 0,
     };
-    store.note_oom(&pod.0, &app, at(ms));
+    store.note_oom(&pod.0, &app, at(ms), None);
 }
 
 fn tells(store: &mut EpisodeStore, now: u64) -> String {
@@ -49,6 +49,33 @@ fn a_child_that_is_killed_for_memory_is_told_while_its_container_runs() {
     store.apply(pod.stop(100_000, 100));
     let line = tells(&mut store, 101_000);
     assert!(line.starts_with("gone after"), "{line}");
+}
+
+/// The built-in runtime counts the processes: none is told twice, and none is lost among others.
+#[test]
+fn kills_that_the_runtime_counts_are_told_each() {
+    let (pod, mut store) = web();
+    let app = ContainerIdentity {
+        name: "app".into(),
+        attempt: 0,
+    };
+    for kills in [1, 3] {
+        store.note_oom(
+            &pod.0,
+            &app,
+            at(30_000 + 100 * u64::from(kills)),
+            Some(kills),
+        );
+    }
+    assert_eq!(
+        tells(&mut store, 42_300),
+        "the kernel killed 3 processes of container app for lack of memory (12 s ago); container app up after 1.20 s"
+    );
+    store.note_oom(&pod.0, &app, at(90_100), Some(4));
+    assert_eq!(
+        tells(&mut store, 95_100),
+        "the kernel killed a process of container app for lack of memory 4 times in 1m 00s, the last 5 s ago; container app up after 1.20 s"
+    );
 }
 
 /// containerd calls every container OOMKilled in which a process was ever killed for lack of memory.
@@ -115,7 +142,7 @@ fn a_kill_that_is_told_after_the_exit_is_its_reason() {
 #[test]
 fn a_sandbox_that_dies_is_told_until_it_is_replaced() {
     let (pod, mut store) = web();
-    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), 137));
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), Some(137)));
     let died = "the sandbox died 4 s ago: its first process (pause) ended with exit code 137 (SIGKILL), and no call had stopped it";
     assert_eq!(tells(&mut store, 34_000), died);
     store.apply(pod.stop(33_000, 100));
@@ -141,9 +168,21 @@ fn a_sandbox_that_died_after_its_pod_came_back() {
     for call in chain([pod.run(61_000, 900)], up(&pod, 62_000)) {
         store.apply(call);
     }
-    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(90_000), 137));
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(90_000), Some(137)));
     let line = tells(&mut store, 91_000);
     assert!(line.starts_with("the sandbox died 1 s ago: "), "{line}");
+}
+
+/// One of the built-in runtime, which has no pause.
+#[test]
+fn a_sandbox_dies_with_the_init_of_its_shared_pid_namespace() {
+    let (pod, mut store) = web();
+    store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 137, 1200, 29_990));
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), None));
+    assert_eq!(
+        tells(&mut store, 34_000),
+        "the sandbox died 4 s ago: the init of its shared PID namespace ended, and no call had stopped it"
+    );
 }
 
 /// The end of a sandbox is told before the call that asked for it is answered.
@@ -151,10 +190,10 @@ fn a_sandbox_that_died_after_its_pod_came_back() {
 fn a_sandbox_that_was_stopped_has_not_died() {
     let (pod, mut store) = web();
     let mut first = store.clone();
-    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_050), 137));
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_050), Some(137)));
     store.apply(pod.stop(30_000, 100));
     first.apply(pod.stop(30_000, 100));
-    first.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_050), 137));
+    first.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_050), Some(137)));
     for store in [&mut store, &mut first] {
         let line = tells(store, 31_000);
         assert!(line.starts_with("gone after"), "{line}");
@@ -166,7 +205,7 @@ fn a_sandbox_that_was_stopped_has_not_died() {
 fn a_sandbox_in_which_nothing_runs_may_end() {
     let (pod, mut store) = web();
     store.note_exit(&pod.0, Some("c"), pod.exit(("app", 0), 0, 1200, 20_000));
-    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(90_000), 0));
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(90_000), Some(0)));
     let line = tells(&mut store, 91_000);
     assert!(!line.contains("died"), "{line}");
 }
@@ -188,7 +227,7 @@ fn a_sandbox_that_ended_with_its_shim() {
     // A code of its own says nothing of the shim.
     for exit in [3, 255].map(|code| pod_exit(code, ExitReason::Error)) {
         let (pod, mut store) = web();
-        store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), 137));
+        store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), Some(137)));
         store.note_exit(&pod.0, Some("c"), exit);
         let line = tells(&mut store, 31_000);
         assert!(line.contains("its first process (pause)"), "{line}");
@@ -209,7 +248,7 @@ fn ended_with_its_shim(exits: Vec<Exit>, end: u64) {
     for exit in exits {
         store.note_exit(&pod.0, Some("c"), exit);
     }
-    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(end), 137));
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(end), Some(137)));
     let died = "its shim ended, and with it everything in the sandbox; no call had stopped it";
     let new = pod.attempt(1);
     store.apply(new.run(31_300, 300));

@@ -3,7 +3,7 @@
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::diagnosis::sandbox::Death;
 use crate::lifecycle::episode_call::millis;
-use crate::lifecycle::episode_store::Exit;
+use crate::lifecycle::episode_store::{Exit, OomKills};
 use crate::units::duration;
 
 /// A program that ended earlier has most likely not begun its work, in microseconds.
@@ -106,12 +106,33 @@ fn after_oom(exit: &Exit) -> Option<String> {
     }
 }
 
+/// The OOM kills in a container that runs on. `ago`: how long ago the last was.
+pub(super) fn oom_kills(kills: &OomKills, ago: &str) -> String {
+    let name = &kills.container.name;
+    match (kills.times, kills.last - kills.first) {
+        (1, _) => {
+            format!("the kernel killed a process of container {name} for lack of memory ({ago})")
+        }
+        (n, ..QUICK_END) => {
+            format!(
+                "the kernel killed {n} processes of container {name} for lack of memory ({ago})"
+            )
+        }
+        (n, window) => format!(
+            "the kernel killed a process of container {name} for lack of memory {n} times in {}, the last {ago}",
+            duration(millis(window))
+        ),
+    }
+}
+
 /// How a sandbox died.
 pub(super) fn of_sandbox(death: Death<'_>) -> String {
     if death.with_shim {
         return "its shim ended, and with it everything in the sandbox; no call had stopped it"
             .to_owned();
     }
-    let code = of_code(death.end.code);
+    let Some(code) = death.end.code.map(of_code) else {
+        return "the init of its shared PID namespace ended, and no call had stopped it".to_owned();
+    };
     format!("its first process (pause) ended with exit code {code}, and no call had stopped it")
 }

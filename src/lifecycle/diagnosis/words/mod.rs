@@ -10,7 +10,7 @@ mod syncs;
 
 use std::fmt::{self, Display, Formatter};
 
-use self::exit::{after, code, ended, hint, of_sandbox, out_of_memory};
+use self::exit::{after, code, ended, hint, of_sandbox, oom_kills, out_of_memory};
 use super::before::{Before, Replaced};
 use super::cause::{Cause, End, InFlight, Progress, Quick};
 use super::crash::CrashLoop;
@@ -148,18 +148,7 @@ impl Display for Cause<'_> {
                 }
             }
             Self::OomKills { kills, ago, then } => {
-                let name = &kills.container.name;
-                write!(
-                    f,
-                    "the kernel killed a process of container {name} for lack of memory"
-                )?;
-                match kills.times {
-                    1 => write!(f, " ({})", ago_of(*ago))?,
-                    n => {
-                        let window = duration(millis(kills.last - kills.first));
-                        write!(f, " {n} times in {window}, the last {}", ago_of(*ago))?;
-                    }
-                }
+                f.write_str(&oom_kills(kills, &ago_of(*ago)))?;
                 match &**then {
                     Self::Quick(quick) => write!(f, "; {}", quick.outcome()),
                     other => write!(f, "; {other}"),

@@ -10,14 +10,15 @@ use std::fs;
 use std::time::Duration;
 
 use criscope::runtime::shim_client::{
-    Create, Error, ExitFate, PidNamespace, Runtime, Stdio, exit_records,
+    Create, Error, Event, Exit, ExitFate, Kill, PidNamespace, Runtime, Stdio, exit_records,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
-use crate::harness::PATIENCE;
 use crate::harness::executable::executable;
+use crate::harness::{PATIENCE, soon};
 
 use self::pod::{Pod, everything, exit, has_ended, read, target, until};
 
@@ -75,17 +76,50 @@ async fn a_failed_create_reports_the_reason_and_leaves_nothing() {
 async fn killed_for_want_of_memory() {
     let pod = Pod::new().await;
     let mut events = pod.shim.events();
-    let bundle = pod.bundle("a", "x=a; while :; do x=$x$x; done", false, Some(16 << 20));
-    let create = Create {
-        id: "a".into(),
-        bundle,
-        runtime: pod.runtime(),
-        ..Create::default()
-    };
-    pod.shim.create(create).await.expect("create");
-    pod.shim.start(pod.verb("a")).await.expect("start");
-    let ended = exit(&mut events, "a", "").await;
+    pod.start("a", "x=a; while :; do x=$x$x; done", 16 << 20)
+        .await;
+    // The kill is reported before the exit that it caused, and once.
+    assert_eq!(kills(&mut events).await, Ok(1));
+    let ended = kills(&mut events).await.expect_err("an exit");
     assert_eq!((ended.code, ended.oom_kills), (137, 1));
+    pod.end(&["a"]).await;
+}
+
+/// The next report of OOM kills in the only container, or its exit.
+async fn kills(events: &mut Receiver<Event>) -> Result<u64, Exit> {
+    let wait = async {
+        loop {
+            match events.recv().await.expect("events") {
+                Event::Oom(oom) => return Ok(oom.kills),
+                Event::Exit(exit) => return Err(exit),
+                _ => {}
+            }
+        }
+    };
+    soon("a kill or an exit", wait).await
+}
+
+/// With cgroup v1 the kernel notifies before it kills, and more often than that.
+#[tokio::test]
+async fn children_killed_for_want_of_memory_are_reported_while_the_container_runs() {
+    let pod = Pod::new().await;
+    let mut events = pod.shim.events();
+    let hungry = "(x=a; while :; do x=$x$x; done)";
+    let script = format!("for n in 1 2 3; do {hungry}; sleep 0.3; done; sleep 1000");
+    pod.start("a", &script, 16 << 20).await;
+    for n in 1..=3 {
+        assert_eq!(kills(&mut events).await, Ok(n));
+    }
+    let state = pod.shim.state().await.expect("state");
+    assert_eq!(state.processes[0].exit, None);
+    let kill = Kill {
+        target: target("a", ""),
+        signal: Signal::SIGKILL as i32,
+        all: false,
+    };
+    pod.shim.kill(kill).await.expect("kill");
+    let ended = kills(&mut events).await.expect_err("an exit");
+    assert_eq!((ended.code, ended.oom_kills), (137, 3));
     pod.end(&["a"]).await;
 }
 

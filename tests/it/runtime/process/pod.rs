@@ -171,6 +171,18 @@ impl Pod {
         self.shim.create(create).await.expect("create")
     }
 
+    /// Creates and starts a container with this script and a memory limit in bytes, without a log.
+    pub(super) async fn start(&self, id: &str, script: &str, memory: u64) {
+        let create = Create {
+            id: id.into(),
+            bundle: self.bundle(id, script, false, Some(memory)),
+            runtime: self.runtime(),
+            ..Create::default()
+        };
+        self.shim.create(create).await.expect("create");
+        self.shim.start(self.verb(id)).await.expect("start");
+    }
+
     /// Creates and starts a container with this script, and waits until it exits.
     pub(super) async fn run(&self, id: &str, script: &str) -> Exit {
         let mut events = self.shim.events();

@@ -5,6 +5,7 @@ mod cgroups;
 mod containers;
 mod devices;
 mod ends;
+mod events;
 mod exec;
 mod full_disk;
 mod handlers;

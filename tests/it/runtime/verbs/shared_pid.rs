@@ -14,7 +14,7 @@ use crate::harness::kubelet::{Kubelet, Pod, idle, security};
 use crate::harness::until;
 
 /// The configuration of a pod with a shared PID namespace.
-fn shared(kubelet: &Kubelet, name: &str) -> v1::PodSandboxConfig {
+pub(super) fn shared(kubelet: &Kubelet, name: &str) -> v1::PodSandboxConfig {
     let mut config = kubelet.pod_config(name);
     pod_security(&mut config)
         .namespace_options
@@ -29,7 +29,7 @@ fn pod_security(config: &mut v1::PodSandboxConfig) -> &mut v1::LinuxSandboxSecur
 }
 
 /// A container in it, with additional capabilities.
-fn member(name: &str, capabilities: &[&str]) -> v1::ContainerConfig {
+pub(super) fn member(name: &str, capabilities: &[&str]) -> v1::ContainerConfig {
     let mut config = idle(name);
     let context = security(&mut config);
     context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
@@ -61,7 +61,7 @@ fn field(status: &str, name: &str) -> Option<String> {
     lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.to_owned()))
 }
 
-async fn init(kubelet: &Kubelet, container: &str) -> i32 {
+pub(super) async fn init(kubelet: &Kubelet, container: &str) -> i32 {
     let namespace = kubelet
         .says(container, "busybox readlink /proc/self/ns/pid")
         .await;

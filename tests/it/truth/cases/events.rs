@@ -1,11 +1,11 @@
-//! What only the events of containerd tell: nobody asks, or the CRI has no word for it.
+//! What only events of the runtime tell: nobody asks, or the CRI has no word for it.
 
 use nix::sys::signal::{Signal, kill};
 
 use super::super::kubelet::Pod;
 use super::super::machine;
 use super::super::spec::{Container, Restart, linux};
-use super::super::stage::{Play, seconds};
+use super::super::stage::{Play, Runtime, seconds};
 use super::super::{Case, case};
 
 /// Somebody who has nothing to do with it.
@@ -26,14 +26,22 @@ async fn up(it: &Play, container: Container) -> Pod {
     pod
 }
 
-pub(in super::super) fn all() -> Vec<Case> {
+/// containerd needs that to tell of OOM kills.
+async fn watched(it: &Play) {
+    if matches!(it.stage.runtime, Runtime::Containerd(..)) {
+        machine::all_hierarchies_mounted().await;
+    }
+}
+
+/// What both runtimes tell.
+pub(super) fn common() -> Vec<Case> {
     vec![
         case(
             "event: a child is killed for lack of memory",
             &["kernel killed a process of container app", "memory"],
             &["cni", "registry", "runc", "cannot be", "ended", "exit code"],
             |it| async move {
-                machine::all_hierarchies_mounted().await;
+                watched(&it).await;
                 let _pod = up(&it, hungry("trap 'exit 0' TERM; sleep 100000 & wait")).await;
                 it.line_with("memory").await
             },
@@ -55,7 +63,7 @@ pub(in super::super) fn all() -> Vec<Case> {
                 "being killed",
             ],
             |it| async move {
-                machine::all_hierarchies_mounted().await;
+                watched(&it).await;
                 let mut spec = it.spec(vec![hungry("sleep 2; exit 5")]);
                 spec.restart = Restart::Never;
                 it.tell(spec, "its end", |done| done.exited >= 1).await
@@ -70,6 +78,31 @@ pub(in super::super) fn all() -> Vec<Case> {
                 it.line_with("exit code").await
             },
         ),
+    ]
+}
+
+/// With the built-in runtime, whose sandboxes have no pause.
+pub(super) fn own() -> Vec<Case> {
+    vec![case(
+        "event: the shim dies while the kubelet is away",
+        &["app", "did not see how", "shim dies"],
+        OTHERS,
+        |it| async move {
+            let pod = up(&it, Container::idle("app")).await;
+            let sandbox = pod.done().sandbox.expect("a sandbox");
+            drop(pod);
+            seconds(1.0).await;
+            let shim = machine::own_shim_of(&it.stage.name, &sandbox);
+            kill(shim, Signal::SIGKILL).expect("kill");
+            it.line_with("exit code").await
+        },
+    )]
+}
+
+/// With containerd.
+pub(in super::super) fn all() -> Vec<Case> {
+    let mut all = common();
+    all.extend([
         case(
             "event: the sandbox dies while the kubelet is away",
             &["the sandbox died", "pause", "137|SIGKILL"],
@@ -97,5 +130,6 @@ pub(in super::super) fn all() -> Vec<Case> {
                 it.line().await
             },
         ),
-    ]
+    ]);
+    all
 }

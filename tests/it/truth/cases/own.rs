@@ -1,7 +1,7 @@
 //! The built-in runtime.
 
 use super::super::Case;
-use super::{cni, containers, healthy, images, oci};
+use super::{cni, containers, events, healthy, images, oci};
 
 pub(in super::super) fn all() -> Vec<Case> {
     let all = images::common()
@@ -10,6 +10,8 @@ pub(in super::super) fn all() -> Vec<Case> {
         .chain(oci::common())
         .chain(oci::own())
         .chain(containers::common())
+        .chain(events::common())
+        .chain(events::own())
         .chain(healthy::common());
     all.map(|case| case.own()).collect()
 }

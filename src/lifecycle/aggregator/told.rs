@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Aggregator;
 use crate::cri::subject::PodIdentity;
-use crate::lifecycle::containerd::{TaskEvent, TaskFact, Tasks};
+use crate::lifecycle::container_events::{ContainerEvent, ContainerFact, Runs};
 use crate::lifecycle::episode_store::{Exit, Noted};
 use crate::lifecycle::journal::JournalLine;
 
@@ -18,25 +18,25 @@ const WAITING: usize = 1024;
 /// What events have told.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    tasks: Tasks,
+    runs: Runs,
     /// Exits that are to be counted, and when, in microseconds since 1970.
     uncounted: VecDeque<(u64, Arc<PodIdentity>, Exit)>,
 }
 
 impl Aggregator {
     /// Takes in an event of a container or sandbox.
-    pub(super) fn task(&mut self, event: &TaskEvent) {
+    pub(super) fn container_event(&mut self, event: &ContainerEvent) {
         let pod = &event.pod;
-        match self.told.tasks.note(event) {
-            Some(TaskFact::Ended(exit)) => self.exited(pod, &event.id, exit),
-            Some(TaskFact::OutOfMemory(container)) => {
-                self.write(Some(JournalLine::oom(pod, &container, event.at)));
+        match self.told.runs.note(event) {
+            Some(ContainerFact::Ended(exit)) => self.exited(pod, &event.id, exit),
+            Some(ContainerFact::OutOfMemory(container, kills)) => {
+                self.write(Some(JournalLine::oom(pod, &container, event.at, kills)));
                 self.parts
                     .stories
                     .store()
-                    .note_oom(pod, &container, event.at);
+                    .note_oom(pod, &container, event.at, kills);
             }
-            Some(TaskFact::SandboxEnded(end)) => {
+            Some(ContainerFact::SandboxEnded(end)) => {
                 self.write(Some(JournalLine::sandbox_end(pod, &end)));
                 self.parts.stories.store().note_sandbox_end(pod, end);
             }

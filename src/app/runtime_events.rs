@@ -1,0 +1,166 @@
+//! What the built-in runtime tells of its containers and sandboxes by itself, on its way into the stories: as events of containerd
+//! ([`crate::lifecycle::containerd::events`]), without a connection.
+
+use std::sync::Arc;
+
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc::Sender;
+
+use crate::cri::subject::Subject;
+use crate::lifecycle::Event;
+use crate::lifecycle::container_events::{ContainerEvent, What};
+use crate::proxy::pod_index::Index;
+use crate::runtime::events::{ProcessChange, ProcessEvent};
+use crate::telemetry::Drops;
+use crate::telemetry::drops::DropReason;
+
+/// Passes events on until the runtime ends. What does not fit, and what is of an unknown pod, is learned from ContainerStatus.
+pub(super) async fn pass_on(
+    mut events: Receiver<ProcessEvent>,
+    index: Arc<Index>,
+    feed: Sender<Event>,
+    drops: Arc<Drops>,
+) {
+    loop {
+        let event = match events.recv().await {
+            Ok(event) => event,
+            Err(RecvError::Lagged(missed)) => {
+                drops.add(
+                    DropReason::StoryQueueFull,
+                    missed.try_into().unwrap_or(usize::MAX),
+                );
+                continue;
+            }
+            Err(RecvError::Closed) => return,
+        };
+        let subject = index.subject_of(&event.id);
+        let Some(event) = subject.and_then(|subject| of_pod(&event, subject)) else {
+            continue;
+        };
+        if feed.try_send(Event::Container(event)).is_err() {
+            drops.add(DropReason::StoryQueueFull, 1);
+        }
+    }
+}
+
+fn of_pod(event: &ProcessEvent, subject: Subject) -> Option<ContainerEvent> {
+    let what = match event.what {
+        ProcessChange::OutOfMemory { kills } => What::OutOfMemory {
+            kills: Some(kills.try_into().unwrap_or(u32::MAX)),
+        },
+        ProcessChange::Exited { code, started_at } => What::Ended {
+            code,
+            started: Some(micros(started_at)),
+        },
+        ProcessChange::InitExited => What::Ended {
+            code: None,
+            started: None,
+        },
+    };
+    Some(ContainerEvent {
+        id: event.id.as_str().into(),
+        pod: subject.pod?,
+        container: subject.container,
+        what,
+        at: micros(event.at),
+    })
+}
+
+/// From nanoseconds.
+fn micros(at: i64) -> u64 {
+    u64::try_from(at / 1000).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::{broadcast, mpsc};
+
+    use super::*;
+    use crate::cri::subject::{ContainerIdentity, PodIdentity};
+    use crate::proxy::pod_index::{ContainerEntry, SandboxEntry};
+
+    fn index() -> Arc<Index> {
+        let index = Index::new(10, 10);
+        let sandbox = SandboxEntry {
+            pod: Arc::new(PodIdentity {
+                name: "web".into(),
+                ..PodIdentity::default()
+            }),
+            backend: "builtin".into(),
+        };
+        index.insert_sandbox("s".into(), sandbox);
+        let container = ContainerEntry {
+            container: Arc::new(ContainerIdentity {
+                name: "app".into(),
+                attempt: 1,
+            }),
+            sandbox_id: "s".into(),
+            backend: "builtin".into(),
+        };
+        index.insert_container("c".into(), container);
+        Arc::new(index)
+    }
+
+    fn event(id: &str, what: ProcessChange) -> ProcessEvent {
+        ProcessEvent {
+            id: id.to_owned(),
+            what,
+            at: 7_000_500,
+        }
+    }
+
+    const OOM: ProcessChange = ProcessChange::OutOfMemory { kills: 2 };
+
+    #[tokio::test]
+    async fn events_get_the_pod_of_their_container() {
+        let (to, events) = broadcast::channel(8);
+        let (feed, mut fed) = mpsc::channel(8);
+        let exited = ProcessChange::Exited {
+            code: Some(137),
+            started_at: 2_000_000,
+        };
+        for event in [
+            event("c", OOM),
+            event("unknown", OOM),
+            event("c", exited),
+            event("s", ProcessChange::InitExited),
+        ] {
+            to.send(event).expect("a listener");
+        }
+        drop(to);
+        let drops = Arc::new(Drops::default());
+        pass_on(events, index(), feed, Arc::clone(&drops)).await;
+        let mut seen = Vec::new();
+        while let Some(Event::Container(event)) = fed.recv().await {
+            assert_eq!((&*event.pod.name, event.at), ("web", 7000));
+            let container = event.container.as_ref().map(|it| it.name.to_string());
+            seen.push((container, event.what));
+        }
+        let app = || Some("app".to_owned());
+        let ended = |code, started| What::Ended { code, started };
+        assert_eq!(
+            seen,
+            [
+                (app(), What::OutOfMemory { kills: Some(2) }),
+                (app(), ended(Some(137), Some(2000))),
+                (None, ended(None, None)),
+            ]
+        );
+        assert_eq!(drops.count(DropReason::StoryQueueFull), 0);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_counted() {
+        let (to, events) = broadcast::channel(2);
+        let (feed, _fed) = mpsc::channel(1);
+        for _ in 0..5 {
+            to.send(event("c", OOM)).expect("a listener");
+        }
+        drop(to);
+        let drops = Arc::new(Drops::default());
+        pass_on(events, index(), feed, Arc::clone(&drops)).await;
+        // Three that the listener missed, and one of two for which the aggregator has no room.
+        assert_eq!(drops.count(DropReason::StoryQueueFull), 4);
+    }
+}

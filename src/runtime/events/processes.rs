@@ -1,0 +1,93 @@
+//! What happens to containers and sandboxes by itself, for listeners in this process: without the statuses of
+//! GetContainerEvents, and with what the CRI has no word for.
+
+use tokio::sync::broadcast;
+
+use crate::runtime::container::watch::was_seen_to_end;
+use crate::runtime::store::{Container, Sandbox};
+use crate::runtime::{Runtime, id};
+
+/// Events that wait for a listener. One that falls behind misses the oldest.
+const WAITING: usize = 1024;
+
+/// Something that happened to a container or sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessEvent {
+    /// The id of the container or sandbox.
+    pub id: String,
+    /// What happened.
+    pub what: ProcessChange,
+    /// When, in nanoseconds since 1970.
+    pub at: i64,
+}
+
+/// What happened to a container or sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessChange {
+    /// The kernel killed a process of the container for lack of memory, perhaps not its init.
+    OutOfMemory {
+        /// Processes of the container that were killed so far.
+        kills: u64,
+    },
+    /// The container has exited.
+    Exited {
+        /// Exit code; 128 plus the number of the signal that killed it. `None` if its exit was not observed.
+        code: Option<i32>,
+        /// When it was started, in nanoseconds since 1970.
+        started_at: i64,
+    },
+    /// The init of the sandbox's shared PID namespace has exited, and with it all containers.
+    InitExited,
+}
+
+/// The event queue and its listeners.
+#[derive(Debug)]
+pub(super) struct ProcessEvents(broadcast::Sender<ProcessEvent>);
+
+impl Default for ProcessEvents {
+    fn default() -> Self {
+        Self(broadcast::Sender::new(WAITING))
+    }
+}
+
+impl ProcessEvents {
+    pub(super) fn listen(&self) -> broadcast::Receiver<ProcessEvent> {
+        self.0.subscribe()
+    }
+
+    fn send(&self, id: &str, what: ProcessChange, at: i64) {
+        let _nobody_listens = self.0.send(ProcessEvent {
+            id: id.to_owned(),
+            what,
+            at,
+        });
+    }
+}
+
+impl Runtime {
+    /// Tells that a container has exited. One that was never started has not: StartContainer failed, and says why.
+    pub(in crate::runtime) fn tell_exit(&self, container: &Container) {
+        let record = container.record();
+        let Some(exit) = record.exit.as_ref().filter(|_| record.started_at > 0) else {
+            return;
+        };
+        let what = ProcessChange::Exited {
+            code: was_seen_to_end(container).then_some(exit.code),
+            started_at: record.started_at,
+        };
+        let processes = &self.events.processes;
+        processes.send(&container.id, what, record.finished_at);
+    }
+
+    /// Tells that the kernel has killed so many processes of a container.
+    pub(in crate::runtime) fn tell_oom(&self, container: &str, kills: u64) {
+        let what = ProcessChange::OutOfMemory { kills };
+        self.events.processes.send(container, what, id::now());
+    }
+
+    /// Tells that the init of a sandbox's shared PID namespace has exited, at this time in nanoseconds since 1970.
+    pub(in crate::runtime) fn tell_init_exit(&self, sandbox: &Sandbox, at: i64) {
+        let processes = &self.events.processes;
+        processes.send(&sandbox.id, ProcessChange::InitExited, at);
+    }
+}
