@@ -34,6 +34,7 @@ impl Runtime {
         // From here on nothing may be started in it, even if the rest fails.
         let stopped = sandbox.note(|record| record.state = SandboxState::Stopped);
         stopped.await;
+        self.end_kept_init(&sandbox.record()).await;
         self.free_network(&sandbox.record()).await?;
         sandbox.note(|record| record.network_freed = true).await;
         failpoint(Failpoint::SandboxStopped);
