@@ -66,6 +66,10 @@ impl Drop for Traces {
             && top.try_lock().is_ok()
         {
             for dir in tops(SHIMS) {
+                // Those of sandboxes that a failed test left behind; they have no name of a test.
+                for sandbox in fs::read_dir(&dir).into_iter().flatten().flatten() {
+                    let _ = fs::remove_dir(sandbox.path());
+                }
                 let _ = fs::remove_dir(dir);
             }
         }
