@@ -23,7 +23,7 @@ use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
 use crate::runtime::streams::Sessions;
-use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
+use crate::runtime::{self, HandlerSettings, NriSettings, Runtime, Settings, grpc};
 use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
 use criscope_image::{
@@ -88,6 +88,7 @@ impl Builtin {
             .build()
             .map_err(Error::Start)?;
         let runtime = threads.block_on(open(config)).map_err(Error::Builtin)?;
+        threads.block_on(runtime.start_nri());
         // After recovery: layers that no container needs may be removed.
         threads.spawn(Arc::clone(&runtime).housekeeping());
         let backend = grpc::Builtin::new(Arc::clone(&runtime), threads.handle().clone(), limit);
@@ -139,6 +140,9 @@ impl Builtin {
 
     /// Shuts it down. Pods keep running; work in progress is completed or undone by the next start.
     pub(super) fn stop(self) {
+        // Plugins that take longer lose their connections with this process.
+        let telling = async { tokio::time::timeout(LAST_WORK, self.runtime.stop_nri()).await };
+        let _told = self.threads.block_on(telling);
         self.runtime.close();
         self.threads.shutdown_timeout(LAST_WORK);
     }
@@ -222,6 +226,18 @@ fn settings(
         ignore_image_volumes: config.pods.ignore_image_defined_volumes,
         sandbox_process: config.containerd_socket.is_some(),
         stats_period: config.stats_collect_period,
+        nri: config.nri.enable.then(|| nri(&config.nri)),
+    }
+}
+
+fn nri(config: &config::Nri) -> NriSettings {
+    NriSettings {
+        socket: (!config.disable_connections).then(|| config.socket_path.clone()),
+        plugins: config.plugin_path.clone(),
+        configs: config.plugin_config_path.clone(),
+        registration_timeout: config.plugin_registration_timeout,
+        request_timeout: config.plugin_request_timeout,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
 

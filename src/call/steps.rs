@@ -87,6 +87,8 @@ steps! {
     RootfsUnmount = "rootfs_unmount", "the unmount of the root file system";
     /// Removing a container's directory.
     ContainerRemove = "container_remove", "removing the container's files";
+    /// A request to a plugin of the Node Resource Interface.
+    Nri = "nri", "the NRI plugin";
     /// Fetching an image's manifest and configuration.
     ImageResolve = "image_resolve", "resolving the image";
     /// Getting a layer, also from a concurrent pull.
@@ -175,7 +177,7 @@ impl StepOutcome {
 pub struct StepRecord {
     /// Kind of step.
     pub step: RuntimeStep,
-    /// The type of a CNI plugin, the name of the OCI runtime, or the digest of a layer.
+    /// The type of a CNI plugin, the name of an NRI plugin or of the OCI runtime, or the digest of a layer.
     pub name: Option<Arc<str>>,
     /// Its span.
     pub span: SpanId,

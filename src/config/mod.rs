@@ -19,7 +19,7 @@ pub use crate::proxy::faults::settings::FaultSettings;
 pub use crate::proxy::listener::settings::Server;
 pub use crate::proxy::pod_index::settings::IdentityLimits;
 pub use crate::proxy::router::settings::{Routing, Rule};
-pub use crate::runtime::sections::{CgroupDriver, Cni, Handler, Images, Misfit, Runtime};
+pub use crate::runtime::sections::{CgroupDriver, Cni, Handler, Images, Misfit, Nri, Runtime};
 pub use crate::settings::{ConfigError, ConfigErrors};
 pub use crate::streaming::settings::Streaming;
 pub use crate::telemetry::settings::{Log, Otlp, Sampling};

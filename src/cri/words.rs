@@ -79,7 +79,7 @@ during dynamic eacces each eagain early ebtables ebusy echo econnrefused econnre
 element else email emit empty emulate enable enabled encode encoded encoder encoding encountered encrypted end ended
 endpoint endpoints ends enforced engine enodev enoent enomem enospc enotdir enough ensure enter entered entire entries
 entry entrypoint env environment eof eperm ephemeral epipe equal err errdefs errimagepull error errors escape esrch
-established etc etcdserver eth0 ethernet etimedout evaluate event events every everything evict evicted exact exactly
+established etc etcdserver eth0 ethernet etimedout evaluate event events every everything evict evicted evicts exact exactly
 exceed exceeded exceeding exceeds except exception excessive exchange exclude exclusive exec execsync executable
 execute executed executing execution exhausted exist existed existent existing exists exit exited exiting exits expand
 expect expected expecting expire expired explicit export exposed extended extension external extra extract extracting
@@ -161,7 +161,7 @@ statistics stats status stays stderr stdin stdio stdout step still stop stopcont
 store stored storing stream streaming streams strict string stuck sub subdirectory subject subnet subpath subpaths
 subprocess subreaper subscribe subscriber subscription subset subsystem succeed succeeded success successful
 successfully such sufficient suffix supervise supplied support supported supports suspended svc swap swapped swappiness
-switch symlink symlinks sync synchronize syntax sys syscall sysctl sysctls sysfs system systemd t table tag tags take
+switch symlink symlinks sync synchronize synchronized syntax sys syscall sysctl sysctls sysfs system systemd t table tag tags take
 taken takes taking tap tar target targets task tasks tcp tcp4 tcp6 tear teardown tears tell temp template temporarily
 temporary terminal terminate terminated terminating termination test text texts tgz than that the their them then there
 therefore these they thin this those thread threaded threads threshold throttled throttling through time timed timely

@@ -105,6 +105,9 @@ pub enum Error {
     /// The specification.
     #[error(transparent)]
     Spec(Arc<SpecError>),
+    /// A plugin of the Node Resource Interface.
+    #[error(transparent)]
+    Nri(Arc<criscope_nri::EventError>),
     /// The OCI runtime.
     #[error(transparent)]
     Oci(Arc<OciError>),
@@ -198,6 +201,8 @@ impl Error {
             Self::Template(error) => error.code(),
             Self::Image(error) => error.code(),
             Self::Spec(error) => error.code(),
+            // As containerd answers; what a plugin returned says nothing about this call.
+            Self::Nri(_) => Code::Unknown,
             Self::Oci(error) => error.code(),
             Self::Process(error) => error.code(),
             Self::Namespace(error) => error.code(),
@@ -226,6 +231,7 @@ from!(
     Template(criscope_cni::TemplateError),
     Image(criscope_image::Error),
     Spec(SpecError),
+    Nri(criscope_nri::EventError),
     Oci(OciError),
     Process(shim_client::Error),
     Namespace(namespace::Error),

@@ -4,6 +4,8 @@ mod work;
 
 use std::sync::Arc;
 
+use criscope_nri::CloseReason;
+
 pub(crate) use self::work::{RuntimeWork, ShimEnd};
 use super::Runtime;
 use super::store::{ContainerState, SandboxState};
@@ -55,6 +57,31 @@ pub(crate) const PLUGINS: &[&str] = &[
 pub(crate) const PLUGIN_VERBS: &[&str] =
     &["cni_add", "cni_del", "cni_check", "cni_status", "cni_gc"];
 
+/// Methods of plugins.
+pub(crate) const NRI_METHODS: &[&str] = &[
+    "Configure",
+    "Synchronize",
+    "Shutdown",
+    "StateChange",
+    "RunPodSandbox",
+    "UpdatePodSandbox",
+    "PostUpdatePodSandbox",
+    "StopPodSandbox",
+    "RemovePodSandbox",
+    "CreateContainer",
+    "PostCreateContainer",
+    "StartContainer",
+    "PostStartContainer",
+    "UpdateContainer",
+    "PostUpdateContainer",
+    "StopContainer",
+    "RemoveContainer",
+    "ValidateContainerAdjustment",
+];
+/// Results of requests to plugins.
+pub(crate) const NRI_RESULTS: &[&str] =
+    &["ok", "error", "timeout", "closed", "malformed", "too_large"];
+
 metrics! {
     RUNTIME_PHASE = Metric::histogram("runtime_phase_duration_seconds", Unit::Seconds, &[fixed("phase", &STEP_NAMES), STEP_OUTCOME], STEP_BUCKETS,
         "Steps of the built-in runtime's work; some are parts of others.");
@@ -87,6 +114,12 @@ metrics! {
     RUNTIME_SHIM_MESSAGES_UNREADABLE = Metric::counter("runtime_shim_messages_unreadable_total",
         &[fixed("what", &["unknown_event", "event", "answer", "frame", "request"])],
         "Messages between the built-in runtime and a shim that could not be read, because one of them is newer or the message is damaged. The state of the shim is asked for instead.");
+    RUNTIME_NRI_PLUGINS = Metric::gauge("runtime_nri_plugins", Unit::Count, &[],
+        "Plugins of the Node Resource Interface that are registered.");
+    RUNTIME_NRI_REQUESTS = Metric::counter("runtime_nri_requests_total", &[fixed("method", NRI_METHODS), fixed("result", NRI_RESULTS)],
+        "Requests to plugins of the Node Resource Interface. Their names are in log lines and spans.");
+    RUNTIME_NRI_CLOSED = Metric::counter("runtime_nri_plugins_closed_total", &[fixed("reason", &CloseReason::LABELS)],
+        "Connections of plugins that were closed, those that never registered included.");
     RUNTIME_EVENTS_DROPPED = Metric::counter("runtime_events_dropped_total", &[],
         "Events of containers that a listener was too slow for.");
     RUNTIME_RECOVERY_PROBLEMS = Metric::gauge("runtime_recovery_problems", Unit::Count, &[],
@@ -176,6 +209,11 @@ pub(crate) fn populate(registry: &Registry) {
             for plugin in PLUGINS {
                 work.plugin_ended(plugin, phase, outcome, took);
             }
+        }
+    }
+    for method in NRI_METHODS {
+        for result in NRI_RESULTS {
+            work.nri_request(method, result);
         }
     }
     register(registry, || Some(Having::default())).expect("once");

@@ -32,6 +32,7 @@ pub mod load;
 pub(crate) mod metrics;
 mod network_config;
 pub mod node;
+mod nri;
 pub mod oci;
 pub mod paths;
 mod recover;
@@ -60,6 +61,7 @@ use self::events::Events;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
 use self::handler::Handlers;
+pub use self::nri::NriSettings;
 pub use self::recover::Problem;
 use self::recover::Problems;
 pub use self::settings::{HandlerSettings, Settings};
@@ -87,6 +89,7 @@ pub struct Runtime {
     streaming: streams::Slot,
     problems: Problems,
     labels: Option<selinux::Labels>,
+    nri: nri::Nri,
     _bound: store::identity::Bound,
 }
 
@@ -141,6 +144,7 @@ impl Runtime {
             streaming: streams::Slot::new(),
             problems: Problems::default(),
             labels: labels(&settings),
+            nri: nri::Nri::default(),
             _bound: bound,
             settings,
         });

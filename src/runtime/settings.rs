@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::nri::NriSettings;
 use super::oci::OciRuntime;
 use super::oci::spec::{HandlerOptions, NodeFacts};
 use super::paths::Paths;
@@ -47,6 +48,8 @@ pub struct Settings {
     pub sandbox_process: bool,
     /// The period of measurements of writable layers.
     pub stats_period: Duration,
+    /// The Node Resource Interface; `None` turns it off.
+    pub nri: Option<NriSettings>,
 }
 
 /// A runtime handler.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use self::line::{Drained, Line};
 use super::Runtime;
 use super::call_context::CallContext;
-use super::container::watch::UNSEEN;
+use super::container::watch::was_seen_to_end;
 use super::error::{Error, Result};
 use super::shim_client;
 use super::store::Container;
@@ -199,9 +199,9 @@ impl Runtime {
             );
         };
         tokio::pin!(outputs, inputs);
-        let (mut all, mut code) = (false, None);
+        let (mut drained, mut code) = (None, None);
         let result = loop {
-            if let (Some(code), true) = (code, all) {
+            if let (Some(code), Some(_)) = (code, &drained) {
                 break Ok(code);
             }
             tokio::select! {
@@ -212,7 +212,7 @@ impl Runtime {
                     }
                     Err(error) => break Err(error),
                 },
-                _ = &mut outputs, if !all => all = true,
+                end = &mut outputs, if drained.is_none() => drained = Some(end),
                 () = &mut inputs => {}
                 () = gone.cancelled() => {
                     line.hang_up().await;
@@ -221,7 +221,15 @@ impl Runtime {
             }
         };
         running.forget().await;
-        result
+        let code = result?;
+        // A code would let the output pass for complete.
+        if let Some(drained) = drained
+            && !was_seen_to_end(&container)
+            && let Some(error) = line.lost(drained).await
+        {
+            return Err(error);
+        }
+        Ok(code)
     }
 
     /// Connects a client to the streams of a container, until either of them ends. The last output of an exited container is
@@ -305,20 +313,13 @@ impl Runtime {
             () = streams.gone.cancelled() => Drained::Whole,
         };
         // The cleanup of an exited container detaches its clients once the container is removed.
-        if drained == Drained::Cut && !was_seen_to_end(&container) {
-            return Err(line.cut().await);
+        if !was_seen_to_end(&container)
+            && let Some(error) = line.lost(drained).await
+        {
+            return Err(error);
         }
         Ok(())
     }
-}
-
-/// Returns whether the shim observed the exit of the container, and has therefore sent all of its output.
-fn was_seen_to_end(container: &Container) -> bool {
-    let record = container.record();
-    record
-        .exit
-        .as_ref()
-        .is_some_and(|exit| exit.reason != UNSEEN)
 }
 
 /// Completes when a container has exited and was deleted from the OCI runtime and the shim.

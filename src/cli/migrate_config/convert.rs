@@ -105,6 +105,12 @@ pub(super) fn driver(value: &Value) -> Result<String, String> {
     }
 }
 
+/// The opposite of a switch.
+pub(super) fn negated(value: &Value) -> Result<String, String> {
+    let on = value.as_bool().ok_or("not a boolean")?;
+    Ok((!on).to_string())
+}
+
 /// `-1` or 0 is no limit.
 pub(super) fn limit(value: &Value) -> Result<String, String> {
     let number = value.as_integer().ok_or("not a number")?;

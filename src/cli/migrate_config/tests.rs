@@ -73,12 +73,18 @@ insecure_skip_verify = true
 
 #[test]
 fn containerd_version_2_with_imports() {
+    let nri = "version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = false\nsocket_path = \"/run/other.sock\"\n\
+        plugin_request_timeout = \"3s\"\n[plugins.\"io.containerd.nri.v1.nri\".default_validator]\nenable = true\n";
     let nvidia = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\ndefault_runtime_name = \"nvidia\"\n\
         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]\nruntime_type = \"io.containerd.runc.v2\"\n\
         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/bin/nvidia-container-runtime\"\n";
     let (text, report) = migrated(
         From::Containerd,
-        &[("config.toml", V2), ("conf.d/99-nvidia.toml", nvidia)],
+        &[
+            ("config.toml", V2),
+            ("conf.d/98-nri.toml", nri),
+            ("conf.d/99-nvidia.toml", nvidia),
+        ],
     );
     has(
         &text,
@@ -93,6 +99,10 @@ fn containerd_version_2_with_imports() {
             "unset_seccomp_profile = \"runtime/default\"",
             "bin_dirs = [\"/opt/cni/bin\"]",
             "enable_selinux = true",
+            "[runtime.nri]",
+            "enable = true",
+            "socket_path = \"/run/other.sock\"",
+            "plugin_request_timeout = \"3s\"",
         ],
     );
     assert!(!text.contains("kata"), "{text}");
@@ -101,6 +111,7 @@ fn containerd_version_2_with_imports() {
         &[
             "handler kata needs a shim (io.containerd.kata.v2)",
             "cri.containerd.snapshotter: ",
+            "nri.default_validator.enable: ",
             "registry docker.io: write docker.io/hosts.toml",
             "[host.\"https://mirror.example\"]",
             "skip_verify = true",

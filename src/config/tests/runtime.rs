@@ -173,6 +173,14 @@ per_verifier_timeout = "15s"
 signature_policy = "/p/policy.json"
 signature_policy_dir = "/r"
 registries_conf = "/s.conf"
+[runtime.nri]
+enable = true
+socket_path = "/t.sock"
+disable_connections = true
+plugin_path = "/u"
+plugin_config_path = "/v"
+plugin_registration_timeout = "16s"
+plugin_request_timeout = "17s"
 "#;
     let config = load(&format!("{BUILTIN}{text}")).expect("valid");
     let settings = config.settings();

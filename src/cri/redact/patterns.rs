@@ -112,6 +112,14 @@ fn value(text: &str, word: &Range<usize>, is_known: &dyn Fn(&str) -> bool) -> Op
     let separators =
         rest.find(|c: char| !matches!(c, ':' | '=' | ' ' | '"' | '\'' | '\\' | '>'))?;
     let between = &rest[..separators];
+    // A path in quotes and what happened to it: `"/etc/passwd": not a directory`.
+    let quotes = |c: char| matches!(c, '"' | '\'');
+    if text[..word.start].ends_with('/')
+        && between.starts_with(quotes)
+        && !between.ends_with(quotes)
+    {
+        return None;
+    }
     let is_assigned = between.starts_with('=');
     let is_variable = name.len() > 1
         && name.bytes().any(|b| b.is_ascii_uppercase())

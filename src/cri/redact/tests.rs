@@ -108,6 +108,24 @@ fn times_are_shown_and_what_only_resembles_one_is_not() {
     }
 }
 
+/// The path only resembles the name of a credential.
+#[test]
+fn what_happened_to_a_path_is_shown() {
+    for text in [
+        "error mounting to rootfs at \"/etc/passwd\": mount failed: not a directory",
+        "open '/etc/token': permission denied",
+    ] {
+        assert_eq!(shown(text), text);
+    }
+    for text in [
+        r#"{"/etc/passwd": "hunter2"}"#,
+        r#"{"passwd": hunter2}"#,
+        "'/etc/passwd'='hunter2'",
+    ] {
+        assert!(shown(text).contains(HIDDEN), "{}", shown(text));
+    }
+}
+
 #[test]
 fn credentials_are_hidden() {
     let cases = [

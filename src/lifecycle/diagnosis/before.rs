@@ -1,10 +1,11 @@
 //! What came before a start or restart: the end of the container that runs again, or the sandbox that was replaced.
 
+use super::sandbox::{self, Death};
 use crate::call::Client;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Episode, Exit, SandboxEnd};
+use crate::lifecycle::episode_store::{Episode, Exit};
 use crate::lifecycle::node::{FactKind, NodeFact};
 
 /// Sandboxes of a pod that were made within this time of each other are one series, in microseconds.
@@ -45,7 +46,7 @@ pub(in crate::lifecycle) struct Replaced<'a> {
     /// Whether the earlier one was stopped by crictl.
     pub(super) by_crictl: bool,
     /// How the earlier one ended, if nobody had asked for it.
-    pub(super) end: Option<&'a SandboxEnd>,
+    pub(super) death: Option<Death<'a>>,
     /// The runtime, or criscope, was down just before.
     pub(super) lost: Option<&'a NodeFact>,
 }
@@ -136,7 +137,7 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
         Some(_) => before.clone().any(|other| has_sandbox(other)),
         None => attempt > 0 && start.failures == 0,
     };
-    if !was_one {
+    if !was_one || start.comes_back() {
         return None;
     }
     let made = pod
@@ -155,10 +156,6 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
     let replaces = |other: &&&Episode| other.pod.attempt > 0;
     let first = series.iter().find(replaces).map(|first| first.began);
     let times = series.iter().filter(replaces).count();
-    let ends = before
-        .clone()
-        .filter(|other| Some(other.pod.attempt) == last);
-    let end = ends.filter_map(|other| other.sandbox_end.as_ref()).next();
     let by_crictl = before
         .filter(|other| Some(other.pod.attempt) == last)
         .any(|other| {
@@ -172,7 +169,7 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
         window: start.began - first.unwrap_or(start.began),
         is_over: now.saturating_sub(start.began) > SERIES,
         by_crictl,
-        end: end.filter(|end| !end.ordered),
+        death: last.and_then(|last| sandbox::death(pod, last)),
         lost: made.split_last().and_then(|(newest, older)| {
             let before = older.last().copied();
             lost(newest, before)

@@ -7,11 +7,12 @@ use super::crash::CrashLoop;
 use super::fault::Fault;
 use super::kubelet::{KillReason, KubeletCause};
 use super::node::Waits;
+use super::sandbox::Death;
 use super::syncs::InGap;
 use super::work::Worker;
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Awaited, Exit, OomKills, SandboxEnd};
+use crate::lifecycle::episode_store::{Awaited, Exit, OomKills};
 use crate::lifecycle::kubelet::images::Absent;
 use crate::lifecycle::kubelet::pulls::Pulling;
 use crate::lifecycle::node::{NodeFact, PressureShare};
@@ -105,7 +106,7 @@ pub(in crate::lifecycle) enum Cause<'a> {
     /// The sandbox of the pod has ended, and nobody had asked for it; how long ago, in microseconds. `is_stopped`: it was cleaned up
     /// since, but not replaced.
     SandboxDied {
-        end: &'a SandboxEnd,
+        death: Death<'a>,
         ago: u64,
         is_stopped: bool,
     },

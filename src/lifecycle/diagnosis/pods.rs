@@ -1,6 +1,6 @@
 //! The episodes in which causes are looked for, by pod: what one of them shows can explain another.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
@@ -24,7 +24,8 @@ const RECENT: u64 = 10 * 60 * 1_000_000;
 /// See the module documentation.
 #[derive(Debug)]
 pub(in crate::lifecycle) struct Pods<'a> {
-    pods: HashMap<Key<'a>, Pod<'a>>,
+    /// By uid and name, in order of time: a static pod that is taken away and comes back has the same uid.
+    pods: HashMap<Key<'a>, Vec<Pod<'a>>>,
     /// The newest episode.
     newest: Option<&'a Episode>,
     /// The exec probes of its pod.
@@ -37,7 +38,8 @@ pub(in crate::lifecycle) struct Pods<'a> {
 /// Uid, namespace and name.
 type Key<'a> = (&'a str, &'a str, &'a str);
 
-#[derive(Clone, Debug)]
+/// A pod from its first sandbox until it is stopped.
+#[derive(Debug)]
 struct Pod<'a> {
     episodes: Vec<&'a Episode>,
     loops: BTreeMap<&'a str, CrashLoop<'a>>,
@@ -49,31 +51,33 @@ fn key(episode: &Episode) -> Key<'_> {
     (&episode.pod.uid, &episode.pod.namespace, &episode.pod.name)
 }
 
+/// Splits the episodes of pods with the same key where one of them begins after the one before was stopped.
+fn split<'a>(episodes: &[&'a Episode], now: u64) -> Vec<Pod<'a>> {
+    let is_stopped = |time: u64| {
+        let mut stops = episodes.iter().filter(|e| e.kind == Kind::Stop);
+        stops.any(|stop| stop.state == State::Ok && stop.ended <= time)
+    };
+    let begins = |e: &&&Episode| {
+        let makes = e.calls.iter().any(|call| call.is_new_sandbox());
+        let is_first = e.pod.attempt == 0 || e.comes_back();
+        e.kind == Kind::Start && makes && is_first && is_stopped(e.began)
+    };
+    let begins = episodes.iter().filter(begins).map(|e| e.began);
+    let begins = BTreeSet::from_iter(begins.chain([0]));
+    let ends = begins.iter().copied().skip(1).chain([u64::MAX]);
+    let parts = begins.iter().copied().zip(ends).map(|(begin, end)| {
+        let of_it = |e: &&'a Episode| (begin..end).contains(&e.began);
+        episodes.iter().copied().filter(of_it).collect()
+    });
+    parts.map(|episodes| Pod::new(episodes, now)).collect()
+}
+
 impl<'a> Pod<'a> {
     fn new(episodes: Vec<&'a Episode>, now: u64) -> Self {
         Self {
             loops: crash::loops(&episodes, now),
             kills: kubelet::keeps_killing(&episodes, now),
             episodes,
-        }
-    }
-
-    /// Its present life: a static pod that is taken away and comes back has the same uid, and begins with attempt 0 again.
-    fn in_this_life(&self, now: u64) -> Self {
-        let ended = |start: &Episode| {
-            let mut others = self.episodes.iter();
-            others.any(|e| e.kind == Kind::Stop && e.state == State::Ok && e.ended <= start.began)
-        };
-        let starts = self.episodes.iter().filter(|e| {
-            let makes = e.calls.iter().any(|call| call.is_new_sandbox());
-            e.kind == Kind::Start && e.pod.attempt == 0 && makes && ended(e)
-        });
-        match starts.map(|e| e.began).max() {
-            None => self.clone(),
-            Some(began) => {
-                let episodes = self.episodes.iter().copied();
-                Self::new(episodes.filter(|e| e.began >= began).collect(), now)
-            }
         }
     }
 
@@ -109,7 +113,7 @@ impl<'a> Pods<'a> {
             pods.entry(key(episode)).or_default().push(*episode);
         }
         let pods = pods.into_iter();
-        let pods = pods.map(|(key, episodes)| (key, Pod::new(episodes, now)));
+        let pods = pods.map(|(key, episodes)| (key, split(&episodes, now)));
         let pods = pods.collect();
         let newest = episodes.iter().copied().max_by_key(|e| e.began);
         Self {
@@ -127,17 +131,23 @@ impl<'a> Pods<'a> {
         self
     }
 
+    /// The pod of one of the episodes.
+    fn pod<'b>(&'b self, episode: &'b Episode) -> Option<&'b Pod<'a>> {
+        let pods = self.pods.get(&key(episode))?;
+        let has_it = |pod: &&Pod<'_>| pod.episodes.iter().any(|e| e.number == episode.number);
+        pods.iter().find(has_it)
+    }
+
     /// The cause of one of the episodes.
     pub(in crate::lifecycle) fn cause(&self, episode: &'a Episode) -> Cause<'a> {
-        let pod = self.pods.get(&key(episode));
-        let pod = pod.map_or(&[][..], |pod| &pod.episodes);
+        let pod = self.pod(episode).map_or(&[][..], |pod| &pod.episodes);
         of_episode(episode, pod, &self.node, self.now)
     }
 
     /// For a start or restart the sentence on the crash loop of a container that it started, or on that of one that the kubelet
     /// keeps killing.
     pub(in crate::lifecycle) fn crash_loop(&self, episode: &Episode) -> Option<String> {
-        let pod = self.pods.get(&key(episode))?;
+        let pod = self.pod(episode)?;
         if episode.kind == Kind::Stop {
             return None;
         }
@@ -164,8 +174,7 @@ impl<'a> Pods<'a> {
     /// The cause that matters most now for the pod with the newest episode: of several pods of one name the newest counts.
     /// `None` without episodes.
     pub(in crate::lifecycle) fn newest(&self) -> Option<Cause<'a>> {
-        let pod = self.pods.get(&key(self.newest?))?;
-        let pod = &pod.in_this_life(self.now);
+        let pod = self.pod(self.newest?)?;
         let last = |wanted: &dyn Fn(&Episode) -> bool| {
             let wanted = pod.episodes.iter().copied().filter(|e| wanted(e));
             wanted.max_by_key(|e| e.began)
@@ -184,10 +193,10 @@ impl<'a> Pods<'a> {
             }
             return Some(self.cause(episode));
         }
-        if let Some((end, is_stopped)) = sandbox::died(&pod.episodes) {
-            let ago = self.now.saturating_sub(end.at);
+        if let Some((death, is_stopped)) = sandbox::died(&pod.episodes) {
+            let ago = self.now.saturating_sub(death.end.at);
             return Some(Cause::SandboxDied {
-                end,
+                death,
                 ago,
                 is_stopped,
             });

@@ -1,8 +1,10 @@
 //! Whether the time at which the kubelet saw a pod says how long it waited before its first call.
 
-use super::EpisodeStore;
+use super::{Episode, EpisodeStore};
 use crate::call::CallFacts;
+use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::view::State;
 
 impl EpisodeStore {
     /// Calls before this time, in microseconds since 1970, may have been missed.
@@ -10,9 +12,9 @@ impl EpisodeStore {
         self.watches_since = time;
     }
 
-    /// Removes the time at which the kubelet saw the pod from all calls but the first of a pod that is new to this node. A
-    /// replaced sandbox has the time of the first one, or that of the kubelet's last start. Of the first one it notes how
-    /// much of the time nobody watched.
+    /// Removes the time at which the kubelet saw the pod from all calls but the first of a pod that is new to this node, or
+    /// comes back. A replaced sandbox has the time of the first one, or that of the kubelet's last start. Of the first one it
+    /// notes how much of the time nobody watched.
     pub(in crate::lifecycle) fn judge_origin(&self, call: &mut EpisodeCall) {
         if !matches!(call.facts, CallFacts::Seen { .. }) {
             return;
@@ -26,21 +28,35 @@ impl EpisodeStore {
         let since = oldest
             .map_or(0, |oldest| oldest.began)
             .max(self.watches_since);
-        let CallFacts::Seen {
-            before_ms,
-            unwatched_ms,
-            ..
-        } = &mut call.facts
-        else {
+        let CallFacts::Seen { before_ms, .. } = call.facts else {
             return;
         };
-        let seen = began.checked_sub(u64::from(*before_ms) * 1000);
-        let Some(seen) = seen.filter(|_| is_first) else {
+        let seen = began.checked_sub(u64::from(before_ms) * 1000);
+        let Some(seen) = seen.filter(|seen| is_first || self.was_stopped_by(*seen, call)) else {
             call.facts = CallFacts::None;
+            return;
+        };
+        let CallFacts::Seen { unwatched_ms, .. } = &mut call.facts else {
             return;
         };
         let missed = since.min(began).saturating_sub(seen) / 1000;
         // After a replay of the journal more is watched than was then.
         *unwatched_ms = u32::try_from(missed).unwrap_or(u32::MAX).max(*unwatched_ms);
+    }
+
+    /// Returns whether the pod of the call was stopped when the kubelet saw it, at this time in microseconds since 1970: a
+    /// static pod keeps its uid when its manifest is taken away and put back, and its attempt goes on until the stopped
+    /// sandbox is removed. A kubelet that replaces a sandbox stops it after it saw the pod.
+    fn was_stopped_by(&self, seen: u64, call: &EpisodeCall) -> bool {
+        let Some(pod) = call.pod.as_deref() else {
+            return false;
+        };
+        let earlier = || self.of_pod(pod).filter(|episode| !episode.has(call));
+        let last = earlier().map(|episode| episode.pod.attempt).max();
+        let is_end = |e: &Episode| {
+            let is_over = e.state == State::Ok && e.ended <= seen;
+            e.kind == Kind::Stop && is_over && Some(e.pod.attempt) == last
+        };
+        earlier().any(is_end) && earlier().all(|e| e.kind == Kind::Stop || e.began < seen)
     }
 }

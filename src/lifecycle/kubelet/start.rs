@@ -54,6 +54,12 @@ impl Episode {
         })
     }
 
+    /// Whether it is the first start after the pod was stopped, although not of its first sandbox. Of other sandboxes the
+    /// store does not keep when the kubelet saw the pod.
+    pub(in crate::lifecycle) fn comes_back(&self) -> bool {
+        self.pod.attempt > 0 && self.seen_before().is_some()
+    }
+
     /// How long its pulls waited for those of other pods, in microseconds. The kubelet counts that as part of the pull.
     fn queued(&self) -> u64 {
         let queues = self.calls.iter().filter_map(|call| call.queue.as_deref());
@@ -148,6 +154,21 @@ mod tests {
                 .episodes()
                 .all(|episode| episode.before_cri().is_none())
         );
+    }
+
+    #[test]
+    fn of_a_pod_that_comes_back_the_time_since_then_counts() {
+        let web = pod("web");
+        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        for call in up(&web) {
+            store.apply(call);
+        }
+        store.tick(at(60_000), &[]);
+        store.apply(web.stop(70_000, 100));
+        let waits = web.attempt(1);
+        store.apply(waits.run(100_000, 300).seen_before(20_000));
+        let started = store.episodes().filter_map(|it| it.before_cri());
+        assert_eq!(started.last(), Some(20_000_000));
     }
 
     #[test]

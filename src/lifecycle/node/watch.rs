@@ -178,7 +178,7 @@ impl Watch {
         };
         let mut backends = self.status.backends.iter();
         let backend = backends.find(|it| it.name == poll.backend);
-        let reason = format!("{} is in flight since then", poll.method.name());
+        let reason = format!("{} was not answered", poll.method.name());
         let reason = with_holder(backend, &kind, holding, &reason);
         NodeFact::new(kind, poll.since, &reason)
     }

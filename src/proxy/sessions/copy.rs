@@ -79,23 +79,34 @@ pub(super) async fn both(
         None,
     ));
     tokio::select! {
-        end = &mut inward => match end {
+        (end, client) = &mut inward => match end {
             End::Read => FirstClosed::ClientBroke,
             End::Done { both } => match silence(&moved, outward).await {
-                Some(End::Done { .. }) if both => FirstClosed::Both,
+                Some((End::Done { .. }, _)) if both => FirstClosed::Both,
                 _ => FirstClosed::Client,
             },
-            // The bytes the upstream sent before it closed can still be read.
             End::Write => {
-                silence(&moved, outward).await;
+                let mut discarding = pin!(discard(client, &moved));
+                tokio::select! {
+                    // The bytes that the upstream sent before it closed can still be read. They are finite, and only the client
+                    // decides how long they take.
+                    _ = &mut outward => {
+                        silence(&moved, discarding).await;
+                    }
+                    () = &mut discarding => {
+                        silence(&moved, outward).await;
+                    }
+                }
                 FirstClosed::Upstream
             }
         },
-        end = &mut outward => match end {
+        (end, _) = &mut outward => match end {
             End::Read => FirstClosed::UpstreamBroke,
             End::Write => FirstClosed::ClientBroke,
             End::Done { both } => {
-                silence(&moved, inward).await;
+                if let Some((End::Write, client)) = silence(&moved, inward).await {
+                    silence(&moved, discard(client, &moved)).await;
+                }
                 match both {
                     true => FirstClosed::Both,
                     false => FirstClosed::Upstream,
@@ -105,8 +116,17 @@ pub(super) async fn both(
     }
 }
 
+/// Reads what a client sends after the upstream has closed, for instance its pings, until it closes too. A socket that is
+/// closed with unread data, or receives data afterwards, is reset, and what the client has not received is lost.
+async fn discard(mut client: ReadHalf<'_>, moved: &AtomicU64) {
+    let mut buffer = vec![0; 1 << 10];
+    while let Ok(n @ 1..) = client.read(&mut buffer).await {
+        moved.fetch_add(n as u64, Ordering::Relaxed);
+    }
+}
+
 /// Waits for the other direction as long as bytes move. Returns how it ended, or `None` after a silence.
-async fn silence(moved: &AtomicU64, rest: impl Future<Output = End>) -> Option<End> {
+async fn silence<T>(moved: &AtomicU64, rest: impl Future<Output = T>) -> Option<T> {
     let mut rest = pin!(rest);
     loop {
         let before = moved.load(Ordering::Relaxed);
@@ -132,51 +152,53 @@ async fn given_up(from: &ReadHalf<'_>, moved: Option<&AtomicU64>) {
     if let Some(moved) = moved
         && from.ready(Interest::ERROR).await.is_ok()
     {
-        let _ = silence(moved, pending()).await;
+        let _ = silence(moved, pending::<()>()).await;
     } else {
         // The read reports it.
         pending().await
     }
 }
 
-/// Copies one direction. `see` is called with the bytes before they are sent, `sent` with their number afterwards. With
-/// `moved`, a receiver that reads nothing is given up some time after the sender has broken off.
-async fn pump(
-    mut from: ReadHalf<'_>,
+/// Copies one direction. Returns how it ended, and the source. `see` is called with the bytes before they are sent, `sent`
+/// with their number afterwards. With `moved`, a receiver that reads nothing is given up some time after the sender has
+/// broken off.
+async fn pump<'a>(
+    mut from: ReadHalf<'a>,
     mut to: WriteHalf<'_>,
     mut see: impl FnMut(&[u8]),
     sent: impl Fn(usize),
     moved: Option<&AtomicU64>,
-) -> End {
+) -> (End, ReadHalf<'a>) {
     let mut buffer = vec![0; BUFFER];
     loop {
         let n = match from.read(&mut buffer).await {
             Ok(0) => break,
             Ok(n) => n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => return End::Read,
+            Err(_) => return (End::Read, from),
         };
         see(&buffer[..n]);
         tokio::select! {
             biased;
             written = to.write_all(&buffer[..n]) => match written {
                 Ok(()) => sent(n),
-                Err(_) => return End::Write,
+                Err(_) => return (End::Write, from),
             },
-            () = given_up(&from, moved) => return End::Read,
+            () = given_up(&from, moved) => return (End::Read, from),
         }
     }
     // Checked before the shutdown is sent: from then on it may close in response.
     let both = has_closed(to.as_ref());
     // If it has closed already there is nothing to shut down.
     let _ = to.shutdown().await;
-    End::Done { both }
+    (End::Done { both }, from)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
+    use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -197,6 +219,20 @@ mod tests {
         }
     }
 
+    /// Copies until the end.
+    async fn copied(client: &mut TcpStream, upstream: &mut TcpStream) -> FirstClosed {
+        let about = SessionInfo {
+            kind: SessionKind::Exec,
+            id: "c".into(),
+            command: vec![],
+            extensions: http::Extensions::new(),
+        };
+        let observers = Observers(Arc::from([]));
+        let session = ObservedSession::begin(about, Transport::Spdy, "v4", &observers);
+        let mut watch = ExitSniffer::new(SessionKind::Exec, Transport::Tls);
+        both(client, upstream, &session.meter(), &mut watch).await
+    }
+
     /// The end reported as first, if these have closed before the copy starts.
     async fn first(client_closed: bool, upstream_closed: bool) -> FirstClosed {
         let ((mut client, mut kubectl), (mut upstream, mut runtime)) = tokio::join!(pair(), pair());
@@ -209,17 +245,6 @@ mod tests {
             runtime.shutdown().await.expect("closed");
             until_closed(&upstream).await;
         }
-        let about = SessionInfo {
-            kind: SessionKind::Exec,
-            id: "c".into(),
-            command: vec![],
-            extensions: http::Extensions::new(),
-        };
-        let observers = Observers(Arc::from([]));
-        let session = ObservedSession::begin(about, Transport::Spdy, "v4", &observers);
-        let mut watch = ExitSniffer::new(SessionKind::Exec, Transport::Tls);
-        let meter = session.meter();
-        let copied = both(&mut client, &mut upstream, &meter, &mut watch);
         // An open end closes once it sees that the other has.
         let peers = async {
             let mut text = Vec::new();
@@ -233,7 +258,42 @@ mod tests {
             }
             assert_eq!(text, b"said");
         };
-        tokio::join!(copied, peers).0
+        tokio::join!(copied(&mut client, &mut upstream), peers).0
+    }
+
+    /// A client that pauses after its upstream has sent everything and closed; `room` is the size of the socket buffer for it.
+    async fn pauses(room: usize) {
+        const LENGTH: usize = 150_000;
+        let ((mut client, mut kubectl), (mut upstream, mut runtime)) = tokio::join!(pair(), pair());
+        kubectl.set_nodelay(true).expect("set");
+        set_socket_send_buffer_size(&client, room).expect("set");
+        set_socket_recv_buffer_size(&kubectl, 4096).expect("set");
+        set_socket_recv_buffer_size(&upstream, 2 * LENGTH).expect("set");
+        runtime.write_all(&[b'x'; LENGTH]).await.expect("sent");
+        drop(runtime);
+        until_closed(&upstream).await;
+        let copying = tokio::spawn(async move { copied(&mut client, &mut upstream).await });
+        tokio::time::pause();
+        // Like the pings of a client that waits for its terminal: the closed upstream answers with a reset.
+        for _ in 0..5 {
+            kubectl.write_all(b"ping").await.expect("sent");
+            tokio::time::sleep(LINGER / 100).await;
+        }
+        tokio::time::sleep(10 * LINGER).await;
+        tokio::time::resume();
+        let mut text = Vec::new();
+        kubectl.read_to_end(&mut text).await.expect("its end");
+        assert_eq!(text.len(), LENGTH);
+        drop(kubectl);
+        assert_eq!(copying.await.expect("no panic"), FirstClosed::Upstream);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_pauses_gets_what_an_upstream_sent_before_it_closed() {
+        // Most of it is in the socket of the upstream.
+        pauses(4096).await;
+        // All of it is in that of the client.
+        pauses(1 << 20).await;
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::failpoint::{Failpoint, failpoint};
+use crate::runtime::nri;
 use crate::runtime::oci::spec::{
     self, Action, ImageConfig, Machine, Propagation, ResolvedUser, SandboxFacts, UserDatabase,
     build, propagation_of,
@@ -80,6 +81,15 @@ impl Assembly {
             ..sandbox
         };
         let mut built = self.specification(record, root, &sandbox)?;
+        let adjusting = self.runtime.nri_create(&self.sandbox, record, &built.spec);
+        // The work runs on a thread that may block, and plugins answer within their timeout.
+        let adjusted = tokio::runtime::Handle::current().block_on(adjusting)?;
+        if let Some(adjusted) = adjusted {
+            let registry = self.cdi(!adjusted.cdi_devices.is_empty());
+            let node = &self.runtime.settings.node;
+            let more = nri::adjust(&mut built.spec, &adjusted, node, &Machine, &registry)?;
+            built.actions.extend(more);
+        }
         // Filters of the OCI runtime recorded with the sandbox, which may not be the configured one.
         if let Some(filters) = &self.runtime.handler_of_pod(&self.sandbox).filters {
             filters.fill(&mut built.spec);
@@ -120,11 +130,7 @@ impl Assembly {
             working_dir: self.image.working_dir.clone(),
         };
         let users = UserDatabase::of_rootfs(root)?;
-        let cdi = match spec::cdi::is_asked(&record.config) {
-            false => spec::cdi::Registry::default(),
-            // Read for every container: devices and their CDI files may appear at any time.
-            true => spec::cdi::Registry::read(&settings.cdi_dirs),
-        };
+        let cdi = self.cdi(spec::cdi::is_asked(&record.config));
         Ok(build(&spec::Request {
             id: &record.id,
             pod: &self.sandbox.config,
@@ -138,6 +144,15 @@ impl Assembly {
             host: &Machine,
             cdi: &cdi,
         })?)
+    }
+
+    /// The CDI devices of the node, unless none is needed.
+    fn cdi(&self, needed: bool) -> spec::cdi::Registry {
+        match needed {
+            // Read for every container: devices and their CDI files may appear at any time.
+            true => spec::cdi::Registry::read(&self.runtime.settings.cdi_dirs),
+            false => spec::cdi::Registry::default(),
+        }
     }
 
     /// The SELinux label of the container's files.

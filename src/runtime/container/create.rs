@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use criscope_linux::rootfs::Rootfs;
+use criscope_nri::api::Event;
 
 use super::super::sandbox::teardown::blocking;
 use super::bundle::Assembly;
@@ -78,6 +79,8 @@ impl Runtime {
             config,
             ..ContainerRecord::default()
         };
+        // Until it is in the store.
+        let unsynced = self.nri.block_sync(&self.steps).await;
         let container = self
             .assemble_container(&sandbox, record, &image, layers)
             .await?;
@@ -88,6 +91,8 @@ impl Runtime {
         self.disks.watch(id.as_str(), upper);
         failpoint(Failpoint::ContainerCreated);
         self.emit_container_event(ContainerEventType::ContainerCreatedEvent, &container);
+        self.nri_tell(Event::PostCreateContainer, &container).await;
+        drop(unsynced);
         Ok(id)
     }
 
@@ -137,6 +142,7 @@ impl Runtime {
             target: self.target_of(sandbox, &record).await?,
         };
         let (id, pins, pod) = (record.id.clone(), self.pins.clone(), sandbox.id.clone());
+        let attempted = self.nri_creating(&sandbox.record(), &record);
         let made = blocking(move || {
             disk::make_dir(&dir)?;
             let made = (|| {
@@ -158,7 +164,15 @@ impl Runtime {
                 }
             }
         });
-        let record = made.await?;
+        let record = match made.await {
+            Ok(record) => record,
+            Err(error) => {
+                if let Some(attempted) = attempted {
+                    self.nri_removed(attempted).await;
+                }
+                return Err(error);
+            }
+        };
         let mut all = vec![layers];
         all.extend(held.drain(..).map(|(_, layers)| layers));
         Ok(Container::new(&self.settings.paths, record, all))

@@ -7,6 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::bundle::write_private;
 use super::update::read_spec;
+use super::watch::was_seen_to_end;
 use crate::call::steps::RuntimeStep;
 use crate::cri::v1::{ExecSyncRequest, ExecSyncResponse};
 use crate::runtime::call_context::CallContext;
@@ -21,6 +22,9 @@ use crate::runtime::{Runtime, id};
 
 /// The CRI's limit on the output of each stream (api.proto, ExecSyncResponse); the rest is read and discarded.
 const OUTPUT_LIMIT: usize = 16 << 20;
+
+/// How long output that the shim has passed on may take to arrive.
+const LAST_PART: Duration = Duration::from_millis(100);
 
 const SIGKILL: i32 = 9;
 
@@ -71,7 +75,10 @@ impl Runtime {
             running.kill().await;
         }
         running.forget().await;
-        outcome
+        match outcome? {
+            Collected { cut: true, .. } if !was_seen_to_end(&container) => Err(shim_gone()),
+            Collected { response, .. } => Ok(response),
+        }
     }
 
     /// Starts a command in a container. The shim holds its output until a client attaches. If a disk hangs and the caller gives
@@ -158,9 +165,17 @@ impl Running {
     }
 }
 
+/// The result of a command.
+#[derive(Default)]
+struct Collected {
+    response: ExecSyncResponse,
+    /// Whether the shim ended the output: with the container, or because it is gone itself.
+    cut: bool,
+}
+
 /// Collects the output until the process has exited and both streams are closed, but for at most `drain` after the exit: a child
 /// may keep them open.
-async fn collect(running: &mut Running, drain: Option<Duration>) -> Result<ExecSyncResponse> {
+async fn collect(running: &mut Running, drain: Option<Duration>) -> Result<Collected> {
     let attach = Attach {
         target: running.target.clone(),
         stdin: false,
@@ -168,9 +183,9 @@ async fn collect(running: &mut Running, drain: Option<Duration>) -> Result<ExecS
         stderr: true,
     };
     let (mut output, _input) = running.shim.attach(attach).await?;
-    let mut response = ExecSyncResponse::default();
+    let mut collected = Collected::default();
     let exit = {
-        let reads = read(&mut output, &mut response);
+        let reads = read(&mut output, &mut collected);
         tokio::pin!(reads);
         let mut all = false;
         let exit = loop {
@@ -180,27 +195,40 @@ async fn collect(running: &mut Running, drain: Option<Duration>) -> Result<ExecS
             }
         };
         if !all {
-            match drain {
-                Some(drain) => {
-                    let _held_open = timeout(drain, reads).await;
+            let held_open = async {
+                match drain {
+                    Some(drain) => sleep(drain).await,
+                    None => std::future::pending().await,
                 }
-                None => reads.await,
+                running.shim.settle().await
+            };
+            tokio::select! {
+                biased;
+                () = &mut reads => {}
+                settled = held_open => {
+                    settled?;
+                    let _held_open = timeout(LAST_PART, reads).await;
+                }
             }
         }
         exit
     };
-    response.exit_code = exit.code;
-    Ok(response)
+    collected.response.exit_code = exit.code;
+    Ok(collected)
 }
 
 /// Reads both streams to the end, keeping the first [`OUTPUT_LIMIT`] bytes of each.
-async fn read(output: &mut Attached, response: &mut ExecSyncResponse) {
+async fn read(output: &mut Attached, collected: &mut Collected) {
+    let response = &mut collected.response;
     let mut open = [true; 2];
     while open != [false; 2] {
         let (at, to, piece) = match output.next().await {
             Some(Output::Stdout(piece)) => (0, &mut response.stdout, piece),
             Some(Output::Stderr(piece)) => (1, &mut response.stderr, piece),
-            None => return,
+            None => {
+                collected.cut = true;
+                return;
+            }
         };
         open[at] &= !piece.is_empty();
         let room = OUTPUT_LIMIT - to.len();

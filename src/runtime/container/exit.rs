@@ -35,6 +35,8 @@ impl Runtime {
         if let Err(error) = self.unmount(container).await {
             tracing::warn!(event = "runtime.unmount", container.id = %container.id, error.message = %shown(&error), "the root file system of an exited container could not be unmounted");
         }
+        // Before StopContainer answers; its containerd counterpart waits for plugins as well.
+        self.nri_stopped(container).await;
         container.settle();
     }
 

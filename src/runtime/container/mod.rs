@@ -18,3 +18,4 @@ pub(super) mod watch;
 
 pub(super) use self::bundle::SPEC;
 pub(super) use self::remove::remove_dir;
+pub(super) use self::update::read_spec_json;

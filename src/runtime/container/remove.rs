@@ -33,6 +33,8 @@ impl Runtime {
         if self.store.containers.find(&container.id)?.is_none() {
             return Ok(());
         }
+        // Read before its files are removed.
+        let removed = self.nri_removing(&container).await;
         let record = container.record();
         if record.pid != 0 && !container.is_forgotten() {
             let handler = self.handler_of(&container);
@@ -59,6 +61,9 @@ impl Runtime {
         }
         self.store.containers.remove(&container.id);
         self.emit_container_event(ContainerEventType::ContainerDeletedEvent, &container);
+        if let Some(removed) = removed {
+            self.nri_removed(removed).await;
+        }
         Ok(())
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use criscope_nri::api::Event;
+
 use super::super::sandbox::teardown::blocking;
 use super::bundle::SPEC;
 use crate::call::steps::RuntimeStep;
@@ -57,6 +59,7 @@ impl Runtime {
         match self.launch(container, &sandbox, &handler).await {
             Ok(()) => {
                 self.emit_container_event(ContainerEventType::ContainerStartedEvent, container);
+                self.nri_tell(Event::PostStartContainer, container).await;
                 Ok(())
             }
             Err(error) => {
@@ -72,6 +75,7 @@ impl Runtime {
                     if let Err(error) = self.unmount(container).await {
                         tracing::warn!(event = "runtime.unmount", container.id = %container.id, error.message = %shown(&error), "the root file system of a container that failed to start could not be unmounted");
                     }
+                    self.nri_stopped(container).await;
                     container.settle();
                     self.emit_container_event(ContainerEventType::ContainerStoppedEvent, container);
                 }
@@ -113,6 +117,7 @@ impl Runtime {
         // Before the start: the exit event may arrive immediately.
         container.update(|record| record.pid = pid).await?;
         failpoint(Failpoint::ContainerMade);
+        self.nri_start(sandbox, container).await?;
         // Taken before the start: the process may have exited by the time the shim responds.
         let started_at = id::now();
         self.start_process(container, &shim, handler).await?;

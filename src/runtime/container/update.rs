@@ -3,7 +3,10 @@
 use std::fs;
 use std::sync::Arc;
 
+use criscope_nri::api::Event;
 use oci_spec::runtime::{LinuxResources, Spec};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::atomic_replace::Drafts;
 use super::bundle::SPEC;
@@ -25,9 +28,27 @@ impl Runtime {
     /// If the container has exited, the OCI runtime fails, or the disk is full.
     pub async fn update_container_resources(
         self: &Arc<Self>,
-        request: UpdateContainerResourcesRequest,
+        mut request: UpdateContainerResourcesRequest,
     ) -> Result<()> {
         let container = self.store.containers.get(&request.container_id)?;
+        let Some(requested) = &request.linux else {
+            return Ok(());
+        };
+        // Before the lock: plugins may ask for updates of this container in answer to other events.
+        if let Some(changed) = self.nri_update(&container, requested).await? {
+            request.linux = Some(changed);
+        }
+        self.set_container_resources(&container, request).await?;
+        self.nri_tell(Event::PostUpdateContainer, &container).await;
+        Ok(())
+    }
+
+    /// As [`Self::update_container_resources`], without asking plugins.
+    pub(in crate::runtime) async fn set_container_resources(
+        self: &Arc<Self>,
+        container: &Arc<Container>,
+        request: UpdateContainerResourcesRequest,
+    ) -> Result<()> {
         let Some(requested) = request.linux else {
             return Ok(());
         };
@@ -40,7 +61,7 @@ impl Runtime {
                 state.name()
             )));
         }
-        let old = read_spec(&container).await?;
+        let old = read_spec(container).await?;
         let mut linux = old.linux().clone().unwrap_or_default();
         let before = linux.resources().clone().unwrap_or_default();
         let after = updated_resources(&before, &requested, &self.settings.node)?;
@@ -53,11 +74,11 @@ impl Runtime {
         let drafts = drafts.await?;
         // A container that is only created receives its limits when it is started.
         let set = match state {
-            ContainerState::Running => self.set_resources(&container, &after).await,
+            ContainerState::Running => self.set_resources(container, &after).await,
             _ => Ok(()),
         };
         let changed = match set {
-            Ok(()) => place(&container, drafts, requested).await,
+            Ok(()) => place(container, drafts, requested).await,
             // The OCI runtime may have applied a part; rolled back below.
             Err(error) => {
                 let tidied = container.work(move || {
@@ -70,7 +91,7 @@ impl Runtime {
         };
         if changed.is_err() && state == ContainerState::Running {
             let back = reverted_resources(&before, &after);
-            if let Err(error) = self.set_resources(&container, &back).await {
+            if let Err(error) = self.set_resources(container, &back).await {
                 tracing::warn!(event = "runtime.update", container.id = %container.id, error.message = %shown(&error), "resources could not be restored after a failed update");
             }
         }
@@ -145,6 +166,17 @@ pub(in crate::runtime) fn merge(
 
 /// Reads the specification of a container.
 pub(in crate::runtime) async fn read_spec(container: &Arc<Container>) -> Result<Spec> {
+    read_bundle(container).await
+}
+
+/// Reads the specification of a container as JSON.
+pub(in crate::runtime) async fn read_spec_json(container: &Arc<Container>) -> Result<Value> {
+    read_bundle(container).await
+}
+
+async fn read_bundle<T: DeserializeOwned + Send + 'static>(
+    container: &Arc<Container>,
+) -> Result<T> {
     let path = container.dir().join(SPEC);
     let reading = container.work(move || {
         let text = fs::read(&path).map_err(|e| Error::io("read", &path, e))?;

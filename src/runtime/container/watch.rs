@@ -19,7 +19,14 @@ const UNKNOWN: i32 = 255;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The exit reason if the exit code is unknown.
-pub(in crate::runtime) const UNSEEN: &str = "Unknown";
+const UNSEEN: &str = "Unknown";
+
+/// Returns whether the shim observed the exit of the container, and has therefore sent all output of its processes.
+pub(in crate::runtime) fn was_seen_to_end(container: &Container) -> bool {
+    let record = container.record();
+    let exit = record.exit.as_ref();
+    exit.is_some_and(|exit| exit.reason != UNSEEN)
+}
 
 impl Runtime {
     /// Handles the events of a shim until its connection is lost.

@@ -5,11 +5,14 @@ use std::time::Duration;
 use criscope_image::{Verdict, Verifier};
 
 use super::{
-    OTHER_PLUGINS, PLUGIN_VERBS, PLUGINS, RUNTIME_CNI_PLUGIN, RUNTIME_EVENTS_DROPPED,
-    RUNTIME_IMAGE_PULL_BYTES, RUNTIME_IMAGE_PULLS, RUNTIME_IMAGE_PULLS_IN_PROGRESS,
-    RUNTIME_IMAGE_VERIFICATIONS, RUNTIME_LAYERS_INCOMPLETE, RUNTIME_PHASE,
+    NRI_METHODS, NRI_RESULTS, OTHER_PLUGINS, PLUGIN_VERBS, PLUGINS, RUNTIME_CNI_PLUGIN,
+    RUNTIME_EVENTS_DROPPED, RUNTIME_IMAGE_PULL_BYTES, RUNTIME_IMAGE_PULLS,
+    RUNTIME_IMAGE_PULLS_IN_PROGRESS, RUNTIME_IMAGE_VERIFICATIONS, RUNTIME_LAYERS_INCOMPLETE,
+    RUNTIME_NRI_CLOSED, RUNTIME_NRI_PLUGINS, RUNTIME_NRI_REQUESTS, RUNTIME_PHASE,
     RUNTIME_SHIM_MESSAGES_UNREADABLE, RUNTIME_SHIMS_LOST,
 };
+use criscope_nri::CloseReason;
+
 use crate::call::steps::{RuntimeStep, StepOutcome};
 use crate::telemetry::family::{Counters, Gauges, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
@@ -27,6 +30,9 @@ pub struct RuntimeWork {
     shims_lost: Counters<1>,
     layers_incomplete: Counters<1>,
     shim_messages_unreadable: Counters<1>,
+    nri_plugins: Gauges<0>,
+    nri_requests: Counters<2>,
+    nri_closed: Counters<1>,
 }
 
 /// How a shim was lost before its pod was stopped, in the order of the metric's label values.
@@ -55,6 +61,9 @@ impl RuntimeWork {
             shims_lost: registry.counters(&RUNTIME_SHIMS_LOST)?,
             layers_incomplete: registry.counters(&RUNTIME_LAYERS_INCOMPLETE)?,
             shim_messages_unreadable: registry.counters(&RUNTIME_SHIM_MESSAGES_UNREADABLE)?,
+            nri_plugins: registry.gauges(&RUNTIME_NRI_PLUGINS)?,
+            nri_requests: registry.counters(&RUNTIME_NRI_REQUESTS)?,
+            nri_closed: registry.counters(&RUNTIME_NRI_CLOSED)?,
         };
         for how in 0..2 {
             let _ = work.shims_lost.at([how]);
@@ -65,6 +74,10 @@ impl RuntimeWork {
         for what in 0..5 {
             let _ = work.shim_messages_unreadable.at([what]);
         }
+        for reason in 0..CloseReason::LABELS.len() {
+            let _ = work.nri_closed.at([reason]);
+        }
+        let _ = work.nri_plugins.at([]);
         for verifier in 0..2 {
             for result in 0..3 {
                 let _ = work.verifications.at([verifier, result]);
@@ -152,6 +165,29 @@ impl RuntimeWork {
     pub fn pulled(&self, bytes: u64) {
         if let Some(pulled) = self.pulled_bytes.at([]) {
             pulled.inc_by(bytes);
+        }
+    }
+
+    /// Records the number of NRI plugins.
+    pub fn nri_plugins(&self, plugins: usize) {
+        if let Some(gauge) = self.nri_plugins.at([]) {
+            gauge.set(plugins as i64);
+        }
+    }
+
+    /// Records the end of a request to an NRI plugin.
+    pub fn nri_request(&self, method: &str, result: &str) {
+        let index = |list: &[&str], name: &str| list.iter().position(|one| *one == name);
+        let at = index(NRI_METHODS, method).zip(index(NRI_RESULTS, result));
+        if let Some(requests) = at.and_then(|(m, r)| self.nri_requests.at([m, r])) {
+            requests.inc();
+        }
+    }
+
+    /// Records a closed connection of an NRI plugin; `reason` is an index into the label values.
+    pub fn nri_closed(&self, reason: usize) {
+        if let Some(closed) = self.nri_closed.at([reason]) {
+            closed.inc();
         }
     }
 

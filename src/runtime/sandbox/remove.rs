@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use criscope_nri::api::Event;
+
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
@@ -33,6 +35,8 @@ impl Runtime {
         self.store.sandboxes.remove(&sandbox.id);
         self.store.sandbox_names.release(&name, &sandbox.id);
         self.emit_sandbox_event(ContainerEventType::ContainerDeletedEvent, &sandbox);
+        self.nri_tell_pod(Event::RemovePodSandbox, &sandbox.record())
+            .await;
         Ok(())
     }
 }

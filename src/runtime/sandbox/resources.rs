@@ -1,5 +1,7 @@
 //! UpdatePodSandboxResources.
 
+use criscope_nri::api::Event;
+
 use crate::cri::v1;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
@@ -15,11 +17,16 @@ impl Runtime {
     ) -> Result<()> {
         let sandbox = self.store.sandboxes.get(&request.pod_sandbox_id)?;
         sandbox.ready()?;
+        let (overhead, resources) = (request.overhead.as_ref(), request.resources.as_ref());
+        self.nri_update_pod(&sandbox.record(), overhead, resources)
+            .await?;
         let noted = sandbox.update(|record| {
             record.resources = request.resources;
             record.overhead = request.overhead;
         });
-        noted.await?;
+        let record = noted.await?;
+        self.nri_tell_pod(Event::PostUpdatePodSandbox, &record)
+            .await;
         Ok(())
     }
 }

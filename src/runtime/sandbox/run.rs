@@ -74,6 +74,12 @@ impl Runtime {
         failpoint(Failpoint::SandboxRecorded);
         self.store.making.insert(&id, Arc::clone(&sandbox));
         let made = self.set_up(&sandbox, &handler).await;
+        // Until it is in the store.
+        let _unsynced = self.nri.block_sync(&self.steps).await;
+        let made = match made {
+            Ok(()) => self.nri_run_pod(&sandbox).await,
+            failed => failed,
+        };
         if made.is_ok() {
             self.store.sandboxes.insert(&id, Arc::clone(&sandbox));
         }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use criscope_nri::api::Event;
+
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
@@ -34,6 +36,10 @@ impl Runtime {
         // From here on nothing may be started in it, even if the rest fails.
         let stopped = sandbox.note(|record| record.state = SandboxState::Stopped);
         stopped.await;
+        if sandbox.claim_nri_stop() {
+            self.nri_tell_pod(Event::StopPodSandbox, &sandbox.record())
+                .await;
+        }
         self.end_kept_init(&sandbox.record()).await;
         self.free_network(&sandbox.record()).await?;
         sandbox.note(|record| record.network_freed = true).await;

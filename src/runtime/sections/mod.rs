@@ -2,6 +2,7 @@
 
 mod handlers;
 mod networks;
+mod nri;
 mod programs;
 mod storage;
 
@@ -19,6 +20,7 @@ use crate::settings::{Problem, Reader, Scope, SeccompProfile, lexical, settings}
 
 pub use handlers::{Handler, Misfit, UsualBesides};
 pub use networks::{Cni, IpPreference, Loopback};
+pub use nri::Nri;
 pub use programs::{HandlerPrograms, ProgramError};
 pub use storage::Images;
 
@@ -77,6 +79,8 @@ settings! {
         usual_besides: UsualBesides = UsualBesides::read;
         /// Pod networks.
         cni: Cni = Cni::read;
+        /// Plugins that adjust containers.
+        nri: Nri = Nri::read;
         /// The image store.
         images: Images = |reader| Images::read(reader, &root);
     }

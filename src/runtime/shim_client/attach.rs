@@ -74,6 +74,17 @@ impl Shim {
         })??;
         Ok((Attached { frames }, Input { write }))
     }
+
+    /// Waits until the shim has passed on a piece of each stream of which it had not read everything when this was called. If
+    /// nothing has arrived then, the pipes are empty. A shim may be held up, by a log on a slow disk for instance.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn settle(&self) -> Result<(), Error> {
+        // The shim answers before it reads the streams that were ready at the same time, so the second answer follows them.
+        self.greet().await?;
+        self.greet().await
+    }
 }
 
 impl Attached {

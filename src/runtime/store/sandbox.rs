@@ -1,6 +1,7 @@
 //! A sandbox in memory: its record, its shim, and its locks.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::durable::Durable;
@@ -18,6 +19,7 @@ pub struct Sandbox {
     pub op_lock: tokio::sync::RwLock<()>,
     record: Durable<SandboxRecord>,
     shim: Mutex<Option<Shim>>,
+    nri_stopped: AtomicBool,
 }
 
 impl Sandbox {
@@ -29,6 +31,7 @@ impl Sandbox {
             op_lock: tokio::sync::RwLock::default(),
             record: Durable::new(dir, copy, record),
             shim: Mutex::default(),
+            nri_stopped: AtomicBool::new(false),
         }
     }
 
@@ -99,6 +102,11 @@ impl Sandbox {
                 self.id
             ))),
         }
+    }
+
+    /// Returns whether NRI plugins are still to be told that it is stopped; true once.
+    pub fn claim_nri_stop(&self) -> bool {
+        !self.nri_stopped.swap(true, Ordering::Relaxed)
     }
 
     /// The connection to its shim, if there is one.

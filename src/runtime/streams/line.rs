@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::runtime::error::{Error, shim_gone};
@@ -19,12 +20,14 @@ const DRAIN_PART: Duration = Duration::from_millis(100);
 const SIGHUP: i32 = 1;
 
 /// How the output of a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Drained {
     /// With the process, or because it closed the requested streams.
     Whole,
     /// The shim detached the client, or disconnected.
     Cut,
+    /// The shim does not respond; it may still have output.
+    Stuck(shim_client::Error),
 }
 
 /// A client's connection to a process.
@@ -50,8 +53,18 @@ impl Line {
         let mut patience = self.drain;
         while open != [false; 2] {
             let next = tokio::select! {
+                // Output that is there is never given up.
+                biased;
                 next = output.next() => next,
-                () = self.given_up(&mut patience) => return Drained::Whole,
+                settled = self.given_up(&mut patience) => {
+                    if let Err(error) = settled {
+                        return Drained::Stuck(error);
+                    }
+                    match timeout(DRAIN_PART, output.next()).await {
+                        Ok(next) => next,
+                        Err(_) => return Drained::Whole,
+                    }
+                }
             };
             let (at, to, piece) = match next {
                 Some(Output::Stdout(piece)) => (0, &mut stdout, piece),
@@ -69,8 +82,17 @@ impl Line {
         Drained::Whole
     }
 
+    /// The reason why the client misses output, if it does.
+    pub(super) async fn lost(&self, drained: Drained) -> Option<Error> {
+        match drained {
+            Drained::Whole => None,
+            Drained::Cut => Some(self.cut().await),
+            Drained::Stuck(error) => Some(error.into()),
+        }
+    }
+
     /// The reason why the shim detached the client of a running process.
-    pub(super) async fn cut(&self) -> Error {
+    async fn cut(&self) -> Error {
         match self.shim.greet().await {
             Ok(()) => Error::Exhausted(format!("the output was not taken for {STUCK:?}")),
             Err(shim_client::Error::Gone { .. }) => shim_gone(),
@@ -78,9 +100,12 @@ impl Line {
         }
     }
 
-    /// Completes when the process has exited and no output arrived for the rest of the grace period. The time that a slow
-    /// client takes to read does not count.
-    async fn given_up(&self, patience: &mut Option<Duration>) {
+    /// Completes when the process has exited and no output arrived for the rest of the grace period, although the shim has
+    /// passed on what it could read. The time that a slow client takes to read does not count.
+    async fn given_up(
+        &self,
+        patience: &mut Option<Duration>,
+    ) -> std::result::Result<(), shim_client::Error> {
         self.ended.cancelled().await;
         let Some(patience) = patience else {
             return std::future::pending().await;
@@ -90,6 +115,7 @@ impl Line {
             tokio::time::sleep(part).await;
             *patience -= part;
         }
+        self.shim.settle().await
     }
 
     /// Copies the client's input to the process. Returns whether all of it was sent.

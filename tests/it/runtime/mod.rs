@@ -6,6 +6,7 @@ mod crun;
 mod image;
 mod namespaces;
 mod node;
+mod nri;
 mod observed;
 mod oci;
 mod process;

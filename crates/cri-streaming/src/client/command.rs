@@ -25,6 +25,8 @@ const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 /// Closes another channel, from version 5 on.
 const CLOSE_CHANNEL: u8 = 255;
+/// The channels that a session over SPDY ends with.
+const ENDS: [u8; 3] = [STDOUT, STDERR, ERROR];
 const NAMES: [&str; 5] = ["stdin", "stdout", "stderr", "error", "resize"];
 
 /// Starts the session behind `url` on a connection to its server. `streams` must be those of the request for the URL.
@@ -76,6 +78,7 @@ where
         channels.insert(id, channel);
     }
     let input = CommandInput::Spdy { sender, ids };
+    channels.retain(|_, channel| ENDS.contains(channel));
     Ok((input, CommandOutput::Spdy { receiver, channels }))
 }
 
@@ -158,7 +161,7 @@ pub enum CommandOutput<R> {
     Spdy {
         /// The connection.
         receiver: SpdyReceiver<R>,
-        /// The streams.
+        /// The streams that have not ended.
         channels: HashMap<u32, u8>,
     },
     /// Over WebSocket.
@@ -166,7 +169,7 @@ pub enum CommandOutput<R> {
 }
 
 impl<R: AsyncRead + Unpin> CommandOutput<R> {
-    /// Returns the next output; `None` once the status is complete.
+    /// Returns the next output; `None` once all outputs and the status are complete. Over SPDY, they may end in any order.
     ///
     /// # Errors
     /// If the connection ends earlier.
@@ -174,7 +177,7 @@ impl<R: AsyncRead + Unpin> CommandOutput<R> {
         loop {
             let (channel, bytes) = match self {
                 Self::Spdy { receiver, channels } => {
-                    if !channels.values().any(|channel| *channel == ERROR) {
+                    if channels.is_empty() {
                         return Ok(None);
                     }
                     let frame = receiver.next().await?;
@@ -191,8 +194,9 @@ impl<R: AsyncRead + Unpin> CommandOutput<R> {
                             (channel, bytes)
                         }
                         // containerd resets the error stream after the status.
-                        SpdyFrame::Reset { stream } if channels.get(&stream) == Some(&ERROR) => {
-                            return Ok(None);
+                        SpdyFrame::Reset { stream } => {
+                            channels.remove(&stream);
+                            continue;
                         }
                         SpdyFrame::GoAway => {
                             return Err(io::ErrorKind::ConnectionAborted.into());
@@ -225,5 +229,51 @@ impl<R: AsyncRead + Unpin> CommandOutput<R> {
                 _ => return Err(io::Error::other("data outside of the outputs of a command")),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spdy::frame::{FIN, data_head};
+
+    /// The frames of a server that sends `frames` on the streams of a session, which have the ids 1, 3 and 5.
+    fn session(frames: &[(u32, u8, &[u8])]) -> CommandOutput<io::Cursor<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        for (id, flags, data) in frames {
+            bytes.extend(data_head(*id, *flags, data.len()));
+            bytes.extend(*data);
+        }
+        CommandOutput::Spdy {
+            receiver: SpdyReceiver::new(io::Cursor::new(bytes)),
+            channels: HashMap::from([(1, ERROR), (3, STDOUT), (5, STDERR)]),
+        }
+    }
+
+    #[tokio::test]
+    async fn output_that_arrives_after_the_status_is_returned() {
+        let mut output = session(&[
+            (1, FIN, b"{}"),
+            (5, FIN, b""),
+            (3, 0, b"all"),
+            (3, FIN, b" of it"),
+        ]);
+        let mut events = Vec::new();
+        while let Some(event) = output.next().await.expect("whole") {
+            events.push(event);
+        }
+        let stdout = |bytes: &'static [u8]| CommandEvent::Stdout(Bytes::from_static(bytes));
+        let status = CommandEvent::Status(Bytes::from_static(b"{}"));
+        assert_eq!(events, [status, stdout(b"all"), stdout(b" of it")]);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_before_an_output_is_an_error() {
+        let mut output = session(&[(5, FIN, b""), (3, 0, b"a part"), (1, FIN, b"{}")]);
+        for _ in 0..2 {
+            output.next().await.expect("an event").expect("not the end");
+        }
+        let error = output.next().await.expect_err("the output has no end");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

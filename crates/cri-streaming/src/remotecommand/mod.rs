@@ -3,6 +3,8 @@
 mod resize;
 mod spdy;
 mod status;
+#[cfg(test)]
+mod tests;
 mod websocket;
 
 use tokio::io::AsyncWriteExt;
@@ -32,7 +34,8 @@ struct ClientStreams {
 }
 
 /// Runs the command between the streams of the client. Pending output is sent first, then the ends of the outputs, then the
-/// result: clients wait for all three.
+/// result: clients wait for all three, or only for the result. The transport keeps this order however slowly the client
+/// reads.
 ///
 /// If the client disconnects, the session ends. The runtime's future continues in its own task until it has noticed.
 async fn run(

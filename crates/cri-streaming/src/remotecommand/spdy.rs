@@ -169,11 +169,14 @@ impl OpenedStreams {
         let resizing = self.resize.map(&mut only_read);
         let resizing =
             resizing.map(|reader| AbortOnDropHandle::new(tokio::spawn(resizes(reader, newest))));
+        let mut error = self.error;
+        // Some clients take the result for the end of the session, and it must not overtake output.
+        error.writer().defer();
         let wire = ClientStreams {
             stdin: stdin.map(|reader| Box::new(reader) as Input),
             stdout: self.stdout.map(only_write),
             stderr: self.stderr.map(only_write),
-            error: only_write(self.error),
+            error: only_write(error),
             resize,
             gone,
         };

@@ -28,8 +28,9 @@
 //!
 //! Data of a stream whose [`Reader`] was dropped is discarded and counted, so a process that has exited blocks nothing. In
 //! the other direction each stream may queue [`Limits::unsent`] bytes, and all of them [`Limits::unsent_all`]; a [`Writer`]
-//! without capacity waits, for the second limit in a queue. Frames of the streams are sent in round-robin order, and
-//! replies to the peer's frames before them: a PING is answered behind at most the 128 KiB that are already being written.
+//! without capacity waits, for the second limit in a queue. Frames of the streams are sent in round-robin order, those of a
+//! [deferred](Writer::defer) stream after all others, and replies to the peer's frames before them: a PING is answered
+//! behind at most the 128 KiB that are already being written.
 //!
 //! Unread data is kept in the pieces in which it was read, and small pieces are copied together; with the worst mixture of
 //! pieces this takes four times [`Limits::unread`]. A read is at most 64 KiB; the output buffer holds at most 128 KiB of

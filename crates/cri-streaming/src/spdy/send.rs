@@ -16,14 +16,23 @@ impl Core {
         }
     }
 
-    /// Moves frames to the output buffer while it has capacity: replies first, then a frame of each stream in turn.
+    /// Takes the stream whose turn it is. A deferred stream has its turn once no other stream has anything to send.
+    fn next_in_turn(&mut self) -> Option<u32> {
+        let is_deferred = |id: &u32| self.states.get(id).is_some_and(|state| state.is_deferred);
+        let mut turns = self.send_queue.iter();
+        let at = turns.position(|id| !is_deferred(id)).unwrap_or(0);
+        self.send_queue.remove(at)
+    }
+
+    /// Moves frames to the output buffer while it has capacity: replies first, then a frame of each stream in turn, then
+    /// those of deferred streams.
     pub(super) fn fill(&mut self, output: &mut Output) {
         // Replies that do not fit wait, and are counted, until the peer reads.
         if output.has_room() && !self.replies.is_empty() {
             output.push(std::mem::take(&mut self.replies));
         }
         while output.has_room()
-            && let Some(id) = self.send_queue.pop_front()
+            && let Some(id) = self.next_in_turn()
         {
             self.send_frame(id, output);
             self.forget(id);

@@ -56,6 +56,8 @@ pub(super) struct StreamState {
     pub(super) turn: QueueState,
     /// Whether the stream is in the round-robin order.
     pub(super) is_queued: bool,
+    /// Whether its frames wait until no other stream has any.
+    pub(super) is_deferred: bool,
 }
 
 impl StreamState {

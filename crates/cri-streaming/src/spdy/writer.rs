@@ -33,6 +33,14 @@ impl Writer {
         core.poll_room(self.id, least, cx)
     }
 
+    /// Defers this stream: its frames, including its end, are sent when no other stream has any queued. What is written to it
+    /// after the end of another stream thus arrives after that end.
+    pub fn defer(&mut self) {
+        if let Some(state) = self.shared.lock().states.get_mut(&self.id) {
+            state.is_deferred = true;
+        }
+    }
+
     /// Ends both halves of the stream after the data written so far (RST_STREAM with CANCEL), even after a shutdown.
     pub fn reset(self) {
         self.shared.lock().reset(self.id);

@@ -12,7 +12,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,6 +35,7 @@ pub(crate) struct Disk {
 
 impl Disk {
     pub(super) fn open(root: &Path, boot: String) -> Result<Self> {
+        make_parents(root)?;
         let pending = format!("pending/{boot}");
         for dir in [
             "", "images", &pending, "content", "layers", "partial", "tmp",
@@ -257,6 +258,26 @@ impl Root {
     }
 }
 
+/// Creates the missing parents of a store. Unlike the store they can be traversed by every user, whatever the umask: root
+/// file systems of containers with user namespaces may be kept beside it.
+fn make_parents(root: &Path) -> Result<()> {
+    // The last ancestor of a relative path is empty.
+    let is_missing =
+        |dir: &&Path| !dir.as_os_str().is_empty() && matches!(dir.try_exists(), Ok(false));
+    let parents = root.ancestors().skip(1);
+    let missing: Vec<_> = parents.take_while(is_missing).collect();
+    for dir in missing.into_iter().rev() {
+        match fs::create_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => {
+                made.at(dir)?;
+                fs::set_permissions(dir, fs::Permissions::from_mode(0o711)).at(dir)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Syncs the parent directory of a new or renamed file.
 pub(super) fn sync_parent(path: &Path) -> Result<()> {
     path.parent().map_or(Ok(()), sync_dir)
@@ -303,6 +324,23 @@ mod tests {
         assert!(matches!(second, Err(Error::Locked { .. })));
         drop(first);
         reopen(dir.path());
+    }
+
+    #[test]
+    fn only_the_store_itself_is_private() {
+        let dir = tempfile::tempdir().expect("directory");
+        let mode = |name: &str| {
+            let found = fs::metadata(dir.path().join(name)).expect("a directory");
+            found.permissions().mode() & 0o7777
+        };
+        Disk::open(&dir.path().join("new/root/images"), "b".to_owned()).expect("a store");
+        let made = ["new", "new/root", "new/root/images", "new/root/images/tmp"];
+        assert_eq!(made.map(mode), [0o711, 0o711, 0o700, 0o700]);
+        // A parent that exists is somebody's decision.
+        fs::set_permissions(dir.path().join("new"), fs::Permissions::from_mode(0o750))
+            .expect("mode");
+        Disk::open(&dir.path().join("new/other"), "b".to_owned()).expect("a store");
+        assert_eq!(mode("new"), 0o750);
     }
 
     #[test]

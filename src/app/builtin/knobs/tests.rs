@@ -12,7 +12,7 @@ use crate::config::{Config, Overrides, annotated_file};
 const BEFORE: [&str; 3] = ["shim", "default_handler", "path"];
 
 /// Keys that have no meaning without another one.
-const NEEDED: [(&[&str], &str); 2] = [
+const NEEDED: [(&[&str], &str); 3] = [
     (
         &["privileged_without_host_devices_all_devices_allowed"],
         "privileged_without_host_devices = true\n",
@@ -20,6 +20,17 @@ const NEEDED: [(&[&str], &str); 2] = [
     (
         &["max_verifiers", "per_verifier_timeout"],
         "verifier_bin_dir = \"/o\"\n",
+    ),
+    (
+        &[
+            "socket_path",
+            "disable_connections",
+            "plugin_path",
+            "plugin_config_path",
+            "plugin_registration_timeout",
+            "plugin_request_timeout",
+        ],
+        "enable = true\n",
     ),
 ];
 
@@ -98,6 +109,14 @@ per_verifier_timeout = "15s"
 signature_policy = "/p/policy.json"
 signature_policy_dir = "/r"
 registries_conf = "/s.conf"
+[runtime.nri]
+enable = true
+socket_path = "/t.sock"
+disable_connections = true
+plugin_path = "/u"
+plugin_config_path = "/v"
+plugin_registration_timeout = "16s"
+plugin_request_timeout = "17s"
 "#;
 
 /// All settings passed to the runtime, as text.

@@ -1,8 +1,8 @@
 //! What containerd's keys become.
 
-use super::super::convert::{duration, level, listed, same, seccomp, seconds, split};
+use super::super::convert::{duration, level, listed, negated, same, seccomp, seconds, split};
 use super::To::{Hosts, Key, None, Noted, Quiet, RuntimeType, Secret};
-use super::{NO_SHIM, NO_SNAPSHOTTERS, Row, row};
+use super::{NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, Row, row};
 
 /// containerd's keys; those of the CRI plugin begin with `cri`.
 pub(in super::super) const CONTAINERD: &[Row] = &[
@@ -292,9 +292,28 @@ pub(in super::super) const CONTAINERD: &[Row] = &[
     row("cri.disable_tcp_service", Quiet),
     row("cri.netns_mounts_under_state_dir", Quiet),
     row("cri.ignore_deprecation_warnings", Quiet),
+    row("nri.disable", Noted("runtime.nri.enable", negated, NRI)),
+    row("nri.socket_path", Key("runtime.nri.socket_path", same)),
+    row("nri.plugin_path", Key("runtime.nri.plugin_path", same)),
     row(
-        "nri.disable",
-        None("NRI plugins: see docs/RUNTIME.md", &["true"]),
+        "nri.plugin_config_path",
+        Key("runtime.nri.plugin_config_path", same),
+    ),
+    row(
+        "nri.plugin_registration_timeout",
+        Key("runtime.nri.plugin_registration_timeout", duration),
+    ),
+    row(
+        "nri.plugin_request_timeout",
+        Key("runtime.nri.plugin_request_timeout", duration),
+    ),
+    row(
+        "nri.disable_connections",
+        Key("runtime.nri.disable_connections", same),
+    ),
+    row(
+        "nri.default_validator.enable",
+        None(NO_VALIDATOR, &["false"]),
     ),
     row("nri.*", Quiet),
 ];
@@ -316,5 +335,9 @@ pub(in super::super) const DEFAULTS_OF_CONTAINERD: &[(&str, &str)] = &[
     (
         "runtime.cgroup_driver",
         "`auto` here: systemd where it runs the node and cgroups are v2; cgroupfs there",
+    ),
+    (
+        "runtime.nri.enable",
+        "false here; true in containerd 2, where plugins of the Node Resource Interface may be in use",
     ),
 ];

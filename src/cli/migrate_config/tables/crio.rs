@@ -4,7 +4,9 @@ use super::super::convert::{
     capabilities, driver, duration, ignored, level, limit, listed, pairs, same, seconds,
 };
 use super::To::{Key, None, Noted, Quiet, RuntimeType};
-use super::{NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, ONE_RUNTIME, POD_SPEC, Row, row};
+use super::{
+    NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME, POD_SPEC, Row, row,
+};
 
 /// CRI-O's keys.
 pub(in super::super) const CRIO: &[Row] = &[
@@ -265,7 +267,32 @@ pub(in super::super) const CRIO: &[Row] = &[
     ),
     row(
         "crio.nri.enable_nri",
-        None("NRI plugins: see docs/RUNTIME.md", &[]),
+        Noted("runtime.nri.enable", same, NRI),
+    ),
+    row("crio.nri.nri_listen", Key("runtime.nri.socket_path", same)),
+    row(
+        "crio.nri.nri_plugin_dir",
+        Key("runtime.nri.plugin_path", same),
+    ),
+    row(
+        "crio.nri.nri_plugin_config_dir",
+        Key("runtime.nri.plugin_config_path", same),
+    ),
+    row(
+        "crio.nri.nri_plugin_registration_timeout",
+        Key("runtime.nri.plugin_registration_timeout", duration),
+    ),
+    row(
+        "crio.nri.nri_plugin_request_timeout",
+        Key("runtime.nri.plugin_request_timeout", duration),
+    ),
+    row(
+        "crio.nri.nri_disable_connections",
+        Key("runtime.nri.disable_connections", same),
+    ),
+    row(
+        "crio.nri.default_validator.nri_enable_default_validator",
+        None(NO_VALIDATOR, &["false"]),
     ),
     row("crio.nri.*", Quiet),
 ];
@@ -282,4 +309,8 @@ pub(in super::super) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
         "1m here; 10s there",
     ),
     ("runtime.default_handler", "`runc` here; crun there"),
+    (
+        "runtime.nri.enable",
+        "false here; true there since 1.26, where plugins of the Node Resource Interface may be in use",
+    ),
 ];

@@ -44,4 +44,7 @@ const NO_SNAPSHOTTERS: &str =
 const NO_SHIM: &str = "a handler is an OCI runtime with runc's command line";
 const POD_SPEC: &str =
     "it belongs in the specification of pods; an admission policy can set it for all";
+const NRI: &str = "its plugins run as root, and may change every container";
+const NO_VALIDATOR: &str =
+    "there is no built-in validator; plugins that validate adjustments are called";
 const ONE_RUNTIME: &str = "the key is for one handler here: `runtime.handlers.NAME.no_pivot`";

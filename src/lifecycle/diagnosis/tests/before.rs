@@ -333,6 +333,45 @@ fn a_static_pod_that_comes_back_is_judged_by_its_new_start() {
     );
 }
 
+/// Its stopped sandbox is still there, and so is the number of its attempt: no sandbox was replaced, however often.
+#[test]
+fn a_static_pod_that_comes_back_at_once_has_no_replaced_sandbox() {
+    let web = pod("web");
+    let mut calls = chain([web.run(20_000, 900).seen_before(20_000)], up(&web, 21_000));
+    for (attempt, from) in [(1, 60_000), (2, 120_000)] {
+        let (old, new) = (web.attempt(attempt - 1), web.attempt(attempt));
+        calls.extend([
+            old.kill(("app", 0), from, 100),
+            old.stop(from + 200, 100),
+            old.stop(from + 8000, 4),
+            new.run(from + 8010, 300).seen_before(90),
+        ]);
+        calls.extend(up(&new, from + 8400));
+        let now = from + 50_000;
+        let line = says(calls.clone(), now);
+        assert_eq!(line, "container app up after 590 ms, nothing slow");
+    }
+}
+
+/// The same calls of a kubelet that replaces a sandbox: it saw the pod before.
+#[test]
+fn a_sandbox_that_is_stopped_by_the_kubelet_and_made_anew_is_replaced() {
+    let web = pod("web");
+    let mut calls = chain([web.run(20_000, 900).seen_before(20)], up(&web, 21_000));
+    let new = web.attempt(1);
+    calls.extend([
+        web.kill(("app", 0), 60_000, 100),
+        web.stop(60_200, 100),
+        new.run(68_010, 300).seen_before(48_030),
+    ]);
+    calls.extend(up(&new, 68_400));
+    let line = says(calls, 100_000);
+    assert!(
+        line.starts_with("the sandbox was replaced (attempt 1)"),
+        "{line}"
+    );
+}
+
 /// A shim that dies two minutes after a downtime, for example: the sandbox was made after it.
 #[test]
 fn a_sandbox_is_not_lost_in_a_downtime_that_it_did_not_see() {

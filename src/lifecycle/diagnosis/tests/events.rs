@@ -156,3 +156,24 @@ fn a_sandbox_in_which_nothing_runs_may_end() {
     let line = tells(&mut store, 91_000);
     assert!(!line.contains("died"), "{line}");
 }
+
+/// containerd reports SIGKILL for the first process of the sandbox, and ContainerStatus an unknown exit.
+#[test]
+fn a_sandbox_that_ended_with_its_shim() {
+    let (pod, mut store) = web();
+    store.note_sandbox_end(&pod.0, SandboxEnd::new(at(30_000), 137));
+    let mut exit = pod.exit(("app", 0), 255, 1200, 30_010);
+    exit.reason = ExitReason::Unknown;
+    store.note_exit(&pod.0, Some("c"), exit);
+    let died = "its shim ended, and with it everything in the sandbox; no call had stopped it";
+    let line = tells(&mut store, 31_000);
+    assert_eq!(line, format!("the sandbox died 1 s ago: {died}"));
+    store.apply(pod.stop(31_100, 100));
+    let new = pod.attempt(1);
+    store.apply(new.run(31_300, 300));
+    store.apply(new.create(("app", 1), 31_700, 10));
+    store.apply(new.start(("app", 1), 31_750, 10));
+    let line = tells(&mut store, 60_000);
+    let replaced = format!("the sandbox was replaced (attempt 1): the one before died: {died}");
+    assert!(line.starts_with(&replaced), "{line}");
+}

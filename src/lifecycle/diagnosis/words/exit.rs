@@ -1,8 +1,9 @@
 //! How containers ended.
 
 use crate::cri::subject::ExitReason;
+use crate::lifecycle::diagnosis::sandbox::Death;
 use crate::lifecycle::episode_call::millis;
-use crate::lifecycle::episode_store::{Exit, SandboxEnd};
+use crate::lifecycle::episode_store::Exit;
 use crate::units::duration;
 
 /// A program that ended earlier has most likely not begun its work, in microseconds.
@@ -105,8 +106,12 @@ fn after_oom(exit: &Exit) -> Option<String> {
     }
 }
 
-/// How the first process of a sandbox ended.
-pub(super) fn of_sandbox(end: &SandboxEnd) -> String {
-    let code = of_code(end.code);
+/// How a sandbox died.
+pub(super) fn of_sandbox(death: Death<'_>) -> String {
+    if death.with_shim {
+        return "its shim ended, and with it everything in the sandbox; no call had stopped it"
+            .to_owned();
+    }
+    let code = of_code(death.end.code);
     format!("its first process (pause) ended with exit code {code}, and no call had stopped it")
 }

@@ -166,11 +166,16 @@ impl Display for Cause<'_> {
                 }
             }
             Self::SandboxDied {
-                end,
+                death,
                 ago,
                 is_stopped,
             } => {
-                write!(f, "the sandbox died {}: {}", ago_of(*ago), of_sandbox(end))?;
+                write!(
+                    f,
+                    "the sandbox died {}: {}",
+                    ago_of(*ago),
+                    of_sandbox(*death)
+                )?;
                 match is_stopped {
                     true => f.write_str("; it was stopped since"),
                     false => Ok(()),
@@ -364,8 +369,8 @@ impl Display for Replaced<'_> {
                 let keeps = if self.is_over { "was" } else { "keeps being" };
                 let (n, window) = (times(n), duration(millis(self.window)));
                 write!(f, "the sandbox {keeps} replaced: {n} in {window}")?;
-                match self.end {
-                    Some(end) => write!(f, "; the last one died: {}", of_sandbox(end)),
+                match self.death {
+                    Some(death) => write!(f, "; the last one died: {}", of_sandbox(death)),
                     None => Ok(()),
                 }
             }
@@ -378,8 +383,8 @@ impl Display for Replaced<'_> {
                     f,
                     "the sandbox was replaced (attempt {attempt}): the one before "
                 )?;
-                match (self.end, self.lost) {
-                    (Some(end), _) => write!(f, "died: {}", of_sandbox(end)),
+                match (self.death, self.lost) {
+                    (Some(death), _) => write!(f, "died: {}", of_sandbox(death)),
                     // It has ended: the time does not matter.
                     (None, Some(fact)) => {
                         write!(f, "was not usable after {}", fact.sentence(0))

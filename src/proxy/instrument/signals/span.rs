@@ -15,7 +15,7 @@ use opentelemetry_semantic_conventions::attribute as key;
 
 use super::SignalSettings;
 use super::log::cut;
-use crate::call::steps::{RuntimeSteps, StepOutcome, StepRecord, Worker};
+use crate::call::steps::{RuntimeStep, RuntimeSteps, StepOutcome, StepRecord, Worker};
 use crate::call::trace::SpanPlacement;
 use crate::call::{Call, Outcome, trace};
 use crate::cri::Method;
@@ -186,6 +186,7 @@ impl Steps {
             let key = match phase.worker() {
                 Worker::Cni => "cri.cni.plugin",
                 Worker::Oci => key::CONTAINER_RUNTIME_NAME,
+                _ if phase == RuntimeStep::Nri => "cri.nri.plugin",
                 _ => "cri.image.layer",
             };
             attributes.push(text(key, name));

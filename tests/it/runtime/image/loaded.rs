@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -115,6 +116,9 @@ async fn archives_are_loaded_without_the_daemon() {
     let node = Node::new();
     load_three(&node).await;
     assert_eq!(node.names().await, BOTH);
+    // As the daemon would have made it: pods with user namespaces have their root file systems below.
+    let root = fs::metadata(node.path("root")).expect("root");
+    assert_eq!(root.permissions().mode() & 0o7777, 0o711);
     // A process that holds the store without serving it is left alone.
     let config = ImageStoreConfig::new(node.path("root").join("images"));
     let mine = image_store::open(&config).await;

@@ -15,6 +15,7 @@ pub use self::files::{DIRECTORIES, Registry};
 use super::build::Request;
 use super::devices;
 use super::error::SpecError;
+use super::host::Host;
 use crate::cri::v1::ContainerConfig;
 
 /// The prefix of annotations of containers that name devices, separated by commas (CDI, "Annotations").
@@ -68,19 +69,32 @@ fn is_qualified(name: &str) -> bool {
 
 /// Applies the CDI devices of a request to its specification.
 pub(super) fn apply(request: &Request<'_>, spec: &mut Spec) -> Result<(), SpecError> {
+    inject(request.host, request.cdi, asked(request.container)?, spec)
+}
+
+/// Applies CDI devices, by their qualified names, to a specification.
+///
+/// # Errors
+/// If a device is not known, or what stands for it on the node cannot be read.
+pub fn inject<'a>(
+    host: &dyn Host,
+    registry: &Registry,
+    names: impl IntoIterator<Item = &'a str>,
+    spec: &mut Spec,
+) -> Result<(), SpecError> {
     let mut kinds = HashSet::new();
-    for name in asked(request.container)? {
-        let (common, own) = request.cdi.device(name)?;
+    for name in names {
+        let (common, own) = registry.device(name)?;
         // The common edits of a file are applied once.
         if kinds.insert(name.split('=').next().unwrap_or("")) {
-            edit(request, spec, common)?;
+            edit(host, spec, common)?;
         }
-        edit(request, spec, own)?;
+        edit(host, spec, own)?;
     }
     Ok(())
 }
 
-fn edit(request: &Request<'_>, spec: &mut Spec, edits: &Edits) -> Result<(), SpecError> {
+fn edit(host: &dyn Host, spec: &mut Spec, edits: &Edits) -> Result<(), SpecError> {
     if let Some(process) = spec.process_mut() {
         let env = process.env_mut().get_or_insert_with(Vec::new);
         for pair in &edits.env {
@@ -99,7 +113,7 @@ fn edit(request: &Request<'_>, spec: &mut Spec, edits: &Edits) -> Result<(), Spe
         process.set_user(user);
     }
     for node in &edits.device_nodes {
-        device(request, spec, node)?;
+        device(host, spec, node)?;
     }
     let mounts = spec.mounts_mut().get_or_insert_with(Vec::new);
     for mount in &edits.mounts {
@@ -118,9 +132,9 @@ fn edit(request: &Request<'_>, spec: &mut Spec, edits: &Edits) -> Result<(), Spe
     Ok(())
 }
 
-fn device(request: &Request<'_>, spec: &mut Spec, node: &Node) -> Result<(), SpecError> {
+fn device(host: &dyn Host, spec: &mut Spec, node: &Node) -> Result<(), SpecError> {
     let path = node.host_path.as_ref().unwrap_or(&node.path);
-    let found = request.host.devices(path).map_err(|source| SpecError::Io {
+    let found = host.devices(path).map_err(|source| SpecError::Io {
         path: path.clone(),
         source,
     })?;

@@ -1,0 +1,391 @@
+//! The plugins of a runtime: those that connect and those that are installed.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{
+    Mutex, OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, RwLockWriteGuard, Semaphore, mpsc,
+};
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::api::{
+    Empty, Event, RUNTIME_SERVICE, RegisterPluginRequest, UpdateContainersRequest,
+    UpdateContainersResponse,
+};
+use crate::connection::{Connection, Incoming};
+use crate::error::{ListenError, UNIMPLEMENTED};
+use crate::launch::{Process, discover, launch};
+use crate::listen::bind;
+use crate::observer::{CloseReason, Observer, PluginInfo};
+use crate::plugin::{Plugin, registered_name};
+use crate::runtime::Runtime;
+use crate::settings::Settings;
+use crate::updates::UpdateQueue;
+
+/// How long objects that are created wait for a plugin that waits for others to be created.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// gRPC codes of answers to plugins.
+const INVALID_ARGUMENT: i32 = 3;
+const FAILED_PRECONDITION: i32 = 9;
+
+/// The plugins of a runtime. One event at a time is sent to them, in the order of their index.
+pub struct Adaptation {
+    pub(crate) settings: Settings,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) observer: Arc<dyn Observer>,
+    /// The plugins, in order. Held during an event.
+    pub(crate) plugins: Mutex<Vec<Arc<Plugin>>>,
+    pub(crate) queue: UpdateQueue,
+    /// The events that any plugin has subscribed to.
+    wanted: AtomicU32,
+    gate: Arc<RwLock<()>>,
+    slots: Arc<Semaphore>,
+    listening: OnceLock<AbortHandle>,
+}
+
+impl fmt::Debug for Adaptation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adaptation")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// No plugin is synchronized while this exists; see [`Adaptation::block_sync`].
+#[derive(Debug)]
+pub struct SyncBlock {
+    _gate: OwnedRwLockReadGuard<()>,
+}
+
+/// What a plugin connects with.
+struct Arrival {
+    socket: UnixStream,
+    process: Option<Process>,
+    /// Name and configuration of an installed plugin.
+    installed: Option<(String, String)>,
+    slot: OwnedSemaphorePermit,
+}
+
+impl Adaptation {
+    /// Creates it without any plugin. Must be called within a tokio runtime.
+    pub fn new(
+        settings: Settings,
+        runtime: Arc<dyn Runtime>,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            queue: UpdateQueue::start(Arc::clone(&runtime), Arc::clone(&observer)),
+            runtime,
+            observer,
+            plugins: Mutex::default(),
+            wanted: AtomicU32::new(0),
+            gate: Arc::default(),
+            slots: Arc::new(Semaphore::new(settings.max_plugins)),
+            listening: OnceLock::new(),
+            settings,
+        })
+    }
+
+    /// Starts the installed plugins, waits until each of them is synchronized or has failed, and then accepts connections.
+    ///
+    /// # Errors
+    /// If the socket cannot be made. Installed plugins that fail are reported to the observer.
+    pub async fn start(self: &Arc<Self>) -> Result<(), ListenError> {
+        let mut starting = JoinSet::new();
+        for arrival in self.launch_installed().await {
+            starting.spawn(Arc::clone(self).admit(arrival));
+        }
+        while starting.join_next().await.is_some() {}
+        if let Some(path) = &self.settings.socket {
+            let listener = bind(path)?;
+            let accepting = tokio::spawn(Arc::clone(self).accept(listener));
+            let _once = self.listening.set(accepting.abort_handle());
+        }
+        Ok(())
+    }
+
+    /// Tells the plugins that the runtime shuts down, closes their connections and ends those it has started.
+    pub async fn stop(&self) {
+        if let Some(listening) = self.listening.get() {
+            listening.abort();
+        }
+        let plugins = std::mem::take(&mut *self.plugins.lock().await);
+        let mut ends = JoinSet::new();
+        for plugin in plugins {
+            ends.spawn(async move {
+                plugin.shutdown().await;
+                plugin.connection.close(CloseReason::Shutdown);
+            });
+        }
+        while ends.join_next().await.is_some() {}
+        self.wanted.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether any plugin has subscribed to an event. What the event would say need not be gathered otherwise.
+    pub fn wants(&self, event: Event) -> bool {
+        let validated = match event {
+            // Validation belongs to the creation.
+            Event::CreateContainer => Event::ValidateContainerAdjustment.bit(),
+            _ => 0,
+        };
+        self.wanted.load(Ordering::Relaxed) & (event.bit() | validated) != 0
+    }
+
+    /// Holds back the synchronization of plugins: between the event of an object and the moment from which
+    /// [`Runtime::list`] shows it. Waits for a plugin that is being synchronized.
+    pub async fn block_sync(&self) -> SyncBlock {
+        SyncBlock {
+            _gate: Arc::clone(&self.gate).read_owned().await,
+        }
+    }
+
+    /// The same without waiting; `None` if a plugin is being synchronized or waits for it.
+    pub fn try_block_sync(&self) -> Option<SyncBlock> {
+        let gate = Arc::clone(&self.gate).try_read_owned().ok()?;
+        Some(SyncBlock { _gate: gate })
+    }
+
+    async fn accept(self: Arc<Self>, listener: UnixListener) {
+        loop {
+            let socket = match listener.accept().await {
+                Ok((socket, _)) => socket,
+                Err(error) => {
+                    self.observer.problem(&format!("accept: {error}"));
+                    tokio::time::sleep(self.settings.request_timeout).await;
+                    continue;
+                }
+            };
+            let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+                let pid = pid_of(&socket);
+                self.observer
+                    .closed(&unregistered(pid, false), &CloseReason::TooMany);
+                continue;
+            };
+            tokio::spawn(Arc::clone(&self).admit(Arrival {
+                socket,
+                process: None,
+                installed: None,
+                slot,
+            }));
+        }
+    }
+
+    async fn launch_installed(&self) -> Vec<Arrival> {
+        let Some(dir) = self.settings.plugin_dir.clone() else {
+            return Vec::new();
+        };
+        let configs = self.settings.config_dir.clone();
+        let found = tokio::task::spawn_blocking(move || discover(&dir, &configs)).await;
+        let (found, problems) = found.unwrap_or_default();
+        for problem in problems {
+            self.observer.problem(&problem);
+        }
+        let mut arrivals = Vec::new();
+        for plugin in found {
+            let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+                self.observer
+                    .problem(&format!("{}: {}", plugin.name, CloseReason::TooMany));
+                continue;
+            };
+            match launch(&plugin) {
+                Ok((socket, process)) => arrivals.push(Arrival {
+                    socket,
+                    process: Some(process),
+                    installed: Some((plugin.name, plugin.config)),
+                    slot,
+                }),
+                Err(error) => self
+                    .observer
+                    .problem(&format!("{} cannot be started: {error}", plugin.name)),
+            }
+        }
+        arrivals
+    }
+
+    /// Registers, configures and synchronizes a plugin. Its tasks run until its connection is closed.
+    async fn admit(self: Arc<Self>, arrival: Arrival) {
+        let pid = arrival
+            .process
+            .as_ref()
+            .map_or_else(|| pid_of(&arrival.socket), Process::pid);
+        let mut info = unregistered(pid, arrival.installed.is_some());
+        let (connection, mut requests) = Connection::open(arrival.socket);
+        let (name, config) = arrival.installed.unwrap_or_default();
+        let registering = register(&connection, &mut requests, &mut info, name);
+        let registered =
+            tokio::time::timeout(self.settings.registration_timeout, registering).await;
+        let failed = match registered {
+            Ok(Ok(())) => None,
+            Ok(Err(reason)) => Some(reason),
+            Err(_) => Some(CloseReason::Registration(
+                "it did not register in time".to_owned(),
+            )),
+        };
+        if let Some(reason) = failed {
+            connection.close(reason);
+            return self.observer.closed(&info, &connection.closed().await);
+        }
+        let plugin = Arc::new(Plugin::new(
+            info,
+            connection,
+            arrival.process,
+            &self.settings,
+            Arc::clone(&self.observer),
+        ));
+        let served = Arc::clone(&self).serve(Arc::clone(&plugin), requests);
+        tokio::spawn(served);
+        let admitted = match plugin.configure(&self.settings, config).await {
+            Ok(()) => self.synchronize(&plugin).await,
+            Err(error) => Err(error),
+        };
+        match admitted {
+            Ok(()) => self.observer.connected(&plugin.info),
+            Err(error) => plugin.connection.close(CloseReason::Registration(error)),
+        }
+        let slot = arrival.slot;
+        tokio::spawn(async move {
+            let reason = plugin.connection.closed().await;
+            self.forget_closed().await;
+            drop(slot);
+            self.observer.closed(&plugin.info, &reason);
+        });
+    }
+
+    async fn synchronize(&self, plugin: &Arc<Plugin>) -> Result<(), String> {
+        let _gate = self.closed_gate().await;
+        let mut plugins = self.plugins.lock().await;
+        // Events wait for this.
+        let listing = tokio::time::timeout(self.settings.request_timeout, self.runtime.list());
+        let (pods, containers) = listing
+            .await
+            .map_err(|_| "what exists could not be listed in time".to_owned())?;
+        let updates = plugin.synchronize(pods, containers).await?;
+        plugins.push(Arc::clone(plugin));
+        // Stable: plugins with the same index are called in the order in which they connected.
+        plugins.sort_by(|a, b| a.parts().0.cmp(b.parts().0));
+        self.changed(&plugins);
+        // Not waited for: a verb may hold a lock that they need while it waits for this.
+        drop(self.queue.add(updates));
+        Ok(())
+    }
+
+    /// Waits until no object is between its event and the store. Objects that come meanwhile wait for a second at most, even if
+    /// another one takes for ever.
+    async fn closed_gate(&self) -> RwLockWriteGuard<'_, ()> {
+        loop {
+            if let Ok(gate) = tokio::time::timeout(PATIENCE, self.gate.write()).await {
+                return gate;
+            }
+            tokio::time::sleep(PATIENCE / 10).await;
+        }
+    }
+
+    async fn forget_closed(&self) {
+        let mut plugins = self.plugins.lock().await;
+        plugins.retain(|plugin| !plugin.connection.is_closed());
+        self.changed(&plugins);
+    }
+
+    fn changed(&self, plugins: &[Arc<Plugin>]) {
+        let wanted = plugins
+            .iter()
+            .fold(0, |mask, plugin| mask | plugin.events());
+        self.wanted.store(wanted, Ordering::Relaxed);
+        self.observer.count(plugins.len());
+    }
+
+    /// Serves the requests of a plugin, one after the other.
+    async fn serve(self: Arc<Self>, plugin: Arc<Plugin>, mut requests: mpsc::Receiver<Incoming>) {
+        let connection = &plugin.connection;
+        while let Some(Incoming { stream, request }) = requests.recv().await {
+            let known = request.service == RUNTIME_SERVICE && request.method == "UpdateContainers";
+            let answer = match UpdateContainersRequest::decode(request.payload) {
+                _ if !known => Err((UNIMPLEMENTED, format!("no method {}", request.method))),
+                Err(error) => Err((INVALID_ARGUMENT, error.to_string())),
+                Ok(request) => Ok(self.update_containers(request).await),
+            };
+            let answer = answer.map(|answer| Bytes::from(answer.encode_to_vec()));
+            connection.answer(stream, answer).await;
+            if connection.is_closed() {
+                return;
+            }
+        }
+    }
+
+    async fn update_containers(
+        &self,
+        request: UpdateContainersRequest,
+    ) -> UpdateContainersResponse {
+        let applied = {
+            // After the updates of the event in progress.
+            let _turn = self.plugins.lock().await;
+            self.queue.add(request.update)
+        };
+        let failed = applied.failed().await;
+        self.evict(request.evict).await;
+        UpdateContainersResponse { failed }
+    }
+}
+
+/// Waits for the registration of a plugin.
+async fn register(
+    connection: &Connection,
+    requests: &mut mpsc::Receiver<Incoming>,
+    info: &mut PluginInfo,
+    installed: String,
+) -> Result<(), CloseReason> {
+    let failed = |what: String| CloseReason::Registration(what);
+    while let Some(Incoming { stream, request }) = requests.recv().await {
+        if request.service != RUNTIME_SERVICE || request.method != "RegisterPlugin" {
+            let text = format!("{} before RegisterPlugin", request.method);
+            connection
+                .answer(stream, Err((FAILED_PRECONDITION, text)))
+                .await;
+            continue;
+        }
+        let registration = match RegisterPluginRequest::decode(request.payload) {
+            Ok(registration) => registration,
+            Err(error) => return Err(failed(format!("RegisterPlugin: {error}"))),
+        };
+        let version = registration.nri_version.chars();
+        let version = version.filter(|c| c.is_ascii_alphanumeric() || ".-+".contains(*c));
+        info.nri_version = version.take(32).collect();
+        // The name of an installed plugin is that of its file.
+        let name = match installed.is_empty() {
+            true => registered_name(&registration),
+            false => Ok(installed),
+        };
+        match name {
+            Ok(name) => info.name = name,
+            Err(error) => {
+                let answer = Err((INVALID_ARGUMENT, error.clone()));
+                connection.answer(stream, answer).await;
+                return Err(failed(error));
+            }
+        }
+        let answer = Bytes::from(Empty {}.encode_to_vec());
+        connection.answer(stream, Ok(answer)).await;
+        return Ok(());
+    }
+    Err(connection.closed().await)
+}
+
+fn unregistered(pid: Option<u32>, pre_installed: bool) -> PluginInfo {
+    PluginInfo {
+        name: String::new(),
+        nri_version: String::new(),
+        pid,
+        pre_installed,
+    }
+}
+
+fn pid_of(socket: &UnixStream) -> Option<u32> {
+    let pid = socket.peer_cred().ok()?.pid()?;
+    u32::try_from(pid).ok()
+}

@@ -1,0 +1,111 @@
+//! Errors.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The gRPC code of a method that is not there.
+pub(crate) const UNIMPLEMENTED: i32 = 12;
+
+/// Why a request to a plugin has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// The plugin answered with a status.
+    #[error("{message} (code {code})")]
+    Status {
+        /// The gRPC code.
+        code: i32,
+        /// The text of the plugin.
+        message: String,
+    },
+    /// It did not answer in time.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// Its connection is closed.
+    #[error("its connection is closed")]
+    Closed,
+    /// Its answer cannot be decoded.
+    #[error("an answer that cannot be decoded: {0}")]
+    Malformed(String),
+    /// The request is larger than a message may be.
+    #[error("the request of {0} bytes is larger than a message may be")]
+    TooLarge(usize),
+}
+
+impl CallError {
+    /// The outcome as a metric label.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Status { .. } => "error",
+            Self::Timeout(_) => "timeout",
+            Self::Closed => "closed",
+            Self::Malformed(_) => "malformed",
+            Self::TooLarge(_) => "too_large",
+        }
+    }
+}
+
+/// Why an event is not carried out.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum EventError {
+    /// A plugin answered with an error.
+    #[error("NRI plugin {plugin}: {method}: {error}")]
+    Plugin {
+        /// Its index and name.
+        plugin: String,
+        /// The method.
+        method: &'static str,
+        /// What it answered.
+        error: CallError,
+    },
+    /// Two plugins want to set the same thing.
+    #[error("NRI plugins {plugin} and {other} both set {what}")]
+    Conflict {
+        /// The one that came later.
+        plugin: String,
+        /// The one that came first.
+        other: String,
+        /// The field, with its key if it has several.
+        what: String,
+    },
+    /// A plugin asked to update the container that is being created.
+    #[error("NRI plugin {plugin} asked for an update of container {id} while it is created")]
+    Early {
+        /// The plugin.
+        plugin: String,
+        /// The container.
+        id: String,
+    },
+    /// A validating plugin rejected the adjustments of the others.
+    #[error("NRI plugin {plugin} rejected the adjustments of the container: {reason}")]
+    Rejected {
+        /// The validator.
+        plugin: String,
+        /// Its reason.
+        reason: String,
+    },
+}
+
+impl EventError {
+    /// The plugin that caused it.
+    pub fn plugin(&self) -> &str {
+        match self {
+            Self::Plugin { plugin, .. }
+            | Self::Conflict { plugin, .. }
+            | Self::Early { plugin, .. }
+            | Self::Rejected { plugin, .. } => plugin,
+        }
+    }
+}
+
+/// Why plugins cannot connect.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: cannot {action}: {source}", path.display())]
+pub struct ListenError {
+    /// The failed operation, as a verb.
+    pub action: &'static str,
+    /// The socket or its directory.
+    pub path: PathBuf,
+    /// The cause.
+    pub source: io::Error,
+}

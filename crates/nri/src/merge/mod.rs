@@ -1,0 +1,80 @@
+//! The answers of several plugins to one event, merged in the order of their index. What one plugin has set no other may set,
+//! unless it removes it first; the request shows each plugin what those before it have set.
+
+mod adjust;
+mod lists;
+mod owners;
+mod resources;
+mod update;
+
+use std::collections::BTreeMap;
+
+pub(crate) use self::adjust::Creation;
+use self::owners::Owners;
+pub(crate) use self::update::{Stopping, Updates, Updating};
+use crate::api::Field;
+use crate::error::EventError;
+
+/// The key without the mark, if it is marked for removal with `-`.
+pub fn removed_key(key: &str) -> Option<&str> {
+    key.strip_prefix('-')
+}
+
+/// A key marked for removal.
+fn removal(key: &str) -> String {
+    format!("-{key}")
+}
+
+/// A field of one container that is being merged.
+struct Claims<'a> {
+    owners: &'a mut Owners,
+    id: &'a str,
+    plugin: &'a str,
+}
+
+impl Claims<'_> {
+    fn claim(&mut self, field: Field) -> Result<(), EventError> {
+        self.owners.claim(self.id, field, self.plugin)
+    }
+
+    fn claim_key(&mut self, field: Field, key: &str) -> Result<(), EventError> {
+        self.owners.claim_key(self.id, field, key, self.plugin)
+    }
+
+    fn clear(&mut self, field: Field) {
+        self.owners.clear(self.id, field, self.plugin);
+    }
+
+    fn clear_key(&mut self, field: Field, key: &str) {
+        self.owners.clear_key(self.id, field, key, self.plugin);
+    }
+
+    /// Merges a map whose keys may be marked for removal into what is adjusted and into the request.
+    fn map<V: Clone + Default>(
+        &mut self,
+        field: Field,
+        wanted: BTreeMap<String, V>,
+        adjusted: &mut BTreeMap<String, V>,
+        request: &mut BTreeMap<String, V>,
+    ) -> Result<(), EventError> {
+        let (removed, set): (BTreeMap<_, _>, BTreeMap<_, _>) = wanted
+            .into_iter()
+            .partition(|(key, _)| removed_key(key).is_some());
+        for marked in removed.into_keys() {
+            let key = removed_key(&marked).unwrap_or_default();
+            if set.contains_key(key) {
+                self.clear_key(field, key);
+            } else {
+                adjusted.remove(key);
+            }
+            request.remove(key);
+            adjusted.insert(marked, V::default());
+        }
+        for (key, value) in set {
+            self.claim_key(field, &key)?;
+            request.insert(key.clone(), value.clone());
+            adjusted.insert(key, value);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! Updates of containers that exist.
+
+use super::{Claims, Owners, resources};
+use crate::api::{
+    ContainerEviction, ContainerUpdate, LinuxResources, UpdateContainerRequest,
+    UpdateContainerResponse,
+};
+use crate::error::EventError;
+
+/// The updates and evictions that plugins asked for, in order, one for each container.
+#[derive(Default)]
+pub(crate) struct Updates {
+    list: Vec<ContainerUpdate>,
+    evictions: Vec<ContainerEviction>,
+}
+
+impl Updates {
+    pub(super) fn list(&self) -> &[ContainerUpdate] {
+        &self.list
+    }
+
+    pub(crate) fn into_parts(self) -> (Vec<ContainerUpdate>, Vec<ContainerEviction>) {
+        (self.list, self.evictions)
+    }
+
+    pub(super) fn evict(&mut self, evictions: Vec<ContainerEviction>) {
+        for eviction in evictions {
+            let id = &eviction.container_id;
+            if !self.evictions.iter().any(|one| one.container_id == *id) {
+                self.evictions.push(eviction);
+            }
+        }
+    }
+
+    /// Merges the updates of a plugin. One that conflicts and may fail is left out.
+    pub(super) fn merge(
+        &mut self,
+        owners: &mut Owners,
+        updates: Vec<ContainerUpdate>,
+        plugin: &str,
+    ) -> Result<(), EventError> {
+        for update in updates {
+            let id = &update.container_id;
+            let at = self.list.iter().position(|one| one.container_id == *id);
+            let at = at.unwrap_or_else(|| {
+                self.list.push(ContainerUpdate {
+                    container_id: id.clone(),
+                    linux: Some(Default::default()),
+                    ignore_failure: true,
+                });
+                self.list.len() - 1
+            });
+            let merged = &mut self.list[at];
+            merged.ignore_failure &= update.ignore_failure;
+            let to = merged.linux.get_or_insert_default();
+            let to = to.resources.get_or_insert_default();
+            // What the plugin of an ignored conflict has set so far is dropped with it.
+            let (mut draft, mut unseen) = (to.clone(), LinuxResources::default());
+            let mut claims = Claims {
+                owners: &mut *owners,
+                id,
+                plugin,
+            };
+            match merge_one(&mut claims, &update, &mut draft, &mut unseen) {
+                Ok(()) => *to = draft,
+                Err(_) if update.ignore_failure => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn merge_one(
+    claims: &mut Claims<'_>,
+    update: &ContainerUpdate,
+    to: &mut LinuxResources,
+    also: &mut LinuxResources,
+) -> Result<(), EventError> {
+    let wanted = update.linux.as_ref();
+    let Some(wanted) = wanted.and_then(|linux| linux.resources.as_ref()) else {
+        return Ok(());
+    };
+    // Rules of devices are not updated.
+    let wanted = LinuxResources {
+        devices: Vec::new(),
+        ..wanted.clone()
+    };
+    resources::merge(claims, &wanted, to, also)
+}
+
+/// The merged answers to UpdateContainer.
+pub(crate) struct Updating {
+    /// The request, which shows the next plugin what was changed.
+    pub(crate) request: UpdateContainerRequest,
+    /// What plugins want of other containers.
+    pub(crate) others: Updates,
+    /// Whether a plugin changed the resources of the request.
+    pub(crate) changed: bool,
+    owners: Owners,
+}
+
+impl Updating {
+    pub(crate) fn new(request: UpdateContainerRequest) -> Self {
+        Self {
+            request,
+            others: Updates::default(),
+            changed: false,
+            owners: Owners::default(),
+        }
+    }
+
+    /// Merges the answer of a plugin.
+    pub(crate) fn merge(
+        &mut self,
+        answer: UpdateContainerResponse,
+        plugin: &str,
+    ) -> Result<(), EventError> {
+        let container = self.request.container.as_ref();
+        let id = container.map(|container| container.id.clone());
+        let id = id.unwrap_or_default();
+        let (own, others): (Vec<_>, Vec<_>) = answer
+            .update
+            .into_iter()
+            .partition(|update| update.container_id == id);
+        for update in own {
+            let to = self.request.linux_resources.get_or_insert_default();
+            let (mut draft, mut unseen) = (to.clone(), LinuxResources::default());
+            let mut claims = Claims {
+                owners: &mut self.owners,
+                id: &id,
+                plugin,
+            };
+            match merge_one(&mut claims, &update, &mut draft, &mut unseen) {
+                Ok(()) => {
+                    *to = draft;
+                    self.changed = true;
+                }
+                Err(_) if update.ignore_failure => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.others.merge(&mut self.owners, others, plugin)?;
+        self.others.evict(answer.evict);
+        Ok(())
+    }
+}
+
+/// The merged answers to StopContainer.
+#[derive(Default)]
+pub(crate) struct Stopping {
+    pub(crate) updates: Updates,
+    owners: Owners,
+}
+
+impl Stopping {
+    /// Merges the answer of a plugin.
+    pub(crate) fn merge(
+        &mut self,
+        updates: Vec<ContainerUpdate>,
+        plugin: &str,
+    ) -> Result<(), EventError> {
+        self.updates.merge(&mut self.owners, updates, plugin)
+    }
+}

@@ -1,0 +1,107 @@
+//! Observation of plugins.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::error::CallError;
+use crate::runtime::BoxFuture;
+
+/// A request to a plugin in progress.
+pub type PluginRun<'a> = BoxFuture<'a, Result<Bytes, CallError>>;
+
+/// A plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginInfo {
+    /// Its index and name, `NN-name`; empty before it has registered.
+    pub name: String,
+    /// The version of the interface that it was built with, if it told.
+    pub nri_version: String,
+    /// Its process, as far as known.
+    pub pid: Option<u32>,
+    /// Whether the runtime started it.
+    pub pre_installed: bool,
+}
+
+/// Why the connection of a plugin was closed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    /// The plugin closed it.
+    #[error("the plugin closed the connection")]
+    Disconnected,
+    /// The plugin did not answer in time.
+    #[error("no answer to {0} in time")]
+    Timeout(&'static str),
+    /// The plugin violated the protocol.
+    #[error("protocol violation: {0}")]
+    Protocol(String),
+    /// The plugin did not register, or could not be configured or synchronized.
+    #[error("{0}")]
+    Registration(String),
+    /// There are too many plugins.
+    #[error("there are too many plugins")]
+    TooMany,
+    /// The runtime shuts down.
+    #[error("the runtime shuts down")]
+    Shutdown,
+}
+
+impl CloseReason {
+    /// All labels.
+    pub const LABELS: [&'static str; 6] = [
+        "disconnected",
+        "timeout",
+        "protocol",
+        "registration",
+        "too_many",
+        "shutdown",
+    ];
+
+    /// The reason as a metric label, by its index in [`Self::LABELS`].
+    pub const fn index(&self) -> usize {
+        match self {
+            Self::Disconnected => 0,
+            Self::Timeout(_) => 1,
+            Self::Protocol(_) => 2,
+            Self::Registration(_) => 3,
+            Self::TooMany => 4,
+            Self::Shutdown => 5,
+        }
+    }
+}
+
+/// Observes plugins and the requests to them.
+pub trait Observer: Send + Sync + fmt::Debug {
+    /// Wraps a request to a plugin.
+    fn request<'a>(
+        &'a self,
+        _plugin: &'a str,
+        _method: &'static str,
+        run: PluginRun<'a>,
+    ) -> PluginRun<'a> {
+        run
+    }
+
+    /// Metadata of a request, such as `traceparent`. Called within the wrapped request.
+    fn metadata(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// A plugin was registered, configured and synchronized.
+    fn connected(&self, _plugin: &PluginInfo) {}
+
+    /// The connection of a plugin was closed; `plugin` may not have registered.
+    fn closed(&self, _plugin: &PluginInfo, _reason: &CloseReason) {}
+
+    /// Something else went wrong: a plugin that cannot be started, an update that failed.
+    fn problem(&self, _what: &str) {}
+
+    /// The number of plugins changed.
+    fn count(&self, _plugins: usize) {}
+}
+
+/// Observes nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {}

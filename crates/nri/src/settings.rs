@@ -1,0 +1,40 @@
+//! Settings.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The settings of the interface, with the paths and timeouts of the reference implementation as defaults.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The name of the runtime, as plugins learn it.
+    pub runtime_name: String,
+    /// Its version.
+    pub runtime_version: String,
+    /// The socket that plugins connect to; `None` accepts no connections.
+    pub socket: Option<PathBuf>,
+    /// The directory with plugins that are started, named `NN-name`; `None` starts none.
+    pub plugin_dir: Option<PathBuf>,
+    /// The directory with their configurations: `NN-name.conf`, else `name.conf`.
+    pub config_dir: PathBuf,
+    /// How long a connected plugin may take to register.
+    pub registration_timeout: Duration,
+    /// How long a plugin may take for each request.
+    pub request_timeout: Duration,
+    /// The most plugins at a time, those that are registering included.
+    pub max_plugins: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            runtime_name: env!("CARGO_PKG_NAME").to_owned(),
+            runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+            socket: Some("/var/run/nri/nri.sock".into()),
+            plugin_dir: Some("/opt/nri/plugins".into()),
+            config_dir: "/etc/nri/conf.d".into(),
+            registration_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(2),
+            max_plugins: 64,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What plugins ask of the runtime.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use criscope_nri::api::{Container, ContainerEviction, ContainerUpdate, PodSandbox};
+use criscope_nri::{Adaptation, BoxFuture, Settings};
+
+use super::observe::Plugins;
+use super::resources;
+use crate::cri::v1::UpdateContainerResourcesRequest;
+use crate::runtime::Runtime;
+use crate::runtime::error::shown;
+use crate::runtime::store::{ContainerState, SandboxState};
+
+/// The settings of the interface.
+#[derive(Clone, Debug)]
+pub struct NriSettings {
+    /// The socket that plugins connect to; `None` accepts no connections.
+    pub socket: Option<PathBuf>,
+    /// The directory with plugins that are started.
+    pub plugins: PathBuf,
+    /// The directory with their configurations.
+    pub configs: PathBuf,
+    /// How long a plugin may take to register.
+    pub registration_timeout: Duration,
+    /// How long a plugin may take for each request.
+    pub request_timeout: Duration,
+    /// The version of this program, as plugins learn it.
+    pub version: String,
+}
+
+/// The runtime as plugins see it.
+#[derive(Debug)]
+struct Host(Weak<Runtime>);
+
+impl Runtime {
+    /// Starts the plugins that are installed and accepts others, if the interface is on. Called after recovery, before calls are
+    /// served: the first pod meets the installed plugins.
+    pub async fn start_nri(self: &Arc<Self>) {
+        let Some(settings) = &self.settings.nri else {
+            return;
+        };
+        let plugins = Adaptation::new(
+            Settings {
+                runtime_name: "criscope".to_owned(),
+                runtime_version: settings.version.clone(),
+                socket: settings.socket.clone(),
+                plugin_dir: Some(settings.plugins.clone()),
+                config_dir: settings.configs.clone(),
+                registration_timeout: settings.registration_timeout,
+                request_timeout: settings.request_timeout,
+                ..Settings::default()
+            },
+            Arc::new(Host(Arc::downgrade(self))),
+            Arc::new(Plugins::new(self.steps.clone())),
+        );
+        // Before they start: a plugin that is synchronized meanwhile must not miss an event.
+        let _once = self.nri.0.set(Arc::clone(&plugins));
+        if let Err(error) = plugins.start().await {
+            // Pods run without them, as they do when no plugin has connected.
+            tracing::error!(event = "runtime.nri", error.message = %error, "NRI plugins cannot connect");
+            self.problem("nri", &error.path, &error);
+        }
+    }
+
+    /// Tells the plugins that the runtime shuts down, and ends those it has started.
+    pub async fn stop_nri(&self) {
+        if let Some(plugins) = self.nri.0.get() {
+            plugins.stop().await;
+        }
+    }
+}
+
+impl criscope_nri::Runtime for Host {
+    fn list(&self) -> BoxFuture<'_, (Vec<PodSandbox>, Vec<Container>)> {
+        Box::pin(async {
+            let Some(runtime) = self.0.upgrade() else {
+                return Default::default();
+            };
+            let (mut pods, mut containers) = (Vec::new(), Vec::new());
+            for sandbox in runtime.store.sandboxes.all() {
+                if sandbox.record().state != SandboxState::Making {
+                    pods.push(runtime.nri_pod(&sandbox.record()));
+                }
+            }
+            for container in runtime.store.containers.all() {
+                let state = container.record().state;
+                if !matches!(state, ContainerState::Making | ContainerState::Exited) {
+                    containers.push(runtime.nri_container(&container).await);
+                }
+            }
+            (pods, containers)
+        })
+    }
+
+    fn update(&self, update: ContainerUpdate) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            let Some(runtime) = self.0.upgrade() else {
+                return Ok(());
+            };
+            let id = update.container_id;
+            let found = runtime.store.containers.find(&id);
+            let Some(container) = found.map_err(|error| error.to_string())? else {
+                return Ok(());
+            };
+            let wanted = update.linux.and_then(|linux| linux.resources);
+            let request = UpdateContainerResourcesRequest {
+                container_id: id,
+                linux: Some(resources::to_cri(&wanted.unwrap_or_default())),
+                ..Default::default()
+            };
+            let updated = runtime.set_container_resources(&container, request).await;
+            updated.map_err(|error| error.to_string())
+        })
+    }
+
+    fn evict(&self, eviction: ContainerEviction) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            let Some(runtime) = self.0.upgrade() else {
+                return Ok(());
+            };
+            let id = &eviction.container_id;
+            tracing::warn!(event = "runtime.nri", container.id = %id, reason = %shown(&eviction.reason), "an NRI plugin evicts a container");
+            let stopped = runtime.stop_container(id, Duration::ZERO).await;
+            stopped.map_err(|error| error.to_string())
+        })
+    }
+}

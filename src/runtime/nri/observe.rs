@@ -1,0 +1,67 @@
+//! Observation of plugins: a step for each request, metrics, log lines.
+
+use criscope_nri::{CloseReason, Observer, PluginInfo, PluginRun};
+
+use crate::call::steps::RuntimeStep;
+use crate::runtime::error::shown;
+use crate::runtime::steps::{StepRecorder, traceparent};
+
+/// The observer of all plugins.
+#[derive(Debug)]
+pub(super) struct Plugins {
+    steps: StepRecorder,
+}
+
+impl Plugins {
+    pub(super) fn new(steps: StepRecorder) -> Self {
+        Self { steps }
+    }
+}
+
+impl Observer for Plugins {
+    fn request<'a>(
+        &'a self,
+        plugin: &'a str,
+        method: &'static str,
+        run: PluginRun<'a>,
+    ) -> PluginRun<'a> {
+        Box::pin(async move {
+            let answer = self.steps.step(RuntimeStep::Nri, Some(plugin), run).await;
+            if let Some(metrics) = self.steps.metrics() {
+                let result = answer.as_ref().err().map_or("ok", |error| error.label());
+                metrics.nri_request(method, result);
+            }
+            if let Err(error) = &answer {
+                tracing::warn!(event = "runtime.nri", nri.plugin = plugin, nri.method = method, error.message = %shown(error), "a request to an NRI plugin failed");
+            }
+            answer
+        })
+    }
+
+    fn metadata(&self) -> Vec<(String, String)> {
+        let trace = traceparent().map(|trace| ("traceparent".to_owned(), trace));
+        trace.into_iter().collect()
+    }
+
+    fn connected(&self, plugin: &PluginInfo) {
+        tracing::info!(event = "runtime.nri", nri.plugin = %plugin.name, nri.version = %plugin.nri_version, process.pid = plugin.pid, nri.installed = plugin.pre_installed, "an NRI plugin is registered and synchronized");
+    }
+
+    fn closed(&self, plugin: &PluginInfo, reason: &CloseReason) {
+        if let Some(metrics) = self.steps.metrics() {
+            metrics.nri_closed(reason.index());
+        }
+        let reason = shown(reason);
+        tracing::warn!(event = "runtime.nri", nri.plugin = %plugin.name, process.pid = plugin.pid, nri.installed = plugin.pre_installed, reason = %reason, "the connection of an NRI plugin was closed");
+    }
+
+    fn problem(&self, what: &str) {
+        tracing::warn!(event = "runtime.nri", error.message = %shown(&what), "an NRI plugin cannot be used as intended");
+    }
+
+    fn count(&self, plugins: usize) {
+        if let Some(metrics) = self.steps.metrics() {
+            metrics.nri_plugins(plugins);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Resources between the CRI, the OCI specification and the messages of the interface.
+
+use criscope_nri::api::{
+    HugepageLimit, LinuxCpu, LinuxMemory, LinuxPids, LinuxResources, OptionalBool, OptionalInt64,
+    OptionalUInt64,
+};
+use serde_json::Value;
+
+use crate::cri::v1;
+
+/// The resources of a request. Unset fields are sent as 0, as containerd sends them.
+pub(super) fn of_cri(from: &v1::LinuxContainerResources) -> LinuxResources {
+    let unsigned = |value: i64| OptionalUInt64 {
+        value: value.try_into().unwrap_or(0),
+    };
+    LinuxResources {
+        cpu: Some(LinuxCpu {
+            shares: Some(unsigned(from.cpu_shares)),
+            quota: Some(OptionalInt64 {
+                value: from.cpu_quota,
+            }),
+            period: Some(unsigned(from.cpu_period)),
+            cpus: from.cpuset_cpus.clone(),
+            mems: from.cpuset_mems.clone(),
+            ..LinuxCpu::default()
+        }),
+        memory: Some(LinuxMemory {
+            limit: Some(OptionalInt64 {
+                value: from.memory_limit_in_bytes,
+            }),
+            ..LinuxMemory::default()
+        }),
+        hugepage_limits: from
+            .hugepage_limits
+            .iter()
+            .map(|limit| HugepageLimit {
+                page_size: limit.page_size.clone(),
+                limit: limit.limit,
+            })
+            .collect(),
+        unified: from.unified.clone().into_iter().collect(),
+        ..LinuxResources::default()
+    }
+}
+
+/// The part of resources that the CRI can express, which is what can be updated.
+pub(super) fn to_cri(from: &LinuxResources) -> v1::LinuxContainerResources {
+    let (cpu, memory) = (
+        from.cpu.clone().unwrap_or_default(),
+        from.memory.unwrap_or_default(),
+    );
+    let signed = |value: Option<OptionalInt64>| value.map_or(0, |one| one.value);
+    let unsigned = |value: Option<OptionalUInt64>| {
+        value.map_or(0, |one| one.value.try_into().unwrap_or(i64::MAX))
+    };
+    v1::LinuxContainerResources {
+        cpu_shares: unsigned(cpu.shares),
+        cpu_quota: signed(cpu.quota),
+        cpu_period: unsigned(cpu.period),
+        cpuset_cpus: cpu.cpus,
+        cpuset_mems: cpu.mems,
+        memory_limit_in_bytes: signed(memory.limit),
+        memory_swap_limit_in_bytes: signed(memory.swap),
+        hugepage_limits: from
+            .hugepage_limits
+            .iter()
+            .map(|limit| v1::HugepageLimit {
+                page_size: limit.page_size.clone(),
+                limit: limit.limit,
+            })
+            .collect(),
+        unified: from.unified.clone().into_iter().collect(),
+        ..Default::default()
+    }
+}
+
+/// The resources of a specification.
+pub(super) fn of_spec(from: &Value) -> LinuxResources {
+    let (cpu, memory) = (&from["cpu"], &from["memory"]);
+    LinuxResources {
+        cpu: cpu.is_object().then(|| LinuxCpu {
+            shares: unsigned(&cpu["shares"]),
+            quota: signed(&cpu["quota"]),
+            period: unsigned(&cpu["period"]),
+            realtime_runtime: signed(&cpu["realtimeRuntime"]),
+            realtime_period: unsigned(&cpu["realtimePeriod"]),
+            cpus: text(&cpu["cpus"]),
+            mems: text(&cpu["mems"]),
+        }),
+        memory: memory.is_object().then(|| LinuxMemory {
+            limit: signed(&memory["limit"]),
+            reservation: signed(&memory["reservation"]),
+            swap: signed(&memory["swap"]),
+            kernel: signed(&memory["kernel"]),
+            kernel_tcp: signed(&memory["kernelTCP"]),
+            swappiness: unsigned(&memory["swappiness"]),
+            disable_oom_killer: switch(&memory["disableOOMKiller"]),
+            use_hierarchy: switch(&memory["useHierarchy"]),
+        }),
+        hugepage_limits: list(&from["hugepageLimits"], |one| HugepageLimit {
+            page_size: text(&one["pageSize"]),
+            limit: one["limit"].as_u64().unwrap_or(0),
+        }),
+        pids: from["pids"].is_object().then(|| LinuxPids {
+            limit: from["pids"]["limit"].as_i64().unwrap_or(0),
+        }),
+        unified: super::message::map(&from["unified"]),
+        devices: list(&from["devices"], super::message::device_rule),
+        ..LinuxResources::default()
+    }
+}
+
+pub(super) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+pub(super) fn list<T>(value: &Value, convert: impl Fn(&Value) -> T) -> Vec<T> {
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(convert)
+        .collect()
+}
+
+pub(super) fn signed(value: &Value) -> Option<OptionalInt64> {
+    value.as_i64().map(|value| OptionalInt64 { value })
+}
+
+fn unsigned(value: &Value) -> Option<OptionalUInt64> {
+    value.as_u64().map(|value| OptionalUInt64 { value })
+}
+
+pub(super) fn switch(value: &Value) -> Option<OptionalBool> {
+    value.as_bool().map(|value| OptionalBool { value })
+}

@@ -1,0 +1,30 @@
+//! `[runtime.nri]`
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::settings::settings;
+use crate::settings::value::{DirPath, SocketPath, Span, Switch, secs};
+
+settings! {
+    /// Plugins of the Node Resource Interface (NRI), which learn of the life of pods and containers and adjust containers
+    /// that are created.
+    pub struct Nri in "runtime.nri" {
+        /// Starts the plugins that are installed, and lets others connect. A plugin can give any container anything of the
+        /// host, hooks that run as root included.
+        enable: bool = false, Switch;
+        /// The socket that plugins connect to, for root only.
+        socket_path: PathBuf = "/var/run/nri/nri.sock".into(), SocketPath;
+        /// Starts only the plugins that are installed.
+        disable_connections: bool = false, Switch;
+        /// The directory with plugins that are started, named `NN-name`.
+        plugin_path: PathBuf = "/opt/nri/plugins".into(), DirPath;
+        /// The directory with their configurations, `NN-name.conf` or `name.conf`.
+        plugin_config_path: PathBuf = "/etc/nri/conf.d".into(), DirPath;
+        /// How long a plugin may take to register after it has connected.
+        plugin_registration_timeout: Duration = secs(5), Span::between(secs(1), secs(60));
+        /// How long a plugin may take for each request. One that takes longer is disconnected, and the pod goes on without
+        /// it.
+        plugin_request_timeout: Duration = secs(2), Span::between(secs(1), secs(60));
+    }
+}

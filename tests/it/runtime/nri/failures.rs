@@ -1,0 +1,74 @@
+//! Plugins that refuse, hang or die.
+
+use criscope_nri::Reply;
+use criscope_nri::api::Event;
+use tonic::Code;
+
+use super::{Plugin, daemon, daemon_with};
+use crate::harness::kubelet::{Kubelet, idle};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_can_refuse_a_pod_a_container_and_a_start() {
+    let daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let refuses = |refused: &'static str| {
+        move |method: &str, _| match method == refused {
+            true => Reply::Error(2, "not today".to_owned()),
+            false => Reply::empty(),
+        }
+    };
+    let plugin = Plugin::new(&daemon, "10", &[], refuses("RunPodSandbox")).await;
+    let error = kubelet.try_run(kubelet.pod_config("refused"), "").await;
+    let error = error.err().expect("refused");
+    assert_eq!(error.code(), Code::Unknown);
+    let text = "NRI plugin 10-test: RunPodSandbox: not today (code 2)";
+    assert_eq!(error.message(), text);
+    plugin.end.close();
+
+    let pod = kubelet.plain_pod("refused").await;
+    let plugin = Plugin::new(&daemon, "20", &[], refuses("CreateContainer")).await;
+    let error = kubelet.try_create(&pod, idle("main")).await;
+    assert!(error.expect_err("refused").message().contains("20-test"));
+    plugin.end.close();
+
+    let id = kubelet.try_create(&pod, idle("main")).await.expect("made");
+    let _plugin = Plugin::new(&daemon, "30", &[], refuses("StartContainer")).await;
+    let error = kubelet.start(&id).await.expect_err("refused");
+    assert!(error.message().contains("30-test"), "{error}");
+    assert_eq!(kubelet.ended(&id).await.reason, "StartError");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_goes_on_without_a_plugin_that_hangs_or_dies() {
+    let daemon = daemon_with("plugin_request_timeout = \"1s\"").await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let hangs = |method: &str, _| match method {
+        "Synchronize" => Reply::empty(),
+        _ => Reply::Never,
+    };
+    let dies = |method: &str, _| match method {
+        "Synchronize" => Reply::empty(),
+        _ => Reply::Disconnect,
+    };
+    let hanging = Plugin::new(&daemon, "10", &[Event::RunPodSandbox], hangs).await;
+    let dying = Plugin::new(&daemon, "20", &[Event::CreateContainer], dies).await;
+    let pod = kubelet.plain_pod("alone").await;
+    kubelet.launch(&pod, idle("main")).await;
+    hanging.end.closed().await;
+    dying.end.closed().await;
+    let scrape = daemon
+        .program()
+        .wait_scrape("both are gone", |scrape| {
+            scrape.metric("criscope_runtime_nri_plugins").sum() == 0.0
+        })
+        .await;
+    for reason in ["timeout", "disconnected"] {
+        let closed = "criscope_runtime_nri_plugins_closed_total";
+        let closed = scrape.metric(closed).with("reason", reason);
+        assert_eq!(closed.sum(), 1.0, "{reason}");
+    }
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}

@@ -1,0 +1,122 @@
+//! The events of the life of pods and containers, and what a plugin learns when it connects.
+
+use std::sync::{Arc, Mutex};
+
+use criscope_nri::Reply;
+use criscope_nri::api::*;
+use prost::Message as _;
+
+use super::{Plugin, configure, daemon, socket};
+use crate::harness::daemon::Daemon;
+use crate::harness::executable::executable;
+use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::until;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_event_of_a_pod_arrives_once_and_in_order() {
+    let daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut plugin = Plugin::new(&daemon, "10", &[], |_, _| Reply::empty()).await;
+    let pod = kubelet.plain_pod("life").await;
+    let ran = kubelet.launch(&pod, idle("ran")).await;
+    kubelet.update(&ran, Default::default()).await;
+    let never = kubelet.try_create(&pod, idle("never")).await.expect("made");
+    kubelet.stop(&ran, 5).await;
+    kubelet.remove(&ran).await;
+    kubelet.remove(&never).await;
+    kubelet.end(&pod).await;
+    for (method, container) in [
+        ("RunPodSandbox", ""),
+        ("CreateContainer", &*ran),
+        ("ValidateContainerAdjustment", &*ran),
+        ("PostCreateContainer", &ran),
+        ("StartContainer", &ran),
+        ("PostStartContainer", &ran),
+        ("UpdateContainer", &ran),
+        ("PostUpdateContainer", &ran),
+        ("CreateContainer", &never),
+        ("ValidateContainerAdjustment", &never),
+        ("PostCreateContainer", &never),
+        ("StopContainer", &ran),
+        ("RemoveContainer", &ran),
+        ("StopContainer", &never),
+        ("RemoveContainer", &never),
+        ("StopPodSandbox", ""),
+        ("RemovePodSandbox", ""),
+    ] {
+        let told = plugin.next().await;
+        assert_eq!((&*told.0, &*told.1), (method, &*pod.id));
+        assert_eq!(told.2, container, "{method}");
+    }
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_connects_learns_what_exists_also_after_a_restart() {
+    let mut daemon = daemon().await;
+    let pod = {
+        let kubelet = Kubelet::of(&daemon).await;
+        let pod = kubelet.plain_pod("there").await;
+        kubelet.launch(&pod, idle("main")).await;
+        pod
+    };
+    for _ in 0..2 {
+        let seen = Arc::new(Mutex::new(None));
+        let note = Arc::clone(&seen);
+        let serve = move |method: &str, payload: bytes::Bytes| {
+            if method == "Synchronize" {
+                let request = SynchronizeRequest::decode(payload).expect("a request");
+                *note.lock().expect("a lock") = Some(request);
+            }
+            Reply::empty()
+        };
+        let plugin = Plugin::new(&daemon, "10", &[], serve).await;
+        let request = seen.lock().expect("a lock").take().expect("synchronized");
+        let [one] = &request.pods[..] else {
+            panic!("{} pods", request.pods.len());
+        };
+        assert_eq!((&*one.id, &*one.name), (&*pod.id, "there"));
+        assert!(!one.ips.is_empty());
+        let [container] = &request.containers[..] else {
+            panic!("{} containers", request.containers.len());
+        };
+        assert_eq!(container.name, "main");
+        assert!(container.state() == ContainerState::ContainerRunning);
+        assert!(container.pid > 0 && container.args.len() == 3);
+        assert!(container.mounts.iter().any(|m| m.destination == "/proc"));
+        daemon.kill();
+        plugin.end.closed().await;
+        daemon.start().await;
+    }
+    Kubelet::of(&daemon).await.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn installed_plugins_are_started_and_none_outlives_the_daemon() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    configure(&mut daemon, "plugin_registration_timeout = \"60s\"");
+    let plugins = daemon.root().join("plugins");
+    std::fs::create_dir_all(&plugins).expect("a directory");
+    let pid = daemon.root().join("plugin.pid");
+    // The daemon waits for its registration, and is killed meanwhile.
+    let script = format!(
+        "#!/bin/sh\necho $$ > {0}.new; mv {0}.new {0}\nexec sleep 1000\n",
+        pid.display()
+    );
+    executable(&plugins.join("10-waits"), &script);
+    let starting = daemon.spawn();
+    let plugin = until("the plugin", || async {
+        std::fs::read_to_string(&pid).ok()
+    })
+    .await;
+    drop(starting);
+    let process = std::path::Path::new("/proc").join(plugin.trim());
+    until("its end", || async { (!process.exists()).then_some(()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_setting_there_is_no_socket() {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    assert!(!socket(&daemon).exists());
+}
