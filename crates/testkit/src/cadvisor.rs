@@ -162,7 +162,11 @@ impl Cadvisor {
         for method in [CONTAINER, TASK] {
             for (namespace, id, code) in [
                 (None, container, Code::FailedPrecondition),
+                (Some(""), container, Code::FailedPrecondition),
+                (Some("../k8s.io"), container, Code::InvalidArgument),
                 (Some("moby"), container, Code::NotFound),
+                (Some(NAMESPACE), "", Code::NotFound),
+                (Some(NAMESPACE), "../../../../etc/passwd", Code::NotFound),
                 (Some(NAMESPACE), part, Code::NotFound),
                 (Some(NAMESPACE), &unknown, Code::NotFound),
             ] {

@@ -19,7 +19,7 @@ use crate::packages::program;
 const HIERARCHIES: &str = "/sys/fs/cgroup";
 
 /// The cgroup of all shims.
-const SHIMS: &str = "criscope-shims";
+pub const SHIMS: &str = "criscope-shims";
 
 /// The number of runtimes in this process, and a lock on [`HIERARCHIES`] that is held while there are any. Other
 /// processes with such tests respect it.

@@ -282,9 +282,10 @@ fn a_second_socket_is_neither_another_of_criscope_nor_a_backend() {
         ("/var/run/criscope/criscope.sock", "server.listen"),
         ("/run/criscope/criscope.admin.sock", "admin.socket"),
         ("unix:///run//c.sock", "backends.containerd.endpoint"),
+        ("/run/nri/nri.sock", "runtime.nri.socket_path"),
     ] {
         let backends = format!("{ONE}{BUILTIN}[routing]\ndefault = \"containerd\"\n");
-        let text = format!("{backends}{}", with(socket));
+        let text = format!("{backends}[runtime.nri]\nenable = true\n{}", with(socket));
         let path = socket.trim_start_matches("unix://");
         let line = text.lines().count();
         assert_eq!(
@@ -294,6 +295,7 @@ fn a_second_socket_is_neither_another_of_criscope_nor_a_backend() {
             )]
         );
     }
+    runtime(&with("/run/nri/nri.sock"));
     // The table is not used.
     load(&format!("{ONE}{}", with("/c.sock"))).expect("valid");
     let runtime = runtime(&with("unix:///run/containerd/containerd.sock"));

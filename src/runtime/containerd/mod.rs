@@ -53,8 +53,8 @@ impl Runtime {
             return task_of(&container.record()).ok_or_else(|| no_task(id));
         }
         let sandbox = self.shown_sandbox(id)?;
-        let ready = sandbox.record().state == SandboxState::Ready;
-        let Some(shim) = sandbox.shim().filter(|_| ready) else {
+        let stopped = sandbox.record().state == SandboxState::Stopped;
+        let Some(shim) = sandbox.shim().filter(|_| !stopped) else {
             return Err(no_task(id));
         };
         match shim.state().await?.pid_namespace {
@@ -74,11 +74,11 @@ impl Runtime {
     /// A sandbox, also one that is being created: its cgroup may be seen already. Not one in the host network: its counters
     /// would be those of the node, which belong to no pod.
     fn shown_sandbox(&self, id: &str) -> Result<Arc<Sandbox>> {
-        let found = self.store.sandboxes.get(id);
-        let found = found.or_else(|error| match error.is_not_found() {
-            true => self.store.making.get(id),
-            false => Err(error),
-        })?;
+        // In this order: a sandbox leaves the first map once it is in the second.
+        let found = match self.store.making.find(id)? {
+            Some(sandbox) => sandbox,
+            None => self.store.sandboxes.get(id)?,
+        };
         match found.record().host_network() {
             true => Err(Error::not_found(What::Container, id)),
             false => Ok(found),

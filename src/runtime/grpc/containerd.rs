@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
 use prost::Message;
 use tokio::runtime::Handle;
 use tonic::server::Grpc;
@@ -21,6 +22,9 @@ const MOST: usize = 4 << 10;
 
 /// The header that names the namespace.
 const HEADER: &str = "containerd-namespace";
+
+/// Longest name of a namespace, in bytes.
+const LONGEST_NAME: usize = 76;
 
 /// containerd's services. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -75,7 +79,11 @@ impl Handler for Containerd {
     fn answer(&self, request: Request) -> Answering {
         // Not on the thread of the request path.
         let work = self.threads.spawn(self.clone().serve(request));
-        Box::pin(async move { work.await.map_err(BoxError::from) })
+        Box::pin(async move {
+            Ok(work.await.unwrap_or_else(|error| {
+                Status::new(Code::Internal, format!("a call failed: {error}")).into_response()
+            }))
+        })
     }
 }
 
@@ -90,19 +98,37 @@ where
     A: Message + Default + 'static,
     W: Future<Output = Result<A>> + Send + 'static,
 {
-    let namespace = request.headers().get(HEADER).cloned();
-    let ours = match namespace {
-        None => {
-            let text = "namespace is required: the header containerd-namespace";
-            return Status::new(Code::FailedPrecondition, text).into_response();
-        }
-        Some(namespace) => namespace == NAMESPACE,
+    let ours = match is_ours(request.headers()) {
+        Ok(ours) => ours,
+        Err(status) => return status.into_response(),
     };
     unary(request, async move |asked: Q| match ours {
         true => work(asked).await,
         false => Err(Error::not_found(What::Container, id(&asked))),
     })
     .await
+}
+
+/// Returns whether a call is for the namespace of the CRI.
+///
+/// # Errors
+/// As containerd: `FAILED_PRECONDITION` without a namespace, `INVALID_ARGUMENT` for a name that cannot be one.
+fn is_ours(headers: &HeaderMap) -> std::result::Result<bool, Status> {
+    let name = headers
+        .get(HEADER)
+        .map_or(&b""[..], |value| value.as_bytes());
+    if name.is_empty() {
+        let text = "namespace is required: the header containerd-namespace";
+        return Err(Status::new(Code::FailedPrecondition, text));
+    }
+    // Letters and digits, with single separators between them.
+    let mut parts = name.split(|byte| b"._-".contains(byte));
+    let is_part = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_alphanumeric);
+    if name.len() > LONGEST_NAME || !parts.all(is_part) {
+        let text = "the header containerd-namespace is not the name of a namespace";
+        return Err(Status::new(Code::InvalidArgument, text));
+    }
+    Ok(name == NAMESPACE.as_bytes())
 }
 
 /// Serves a call with one message each way.
@@ -123,4 +149,41 @@ where
     });
     let response = grpc.unary(service, request).await;
     response.map(|body| Body::boxed(http_body_util::BodyExt::map_err(body, BoxError::from)))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn namespaces_are_judged_as_by_containerd() {
+        let judged = |name: Option<&[u8]>| {
+            let value = name.map(|name| HeaderValue::from_bytes(name).expect("a header"));
+            let headers: HeaderMap = value
+                .map(|value| (HEADER.parse().expect("a name"), value))
+                .into_iter()
+                .collect();
+            is_ours(&headers).map_err(|status| status.code)
+        };
+        assert_eq!(judged(Some(b"k8s.io")), Ok(true));
+        let longest = "a".repeat(LONGEST_NAME);
+        for other in ["moby", "k8s.io-2", "K8S.io", &longest] {
+            assert_eq!(judged(Some(other.as_bytes())), Ok(false), "{other}");
+        }
+        assert_eq!(judged(None), Err(Code::FailedPrecondition));
+        assert_eq!(judged(Some(b"")), Err(Code::FailedPrecondition));
+        let long = format!("{longest}a");
+        for none in [
+            &b"../k8s.io"[..],
+            b"k8s..io",
+            b"k8s.io.",
+            b" ",
+            b"\xff",
+            long.as_bytes(),
+        ] {
+            assert_eq!(judged(Some(none)), Err(Code::InvalidArgument), "{none:?}");
+        }
+    }
 }

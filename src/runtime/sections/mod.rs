@@ -172,8 +172,11 @@ impl Runtime {
         let Some(path) = &self.containerd_socket else {
             return;
         };
-        let mut sockets = sockets.iter();
-        if let Some((key, _)) = sockets.find(|(_, other)| lexical(other) == lexical(path)) {
+        let nri = ("runtime.nri.socket_path", self.nri.socket_path.as_path());
+        let nri = Some(nri).filter(|_| self.nri.enable && !self.nri.disable_connections);
+        let others = sockets.iter().map(|(key, other)| (key.as_str(), *other));
+        let mut others = others.chain(nri);
+        if let Some((key, _)) = others.find(|(_, other)| lexical(other) == lexical(path)) {
             let problem = format!("{} is {key} already; use another socket", path.display());
             let key = &Self::containerd_socket;
             reader.fail_at(scope, key, Problem::Conflict(problem));

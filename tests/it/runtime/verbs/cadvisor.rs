@@ -17,7 +17,7 @@ use tonic::Code;
 use crate::harness::cadvisor::{Cadvisor, RUNNING, STOPPED};
 use crate::harness::daemon::{Daemon, IMAGE};
 use crate::harness::kubelet::{Kubelet, Pod, idle, security};
-use crate::harness::until;
+use crate::harness::{leaks, until};
 
 const SECRET: &str = "kwyjibozq";
 const LABEL: (&str, &str) = ("io.kubernetes.pod.name", "web");
@@ -146,6 +146,8 @@ async fn cadvisor_finds_containers_and_the_network_of_their_pod() {
     stop(&kubelet, &pod).await;
     no_task(&cadvisor, &pod.id).await;
     gone(pid).await;
+    let mut left = leaks::cgroups(leaks::SHIMS).into_iter();
+    assert_eq!(left.find(|dir| dir.ends_with(&pod.id)), None);
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
@@ -173,15 +175,9 @@ async fn the_socket_is_for_root_and_serves_the_cri_too() {
     assert!(refused.message().contains("criscope is not containerd"));
 
     daemon.kill();
-    let containerd = UnixListener::bind(&socket);
-    let containerd = match containerd {
-        Ok(listener) => listener,
-        // The killed daemon could not remove it.
-        Err(_) => {
-            fs::remove_file(&socket).expect("stale");
-            UnixListener::bind(&socket).expect("bound")
-        }
-    };
+    // As containerd does at its start.
+    fs::remove_file(&socket).expect("the killed daemon could not remove it");
+    let containerd = UnixListener::bind(&socket).expect("bound");
     let (status, log) = daemon.spawn().ended().await;
     assert!(!status.success());
     let why = format!("{}: another process is listening", socket.display());
@@ -198,7 +194,7 @@ async fn pods_of_the_host_network_with_user_ids_of_their_own_and_with_a_shared_p
     let linux = config.linux.get_or_insert_default();
     let context = linux.security_context.get_or_insert_default();
     context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
-    // cAdvisor asks once, as soon as it sees the cgroup.
+    // cAdvisor asks as soon as it sees the cgroup, and again only after a minute.
     let mut early = HashMap::new();
     let shared = tokio::select! {
         pod = kubelet.run(config) => pod,
