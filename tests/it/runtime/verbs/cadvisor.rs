@@ -237,6 +237,9 @@ async fn pods_of_the_host_network_with_user_ids_of_their_own_and_with_a_shared_p
     let task = cadvisor.task(&container).await.expect("it runs").pid;
     let init = process_of(&cadvisor, &shared).await;
     assert_eq!(namespace(init, "pid"), namespace(task, "pid"), "its init");
+    // Its init ends with the removal, but its network has ended.
+    stop(&kubelet, &shared).await;
+    no_task(&cadvisor, &shared.id).await;
     kubelet.end(&shared).await;
     kubelet.end(&host).await;
     daemon.assert_clean();
