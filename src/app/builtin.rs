@@ -106,6 +106,14 @@ impl Builtin {
         &self.service
     }
 
+    /// containerd's services, as far as cAdvisor needs them.
+    pub(super) fn containerd(&self) -> CriService {
+        CriService::new(grpc::Containerd::new(
+            Arc::clone(&self.runtime),
+            self.threads.handle().clone(),
+        ))
+    }
+
     /// Registers its metrics.
     pub(super) fn measure(&self, registry: &Registry) -> Result<(), RegistryError> {
         self.runtime.measure(registry)
@@ -224,6 +232,7 @@ fn settings(
             .unwrap_or(u32::MAX),
         drain_exec: Some(config.drain_exec_sync_io_timeout).filter(|drain| !drain.is_zero()),
         ignore_image_volumes: config.pods.ignore_image_defined_volumes,
+        sandbox_process: config.containerd_socket.is_some(),
         stats_period: config.stats_collect_period,
         nri: config.nri.enable.then(|| nri(&config.nri)),
     }

@@ -7,6 +7,7 @@
 mod build;
 mod builtin;
 pub mod captured;
+mod containerd_socket;
 mod heap;
 pub mod load;
 mod node;
@@ -32,11 +33,13 @@ pub use crate::admin::remote::{WebConfigError, check as check_web_config};
 
 use self::build::{Built, build};
 use self::builtin::Builtin;
+use self::containerd_socket::WithContainerd;
 use self::sessions::SessionThread;
 use self::supervise::supervised;
 use crate::admin;
 use crate::call::Peer;
 use crate::config::{Config, Loaded};
+use crate::grpc::CriService;
 use crate::lifecycle::otlp_receiver;
 use crate::lifecycle::recorder::Dumps;
 use crate::lifecycle::recorder::dumps::Reason;
@@ -51,7 +54,7 @@ use crate::telemetry::otlp::{self, Otlp};
 use crate::telemetry::registry::RegistryError;
 use crate::watchdog;
 
-/// Permission bits of the admin socket.
+/// Permission bits of the admin socket and of the one that stands in for containerd's.
 const ROOT_ONLY: u32 = 0o600;
 
 /// How long the export of the last spans may take.
@@ -169,6 +172,9 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
 
     // All addresses are bound before anything starts: a second instance fails here and disturbs nothing.
     let socket = Socket::open(&config.server)?;
+    let containerd_socket = config.containerd_socket();
+    let containerd_socket = containerd_socket.map(|path| Socket::bind(path, ROOT_ONLY, None));
+    let containerd_socket = containerd_socket.transpose()?;
     let admin_listener = config.admin.listen.map(admin::bind).transpose()?;
     let metrics_listener = config.metrics.listen.map(admin::bind).transpose()?;
     let admin_socket = config.admin.socket.as_deref();
@@ -266,7 +272,8 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     ));
     let last_dump = recording::on_panic(&parts.dumps);
 
-    let result = main.block_on(carry(&config, socket, &parts, proxy, stop.clone()));
+    let second = containerd_socket.zip(builtin.as_ref().map(Builtin::containerd));
+    let result = main.block_on(carry(&config, socket, second, &parts, proxy, stop.clone()));
 
     // The last calls and sessions have ended; they are still to be reported.
     stop.cancel();
@@ -291,10 +298,11 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     result
 }
 
-/// Serves calls until `stop`, then drains.
+/// Serves calls until `stop`, then drains. `second` is a socket that also serves containerd's services.
 async fn carry(
     config: &Config,
     socket: Socket,
+    second: Option<(Socket, CriService)>,
     built: &Built,
     proxy: Option<SessionProxy>,
     stop: CancellationToken,
@@ -312,12 +320,36 @@ async fn carry(
     watchdog::notify(&[NotifyState::Ready]);
 
     let parts = built.connection_parts(config.server.max_message_bytes, proxy);
-    let make = move |peer: Arc<Peer>| stack::stack(&parts, peer);
     let connections = Arc::clone(&built.connections);
     let drain = config.server.drain_timeout;
-    let cut = listener::serve(listener, make, connections, stop, drain)
+    let second = async {
+        let Some((socket, containerd)) = second else {
+            return Ok(0);
+        };
+        let (listener, _file) = socket.into_parts();
+        let make = |peer: Arc<Peer>| {
+            let cri = stack::stack(&parts, peer);
+            WithContainerd::new(cri, containerd.clone())
+        };
+        listener::serve(
+            listener,
+            make,
+            Arc::clone(&connections),
+            stop.clone(),
+            drain,
+        )
         .await
-        .map_err(Error::Serve)?;
+    };
+    let make = |peer: Arc<Peer>| stack::stack(&parts, peer);
+    let first = listener::serve(
+        listener,
+        make,
+        Arc::clone(&connections),
+        stop.clone(),
+        drain,
+    );
+    let (first, second) = tokio::try_join!(first, second).map_err(Error::Serve)?;
+    let cut = first + second;
     if cut > 0 {
         tracing::warn!(
             event = "drain.cut",

@@ -7,7 +7,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use load::{Loaded, Overrides};
 pub use reference::{annotated_file, reference_markdown};
@@ -25,7 +25,7 @@ pub use crate::streaming::settings::Streaming;
 pub use crate::telemetry::settings::{Log, Otlp, Sampling};
 
 use crate::proxy::{backend, router};
-use crate::settings::{InEffect, Reader, Section as _, fingerprint, settings};
+use crate::settings::{InEffect, Reader, Section as _, fingerprint, lexical, settings};
 
 settings! {
     /// All settings of one process.
@@ -47,7 +47,7 @@ settings! {
         streaming: Streaming = Streaming::checked;
         /// Only if a backend is the built-in runtime. It is checked in any case.
         runtime: Option<Box<Runtime>> = |reader| {
-            let runtime = Runtime::checked(reader);
+            let runtime = Runtime::checked(reader, &sockets(&server, &admin, &backends));
             backends.iter().any(Backend::is_builtin).then(|| Box::new(runtime))
         };
     }
@@ -62,6 +62,27 @@ settings! {
         sampling: Sampling = Sampling::of;
         identity: IdentityLimits = IdentityLimits::read;
     }
+}
+
+/// The keys with a socket, and the sockets: criscope's own, and those that it connects to. None without the built-in runtime, whose
+/// sockets are not bound then.
+fn sockets<'a>(
+    server: &'a Server,
+    admin: &'a Admin,
+    backends: &'a [Backend],
+) -> Vec<(String, &'a Path)> {
+    if !backends.iter().any(Backend::is_builtin) {
+        return Vec::new();
+    }
+    let mut sockets = vec![("server.listen".to_owned(), server.listen.as_path())];
+    let admin = admin.socket.as_deref();
+    sockets.extend(admin.map(|path| ("admin.socket".to_owned(), path)));
+    let endpoint = |backend: &'a Backend| {
+        let path = backend.endpoint.as_deref()?;
+        Some((format!("backends.{}.endpoint", backend.name), path))
+    };
+    sockets.extend(backends.iter().filter_map(endpoint));
+    sockets
 }
 
 fn routing(reader: &mut Reader<'_>, backends: &[Backend], upstream: Option<&str>) -> Routing {
@@ -81,6 +102,18 @@ impl Config {
     /// The defaults with the built-in runtime: `criscope serve`.
     pub fn builtin() -> Self {
         Self::read(&mut Reader::empty(), None)
+    }
+
+    /// The socket that stands in for containerd's, if the built-in runtime has one.
+    pub fn containerd_socket(&self) -> Option<&Path> {
+        self.runtime.as_ref()?.containerd_socket.as_deref()
+    }
+
+    /// Returns whether the CRI is served at this path.
+    pub fn serves_at(&self, path: &Path) -> bool {
+        let sockets = [Some(self.server.listen.as_path()), self.containerd_socket()];
+        let mut sockets = sockets.into_iter().flatten();
+        sockets.any(|socket| lexical(socket) == lexical(path))
     }
 
     /// All effective values by key path.

@@ -24,11 +24,12 @@ pub(super) fn is_word(word: &[u8]) -> bool {
 static KNOWN: LazyLock<HashSet<&str>> = LazyLock::new(|| WORDS.split_ascii_whitespace().collect());
 
 /// Their capitals would split them into pieces too short to be judged.
-const AS_WRITTEN: [&str; 11] = [
+const AS_WRITTEN: [&str; 12] = [
     "GiB",
     "KiB",
     "MiB",
     "SELinux",
+    "cAdvisor",
     "caData",
     "caPath",
     "caRootsData",

@@ -24,6 +24,8 @@ pub enum What {
     Container,
     /// An image.
     Image,
+    /// The process of a container or sandbox, in containerd's words.
+    Task,
 }
 
 impl What {
@@ -33,6 +35,7 @@ impl What {
             Self::Sandbox => "pod sandbox",
             Self::Container => "container",
             Self::Image => "image",
+            Self::Task => "task",
         }
     }
 }

@@ -16,6 +16,7 @@
 pub mod call_context;
 pub mod code;
 mod container;
+pub(crate) mod containerd;
 mod dial;
 mod error;
 pub mod events;

@@ -44,6 +44,8 @@ pub struct Settings {
     pub drain_exec: Option<Duration>,
     /// Whether the `Volumes` of images are ignored.
     pub ignore_image_volumes: bool,
+    /// Whether each sandbox with a network of its own has a process, for cAdvisor.
+    pub sandbox_process: bool,
     /// The period of measurements of writable layers.
     pub stats_period: Duration,
     /// The Node Resource Interface; `None` turns it off.

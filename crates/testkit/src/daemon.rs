@@ -67,6 +67,7 @@ pub struct Daemon {
     traces: Traces,
     env: Vec<(String, String)>,
     has_second_handler: bool,
+    more_runtime: String,
     more_config: String,
 }
 
@@ -107,6 +108,7 @@ impl Daemon {
             traces: Traces::of(&format!("crt{}x{number}", pid % 10_000_000)),
             env: Vec::new(),
             has_second_handler: true,
+            more_runtime: String::new(),
             more_config: String::new(),
         };
         for dir in [daemon.root().join("cni"), daemon.root().join("bin")] {
@@ -126,6 +128,11 @@ impl Daemon {
     /// Removes the second runtime handler at the next start.
     pub fn without_second(&mut self) {
         self.has_second_handler = false;
+    }
+
+    /// Adds settings of the table `runtime` to the next start, in place of those added before.
+    pub fn set_runtime(&mut self, settings: &str) {
+        settings.clone_into(&mut self.more_runtime);
     }
 
     /// Adds tables to the configuration of the next start.
@@ -242,8 +249,9 @@ impl Daemon {
             cni_cache: &root.join("cache"),
             more: &format!(
                 "restrict_oom_score_adj = true\ncgroup_driver = \"cgroupfs\"\ndisable_apparmor = true\nstats_collect_period = \"1s\"\n\
-                 cdi_spec_dirs = [{:?}]\n",
-                root.join("cdi")
+                 cdi_spec_dirs = [{:?}]\n{}",
+                root.join("cdi"),
+                self.more_runtime
             ),
         };
         let more = &self.more_config;

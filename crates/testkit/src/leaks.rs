@@ -19,7 +19,7 @@ use crate::packages::program;
 const HIERARCHIES: &str = "/sys/fs/cgroup";
 
 /// The cgroup of all shims.
-const SHIMS: &str = "criscope-shims";
+pub const SHIMS: &str = "criscope-shims";
 
 /// The number of runtimes in this process, and a lock on [`HIERARCHIES`] that is held while there are any. Other
 /// processes with such tests respect it.
@@ -66,6 +66,10 @@ impl Drop for Traces {
             && top.try_lock().is_ok()
         {
             for dir in tops(SHIMS) {
+                // Those of sandboxes that a failed test left behind; they have no name of a test.
+                for sandbox in fs::read_dir(&dir).into_iter().flatten().flatten() {
+                    let _ = fs::remove_dir(sandbox.path());
+                }
                 let _ = fs::remove_dir(dir);
             }
         }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | criscope as a process | [`proxy`] (any configuration), [`daemon`] (the built-in runtime), [`scrape`], [`leaks`] |
 //! | runtimes behind it | [`fake`] (a CRI server that misbehaves as its [`script`] says), [`containerd`] |
-//! | callers | [`client`] (raw HTTP/2), [`kubelet`] (typed, for real pods), [`pods`] (typed, for the fake) |
+//! | callers | [`client`] (raw HTTP/2), [`kubelet`] (typed, for real pods), [`pods`] (typed, for the fake), [`cadvisor`] |
 //! | servers around it | [`registry`], [`docker_registry`], [`collector`] (OTLP), [`prometheus`]; [`pki`] |
 //! | images | [`busybox`], [`image`], [`image_store`] |
 //! | the machine | [`packages`], [`executable`], [`process`], [`pid_namespace`] |
@@ -21,6 +21,7 @@
 
 pub mod bench;
 pub mod busybox;
+pub mod cadvisor;
 pub mod client;
 pub mod collector;
 pub mod containerd;

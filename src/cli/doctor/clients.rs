@@ -24,6 +24,8 @@ pub(super) fn check(config: &Config, node: &Node) -> Vec<Finding> {
     };
     let owners = owners(node, &served);
     let mut findings = vec![ours(&config.server.listen, &served, &owners, node)];
+    let second = config.containerd_socket();
+    findings.extend(second.map(|path| ours(path, &served, &owners, node)));
     for (name, endpoint) in upstreams(config) {
         findings.extend(past_us(name, endpoint, &served, &owners, node));
     }

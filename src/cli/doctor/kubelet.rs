@@ -73,8 +73,7 @@ fn judge(who: &str, arguments: &[String], config: Option<&Config>, node: &Node) 
         return vec![Finding::ok(TOPIC, text)];
     };
     let used = path_of(&runtime.endpoint);
-    let ours = lexical(&config.server.listen);
-    if used != ours {
+    if !config.serves_at(&used) {
         let change = change(&runtime, config);
         let mut backends = upstreams(config);
         let finding = match backends.find(|(_, endpoint)| lexical(endpoint) == used) {
@@ -87,7 +86,7 @@ fn judge(who: &str, arguments: &[String], config: Option<&Config>, node: &Node) 
     }
     let mut findings = vec![Finding::ok(TOPIC, text)];
     if let Some(images) = effective(arguments, IMAGE_FLAG, IMAGE_KEY, node)
-        && path_of(&images.endpoint) != ours
+        && !config.serves_at(&path_of(&images.endpoint))
     {
         let text = format!(
             "{who} sends image calls to {} ({}), so criscope sees no pulls",
@@ -286,6 +285,17 @@ mod tests {
                 .hint
                 .is_some_and(|hint| hint.contains("kubeadm-flags.env"))
         );
+    }
+
+    #[test]
+    fn the_socket_in_containerds_place_is_ours() {
+        let mut config = Config::builtin();
+        let runtime = config.runtime.as_mut().expect("built in");
+        runtime.containerd_socket = Some("/run/containerd/containerd.sock".into());
+        let fake = node(&[RUNS, ("/proc/812/cmdline", "/usr/bin/kubelet\0")]);
+        let findings = check(Some(&config), &fake.node);
+        let levels: Vec<_> = findings.iter().map(|finding| finding.level).collect();
+        assert_eq!(levels, [Level::Ok], "{findings:?}");
     }
 
     #[test]

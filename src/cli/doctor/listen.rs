@@ -1,4 +1,4 @@
-//! Checks criscope's own socket.
+//! Checks criscope's own sockets.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use super::socket::{Socket, probe};
 
 const TOPIC: &str = "listen";
 
-/// Also returns the process id of a criscope that listens on it.
-pub(super) async fn check(path: &Path, node: &Node) -> (Vec<Finding>, Option<i32>) {
-    let mut findings = vec![directory(path)];
-    let (finding, holder) = occupant(path, node).await;
+/// Checks the path that is set by `key`. Also returns the process id of a criscope that listens on it.
+pub(super) async fn check(key: &str, path: &Path, node: &Node) -> (Vec<Finding>, Option<i32>) {
+    let mut findings = vec![directory(key, path)];
+    let (finding, holder) = occupant(key, path, node).await;
     findings.push(finding);
     (findings, holder)
 }
 
-fn directory(path: &Path) -> Finding {
+fn directory(key: &str, path: &Path) -> Finding {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let shown = directory.display();
     // The directory in which `serve` would create the missing ones.
@@ -35,13 +35,14 @@ fn directory(path: &Path) -> Finding {
         ),
         Err(errno) => {
             let text = format!("{} is not writable: {}", there.display(), errno.desc());
-            Finding::fail(TOPIC, text)
-                .hint("run criscope as root, or set server.listen to another directory")
+            Finding::fail(TOPIC, text).hint(format!(
+                "run criscope as root, or set {key} to another directory"
+            ))
         }
     }
 }
 
-async fn occupant(path: &Path, node: &Node) -> (Finding, Option<i32>) {
+async fn occupant(key: &str, path: &Path, node: &Node) -> (Finding, Option<i32>) {
     let shown = path.display();
     let finding = match probe(path).await {
         Socket::Absent => Finding::ok(TOPIC, format!("{shown} is free")),
@@ -50,7 +51,7 @@ async fn occupant(path: &Path, node: &Node) -> (Finding, Option<i32>) {
                 .hint("nothing to do: serve replaces it")
         }
         Socket::OtherFile => Finding::fail(TOPIC, format!("{shown} exists and is not a socket"))
-            .hint("move it away, or set server.listen to another path"),
+            .hint(format!("move it away, or set {key} to another path")),
         Socket::Denied => Finding::fail(TOPIC, format!("no permission to inspect {shown}"))
             .hint("run the doctor as root"),
         Socket::Broken(error) => Finding::fail(TOPIC, format!("{shown}: {error}")),
@@ -65,7 +66,7 @@ async fn occupant(path: &Path, node: &Node) -> (Finding, Option<i32>) {
         }
         Socket::Live(Some(pid)) => {
             let text = format!("{} already listens on {shown}", node.describe(pid));
-            Finding::fail(TOPIC, text).hint("stop it, or set server.listen to another path")
+            Finding::fail(TOPIC, text).hint(format!("stop it, or set {key} to another path"))
         }
     };
     (finding, None)

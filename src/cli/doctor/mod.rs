@@ -134,9 +134,13 @@ async fn examine(report: &mut Report, args: &ConfigArgs, node: &Node) -> io::Res
     };
     let mut running = None;
     if let Some(config) = &config {
-        let (findings, holder) = listen::check(&config.server.listen, node).await;
+        let (findings, holder) = listen::check("server.listen", &config.server.listen, node).await;
         running = holder;
         report.add(findings)?;
+        if let Some(path) = config.containerd_socket() {
+            let (findings, _) = listen::check("runtime.containerd_socket", path, node).await;
+            report.add(findings)?;
+        }
         for (name, endpoint) in upstreams(config) {
             report.add(upstream::check(name, endpoint, node).await)?;
         }

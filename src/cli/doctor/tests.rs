@@ -48,7 +48,7 @@ async fn answering(path: &Path) -> Vec<(Level, String)> {
 }
 
 async fn listen(path: &Path) -> Vec<(Level, String)> {
-    let (findings, _) = listen::check(path, &Node::default()).await;
+    let (findings, _) = listen::check("server.listen", path, &Node::default()).await;
     findings
         .into_iter()
         .map(|finding| (finding.level, finding.text))
@@ -80,6 +80,10 @@ async fn the_listen_path_in_every_state() {
     let listener = StdListener::bind(&path).expect("bound");
     let taken = (Level::Fail, format!("{} already listens on {shown}", own()));
     assert_eq!(listen(&path).await, [writable.clone(), taken]);
+    let key = "runtime.containerd_socket";
+    let (findings, _) = listen::check(key, &path, &Node::default()).await;
+    let hint = format!("stop it, or set {key} to another path");
+    assert_eq!(findings[1].hint, Some(hint));
     drop(listener);
 
     std::fs::remove_file(&path).expect("removed");

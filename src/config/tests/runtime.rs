@@ -103,6 +103,7 @@ state = "/b"
 shim = "/c"
 cgroup_driver = "systemd"
 default_handler = "kata"
+containerd_socket = "/t.sock"
 max_container_log_line_size = "32KiB"
 disable_apparmor = true
 apparmor_profile = "p"
@@ -272,6 +273,34 @@ fn what_survives_a_reboot_and_what_must_not_are_apart() {
         assert!(found[0].contains(says), "{found:?}");
     }
     runtime("[runtime]\nroot = \"/a\"\nstate = \"/ab\"\n");
+}
+
+#[test]
+fn a_second_socket_is_neither_another_of_criscope_nor_a_backend() {
+    let with = |socket: &str| format!("[runtime]\ncontainerd_socket = \"{socket}\"\n");
+    for (socket, key) in [
+        ("/var/run/criscope/criscope.sock", "server.listen"),
+        ("/run/criscope/criscope.admin.sock", "admin.socket"),
+        ("unix:///run//c.sock", "backends.containerd.endpoint"),
+        ("/run/nri/nri.sock", "runtime.nri.socket_path"),
+    ] {
+        let backends = format!("{ONE}{BUILTIN}[routing]\ndefault = \"containerd\"\n");
+        let text = format!("{backends}[runtime.nri]\nenable = true\n{}", with(socket));
+        let path = socket.trim_start_matches("unix://");
+        let line = text.lines().count();
+        assert_eq!(
+            errors(&text),
+            [format!(
+                "c.toml:{line}: runtime.containerd_socket: {path} is {key} already; use another socket"
+            )]
+        );
+    }
+    runtime(&with("/run/nri/nri.sock"));
+    // The table is not used.
+    load(&format!("{ONE}{}", with("/c.sock"))).expect("valid");
+    let runtime = runtime(&with("unix:///run/containerd/containerd.sock"));
+    let socket = Path::new("/run/containerd/containerd.sock");
+    assert_eq!(runtime.containerd_socket.as_deref(), Some(socket));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The CRI services on top of the runtime's verbs, and the backend for the router.
 
 mod backend;
+mod containerd;
 mod images;
 mod runtime;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 pub use self::backend::Builtin;
+pub use self::containerd::Containerd;
 use super::call_context::CallContext;
 use super::{Error, Runtime};
 use crate::call::Call;

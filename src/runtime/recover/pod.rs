@@ -116,6 +116,7 @@ impl Runtime {
             self.problem("pod sandbox", sandbox.dir(), &error);
             self.init_ended(sandbox, id::now()).await;
         }
+        self.keep_init(sandbox);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! init) only if its containers share a PID namespace.
 
 pub(super) mod files;
+mod kept_init;
 mod list;
 pub(super) mod namespaces;
 mod network;

@@ -39,7 +39,7 @@ impl Runtime {
         Ok(init)
     }
 
-    async fn pid_namespace_request(
+    pub(super) async fn pid_namespace_request(
         self: &Arc<Self>,
         record: &SandboxRecord,
     ) -> Result<PidNamespace> {
@@ -149,18 +149,24 @@ impl Runtime {
         }
     }
 
-    /// Removes the cgroup of the init, which died with its shim.
+    /// Removes the cgroup of the init, and kills the init unless it died with its shim.
     pub(super) async fn remove_init_cgroup(&self, id: &str) -> Result<()> {
         let Some(hierarchies) = &self.hierarchies else {
             return Ok(());
         };
-        let found = hierarchies.at(&self.init_cgroup(id));
-        let cgroup = found.map_err(|error| Error::Internal(error.to_string()))?;
-        let removed = blocking(move || match cgroup.exists() {
-            true => cgroup
-                .remove(DYING)
-                .map_err(|error| Error::Internal(error.to_string())),
-            false => Ok(()),
+        // The second name is that of older versions.
+        let found: std::result::Result<Vec<_>, _> = [id, &format!("init-{id}")]
+            .map(|name| hierarchies.at(&self.init_cgroup(name)))
+            .into_iter()
+            .collect();
+        let cgroups = found.map_err(|error| Error::Internal(error.to_string()))?;
+        let removed = blocking(move || {
+            let existing = cgroups.iter().filter(|cgroup| cgroup.exists());
+            for cgroup in existing {
+                let removed = cgroup.remove(DYING);
+                removed.map_err(|error| Error::Internal(error.to_string()))?;
+            }
+            Ok(())
         });
         // Not an error: no other part of the pod depends on it.
         if let Err(error) = removed.await {
@@ -169,8 +175,9 @@ impl Runtime {
         Ok(())
     }
 
+    /// Its last part is the id of the sandbox and nothing else: the kubelet and cAdvisor find the sandbox by it.
     fn init_cgroup(&self, id: &str) -> PathBuf {
-        Path::new(&self.settings.shim_cgroup).join(format!("init-{id}"))
+        Path::new(&self.settings.shim_cgroup).join(id)
     }
 }
 

@@ -72,6 +72,7 @@ impl Runtime {
         let sandbox = Arc::new(Sandbox::new(&self.settings.paths, record));
         self.write_record(&sandbox).await?;
         failpoint(Failpoint::SandboxRecorded);
+        self.store.making.insert(&id, Arc::clone(&sandbox));
         let made = self.set_up(&sandbox, &handler).await;
         // Until it is in the store.
         let _unsynced = self.nri.block_sync(&self.steps).await;
@@ -79,11 +80,15 @@ impl Runtime {
             Ok(()) => self.nri_run_pod(&sandbox).await,
             failed => failed,
         };
+        if made.is_ok() {
+            self.store.sandboxes.insert(&id, Arc::clone(&sandbox));
+        }
+        self.store.making.remove(&id);
         match made {
             Ok(()) => {
-                self.store.sandboxes.insert(&id, Arc::clone(&sandbox));
                 name.keep();
                 failpoint(Failpoint::SandboxReady);
+                self.keep_init(&sandbox);
                 self.emit_sandbox_event(ContainerEventType::ContainerCreatedEvent, &sandbox);
                 self.emit_sandbox_event(ContainerEventType::ContainerStartedEvent, &sandbox);
                 Ok(id)

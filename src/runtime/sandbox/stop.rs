@@ -40,6 +40,7 @@ impl Runtime {
             self.nri_tell_pod(Event::StopPodSandbox, &sandbox.record())
                 .await;
         }
+        self.end_kept_init(&sandbox.record()).await;
         self.free_network(&sandbox.record()).await?;
         sandbox.note(|record| record.network_freed = true).await;
         failpoint(Failpoint::SandboxStopped);

@@ -7,14 +7,14 @@ mod programs;
 mod storage;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oci_spec::runtime::Capability;
 
 use crate::settings::value::{
     Capabilities, Choice, Count, DirPath, FilePath, HandlerName, List, Maybe, PATHS, Profile, Size,
-    Span, Switch, Sysctls, Text, default_capabilities, secs,
+    SocketPath, Span, Switch, Sysctls, Text, default_capabilities, secs,
 };
 use crate::settings::{Problem, Reader, Scope, SeccompProfile, lexical, settings};
 
@@ -56,6 +56,12 @@ settings! {
         /// The handler of pods without a RuntimeClass.
         default_handler: Option<String> = None, Maybe(HandlerName),
             or "`runc` if there is a handler of that name, else the only one" like "\"runc\"";
+        /// A second unix socket, for root only, that serves the CRI and, of containerd's own API, what the cAdvisor in the
+        /// kubelet asks for: `/metrics/cadvisor` then has containers and pods by name, and their network. cAdvisor looks at
+        /// `/run/containerd/containerd.sock`, or where the kubelet's flag `--containerd` says, once at its start
+        /// ([INSTALL.md](INSTALL.md#cadvisor)). Each pod with a network of its own gets a process of about 0.3 MB.
+        containerd_socket: Option<PathBuf> = None, Maybe(SocketPath),
+            or "no such socket" like "\"unix:///run/criscope/containerd.sock\"";
         /// A longer line of a container's log is split into partial lines.
         max_container_log_line_size: usize = 16 << 10, Size::between(1 << 10, 1 << 20);
         /// How long ExecSync and Exec wait for output after their command has exited, while a process it left behind keeps
@@ -129,11 +135,12 @@ settings! {
 }
 
 impl Runtime {
-    /// Reads `[runtime]` and its tables, and checks that they fit together.
-    pub(crate) fn checked(reader: &mut Reader<'_>) -> Self {
+    /// Reads `[runtime]` and its tables, and checks that they fit together. `sockets` are those of other keys.
+    pub(crate) fn checked(reader: &mut Reader<'_>, sockets: &[(String, &Path)]) -> Self {
         let scope = reader.section("runtime");
         let runtime = Self::read_at(reader, &scope);
         runtime.check_apart(reader, &scope);
+        runtime.check_socket(reader, &scope, sockets);
         handlers::check_default(reader, &scope, &runtime);
         runtime
     }
@@ -153,5 +160,26 @@ impl Runtime {
             path.display()
         );
         reader.fail_at(scope, key, Problem::Conflict(problem));
+    }
+
+    /// The second socket needs a path of its own, and calls to a backend that is criscope itself would loop.
+    fn check_socket(
+        &self,
+        reader: &mut Reader<'_>,
+        scope: &Scope<'_>,
+        sockets: &[(String, &Path)],
+    ) {
+        let Some(path) = &self.containerd_socket else {
+            return;
+        };
+        let nri = ("runtime.nri.socket_path", self.nri.socket_path.as_path());
+        let nri = Some(nri).filter(|_| self.nri.enable && !self.nri.disable_connections);
+        let others = sockets.iter().map(|(key, other)| (key.as_str(), *other));
+        let mut others = others.chain(nri);
+        if let Some((key, _)) = others.find(|(_, other)| lexical(other) == lexical(path)) {
+            let problem = format!("{} is {key} already; use another socket", path.display());
+            let key = &Self::containerd_socket;
+            reader.fail_at(scope, key, Problem::Conflict(problem));
+        }
     }
 }

@@ -26,6 +26,8 @@ use super::error::What;
 pub struct Store {
     /// By id.
     pub sandboxes: ObjectMap<Sandbox>,
+    /// By id: those that are being created, which lists do not show.
+    pub making: ObjectMap<Sandbox>,
     /// By id.
     pub containers: ObjectMap<Container>,
     /// Names of sandboxes.
@@ -38,6 +40,7 @@ impl Default for Store {
     fn default() -> Self {
         Self {
             sandboxes: ObjectMap::new(What::Sandbox),
+            making: ObjectMap::new(What::Sandbox),
             containers: ObjectMap::new(What::Container),
             sandbox_names: Names::new(What::Sandbox),
             container_names: Names::new(What::Container),

@@ -1,6 +1,7 @@
 //! criscope in front of a real containerd, with pods, and while containerd is killed. Needs root and the Debian
 //! packages containerd, runc, containernetworking-plugins and busybox-static.
 
+mod asked;
 mod blocked;
 mod events;
 mod explained;

@@ -39,6 +39,7 @@ const OTHERS: &str = r#"
 [runtime]
 root = "/r"
 state = "/s"
+containerd_socket = "/t.sock"
 cgroup_driver = "cgroupfs"
 max_container_log_line_size = "1KiB"
 disable_apparmor = true

@@ -20,7 +20,7 @@ pub(in super::super) const CONTAINERD: &[Row] = &[
     row(
         "grpc.address",
         None(
-            "the kubelet gets criscope's `server.listen`",
+            "the kubelet gets criscope's `server.listen`; for its cAdvisor see `runtime.containerd_socket`",
             &["/run/containerd/containerd.sock"],
         ),
     ),

@@ -322,7 +322,7 @@ async fn the_init_of_a_pod_with_user_ids_of_its_own() {
     options.userns_options = Some(users);
     let pod = kubelet.run(config).await;
     // Found by its cgroup: without a container the namespace has no other process.
-    let own = format!("/init-{}", pod.id);
+    let own = format!("/{}", pod.id);
     let processes = fs::read_dir("/proc").expect("proc").flatten();
     let mut inits = processes.filter_map(|entry| {
         let cgroup = fs::read_to_string(entry.path().join("cgroup")).ok()?;
