@@ -52,10 +52,14 @@ impl EpisodeStore {
             return false;
         };
         let earlier = || self.of_pod(pod).filter(|episode| !episode.has(call));
-        let last = earlier().map(|episode| episode.pod.attempt).max();
+        // Attempts begin anew once the stopped sandboxes are removed.
+        let starts = earlier().filter(|episode| episode.kind == Kind::Start);
+        let last = starts.max_by_key(|start| start.began);
         let is_end = |e: &Episode| {
             let is_over = e.state == State::Ok && e.ended <= seen;
-            e.kind == Kind::Stop && is_over && Some(e.pod.attempt) == last
+            let is_of =
+                |start: &Episode| e.pod.attempt == start.pod.attempt && e.began >= start.began;
+            e.kind == Kind::Stop && is_over && last.is_none_or(is_of)
         };
         earlier().any(is_end) && earlier().all(|e| e.kind == Kind::Stop || e.began < seen)
     }

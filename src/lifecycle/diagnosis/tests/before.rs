@@ -353,6 +353,33 @@ fn a_static_pod_that_comes_back_at_once_has_no_replaced_sandbox() {
     }
 }
 
+/// A kubelet that starts anew sees the pod anew, and finds its sandbox lost with the node. In an earlier life of the pod an attempt of
+/// that number was stopped.
+#[test]
+fn a_sandbox_that_is_lost_after_its_pod_came_back_is_replaced() {
+    let web = pod("web");
+    let second = web.attempt(1);
+    let mut calls = chain([web.run(20_000, 900).seen_before(20)], up(&web, 21_000));
+    calls.extend([web.stop(30_000, 10), second.run(30_100, 100)]);
+    calls.extend(up(&second, 30_300));
+    calls.extend([
+        second.kill(("app", 0), 60_000, 100),
+        second.stop(60_200, 100),
+    ]);
+    calls.push(web.run(80_000, 300).seen_before(90));
+    calls.extend(up(&web, 80_400));
+    calls.extend([
+        web.stop(150_000, 10),
+        second.run(150_100, 300).seen_before(26_000),
+    ]);
+    calls.extend(up(&second, 150_500));
+    let line = says(calls, 200_000);
+    assert!(
+        line.starts_with("the sandbox was replaced (attempt 1)"),
+        "{line}"
+    );
+}
+
 /// The same calls of a kubelet that replaces a sandbox: it saw the pod before.
 #[test]
 fn a_sandbox_that_is_stopped_by_the_kubelet_and_made_anew_is_replaced() {
