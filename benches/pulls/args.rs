@@ -18,6 +18,12 @@ pub(crate) struct Args {
     /// Number of rounds
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
+    /// Another criscope, to compare with in the same rounds
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["check", "write_docs"])]
+    pub(crate) against: Option<PathBuf>,
+    /// Only the images whose name contains this, such as "large" or "zstd"
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["check", "write_docs"])]
+    pub(crate) only: Option<String>,
     /// Skip containerd and CRI-O
     #[arg(long, conflicts_with_all = ["check", "write_docs"])]
     pub(crate) without_peers: bool,

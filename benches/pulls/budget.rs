@@ -2,7 +2,7 @@
 
 use criscope_testkit::bench::budget::{Budget, Limit};
 
-use crate::daemons::CRISCOPE;
+use crate::daemons::{CRISCOPE, OTHER};
 use crate::floors::{CURL_TAR, CURL_TAR_HASHED};
 use crate::rounds::Results;
 
@@ -16,7 +16,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Budget> {
         };
         let peers = results.memory.iter().map(|memory| memory.side);
         let ratios = peers
-            .filter(|side| *side != CRISCOPE)
+            .filter(|side| ![CRISCOPE, OTHER].contains(side))
             .filter_map(|side| row.ratio(CRISCOPE, side));
         if let Some(most) = ratios.max_by(f64::total_cmp) {
             let what = what("the faster runtime's");

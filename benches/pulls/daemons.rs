@@ -13,12 +13,13 @@ use criscope_testkit::daemon::{PLUGINS, RuntimeConfig};
 use tonic::Status;
 use tonic::transport::Channel;
 
-use crate::args::Args;
 use crate::error::{Error, IoContext, Result};
 use crate::process::{Process, find, kibibytes};
 use crate::registry::Registries;
 
 pub(crate) const CRISCOPE: &str = "criscope";
+/// Another one, to compare with.
+pub(crate) const OTHER: &str = "other criscope";
 const CONTAINERD: &str = "containerd";
 const CRIO: &str = "CRI-O";
 /// Timeout for a runtime to accept a connection.
@@ -36,11 +37,16 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts criscope.
+    /// Starts a criscope.
     ///
     /// # Errors
     /// If it does not start.
-    pub(crate) async fn criscope(args: &Args, at: [PathBuf; 2], from: &Registries) -> Result<Self> {
+    pub(crate) async fn criscope(
+        name: &'static str,
+        binary: &Path,
+        at: [PathBuf; 2],
+        from: &Registries,
+    ) -> Result<Self> {
         let [root, state] = make(at)?;
         let socket = state.join("criscope.sock");
         let runc = find("runc", "runc")?;
@@ -62,9 +68,9 @@ impl Daemon {
             from.certs
         );
         let config = write(&root.join("criscope.toml"), &text)?;
-        let mut command = Command::new(args.criscope());
+        let mut command = Command::new(binary);
         command.args(["serve", "--config"]).arg(config);
-        Self::start(CRISCOPE, &command, &root, &socket).await
+        Self::start(name, &command, &root, &socket).await
     }
 
     /// Starts containerd.

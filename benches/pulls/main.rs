@@ -29,7 +29,7 @@ use criscope_testkit::bench::{block_on, cores, first_line, progress, stats};
 use criscope_testkit::{error, process};
 
 use crate::args::Args;
-use crate::daemons::Daemon;
+use crate::daemons::{CRISCOPE, Daemon, OTHER};
 use crate::disk::Disk;
 use crate::error::{Error, IoContext, Result};
 use crate::floors::Floor;
@@ -55,10 +55,16 @@ async fn run(args: &Args) -> Result<bool> {
     let state = tempfile::Builder::new().prefix("crpull").tempdir_in("/run");
     let state = state.during(|| "making a folder in /run".to_owned())?;
     progress("making the images");
-    let images = shapes::make(&disk.path.join("images"), plan.size)?;
+    let only = args.only.as_deref().unwrap_or_default();
+    let images = shapes::make(&disk.path.join("images"), plan.size, only)?;
     let registries = Registries::start(&disk.path.join("registry"), &images, plan.rate).await?;
     let at = |name: &str| [disk.path.join(name), state.path().join(name)];
-    let mut daemons = vec![Daemon::criscope(args, at("criscope"), &registries).await?];
+    let mut daemons = Vec::new();
+    let binary = args.criscope();
+    daemons.push(Daemon::criscope(CRISCOPE, &binary, at("criscope"), &registries).await?);
+    if let Some(binary) = &args.against {
+        daemons.push(Daemon::criscope(OTHER, binary, at("other"), &registries).await?);
+    }
     if !args.without_peers {
         daemons.push(Daemon::containerd(at("containerd"), &registries).await?);
         if find("crio", "cri-o").is_ok() {

@@ -92,14 +92,15 @@ pub(crate) struct Image {
     pub(crate) plain: usize,
 }
 
-/// Makes all images below a directory, each with about as many bytes of files.
+/// Makes the images whose name contains `only` below a directory, each with about as many bytes of files.
 ///
 /// # Errors
 /// If they cannot be written.
-pub(crate) fn make(dir: &Path, size: usize) -> Result<Vec<Image>> {
+pub(crate) fn make(dir: &Path, size: usize, only: &str) -> Result<Vec<Image>> {
     let kinds: Vec<_> = SHAPES
         .iter()
         .flat_map(|shape| Compression::ALL.map(|compression| (shape, compression)))
+        .filter(|(shape, compression)| name(shape, *compression).contains(only))
         .collect();
     thread::scope(|scope| {
         let threads: Vec<_> = kinds
@@ -112,6 +113,10 @@ pub(crate) fn make(dir: &Path, size: usize) -> Result<Vec<Image>> {
             .map(|made| made.join().map_err(panicked)?)
             .collect()
     })
+}
+
+fn name(shape: &Shape, compression: Compression) -> String {
+    format!("{}, {}", shape.name, compression.name())
 }
 
 fn image(dir: &Path, shape: &Shape, compression: Compression, size: usize) -> Result<Image> {
@@ -159,7 +164,7 @@ fn image(dir: &Path, shape: &Shape, compression: Compression, size: usize) -> Re
     write("index.json", index)?;
     write("oci-layout", json!({"imageLayoutVersion": "1.0.0"}))?;
     Ok(Image {
-        name: format!("{}, {}", shape.name, compression.name()),
+        name: name(shape, compression),
         repository,
         layout,
         compression,

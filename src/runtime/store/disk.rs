@@ -4,9 +4,9 @@
 //! failure is that a pod existed, because its addresses must be released: [`sync_record`] syncs the first record of a sandbox
 //! under a second name that is never replaced. A rename alone is not enough (XFS may keep it and lose the data).
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,14 +43,27 @@ pub trait Written: Serialize {
     }
 }
 
-/// Creates the directory of an object, with mode 0711: the root file system of a container with a user namespace is below it.
-/// The record in it has mode 0600.
+/// Mode of the directories of objects and of those above them: the root file system of a container with a user namespace is below
+/// them. The records in them have mode 0600.
+const DIR_MODE: u32 = 0o711;
+
+/// Creates the directory of an object, and those above it that are missing. Their mode does not depend on the umask: with one of
+/// 0077, as hardened hosts have, no container with a user namespace would reach its root file system.
 pub fn make_dir(dir: &Path) -> Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o711)
-        .create(dir)
-        .map_err(|e| Error::io("make", dir, e))
+    let made = DirBuilder::new().mode(DIR_MODE).create(dir);
+    let made = match (made, dir.parent()) {
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+            make_dir(parent)?;
+            return make_dir(dir);
+        }
+        (made, _) => made,
+    };
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        made => made
+            .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(DIR_MODE)))
+            .map_err(|e| Error::io("make", dir, e)),
+    }
 }
 
 /// Replaces the record in a directory, and then, best effort, its copy, which recovery uses if the record cannot be read.
@@ -155,7 +168,6 @@ mod tests {
 
     #[test]
     fn a_record_is_replaced_atomically_and_private() {
-        use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().expect("valid");
         let copy = tempfile::tempdir().expect("valid");
         let copy = copy.path().join("copy.json");
@@ -170,6 +182,29 @@ mod tests {
         }
         let entries: Vec<_> = fs::read_dir(dir.path()).expect("valid").collect();
         assert_eq!(entries.len(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn modes_of_directories_do_not_depend_on_the_umask() {
+        let root = tempfile::tempdir().expect("valid");
+        let mode = |name: &str| {
+            let metadata = fs::metadata(root.path().join(name)).expect("valid");
+            metadata.permissions().mode() & 0o7777
+        };
+        let make = || {
+            // The umask of this thread alone.
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).expect("valid");
+            nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+            make_dir(&root.path().join("pods/a")).expect("valid");
+            // What is there stays as it is.
+            fs::create_dir(root.path().join("own")).expect("valid");
+            make_dir(&root.path().join("own")).expect("valid");
+        };
+        std::thread::scope(|scope| scope.spawn(make).join().expect("valid"));
+        assert_eq!((mode("pods"), mode("pods/a")), (0o711, 0o711));
+        assert_eq!(mode("own"), 0o700);
+        fs::write(root.path().join("file"), "").expect("valid");
+        assert!(make_dir(&root.path().join("file")).is_err());
     }
 
     #[test]

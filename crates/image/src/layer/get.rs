@@ -27,7 +27,7 @@ use crate::progress::{LayerPhase, LayerProgress};
 use crate::pull::short;
 use crate::registry::Repository;
 use crate::store::{ContentStore, Disk, NewLayer};
-use crate::unpack::{UnpackJob, carry, unpack};
+use crate::unpack::{UnpackJob, carry, unpack_ahead};
 
 /// Chunks buffered between the network and the writing thread. A chunk is one read of a connection, up to 400 KiB; they are most of a
 /// pull's memory.
@@ -45,6 +45,16 @@ pub(super) struct Flight {
     pub(super) cancel: CancellationToken,
     /// Cancelled if the layer is too slow while others wait for a permit: see `permits`.
     pub(super) give_up: CancellationToken,
+}
+
+/// What unpacking has to know of its input besides the bytes.
+struct Input<'a> {
+    /// Bytes read so far, counted by the reader.
+    consumed: &'a AtomicU64,
+    /// Waits for all of it.
+    all: &'a (dyn Fn() -> io::Result<()> + Sync),
+    /// Makes a read that blocks return.
+    abandon: &'a dyn Fn(),
 }
 
 impl Flight {
@@ -170,8 +180,12 @@ impl Flight {
         let unpacker = {
             let (own, spool) = (Arc::clone(self), Arc::clone(&spool));
             blocking(move || {
-                let all = || spool.wait_for_all();
-                own.unpack(SpoolReader::new(&spool), &spool.consumed, &all)
+                let input = Input {
+                    consumed: &spool.consumed,
+                    all: &|| spool.wait_for_all(),
+                    abandon: &|| spool.abandon(),
+                };
+                own.unpack(SpoolReader::new(&spool), &input)
             })
         };
         let mut unpacker = Box::pin(tokio::spawn(unpacker));
@@ -262,47 +276,42 @@ impl Flight {
     fn unpack_slice(&self, slice: &ArchiveSlice) -> Result<()> {
         let consumed = AtomicU64::new(0);
         let mut reader = SliceReader::new(slice, &consumed, self);
-        self.unpack(&mut reader, &consumed, &|| Ok(()))
+        let input = Input {
+            consumed: &consumed,
+            all: &|| Ok(()),
+            // Reads of a file take no time to speak of.
+            abandon: &|| {},
+        };
+        self.unpack(&mut reader, &input)
     }
 
-    /// Unpacks the layer in a staging directory and renames it into the store. Blocks. `all` waits for all input.
-    fn unpack(
-        &self,
-        input: impl Read,
-        consumed: &AtomicU64,
-        all: &dyn Fn() -> io::Result<()>,
-    ) -> Result<()> {
+    /// Unpacks the layer in a staging directory and renames it into the store. Blocks.
+    fn unpack(&self, reader: impl Read + Send, input: &Input<'_>) -> Result<()> {
         let staging = self.disk().staging()?;
-        let result = self.unpack_in(&staging, input, consumed, all);
+        let result = self.unpack_in(&staging, reader, input);
         // On success it contains only files replaced during unpacking, or the whole layer if another flight was faster.
         self.disk().remove(&staging)?;
         result
     }
 
-    fn unpack_in(
-        &self,
-        staging: &Path,
-        input: impl Read,
-        consumed: &AtomicU64,
-        all: &dyn Fn() -> io::Result<()>,
-    ) -> Result<()> {
-        let large_window = || -> io::Result<Box<dyn Any>> {
-            all()?;
+    fn unpack_in(&self, staging: &Path, reader: impl Read + Send, input: &Input<'_>) -> Result<()> {
+        let large_window = || -> io::Result<Box<dyn Any + Send>> {
+            (input.all)()?;
             let permit = self.layers.windows.acquire(&self.cancel);
             permit.map_or_else(
                 || Err(carry(self.cancelled())),
-                |permit| Ok(Box::new(permit) as Box<dyn Any>),
+                |permit| Ok(Box::new(permit) as Box<dyn Any + Send>),
             )
         };
         let job = UnpackJob {
             diff_id: &self.layer,
             staging,
             limits: &self.layers.config.limits,
-            consumed,
+            consumed: input.consumed,
             unpacked: &|bytes| self.progress.unpacked(bytes),
             large_window: &large_window,
         };
-        let unpacked = unpack(input, &job)?;
+        let unpacked = unpack_ahead(reader, &job, input.abandon)?;
         let named = self.disk().staging()?;
         let placed = fs::rename(staging.join("fs"), named.join("fs"))
             .at(staging)

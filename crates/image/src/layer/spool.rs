@@ -42,6 +42,8 @@ pub(super) struct Spool {
 #[derive(Debug)]
 struct State {
     available: u64,
+    /// Whether the reader wants no more.
+    abandoned: bool,
     end: Option<Result<()>>,
 }
 
@@ -71,6 +73,7 @@ impl Spool {
             min_free: 0,
             state: Mutex::new(State {
                 available,
+                abandoned: false,
                 end: None,
             }),
             changed: Condvar::new(),
@@ -200,12 +203,22 @@ impl Spool {
         }
     }
 
+    /// Makes the reader fail from now on, also one that waits. The file is not affected.
+    pub(super) fn abandon(&self) {
+        lock(&self.state).abandoned = true;
+        self.changed.notify_all();
+    }
+
     /// Waits for bytes after `position`, and returns how many there are; 0 at the end.
     fn wait(&self, position: u64) -> io::Result<u64> {
         let mut state = lock(&self.state);
         loop {
             if let Some(Err(error)) = &state.end {
                 return Err(carry(error.clone()));
+            }
+            if state.abandoned {
+                let what = "a layer that cannot be unpacked".to_owned();
+                return Err(carry(Error::Cancelled { what }));
             }
             if state.available > position {
                 return Ok(state.available - position);
@@ -362,6 +375,24 @@ mod tests {
         assert_eq!(read.expect("read"), b"one two three");
         let (end, _) = run(b"", &chunks, b"one two thr33");
         assert!(matches!(end, Err(Error::WrongDigest { .. })));
+    }
+
+    #[test]
+    fn an_abandoned_spool_fails_its_reader_alone() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("partial");
+        let spool = Spool::open(&path, 3).expect("open").expect("not locked");
+        let (sender, receiver) = mpsc::channel(4);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| SpoolReader::new(&spool).read(&mut [0; 9]));
+            spool.abandon();
+            assert!(reader.join().expect("reader").is_err());
+        });
+        let chunk = (0, Bytes::from_static(b"one"));
+        sender.blocking_send(chunk).expect("send");
+        drop(sender);
+        spool.write(&path, &Digest::of(b"one"), receiver);
+        assert!(spool.failure().is_none());
     }
 
     /// The part after a hole was written ahead. Of the block before it, nobody knows.

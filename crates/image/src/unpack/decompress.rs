@@ -1,8 +1,9 @@
 //! Decompression. The format is detected from the first bytes, because media types are often wrong.
 
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufReader, Chain, Cursor, Read};
 
 use flate2::bufread::MultiGzDecoder;
+use zstd::stream::read::Decoder;
 
 /// Maximum window of zstd: 128 MiB, as with `zstd --long`.
 const LARGE_LOG: u32 = 27;
@@ -13,10 +14,10 @@ const BUFFER: usize = 64 << 10;
 
 /// Decompresses gzip, including several members, and zstd; other input is returned unchanged. `large_window` is called
 /// before a large window of zstd is allocated; its permit is kept until the reader is dropped.
-pub(crate) fn decompress<'a, R: Read + 'a, T: 'a>(
+pub(crate) fn decompress<R: Read, T>(
     mut input: R,
     large_window: impl FnOnce() -> io::Result<T>,
-) -> io::Result<Box<dyn Read + 'a>> {
+) -> io::Result<Decompressed<R, T>> {
     let mut magic = [0; FRAME_HEADER];
     let length = fill(&mut input, &mut magic)?;
     let magic = &magic[..length];
@@ -24,40 +25,46 @@ pub(crate) fn decompress<'a, R: Read + 'a, T: 'a>(
     Ok(match magic {
         [0x1f, 0x8b, ..] => {
             let buffered = BufReader::with_capacity(BUFFER, all);
-            Box::new(MultiGzDecoder::new(buffered))
+            Decompressed::Gzip(Box::new(MultiGzDecoder::new(buffered)))
         }
         // A frame, or a skippable frame before it.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             let buffered = BufReader::with_capacity(BUFFER, all);
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(buffered)?;
+            let mut decoder = Decoder::with_buffer(buffered)?;
             if is_small(magic) {
                 decoder.window_log_max(SMALL_LOG)?;
-                return Ok(Box::new(decoder));
+                return Ok(Decompressed::Zstd(decoder, None));
             }
             let permit = large_window()?;
             decoder.window_log_max(LARGE_LOG)?;
-            Box::new(WithPermit {
-                decoder,
-                _permit: permit,
-            })
+            Decompressed::Zstd(decoder, Some(permit))
         }
         [b'B', b'Z', b'h', b'9', b'1', b'A', ..] | [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
             let reason = "compressed with bzip2 or xz: only gzip and zstd are for layers";
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
-        _ => Box::new(all),
+        _ => Decompressed::Plain(all),
     })
 }
 
-/// A decoder, and the permit for its window.
-struct WithPermit<R, T> {
-    decoder: R,
-    _permit: T,
+/// The first bytes, and the rest.
+type Whole<R> = Chain<Cursor<Vec<u8>>, R>;
+
+/// See [`decompress`].
+pub(crate) enum Decompressed<R, T> {
+    Gzip(Box<MultiGzDecoder<BufReader<Whole<R>>>>),
+    /// With the permit for its window.
+    Zstd(Decoder<'static, BufReader<Whole<R>>>, Option<T>),
+    Plain(Whole<R>),
 }
 
-impl<R: Read, T> Read for WithPermit<R, T> {
+impl<R: Read, T> Read for Decompressed<R, T> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.decoder.read(buffer)
+        match self {
+            Self::Gzip(decoder) => decoder.read(buffer),
+            Self::Zstd(decoder, _) => decoder.read(buffer),
+            Self::Plain(plain) => plain.read(buffer),
+        }
     }
 }
 

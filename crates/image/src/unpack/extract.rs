@@ -1,7 +1,7 @@
 //! Creates the files, directories and whiteouts of a layer.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Write};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{
@@ -22,7 +22,6 @@ const OPAQUE_MARK: &[u8] = b".wh..wh..opq";
 const AUFS: &[u8] = b".wh..wh.";
 /// Free space is checked after this many bytes.
 const SPACE_EVERY: u64 = 16 << 20;
-const BUFFER: usize = 128 << 10;
 const BLOCK: u64 = 4096;
 
 /// Extracts entries into a tree.
@@ -31,7 +30,6 @@ pub(super) struct Extractor<'a> {
     tree: Tree,
     usage: UnpackSummary,
     unchecked: u64,
-    buffer: Vec<u8>,
 }
 
 impl<'a> Extractor<'a> {
@@ -41,12 +39,11 @@ impl<'a> Extractor<'a> {
             tree: Tree::create(job.staging).at(job.staging)?,
             usage: UnpackSummary::default(),
             unchecked: SPACE_EVERY,
-            buffer: vec![0; BUFFER],
         })
     }
 
     /// Extracts one entry, whose contents are read from `data`.
-    pub(super) fn apply(&mut self, entry: &Entry, data: &mut impl Read) -> io::Result<()> {
+    pub(super) fn apply(&mut self, entry: &Entry, data: &mut impl BufRead) -> io::Result<()> {
         self.count(entry)?;
         let parts = parts(&entry.path)?;
         let Some((name, parents)) = parts.split_last() else {
@@ -178,23 +175,23 @@ impl<'a> Extractor<'a> {
         entry: &Entry,
         parent: &OwnedFd,
         name: &[u8],
-        data: &mut impl Read,
+        data: &mut impl BufRead,
     ) -> io::Result<()> {
         self.remove_existing(parent, name)?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(parent, name, flags, Mode::from_raw_mode(0o600))?;
         let mut file = File::from(file);
-        let mut buffer = std::mem::take(&mut self.buffer);
         loop {
-            let length = data.read(&mut buffer)?;
+            let bytes = data.fill_buf()?;
+            let length = bytes.len();
             if length == 0 {
                 break;
             }
             self.space(length as u64)?;
-            file.write_all(&buffer[..length])?;
+            file.write_all(bytes)?;
+            data.consume(length);
         }
-        self.buffer = buffer;
         let file = OwnedFd::from(file);
         self.own(entry, &file)?;
         Ok(futimens(&file, &times(entry))?)

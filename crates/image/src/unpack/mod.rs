@@ -2,19 +2,24 @@
 //!
 //! Unpacking blocks, and proceeds as bytes arrive. The archive is untrusted: see `tree` for paths, `meter` for limits.
 
+mod ahead;
 mod decompress;
 mod entry;
 mod extract;
 mod meter;
 mod pax;
 mod tar;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::any::Any;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
+use self::ahead::{BUFFER, ReadAhead};
 use self::extract::Extractor;
 use self::meter::Meter;
 use super::config::Limits;
@@ -94,34 +99,66 @@ pub(super) struct UnpackJob<'a> {
     /// Bytes of the input read so far, counted by the reader.
     pub(super) consumed: &'a AtomicU64,
     /// Called with the number of bytes unpacked.
-    pub(super) unpacked: &'a dyn Fn(u64),
+    pub(super) unpacked: &'a (dyn Fn(u64) + Sync),
     /// Waits for a permit to use a large window: see `decompress`.
-    pub(super) large_window: &'a dyn Fn() -> io::Result<Box<dyn Any>>,
+    pub(super) large_window: &'a (dyn Fn() -> io::Result<Box<dyn Any + Send>> + Sync),
 }
 
 /// Unpacks a layer. The reader must only return the end if the digest of the blob is right.
 pub(super) fn unpack(input: impl Read, job: &UnpackJob<'_>) -> Result<UnpackSummary> {
-    let at = |entry: &str, reason: String| Error::Unpack {
-        layer: job.diff_id.clone(),
-        entry: entry.to_owned(),
-        reason,
-    };
-    let whole = |error: io::Error| carried(error).unwrap_or_else(|e| at("archive", e.to_string()));
-    let mut plain = decompress(input, job.large_window).map_err(whole)?;
-    let mut meter = Meter::new(&mut plain, job);
+    let mut meter = meter(input, job)?;
+    let unpacked = extract(BufReader::with_capacity(BUFFER, &mut meter), job)?;
+    job.diff_id.compare("unpacked layer", meter.into_hasher())?;
+    Ok(unpacked)
+}
+
+/// The same, with a large layer decompressed in another thread. `abandon` must make a read of the input that blocks return: it is
+/// called when the layer cannot be extracted.
+pub(super) fn unpack_ahead(
+    input: impl Read + Send,
+    job: &UnpackJob<'_>,
+    abandon: &dyn Fn(),
+) -> Result<UnpackSummary> {
+    let mut meter = meter(input, job)?;
+    let archive = &mut meter;
+    let unpacked = thread::scope(|scope| extract(ReadAhead::new(scope, archive, abandon), job))?;
+    job.diff_id.compare("unpacked layer", meter.into_hasher())?;
+    Ok(unpacked)
+}
+
+fn meter<'a, R: Read>(
+    input: R,
+    job: &'a UnpackJob<'_>,
+) -> Result<Meter<'a, impl Read + use<'a, R>>> {
+    let plain = decompress(input, job.large_window).map_err(|error| whole(job, error))?;
+    Ok(Meter::new(plain, job))
+}
+
+/// Extracts an archive, and reads the bytes after its end, which the diff ID includes.
+fn extract(mut plain: impl BufRead, job: &UnpackJob<'_>) -> Result<UnpackSummary> {
+    let whole = |error| whole(job, error);
     let mut extractor = Extractor::new(job)?;
-    let mut archive = TarReader::new(&mut meter);
+    let mut archive = TarReader::new(&mut plain);
     while let Some(entry) = archive.next_entry().map_err(whole)? {
-        extractor.apply(&entry, &mut archive).map_err(|error| {
-            carried(error).unwrap_or_else(|e| at(&entry.shown(), e.to_string()))
-        })?;
+        let applied = extractor.apply(&entry, &mut archive);
+        applied.map_err(|error| failed(job, &entry.shown(), error))?;
     }
     let unpacked = extractor.finish().map_err(whole)?;
-    // The diff ID includes the bytes after the end of the archive.
-    io::copy(&mut meter, &mut io::sink()).map_err(whole)?;
-    let hasher = meter.into_hasher();
-    job.diff_id.compare("unpacked layer", hasher)?;
+    io::copy(&mut plain, &mut io::sink()).map_err(whole)?;
     Ok(unpacked)
+}
+
+/// The error of an archive as a whole.
+fn whole(job: &UnpackJob<'_>, error: io::Error) -> Error {
+    failed(job, "archive", error)
+}
+
+fn failed(job: &UnpackJob<'_>, entry: &str, error: io::Error) -> Error {
+    carried(error).unwrap_or_else(|error| Error::Unpack {
+        layer: job.diff_id.clone(),
+        entry: entry.to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 /// Wraps an error of this crate for readers, which return [`io::Error`].

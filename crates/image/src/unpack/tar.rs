@@ -1,7 +1,7 @@
 //! Reads a tar archive entry by entry. Headers are parsed with the `tar` crate, but its reader is not used, because it
 //! reads extended headers of any size into memory.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 use tar::Header;
 
@@ -222,6 +222,27 @@ impl<R: Read> Read for TarReader<R> {
         self.left -= length as u64;
         self.position += length as u64;
         Ok(length)
+    }
+}
+
+/// The same, without copying them.
+impl<R: BufRead> BufRead for TarReader<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.left == 0 {
+            return Ok(&[]);
+        }
+        let bytes = self.inner.fill_buf()?;
+        if bytes.is_empty() {
+            return Err(cut());
+        }
+        let most = usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
+        Ok(&bytes[..most])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.inner.consume(bytes);
+        self.left -= bytes as u64;
+        self.position += bytes as u64;
     }
 }
 
