@@ -2,7 +2,7 @@
 //! core, and the layer takes as long as the slower of the two.
 
 use std::io::{self, BufRead, Read};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use super::carry;
@@ -36,7 +36,7 @@ enum Source<'scope, R> {
 /// The thread, its results, and the buffers it may use next.
 struct Ahead<'scope> {
     filled: Receiver<io::Result<Chunk>>,
-    emptied: Sender<Vec<u8>>,
+    emptied: SyncSender<Vec<u8>>,
     thread: ScopedJoinHandle<'scope, ()>,
 }
 
@@ -98,8 +98,9 @@ impl<'scope, 'env, R: Read + Send> ReadAhead<'scope, 'env, R> {
                 return Ok(());
             }
         };
-        let (sender, filled) = channel();
-        let (emptied, buffers) = channel();
+        // Neither ever holds more than all buffers.
+        let (sender, filled) = sync_channel(BUFFERS);
+        let (emptied, buffers) = sync_channel(BUFFERS);
         for _ in 1..BUFFERS {
             // Its receiver is here.
             let _ = emptied.send(vec![0; BUFFER]);
@@ -164,7 +165,7 @@ impl<R> Drop for ReadAhead<'_, '_, R> {
 fn fill_all(
     source: &mut impl Read,
     buffers: Receiver<Vec<u8>>,
-    filled: &Sender<io::Result<Chunk>>,
+    filled: &SyncSender<io::Result<Chunk>>,
 ) {
     for mut buffer in buffers {
         let chunk = read(source, &mut buffer).map(|length| Chunk { buffer, length });
@@ -309,7 +310,7 @@ mod tests {
     #[test]
     fn a_reader_that_is_dropped_ends_its_thread() {
         let whole = bytes(LARGE);
-        let (sender, receiver) = channel::<()>();
+        let (sender, receiver) = sync_channel::<()>(1);
         let sender = Mutex::new(Some(sender));
         let blocked = move || {
             let _ = receiver.recv();

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::sync::Mutex;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 
 use ::tar::{Builder, Header};
 use flate2::Compression;
@@ -139,7 +139,7 @@ impl Read for Stalls<'_> {
 #[test]
 fn an_error_is_reported_while_the_input_stalls() {
     let tar = archive(24, "../out");
-    let (sender, receiver) = channel::<()>();
+    let (sender, receiver) = sync_channel::<()>(1);
     let sender = Mutex::new(Some(sender));
     let dir = tempfile::tempdir().expect("directory");
     let job = UnpackJob {

@@ -88,11 +88,12 @@ pub(super) fn out_of_memory(exit: &Exit) -> String {
     }
     match (exit.oom_kills, exit.code) {
         (0, 137) => ", sent by an unknown process".to_owned(),
-        (0, _) => String::new(),
-        (1, _) => ", when the kernel killed a process of this node for lack of memory".to_owned(),
-        (n, _) => {
+        (1, 137) => ", when the kernel killed a process of this node for lack of memory".to_owned(),
+        (n, 137) => {
             format!(", when the kernel killed {n} processes of this node for lack of memory")
         }
+        // The process ended by itself: that of another container was killed.
+        _ => String::new(),
     }
 }
 
