@@ -117,7 +117,9 @@ debian_root() {
     tar -xf "$ROOT_TAR" -C "$1" --exclude='./dev/*'
 }
 
-in_root() { DEBIAN_FRONTEND=noninteractive chroot "$ROOT" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
+# With the word by which the list of what is left behind knows processes of this run.
+IN_ROOT=(/usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "CRISCOPE_TEST_RUN=${CRISCOPE_TEST_RUN-}")
+in_root() { chroot "$ROOT" "${IN_ROOT[@]}" "$@"; }
 refused() { ! "$@" > "$WORK/refused" 2>&1 || die "not refused: $*"; grep -q "^criscope: " "$WORK/refused" || die "refused without a reason: $(cat "$WORK/refused")"; }
 
 try_deb() {
@@ -137,7 +139,8 @@ try_deb() {
 
     # An upgrade with the daemon running and a changed configuration: no question, no restart, nothing lost.
     echo '# changed' >> "$ROOT/etc/criscope/criscope.toml"
-    in_root criscope serve --config /etc/criscope/criscope.toml --admin off > "$ROOT/log" 2>&1 &
+    # No function: $! would be a shell that waits for the daemon.
+    chroot "$ROOT" "${IN_ROOT[@]}" criscope serve --config /etc/criscope/criscope.toml --admin off > "$ROOT/log" 2>&1 &
     local daemon=$! i
     for ((i = 0; i < 100; i++)); do [ ! -S "$ROOT/run/criscope/criscope.sock" ] || break; sleep 0.1; done
     [ -S "$ROOT/run/criscope/criscope.sock" ] || { cat "$ROOT/log" >&2; die "criscope does not start in the root"; }
