@@ -1,7 +1,7 @@
 //! Applies ended calls to the episode store, closes episodes and reports them. A task of the side thread.
 
+mod container_events;
 mod node;
-mod told;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::told::Told;
+use self::container_events::ContainerEvents;
 use super::episode_call::{EpisodeCall, millis};
 use super::episode_store::{Applied, Due, Exit, Noted};
 use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
@@ -88,7 +88,7 @@ pub struct Aggregator {
     /// Exits before this, in microseconds since 1970, are not counted: an earlier process counted them, or they are too
     /// old.
     counts_from: u64,
-    told: Told,
+    container_events: ContainerEvents,
 }
 
 impl Aggregator {
@@ -108,7 +108,7 @@ impl Aggregator {
             journal: None,
             usual: None,
             counts_from: 0,
-            told: Told::default(),
+            container_events: ContainerEvents::default(),
         })
     }
 

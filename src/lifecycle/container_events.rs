@@ -6,13 +6,10 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use crate::cri::subject::{ContainerIdentity, ExitReason, PodIdentity};
-use crate::lifecycle::episode_store::{AT_ONCE, Exit, SandboxEnd};
+use crate::lifecycle::episode_store::{AT_ONCE, Exit, SandboxEnd, UNSEEN};
 
 /// Running containers that are remembered. A node has some hundred.
 const KNOWN: usize = 4096;
-
-/// The exit code in ContainerStatus of a container whose end the runtime did not see, both containerd's and the built-in one's.
-const UNSEEN: i32 = 255;
 
 /// An event of a container or sandbox.
 #[derive(Clone, Debug)]

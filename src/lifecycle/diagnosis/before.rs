@@ -14,7 +14,7 @@ const SERIES: u64 = 10 * 60 * 1_000_000;
 /// A sandbox that is replaced within this time of the return of its runtime was lost with it, in microseconds.
 pub(in crate::lifecycle) const LOST: u64 = 2 * 60 * 1_000_000;
 
-/// criscope writes every second that it runs, and a backend that is gone is noticed as soon. In microseconds.
+/// How late a downtime may be noticed, in microseconds: criscope records once a second that it runs, and probes backends as often.
 const NOTICED: u64 = 2_000_000;
 
 /// Why there is another run. Times in microseconds.
@@ -181,7 +181,7 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
     })
 }
 
-/// Returns whether nobody saw an exit because the runtime, or criscope, was down: with the node, for example.
+/// Returns whether the runtime did not see an exit because it, or the whole node, was down.
 pub(super) fn is_lost(exit: &Exit, pod: &[&Episode]) -> bool {
     let covers = |fact: &NodeFact| {
         let to = fact.to.map_or(u64::MAX, |to| to.saturating_add(LOST));

@@ -47,7 +47,7 @@ pub(in crate::lifecycle) enum KubeletCause<'a> {
     BeforeStop {
         /// Since its begin, if a span of the kubelet shows that.
         waited: Option<u64>,
-        /// What held up the node, and until when that matters.
+        /// The downtime of criscope that explains the wait, and when the wait ended.
         fact: Option<(&'a NodeFact, u64)>,
         then: u64,
     },
@@ -237,7 +237,7 @@ fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
     })
 }
 
-/// The same of a stop: since a span of the kubelet shows when it began, or while criscope did not run and took no call.
+/// The same of a stop: from its begin, if a span of the kubelet shows that, or else while criscope did not run and accepted no call.
 fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
     if episode.kind != Kind::Stop {
         return None;
@@ -246,7 +246,7 @@ fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
     let longest = episode.shares().into_iter().max().unwrap_or_default();
     let is_most = |waited: u64| waited >= SLOW && waited >= longest;
     if let Some(waited) = syncs::before_stop(episode).filter(|waited| is_most(*waited)) {
-        // A preStop hook that is no exec needs no runtime.
+        // Other facts do not delay a preStop hook that is no exec: it needs no runtime.
         let mut own = episode.node.iter().filter(|fact| fact.is_of_criscope());
         let fact = own.find(|fact| 2 * fact.within(began - waited, began) >= waited);
         let (waited, fact) = (Some(waited), fact.map(|fact| (fact, began)));

@@ -18,8 +18,8 @@ const SAME_EXIT: u64 = 1_000_000;
 /// The exit code of a process that SIGKILL ended.
 const SIGKILLED: i32 = 137;
 
-/// The exit code that containerd's ContainerStatus gives if the shim has not told it.
-const UNSEEN: i32 = 255;
+/// The exit code in ContainerStatus of a container whose exit the runtime, containerd or the built-in one, did not see.
+pub(in crate::lifecycle) const UNSEEN: i32 = 255;
 
 /// Exits known to be counted. A node has some hundred containers, and the kubelet removes exited ones.
 const KNOWN: usize = 2048;

@@ -28,7 +28,7 @@ use std::time::Duration;
 use self::assign::Assignment;
 pub(super) use self::episode::Episode;
 use self::exits::KnownExits;
-pub(super) use self::exits::{AT_ONCE, Exit, Noted};
+pub(super) use self::exits::{AT_ONCE, Exit, Noted, UNSEEN};
 pub(super) use self::failing::Due;
 pub(super) use self::init::Awaited;
 use self::init::KnownInits;

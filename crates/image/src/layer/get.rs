@@ -279,7 +279,7 @@ impl Flight {
         let input = Input {
             consumed: &consumed,
             all: &|| Ok(()),
-            // Reads of a file take no time to speak of.
+            // Reads of a local file do not wait for anyone.
             abandon: &|| {},
         };
         self.unpack(&mut reader, &input)

@@ -76,7 +76,7 @@ impl<'scope, 'env, R: Read + Send> ReadAhead<'scope, 'env, R> {
                 self.bytes += self.chunk.length as u64;
             }
             Source::There(ahead) => {
-                // It is gone after the end.
+                // Fails once the thread has ended, which has sent the last chunk.
                 let _ = ahead.emptied.send(std::mem::take(&mut self.chunk.buffer));
                 let died = |_| carry(Error::internal("unpacking has ended early"));
                 self.chunk = ahead.filled.recv().map_err(died)??;
@@ -102,7 +102,7 @@ impl<'scope, 'env, R: Read + Send> ReadAhead<'scope, 'env, R> {
         let (sender, filled) = sync_channel(BUFFERS);
         let (emptied, buffers) = sync_channel(BUFFERS);
         for _ in 1..BUFFERS {
-            // Its receiver is here.
+            // Cannot fail: the receiver is in scope.
             let _ = emptied.send(vec![0; BUFFER]);
         }
         let thread = Builder::new()
@@ -176,7 +176,7 @@ fn fill_all(
     }
 }
 
-/// Reads once, even if it is interrupted.
+/// Reads once; a read that a signal interrupts is repeated.
 fn read(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         match source.read(buffer) {

@@ -1,5 +1,5 @@
-//! The answers of several plugins to one event, merged in the order of their index. What one plugin has set no other may set,
-//! unless it removes it first; the request shows each plugin what those before it have set.
+//! The answers of several plugins to one event, merged in the order of their index. A field that one plugin has set
+//! cannot be set by another, unless that one also removes it. Each plugin gets the request with the changes of those before it.
 
 mod adjust;
 mod lists;

@@ -353,8 +353,8 @@ fn a_static_pod_that_comes_back_at_once_has_no_replaced_sandbox() {
     }
 }
 
-/// A kubelet that starts anew sees the pod anew, and finds its sandbox lost with the node. In an earlier life of the pod an attempt of
-/// that number was stopped.
+/// After a restart of the node the kubelet sees the static pod again, and replaces its lost sandbox. Before the pod was put back, a sandbox
+/// with the same attempt had been stopped.
 #[test]
 fn a_sandbox_that_is_lost_after_its_pod_came_back_is_replaced() {
     let web = pod("web");

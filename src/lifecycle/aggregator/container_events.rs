@@ -1,4 +1,4 @@
-//! What the runtime tells by itself on its way into the store and the journal.
+//! Applies events of containers and sandboxes to the store and the journal, and counts exits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ const SETTLED: u64 = 5_000_000;
 /// Most exits that wait for that; the oldest is then counted earlier.
 const WAITING: usize = 1024;
 
-/// What events have told.
+/// State kept between events.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ContainerEvents {
     runs: Runs,
     /// Exits that are to be counted, and when, in microseconds since 1970.
     uncounted: VecDeque<(u64, Arc<PodIdentity>, Exit)>,
@@ -27,7 +27,7 @@ impl Aggregator {
     /// Takes in an event of a container or sandbox.
     pub(super) fn container_event(&mut self, event: &ContainerEvent) {
         let pod = &event.pod;
-        match self.told.runs.note(event) {
+        match self.container_events.runs.note(event) {
             Some(ContainerFact::Ended(exit)) => self.exited(pod, &event.id, exit),
             Some(ContainerFact::OutOfMemory(container, kills)) => {
                 self.write(Some(JournalLine::oom(pod, &container, event.at, kills)));
@@ -58,7 +58,7 @@ impl Aggregator {
         }
         self.write(Some(JournalLine::exit(pod, Some(id), &exit)));
         if exit.at >= self.counts_from {
-            let waiting = &mut self.told.uncounted;
+            let waiting = &mut self.container_events.uncounted;
             waiting.push_back((now.saturating_add(SETTLED), Arc::clone(pod), exit));
             let is_full = waiting.len() > WAITING;
             if let Some(due) = waiting.front().filter(|_| is_full).map(|it| it.0) {
@@ -69,8 +69,13 @@ impl Aggregator {
 
     /// Counts the exits of which the reason is settled by this time, in microseconds since 1970.
     pub(super) fn count_exits(&mut self, now: u64) {
-        while self.told.uncounted.front().is_some_and(|it| it.0 <= now) {
-            let Some((_, pod, exit)) = self.told.uncounted.pop_front() else {
+        while self
+            .container_events
+            .uncounted
+            .front()
+            .is_some_and(|it| it.0 <= now)
+        {
+            let Some((_, pod, exit)) = self.container_events.uncounted.pop_front() else {
                 return;
             };
             let known = self.parts.stories.store().exit_of(&pod, &exit);
