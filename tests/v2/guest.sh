@@ -12,6 +12,7 @@ export HOME=/root CRISCOPE_BUSYBOX=/usr/bin/busybox RUST_BACKTRACE=0
 [ "$(stat -c %u /guest.sh)" = 0 ] || find / -xdev -exec chown -h 0:0 {} +
 
 mount -t sysfs -o nosuid,nodev,noexec sysfs /sys
+mount -t securityfs -o nosuid,nodev,noexec securityfs /sys/kernel/security
 mount -t cgroup2 -o nosuid,nodev,noexec,nsdelegate,memory_recursiveprot cgroup2 /sys/fs/cgroup
 # Enable all controllers below the root, as systemd does.
 sed 's/^/+/; s/ / +/g' /sys/fs/cgroup/cgroup.controllers > /sys/fs/cgroup/cgroup.subtree_control
@@ -30,7 +31,7 @@ ip link set lo up
 # Most would be loaded on demand, but concurrent requests for the same module interfere with each other.
 modprobe -a overlay veth bridge nft_compat nft_chain_nat xt_comment xt_mark xt_nat xt_MASQUERADE xt_multiport xt_addrtype
 read -r up _ < /proc/uptime
-echo "criscope-v2: up after $up s, controllers: $(cat /sys/fs/cgroup/cgroup.controllers)"
+echo "criscope-v2: up after $up s, controllers: $(cat /sys/fs/cgroup/cgroup.controllers), LSM: $(cat /sys/kernel/security/lsm)"
 
 # Each line is a runtime and a filter of test names; the tests of a runtime run in one process.
 program=$(cat /etc/criscope-test-program)

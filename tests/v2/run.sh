@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The integration tests of the built-in runtime on a machine with cgroup v2 only, as on most nodes: in a virtual machine
-# with Debian's cloud kernel, whatever the host has. Its files are copied from the host: the tests and programs built by
+# The integration tests of the built-in runtime on a machine with cgroup v2 only and with AppArmor, as on most nodes: in a
+# virtual machine with Debian's cloud kernel, whatever the host has. Its files are copied from the host: the tests and programs built by
 # cargo, runc, crun, the CNI plugins. Its only network is loopback, and its disk is discarded.
 #
 # usage: tests/v2/run.sh             the tests of tests/v2/tests
@@ -51,6 +51,16 @@ find_kernel() {
     [ -n "$KERNEL" ] || not_checked "apt has no $PACKAGE here, or it cannot be downloaded"
     RELEASE=${KERNEL##*/vmlinuz-}
     UNPACKED=${KERNEL%/boot/*}
+}
+
+# The program that loads profiles, without the service of its package, which the machine may not want.
+find_apparmor() {
+    APPARMOR=$TARGET/test-tools/v2-apparmor
+    [ ! -x "$APPARMOR/sbin/apparmor_parser" ] || return 0
+    rm -rf "$APPARMOR"
+    mkdir -p "$APPARMOR"
+    (cd "$APPARMOR" && apt-get download -qq -o APT::Sandbox::User="$(id -un)" apparmor && dpkg-deb -x ./*.deb . && rm -f ./*.deb) ||
+        not_checked "apt has no package apparmor here, or it cannot be downloaded"
 }
 
 download_kernel() {
@@ -118,6 +128,7 @@ stage() {
     printf '127.0.0.1 localhost\n' > "$ROOT/etc/hosts"
     : > "$ROOT/etc/resolv.conf"
     add_modules
+    add_apparmor
     cp tests/v2/guest.sh "$ROOT/guest.sh"
     printf '%s\n' "$(realpath "$TEST_PROGRAM")" > "$ROOT/etc/criscope-test-program"
     if [ "$#" = 0 ]; then
@@ -125,6 +136,14 @@ stage() {
     else
         printf 'runc %s\ncrun %s\n' "$*" "$*" > "$ROOT/etc/criscope-tests"
     fi
+}
+
+add_apparmor() {
+    add "$APPARMOR/sbin/apparmor_parser"
+    mv "$ROOT$APPARMOR/sbin/apparmor_parser" "$ROOT/usr/sbin/"
+    mkdir -p "$ROOT/etc" "$ROOT/usr/share"
+    cp -r "$APPARMOR/etc/apparmor" "$APPARMOR/etc/apparmor.d" "$ROOT/etc/"
+    cp -r "$APPARMOR/usr/share/apparmor-features" "$ROOT/usr/share/"
 }
 
 add_modules() {
@@ -207,6 +226,7 @@ main() {
         die "$BUSYBOX is not a static busybox; run the step packages of tests/run.sh"
     fi
     find_kernel
+    find_apparmor
     mkdir -p "$TARGET/test-tools"
     WORK=$(mktemp -d "$TARGET/test-tools/v2.XXXXXX")
     MACHINE=''

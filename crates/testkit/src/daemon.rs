@@ -67,6 +67,7 @@ pub struct Daemon {
     traces: Traces,
     env: Vec<(String, String)>,
     has_second_handler: bool,
+    has_apparmor: bool,
     more_runtime: String,
     more_config: String,
 }
@@ -108,6 +109,7 @@ impl Daemon {
             traces: Traces::of(&format!("crt{}x{number}", pid % 10_000_000)),
             env: Vec::new(),
             has_second_handler: true,
+            has_apparmor: false,
             more_runtime: String::new(),
             more_config: String::new(),
         };
@@ -128,6 +130,11 @@ impl Daemon {
     /// Removes the second runtime handler at the next start.
     pub fn without_second(&mut self) {
         self.has_second_handler = false;
+    }
+
+    /// Uses AppArmor from the next start on, if the node has it. It loads a profile into the kernel.
+    pub fn with_apparmor(&mut self) {
+        self.has_apparmor = true;
     }
 
     /// Adds settings of the table `runtime` to the next start, in place of those added before.
@@ -248,8 +255,9 @@ impl Daemon {
             cni_bins: &[&root.join("bin"), Path::new(PLUGINS)],
             cni_cache: &root.join("cache"),
             more: &format!(
-                "restrict_oom_score_adj = true\ncgroup_driver = \"cgroupfs\"\ndisable_apparmor = true\nstats_collect_period = \"1s\"\n\
+                "restrict_oom_score_adj = true\ncgroup_driver = \"cgroupfs\"\ndisable_apparmor = {}\nstats_collect_period = \"1s\"\n\
                  cdi_spec_dirs = [{:?}]\n{}",
+                !self.has_apparmor,
                 root.join("cdi"),
                 self.more_runtime
             ),

@@ -1,6 +1,7 @@
 //! The built-in runtime from outside: the real program over its CRI socket, with runc, a CNI bridge and an imported
 //! image. Needs root and the Debian packages runc, containernetworking-plugins, iptables and busybox-static.
 
+mod apparmor;
 mod cadvisor;
 mod cgroups;
 mod containers;
