@@ -51,8 +51,8 @@ impl Runtime {
 
     /// Returns the URL of a session that attaches.
     ///
+    /// # Errors
     /// If the container is not running, or the request is invalid.
-    /// The container is not running, or the request is invalid.
     pub fn attach(
         &self,
         mut request: v1::AttachRequest,

@@ -177,10 +177,17 @@ impl<'a> Extractor<'a> {
         name: &[u8],
         data: &mut impl BufRead,
     ) -> io::Result<()> {
-        self.remove_existing(parent, name)?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(parent, name, flags, Mode::from_raw_mode(0o600))?;
+        let create = || openat(parent, name, flags, Mode::from_raw_mode(0o600));
+        // Nearly all names of a layer are new: one lookup for each.
+        let file = match create() {
+            Err(Errno::EXIST) => {
+                self.remove_existing(parent, name)?;
+                create()?
+            }
+            created => created?,
+        };
         let mut file = File::from(file);
         loop {
             let bytes = data.fill_buf()?;
