@@ -4,7 +4,8 @@
 //! in the level. The pairs in use are read from the records of the pods, so no other state needs to survive a restart.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 
@@ -13,6 +14,8 @@ use crate::cri::v1::SeLinuxOption;
 
 /// The file that names the policy: `SELINUXTYPE=targeted`.
 const CONFIG: &str = "etc/selinux/config";
+/// Takes a label that is in the loaded policy, and refuses others with EINVAL (`selinuxfs`, `security_check_context(3)`).
+const KNOWN: &str = "sys/fs/selinux/context";
 
 /// A pair of categories, the smaller one first.
 type Pair = (u16, u16);
@@ -20,6 +23,7 @@ type Pair = (u16, u16);
 /// Allocates the labels of pods.
 #[derive(Debug)]
 pub(super) struct Labels {
+    root: PathBuf,
     contexts: Contexts,
     /// The number of categories.
     range: u16,
@@ -58,6 +62,9 @@ fn lock(making: &Mutex<HashSet<Pair>>) -> std::sync::MutexGuard<'_, HashSet<Pair
 
 impl Labels {
     /// Reads the container labels of the policy below `root`.
+    ///
+    /// # Errors
+    /// If the policy has no labels for containers. Each pod would fail.
     pub(super) fn open(root: &Path, range: u16) -> io::Result<Self> {
         let config = fs::read_to_string(root.join(CONFIG))?;
         let policy = setting(&config, "SELINUXTYPE").unwrap_or_else(|| "targeted".to_owned());
@@ -66,7 +73,15 @@ impl Labels {
         let both = setting(&text, "process").zip(setting(&text, "file"));
         let (process, file) =
             both.ok_or_else(|| io::Error::other(format!("/{path} names no process and no file")))?;
+        for label in [&process, &file] {
+            check(root, label).map_err(|error| {
+                io::Error::other(format!(
+                    "{label}, the label of containers in /{path}: {error}; is its policy for containers installed?"
+                ))
+            })?;
+        }
         Ok(Self {
+            root: root.to_owned(),
             contexts: Contexts { process, file },
             range,
             making: Arc::default(),
@@ -102,8 +117,26 @@ impl Labels {
         if let Some(options) = options {
             lease.process = named(&lease.process, options, true);
             lease.file = named(&lease.file, options, false);
+            for label in [&lease.process, &lease.file] {
+                check(&self.root, label)
+                    .map_err(|error| Error::invalid(format!("SELinux label {label}: {error}")))?;
+            }
         }
         Ok(lease)
+    }
+}
+
+/// Checks that the loaded policy knows a label.
+fn check(root: &Path, label: &str) -> io::Result<()> {
+    let unknown = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidInput => io::Error::other("the loaded policy does not know it"),
+        _ => error,
+    };
+    match fs::OpenOptions::new().write(true).open(root.join(KNOWN)) {
+        Ok(mut known) => known.write_all(label.as_bytes()).map_err(unknown),
+        // Only the kernel knows better.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -198,6 +231,20 @@ mod tests {
         let text = "process = \"system_u:system_r:container_t:s0\"\ncontent = \"x\"\nfile = \"system_u:object_r:container_file_t:s0\"\n";
         put(&policy.join("lxc_contexts"), text);
         Labels::open(dir.path(), range).expect("labels")
+    }
+
+    /// `/dev/full` refuses what is written to it.
+    #[test]
+    fn a_label_that_the_policy_does_not_know_is_refused() {
+        let dir = tempfile::tempdir().expect("dir");
+        let known = dir.path().join(KNOWN);
+        assert!(check(dir.path(), "u:r:t:s0").is_ok());
+        fs::create_dir_all(known.parent().expect("below")).expect("dir");
+        std::os::unix::fs::symlink("/dev/full", &known).expect("link");
+        check(dir.path(), "u:r:t:s0").expect_err("refused");
+        fs::remove_file(&known).expect("present");
+        std::os::unix::fs::symlink("/dev/null", &known).expect("link");
+        check(dir.path(), "u:r:t:s0").expect("known");
     }
 
     #[test]

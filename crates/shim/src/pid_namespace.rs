@@ -90,6 +90,7 @@ fn arguments(wanted: &PidNamespace) -> Vec<String> {
     };
     all.extend(one("users", &wanted.users));
     all.extend(one("label", &wanted.label));
+    all.extend(one("mount-label", &wanted.mount_label));
     all.extend(wanted.join.iter().filter_map(|path| one("join", path)));
     all.extend(wanted.cgroups.iter().filter_map(|dir| one("cgroup", dir)));
     all.extend(wanted.groups.iter().map(|group| format!("--group={group}")));
@@ -98,18 +99,19 @@ fn arguments(wanted: &PidNamespace) -> Vec<String> {
 
 /// The first stage; does not return on success.
 pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
-    let (mut users, mut label) = (None, None);
-    let (mut join, mut cgroups, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut users, mut join) = (None, Vec::new());
+    let (mut cgroups, mut of_init) = (Vec::new(), Vec::new());
     for argument in arguments {
         match argument.split_once('=') {
             Some(("--users", path)) => users = Some(open(path)?),
             Some(("--join", path)) => join.push(open(path)?),
             Some(("--cgroup", dir)) => cgroups.push(dir.to_owned()),
-            Some(("--label", text)) => label = Some(text.to_owned()),
             // Lowering the score below that of the shim fails without CAP_SYS_RESOURCE; a pause container also keeps its
             // score then.
             Some(("--oom", score)) => drop(fs::write("/proc/self/oom_score_adj", score)),
-            Some(("--uid" | "--gid" | "--group", _)) => ids.push(argument),
+            Some(("--uid" | "--gid" | "--group" | "--label" | "--mount-label", _)) => {
+                of_init.push(argument);
+            }
             _ => return Err(io::Error::other(format!("unknown argument {argument}"))),
         }
     }
@@ -128,12 +130,8 @@ pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     for path in mapped::files()? {
         write_protect(&path).map_err(|e| named(&path.display().to_string(), &e))?;
     }
-    if let Some(label) = label {
-        // Confinement does not depend on the label: a policy may forbid the shim to change it without an exec.
-        let _refused = fs::write("/proc/self/attr/current", label);
-    }
     let mut command = Command::new(program);
-    command.arg0(NAME).arg(POD_INIT).args(ids).env_clear();
+    command.arg0(NAME).arg(POD_INIT).args(of_init).env_clear();
     if let Some(users) = users {
         // Passed as stderr: until it is entered, errors have no message.
         command.arg("--users").stderr(users);

@@ -22,6 +22,8 @@ use nix::unistd::{
     setuid,
 };
 
+use rustix::fs::{Mode, OFlags, openat};
+
 use super::{confine, mapped, named, signal, spawn};
 
 /// The second stage of [`super::pid_namespace`]: detaches from the node, starts the init, and writes its pid to stdout once
@@ -30,12 +32,15 @@ use super::{confine, mapped, named, signal, spawn};
 pub(super) fn run(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     spawn::close_others()?;
     let (mut uid, mut gid, mut groups, mut users) = (None, None, Vec::new(), false);
+    let (mut label, mut mount_label) = (None, None);
     for argument in arguments {
         let number = |text: &str| text.parse().map_err(io::Error::other);
         match argument.split_once('=') {
             Some(("--uid", text)) => uid = Some(Uid::from_raw(number(text)?)),
             Some(("--gid", text)) => gid = Some(Gid::from_raw(number(text)?)),
             Some(("--group", text)) => groups.push(Gid::from_raw(number(text)?)),
+            Some(("--label", text)) => label = Some((text.to_owned(), File::open("/proc")?)),
+            Some(("--mount-label", text)) => mount_label = Some(text.to_owned()),
             _ if argument == "--users" => users = true,
             _ => return Err(io::Error::other(format!("unknown argument {argument}"))),
         }
@@ -51,7 +56,7 @@ pub(super) fn run(arguments: impl Iterator<Item = String>) -> io::Result<()> {
             ));
         }
     }
-    leave_root()?;
+    leave_root(mount_label.as_deref())?;
     if users {
         let entered = setns(io::stderr(), CloneFlags::CLONE_NEWUSER);
         // From here on, stderr is used for error messages.
@@ -63,6 +68,9 @@ pub(super) fn run(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     match spawn::fork()? {
         ForkResult::Child => {
             drop(heard);
+            if let Some((label, proc)) = label {
+                take_label(&label, &proc);
+            }
             init(uid, gid, &groups, said.into())
         }
         ForkResult::Parent { child } => {
@@ -78,12 +86,26 @@ pub(super) fn run(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     }
 }
 
-/// Makes an empty, read-only file system the root of this mount namespace, and its only mount.
-fn leave_root() -> io::Result<()> {
+/// Changes the SELinux label of this process, after its mounts, which a container may not make, and with the credentials that
+/// the file was opened with, as the kernel demands. Confinement does not depend on it: a policy may forbid a change without
+/// an exec.
+fn take_label(label: &str, proc: &File) {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    if let Ok(current) = openat(proc, "self/attr/current", flags, Mode::empty()) {
+        let _refused = File::from(current).write_all(label.as_bytes());
+    }
+}
+
+/// Makes an empty, read-only file system the root of this mount namespace, and its only mount. A label is quoted: it may
+/// contain commas.
+fn leave_root(label: Option<&str>) -> io::Result<()> {
     let here = env::current_dir()?;
     let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    let options = Some("size=4k,nr_inodes=1,mode=555");
-    mount(Some("tmpfs"), &here, Some("tmpfs"), flags, options)?;
+    let mut options = "size=4k,nr_inodes=1,mode=555".to_owned();
+    if let Some(label) = label {
+        options += &format!(",context=\"{label}\"");
+    }
+    mount(Some("tmpfs"), &here, Some("tmpfs"), flags, Some(&*options))?;
     chdir(&here)?;
     // The old root covers the new one until it is unmounted (pivot_root(2), "Notes").
     pivot_root(".", ".")?;

@@ -66,6 +66,7 @@ impl Runtime {
             groups: groups.collect::<Result<_>>()?,
             label: record.process_label.clone().unwrap_or_default(),
             oom_score_adj: OOM_SCORE_ADJ,
+            mount_label: record.mount_label.clone().unwrap_or_default(),
         })
     }
 

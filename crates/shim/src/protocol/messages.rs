@@ -170,6 +170,9 @@ pub struct PidNamespace {
     /// Its `oom_score_adj`, if the kernel allows the shim to set it.
     #[prost(sint32, tag = "8")]
     pub oom_score_adj: i32,
+    /// The SELinux label of its root; empty for that of the policy.
+    #[prost(string, tag = "9")]
+    pub mount_label: String,
 }
 
 /// Stop the shim.
