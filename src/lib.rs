@@ -39,7 +39,7 @@
 //! (the HTTP endpoint), [`lifecycle`] (episodes: start, restart and stop of a pod, and why it took so long) and
 //! [`watchdog`]. [`config`] collects the settings that modules declare with [`settings`], [`catalogue`] the metrics; with
 //! [`cli`] they are the user's interface. [`app`] builds everything, and [`reload`] reconfigures it at run time. [`runtime`]
-//! is the built-in backend, [`streaming`] the server of exec, attach and port-forward; the small process beside each pod is
+//! is the built-in backend, [`tls`] has the certificates of servers, [`streaming`] the server of exec, attach and port-forward; the small process beside each pod is
 //! a crate of its own, [`criscope_shim`]. [`install`] changes a node and changes it back. [`smoke`] is a canary that calls a
 //! runtime as a kubelet does, through [`client`].
 //! [`replay`] plays recorded calls against another runtime.
@@ -65,6 +65,7 @@ pub mod settings;
 pub mod smoke;
 pub mod streaming;
 pub mod telemetry;
+pub mod tls;
 pub mod uds;
 pub mod units;
 pub mod version;

@@ -28,6 +28,7 @@ use crate::runtime::streams::Sessions;
 use crate::runtime::{self, HandlerSettings, NriSettings, Runtime, Settings, grpc};
 use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
+use crate::tls::Certificates;
 use criscope_image::{
     EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PolicyFiles, PullView, Timeouts,
     VerifierPlugins,
@@ -138,11 +139,15 @@ impl Builtin {
         &self,
         settings: &Streaming,
         observers: Vec<Arc<dyn Observer>>,
+        certificates: &Certificates,
         stop: CancellationToken,
     ) -> Result<JoinHandle<()>, Error> {
         let bound = Server::bind(settings, Sessions::of(&self.runtime), observers);
         let (server, listener) = self.threads.block_on(bound)?;
         self.runtime.serve_streams(server);
+        if let Some(pair) = listener.certificate() {
+            certificates.measure(Arc::clone(pair));
+        }
         Ok(self.threads.spawn(listener.serve(stop)))
     }
 

@@ -52,6 +52,7 @@ use crate::telemetry::Drops;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::{self, Otlp};
 use crate::telemetry::registry::RegistryError;
+use crate::tls::Certificates;
 use crate::watchdog;
 
 /// Permission bits of the admin socket and of the one that stands in for containerd's.
@@ -210,9 +211,11 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     }
     let stop = CancellationToken::new();
     let observers = sessions::observers(&parts, &config.streaming, &drops, sink)?;
+    let certificates = Certificates::register(&parts.registry)?;
     let mut serving = Vec::new();
     if let Some(builtin) = &builtin {
-        serving.push(builtin.stream(&config.streaming, observers.clone(), stop.clone())?);
+        let (settings, observers) = (&config.streaming, observers.clone());
+        serving.push(builtin.stream(settings, observers, &certificates, stop.clone())?);
         let events = parts.runtime_events(builtin, &drops);
         side.spawn(stop.clone().run_until_cancelled_owned(events));
     }
@@ -249,6 +252,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
             listener,
             sources,
             settings,
+            certificates,
             stop.clone(),
         ));
     }

@@ -11,7 +11,7 @@ use crate::proxy::instrument::signals;
 use crate::proxy::{backend, faults, listener, pod_index, sessions};
 use crate::telemetry::metric::Metric;
 use crate::telemetry::{drops, process};
-use crate::{runtime, streaming};
+use crate::{runtime, streaming, tls};
 
 /// Every metric.
 pub static CATALOGUE: LazyLock<Vec<&'static Metric>> = LazyLock::new(|| {
@@ -29,6 +29,7 @@ pub static CATALOGUE: LazyLock<Vec<&'static Metric>> = LazyLock::new(|| {
         process_scanner::metrics::METRICS,
         otlp_receiver::metrics::METRICS,
         runtime::metrics::METRICS,
+        tls::metrics::METRICS,
         drops::METRICS,
         process::METRICS,
     ];

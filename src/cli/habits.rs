@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// The word typed, and what does that here.
-const HABITS: [(&str, &str); 22] = [
+const HABITS: [(&str, &str); 23] = [
     ("get", "criscope pods, criscope explain NAMESPACE/POD"),
     ("list", "criscope pods"),
     ("pod", "criscope explain NAMESPACE/POD"),
@@ -26,18 +26,20 @@ const HABITS: [(&str, &str); 22] = [
     ("start", "criscope serve"),
     ("daemon", "criscope serve"),
     ("proxy", "criscope serve --upstream SOCKET"),
+    (
+        "image",
+        "criscope images, criscope prune, criscope load-image ARCHIVE",
+    ),
     ("load", "criscope load-image ARCHIVE"),
     ("config", "criscope check-config"),
     ("bugreport", "criscope capture"),
 ];
 
 /// Commands of crictl that criscope leaves to it.
-const OF_CRICTL: [&str; 15] = [
+const OF_CRICTL: [&str; 13] = [
     "attach",
     "create",
     "exec",
-    "image",
-    "images",
     "imagefsinfo",
     "inspecti",
     "inspectp",

@@ -6,12 +6,14 @@ mod capture;
 mod check_config;
 mod client;
 mod completions;
+mod cri;
 mod doctor;
 mod explain;
 mod fault;
 mod format;
 mod habits;
 mod http;
+mod images;
 mod install;
 mod load_image;
 mod logs;
@@ -96,6 +98,8 @@ enum Command {
     #[command(subcommand)]
     Fault(fault::Command),
     Smoke(smoke::Args),
+    Images(images::Args),
+    Prune(images::PruneArgs),
     LoadImage(load_image::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -125,6 +129,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Replay(args) => replay::run(&args),
         Command::Fault(command) => fault::run(&command),
         Command::Smoke(args) => Ok(smoke::run(args)?),
+        Command::Images(args) => images::run(&args),
+        Command::Prune(args) => images::prune(&args),
         Command::LoadImage(args) => load_image::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),
@@ -160,6 +166,9 @@ pub enum Failure {
     /// The running criscope could not be read.
     #[error(transparent)]
     Ask(#[from] http::AskError),
+    /// The CRI socket could not be used.
+    #[error(transparent)]
+    Cri(#[from] cri::Error),
     /// A capture could not be read.
     #[error("{}: {source}", file.display())]
     Capture {
@@ -221,6 +230,11 @@ impl Failure {
             Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Self::Ask(error) => {
                 output::error(self);
+                error.hint().into_iter().for_each(output::hint);
+                ExitCode::FAILURE
+            }
+            Self::Cri(error) => {
+                output::error(visible(&self.to_string()));
                 error.hint().into_iter().for_each(output::hint);
                 ExitCode::FAILURE
             }

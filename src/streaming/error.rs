@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use tonic::Code;
+
+use crate::tls::PairError;
 
 /// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -17,22 +18,12 @@ pub enum BindError {
         /// The cause.
         source: io::Error,
     },
-    /// A PEM file cannot be read, or has the wrong content.
-    #[error("{path}: {source}", path = path.display())]
-    Pem {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: rustls::pki_types::pem::Error,
-    },
-    /// Certificate and key do not match.
-    #[error("{path}: {source}", path = path.display())]
-    Tls {
-        /// The file of the certificate.
-        path: PathBuf,
-        /// The cause.
-        source: rustls::Error,
-    },
+    /// The certificate and its key cannot be used.
+    #[error(transparent)]
+    Pair(#[from] PairError),
+    /// TLS cannot be set up.
+    #[error("TLS: {0}")]
+    Tls(#[source] rustls::Error),
 }
 
 impl BindError {
@@ -40,7 +31,7 @@ impl BindError {
     pub fn code(&self) -> Code {
         match self {
             Self::Listen { .. } => Code::Unavailable,
-            Self::Pem { .. } | Self::Tls { .. } => Code::FailedPrecondition,
+            Self::Pair(_) | Self::Tls(_) => Code::FailedPrecondition,
         }
     }
 }

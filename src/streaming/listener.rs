@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cri_streaming::{HEAD_TIMEOUT, HttpServer, Server, socket};
@@ -11,6 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::tls::Pair;
 use crate::uds::limit::{ConnectionLimit, Evict};
 
 /// Connections beyond the sessions: those whose request is being read.
@@ -26,7 +28,7 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Listener {
     pub(super) tcp: TcpListener,
     pub(super) address: SocketAddr,
-    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) tls: Option<(TlsAcceptor, Arc<Pair>)>,
     pub(super) server: Server,
     pub(super) max_sessions: usize,
 }
@@ -54,6 +56,11 @@ impl Listener {
         self.address
     }
 
+    /// The certificate that it shows; `None` without TLS.
+    pub fn certificate(&self) -> Option<&Arc<Pair>> {
+        self.tls.as_ref().map(|(_, pair)| pair)
+    }
+
     /// Serves until `stop` fires; then every session is ended, which takes a moment.
     pub async fn serve(self, stop: CancellationToken) {
         // An upgraded connection returns its permit, so these are clients without a valid token so far. The oldest is
@@ -61,9 +68,13 @@ impl Listener {
         let most = self.max_sessions + MORE_CONNECTIONS;
         let limit = ConnectionLimit::new(most, Evict::Any);
         let tasks = TaskTracker::new();
+        let (tls, pair) = self.tls.unzip();
+        if let Some(pair) = pair {
+            tasks.spawn(pair.watch(stop.clone()));
+        }
         let serving = Serving {
             http: self.server.http(stop.clone(), tasks.clone()),
-            tls: self.tls,
+            tls,
             stop,
         };
         let mut sweep = tokio::time::interval(SWEEP);

@@ -12,10 +12,11 @@ use tokio_rustls::TlsAcceptor;
 
 use super::error::BindError;
 use super::listener::Listener;
-use super::settings::Streaming;
+use super::settings::{Streaming, StreamingTls};
 use super::{extensions, tls};
 use crate::call::Call;
 use crate::cri::v1;
+use crate::tls::Pair;
 
 /// Issues URLs for sessions. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -31,8 +32,8 @@ impl Server {
         target: Arc<dyn StreamingRuntime>,
         observers: Vec<Arc<dyn Observer>>,
     ) -> Result<(Self, Listener), BindError> {
-        let tls = match &settings.tls() {
-            Some(files) => Some(read_tls(files.cert.clone(), files.key.clone()).await?),
+        let tls = match settings.tls() {
+            Some(files) => Some(read_tls(files).await?),
             None => None,
         };
         let failed = |source| BindError::Listen {
@@ -130,15 +131,13 @@ impl Server {
 }
 
 /// Reads the TLS files, which may take a while.
-async fn read_tls(
-    cert: std::path::PathBuf,
-    key: std::path::PathBuf,
-) -> Result<TlsAcceptor, BindError> {
-    let reading = tokio::task::spawn_blocking(move || tls::acceptor(&cert, &key));
-    match reading.await {
-        Ok(result) => result,
+async fn read_tls(files: StreamingTls) -> Result<(TlsAcceptor, Arc<Pair>), BindError> {
+    let reading = tokio::task::spawn_blocking(move || tls::open(&files));
+    let pair = match reading.await {
+        Ok(result) => result?,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-    }
+    };
+    Ok((tls::acceptor(Arc::clone(&pair))?, pair))
 }
 
 /// The URL for a client on this node. A wildcard address becomes loopback.

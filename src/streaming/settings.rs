@@ -17,7 +17,8 @@ settings! {
         /// The base of the URLs of sessions, if clients reach the server under another name.
         base_url: Option<String> = None, Maybe(BaseUrl),
             or "the address of the server" like "\"https://node.example:10010\"";
-        /// A certificate chain in PEM. The kubelet verifies it with the authorities of its system.
+        /// A certificate chain in PEM. The kubelet verifies it with the authorities of its system. Renewed files are served
+        /// within seconds, without a restart; those that cannot be used are not, and are reported.
         tls_cert: Option<PathBuf> = None, Maybe(FilePath), or "no TLS" like "\"/etc/criscope/streaming.crt\"";
         /// Its private key in PEM.
         tls_key: Option<PathBuf> = None, Maybe(FilePath), or "no TLS" like "\"/etc/criscope/streaming.key\"";

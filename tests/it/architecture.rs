@@ -60,6 +60,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "lifecycle",
             "proxy::pod_index",
             "telemetry",
+            "tls",
             "grpc",
             "config",
             "settings",
@@ -113,6 +114,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "lifecycle",
             "proxy::pod_index",
             "telemetry",
+            "tls",
         ],
     ),
     // The admin endpoint. Its limit on connections is shared with the other listeners.
@@ -126,6 +128,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "watchdog",
             "lifecycle",
             "telemetry",
+            "tls",
             "uds",
             "settings",
             "call",
@@ -197,8 +200,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // The listener and the observers of exec, attach and port-forward; their protocols are `crates/cri-streaming`.
     (
         "streaming",
-        &["call", "telemetry", "uds", "settings", "cri"],
+        &["call", "telemetry", "tls", "uds", "settings", "cri"],
     ),
+    // Certificates and keys of servers.
+    ("tls", &["telemetry"]),
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri", "units"]),
     // Recorded calls against another runtime.
@@ -248,8 +253,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("criscope_linux", &["runtime"]),
     ("criscope_nri", &["runtime"]),
     ("criscope_shim", &["bin", "runtime"]),
-    // For tests and benchmarks only.
-    ("criscope_testkit", &[]),
+    // For tests and benchmarks only; unit tests of tls have certificates from it.
+    ("criscope_testkit", &["tls"]),
 ];
 
 /// Maximum lines of a file under `src` or `crates`, tests included.

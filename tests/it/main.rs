@@ -8,6 +8,7 @@ mod canary;
 mod cancellation;
 mod capture;
 mod commands;
+mod configuration;
 mod containerd;
 mod dashboards;
 mod documents;

@@ -198,6 +198,51 @@ async fn without_a_usable_file_nobody_is_served() {
     node.proxy.stop().await;
 }
 
+/// The value of a metric of the certificate of this endpoint.
+fn value(text: &str, metric: &str) -> String {
+    let series = format!("criscope_tls_certificate_{metric}{{endpoint=\"metrics\"}} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&series));
+    line.unwrap_or_else(|| panic!("no {series}: {text}"))
+        .to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_of_a_renewal_serves_the_certificate_before() {
+    let node = Node::new(Some(&web_config("localhost"))).await;
+    let scraper = node.authority.client("scraper", Validity::Now);
+    let get = async || {
+        let (status, text) = node
+            .get("/metrics", Some(&scraper), TOKEN)
+            .await
+            .expect("served");
+        assert_eq!(status, 200);
+        text
+    };
+    let text = get().await;
+    assert_eq!(value(&text, "last_reload_successful"), "1");
+    let end = value(&text, "not_after_timestamp_seconds");
+    assert!(end.parse::<f64>().expect("a number") > 1e9, "{end}");
+
+    let next = node.authority.server("next");
+    fs::copy(&next.cert, node.file("node.crt")).expect("copied");
+    assert_eq!(value(&get().await, "last_reload_successful"), "0");
+    let line = node.proxy.wait_event("tls.rejected").await;
+    let message = line["error.message"].as_str().unwrap_or_default();
+    assert!(message.contains("node.crt: "), "{message}");
+    fs::copy(&next.key, node.file("node.key")).expect("copied");
+    assert_eq!(value(&get().await, "last_reload_successful"), "1");
+    node.proxy.wait_event("tls.reloaded").await;
+
+    // Without TLS there is no certificate.
+    fs::write(node.file("web.yaml"), "{}\n").expect("written");
+    node.get("/metrics", Some(&scraper), TOKEN)
+        .await
+        .expect_err("no TLS");
+    let (_, text) = node.proxy.get("/metrics").await;
+    assert!(!text.contains("not_after_timestamp_seconds{"), "{text}");
+    node.proxy.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_prometheus_scrapes_it() {
     let node = Node::new(Some(&web_config("localhost"))).await;

@@ -262,6 +262,17 @@ impl Proxy {
         self.signal(Signal::SIGHUP);
     }
 
+    /// Replaces or removes a drop-in file and sends SIGHUP.
+    pub fn reload_drop_in(&self, name: &str, toml: Option<&str>) {
+        let dir = self.dir.path().join("conf.d");
+        std::fs::create_dir_all(&dir).expect("create");
+        match toml {
+            Some(toml) => std::fs::write(dir.join(name), toml).expect("write"),
+            None => std::fs::remove_file(dir.join(name)).expect("remove"),
+        }
+        self.signal(Signal::SIGHUP);
+    }
+
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().try_into().expect("pid"))
     }

@@ -2,7 +2,8 @@
 //! certificates, passwords, tokens. The pages are not served here.
 //!
 //! The file and those it names are read for each connection, so that renewed certificates and changed passwords need no restart, and
-//! an unusable file closes the endpoint instead of opening it.
+//! an unusable file closes the endpoint instead of opening it. Only the certificate and its key are kept while a renewal is half
+//! done: they say who serves, not who is served.
 
 mod guard;
 mod web_config;
@@ -10,7 +11,7 @@ mod web_config;
 use std::io;
 use std::net::TcpListener;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -27,6 +28,10 @@ pub use self::web_config::WebConfigError;
 use super::serve::{self, HEAD_TIMEOUT};
 use super::settings::Metrics;
 use super::{Sources, always, finished};
+use crate::tls::{Certificates, Pair, PairError};
+
+/// The name of this server in logs and metrics of its certificate.
+const ENDPOINT: &str = "metrics";
 
 /// Why a connection is not served.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +50,8 @@ enum ConnectionError {
 /// # Errors
 /// If one of them cannot be used.
 pub fn check(path: &Path) -> Result<(), WebConfigError> {
-    WebConfig::load(path).map(drop)
+    let open = |cert: &Path, key: &Path| Pair::open(ENDPOINT, cert, key).map(Arc::new);
+    WebConfig::load(path, &open).map(drop)
 }
 
 /// Serves `/metrics`, `/livez` and `/readyz` until `stop`.
@@ -56,11 +62,14 @@ pub async fn serve(
     listener: TcpListener,
     sources: Sources,
     settings: Metrics,
+    certificates: Certificates,
     stop: CancellationToken,
 ) -> io::Result<()> {
     let remote = Arc::new(Remote {
         app: finished(always(), sources),
         settings,
+        certificates,
+        pair: Mutex::default(),
         attempts: Attempts::default(),
         last_error: Mutex::default(),
     });
@@ -75,6 +84,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 struct Remote {
     app: Router,
     settings: Metrics,
+    certificates: Certificates,
+    /// The certificate and key of the last connection.
+    pair: Mutex<Option<Arc<Pair>>>,
     attempts: Attempts,
     /// The last error of the file: the same one is logged once.
     last_error: Mutex<Option<String>>,
@@ -83,7 +95,7 @@ struct Remote {
 impl Remote {
     /// The stream of a connection, and the routes with what its client must show.
     async fn admit(self: Arc<Self>, stream: TcpStream) -> Option<(Box<dyn Stream>, Router)> {
-        match timeout(HEAD_TIMEOUT, self.handshake(stream)).await {
+        match timeout(HEAD_TIMEOUT, Arc::clone(&self).handshake(stream)).await {
             Ok(Ok(admitted)) => {
                 *self
                     .last_error
@@ -101,11 +113,11 @@ impl Remote {
     }
 
     async fn handshake(
-        &self,
+        self: Arc<Self>,
         stream: TcpStream,
     ) -> Result<(Box<dyn Stream>, Router), ConnectionError> {
-        let path = self.settings.web_config.clone();
-        let config = spawn_blocking(move || WebConfig::load(&path)).await??;
+        let remote = Arc::clone(&self);
+        let config = spawn_blocking(move || remote.config()).await??;
         let mut guard = Guard::new(&config, self.attempts.clone());
         let stream: Box<dyn Stream> = match config.tls {
             None => Box::new(stream),
@@ -122,6 +134,34 @@ impl Remote {
             .clone()
             .layer(from_fn_with_state(guard, guard::check));
         Ok((stream, app))
+    }
+
+    /// Reads the files. Blocks on the disk.
+    fn config(&self) -> Result<WebConfig, WebConfigError> {
+        let open = |cert: &Path, key: &Path| self.open(cert, key);
+        let config = WebConfig::load(&self.settings.web_config, &open)?;
+        if config.tls.is_none() {
+            *self.held() = None;
+            self.certificates.forget(ENDPOINT);
+        }
+        Ok(config)
+    }
+
+    /// The certificate and key of these files: as they are now, or as they were when they could be used last.
+    fn open(&self, cert: &Path, key: &Path) -> Result<Arc<Pair>, PairError> {
+        let held = self.held().clone();
+        if let Some(pair) = held.filter(|pair| pair.is_of(cert, key)) {
+            pair.refresh();
+            return Ok(pair);
+        }
+        let pair = Arc::new(Pair::open(ENDPOINT, cert, key)?);
+        *self.held() = Some(Arc::clone(&pair));
+        self.certificates.measure(Arc::clone(&pair));
+        Ok(pair)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Arc<Pair>>> {
+        self.pair.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn report(&self, error: &ConnectionError) {

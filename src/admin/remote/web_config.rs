@@ -10,11 +10,13 @@ use std::sync::Arc;
 use rustls::client::verify_server_name;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use serde::Deserialize;
+
+use crate::tls::{Pair, PairError};
 
 /// Largest file, in bytes.
 const MAX_SIZE: u64 = 1 << 20;
@@ -63,6 +65,9 @@ pub enum WebConfigError {
         /// The cause.
         source: rustls::Error,
     },
+    /// The certificate of this server and its key cannot be used.
+    #[error(transparent)]
+    Pair(#[from] PairError),
     /// The authorities of clients cannot be used.
     #[error("{}: {source}", path.display())]
     Authorities {
@@ -135,6 +140,9 @@ enum Bearer {
     Bearer,
 }
 
+/// Reads a certificate and its key.
+pub(super) type OpenPair<'a> = dyn Fn(&Path, &Path) -> Result<Arc<Pair>, PairError> + 'a;
+
 /// What the file says, with the files that it names.
 pub(super) struct WebConfig {
     /// `None` without TLS.
@@ -167,11 +175,11 @@ impl AllowedNames {
 }
 
 impl WebConfig {
-    /// Reads the files. Blocks on the disk.
+    /// Reads the files, and has `open` read the certificate and its key. Blocks on the disk.
     ///
     /// # Errors
     /// If one cannot be used.
-    pub(super) fn load(path: &Path) -> Result<Self, WebConfigError> {
+    pub(super) fn load(path: &Path, open: &OpenPair<'_>) -> Result<Self, WebConfigError> {
         let text = read(path)?;
         let file: File = serde_saphyr::from_str(&text).map_err(|error| {
             // Further lines quote the file.
@@ -198,7 +206,9 @@ impl WebConfig {
                 return Err(wrong("no token in the file of authorization"));
             }
         }
-        let tls = file.tls_server_config.map(|tls| tls.load(dir, &wrong));
+        let tls = file
+            .tls_server_config
+            .map(|tls| tls.load(dir, open, &wrong));
         Ok(Self {
             tls: tls.transpose()?,
             users: file.basic_auth_users,
@@ -212,6 +222,7 @@ impl TlsFile {
     fn load(
         self,
         dir: &Path,
+        open: &OpenPair<'_>,
         wrong: &impl Fn(&'static str) -> WebConfigError,
     ) -> Result<Tls, WebConfigError> {
         let versions: &[&SupportedProtocolVersion] = match (self.min_version, self.max_version) {
@@ -263,10 +274,7 @@ impl TlsFile {
                 )
             }
         };
-        let private = PrivateKeyDer::from_pem_file(&key).map_err(in_file(&key))?;
-        let mut server = builder
-            .with_single_cert(certificates(&cert)?, private)
-            .map_err(unusable(&cert))?;
+        let mut server = builder.with_cert_resolver(open(&cert, &key)?);
         server.alpn_protocols = vec![b"http/1.1".to_vec()];
         let names = self
             .client_allowed_sans
@@ -313,7 +321,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("web.yaml");
         fs::write(&path, text).expect("written");
-        match WebConfig::load(&path) {
+        let open = |cert: &Path, key: &Path| Pair::open("metrics", cert, key).map(Arc::new);
+        match WebConfig::load(&path, &open) {
             Ok(_) => String::new(),
             Err(error) => error.to_string(),
         }

@@ -4,6 +4,7 @@ mod campaign;
 mod crash;
 mod crun;
 mod image;
+mod images_command;
 mod namespaces;
 mod node;
 mod nri;

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::http::{ask, connect, parts, websocket_head};
+use super::http::{ask, connect, parts, soon, websocket_head};
 use super::server::{Fixture, settings};
 use super::target::Fake;
 use super::websocket::WebSocket;
@@ -119,6 +119,48 @@ async fn a_session_over_tls() {
     fixture.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_certificate_is_shown_and_open_sessions_go_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let files = certificate(dir.path());
+    let old = dir.path().join("old.pem");
+    fs::copy(&files.cert, &old).expect("copied");
+    let mut settings = settings();
+    settings.tls_cert = Some(files.cert.clone());
+    settings.tls_key = Some(files.key.clone());
+    let fixture = Fixture::with(settings).await;
+    let url = fixture.exec(&["cat"], "io");
+    let mut tls = connect_with_tls(&url, &old).await;
+    let head = websocket_head(parts(&url).1, "v5.channel.k8s.io");
+    assert_eq!(ask(&mut tls, &head).await.status, 101);
+    let mut open = WebSocket::new(tls);
+
+    let next_dir = tempfile::tempdir().expect("a directory");
+    let next = certificate(next_dir.path());
+    fs::rename(&next.cert, &files.cert).expect("renamed");
+    fs::rename(&next.key, &files.key).expect("renamed");
+    // The new certificate is trusted, and soon the old one fails.
+    soon("the renewed certificate", async {
+        loop {
+            let name = ServerName::try_from("127.0.0.1").expect("a name");
+            let connector = connector(&files.cert, &["http/1.1"]);
+            if connector.connect(name, connect(&url).await).await.is_ok() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    open.send(0, b"still here").await;
+    let look = |state: &super::websocket::State| {
+        Some(state.channels[1].clone()).filter(|output| output == b"still here")
+    };
+    open.wait("the echo", look).await;
+    open.close().await;
+    drop(open);
+    fixture.stop().await;
+}
+
 #[tokio::test]
 async fn invalid_files_are_named() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -142,10 +184,7 @@ async fn invalid_files_are_named() {
         settings.tls_key = Some(key.clone());
         let bound = Server::bind(&settings, Arc::new(Fake::default()), vec![]).await;
         let error = bound.expect_err("refused");
-        assert!(matches!(
-            error,
-            BindError::Pem { .. } | BindError::Tls { .. }
-        ));
+        assert!(matches!(error, BindError::Pair(_)));
         let text = error.to_string();
         assert!(text.starts_with(&named.display().to_string()), "{text}");
     }

@@ -176,6 +176,7 @@ fn populated() -> Registry {
     crate::proxy::faults::metrics::populate(&registry);
     crate::lifecycle::metrics::populate(&registry);
     crate::streaming::metrics::populate(&registry);
+    crate::tls::metrics::populate(&registry);
     crate::runtime::metrics::populate(&registry);
     crate::proxy::sessions::metrics::populate(&registry);
     process::register(&registry, config, vec![runtime.handle().clone()]).expect("once");

@@ -1,0 +1,161 @@
+//! What commands ask a CRI socket themselves: it answers while the kubelet is dead, and before any runtime.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use super::Failure;
+use crate::client::{self, ClientError};
+use crate::cri::status::code_name;
+use crate::cri::v1;
+
+/// How long the socket may take to accept the connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The socket of a command.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct SocketArgs {
+    /// The CRI socket: that of criscope, or of any runtime
+    #[arg(
+        long,
+        short = 'r',
+        value_name = "URI",
+        env = "CONTAINER_RUNTIME_ENDPOINT",
+        visible_alias = "runtime-endpoint",
+        default_value = "unix:///run/criscope/criscope.sock",
+        value_parser = socket
+    )]
+    endpoint: PathBuf,
+    /// Time for each call (500ms, 60s, 2m)
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = super::smoke::duration)]
+    timeout: Duration,
+}
+
+fn socket(text: &str) -> Result<PathBuf, String> {
+    client::socket_path(text).map_err(|error| error.to_string())
+}
+
+/// Why a command could not use the socket.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No connection.
+    #[error(transparent)]
+    Connect(#[from] ClientError),
+    /// The runtime answered with an error, or not in time.
+    #[error("{call}: {code}: {message}", code = code_name(.status.code()), message = .status.message())]
+    Call {
+        /// The method.
+        call: &'static str,
+        /// Its status.
+        status: Status,
+    },
+}
+
+impl Error {
+    /// A recommendation for the user.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Connect(error) => error.hint(),
+            Self::Call { status, .. } => match status.code() {
+                Code::Unimplemented => Some("the runtime does not serve version v1 of the CRI"),
+                Code::Cancelled | Code::DeadlineExceeded => {
+                    Some("--timeout is the time for each call")
+                }
+                _ => None,
+            },
+        }
+    }
+
+    /// Whether the object no longer exists.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self, Self::Call { status, .. } if status.code() == Code::NotFound)
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Cri {
+    channel: Channel,
+    timeout: Duration,
+}
+
+impl Cri {
+    /// Runs `work` with a connection to the socket.
+    pub(super) fn run(
+        args: &SocketArgs,
+        work: impl AsyncFnOnce(&Self) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let connected = client::connect(&args.endpoint, CONNECT).await;
+            let cri = Self {
+                channel: connected.map_err(Error::from)?,
+                timeout: args.timeout,
+            };
+            work(&cri).await
+        })
+    }
+
+    /// All images.
+    pub(super) async fn images(&self) -> Result<Vec<v1::Image>, Error> {
+        let mut client = client::images(self.channel.clone());
+        let request = self.request(v1::ListImagesRequest { filter: None });
+        let answer = client.list_images(request).await;
+        Ok(answer.map_err(failed("ListImages"))?.into_inner().images)
+    }
+
+    /// Removes an image with all its names.
+    pub(super) async fn remove_image(&self, id: &str) -> Result<(), Error> {
+        let mut client = client::images(self.channel.clone());
+        let image = v1::ImageSpec {
+            image: id.to_owned(),
+            ..v1::ImageSpec::default()
+        };
+        let request = self.request(v1::RemoveImageRequest { image: Some(image) });
+        client
+            .remove_image(request)
+            .await
+            .map_err(failed("RemoveImage"))?;
+        Ok(())
+    }
+
+    /// All containers, stopped ones too.
+    pub(super) async fn containers(&self) -> Result<Vec<v1::Container>, Error> {
+        let mut client = client::runtime(self.channel.clone());
+        let request = self.request(v1::ListContainersRequest { filter: None });
+        let answer = client.list_containers(request).await;
+        let answer = answer.map_err(failed("ListContainers"))?;
+        Ok(answer.into_inner().containers)
+    }
+
+    /// The images that a container has mounted (KEP-4639); none if it is gone.
+    pub(super) async fn mounted_images(&self, container: &str) -> Result<Vec<String>, Error> {
+        let mut client = client::runtime(self.channel.clone());
+        let request = self.request(v1::ContainerStatusRequest {
+            container_id: container.to_owned(),
+            verbose: false,
+        });
+        let answer = client.container_status(request).await;
+        let status = match answer.map_err(failed("ContainerStatus")) {
+            Ok(answer) => answer.into_inner().status.unwrap_or_default(),
+            Err(error) if error.is_gone() => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let images = status.mounts.into_iter().filter_map(|mount| mount.image);
+        Ok(images.map(|image| image.image).collect())
+    }
+
+    fn request<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        request.set_timeout(self.timeout);
+        request
+    }
+}
+
+fn failed(call: &'static str) -> impl FnOnce(Status) -> Error {
+    move |status| Error::Call { call, status }
+}

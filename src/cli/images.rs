@@ -1,0 +1,327 @@
+//! `criscope images` and `criscope prune`
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::Failure;
+use super::cri::{Cri, Error, SocketArgs};
+use super::format::{self, Format};
+use super::output;
+use crate::cri::v1;
+use crate::cri::visible::visible;
+use crate::units;
+
+/// What stands for a missing name, as crictl prints it.
+const NONE: &str = "<none>";
+
+/// Characters of an id, as crictl and podman print it.
+const SHORT_ID: usize = 13;
+
+/// List images, and the containers that use them
+///
+/// Asks the CRI socket, so the kubelet need not run. With --upstream or another socket the images are those of that
+/// runtime. An image in use is that of a container, running or not, or mounted as a volume into one.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Only images of which a name contains this
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// Show digests
+    #[arg(long)]
+    digests: bool,
+    /// Nothing truncated
+    #[arg(long)]
+    no_trunc: bool,
+    /// Print ids only, each once
+    #[arg(long, short, conflicts_with = "output")]
+    quiet: bool,
+    /// Output format, instead of the table
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+/// Remove the images that no container uses
+///
+/// Asks no questions; --dry-run shows what would be removed. Images of containers, running or not, those mounted as volumes
+/// and pinned ones (such as the pause image) stay. The runtime removes them, with its locks; there is no way without it. An
+/// image that was pulled for a container which is not created yet counts as unused: the kubelet pulls it again. Exits with 1
+/// if an image could not be removed; the others are removed all the same.
+#[derive(Debug, clap::Args)]
+pub(super) struct PruneArgs {
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// Show what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Output format, instead of lines
+    #[arg(long, short, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+/// An image and its users.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Image {
+    id: String,
+    names: Vec<String>,
+    digests: Vec<String>,
+    size_bytes: u64,
+    pinned: bool,
+    /// NAMESPACE/POD/CONTAINER, or the id of a container without these labels.
+    used_by: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Pruned {
+    dry_run: bool,
+    removed: Vec<Image>,
+    failed: Vec<Refused>,
+}
+
+#[derive(Debug, Serialize)]
+struct Refused {
+    image: Image,
+    error: String,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    Cri::run(&args.socket, async |cri| {
+        let mut images = read(cri).await?;
+        if let Some(part) = &args.name {
+            images.retain(|image| image.is_named(part));
+        }
+        if let Some(format) = args.output {
+            return Ok(format::print(format, &images)?);
+        }
+        let mut text = String::new();
+        match args.quiet {
+            true => images.iter().for_each(|image| {
+                text += &format!("{}\n", visible(&image.id));
+            }),
+            false => text = table(&images, args.digests, args.no_trunc),
+        }
+        Ok(print(&text)?)
+    })
+}
+
+pub(super) fn prune(args: &PruneArgs) -> Result<(), Failure> {
+    Cri::run(&args.socket, async |cri| {
+        let mut pruned = Pruned {
+            dry_run: args.dry_run,
+            removed: Vec::new(),
+            failed: Vec::new(),
+        };
+        let unused = read(cri).await?.into_iter().filter(Image::is_unused);
+        for image in unused {
+            let removed = match args.dry_run {
+                true => Ok(()),
+                false => cri.remove_image(&image.id).await,
+            };
+            match removed {
+                Ok(()) => pruned.removed.push(image),
+                // Somebody else was faster.
+                Err(error) if error.is_gone() => {}
+                Err(error) => pruned.failed.push(Refused {
+                    image,
+                    error: error.to_string(),
+                }),
+            }
+        }
+        for refused in &pruned.failed {
+            let text = format!("{}: {}", refused.image.shown(), refused.error);
+            output::error(visible(&text));
+        }
+        match args.output {
+            Some(format) => format::print(format, &pruned)?,
+            None => print(&report(&pruned))?,
+        }
+        match pruned.failed.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Found),
+        }
+    })
+}
+
+/// The images with their users, sorted by name. Images are read first, so that a container which is created meanwhile keeps its own.
+async fn read(cri: &Cri) -> Result<Vec<Image>, Error> {
+    let images = cri.images().await?;
+    let mut users = Users::default();
+    for container in cri.containers().await? {
+        let mounted = cri.mounted_images(&container.id).await?;
+        users.add(&container, mounted);
+    }
+    let mut images: Vec<_> = images.into_iter().map(|it| users.image(it)).collect();
+    images.sort_by(|a, b| (a.shown(), &a.id).cmp(&(b.shown(), &b.id)));
+    Ok(images)
+}
+
+/// The containers by every name of their images.
+#[derive(Default)]
+struct Users(BTreeMap<String, BTreeSet<String>>);
+
+impl Users {
+    fn add(&mut self, container: &v1::Container, mounted: Vec<String>) {
+        let label = |name: &str| container.labels.get(&format!("io.kubernetes.{name}"));
+        let user = match (
+            label("pod.namespace"),
+            label("pod.name"),
+            label("container.name"),
+        ) {
+            (Some(namespace), Some(pod), Some(name)) => format!("{namespace}/{pod}/{name}"),
+            _ => container.id.clone(),
+        };
+        // Runtimes differ in which of them is the id, a digest or a name.
+        let own = [
+            container.image.as_ref().map(|image| image.image.clone()),
+            Some(container.image_ref.clone()),
+            Some(container.image_id.clone()),
+        ];
+        let all = own.into_iter().flatten().chain(mounted);
+        for image in all.filter(|it| !it.is_empty()) {
+            self.0.entry(image).or_default().insert(user.clone());
+        }
+    }
+
+    fn image(&self, image: v1::Image) -> Image {
+        let names = [&image.id]
+            .into_iter()
+            .chain(&image.repo_tags)
+            .chain(&image.repo_digests);
+        let used_by: BTreeSet<_> = names
+            .filter_map(|name| self.0.get(name))
+            .flatten()
+            .collect();
+        Image {
+            used_by: used_by.into_iter().cloned().collect(),
+            id: image.id,
+            names: image.repo_tags,
+            digests: image.repo_digests,
+            size_bytes: image.size,
+            pinned: image.pinned,
+        }
+    }
+}
+
+impl Image {
+    fn is_unused(&self) -> bool {
+        self.used_by.is_empty() && !self.pinned
+    }
+
+    fn is_named(&self, part: &str) -> bool {
+        let id = self.id.strip_prefix("sha256:").unwrap_or(&self.id);
+        let part_of_id = part.strip_prefix("sha256:").unwrap_or(part);
+        let mut names = self.names.iter().chain(&self.digests);
+        names.any(|name| name.contains(part)) || id.starts_with(part_of_id)
+    }
+
+    /// The name that a person knows best.
+    fn shown(&self) -> &str {
+        let names = self.names.first().or(self.digests.first());
+        names.unwrap_or(&self.id)
+    }
+
+    /// A row for each tag.
+    fn rows(&self, is_full: bool) -> Vec<[String; 6]> {
+        let id = self.id.strip_prefix("sha256:").unwrap_or(&self.id);
+        let short = |text: &str, length| text.chars().take(length).collect::<String>();
+        let digest = self.digests.first().map(String::as_str).unwrap_or(NONE);
+        let digest = digest.rsplit('@').next().unwrap_or(digest);
+        let used = match (self.used_by.as_slice(), self.pinned) {
+            ([], true) => "pinned".to_owned(),
+            ([], false) => "-".to_owned(),
+            (all, _) if is_full => all.join(","),
+            ([one], _) => one.clone(),
+            ([one, more @ ..], _) => format!("{one} and {} more", more.len()),
+        };
+        let row = |name: &str, tag: &str| {
+            let (digest, id) = match is_full {
+                true => (digest.to_owned(), self.id.clone()),
+                false => {
+                    let hex = digest.strip_prefix("sha256:").unwrap_or(digest);
+                    (short(hex, SHORT_ID), short(id, SHORT_ID))
+                }
+            };
+            let size = units::bytes(self.size_bytes);
+            [
+                name.to_owned(),
+                tag.to_owned(),
+                digest,
+                id,
+                size,
+                used.clone(),
+            ]
+        };
+        if !self.names.is_empty() {
+            let tags = self.names.iter().map(|name| split(name));
+            return tags.map(|(name, tag)| row(name, tag)).collect();
+        }
+        let name = self.digests.first().and_then(|it| it.split('@').next());
+        vec![row(name.unwrap_or(NONE), NONE)]
+    }
+}
+
+/// The repository and the tag; the port of a registry is no tag.
+fn split(name: &str) -> (&str, &str) {
+    match name.rsplit_once(':') {
+        Some((repository, tag)) if !tag.contains('/') => (repository, tag),
+        _ => (name, NONE),
+    }
+}
+
+fn table(images: &[Image], has_digests: bool, is_full: bool) -> String {
+    let head = ["IMAGE", "TAG", "DIGEST", "IMAGE ID", "SIZE", "USED BY"].map(str::to_owned);
+    let rows = images.iter().flat_map(|image| image.rows(is_full));
+    let rows = rows.map(|row| row.map(|cell| visible(&cell).to_string()));
+    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            if column == 2 && !has_digests {
+                continue;
+            }
+            let lengths = rows.iter().map(|row| row[column].chars().count());
+            let width = lengths.max().unwrap_or_default();
+            line += &format!("{cell:<width$}   ");
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+fn report(pruned: &Pruned) -> String {
+    let verb = if pruned.dry_run {
+        "would remove"
+    } else {
+        "removed"
+    };
+    let mut text = String::new();
+    for image in &pruned.removed {
+        let (name, size) = (visible(image.shown()), units::bytes(image.size_bytes));
+        text += &format!("{verb} {name} ({size})\n");
+    }
+    let sizes = pruned.removed.iter().map(|image| image.size_bytes);
+    let total = sizes.fold(0, u64::saturating_add);
+    match pruned.removed.len() {
+        0 => text += "no unused images\n",
+        n => {
+            let size = units::bytes(total);
+            let noun = if n == 1 { "image" } else { "images" };
+            text += &format!("{n} {noun}, {size} at most: layers may be shared\n");
+        }
+    }
+    text
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests;

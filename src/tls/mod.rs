@@ -1,0 +1,264 @@
+//! Certificates of TLS servers: a chain and its key in two files of PEM, which are read again when they change.
+//!
+//! Renewal replaces files in many ways: cert-manager and the kubelet swap a symlink, certbot renames, scripts write in place. The
+//! content is compared, so none of them matters, and neither do timestamps. What does not fit together is not used: until the
+//! files are right again the last pair that was is served, and connections that are open are never touched.
+
+pub(crate) mod metrics;
+mod validity;
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use sha2::{Digest as _, Sha256};
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+pub use self::metrics::Certificates;
+use self::validity::not_after;
+
+/// Largest file, in bytes.
+const MAX_SIZE: u64 = 1 << 20;
+
+/// How often [`Pair::watch`] looks at the files.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Why a certificate and its key cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PairError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system call.
+        source: io::Error,
+    },
+    /// A file is not PEM, or has the wrong content.
+    #[error("{}: {source}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: pem::Error,
+    },
+    /// The certificate cannot be used, or the key is that of another one.
+    #[error("{}: {source}", path.display())]
+    Certificate {
+        /// The file of the certificate.
+        path: PathBuf,
+        /// The cause.
+        source: rustls::Error,
+    },
+}
+
+/// A certificate chain and its key. It is the certificate resolver of the servers that show it.
+#[derive(Debug)]
+pub struct Pair {
+    /// What it is for, in logs and metrics.
+    endpoint: &'static str,
+    cert: PathBuf,
+    key: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    served: Option<Served>,
+    /// The hash of the content that was tried last.
+    tried: Option<[u8; 32]>,
+    /// Whether that content is the one that is served.
+    is_fresh: bool,
+}
+
+#[derive(Debug)]
+struct Served {
+    key: Arc<CertifiedKey>,
+    /// The earliest end of the chain, in seconds since 1970.
+    not_after: Option<i64>,
+}
+
+/// The bytes of both files.
+struct Content {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Pair {
+    /// Reads the files, to serve them at this endpoint. Blocks on the disk.
+    ///
+    /// # Errors
+    /// If they cannot be used.
+    pub fn open(endpoint: &'static str, cert: &Path, key: &Path) -> Result<Self, PairError> {
+        let pair = Self {
+            endpoint,
+            cert: cert.to_owned(),
+            key: key.to_owned(),
+            state: Mutex::default(),
+        };
+        let content = pair.read()?;
+        let served = pair.parse(&content)?;
+        *pair.state() = State {
+            served: Some(served),
+            tried: Some(content.hash()),
+            is_fresh: true,
+        };
+        Ok(pair)
+    }
+
+    /// Whether it has these files.
+    #[must_use]
+    pub fn is_of(&self, cert: &Path, key: &Path) -> bool {
+        self.cert == cert && self.key == key
+    }
+
+    /// Reads the files again. What changed is served from now on if it can be used, and reported once if not. Blocks on the
+    /// disk.
+    pub fn refresh(&self) {
+        let read = self.read();
+        let hash = match &read {
+            Ok(content) => content.hash(),
+            Err(error) => Sha256::digest(error.to_string()).into(),
+        };
+        if self.state().tried == Some(hash) {
+            return;
+        }
+        let parsed = read.and_then(|content| self.parse(&content));
+        let mut state = self.state();
+        state.tried = Some(hash);
+        state.is_fresh = parsed.is_ok();
+        match parsed {
+            Ok(served) => {
+                let not_after = served.not_after;
+                state.served = Some(served);
+                drop(state);
+                tracing::info!(
+                    event = "tls.reloaded",
+                    endpoint = self.endpoint,
+                    file = %self.cert.display(),
+                    not_after,
+                    "certificate changed; new connections get it"
+                );
+            }
+            Err(error) => {
+                drop(state);
+                tracing::error!(
+                    event = "tls.rejected",
+                    endpoint = self.endpoint,
+                    error.message = %error,
+                    "changed certificate or key not used; the previous pair is still served"
+                );
+            }
+        }
+    }
+
+    /// Refreshes every few seconds until `stop`.
+    pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
+        let mut tick = interval(LOOK);
+        // A disk that hangs must not be followed by a burst.
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(tick.tick()).await.is_some() {
+            let pair = Arc::clone(&self);
+            let refreshed = spawn_blocking(move || pair.refresh());
+            if stop.run_until_cancelled(refreshed).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// The end of the chain, in seconds since 1970; `None` if a certificate does not say.
+    fn not_after(&self) -> Option<i64> {
+        self.state().served.as_ref()?.not_after
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.state().is_fresh
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> Result<Content, PairError> {
+        Ok(Content {
+            cert: read(&self.cert)?,
+            key: read(&self.key)?,
+        })
+    }
+
+    fn parse(&self, content: &Content) -> Result<Served, PairError> {
+        let in_file = |path: &Path| {
+            let path = path.to_owned();
+            move |source| PairError::Pem { path, source }
+        };
+        let chain = CertificateDer::pem_slice_iter(&content.cert)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(in_file(&self.cert))?;
+        if chain.is_empty() {
+            return Err(in_file(&self.cert)(pem::Error::NoItemsFound));
+        }
+        let private = PrivateKeyDer::from_pem_slice(&content.key).map_err(in_file(&self.key))?;
+        let ends = chain
+            .iter()
+            .map(|it| not_after(it))
+            .collect::<Option<Vec<_>>>();
+        let key = CertifiedKey::from_der(chain, private, &ring::default_provider());
+        let key = key.map_err(|source| PairError::Certificate {
+            path: self.cert.clone(),
+            source,
+        })?;
+        Ok(Served {
+            key: Arc::new(key),
+            not_after: ends.and_then(|ends| ends.into_iter().min()),
+        })
+    }
+}
+
+impl ResolvesServerCert for Pair {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let state = self.state();
+        state.served.as_ref().map(|served| Arc::clone(&served.key))
+    }
+}
+
+impl Content {
+    fn hash(&self) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        hasher.update(self.cert.len().to_le_bytes());
+        hasher.update(&self.cert);
+        hasher.update(&self.key);
+        hasher.finalize().into()
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, PairError> {
+    let failed = |source| PairError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    // A FIFO would block for good.
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(failed(io::Error::other("not a regular file")));
+    }
+    let mut content = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    let mut file = file.take(MAX_SIZE + 1);
+    file.read_to_end(&mut content).map_err(failed)?;
+    if content.len() as u64 > MAX_SIZE {
+        return Err(failed(io::ErrorKind::FileTooLarge.into()));
+    }
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests;

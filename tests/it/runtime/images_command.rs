@@ -1,0 +1,126 @@
+//! `criscope images` and `criscope prune`, with images that pods use in every way and those that none does.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use criscope::cri::v1;
+use serde_json::Value;
+
+use crate::harness::daemon::{Daemon, IMAGE};
+use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::{busybox, image_store};
+
+const MOUNTED: &str = "r.example:5000/mounted:1";
+const UNUSED: &str = "r.example:5000/unused:1";
+const SECOND: &str = "r.example:5000/unused:2";
+
+async fn run(socket: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(crate::CRISCOPE);
+    command.args(args).arg("--endpoint").arg(socket);
+    let run = tokio::task::spawn_blocking(move || command.output());
+    run.await.expect("joined").expect("run")
+}
+
+/// Standard output of a run that succeeds.
+async fn printed(socket: &Path, args: &[&str]) -> String {
+    let output = run(socket, args).await;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The names of all images and their users.
+async fn images(socket: &Path) -> Vec<(String, Vec<String>)> {
+    let text = printed(socket, &["images", "-o", "json"]).await;
+    let images: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    let strings = |value: &Value| -> Vec<String> {
+        let all = value.as_array().expect("an array").iter();
+        all.map(|it| it.as_str().expect("text").to_owned())
+            .collect()
+    };
+    let image = |it: &Value| (strings(&it["names"]).join(" "), strings(&it["used_by"]));
+    images.iter().map(image).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prune_removes_what_no_pod_uses() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let (archive, store) = (
+        daemon.root().join("more.tar"),
+        daemon.root().join("root/images"),
+    );
+    for (name, more) in [(MOUNTED, "a"), (UNUSED, "b"), (SECOND, "c")] {
+        // Images with the same configuration are one image.
+        busybox::write_with(&archive, name, &serde_json::json!({"Labels": {"x": more}}));
+        image_store::import(&archive, &store).await;
+    }
+    daemon.start().await;
+    let socket = daemon.socket();
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("user").await;
+    let mut config = idle("app");
+    config.mounts.push(v1::Mount {
+        container_path: "/volume".to_owned(),
+        image: Some(v1::ImageSpec {
+            image: MOUNTED.to_owned(),
+            ..Default::default()
+        }),
+        readonly: true,
+        ..Default::default()
+    });
+    // Never started: its image is in use all the same.
+    let id = kubelet
+        .try_create(&pod, config)
+        .await
+        .expect("CreateContainer");
+
+    let all = images(&socket).await;
+    let users = |name: &str| {
+        let found = all.iter().find(|(names, _)| names == name);
+        found
+            .unwrap_or_else(|| panic!("no {name}: {all:?}"))
+            .1
+            .len()
+    };
+    assert_eq!(all.len(), 4, "{all:?}");
+    assert_eq!((users(IMAGE), users(MOUNTED)), (1, 1), "{all:?}");
+    assert_eq!((users(UNUSED), users(SECOND)), (0, 0), "{all:?}");
+    let table = printed(&socket, &["images", "unused"]).await;
+    assert_eq!(table.lines().count(), 3, "{table}");
+    assert!(table.contains("r.example:5000/unused   2 "), "{table}");
+
+    let plan = printed(&socket, &["prune", "--dry-run"]).await;
+    assert!(plan.contains(&format!("would remove {UNUSED} (")), "{plan}");
+    assert!(plan.contains("2 images, "), "{plan}");
+    assert_eq!(images(&socket).await, all);
+
+    let done = printed(&socket, &["prune"]).await;
+    assert!(done.contains(&format!("removed {SECOND} (")), "{done}");
+    let left: Vec<_> = images(&socket).await;
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.iter().all(|(_, users)| !users.is_empty()), "{left:?}");
+    let again = printed(&socket, &["prune"]).await;
+    assert_eq!(again, "no unused images\n");
+
+    // What a removed container used is unused.
+    kubelet.remove(&id).await;
+    let gone = printed(&socket, &["prune", "-o", "json"]).await;
+    let gone: Value = serde_json::from_str(&gone).expect("JSON");
+    assert_eq!(gone["removed"].as_array().map(Vec::len), Some(2), "{gone}");
+    assert_eq!(printed(&socket, &["images", "-q"]).await, "");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test]
+async fn without_a_runtime_there_is_a_hint() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for command in ["images", "prune"] {
+        let output = run(&dir.path().join("cri.sock"), &[command]).await;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains("cri.sock"), "{errors}");
+        assert!(errors.contains("is the runtime running"), "{errors}");
+        assert!(output.stdout.is_empty());
+    }
+}
