@@ -3,6 +3,7 @@
 
 mod cadvisor;
 mod cgroups;
+mod checkpoints;
 mod containers;
 mod devices;
 mod ends;
