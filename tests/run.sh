@@ -52,6 +52,7 @@ PACKAGES=(
     "containerd=have containerd"
     "runc=have runc"
     "crun=have crun"
+    "criu=have criu"
     "containernetworking-plugins=cni_plugins"
     "docker-registry=have docker-registry"
     "skopeo=have skopeo"

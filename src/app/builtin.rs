@@ -238,6 +238,7 @@ fn settings(
         drain_exec: Some(config.drain_exec_sync_io_timeout).filter(|drain| !drain.is_zero()),
         ignore_image_volumes: config.pods.ignore_image_defined_volumes,
         sandbox_process: config.containerd_socket.is_some(),
+        criu: config.enable_criu,
         stats_period: config.stats_collect_period,
         nri: config.nri.enable.then(|| nri(&config.nri)),
     }

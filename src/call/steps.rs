@@ -77,6 +77,16 @@ steps! {
     OciExec = "oci_exec", "exec";
     /// The OCI runtime's update.
     OciUpdate = "oci_update", "update";
+    /// The OCI runtime's pause.
+    OciPause = "oci_pause", "pause";
+    /// The OCI runtime's checkpoint.
+    OciCheckpoint = "oci_checkpoint", "checkpoint";
+    /// The OCI runtime's resume.
+    OciResume = "oci_resume", "resume";
+    /// Copying the changed files of a paused container.
+    CheckpointFiles = "checkpoint_files", "copying the container's files";
+    /// Writing the archive of a checkpoint.
+    CheckpointArchive = "checkpoint_archive", "writing the checkpoint";
     /// The OCI runtime's delete.
     OciDelete = "oci_delete", "delete";
     /// Waiting for a container after its stop signal.
@@ -127,6 +137,9 @@ impl RuntimeStep {
             | Self::OciStart
             | Self::OciExec
             | Self::OciUpdate
+            | Self::OciPause
+            | Self::OciCheckpoint
+            | Self::OciResume
             | Self::OciDelete => Worker::Oci,
             Self::NetworkAttach | Self::NetworkDetach | Self::ImageLayer => Worker::Several,
             _ => Worker::Own,

@@ -46,6 +46,8 @@ pub struct Settings {
     pub ignore_image_volumes: bool,
     /// Whether each sandbox with a network of its own has a process, for cAdvisor.
     pub sandbox_process: bool,
+    /// Whether CheckpointContainer is answered.
+    pub criu: bool,
     /// The period of measurements of writable layers.
     pub stats_period: Duration,
     /// The Node Resource Interface; `None` turns it off.

@@ -114,6 +114,7 @@ impl Runtime {
             "handlers": handlers,
             "cni": {"confDir": settings.cni.conf_dir, "binDirs": settings.cni.bin_dirs},
             "maxContainerLogLine": settings.max_log_line,
+            "enableCriu": settings.criu,
         })
         .to_string()
     }

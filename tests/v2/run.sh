@@ -26,7 +26,7 @@ PACKAGE=linux-image-cloud-amd64
 # Programs of the host that the tests and the runtime call; copied with their shared libraries.
 PROGRAMS=(sh bash runc ip iptables iptables-save nsenter unshare setpriv install flock)
 # Copied if installed.
-OPTIONAL=(crun)
+OPTIONAL=(crun criu)
 # Files that programs open by name at run time; ldd does not list them.
 FILES=(/usr/lib/cni /usr/lib/x86_64-linux-gnu/xtables /etc/protocols /etc/services)
 # Kernel modules.

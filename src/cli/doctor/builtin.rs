@@ -10,6 +10,7 @@ use nix::unistd::geteuid;
 use serde_json::Value;
 
 use super::super::output::Finding;
+use super::criu;
 use super::trial::{self, Trial};
 use crate::config::{CgroupDriver, Cni, Misfit, Runtime};
 use crate::units;
@@ -30,6 +31,7 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     findings.extend(privilege(is_root));
     findings.push(shim(runtime, &own, &search));
     findings.extend(networks(&runtime.cni));
+    findings.extend(criu::check(runtime, &search, is_root));
     findings
 }
 

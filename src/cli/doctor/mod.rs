@@ -4,6 +4,7 @@
 mod admin;
 mod builtin;
 mod clients;
+mod criu;
 mod kubelet;
 mod limits;
 mod listen;

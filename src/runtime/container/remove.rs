@@ -33,6 +33,7 @@ impl Runtime {
         if self.store.containers.find(&container.id)?.is_none() {
             return Ok(());
         }
+        let _checkpoint_guard = container.checkpoint_lock.lock().await;
         // Read before its files are removed.
         let removed = self.nri_removing(&container).await;
         let record = container.record();

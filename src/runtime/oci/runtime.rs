@@ -105,7 +105,7 @@ impl OciRuntime {
     }
 
     /// The arguments of a verb, after the global options.
-    fn argv(&self, log: Option<&Path>, verb: &[&str]) -> Vec<OsString> {
+    pub(super) fn argv(&self, log: Option<&Path>, verb: &[&str]) -> Vec<OsString> {
         let mut argv: Vec<OsString> = vec!["--root".into(), self.root.clone().into()];
         if let Some(log) = log {
             argv.extend(["--log".into(), log.into()]);
@@ -246,7 +246,7 @@ impl OciRuntime {
     }
 
     /// Runs a verb on a container. Errors are read from stderr, as JSON lines or plain text.
-    async fn verb(
+    pub(super) async fn verb(
         &self,
         verb: &'static str,
         id: &str,
@@ -270,7 +270,7 @@ impl OciRuntime {
         }
     }
 
-    async fn run(
+    pub(super) async fn run(
         &self,
         verb: &'static str,
         argv: &[OsString],

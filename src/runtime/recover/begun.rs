@@ -59,7 +59,7 @@ fn shims(dir: &Path, end: bool) -> usize {
 }
 
 /// Counts the matching processes; with `end` they are also killed.
-fn ended(mine: impl Fn(&Path) -> bool, end: bool) -> usize {
+pub(super) fn ended(mine: impl Fn(&Path) -> bool, end: bool) -> usize {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let found = all.filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;

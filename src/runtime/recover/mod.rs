@@ -13,6 +13,7 @@
 
 mod again;
 mod begun;
+mod checkpoints;
 mod containers;
 mod offers;
 mod orphans;

@@ -39,6 +39,7 @@ impl Runtime {
             self.rebooted(&sandbox).await;
         }
         self.settle_all(&sandbox).await;
+        self.end_checkpoints(&sandbox);
         self.offer_pod(&sandbox);
     }
 

@@ -67,6 +67,9 @@ settings! {
         /// How long ExecSync and Exec wait for output after their command has exited, while a process it left behind keeps
         /// the output open; `0s` waits until the caller's deadline.
         drain_exec_sync_io_timeout: Duration = secs(5), Span::between(Duration::ZERO, secs(3600));
+        /// Answers CheckpointContainer, with CRIU through the OCI runtime ([RUNTIME.md](RUNTIME.md#checkpoints)). An archive holds the
+        /// memory of the container's processes. Needs `criu` on the `PATH` of criscope, and an OCI runtime with the verb `checkpoint`.
+        enable_criu: bool = false, Switch;
         /// How often the writable layers of containers are measured in the background; statistics report the last
         /// measurement. All other statistics are read on request.
         stats_collect_period: Duration = secs(10), Span::between(secs(1), secs(600));

@@ -19,6 +19,8 @@ pub struct Container {
     pub id: String,
     /// Serialises start, update and remove. StopContainer does not hold it while it waits.
     pub op_lock: tokio::sync::Mutex<()>,
+    /// Serialises checkpoints, and the removal of their directory. Taken after `op_lock`.
+    pub checkpoint_lock: tokio::sync::Mutex<()>,
     record: Durable<ContainerRecord>,
     state: watch::Sender<ContainerState>,
     settled: watch::Sender<bool>,
@@ -36,6 +38,7 @@ impl Container {
         Self {
             id: record.id.clone(),
             op_lock: tokio::sync::Mutex::default(),
+            checkpoint_lock: tokio::sync::Mutex::default(),
             state: watch::Sender::new(record.state),
             settled: watch::Sender::new(record.state == ContainerState::Exited),
             stop_signalled: AtomicBool::new(false),

@@ -200,6 +200,9 @@ pub struct ContainerRecord {
     /// Image volumes by container path.
     #[serde(default)]
     pub image_volumes: BTreeMap<String, ImageVolume>,
+    /// The checkpoint that is being made of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointAttempt>,
     /// Fields unknown to this version.
     #[serde(skip)]
     pub unknown: Option<Value>,
@@ -215,6 +218,15 @@ impl Written for ContainerRecord {
     fn unknown(&self) -> Option<&Value> {
         self.unknown.as_ref()
     }
+}
+
+/// A checkpoint that is being made: what is to be undone if the daemon is killed meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointAttempt {
+    /// The unfinished archive.
+    pub draft: PathBuf,
+    /// Whether the container is paused for it.
+    pub resume: bool,
 }
 
 /// An image volume.

@@ -59,6 +59,7 @@ unset_seccomp_profile = "runtime/default"
 pids_limit = 1
 cdi_spec_dirs = []
 drain_exec_sync_io_timeout = "1s"
+enable_criu = true
 stats_collect_period = "3s"
 [runtime.handlers.runc]
 options = ["--debug"]

@@ -265,6 +265,7 @@ pub(in super::super) const CONTAINERD: &[Row] = &[
         "cri.drain_exec_sync_io_timeout",
         Key("runtime.drain_exec_sync_io_timeout", duration),
     ),
+    row("cri.enable_criu", Key("runtime.enable_criu", same)),
     row(
         "cri.stream_server_address",
         None("`streaming.listen`", &["127.0.0.1"]),

@@ -196,6 +196,10 @@ pub(in super::super) const CRIO: &[Row] = &[
         None("the kubelet rotates logs", &["-1"]),
     ),
     row(
+        "crio.runtime.enable_criu_support",
+        Key("runtime.enable_criu", same),
+    ),
+    row(
         "crio.image.global_auth_file",
         Key("runtime.images.docker_config", same),
     ),

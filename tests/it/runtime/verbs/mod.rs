@@ -4,6 +4,7 @@
 mod apparmor;
 mod cadvisor;
 mod cgroups;
+mod checkpoints;
 mod containers;
 mod devices;
 mod ends;

@@ -1,0 +1,133 @@
+//! `checkpoint`, `pause` and `resume`: verbs of runc that the OCI runtime specification does not have. crun has `checkpoint` only if it
+//! was built with CRIU.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use criscope_linux::environment;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::error::OciError;
+use super::runtime::{OciRuntime, failure_of};
+use crate::runtime::steps::traceparent;
+
+const VERB: &str = "checkpoint";
+/// The state of a paused container.
+const PAUSED: &str = "paused";
+/// How often the end of a dump is looked for: it takes from 100 ms to minutes.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// The options of `checkpoint`.
+#[derive(Debug, Clone)]
+pub struct Checkpoint {
+    /// The directory for CRIU's images.
+    pub images: PathBuf,
+    /// The directory for CRIU's log and statistics, and the log of the runtime.
+    pub work: PathBuf,
+    /// When it is killed.
+    pub until: Instant,
+}
+
+impl OciRuntime {
+    /// Returns whether the program has the verb `checkpoint`.
+    ///
+    /// # Errors
+    /// If it cannot be run.
+    pub async fn can_checkpoint(&self) -> Result<bool, OciError> {
+        let argv = [VERB.into(), "--help".into()];
+        Ok(self.run(VERB, &argv, None).await?.status.success())
+    }
+
+    /// Returns whether a container is paused.
+    ///
+    /// # Errors
+    /// If its state cannot be read.
+    pub async fn is_paused(&self, id: &str) -> Result<bool, OciError> {
+        Ok(self.state(id).await?.status == PAUSED)
+    }
+
+    /// Freezes all processes of a running container.
+    ///
+    /// # Errors
+    /// If the freezer cannot be used.
+    pub async fn pause(&self, id: &str) -> Result<(), OciError> {
+        self.verb("pause", id, &["pause", id], None).await?;
+        Ok(())
+    }
+
+    /// Thaws a paused container.
+    ///
+    /// # Errors
+    /// If it is not paused.
+    pub async fn resume(&self, id: &str) -> Result<(), OciError> {
+        self.verb("resume", id, &["resume", id], None).await?;
+        Ok(())
+    }
+
+    /// Dumps the processes of a container with CRIU, and leaves them running. Blocks.
+    ///
+    /// The program is not killed when the daemon stops: CRIU must take its code out of the processes again. So it has no pipe either, whose other
+    /// end would be gone.
+    ///
+    /// # Errors
+    /// If it fails, or does not end in time; then it is killed.
+    pub fn checkpoint(&self, id: &str, options: &Checkpoint) -> Result<(), OciError> {
+        let log = options.work.join("runtime.log");
+        let said = options.work.join("runtime.stderr");
+        let mut argv = self.argv(Some(&log), &[VERB, "--leave-running", "--file-locks"]);
+        argv.extend(["--image-path".into(), options.images.clone().into()]);
+        argv.extend(["--work-path".into(), options.work.clone().into()]);
+        argv.push(id.into());
+        let mut command = Command::new(&self.path);
+        for name in environment::SERVICE_MANAGER {
+            command.env_remove(name);
+        }
+        let stderr = File::create(&said).map_err(|source| OciError::Io {
+            path: said.clone(),
+            source,
+        })?;
+        command
+            .args(argv)
+            .envs(traceparent().map(|trace| ("TRACEPARENT", trace)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .process_group(0);
+        let status = self.finish(command, options.until)?;
+        if status.success() {
+            return Ok(());
+        }
+        let stderr = std::fs::read(&said).unwrap_or_default();
+        Err(failure_of(VERB, id, &status.to_string(), &log, &stderr))
+    }
+
+    fn finish(&self, mut command: Command, until: Instant) -> Result<ExitStatus, OciError> {
+        let began = Instant::now();
+        let mut child = command.spawn().map_err(|source| OciError::Start {
+            path: self.path.clone(),
+            source,
+        })?;
+        let io = |source| OciError::Io {
+            path: self.path.clone(),
+            source,
+        };
+        while Instant::now() < until {
+            if let Some(status) = child.try_wait().map_err(io)? {
+                return Ok(status);
+            }
+            sleep(PERIOD);
+        }
+        // Not reaped, so its number is not reused.
+        let _ended_meanwhile = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+        child.wait().map_err(io)?;
+        Err(OciError::Timeout {
+            verb: VERB,
+            after: began.elapsed(),
+        })
+    }
+}
