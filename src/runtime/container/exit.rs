@@ -1,6 +1,7 @@
 //! Cleanup after the exit of a container.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use criscope_linux::rootfs::Rootfs;
 
@@ -8,11 +9,14 @@ use super::super::sandbox::teardown::blocking;
 use crate::call::steps::RuntimeStep;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
-use crate::runtime::error::{Result, shown};
+use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::handler::Handler;
 use crate::runtime::shim_client::{self, Verb};
 use crate::runtime::store::{Container, Exit};
+
+/// How long the cgroup of a deleted container may stay busy before it is left alone.
+const EMPTYING: Duration = Duration::from_secs(1);
 
 impl Runtime {
     /// Records the exit of a container, emits its event, and removes its cgroup and unmounts its root file system. Whatever fails
@@ -86,7 +90,23 @@ impl Runtime {
             .await?;
         container.forget();
         failpoint(Failpoint::ContainerDeleted);
+        self.remove_left_cgroup(container).await;
         Ok(())
+    }
+
+    /// Removes the cgroup of a deleted container if the OCI runtime left it: runc 1.1 drops its state even if the cgroup was
+    /// busy, and a second `delete` finds nothing. A failure is logged; it does not keep the container from being removed.
+    async fn remove_left_cgroup(&self, container: &Container) {
+        let Some(cgroup) = self.cgroup_of(&container.record()) else {
+            return;
+        };
+        let removing = blocking(move || {
+            let removed = cgroup.remove_empty(EMPTYING);
+            removed.map_err(|error| Error::Internal(error.to_string()))
+        });
+        if let Err(error) = removing.await {
+            tracing::warn!(event = "runtime.cgroup", container.id = %container.id, error.message = %shown(&error), "the cgroup of a deleted container could not be removed");
+        }
     }
 
     /// Unmounts the root file system of a container and releases its layers.

@@ -30,9 +30,33 @@ impl Cgroup {
     /// processes remain.
     pub fn remove(&self, patience: Duration) -> Result<(), Error> {
         self.check()?;
+        Self::retried(patience, || {
+            for dir in self.dirs.iter().filter(|dir| dir.path.is_dir()) {
+                end(self.version, dir)?;
+            }
+            self.remove_dirs()
+        })
+    }
+
+    /// Removes the cgroup and its descendants if no process is left in them, without ending any. It succeeds if the cgroup
+    /// does not exist.
+    ///
+    /// Retries for up to `patience`: the kernel answers `EBUSY` until the last process has been reaped.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] as for [`Self::remove`]; [`Error::Busy`] if a cgroup still has processes.
+    pub fn remove_empty(&self, patience: Duration) -> Result<(), Error> {
+        if !self.exists() {
+            return Ok(());
+        }
+        self.check()?;
+        Self::retried(patience, || self.remove_dirs())
+    }
+
+    fn retried(patience: Duration, attempt: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
         let deadline = Instant::now() + patience;
         loop {
-            match self.attempt() {
+            match attempt() {
                 Err(Error::Busy { .. }) if Instant::now() < deadline => {
                     std::thread::sleep(PAUSE);
                 }
@@ -59,11 +83,10 @@ impl Cgroup {
         Ok(())
     }
 
-    /// One attempt: kills all processes, and removes empty cgroups.
-    fn attempt(&self) -> Result<(), Error> {
+    /// One attempt to remove what is empty.
+    fn remove_dirs(&self) -> Result<(), Error> {
         let mut busy = None;
         for dir in self.dirs.iter().filter(|dir| dir.path.is_dir()) {
-            end(self.version, dir)?;
             // From the bottom up.
             for path in tree(&dir.path).into_iter().rev() {
                 match fs::remove_dir(&path) {
@@ -160,4 +183,26 @@ fn tree(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     walk(dir.to_owned(), 0, &mut found);
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use crate::cgroup::{Cgroup, Error};
+
+    #[test]
+    fn only_an_empty_cgroup_is_removed_with_its_descendants() {
+        let mount = tempfile::tempdir().expect("directory");
+        let dir = mount.path().join("pod/c");
+        fs::create_dir_all(dir.join("nested/deeper")).expect("create");
+        let cgroup = Cgroup::unified(mount.path(), &dir);
+        cgroup.remove_empty(Duration::ZERO).expect("removed");
+        assert!(!dir.exists() && mount.path().join("pod").exists());
+        cgroup.remove_empty(Duration::ZERO).expect("missing");
+        let root = Cgroup::unified(mount.path(), mount.path());
+        let refused = root.remove_empty(Duration::ZERO);
+        assert!(matches!(refused, Err(Error::Invalid { .. })));
+    }
 }

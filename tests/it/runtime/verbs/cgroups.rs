@@ -10,7 +10,7 @@ use criscope::runtime::oci::spec::CgroupVersion;
 use criscope_linux::cgroup::{Cgroup, Hierarchies};
 use tonic::Code;
 
-use crate::harness::daemon::Daemon;
+use crate::harness::daemon::{Daemon, oci_runtime};
 use crate::harness::kubelet::{Kubelet, Pod, idle, shell};
 use crate::harness::until;
 
@@ -208,5 +208,43 @@ async fn a_container_sees_only_its_own() {
         "echo 1 > $(ls /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/memory/cgroup.procs 2>/dev/null)";
     assert_ne!(kubelet.exec(&id, write).await.code, 0, "it is read-only");
     kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// runc 1.1 drops its state even if the cgroup was busy, and a second `delete` finds nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cgroup_that_the_oci_runtime_leaves_is_removed() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let script = format!(
+        r#"#!/bin/sh
+'{runc}' "$@" || exit
+verb=
+for word; do [ "$word" = delete ] && verb=delete; done
+[ "$verb" = delete ] || exit 0
+for dir in /sys/fs/cgroup{pod} /sys/fs/cgroup/*{pod}; do
+    [ ! -d "$dir" ] || mkdir -p "$dir/$word/nested"
+done
+"#,
+        runc = oci_runtime().display(),
+        pod = format_args!("{}/pod1", daemon.cgroup()),
+    );
+    let forgets = daemon.add_program("forgets", &script);
+    let forgets = forgets.display();
+    daemon.configure(&format!(
+        "[runtime.handlers.second]\npath = \"{forgets}\"\n"
+    ));
+    daemon.without_second();
+    daemon.start().await;
+    let parent = Parent::new(&daemon, "pod1");
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut config = kubelet.pod_config("left");
+    config.linux.get_or_insert_default().cgroup_parent = parent.path().to_owned();
+    let pod = kubelet.try_run(config, "second").await;
+    let pod = pod.expect("RunPodSandbox");
+    let id = kubelet.launch(&pod, idle("main")).await;
+    assert!(parent.container(&id).exists());
+    kubelet.end(&pod).await;
+    assert!(!parent.container(&id).exists(), "it was left");
+    parent.remove();
     daemon.assert_clean();
 }
