@@ -1,4 +1,4 @@
-//! What commands ask a CRI socket themselves: it answers while the kubelet is dead, and before any runtime.
+//! CRI calls of commands. They need the socket of a runtime only, not the kubelet.
 
 use std::path::PathBuf;
 use std::time::Duration;

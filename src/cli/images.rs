@@ -13,7 +13,7 @@ use crate::cri::v1;
 use crate::cri::visible::visible;
 use crate::units;
 
-/// What stands for a missing name, as crictl prints it.
+/// Printed for a missing name, as by crictl.
 const NONE: &str = "<none>";
 
 /// Characters of an id, as crictl and podman print it.
@@ -33,7 +33,7 @@ pub(super) struct Args {
     /// Show digests
     #[arg(long)]
     digests: bool,
-    /// Nothing truncated
+    /// Do not truncate digests, ids and lists of containers
     #[arg(long)]
     no_trunc: bool,
     /// Print ids only, each once
@@ -57,7 +57,7 @@ pub(super) struct PruneArgs {
     /// Show what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
-    /// Output format, instead of lines
+    /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<Format>,
 }
@@ -122,7 +122,7 @@ pub(super) fn prune(args: &PruneArgs) -> Result<(), Failure> {
             };
             match removed {
                 Ok(()) => pruned.removed.push(image),
-                // Somebody else was faster.
+                // Another client removed it first.
                 Err(error) if error.is_gone() => {}
                 Err(error) => pruned.failed.push(Refused {
                     image,

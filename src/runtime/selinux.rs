@@ -14,7 +14,7 @@ use crate::cri::v1::SeLinuxOption;
 
 /// The file that names the policy: `SELINUXTYPE=targeted`.
 const CONFIG: &str = "etc/selinux/config";
-/// Takes a label that is in the loaded policy, and refuses others with EINVAL (`selinuxfs`, `security_check_context(3)`).
+/// A write of a label succeeds if it is valid in the loaded policy, and fails with EINVAL otherwise (`selinuxfs`, `security_check_context(3)`).
 const KNOWN: &str = "sys/fs/selinux/context";
 
 /// A pair of categories, the smaller one first.
@@ -126,7 +126,7 @@ impl Labels {
     }
 }
 
-/// Checks that the loaded policy knows a label.
+/// Checks that a label is valid in the loaded policy.
 fn check(root: &Path, label: &str) -> io::Result<()> {
     let unknown = |error: io::Error| match error.kind() {
         io::ErrorKind::InvalidInput => io::Error::other("the loaded policy does not know it"),
@@ -134,7 +134,7 @@ fn check(root: &Path, label: &str) -> io::Result<()> {
     };
     match fs::OpenOptions::new().write(true).open(root.join(KNOWN)) {
         Ok(mut known) => known.write_all(label.as_bytes()).map_err(unknown),
-        // Only the kernel knows better.
+        // Without selinuxfs there is no policy to ask.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }

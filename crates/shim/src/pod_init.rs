@@ -86,9 +86,9 @@ pub(super) fn run(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     }
 }
 
-/// Changes the SELinux label of this process, after its mounts, which a container may not make, and with the credentials that
-/// the file was opened with, as the kernel demands. Confinement does not depend on it: a policy may forbid a change without
-/// an exec.
+/// Changes the SELinux label of this process. It must follow the mounts, since a container may not mount, and precede the change of
+/// credentials, since the kernel refuses writes with other credentials than at open. Confinement does not depend on it: a
+/// policy may forbid a change without an exec.
 fn take_label(label: &str, proc: &File) {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     if let Ok(current) = openat(proc, "self/attr/current", flags, Mode::empty()) {

@@ -114,7 +114,7 @@ impl Runtime {
         }
         let attempt = CheckpointAttempt {
             draft: target.draft.clone(),
-            // One that somebody else has paused stays paused.
+            // A container that was already paused stays paused.
             resume: !handler.oci.is_paused(&container.id).await?,
         };
         let begun = container.update(|record| record.checkpoint = Some(attempt));
@@ -170,7 +170,7 @@ impl Runtime {
             .await
     }
 
-    /// Probes run in most containers, for a short time.
+    /// Waits for short execs to end, such as probes.
     async fn let_execs_end(self: &Arc<Self>, container: &Container) -> Result<()> {
         let late = Instant::now() + EXECS;
         while self.execs(container).await? > 0 && Instant::now() < late {
