@@ -117,7 +117,7 @@ stage() {
     local root=$1/usr share=$1/usr/share page
     rm -rf "$1"
     mkdir -p "$share"/{man/man1,man/man8,bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d,doc/criscope}
-    mkdir -p "$share"/criscope/{dashboards,prometheus,systemd} "$root/lib/systemd/system"
+    mkdir -p "$share"/criscope/{dashboards,prometheus,selinux,systemd} "$root/lib/systemd/system"
     "${NATIVE[@]}" man "$share/man/man1"
     cp "$REPO/deploy/packaging/criscope-shim.8" "$share/man/man8"
     for page in "$share"/man/man?/*; do gzip -9n "$page"; done
@@ -126,6 +126,7 @@ stage() {
     "${NATIVE[@]}" completions fish > "$share/fish/vendor_completions.d/criscope.fish"
     cp "$REPO"/dashboards/*.json "$share/criscope/dashboards"
     cp "$REPO"/deploy/prometheus/*.yaml "$share/criscope/prometheus"
+    cp "$REPO"/deploy/selinux/*.cil "$share/criscope/selinux"
     cp "$REPO"/deploy/systemd/*.service "$REPO"/deploy/systemd/*.socket "$share/criscope/systemd"
     cp "$REPO/deploy/criscope.toml" "$share/doc/criscope"
     gzip -9nc "$REPO/CHANGELOG.md" > "$share/doc/criscope/changelog.gz"

@@ -53,6 +53,7 @@ PACKAGES=(
     "runc=have runc"
     "crun=have crun"
     "criu=have criu"
+    "secilc=have secilc"
     "containernetworking-plugins=cni_plugins"
     "docker-registry=have docker-registry"
     "skopeo=have skopeo"

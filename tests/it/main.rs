@@ -30,6 +30,7 @@ mod replay;
 mod rules;
 mod runtime;
 mod sampler;
+mod selinux;
 mod service_manager;
 mod story;
 mod streaming;
