@@ -33,12 +33,16 @@ pub(crate) fn judge(results: &Results) -> Vec<Budget> {
     }
     let ours = results.memory.iter().find(|it| it.side == CRISCOPE);
     if let Some(ours) = ours {
-        let mut add = |what: &str, bytes: u64, limit| {
+        let most = |what: &str, bytes: u64, limit| {
             let megabytes = bytes as f64 / 1e6;
-            all.push(Budget::new(what, megabytes, Limit::AtMost(limit), " MB").digits(1));
+            Budget::new(what, megabytes, Limit::AtMost(limit), " MB").digits(1)
         };
-        add("memory after all pulls", ours.after, 20.0);
-        add("peak memory", ours.peak, 80.0);
+        let after = ours.after;
+        all.extend([
+            most("memory after all pulls", after.total, 25.0).aim(Some(20.0)),
+            most("anonymous memory after all pulls", after.anonymous, 8.0),
+            most("peak memory", ours.peak, 80.0),
+        ]);
     }
     all
 }

@@ -14,7 +14,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::error::{Error, IoContext, Result};
-use crate::process::{Process, find, kibibytes};
+use crate::process::{Process, Proportional, find};
 use crate::registry::Registries;
 
 pub(crate) const CRISCOPE: &str = "criscope";
@@ -176,14 +176,12 @@ impl Daemon {
         removed.map(drop).map_err(call("RemoveImage"))
     }
 
-    /// Proportional set size, in bytes.
+    /// Its memory.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(crate) fn memory(&self) -> Result<u64> {
-        let file = format!("/proc/{}/smaps_rollup", self.process.pid());
-        let pss = kibibytes(&file, "Pss:")?;
-        pss.ok_or_else(|| Error::Setup(format!("no Pss in {file}")))
+    pub(crate) fn memory(&self) -> Result<Proportional> {
+        Proportional::of(self.process.pid())
     }
 }
 

@@ -71,11 +71,11 @@ fn again(results: &Results) -> Option<Vec<String>> {
 }
 
 fn memory(results: &Results) -> String {
-    let head = ["MB", "before", "after", "peak"]
+    let head = ["MB", "before", "after", "after, anonymous", "peak"]
         .map(str::to_owned)
         .to_vec();
     let rows = results.memory.iter().map(|it| {
-        let sizes = [it.before, it.after, it.peak];
+        let sizes = [it.before.total, it.after.total, it.after.anonymous, it.peak];
         let sizes = sizes.map(|bytes| format!("{:.1}", bytes as f64 / 1e6));
         [it.side.to_owned()].into_iter().chain(sizes).collect()
     });

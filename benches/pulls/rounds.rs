@@ -10,6 +10,7 @@ use crate::args::Plan;
 use crate::daemons::Daemon;
 use crate::error::Result;
 use crate::floors::Floor;
+use crate::process::Proportional;
 use crate::progress;
 use crate::registry::Registries;
 use crate::shapes::Image;
@@ -48,10 +49,10 @@ pub(crate) struct Cell {
 #[derive(Debug, Serialize)]
 pub(crate) struct Memory {
     pub(crate) side: &'static str,
-    /// Proportional set size before the first pull.
-    pub(crate) before: u64,
-    /// The same some time after the last.
-    pub(crate) after: u64,
+    /// Before the first pull.
+    pub(crate) before: Proportional,
+    /// Some time after the last.
+    pub(crate) after: Proportional,
     /// Peak of the resident memory.
     pub(crate) peak: u64,
 }
@@ -97,7 +98,7 @@ pub(crate) async fn run(
         memory.push(Memory {
             side: daemon.name,
             before: daemon.memory()?,
-            after: 0,
+            after: Proportional::default(),
             peak: 0,
         });
     }

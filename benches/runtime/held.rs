@@ -8,9 +8,9 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::daemons::Daemon;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ground::pids;
-use crate::process::kibibytes;
+use crate::process::Proportional;
 
 /// Pause before the memory of a runtime is read.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -113,6 +113,5 @@ fn children(parent: Pid) -> Vec<i32> {
 /// # Errors
 /// If it cannot be read.
 pub(crate) fn pss(pid: Pid) -> Result<u64> {
-    let file = format!("/proc/{pid}/smaps_rollup");
-    kibibytes(&file, "Pss:")?.ok_or_else(|| Error::Setup(format!("{file} has no Pss")))
+    Ok(Proportional::of(pid.as_raw().cast_unsigned())?.total)
 }

@@ -16,6 +16,7 @@ pub(super) fn judge(results: &Results) -> Vec<Budget> {
 
 fn of(side: &Side) -> Vec<Budget> {
     let name = side.name;
+    let after = side.after.memory;
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     let most = |what: &str, measured: f64, limit: f64, unit| {
         let what = format!("{name}: {what}");
@@ -24,12 +25,18 @@ fn of(side: &Side) -> Vec<Budget> {
     // Layers are unpacked by the runtime only.
     let peak = if name == PROXY { 30.0 } else { 80.0 };
     let mut all = vec![
-        most("memory after it", megabytes(side.after.pss), 20.0, " MB"),
+        most("memory after it", megabytes(after.total), 25.0, " MB").aim(Some(20.0)),
+        most(
+            "anonymous memory after it",
+            megabytes(after.anonymous),
+            8.0,
+            " MB",
+        ),
         most("peak memory", megabytes(side.peak), peak, " MB"),
     ];
     if let Some([early, late]) = warm(&side.minutes) {
         let growth = |of: fn(&Reading) -> usize| of(&late) as f64 - of(&early) as f64;
-        let memory = megabytes(late.pss) - megabytes(early.pss);
+        let memory = megabytes(late.memory.total) - megabytes(early.memory.total);
         all.extend([
             most("growth of memory", memory, 1.0, " MB"),
             most("growth of threads", growth(|it| it.threads), 2.0, ""),

@@ -25,15 +25,19 @@ pub(crate) fn report(results: &Results) -> Report<'_, Results> {
 }
 
 fn readings(results: &Results) -> String {
-    let mut head = vec!["MB / threads / descriptors".to_owned()];
+    let mut head = vec!["MB / anonymous / threads / descriptors".to_owned()];
     head.extend(results.sides.iter().map(|side| side.name.to_owned()));
     let row = |name: String, of: &dyn Fn(&super::Side) -> Option<Reading>| {
         let cells = results.sides.iter().map(|side| match of(side) {
             Some(Reading {
-                pss,
+                memory,
                 threads,
                 descriptors,
-            }) => format!("{:.1} / {threads} / {descriptors}", pss as f64 / 1e6),
+            }) => format!(
+                "{:.1} / {:.1} / {threads} / {descriptors}",
+                memory.total as f64 / 1e6,
+                memory.anonymous as f64 / 1e6
+            ),
             None => "-".to_owned(),
         });
         [name].into_iter().chain(cells).collect::<Vec<_>>()

@@ -9,8 +9,7 @@ use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::error::{Error, IoContext, Result};
-use crate::held::pss;
-use crate::process::Process;
+use crate::process::{Process, Proportional};
 
 /// Seconds between readings.
 const EVERY: usize = 10;
@@ -27,8 +26,7 @@ pub(super) struct Watched {
 /// What a daemon holds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Reading {
-    /// Proportional set size, in bytes.
-    pub(crate) pss: u64,
+    pub(crate) memory: Proportional,
     pub(crate) threads: usize,
     /// Open file descriptors.
     pub(crate) descriptors: usize,
@@ -59,7 +57,7 @@ impl Watched {
             Ok::<_, Error>(entries.count())
         };
         Ok(Reading {
-            pss: pss(self.pid)?,
+            memory: Proportional::of(self.pid.as_raw().cast_unsigned())?,
             threads: count("task")?,
             descriptors: count("fd")?,
         })
@@ -75,7 +73,7 @@ impl Reading {
             values.get(values.len() / 2).copied().unwrap_or_default()
         }
         Self {
-            pss: median(of.iter().map(|it| it.pss)),
+            memory: median(of.iter().map(|it| it.memory)),
             threads: median(of.iter().map(|it| it.threads)),
             descriptors: median(of.iter().map(|it| it.descriptors)),
         }
@@ -103,14 +101,14 @@ pub(super) async fn take<const N: usize>(
         for ((daemon, readings), all) in daemons.iter().zip(&readings).zip(&mut all) {
             let reading = Reading::median(readings);
             let Reading {
-                pss,
+                memory,
                 threads,
                 descriptors,
             } = reading;
             progress(&format!(
                 "minute {minute}, {}: {:.1} MB, {threads} threads, {descriptors} descriptors",
                 daemon.name,
-                pss as f64 / 1e6
+                memory.total as f64 / 1e6
             ));
             all.push(reading);
         }

@@ -10,6 +10,7 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use serde::Serialize;
 use tokio::net::UnixStream;
 
 use crate::error::{Error, IoContext, Result};
@@ -225,6 +226,33 @@ impl Drop for Process {
             }
             thread::sleep(Duration::from_millis(5));
         }
+    }
+}
+
+/// The memory of a process, in bytes, with its part of what it shares with others (proc(5), `smaps_rollup`).
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub struct Proportional {
+    /// `Pss`: all of it.
+    pub total: u64,
+    /// `Pss_Anon`: without the pages of files, such as the code.
+    pub anonymous: u64,
+}
+
+impl Proportional {
+    /// Of this process.
+    ///
+    /// # Errors
+    /// If it cannot be read, for example because the process has exited.
+    pub fn of(pid: u32) -> Result<Self> {
+        let file = format!("/proc/{pid}/smaps_rollup");
+        let read = |key: &str| {
+            let missing = || Error::Setup(format!("{file} has no {key}"));
+            kibibytes(&file, key)?.ok_or_else(missing)
+        };
+        Ok(Self {
+            total: read("Pss:")?,
+            anonymous: read("Pss_Anon:")?,
+        })
     }
 }
 
