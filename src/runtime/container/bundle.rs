@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::call::steps::RuntimeStep;
 use criscope_linux::namespace::Kind;
 use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs};
+use serde_json::Value;
 
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
@@ -40,9 +41,16 @@ pub(super) struct Assembly {
     pub(super) target: Option<PathBuf>,
 }
 
+/// What the specification of a bundle says that the record of its container repeats.
+pub(super) struct Assembled {
+    pub(super) user: ResolvedUser,
+    /// `linux.cgroupsPath` of an NRI plugin.
+    pub(super) cgroup_path: Option<PathBuf>,
+}
+
 impl Assembly {
     /// Mounts the root file system and volumes, and writes the bundle. On failure the caller removes the directory.
-    pub(super) fn assemble(&self, dir: &Path, record: &ContainerRecord) -> Result<ResolvedUser> {
+    pub(super) fn assemble(&self, dir: &Path, record: &ContainerRecord) -> Result<Assembled> {
         let steps = &self.runtime.steps;
         let (root, image_mounts, id_mapped) =
             steps.blocking_step(RuntimeStep::RootfsMount, || {
@@ -63,9 +71,9 @@ impl Assembly {
             ..self.sandbox_facts()
         };
         let write = || self.write_bundle(dir, record, &root, mounts);
-        let user = steps.blocking_step(RuntimeStep::Spec, write)?;
+        let assembled = steps.blocking_step(RuntimeStep::Spec, write)?;
         failpoint(Failpoint::ContainerBundle);
-        Ok(user)
+        Ok(assembled)
     }
 
     /// Writes the specification and performs the actions that it requires on the node.
@@ -75,7 +83,7 @@ impl Assembly {
         record: &ContainerRecord,
         root: &Path,
         sandbox: SandboxFacts,
-    ) -> Result<ResolvedUser> {
+    ) -> Result<Assembled> {
         let sandbox = SandboxFacts {
             image_volumes: self.own_volumes(dir, root, record)?,
             ..sandbox
@@ -84,11 +92,17 @@ impl Assembly {
         let adjusting = self.runtime.nri_create(&self.sandbox, record, &built.spec);
         // The work runs on a thread that may block, and plugins answer within their timeout.
         let adjusted = tokio::runtime::Handle::current().block_on(adjusting)?;
+        let mut cgroup_path = None;
         if let Some(adjusted) = adjusted {
             let registry = self.cdi(!adjusted.cdi_devices.is_empty());
             let node = &self.runtime.settings.node;
             let more = nri::adjust(&mut built.spec, &adjusted, node, &Machine, &registry)?;
             built.actions.extend(more);
+            let path = built
+                .spec
+                .pointer("/linux/cgroupsPath")
+                .and_then(Value::as_str);
+            cgroup_path = path.map(PathBuf::from);
         }
         // Filters of the OCI runtime recorded with the sandbox, which may not be the configured one.
         if let Some(filters) = &self.runtime.handler_of_pod(&self.sandbox).filters {
@@ -100,7 +114,8 @@ impl Assembly {
         let text = serde_json::to_vec(&built.spec)
             .map_err(|error| Error::Internal(format!("specification: {error}")))?;
         write_private(&dir.join(SPEC), &text)?;
-        Ok(built.user)
+        let user = built.user;
+        Ok(Assembled { user, cgroup_path })
     }
 
     /// The id mappings of the pod and its user namespace, if it has one.

@@ -6,7 +6,7 @@ use criscope_linux::rootfs::Rootfs;
 use criscope_nri::api::Event;
 
 use super::super::sandbox::teardown::blocking;
-use super::bundle::Assembly;
+use super::bundle::{Assembled, Assembly};
 use super::volumes::image_mounts;
 use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
 use crate::runtime::call_context::CallContext;
@@ -148,8 +148,9 @@ impl Runtime {
             let made = (|| {
                 disk::write(&dir, &copy, &record)?;
                 failpoint(Failpoint::ContainerRecorded);
-                let user = assembly.assemble(&dir, &record)?;
+                let Assembled { user, cgroup_path } = assembly.assemble(&dir, &record)?;
                 record.user = (user.uid, user.gid, user.groups);
+                record.cgroup_path = cgroup_path;
                 record.state = ContainerState::Created;
                 disk::write(&dir, &copy, &record)
             })();

@@ -197,6 +197,9 @@ pub struct ContainerRecord {
     /// Resources after the last update.
     #[serde(default)]
     pub resources: v1::LinuxContainerResources,
+    /// Its cgroup, as in the specification, if NRI plugins adjusted it; otherwise that follows from the pod's cgroup and the id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup_path: Option<PathBuf>,
     /// Image volumes by container path.
     #[serde(default)]
     pub image_volumes: BTreeMap<String, ImageVolume>,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use criscope::cri::v1;
@@ -241,6 +242,37 @@ async fn other_containers_are_updated_and_evicted() {
     let status = kubelet.ended(&second).await;
     assert_eq!(status.exit_code, 137);
     kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cgroup_that_a_plugin_chooses_is_measured_and_removed() {
+    let daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let path = format!("/criscope-nri-{}", std::process::id());
+    let adjust = ContainerAdjustment {
+        linux: Some(LinuxContainerAdjustment {
+            cgroups_path: path.clone(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let _plugin = adjusting(&daemon, "10", adjust).await;
+    let pod = kubelet.plain_pod("elsewhere").await;
+    let id = kubelet.launch(&pod, idle("elsewhere")).await;
+    // Version 2, or the hierarchies of version 1.
+    let is_there = || {
+        let dirs = ["", "/memory", "/pids"].map(|of| format!("/sys/fs/cgroup{of}{path}"));
+        dirs.iter().any(|dir| Path::new(dir).exists())
+    };
+    assert!(is_there());
+    let request = v1::ContainerStatsRequest { container_id: id };
+    let stats = kubelet.runtime.clone().container_stats(request).await;
+    let stats = stats.expect("ContainerStats").into_inner().stats;
+    let memory = stats.and_then(|stats| stats.memory?.usage_bytes);
+    assert!(memory.is_some_and(|memory| memory.value > 0), "{memory:?}");
+    kubelet.end(&pod).await;
+    assert!(!is_there());
     daemon.assert_clean();
 }
 
