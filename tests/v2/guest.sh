@@ -33,6 +33,9 @@ modprobe -a overlay veth bridge nft_compat nft_chain_nat xt_comment xt_mark xt_n
 read -r up _ < /proc/uptime
 echo "criscope-v2: up after $up s, controllers: $(cat /sys/fs/cgroup/cgroup.controllers), LSM: $(cat /sys/kernel/security/lsm)"
 
+# On this kernel it works; see tests/it/runtime/verbs/checkpoints/criu.rs.
+if command -v criu > /dev/null; then export CRISCOPE_TEST_CRIU=required; fi
+
 # Each line is a runtime and a filter of test names; the tests of a runtime run in one process.
 program=$(cat /etc/criscope-test-program)
 failed=

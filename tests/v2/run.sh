@@ -25,8 +25,8 @@ PACKAGE=linux-image-cloud-amd64
 
 # Programs of the host that the tests and the runtime call; copied with their shared libraries.
 PROGRAMS=(sh bash runc ip iptables iptables-save nsenter unshare setpriv install flock)
-# Copied if installed.
-OPTIONAL=(crun criu)
+# Copied if installed. CRIU calls the programs after it: two lock the network of the pod, two copy the files of a tmpfs.
+OPTIONAL=(crun criu iptables-restore ip6tables-restore tar gzip)
 # Files that programs open by name at run time; ldd does not list them.
 FILES=(/usr/lib/cni /usr/lib/x86_64-linux-gnu/xtables /etc/protocols /etc/services)
 # Kernel modules.

@@ -50,6 +50,8 @@ const DUMP_LOG: &str = "dump.log";
 /// How long to wait for execs to end.
 const EXECS: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long a call whose time is over waits for the rest to be removed. A dump may need longer, and is not waited for.
+const ANSWER: Duration = Duration::from_secs(1);
 /// How much of the end of CRIU's log is searched for an error, and how long the error may be, in bytes.
 const LOG_END: u64 = 64 << 10;
 const ERROR_LIMIT: usize = 512;
@@ -86,14 +88,17 @@ impl Runtime {
             .checked_add(limit)
             .ok_or_else(|| Error::invalid("the timeout is too long"))?;
         let runtime = Arc::clone(self);
-        // Spawned, so that the container is resumed even if the caller cancels.
+        // Spawned, so that the container is resumed even if the caller cancels, or a dump that is late ends after the answer.
         let work = async move {
             // Not `op_lock`, for which StopContainer would wait.
             let turn = timeout(limit, container.checkpoint_lock.lock()).await;
             let _guard = turn.map_err(|_| late())?;
             runtime.checkpoint(&container, &target, until).await
         };
-        tokio::spawn(in_scope(work)).await?
+        match timeout(limit + ANSWER, tokio::spawn(in_scope(work))).await {
+            Ok(done) => done?,
+            Err(_) => Err(late()),
+        }
     }
 
     async fn checkpoint(

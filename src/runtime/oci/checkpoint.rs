@@ -21,6 +21,9 @@ const VERB: &str = "checkpoint";
 const PAUSED: &str = "paused";
 /// How often the end of a dump is looked for: it takes from 100 ms to minutes.
 const PERIOD: Duration = Duration::from_millis(10);
+/// How much longer than that a dump may run before it is killed. CRIU cannot be told to stop, and what it has changed only it can
+/// undo: its code in the processes, and rules that block the network of the pod.
+const GRACE: Duration = Duration::from_secs(300);
 
 /// The options of `checkpoint`.
 #[derive(Debug, Clone)]
@@ -29,7 +32,7 @@ pub struct Checkpoint {
     pub images: PathBuf,
     /// The directory for CRIU's log and statistics, and the log of the runtime.
     pub work: PathBuf,
-    /// When it is killed.
+    /// When it should be over.
     pub until: Instant,
 }
 
@@ -75,7 +78,7 @@ impl OciRuntime {
     /// end would be gone.
     ///
     /// # Errors
-    /// If it fails, or does not end in time; then it is killed.
+    /// If it fails, or has not ended in time: then it is let end first, and killed after five minutes more.
     pub fn checkpoint(&self, id: &str, options: &Checkpoint) -> Result<(), OciError> {
         let log = options.work.join("runtime.log");
         let said = options.work.join("runtime.stderr");
@@ -108,6 +111,10 @@ impl OciRuntime {
 
     fn finish(&self, mut command: Command, until: Instant) -> Result<ExitStatus, OciError> {
         let began = Instant::now();
+        let late = || OciError::Timeout {
+            verb: VERB,
+            after: began.elapsed(),
+        };
         let mut child = command.spawn().map_err(|source| OciError::Start {
             path: self.path.clone(),
             source,
@@ -116,18 +123,19 @@ impl OciRuntime {
             path: self.path.clone(),
             source,
         };
-        while Instant::now() < until {
+        let end = until.checked_add(GRACE).unwrap_or(until);
+        while Instant::now() < end {
             if let Some(status) = child.try_wait().map_err(io)? {
-                return Ok(status);
+                return match Instant::now() < until {
+                    true => Ok(status),
+                    false => Err(late()),
+                };
             }
             sleep(PERIOD);
         }
         // Not reaped, so its number is not reused.
         let _ended_meanwhile = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
         child.wait().map_err(io)?;
-        Err(OciError::Timeout {
-            verb: VERB,
-            after: began.elapsed(),
-        })
+        Err(late())
     }
 }
