@@ -2,13 +2,17 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::super::output::Finding;
+use super::super::output::{Finding, Level};
 use crate::config::Runtime;
 
 const TOPIC: &str = "checkpoints";
+
+/// Programs that CRIU calls during a dump, and `criu check` does not look for: two lock the network of the pod, one copies the files of
+/// a tmpfs.
+const HELPERS: [&str; 3] = ["iptables-restore", "ip6tables-restore", "tar"];
 
 /// Nothing, unless they are turned on.
 pub(super) fn check(runtime: &Runtime, search: &OsStr, is_root: bool) -> Vec<Finding> {
@@ -16,6 +20,9 @@ pub(super) fn check(runtime: &Runtime, search: &OsStr, is_root: bool) -> Vec<Fin
         return Vec::new();
     }
     let mut findings = vec![criu(search, is_root)];
+    if findings[0].level == Level::Ok {
+        findings.extend(helpers(search));
+    }
     // Missing ones are reported with the runtime.
     if let Ok(found) = runtime.handler_programs(search) {
         let lacking = found.handlers.iter().filter(|(_, program)| {
@@ -36,9 +43,7 @@ pub(super) fn check(runtime: &Runtime, search: &OsStr, is_root: bool) -> Vec<Fin
 
 /// `criu check` looks for what the kernel must have.
 fn criu(search: &OsStr, is_root: bool) -> Finding {
-    let dirs = std::env::split_paths(search);
-    let mut programs = dirs.map(|dir| dir.join("criu"));
-    let Some(program) = programs.find(|path| path.is_file()) else {
+    let Some(program) = find("criu", search) else {
         return Finding::fail(TOPIC, "runtime.enable_criu is set, and criu is not on PATH")
             .hint("install CRIU (Debian: criu)");
     };
@@ -60,6 +65,28 @@ fn criu(search: &OsStr, is_root: bool) -> Finding {
     }
 }
 
+/// The programs that are missing.
+fn helpers(search: &OsStr) -> Option<Finding> {
+    let missing = HELPERS.into_iter();
+    let missing: Vec<_> = missing
+        .filter(|name| find(name, search).is_none())
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "CRIU calls programs that are not on PATH: {}",
+        missing.join(", ")
+    );
+    let hint = "install them (Debian: iptables, tar), or have CRIU lock networks with nftables: network-lock in /etc/criu/runc.conf";
+    Some(Finding::warn(TOPIC, text).hint(hint))
+}
+
+fn find(name: &str, search: &OsStr) -> Option<PathBuf> {
+    let mut programs = std::env::split_paths(search).map(|dir| dir.join(name));
+    programs.find(|path| path.is_file())
+}
+
 fn run(program: &Path, words: &[&str], search: &OsStr) -> io::Result<Output> {
     let mut command = Command::new(program);
     command.args(words).env("PATH", search).stdin(Stdio::null());
@@ -71,7 +98,6 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::super::super::output::Level;
     use super::*;
     use crate::config::{Config, Overrides};
 
@@ -114,6 +140,13 @@ mod tests {
         assert!(found[0].text.contains("criu/vdso.c"), "{found:?}");
         script(dir.path(), "criu", "exit 0");
         script(dir.path(), "runc", "exit 0");
+        script(dir.path(), "tar", "exit 0");
+        let found = check(&runtime(true), search, true);
+        assert_eq!(found[1].level, Level::Warn, "{found:?}");
+        let missing = ": iptables-restore, ip6tables-restore";
+        assert!(found[1].text.ends_with(missing), "{found:?}");
+        script(dir.path(), "iptables-restore", "exit 0");
+        script(dir.path(), "ip6tables-restore", "exit 0");
         assert_eq!(levels(), [Level::Ok]);
     }
 }
