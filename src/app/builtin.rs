@@ -25,7 +25,8 @@ use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
 use crate::runtime::streams::Sessions;
-use crate::runtime::{self, HandlerSettings, NriSettings, Runtime, Settings, grpc};
+use crate::runtime::{self, HandlerSettings, NriSettings, Runtime, Settings, Shown, grpc};
+use crate::settings::{InEffect, Section as _};
 use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::tls::Certificates;
@@ -241,6 +242,11 @@ fn settings(
         criu: config.enable_criu,
         stats_period: config.stats_collect_period,
         nri: config.nri.enable.then(|| nri(&config.nri)),
+        in_effect: {
+            let mut in_effect = InEffect::new();
+            config.list(config::Runtime::PATH, &mut in_effect);
+            Shown(in_effect)
+        },
     }
 }
 

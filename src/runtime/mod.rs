@@ -65,7 +65,7 @@ use self::handler::Handlers;
 pub use self::nri::NriSettings;
 pub use self::recover::Problem;
 use self::recover::Problems;
-pub use self::settings::{HandlerSettings, Settings};
+pub use self::settings::{HandlerSettings, Settings, Shown};
 use self::singleflight::Singleflight;
 use self::stats::{DiskUsage, Rates};
 use self::steps::StepRecorder;

@@ -56,6 +56,12 @@ impl Cni {
             .unwrap_or_default()
     }
 
+    /// The directory of the configurations.
+    #[must_use]
+    pub fn conf_dir(&self) -> &Path {
+        self.confs.path()
+    }
+
     /// Checks whether pods can be attached: networks are configured, and the STATUS of their plugins succeeds if their
     /// version has it.
     ///
