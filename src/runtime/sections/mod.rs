@@ -65,7 +65,7 @@ settings! {
         /// A longer line of a container's log is split into partial lines.
         max_container_log_line_size: usize = 16 << 10, Size::between(1 << 10, 1 << 20);
         /// How long ExecSync and Exec wait for output after their command has exited, while a process it left behind keeps
-        /// the output open; `0s` waits until the caller's deadline.
+        /// the output open; `0s` waits until the timeout of ExecSync, or the caller's deadline.
         drain_exec_sync_io_timeout: Duration = secs(5), Span::between(Duration::ZERO, secs(3600));
         /// Answers CheckpointContainer, with CRIU through the OCI runtime ([RUNTIME.md](RUNTIME.md#checkpoints)). An archive holds the
         /// memory of the container's processes. Needs `criu` on the `PATH` of criscope, and an OCI runtime with the verb `checkpoint`.
