@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use oci_spec::runtime::Capability;
+use oci_spec::runtime::{Capability, PosixRlimit};
 
 use crate::settings::value::{
     Capabilities, Choice, Count, DirPath, FilePath, HandlerName, List, Maybe, PATHS, Profile, Size,
-    SocketPath, Span, Switch, Sysctls, Text, default_capabilities, secs,
+    SocketPath, Span, Switch, Sysctls, Text, Ulimits, default_capabilities, secs,
 };
 use crate::settings::{Problem, Reader, Scope, SeccompProfile, lexical, settings};
 
@@ -131,6 +131,10 @@ settings! {
         unset_seccomp_profile: SeccompProfile = SeccompProfile::Unconfined, Profile;
         /// The most processes of one container; 0 sets no limit besides the kubelet's (`podPidsLimit`).
         pids_limit: usize = 0, Count::between(0, 1 << 22);
+        /// Resource limits (`ulimit`) of all containers: name, soft and hard limit, as in `"nofile=1024:4096"`; `-1` is unlimited.
+        /// Others are those of the unit (`LimitNOFILE=`). Without CAP_SYS_RESOURCE no hard limit can be raised, and containers
+        /// cannot be created.
+        default_ulimits: Vec<PosixRlimit> = Vec::new(), Ulimits;
         /// Directories with specifications of the Container Device Interface, in `.json` and `.yaml` files; the last one with
         /// a device wins. Read for each container that asks for a device. `[]` turns CDI off.
         cdi_spec_dirs: Vec<PathBuf> = vec!["/etc/cdi".into(), "/var/run/cdi".into()], List { of: DirPath, words: PATHS };
