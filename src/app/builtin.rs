@@ -230,6 +230,7 @@ fn settings(
         import_dir: Some(config.images.import_dir.clone()),
         cni: networks(&config.cni),
         cni_template: config.cni.conf_template.clone(),
+        cni_gc: config.cni.gc_at_start,
         node,
         cdi_dirs: config.pods.cdi_spec_dirs.clone(),
         max_log_line: config

@@ -32,6 +32,7 @@ mod image_service;
 pub mod load;
 pub(crate) mod metrics;
 mod network_config;
+mod network_gc;
 pub mod node;
 mod nri;
 pub mod oci;
@@ -150,6 +151,9 @@ impl Runtime {
             settings,
         });
         runtime.recover().await?;
+        if runtime.settings.cni_gc {
+            runtime.collect_attachments().await;
+        }
         Ok(runtime)
     }
 

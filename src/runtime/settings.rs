@@ -36,6 +36,8 @@ pub struct Settings {
     pub cni: criscope_cni::Settings,
     /// A template of a network configuration, used if the kubelet announces the pod CIDR and there is no network yet.
     pub cni_template: Option<PathBuf>,
+    /// Whether plugins release at start what no cached attachment holds (CNI's GC).
+    pub cni_gc: bool,
     /// The facts of the node.
     pub node: NodeFacts,
     /// The directories of CDI specifications; empty turns CDI off.

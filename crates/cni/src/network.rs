@@ -222,9 +222,14 @@ impl Cni {
     /// All attachments in the cache, including those of unfinished ADDs.
     ///
     /// # Errors
-    /// If the cache cannot be read.
+    /// If the cache cannot be read, or an entry of it is damaged: [`Self::gc`] would release what it holds.
     pub async fn attachments(&self) -> Result<Vec<Attachment>, Error> {
-        Ok(self.find(None).await?.iter().map(attachment).collect())
+        match self.look(None).await? {
+            (entries, false) => Ok(entries.iter().map(attachment).collect()),
+            (_, true) => Err(Error::NotReady {
+                why: "a cached attachment is damaged".to_owned(),
+            }),
+        }
     }
 
     /// Returns the containers with attachments in the cache, including those of unfinished ADDs, whose namespace is below

@@ -148,6 +148,7 @@ conf_template = "/g"
 ip_pref = "cni"
 interface_prefix = "net"
 loopback = "plugin"
+gc_at_start = true
 add_timeout = "1s"
 del_timeout = "2s"
 query_timeout = "3s"
