@@ -25,7 +25,8 @@ use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
 use crate::runtime::streams::Sessions;
-use crate::runtime::{self, HandlerSettings, NriSettings, Runtime, Settings, grpc};
+use crate::runtime::{self, HandlerSettings, NriSettings, Runtime, Settings, Shown, grpc};
+use crate::settings::{InEffect, Section as _};
 use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::tls::Certificates;
@@ -229,6 +230,7 @@ fn settings(
         import_dir: Some(config.images.import_dir.clone()),
         cni: networks(&config.cni),
         cni_template: config.cni.conf_template.clone(),
+        cni_gc: config.cni.gc_at_start,
         node,
         cdi_dirs: config.pods.cdi_spec_dirs.clone(),
         max_log_line: config
@@ -241,6 +243,11 @@ fn settings(
         criu: config.enable_criu,
         stats_period: config.stats_collect_period,
         nri: config.nri.enable.then(|| nri(&config.nri)),
+        in_effect: {
+            let mut in_effect = InEffect::new();
+            config.list(config::Runtime::PATH, &mut in_effect);
+            Shown(in_effect)
+        },
     }
 }
 

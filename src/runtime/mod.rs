@@ -32,6 +32,7 @@ mod image_service;
 pub mod load;
 pub(crate) mod metrics;
 mod network_config;
+mod network_gc;
 pub mod node;
 mod nri;
 pub mod oci;
@@ -65,7 +66,7 @@ use self::handler::Handlers;
 pub use self::nri::NriSettings;
 pub use self::recover::Problem;
 use self::recover::Problems;
-pub use self::settings::{HandlerSettings, Settings};
+pub use self::settings::{HandlerSettings, Settings, Shown};
 use self::singleflight::Singleflight;
 use self::stats::{DiskUsage, Rates};
 use self::steps::StepRecorder;
@@ -150,6 +151,9 @@ impl Runtime {
             settings,
         });
         runtime.recover().await?;
+        if runtime.settings.cni_gc {
+            runtime.collect_attachments().await;
+        }
         Ok(runtime)
     }
 

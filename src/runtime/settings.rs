@@ -1,5 +1,6 @@
 //! The settings of the runtime, which the composition root derives from the configuration.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use super::oci::OciRuntime;
 use super::oci::spec::{HandlerOptions, NodeFacts};
 use super::paths::Paths;
 use crate::cri::image_pattern::ImagePattern;
+use crate::settings::InEffect;
 use criscope_image::ImageStoreConfig;
 
 /// The settings of the runtime; see the module documentation.
@@ -34,6 +36,8 @@ pub struct Settings {
     pub cni: criscope_cni::Settings,
     /// A template of a network configuration, used if the kubelet announces the pod CIDR and there is no network yet.
     pub cni_template: Option<PathBuf>,
+    /// Whether plugins release at start what no cached attachment holds (CNI's GC).
+    pub cni_gc: bool,
     /// The facts of the node.
     pub node: NodeFacts,
     /// The directories of CDI specifications; empty turns CDI off.
@@ -52,6 +56,19 @@ pub struct Settings {
     pub stats_period: Duration,
     /// The Node Resource Interface; `None` turns it off.
     pub nri: Option<NriSettings>,
+    /// The configuration that these were derived from, to be shown.
+    pub in_effect: Shown,
+}
+
+/// Settings as they are shown, by key path in the syntax of the file. `Debug` leaves them out: they say again what the other
+/// fields say.
+#[derive(Clone, Default)]
+pub struct Shown(pub InEffect);
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shown").finish_non_exhaustive()
+    }
 }
 
 /// A runtime handler.

@@ -1,13 +1,16 @@
 //! Version, Status and RuntimeConfig.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::json;
+use criscope_cni::Loaded;
+use serde_json::{Value, json};
 
 use super::Runtime;
 use super::oci::spec::CgroupDriver;
 use crate::cri::v1;
+use crate::settings::without_user;
 
 /// The API version that every runtime returns and the kubelet requires.
 const KUBE_API_VERSION: &str = "0.1.0";
@@ -52,6 +55,7 @@ impl Runtime {
         let mut info = HashMap::new();
         if verbose {
             info.insert("config".to_owned(), self.configuration());
+            info.extend(self.networks().await);
             let problems = self.problems().into_iter().map(|problem| {
                 json!({"what": problem.what, "path": problem.path, "reason": problem.reason})
             });
@@ -96,7 +100,8 @@ impl Runtime {
         }
     }
 
-    /// The verbose info shown by `crictl info`.
+    /// The configuration in effect, shown by `crictl info`: under containerd's names what scripts read there, and under
+    /// `settings` every key of `[runtime]`.
     fn configuration(&self) -> String {
         let settings = &self.settings;
         let handlers: HashMap<_, _> = settings
@@ -107,15 +112,80 @@ impl Runtime {
                 (handler.name.clone(), shown)
             })
             .collect();
+        let in_effect = settings.in_effect.0.iter();
+        let in_effect = in_effect.map(|(key, setting)| (key, without_user(&setting.value)));
         json!({
             "root": settings.paths.root(),
             "state": settings.paths.state(),
             "defaultHandler": settings.default_handler,
             "handlers": handlers,
-            "cni": {"confDir": settings.cni.conf_dir, "binDirs": settings.cni.bin_dirs},
+            "containerd": {"defaultRuntimeName": settings.default_handler, "runtimes": handlers},
+            "cni": {
+                "confDir": settings.cni.conf_dir,
+                "binDir": settings.cni.bin_dirs.first(),
+                "binDirs": settings.cni.bin_dirs,
+                "maxConfNum": settings.cni.max_conf_num,
+            },
+            "enableSelinux": settings.node.selinux,
             "maxContainerLogLine": settings.max_log_line,
             "enableCriu": settings.criu,
+            "settings": in_effect.collect::<BTreeMap<_, _>>(),
         })
         .to_string()
     }
+
+    /// The networks of each handler, under containerd's names: which are configured, and what is wrong with those that are
+    /// not. Not the configurations of the plugins, which may have credentials.
+    async fn networks(&self) -> HashMap<String, String> {
+        let mut info = HashMap::new();
+        for (name, handler) in self.handlers.list() {
+            let loaded = handler.cni.networks().await;
+            let status = load_status(&loaded);
+            let dir = handler.cni.conf_dir();
+            if name.is_empty() {
+                info.insert("lastCNILoadStatus".to_owned(), status.clone());
+                info.insert("lastCNILoadStatus.default".to_owned(), status);
+                let shown = networks(&self.settings.cni, dir, &loaded);
+                info.insert("cniconfig".to_owned(), shown.to_string());
+            } else if dir != self.settings.cni.conf_dir {
+                info.insert(format!("lastCNILoadStatus.{name}"), status);
+            }
+        }
+        info
+    }
+}
+
+/// `OK`, or what is wrong, by file.
+fn load_status(loaded: &Loaded) -> String {
+    let problems = loaded.problems.iter();
+    let problems = problems.map(|problem| format!("{}: {}", problem.path.display(), problem.why));
+    let problems: Vec<_> = problems.collect();
+    match (problems.is_empty(), loaded.networks.is_empty()) {
+        (true, true) => "no network configuration".to_owned(),
+        (true, false) => "OK".to_owned(),
+        (false, _) => problems.join("; "),
+    }
+}
+
+fn networks(settings: &criscope_cni::Settings, dir: &Path, loaded: &Loaded) -> Value {
+    let networks = loaded.networks.iter().enumerate().map(|(index, network)| {
+        let plugins = network.plugins().iter();
+        let plugins = plugins.map(|plugin| json!({"Network": {"type": plugin.kind()}}));
+        json!({
+            "Config": {
+                "Name": network.name(),
+                "CNIVersion": network.version().to_string(),
+                "Plugins": plugins.collect::<Value>(),
+                "Path": network.source(),
+            },
+            "IFName": format!("{}{index}", settings.interface_prefix),
+        })
+    });
+    json!({
+        "PluginDirs": settings.bin_dirs,
+        "PluginConfDir": dir,
+        "PluginMaxConfNum": settings.max_conf_num,
+        "Prefix": settings.interface_prefix,
+        "Networks": networks.collect::<Value>(),
+    })
 }

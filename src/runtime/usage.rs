@@ -142,7 +142,7 @@ impl Runtime {
     }
 
     /// The usage of a container's cgroup; `None` if it does not exist.
-    fn usage_of(&self, record: &ContainerRecord) -> Option<Usage> {
+    pub(super) fn usage_of(&self, record: &ContainerRecord) -> Option<Usage> {
         cgroup_usage::read(&self.cgroup_of(record)?, Detail::Statistics).ok()
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod merge;
 pub(crate) mod reader;
 mod schema;
 mod shape;
+mod shown;
 mod suggest;
 pub(crate) mod value;
 
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 pub use error::{ConfigError, ConfigErrors, Hint, Place, Problem};
 pub use merge::Origins;
 pub use schema::{InEffect, Setting, fingerprint};
+pub use shown::without_user;
 pub use value::ValueError;
 
 pub(crate) use declare::settings;

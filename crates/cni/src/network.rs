@@ -56,6 +56,12 @@ impl Cni {
             .unwrap_or_default()
     }
 
+    /// The directory of the configurations.
+    #[must_use]
+    pub fn conf_dir(&self) -> &Path {
+        self.confs.path()
+    }
+
     /// Checks whether pods can be attached: networks are configured, and the STATUS of their plugins succeeds if their
     /// version has it.
     ///
@@ -216,9 +222,14 @@ impl Cni {
     /// All attachments in the cache, including those of unfinished ADDs.
     ///
     /// # Errors
-    /// If the cache cannot be read.
+    /// If the cache cannot be read, or an entry of it is damaged: [`Self::gc`] would release what it holds.
     pub async fn attachments(&self) -> Result<Vec<Attachment>, Error> {
-        Ok(self.find(None).await?.iter().map(attachment).collect())
+        match self.look(None).await? {
+            (entries, false) => Ok(entries.iter().map(attachment).collect()),
+            (_, true) => Err(Error::NotReady {
+                why: "a cached attachment is damaged".to_owned(),
+            }),
+        }
     }
 
     /// Returns the containers with attachments in the cache, including those of unfinished ADDs, whose namespace is below

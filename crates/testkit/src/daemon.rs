@@ -69,6 +69,7 @@ pub struct Daemon {
     has_second_handler: bool,
     has_apparmor: bool,
     more_runtime: String,
+    more_cni: String,
     more_config: String,
 }
 
@@ -111,6 +112,7 @@ impl Daemon {
             has_second_handler: true,
             has_apparmor: false,
             more_runtime: String::new(),
+            more_cni: String::new(),
             more_config: String::new(),
         };
         for dir in [daemon.root().join("cni"), daemon.root().join("bin")] {
@@ -140,6 +142,11 @@ impl Daemon {
     /// Adds settings of the table `runtime` to the next start, in place of those added before.
     pub fn set_runtime(&mut self, settings: &str) {
         settings.clone_into(&mut self.more_runtime);
+    }
+
+    /// Adds settings of the table `runtime.cni` to the next start.
+    pub fn set_cni(&mut self, settings: &str) {
+        settings.clone_into(&mut self.more_cni);
     }
 
     /// Adds tables to the configuration of the next start.
@@ -262,8 +269,8 @@ impl Daemon {
                 self.more_runtime
             ),
         };
-        let more = &self.more_config;
-        format!("{config}[telemetry.log]\nlevel = \"debug\"\n{more}")
+        let (cni, more) = (&self.more_cni, &self.more_config);
+        format!("{config}{cni}\n[telemetry.log]\nlevel = \"debug\"\n{more}")
     }
 
     async fn import(&self) {

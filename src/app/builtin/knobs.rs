@@ -51,6 +51,7 @@ fn policy(pods: &sections::PodDefaults) -> Policy {
         unprivileged_ports: pods.enable_unprivileged_ports,
         unprivileged_icmp: pods.enable_unprivileged_icmp,
         sysctls: pods.sysctls.clone(),
+        ulimits: pods.default_ulimits.clone(),
         selinux_categories: pods.selinux_category_range.try_into().unwrap_or(u16::MAX),
     }
 }

@@ -120,6 +120,7 @@ sysctls = { "kernel.sem" = "1 2 3 4" }
 default_capabilities = ["KILL"]
 unset_seccomp_profile = "runtime/default"
 pids_limit = 1
+default_ulimits = ["nofile=1:2"]
 cdi_spec_dirs = []
 drain_exec_sync_io_timeout = "1s"
 enable_criu = true
@@ -147,6 +148,7 @@ conf_template = "/g"
 ip_pref = "cni"
 interface_prefix = "net"
 loopback = "plugin"
+gc_at_start = true
 add_timeout = "1s"
 del_timeout = "2s"
 query_timeout = "3s"

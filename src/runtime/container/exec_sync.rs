@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::bundle::write_private;
 use super::update::read_spec;
@@ -53,29 +53,22 @@ impl Runtime {
         let mut running = self
             .begin_exec(&container, request.cmd, false, false, call)
             .await?;
-        let limit = u64::try_from(request.timeout)
-            .ok()
-            .filter(|limit| *limit > 0);
-        let timed_out = async {
-            match limit {
-                Some(seconds) => {
-                    sleep(Duration::from_secs(seconds)).await;
-                    Error::Deadline(format!("the command exceeded its timeout of {seconds} s"))
-                }
-                None => std::future::pending().await,
-            }
-        };
+        let limit = u64::try_from(request.timeout).ok();
+        let limit = limit.filter(|limit| *limit > 0).map(Duration::from_secs);
         let drain = self.settings.drain_exec;
         let outcome = tokio::select! {
-            outcome = collect(&mut running, drain) => outcome,
-            error = timed_out => Err(error),
+            outcome = collect(&mut running, limit, drain) => outcome,
             error = call.abandoned() => Err(error),
         };
         if outcome.is_err() {
             running.kill().await;
         }
         running.forget().await;
-        match outcome? {
+        let collected = outcome?;
+        if let Some(waited) = collected.held_open {
+            tracing::debug!(event = "runtime.exec_sync", container.id = %container.id, wait = ?waited, "the command has ended, but a process that it left behind keeps its output open; what it writes from now on is not returned");
+        }
+        match collected {
             Collected { cut: true, .. } if !was_seen_to_end(&container) => Err(shim_gone()),
             Collected { response, .. } => Ok(response),
         }
@@ -171,11 +164,23 @@ struct Collected {
     response: ExecSyncResponse,
     /// Whether the shim ended the output: with the container, or because it is gone itself.
     cut: bool,
+    /// How long the output was awaited after the exit, if it was then still open.
+    held_open: Option<Duration>,
 }
 
-/// Collects the output until the process has exited and both streams are closed, but for at most `drain` after the exit: a child
-/// may keep them open.
-async fn collect(running: &mut Running, drain: Option<Duration>) -> Result<Collected> {
+/// Collects the output until the process has exited and both streams are closed.
+///
+/// `limit` is the time of the command, which is over with its exit: a command that has ended in time succeeds, whatever its
+/// children do. They may keep the output open, so it is awaited for at most `drain` after the exit, and not beyond `limit`.
+///
+/// # Errors
+/// [`Error::Deadline`] if the command has not ended within `limit`.
+async fn collect(
+    running: &mut Running,
+    limit: Option<Duration>,
+    drain: Option<Duration>,
+) -> Result<Collected> {
+    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let attach = Attach {
         target: running.target.clone(),
         stdin: false,
@@ -184,37 +189,55 @@ async fn collect(running: &mut Running, drain: Option<Duration>) -> Result<Colle
     };
     let (mut output, _input) = running.shim.attach(attach).await?;
     let mut collected = Collected::default();
+    let mut held_open = None;
     let exit = {
         let reads = read(&mut output, &mut collected);
         tokio::pin!(reads);
         let mut all = false;
         let exit = loop {
             tokio::select! {
+                biased;
                 exit = running.exit() => break exit?,
                 () = &mut reads, if !all => all = true,
+                () = reached(deadline) => return Err(exceeded(limit)),
             }
         };
         if !all {
-            let held_open = async {
-                match drain {
-                    Some(drain) => sleep(drain).await,
-                    None => std::future::pending().await,
-                }
+            let exited = Instant::now();
+            let drained = drain.and_then(|drain| exited.checked_add(drain));
+            let settled = async {
+                reached(deadline.into_iter().chain(drained).min()).await;
                 running.shim.settle().await
             };
             tokio::select! {
                 biased;
                 () = &mut reads => {}
-                settled = held_open => {
+                settled = settled => {
                     settled?;
-                    let _held_open = timeout(LAST_PART, reads).await;
+                    if timeout(LAST_PART, reads).await.is_err() {
+                        held_open = Some(exited.elapsed());
+                    }
                 }
             }
         }
         exit
     };
+    collected.held_open = held_open;
     collected.response.exit_code = exit.code;
     Ok(collected)
+}
+
+fn exceeded(limit: Option<Duration>) -> Error {
+    let seconds = limit.unwrap_or_default().as_secs();
+    Error::Deadline(format!("the command exceeded its timeout of {seconds} s"))
+}
+
+/// Waits until then; forever without a time.
+async fn reached(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Reads both streams to the end, keeping the first [`OUTPUT_LIMIT`] bytes of each.

@@ -10,7 +10,7 @@ use super::list::state_of;
 use crate::cri::v1;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
-use crate::runtime::store::{Container, ContainerRecord};
+use crate::runtime::store::{Container, ContainerRecord, ContainerState};
 
 impl Runtime {
     /// Returns the status of a container.
@@ -72,6 +72,14 @@ impl Runtime {
     }
 }
 
+/// The process of a container, 0 if it has none: the number of one that has ended may be that of another by now.
+fn live_pid(record: &ContainerRecord) -> u32 {
+    match record.state {
+        ContainerState::Starting | ContainerState::Running => record.pid,
+        _ => 0,
+    }
+}
+
 /// The requested image under its display name, which the kubelet shows.
 fn image(record: &ContainerRecord) -> v1::ImageSpec {
     let mut image = record.config.image.clone().unwrap_or_default();
@@ -103,16 +111,20 @@ fn signal_of(record: &ContainerRecord) -> v1::Signal {
     same.next().unwrap_or(v1::Signal::RuntimeDefault)
 }
 
-/// The verbose info shown by `crictl inspect`. The kubelet's tests read `pid` and `runtimeSpec`.
+/// The verbose info shown by `crictl inspect`, with the names of containerd and CRI-O. The kubelet's tests read `pid` and
+/// `runtimeSpec`. It has the environment, as with both: whoever may call the CRI can also read it with ExecSync.
 async fn container_info(container: &Container) -> Result<String> {
     let record = container.record();
     let path = container.dir().join(SPEC);
     let reading = container.work(move || Ok(fs::read(path).ok()));
     let text = reading.await?;
     let spec: Option<Value> = text.and_then(|text| serde_json::from_slice(&text).ok());
+    let context = record.config.linux.as_ref();
+    let context = context.and_then(|linux| linux.security_context.as_ref());
     let info = json!({
         "sandboxID": record.sandbox,
-        "pid": record.pid,
+        "pid": live_pid(&record),
+        "privileged": context.is_some_and(|context| context.privileged),
         "runtimeHandler": record.handler,
         "config": record.config,
         "runtimeSpec": spec,

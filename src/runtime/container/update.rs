@@ -15,6 +15,7 @@ use crate::cri::v1::{LinuxContainerResources, UpdateContainerResourcesRequest};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::oci::spec::{reverted_resources, updated_resources};
+use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::{Container, ContainerState};
 
 impl Runtime {
@@ -25,7 +26,7 @@ impl Runtime {
     /// values and retry.
     ///
     /// # Errors
-    /// If the container has exited, the OCI runtime fails, or the disk is full.
+    /// If the container has exited, uses more memory than the new limit, the OCI runtime fails, or the disk is full.
     pub async fn update_container_resources(
         self: &Arc<Self>,
         mut request: UpdateContainerResourcesRequest,
@@ -65,6 +66,9 @@ impl Runtime {
         let mut linux = old.linux().clone().unwrap_or_default();
         let before = linux.resources().clone().unwrap_or_default();
         let after = updated_resources(&before, &requested, &self.settings.node)?;
+        if state == ContainerState::Running {
+            self.check_memory(container, &requested).await?;
+        }
         linux.set_resources(Some(after.clone()));
         let mut new = old.clone();
         new.set_linux(Some(linux));
@@ -96,6 +100,28 @@ impl Runtime {
             }
         }
         changed
+    }
+
+    /// Refuses a memory limit below what the container holds: cgroup v2 kills a process of it, and version 1 answers EBUSY. The
+    /// page cache does not count, because the kernel drops it for a lower limit. No limit (-1) and an unknown usage pass.
+    async fn check_memory(
+        self: &Arc<Self>,
+        container: &Arc<Container>,
+        requested: &LinuxContainerResources,
+    ) -> Result<()> {
+        let Ok(limit @ 1..) = u64::try_from(requested.memory_limit_in_bytes) else {
+            return Ok(());
+        };
+        let (runtime, record) = (Arc::clone(self), container.record());
+        let looking = blocking(move || Ok(runtime.usage_of(&record)));
+        let memory = looking.await?.and_then(|usage| usage.memory);
+        match memory.map(|memory| memory.held()) {
+            Some(held) if held > limit => Err(Error::state(format!(
+                "the memory limit of {limit} bytes is below the usage of container {}: {held} bytes without the page cache",
+                container.id
+            ))),
+            _ => Ok(()),
+        }
     }
 
     async fn set_resources(&self, container: &Container, to: &LinuxResources) -> Result<()> {

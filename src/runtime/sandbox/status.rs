@@ -77,9 +77,12 @@ impl Runtime {
         });
         let info = json!({
             "pid": self.process_in(&record),
+            "netNamespaceClosed": !record.host_network() && !pins.contains_key(Kind::Net.name()),
             "runtimeSpec": {"linux": {"namespaces": paths.collect::<Vec<_>>()}},
             "runtimeHandler": record.handler,
             "config": record.config,
+            "overhead": record.overhead,
+            "resources": record.resources,
             "namespaces": pins,
             "shim": self.settings.paths.pod(&record.id),
         });
@@ -87,8 +90,11 @@ impl Runtime {
     }
 
     /// A process in the namespaces of the pod: the init of a shared PID namespace, else that of the container that was started
-    /// first. 0 if there is none: there is no pause container.
+    /// first. 0 if there is none, since there is no pause container, and once the pod is stopped.
     fn process_in(&self, record: &SandboxRecord) -> u32 {
+        if record.state != SandboxState::Ready {
+            return 0;
+        }
         if record.pid_namespace != 0 {
             return record.pid_namespace;
         }

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use oci_spec::runtime::Capability;
+use oci_spec::runtime::{Capability, PosixRlimit};
 
 use crate::settings::value::{
     Capabilities, Choice, Count, DirPath, FilePath, HandlerName, List, Maybe, PATHS, Profile, Size,
-    SocketPath, Span, Switch, Sysctls, Text, default_capabilities, secs,
+    SocketPath, Span, Switch, Sysctls, Text, Ulimits, default_capabilities, secs,
 };
 use crate::settings::{Problem, Reader, Scope, SeccompProfile, lexical, settings};
 
@@ -65,7 +65,7 @@ settings! {
         /// A longer line of a container's log is split into partial lines.
         max_container_log_line_size: usize = 16 << 10, Size::between(1 << 10, 1 << 20);
         /// How long ExecSync and Exec wait for output after their command has exited, while a process it left behind keeps
-        /// the output open; `0s` waits until the caller's deadline.
+        /// the output open; `0s` waits until the timeout of ExecSync, or the caller's deadline.
         drain_exec_sync_io_timeout: Duration = secs(5), Span::between(Duration::ZERO, secs(3600));
         /// Answers CheckpointContainer, with CRIU through the OCI runtime ([RUNTIME.md](RUNTIME.md#checkpoints)). An archive holds the
         /// memory of the container's processes. Needs `criu` on the `PATH` of criscope, and an OCI runtime with the verb `checkpoint`.
@@ -131,6 +131,10 @@ settings! {
         unset_seccomp_profile: SeccompProfile = SeccompProfile::Unconfined, Profile;
         /// The most processes of one container; 0 sets no limit besides the kubelet's (`podPidsLimit`).
         pids_limit: usize = 0, Count::between(0, 1 << 22);
+        /// Resource limits (`ulimit`) of all containers: name, soft and hard limit, as in `"nofile=1024:4096"`; `-1` is unlimited.
+        /// Others are those of the unit (`LimitNOFILE=`). Without CAP_SYS_RESOURCE no hard limit can be raised, and containers
+        /// cannot be created.
+        default_ulimits: Vec<PosixRlimit> = Vec::new(), Ulimits;
         /// Directories with specifications of the Container Device Interface, in `.json` and `.yaml` files; the last one with
         /// a device wins. Read for each container that asks for a device. `[]` turns CDI off.
         cdi_spec_dirs: Vec<PathBuf> = vec!["/etc/cdi".into(), "/var/run/cdi".into()], List { of: DirPath, words: PATHS };

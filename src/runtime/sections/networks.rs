@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::settings::settings;
 use crate::settings::value::{
-    Choice, Count, DirPath, FilePath, InterfacePrefix, List, Maybe, PATHS, Span, secs,
+    Choice, Count, DirPath, FilePath, InterfacePrefix, List, Maybe, PATHS, Span, Switch, secs,
 };
 
 /// Which address of a pod is its first.
@@ -52,6 +52,9 @@ settings! {
         interface_prefix: String = "eth".to_owned(), InterfacePrefix;
         /// What brings up `lo`: criscope itself, or the CNI plugin `loopback`.
         loopback: Loopback = Loopback::Builtin, Choice(&[("builtin", Loopback::Builtin), ("plugin", Loopback::Plugin)]);
+        /// Lets plugins release at start, before calls are served, the addresses and the like of a network that no cached
+        /// attachment holds (GC, for networks of CNI 1.1). Only where no other program with a cache of its own uses the networks.
+        gc_at_start: bool = false, Switch;
         /// Timeout of all plugins that attach a pod. The kubelet gives up on a pod after four minutes.
         add_timeout: Duration = secs(180), Span::between(secs(1), secs(230));
         /// Timeout of all plugins that detach a pod.

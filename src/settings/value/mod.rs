@@ -10,6 +10,7 @@ mod number;
 mod path;
 mod pod;
 mod time;
+mod ulimit;
 mod url;
 
 use std::fmt;
@@ -28,6 +29,7 @@ pub(crate) use path::{
 };
 pub(crate) use pod::{Capabilities, Profile, Sysctls, default_capabilities};
 pub(crate) use time::{Span, ms, secs};
+pub(crate) use ulimit::Ulimits;
 pub(crate) use url::{BaseUrl, TcpAddress, TraceUrl};
 
 /// A kind of value: what the parser and the reference need.
@@ -263,6 +265,11 @@ pub enum ValueError {
     /// A kernel parameter that is not namespaced.
     #[error("{0:?} is no kernel parameter that a pod can have its own value of")]
     Sysctl(String),
+    /// An invalid resource limit, or a second one of a type.
+    #[error(
+        "{0} is no resource limit, or a second one of its type; write it like \"nofile=1024:4096\", the soft limit first"
+    )]
+    Ulimit(String),
     /// `*` elsewhere than at an end, or nothing else.
     #[error("{0:?} is not the name of an image; `*` may only begin and end it")]
     ImagePattern(String),

@@ -123,7 +123,7 @@ pub(in super::super) const CONTAINERD: &[Row] = &[
     row(
         "cri.containerd.runtimes.*.base_runtime_spec",
         None(
-            "see `runtime.default_capabilities`, `runtime.sysctls` and `runtime.pids_limit` for what it is used for",
+            "see `runtime.default_capabilities`, `runtime.sysctls`, `runtime.default_ulimits` and `runtime.pids_limit` for what it is used for",
             &[],
         ),
     ),

@@ -120,10 +120,7 @@ pub(in super::super) const CRIO: &[Row] = &[
     ),
     row(
         "crio.runtime.default_ulimits",
-        None(
-            "containers inherit the limits of the unit (`LimitNOFILE=`)",
-            &[],
-        ),
+        Key("runtime.default_ulimits", same),
     ),
     row("crio.runtime.default_env", None(POD_SPEC, &[])),
     row("crio.runtime.default_mounts*", None(POD_SPEC, &[])),

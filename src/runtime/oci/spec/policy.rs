@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use oci_spec::runtime::PosixRlimit;
+
 /// Defaults for pods, and restrictions on their requests. [`Policy::default`] is that of containerd, except that huge page
 /// limits are applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub struct Policy {
     pub unprivileged_icmp: bool,
     /// Sysctls, in dotted form, for every pod with the corresponding namespace.
     pub sysctls: BTreeMap<String, String>,
+    /// Resource limits of the processes of every container.
+    pub ulimits: Vec<PosixRlimit>,
     /// The number of SELinux categories available to separate pods.
     pub selinux_categories: u16,
 }
@@ -56,6 +60,7 @@ impl Default for Policy {
             unprivileged_ports: true,
             unprivileged_icmp: true,
             sysctls: BTreeMap::new(),
+            ulimits: Vec::new(),
             selinux_categories: 1024,
         }
     }

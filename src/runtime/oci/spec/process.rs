@@ -20,6 +20,7 @@ const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/b
 pub(super) fn process(request: &Request<'_>, user: &ResolvedUser) -> Result<Process, SpecError> {
     let container = request.container;
     let context = request.context();
+    let ulimits = &request.node.policy.ulimits;
     let mut process = Process::default();
     process
         .set_terminal(Some(container.tty))
@@ -28,8 +29,8 @@ pub(super) fn process(request: &Request<'_>, user: &ResolvedUser) -> Result<Proc
         .set_env(Some(environment(request)?))
         .set_cwd(directory(container, request.image)?)
         .set_capabilities(Some(capabilities(context, request.node)?))
-        // Left to the OCI runtime, because the CRI has no field for them.
-        .set_rlimits(None)
+        // The CRI has no field for them. Others are inherited.
+        .set_rlimits(Some(ulimits.clone()).filter(|limits| !limits.is_empty()))
         .set_no_new_privileges(Some(context.no_new_privs))
         .set_apparmor_profile(labels::apparmor_profile(
             context,

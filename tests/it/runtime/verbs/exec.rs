@@ -44,6 +44,15 @@ async fn commands_in_a_container() {
     // A child that keeps the output open does not block the call forever.
     let said = kubelet.exec(&container, "sleep 54321 & echo done").await;
     assert_eq!((said.out.as_str(), said.code), ("done", 0));
+    // A command that has ended within its timeout, which is shorter than the drain, has not exceeded it.
+    for (script, code) in [("echo ready", 0), ("echo failed; exit 3", 3)] {
+        let probe = ["sh", "-c", &format!("sleep 54321 & {script}")].map(str::to_owned);
+        let ended = kubelet.try_exec(&container, probe.into(), 1).await;
+        let ended = ended.expect("the command has ended");
+        let said = script.split([' ', ';']).nth(1).expect("a word");
+        let out = String::from_utf8(ended.stdout).expect("text");
+        assert_eq!((out.trim(), ended.exit_code), (said, code));
+    }
 
     let none = kubelet
         .try_exec(&container, words("/no/such/program"), LIMIT)

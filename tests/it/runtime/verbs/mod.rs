@@ -26,3 +26,4 @@ mod sharing;
 mod telling;
 mod updates;
 mod user_namespaces;
+mod verbose;

@@ -1,5 +1,7 @@
 //! A restart loses nothing.
 
+use std::fs;
+
 use criscope::cri::v1;
 
 use crate::harness::daemon::Daemon;
@@ -27,7 +29,7 @@ async fn a_kill_of_the_daemon_touches_no_container() {
         .join("state/pods")
         .join(&pod.id)
         .join("shm/end");
-    std::fs::write(shm, "").expect("the memory of the pod is still there");
+    fs::write(shm, "").expect("the memory of the pod is still there");
     daemon.start().await;
 
     let kubelet = Kubelet::of(&daemon).await;
@@ -46,6 +48,61 @@ async fn a_kill_of_the_daemon_touches_no_container() {
     kubelet.logged(&runs, "on").await;
     kubelet.stop(&runs, 30).await;
     assert_eq!(kubelet.status(&runs).await.exit_code, 9);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// The cache may belong to other runtimes as well: their attachments are kept, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn plugins_release_at_start_what_no_attachment_holds_if_asked() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let told = daemon.root().join("told");
+    let result = format!(
+        r#"{{"cniVersion": "1.1.0", "interfaces": [{{"name": "eth0", "sandbox": "x"}}], "ips": [{{"address": "{}.9/24", "interface": 0}}]}}"#,
+        daemon.subnet()
+    );
+    let script = format!(
+        "#!/bin/sh\nif [ \"$CNI_COMMAND\" = GC ]; then cat >{told}; else cat >/dev/null; fi\n\
+         [ \"$CNI_COMMAND\" != ADD ] || echo '{result}'\n",
+        told = told.display()
+    );
+    daemon.add_program("collects", &script);
+    let network = r#"{"cniVersion": "1.1.0", "name": "new", "plugins": [{"type": "collects"}]}"#;
+    fs::write(daemon.root().join("cni/10-test.conflist"), network).expect("a network");
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("attached").await;
+    let cache = daemon.root().join("cache/results");
+    let own = fs::read_to_string(cache.join(format!("new-{}-eth0", pod.id))).expect("cached");
+    let other = own
+        .replace(&pod.id, "other")
+        .replace("/state/ns/", "/elsewhere/");
+    fs::write(cache.join("new-other-eth0"), other).expect("of another runtime");
+
+    daemon.kill();
+    daemon.start().await;
+    assert!(!told.exists(), "GC is not called unless asked for");
+    daemon.kill();
+    daemon.set_cni("gc_at_start = true\n");
+    daemon.start().await;
+    let config: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&told).expect("GC")).expect("JSON");
+    let kept = config["cni.dev/valid-attachments"]
+        .as_array()
+        .expect("a list");
+    let mut kept: Vec<_> = kept.iter().map(|one| one["containerID"].as_str()).collect();
+    kept.sort_unstable();
+    let mut expected = [Some(pod.id.as_str()), Some("other")];
+    expected.sort_unstable();
+    assert_eq!(kept, expected);
+
+    // With an entry that cannot be understood, something in use could be released.
+    fs::write(cache.join("new-damaged-eth0"), "{").expect("damaged");
+    fs::remove_file(&told).expect("there");
+    daemon.kill();
+    daemon.start().await;
+    assert!(!told.exists(), "GC is not called without a complete list");
+    let kubelet = Kubelet::of(&daemon).await;
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }

@@ -7,7 +7,7 @@ use criscope::cri::v1;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, security};
+use crate::harness::kubelet::{Kubelet, idle, security, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_and_groups() {
@@ -46,6 +46,27 @@ async fn users_and_groups() {
     let refused = kubelet.try_create(&pod, config).await;
     let error = refused.expect_err("there is no such user");
     assert!(error.message().contains("not-there"), "{error}");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn default_resource_limits() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    daemon.set_runtime("default_ulimits = [\"nofile=100:200\", \"core=0\"]\n");
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("limits").await;
+    let script = "ulimit -Sn; ulimit -Hn; ulimit -Hc; echo up; sleep 1000000";
+    let id = kubelet.launch(&pod, shell("main", script)).await;
+    kubelet.logged(&id, "up").await;
+    let log = kubelet.log(&id).await;
+    let lines: Vec<_> = log.iter().map(|(_, line)| line.trim()).collect();
+    assert_eq!(lines, ["100", "200", "0", "up"]);
+    assert_eq!(
+        kubelet.says(&id, "ulimit -Sn; ulimit -Hn").await,
+        "100\n200"
+    );
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }

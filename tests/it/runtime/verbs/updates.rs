@@ -152,6 +152,36 @@ async fn an_update_that_cannot_be_recorded_changes_nothing() {
     daemon.assert_clean();
 }
 
+/// With cgroup v2 the kernel would kill a process of the container instead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_memory_limit_below_what_is_in_use_is_refused() {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let parent = Parent::new(&daemon, "pod1");
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = pod_in(&kubelet, &parent, "shrinks").await;
+    let container = container(&daemon, &kubelet, &parent, &pod).await;
+    let write = |path: &str| format!("dd if=/dev/zero of={path} bs=1048576 count=48 conv=fsync");
+    let held = kubelet.exec(&container.id, &write("/dev/shm/held")).await;
+    assert_eq!(held.code, 0, "{}", held.err);
+    let before = container.said().await;
+    let error = container.update(memory(32 << 20)).await;
+    let error = error.expect_err("48 MiB are in use");
+    assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+    assert!(error.message().contains("33554432 bytes"), "{error}");
+    assert_eq!(container.said().await, before);
+
+    // The page cache is dropped instead.
+    let script = format!("rm /dev/shm/held && {}", write("/cached"));
+    let cached = kubelet.exec(&container.id, &script).await;
+    assert_eq!(cached.code, 0, "{}", cached.err);
+    let lowered = container.update(memory(32 << 20)).await;
+    lowered.expect("nothing else is in use");
+    assert_eq!(container.said().await.kernel.0, (32 << 20).to_string());
+    kubelet.end(&pod).await;
+    parent.remove();
+    daemon.assert_clean();
+}
+
 /// crun does not revert limits already set when a later one fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_that_fails_in_the_oci_runtime_changes_nothing() {

@@ -217,6 +217,15 @@ pub struct Stalled {
     pub total: u64,
 }
 
+impl Memory {
+    /// Usage that a lower limit cannot reclaim: without the page cache. Files in a tmpfs count, since they are in no list of files.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        let reclaimable = self.active_file.saturating_add(self.inactive_file);
+        self.usage.saturating_sub(reclaimable)
+    }
+}
+
 /// Reads the usage files of a cgroup.
 ///
 /// # Errors

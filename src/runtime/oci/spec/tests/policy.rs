@@ -1,5 +1,6 @@
 //! The node's policy for all pods.
 
+use oci_spec::runtime::{PosixRlimitBuilder, PosixRlimitType};
 use serde_json::Value;
 
 use super::*;
@@ -33,6 +34,25 @@ fn a_container_without_a_seccomp_request_gets_the_profile_of_the_policy() {
         case.privileged();
         assert_eq!(action(&case), Value::Null);
     }
+}
+
+#[test]
+fn resource_limits_of_the_policy_apply_to_every_container_and_its_execs() {
+    assert_eq!(Case::new(|_| ()).json()["process"]["rlimits"], Value::Null);
+    let limit = PosixRlimitBuilder::default()
+        .typ(PosixRlimitType::RlimitNofile)
+        .soft(7_u64)
+        .hard(9_u64)
+        .build()
+        .expect("complete");
+    let mut case = Case::new(|case| case.node.policy.ulimits = vec![limit]);
+    let expected = serde_json::json!([{"type": "RLIMIT_NOFILE", "soft": 7, "hard": 9}]);
+    assert_eq!(case.json()["process"]["rlimits"], expected);
+    let spec = case.build().expect("a specification").spec;
+    let exec = exec_process(&spec, vec!["true".to_owned()], false).expect("a process");
+    assert_eq!(exec.rlimits().as_deref(), Some([limit].as_slice()));
+    case.privileged();
+    assert_eq!(case.json()["process"]["rlimits"], expected);
 }
 
 #[test]

@@ -1,0 +1,27 @@
+//! CNI's GC at the start.
+
+use std::collections::BTreeSet;
+
+use super::Runtime;
+
+impl Runtime {
+    /// Lets plugins release what no cached attachment holds. The cache may be shared with other runtimes, so everything in it is
+    /// kept; recovery has released what is ours and has no pod.
+    ///
+    /// Must be called before calls are served: an attachment that begins meanwhile is on no list, and would be released. Failures
+    /// are problems.
+    pub(super) async fn collect_attachments(&self) {
+        let mut done = BTreeSet::new();
+        for (_, handler) in self.handlers.list() {
+            let cni = &handler.cni;
+            let configured = !cni.networks().await.networks.is_empty();
+            if !configured || !done.insert(cni.conf_dir().to_owned()) {
+                continue;
+            }
+            let collected = async { cni.gc(&cni.attachments().await?).await };
+            if let Err(error) = collected.await {
+                self.problem("network", cni.conf_dir(), &error);
+            }
+        }
+    }
+}
