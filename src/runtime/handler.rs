@@ -211,6 +211,7 @@ impl Handler {
                 .collect(),
             args: Vec::new(),
             timeout_ms: oci.limit.as_millis().try_into().unwrap_or(u32::MAX),
+            task: None,
         }
     }
 

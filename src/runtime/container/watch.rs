@@ -245,7 +245,10 @@ impl Runtime {
 
 /// Converts the exit that a shim reported.
 pub(in crate::runtime) fn container_exit(exit: &shim_client::Exit) -> Exit {
-    exit_of(exit.code, exit.oom_kills)
+    match exit.unobserved.as_str() {
+        "" => exit_of(exit.code, exit.oom_kills),
+        why => unknown(why),
+    }
 }
 
 /// The OOM killer's victim need not be the init: a shell exits with the code of its child (137), a supervisor with its own. As in
@@ -280,6 +283,19 @@ pub(in crate::runtime) fn nanoseconds(at: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_code_of_an_exit_that_nobody_observed_says_nothing() {
+        let mut exit = shim_client::Exit {
+            code: 137,
+            ..shim_client::Exit::default()
+        };
+        assert_eq!(container_exit(&exit).reason, "Error");
+        exit.unobserved = "the containerd shim ended".to_owned();
+        let recorded = container_exit(&exit);
+        assert_eq!((recorded.code, recorded.reason.as_str()), (UNKNOWN, UNSEEN));
+        assert_eq!(recorded.message, "the containerd shim ended");
+    }
 
     #[test]
     fn exits_have_the_reasons_that_the_kubelet_knows() {

@@ -25,5 +25,5 @@ pub use self::exit_records::{ExitFate, exit_records};
 pub use self::exit_waiters::ExitWaiter;
 pub use criscope_shim::protocol::{
     Attach, Create, Exec, Exit, Kill, Oom, PidNamespace, Process, Resize, Runtime, State, Stdio,
-    Target, Verb,
+    Target, TaskShim, Update, Verb,
 };
