@@ -148,9 +148,14 @@ impl Runtime {
 
     /// The cgroup of a container, whether or not it exists.
     pub(super) fn cgroup_of(&self, record: &ContainerRecord) -> Option<Cgroup> {
-        let sandbox = self.store.sandboxes.get(&record.sandbox).ok()?;
         let driver = self.settings.node.cgroup_driver;
-        let path = cgroup_path(sandbox.record().cgroup_parent(), &record.id, driver).ok()?;
+        let path = match &record.cgroup_path {
+            Some(path) => path.clone(),
+            None => {
+                let sandbox = self.store.sandboxes.get(&record.sandbox).ok()?;
+                cgroup_path(sandbox.record().cgroup_parent(), &record.id, driver).ok()?
+            }
+        };
         self.hierarchies.as_ref()?.of_container(&path, driver).ok()
     }
 

@@ -212,7 +212,10 @@ impl Shim {
     fn state(&self) -> State {
         State {
             pid: getpid().as_raw() as u32,
-            pid_namespace: self.pid_namespace,
+            pid_namespace: match self.pid_namespace {
+                0 => self.sandbox_container(),
+                init => init,
+            },
             processes: self.processes.iter().map(Process::report).collect(),
         }
     }

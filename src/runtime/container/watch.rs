@@ -166,6 +166,8 @@ impl Runtime {
         let dir = self.settings.paths.pod(&sandbox.id);
         // After a reboot the directory does not exist.
         let fates = blocking(move || Ok(exit_records(&dir).unwrap_or_default())).await?;
+        // First, because it would restart nothing but hold what is deleted below.
+        self.end_containerd_shim(&sandbox.record()).await?;
         for container in self.store.containers_of(&sandbox.id) {
             // A start in progress handles its own container.
             if !container.is_running() {
@@ -189,12 +191,13 @@ impl Runtime {
             };
             self.finish(&container, exit, at).await;
         }
+        self.delete_abandoned_sandbox(&sandbox.record()).await;
         Ok(())
     }
 
     async fn kill_abandoned(&self, container: &Container) -> Result<()> {
         let handler = self.handler_of(container);
-        Ok(handler.oci.delete(&container.id, true).await?)
+        Ok(self.delete_directly(container, &handler).await?)
     }
 
     /// Returns the shim of a pod, and restarts it if it died.

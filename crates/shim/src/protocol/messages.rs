@@ -343,7 +343,7 @@ pub struct State {
     /// The pid of the shim.
     #[prost(uint32, tag = "1")]
     pub pid: u32,
-    /// The pid of the init of the pod's PID namespace; 0 if there is none, or it has exited.
+    /// The pid of the init of the pod's PID namespace, or of its sandbox container; 0 if there is none, or it has exited.
     #[prost(uint32, tag = "2")]
     pub pid_namespace: u32,
     /// Its processes.

@@ -366,6 +366,7 @@ impl Shim {
                 Err(error) if error.kind != NOT_FOUND => Err(error),
                 _ => {
                     self.deleted(number);
+                    self.retire_task();
                     Ok(Some(Answer::Done(Empty {})))
                 }
             },

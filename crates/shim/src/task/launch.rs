@@ -139,20 +139,29 @@ impl Shim {
         self.task = None;
     }
 
-    fn stop_task(&mut self) {
-        let Some(task) = &mut self.task else { return };
-        let pid = task.pid;
+    /// Ends the containerd shim once the last container, that of the sandbox, is deleted. The pod may stay for long.
+    pub(super) fn retire_task(&mut self) {
         let left = self.processes.iter().any(|process| process.task.is_some());
-        if !left && let Some(connection) = &mut task.connection {
-            let shutdown = ShutdownShim {
-                id: task.spec.sandbox.clone(),
-                now: true,
-            };
+        let Some(task) = self.task.as_mut().filter(|_| !left) else {
+            return;
+        };
+        let shutdown = ShutdownShim {
+            id: task.spec.sandbox.clone(),
+            now: true,
+        };
+        if let Some(connection) = &mut task.connection {
             let method = "Shutdown";
             connection.call_method(Call::Other, method, (0, None), &shutdown, None);
-            if wait(pid, ENDING) {
-                return;
-            }
+        }
+    }
+
+    fn stop_task(&mut self) {
+        self.retire_task();
+        let Some(task) = &self.task else { return };
+        let pid = task.pid;
+        let left = self.processes.iter().any(|process| process.task.is_some());
+        if !left && task.connection.is_some() && wait(pid, ENDING) {
+            return;
         }
         if signal::is_child(pid) {
             let _ended = signal::send(pid, SIGKILL as i32);
@@ -240,7 +249,7 @@ fn bootstrap(words: &str) -> Result<(&'static str, &str), String> {
     };
     match address.strip_prefix("unix://") {
         Some(path) if path.starts_with('/') => Ok((service, path)),
-        _ => Err(format!("the containerd shim printed no socket: {words:?}")),
+        _ => Err(format!("the containerd shim told no socket: {words:?}")),
     }
 }
 

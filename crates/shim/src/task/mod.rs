@@ -134,6 +134,17 @@ impl Shim {
         }
     }
 
+    /// The pid of the sandbox container while it runs; else 0.
+    pub(super) fn sandbox_container(&self) -> u32 {
+        let Some(task) = &self.task else { return 0 };
+        let mut all = self.processes.iter().filter(|process| process.is_init());
+        let found = all.find(|process| process.target.container == task.spec.sandbox);
+        found.map_or(0, |process| match process.is_alive() {
+            true => process.pid,
+            false => 0,
+        })
+    }
+
     fn connection(&mut self) -> Option<&mut Connection> {
         self.task.as_mut()?.connection.as_mut()
     }

@@ -366,7 +366,7 @@ async fn a_containerd_shim_that_does_not_start_is_told() {
     for (program, words) in [
         ("/bin/false", ""),
         ("/no/such/containerd-shim-x-v1", "No such file"),
-        ("/bin/echo", "printed no socket"),
+        ("/bin/echo", "told no socket"),
     ] {
         let sandbox = new_id();
         let task = TaskShim {
