@@ -175,15 +175,20 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     let mut facts = None;
     for (handler, program) in &programs.handlers {
         let mut oci = knobs::oci_runtime(config, handler, program);
-        let version = oci.version().await.ok();
-        let takes_filters = version.as_ref().is_some_and(Filters::supported_by);
-        let node = look(config, &oci, version).await?;
+        let is_shim = oci.shim.is_some();
+        let asked = knobs::asked(handler, &oci);
+        let version = match &asked {
+            Some(asked) => asked.version().await.ok(),
+            None => None,
+        };
+        let takes_filters = !is_shim && version.as_ref().is_some_and(Filters::supported_by);
+        let node = look(config, asked.as_ref(), version).await?;
         oci.systemd_cgroup = handler
             .systemd_cgroup
             .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);
         handlers.push(HandlerSettings {
             recursive_read_only: node.recursive_read_only,
-            user_namespaces: node.kernel >= USER_NAMESPACES,
+            user_namespaces: !is_shim && node.kernel >= USER_NAMESPACES,
             takes_filters,
             ..knobs::handler(config, handler, oci)
         });
@@ -196,13 +201,16 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     Ok(Runtime::open(settings).await?)
 }
 
-/// The facts of the node with the features of this OCI runtime.
+/// The facts of the node with the features of this OCI runtime, if there is one to ask.
 async fn look(
     config: &config::Runtime,
-    oci: &OciRuntime,
+    oci: Option<&OciRuntime>,
     version: Option<Version>,
 ) -> Result<NodeFacts, BuiltinError> {
-    let features = oci.features().await.ok();
+    let features = match oci {
+        Some(oci) => oci.features().await.ok(),
+        None => None,
+    };
     let options = NodeOptions {
         runtime_features: features,
         runtime_version: version,

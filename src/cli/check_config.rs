@@ -53,7 +53,15 @@ fn warnings(config: &Config) -> Vec<String> {
             Misfit::HINT
         ))
     });
-    found.collect()
+    let handlers = config.runtime.iter().flat_map(|runtime| &runtime.handlers);
+    let without_effect = handlers.flat_map(|handler| {
+        let keys = handler.without_effect().into_iter();
+        keys.map(move |key| {
+            let name = &handler.name;
+            format!("runtime.handlers.{name}.{key} has no effect with this runtime_type")
+        })
+    });
+    found.chain(without_effect).collect()
 }
 
 /// Every value in effect, one `KEY = VALUE  # ORIGIN` per line.
@@ -154,10 +162,23 @@ mod tests {
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         for part in [
             "runtime.handlers.kata: /usr/bin/containerd-shim-kata-v2 is a shim",
-            "[[routing.rules]]",
+            "name its shim with runtime_type",
         ] {
             assert!(warnings[0].contains(part), "{warnings:?}");
         }
+    }
+
+    #[test]
+    fn keys_that_a_shim_of_containerd_does_not_have_are_told() {
+        let text = "[runtime]\ndefault_handler = \"runc\"\n[runtime.handlers.runc]\noptions = [\"--debug\"]\n\
+            [runtime.handlers.kata]\nruntime_type = \"io.containerd.kata.v2\"\npath = \"/usr/bin/crun\"\n\
+            [runtime.handlers.shim]\nruntime_type = \"io.containerd.runc.v2\"\npath = \"/usr/bin/crun\"\ntype_url = \"t\"\n";
+        let config = Config::from_text("c", text, &Overrides::default()).expect("valid");
+        assert_eq!(
+            warnings(&config),
+            ["kata.path", "shim.type_url"]
+                .map(|key| format!("runtime.handlers.{key} has no effect with this runtime_type"))
+        );
     }
 
     #[test]

@@ -12,10 +12,11 @@ use criscope_cni::Cni;
 
 use super::Runtime;
 use super::error::{Error, Result};
+use super::oci::containerd_shim::NAMESPACE;
 use super::oci::spec::{CgroupDriver, HandlerOptions};
 use super::oci::{Filters, OciRuntime};
 use super::settings::HandlerSettings;
-use super::shim_client;
+use super::shim_client::{self, TaskShim};
 use super::store::{Container, SandboxRecord};
 
 /// A runtime handler.
@@ -190,6 +191,11 @@ impl Handler {
         name.unwrap_or("runtime")
     }
 
+    /// Whether a shim of containerd runs its pods.
+    pub fn has_containerd_shim(&self) -> bool {
+        self.oci.shim.is_some()
+    }
+
     /// The parameters with which the shim calls the OCI runtime, including the trace context of the current step.
     pub fn call(&self) -> shim_client::Runtime {
         let oci = &self.oci;
@@ -211,13 +217,21 @@ impl Handler {
                 .collect(),
             args: Vec::new(),
             timeout_ms: oci.limit.as_millis().try_into().unwrap_or(u32::MAX),
+            task: None,
         }
     }
 
-    /// The parameters for `create`, which has additional options.
-    pub fn call_create(&self) -> shim_client::Runtime {
+    /// The parameters for `create` of a container of this sandbox, which has additional options.
+    pub fn call_create(&self, sandbox: &str) -> shim_client::Runtime {
+        let task = self.oci.shim.as_ref().map(|_| TaskShim {
+            program: self.oci.path.display().to_string(),
+            namespace: NAMESPACE.to_owned(),
+            sandbox: sandbox.to_owned(),
+            options: self.oci.shim_options(),
+        });
         shim_client::Runtime {
             args: self.create.clone(),
+            task,
             ..self.call()
         }
     }
@@ -260,7 +274,7 @@ mod tests {
         assert_eq!(of("gone", Some(&then)), is("/bin/true", "/run/then"));
         assert_eq!(of("gone", None), is("name", "/run/usual"));
         // New containers are created with the current configuration.
-        let made = handlers.of("one", Some(&then), usual).call_create();
+        let made = handlers.of("one", Some(&then), usual).call_create("pod");
         assert_eq!(made.args, ["--no-pivot"]);
         assert!(handlers.get("gone").is_err());
     }

@@ -21,6 +21,9 @@ use super::{clock, record, signal};
 
 impl Shim {
     pub(super) fn create(&mut self, asked: (u64, u64), create: Create) -> Result {
+        if let Some(task) = create.runtime.task.clone() {
+            return self.create_task(asked, create, task);
+        }
         let target = Target {
             container: create.id.clone(),
             exec: String::new(),
@@ -39,6 +42,9 @@ impl Shim {
                 PRECONDITION,
                 format!("container {} does not run", exec.target.container),
             ));
+        }
+        if init.task.is_some() {
+            return self.exec_task(asked, exec);
         }
         let runtime = Runtime {
             argv: init.argv.clone(),
@@ -62,34 +68,15 @@ impl Shim {
         runtime: &Runtime,
         verb: &[String],
     ) -> Result {
-        if !record::is_name(&target.container)
-            || !(target.exec.is_empty() || record::is_name(&target.exec))
-        {
-            return Err(failure(PRECONDITION, "not a name"));
-        }
-        if self.find(&target).is_ok() {
-            return Err(failure(
-                PRECONDITION,
-                format!("{} {} exists", target.container, target.exec),
-            ));
-        }
+        self.check_new(&target)?;
         let number = self.number();
         let held = stdio.hold;
         let (streams, child) = Streams::new(stdio).map_err(system)?;
         let mut process = Process {
-            number,
-            target,
             argv: runtime.argv.clone(),
-            pid: 0,
-            started_at: 0,
-            exit: None,
-            streams,
-            log: None,
-            oom: None,
             held,
-            attached: 0,
             owner: asked.0,
-            forgotten: false,
+            ..Process::new(number, target, streams)
         };
         process.open_log().map_err(system)?;
         let mut argv = runtime.argv.clone();
@@ -120,6 +107,22 @@ impl Shim {
             .for_each(|job| job.console = console.take());
         self.processes.push(process);
         Ok(None)
+    }
+
+    /// Checks the name of a new process.
+    pub(super) fn check_new(&mut self, target: &Target) -> Result<()> {
+        if !record::is_name(&target.container)
+            || !(target.exec.is_empty() || record::is_name(&target.exec))
+        {
+            return Err(failure(PRECONDITION, "not a name"));
+        }
+        match self.find(target) {
+            Ok(_) => Err(failure(
+                PRECONDITION,
+                format!("{} {} exists", target.container, target.exec),
+            )),
+            Err(_) => Ok(()),
+        }
     }
 
     fn path(&self, number: u64, suffix: &str) -> String {
@@ -155,6 +158,12 @@ impl Shim {
             ));
         }
         let number = process.number;
+        if process.task.is_some() {
+            return match purpose {
+                Purpose::Start => self.start_task(asked, number, &verb),
+                _ => self.delete_task(asked, number, &verb),
+            };
+        }
         let mut argv = process.argv.clone();
         argv.extend(name.iter().map(ToString::to_string));
         argv.extend(verb.runtime.args.iter().cloned());
@@ -207,6 +216,12 @@ impl Shim {
         let answer = match job.purpose {
             Purpose::Make => self.made(&job, success),
             Purpose::PidNamespace => self.pid_namespace_made(&mut job, success),
+            Purpose::TaskStart => match self.task_started(&mut job, success) {
+                // The create that follows is answered.
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+            Purpose::TaskCleanup => return self.task_ended(job.process),
             _ if !success => Err(failure(
                 if job.timed_out { TIMEOUT } else { RUNTIME },
                 job.words.take().map(last_words).unwrap_or_default(),
@@ -280,7 +295,7 @@ impl Shim {
         Ok(Answer::Pid(pid))
     }
 
-    fn deleted(&mut self, number: u64) {
+    pub(super) fn deleted(&mut self, number: u64) {
         let Some(process) = self
             .processes
             .iter()

@@ -13,6 +13,10 @@ pub(super) enum Purpose {
     Kill,
     Delete,
     PidNamespace,
+    /// The start of a shim of containerd.
+    TaskStart,
+    /// The cleanup of a container whose containerd shim has ended.
+    TaskCleanup,
 }
 
 #[derive(Debug)]

@@ -29,6 +29,7 @@ mod server;
 mod signal;
 mod spawn;
 mod streams;
+mod task;
 mod user_namespace;
 
 use std::env;
@@ -59,6 +60,8 @@ pub fn main() -> ExitCode {
         Some("pid-namespace") => pid_namespace::make(args),
         Some(pid_namespace::POD_INIT) => pod_init::run(args),
         Some("user-namespace") => user_namespace::make(args),
+        // Called by shims of containerd, `--address X publish --topic T --namespace N`, with an event on stdin. None is needed.
+        Some("--address" | "-address") => io::copy(&mut io::stdin(), &mut io::sink()).map(drop),
         Some(dir) => launch(dir, args),
         None => Err(io::Error::other(
             "usage: criscope-shim DIR [--cgroup DIR]...",

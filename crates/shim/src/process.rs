@@ -7,6 +7,7 @@ use super::log::{Log, Stream};
 use super::oom::Oom;
 use super::protocol::{self, Event, Exit, Target};
 use super::streams::Streams;
+use super::task::TaskProcess;
 
 #[derive(Debug)]
 pub(super) struct Process {
@@ -28,15 +29,41 @@ pub(super) struct Process {
     pub(super) owner: u64,
     /// Whether its exit is no longer of interest.
     pub(super) forgotten: bool,
+    /// Set if a shim of containerd runs it.
+    pub(super) task: Option<TaskProcess>,
 }
 
 impl Process {
+    pub(super) fn new(number: u64, target: Target, streams: Streams) -> Self {
+        Self {
+            number,
+            target,
+            argv: Vec::new(),
+            pid: 0,
+            started_at: 0,
+            exit: None,
+            streams,
+            log: None,
+            oom: None,
+            held: false,
+            attached: 0,
+            owner: 0,
+            forgotten: false,
+            task: None,
+        }
+    }
+
     pub(super) fn is_init(&self) -> bool {
         self.target.exec.is_empty()
     }
 
     pub(super) fn is_alive(&self) -> bool {
         self.pid != 0 && self.exit.is_none()
+    }
+
+    /// Whether it runs as a child of this shim.
+    pub(super) fn is_child(&self) -> bool {
+        self.is_alive() && self.task.is_none()
     }
 
     pub(super) fn open_log(&mut self) -> io::Result<()> {

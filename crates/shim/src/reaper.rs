@@ -31,8 +31,9 @@ impl Shim {
     fn is_known(&self, pid: u32) -> bool {
         let mut processes = self.processes.iter();
         self.pid_namespace == pid
+            || self.is_task(pid)
             || self.jobs.iter().any(|job| job.pid == pid)
-            || processes.any(|process| process.pid == pid && process.exit.is_none())
+            || processes.any(|process| process.pid == pid && process.is_child())
     }
 
     /// Returns whether an OCI runtime call that creates a process is running.
@@ -44,7 +45,7 @@ impl Shim {
     /// Reaps known processes one by one; returns whether there were any.
     fn reap_known(&mut self) -> bool {
         let jobs = self.jobs.iter().map(|job| job.pid);
-        let alive = self.processes.iter().filter(|process| process.is_alive());
+        let alive = self.processes.iter().filter(|process| process.is_child());
         let mut known: Vec<_> = jobs.chain(alive.map(|process| process.pid)).collect();
         known.extend((self.pid_namespace != 0).then_some(self.pid_namespace));
         let mut any = false;
@@ -65,6 +66,8 @@ impl Shim {
             self.pid_namespace = 0;
             self.pid_namespace_held = None;
             self.tell(&Event::PidNamespaceEnded(pid));
+        } else if self.is_task(pid) {
+            self.lose_task();
         } else {
             self.ended(pid, status, clock::now());
         }
@@ -76,21 +79,36 @@ impl Shim {
         let Some(process) = self
             .processes
             .iter()
-            .find(|process| process.pid == pid && process.exit.is_none())
+            .find(|process| process.pid == pid && process.is_child())
         else {
             return;
         };
         let number = process.number;
+        let (code, signal) = match (status.terminating_signal(), status.exit_status()) {
+            (Some(signal), _) => (128 + signal, signal),
+            (None, code) => (code.unwrap_or(255), 0),
+        };
+        let exit = Exit {
+            pid,
+            code,
+            signal,
+            at,
+            ..Exit::default()
+        };
+        self.conclude(number, exit);
+    }
+
+    /// As [`Self::ended`], for an exit that is known.
+    pub(super) fn conclude(&mut self, number: u64, exit: Exit) {
+        let Some(process) = self.processes.iter().find(|one| one.number == number) else {
+            return;
+        };
         if process.is_init() {
             // Its log must be complete before its exit is reported, even if another process still reads the streams.
             self.pump_rest(number);
         } else {
             self.pump_last(number, Self::may_pump);
         }
-        let (code, signal) = match (status.terminating_signal(), status.exit_status()) {
-            (Some(signal), _) => (128 + signal, signal),
-            (None, code) => (code.unwrap_or(255), 0),
-        };
         let mut events = [None, None];
         self.with(number, |process| {
             // The kill that ended it, or came just before, is reported first.
@@ -98,11 +116,8 @@ impl Shim {
             let oom_kills = process.oom.take().map_or(0, |oom| oom.kills);
             let exit = Exit {
                 target: process.target.clone(),
-                pid,
-                code,
-                signal,
                 oom_kills,
-                at,
+                ..exit
             };
             if process.is_init() {
                 // Without disk space it is still reported, and remembered while the shim runs.

@@ -46,6 +46,7 @@ pub(super) fn write_exit(exit: &Exit) -> io::Result<()> {
         oom_kills,
         at,
         target,
+        ..
     } = exit;
     let text = format!(
         "{{\"v\":1,\"pid\":{pid},\"code\":{code},\"signal\":{signal},\"oom_kills\":{oom_kills},\"at\":{at}}}\n"

@@ -154,7 +154,7 @@ impl Shim {
             Request::Kill(kill) => self.kill(asked, &kill),
             Request::State(_) => Ok(Some(Answer::State(self.state()))),
             Request::Attach(attach) => self.attach(asked, &attach),
-            Request::Resize(resize) => self.resize(&resize),
+            Request::Resize(resize) => self.resize(asked, &resize),
             Request::ReopenLog(target) => {
                 let process = self.find(&target)?;
                 process
@@ -180,6 +180,7 @@ impl Shim {
                         nix::sys::signal::SIGKILL,
                     );
                 }
+                self.end_task();
                 // Before the response: the daemon may then start a new shim.
                 let _ = fs::remove_file(super::SOCKET);
                 self.done = true;
@@ -189,6 +190,8 @@ impl Shim {
                 }
                 done()
             }
+            Request::Update(update) => self.update_task(asked, update),
+            Request::Metrics(target) => self.stats_task(asked, &target),
             Request::PidNamespace(wanted) => self.make_pid_namespace(asked, &wanted),
         }
     }
@@ -209,7 +212,10 @@ impl Shim {
     fn state(&self) -> State {
         State {
             pid: getpid().as_raw() as u32,
-            pid_namespace: self.pid_namespace,
+            pid_namespace: match self.pid_namespace {
+                0 => self.sandbox_container(),
+                init => init,
+            },
             processes: self.processes.iter().map(Process::report).collect(),
         }
     }
@@ -232,6 +238,10 @@ impl Shim {
 
     fn kill(&mut self, asked: (u64, u64), request: &Kill) -> Result {
         let process = self.find(&request.target)?;
+        if process.task.is_some() && process.is_alive() {
+            let number = process.number;
+            return self.kill_task(asked, number, request);
+        }
         if request.all {
             let runtime = Runtime {
                 args: vec!["--all".into()],
@@ -291,8 +301,12 @@ impl Shim {
         Ok(None)
     }
 
-    fn resize(&mut self, resize: &Resize) -> Result {
+    fn resize(&mut self, asked: (u64, u64), resize: &Resize) -> Result {
         let process = self.find(&resize.target)?;
+        if process.task.is_some() {
+            let number = process.number;
+            return self.resize_task(asked, number, resize);
+        }
         let terminal = process.streams.out[0]
             .as_ref()
             .filter(|_| process.streams.spec.tty);

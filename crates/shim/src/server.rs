@@ -20,6 +20,7 @@ use super::job::Job;
 use super::oom::Oom;
 use super::process::Process;
 use super::protocol::{self, Event, MAX_CHUNK};
+use super::task::Task;
 use super::{LOCK, SOCKET, STUCK};
 
 /// Pause before the next accept when the process is out of descriptors.
@@ -57,6 +58,8 @@ pub(super) struct Shim {
     pub(super) pid_namespace_held: Option<OwnedFd>,
     pub(super) next: u64,
     pub(super) done: bool,
+    /// The shim of containerd that runs the containers, if one does.
+    pub(super) task: Option<Task>,
     /// Buffer for log lines.
     pub(super) room: Vec<u8>,
 }
@@ -70,6 +73,7 @@ enum Source {
     Output(u64, usize),
     Input(u64),
     Oom(u64),
+    Task,
 }
 
 pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Result<()> {
@@ -99,6 +103,7 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
         pid_namespace_held: None,
         next: 1,
         done: false,
+        task: None,
         room: Vec::new(),
     };
     let mut ready = Vec::new();
@@ -122,9 +127,11 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
                 }
                 Source::Input(number) => shim.with(number, |process| process.streams.flush()),
                 Source::Oom(number) => shim.oom(number),
+                Source::Task => shim.hear_task(),
             }
         }
         shim.count_again();
+        shim.tend_task();
         shim.tidy();
         shim.forget_old();
     }
@@ -188,6 +195,9 @@ impl Shim {
                 add(Source::Oom(process.number), fd, flags);
             }
         }
+        for (fd, flags) in self.task.iter().flat_map(Task::sources) {
+            add(Source::Task, fd, flags);
+        }
         poll_now(&mut fds, self.timeout())?;
         let fired = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
         ready.extend(
@@ -232,7 +242,11 @@ impl Shim {
             .iter()
             .filter_map(|c| c.stuck.map(|since| since + STUCK));
         let counts = self.processes.iter().filter_map(|p| p.oom.as_ref()?.due());
-        let next = jobs.chain(stuck).chain(counts).min()?;
+        let next = jobs
+            .chain(stuck)
+            .chain(counts)
+            .chain(self.task_due())
+            .min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -25,8 +26,18 @@ pub(super) fn fork() -> io::Result<ForkResult> {
 
 /// Starts a program with these streams, and with no signals blocked: a child inherits the shim's signal mask, and would
 /// pass it on to the container. Returns its pid; it is reaped like all others.
-#[allow(unsafe_code)]
 pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::Result<u32> {
+    spawn_in(argv, env, stdio, None)
+}
+
+/// As [`spawn`], with a working directory.
+#[allow(unsafe_code)]
+pub(super) fn spawn_in(
+    argv: &[String],
+    env: &[String],
+    stdio: [Stdio; 3],
+    dir: Option<&Path>,
+) -> io::Result<u32> {
     let (program, args) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let [stdin, stdout, stderr] = stdio;
     let mut command = Command::new(program);
@@ -38,6 +49,9 @@ pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::R
         .stdin(stdin)
         .stdout(stdout)
         .stderr(stderr);
+    if let Some(dir) = dir {
+        command.current_dir(dir);
+    }
     command.envs(env.iter().filter_map(|pair| pair.split_once('=')));
     // SAFETY: between fork and exec only an async-signal-safe system call is made.
     unsafe {

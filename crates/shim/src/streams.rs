@@ -4,12 +4,14 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::Stdio as Child;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::protocol::Stdio;
 use super::spawn::{nonblocking, pipe};
+use super::task::fifo::Fifos;
 
 /// Maximum input that waits for the process, in bytes. More stays with the client.
 const INPUT_ROOM: usize = 64 << 10;
@@ -22,6 +24,8 @@ pub(super) struct Streams {
     input: Option<File>,
     waiting: Vec<u8>,
     ending: bool,
+    /// Those of a process that a shim of containerd runs.
+    pub(super) fifos: Option<Fifos>,
 }
 
 impl Streams {
@@ -46,6 +50,31 @@ impl Streams {
             }
         }
         Ok((streams, child))
+    }
+
+    /// Creates FIFOs for a process that a shim of containerd runs; a terminal is on its side.
+    pub(super) fn of_task(spec: Stdio, dir: &Path, number: u64) -> io::Result<Self> {
+        // The sandbox container has neither a log nor clients.
+        let out = !spec.log.is_empty() || spec.hold || spec.tty || spec.stdin;
+        let wanted = [spec.stdin, out, out && !spec.tty];
+        let (fifos, input, out) = Fifos::new(dir, number, wanted)?;
+        Ok(Self {
+            spec,
+            out,
+            input,
+            fifos: Some(fifos),
+            ..Self::default()
+        })
+    }
+
+    /// Lets the output of a process that has exited end.
+    pub(super) fn release(&mut self) {
+        self.fifos.iter_mut().for_each(Fifos::release);
+    }
+
+    /// Whether the input is open no more.
+    pub(super) fn has_no_input(&self) -> bool {
+        self.spec.stdin && self.input.is_none()
     }
 
     /// Receives the terminal that the OCI runtime sent.

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::config;
 use crate::runtime::HandlerSettings;
 use crate::runtime::node::NodeOptions;
-use crate::runtime::oci::OciRuntime;
 use crate::runtime::oci::spec::{CgroupDriver, HandlerOptions, HugePages, Policy, UnsetSeccomp};
+use crate::runtime::oci::{OciRuntime, ShimOptions};
 use crate::runtime::sections;
 use crate::settings::SeccompProfile;
 
@@ -66,7 +66,33 @@ pub(super) fn oci_runtime(
     oci.options.clone_from(&handler.options);
     oci.limit = handler.timeout;
     oci.systemd_cgroup = handler.systemd_cgroup.unwrap_or_default();
+    oci.shim = handler.containerd_shim().map(|_| shim_options(handler));
     oci
+}
+
+fn shim_options(handler: &config::Handler) -> ShimOptions {
+    match handler.has_runc_shim() {
+        true => ShimOptions::Runc {
+            binary: handler.path.clone(),
+            no_pivot: handler.no_pivot,
+            no_new_keyring: handler.no_new_keyring,
+        },
+        false => ShimOptions::Other {
+            config_path: handler.config_path.clone(),
+            type_url: handler.type_url.clone(),
+        },
+    }
+}
+
+/// The OCI runtime that can be asked for its features: the one that runc's shim calls, and none of another shim.
+pub(super) fn asked(handler: &config::Handler, oci: &OciRuntime) -> Option<OciRuntime> {
+    match oci.shim {
+        None => Some(oci.clone()),
+        Some(ShimOptions::Runc { .. }) => {
+            Some(OciRuntime::new(handler.called_by_shim(), oci.root.clone()))
+        }
+        Some(ShimOptions::Other { .. }) => None,
+    }
 }
 
 /// A handler, whose features are not detected yet.

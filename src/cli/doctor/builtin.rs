@@ -85,9 +85,10 @@ fn trials(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
         return Vec::new();
     };
     let temp = env::temp_dir();
-    // A misfit is reported above; a shim could even wait for a containerd to talk to.
+    // A misfit is reported above. A shim of containerd cannot be tried by a command line: it needs a pod.
     let fitting = found.handlers.iter();
-    let fitting = fitting.filter(|(handler, _)| handler.misfit().is_none());
+    let fitting =
+        fitting.filter(|(handler, _)| handler.misfit().is_none() && handler.runtime_type.is_none());
     let findings = fitting.map(|(handler, program)| {
         let systemd = handler.systemd_cgroup;
         let trial = Trial {
@@ -281,7 +282,39 @@ mod tests {
     }
 
     #[test]
-    fn a_shim_of_containerd_is_no_handler() {
+    fn a_shim_of_containerd_is_found_like_an_oci_runtime() {
+        let dir = tempfile::tempdir().expect("made");
+        let search = dir.path().as_os_str();
+        let text = "[runtime]\ndefault_handler = \"runc\"\n[runtime.handlers.runc]\n\
+            [runtime.handlers.kata]\nruntime_type = \"io.containerd.kata.v2\"\n\
+            [runtime.handlers.both]\nruntime_type = \"io.containerd.runc.v2\"\npath = \"/no/such/crun\"\n";
+        let config = Config::from_text("c", text, &crate::config::Overrides::default());
+        let runtime = config.expect("valid").runtime.expect("built in");
+        program(dir.path(), "runc");
+        program(dir.path(), "containerd-shim-runc-v2");
+        let texts = || {
+            let found = handlers(&runtime, search);
+            found
+                .into_iter()
+                .map(|one| one.text)
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        let found = texts();
+        for part in [
+            "the shim of containerd of handler kata, containerd-shim-kata-v2, is not there",
+            "the OCI runtime of handler both, /no/such/crun, is not there",
+        ] {
+            assert!(found.contains(part), "{found}");
+        }
+        program(dir.path(), "containerd-shim-kata-v2");
+        let path = dir.path().join("containerd-shim-kata-v2");
+        let part = format!("kata ({})", path.display());
+        assert!(texts().contains(&part), "{}", texts());
+    }
+
+    #[test]
+    fn a_shim_of_containerd_is_no_oci_runtime() {
         let text = "[runtime]\ndefault_handler = \"runc\"\n[runtime.handlers.runc]\n\
             [runtime.handlers.kata]\npath = \"/opt/kata/bin/containerd-shim-kata-v2\"\n";
         let config = Config::from_text("c", text, &crate::config::Overrides::default());
@@ -290,7 +323,7 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].level, Level::Warn);
         let hint = found[0].hint.as_deref().unwrap_or_default();
-        assert!(hint.contains("[[routing.rules]]"), "{found:?}");
+        assert!(hint.contains("runtime_type"), "{found:?}");
     }
 
     #[test]

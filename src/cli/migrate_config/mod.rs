@@ -75,7 +75,9 @@ struct Migration {
     /// Values as they are written, by key.
     values: BTreeMap<Target, String>,
     handlers: BTreeSet<String>,
-    /// Handlers that need a shim.
+    /// Handlers that are left out.
+    left_out: BTreeSet<String>,
+    /// Handlers whose program is a shim of containerd (CRI-O's type `vm`).
     shims: BTreeSet<String>,
     /// Lines of `hosts.toml` by registry.
     hosts: BTreeMap<String, Vec<String>>,
@@ -119,16 +121,24 @@ impl Migration {
             )),
             To::RuntimeType => {
                 let text = value.as_str().unwrap_or_default();
-                let is_runc = matches!(
-                    text,
-                    "io.containerd.runc.v1" | "io.containerd.runc.v2" | "io.containerd.runtime.v1.linux" | "oci"
-                );
-                if !is_runc {
-                    self.report.push(format!(
-                        "{shown}: handler {name} needs a shim ({text}) and is left out; keep its runtime as a second backend"
-                    ));
-                    self.shims.insert(name);
+                match text {
+                    "io.containerd.runc.v1" | "io.containerd.runc.v2" | "io.containerd.runtime.v1.linux" | "oci" => {}
+                    "vm" => {
+                        self.shims.insert(name);
+                    }
+                    text if text.contains('.') => {
+                        let key = target(&handler_table(&name), "runtime_type");
+                        self.values.entry(key).or_insert_with(|| quoted(text));
+                    }
+                    text => {
+                        self.report.push(format!("{shown}: handler {name} has an unknown type ({text}) and is left out"));
+                        self.left_out.insert(name);
+                    }
                 }
+            }
+            To::ShimPath => {
+                let key = target(&handler_table(&name), "runtime_type");
+                self.values.insert(key, written(value));
             }
             To::None(why, expected) => {
                 let text = value.as_str().map_or_else(|| written(value), str::to_owned);
@@ -175,15 +185,21 @@ impl Migration {
 
     /// Completes handlers, and removes what criscope would refuse.
     fn finish(&mut self, defaults: &[(&str, &str)]) {
-        for name in &self.shims {
-            let table = format!("runtime.handlers.{}", quoted_key(name));
+        for name in &self.left_out {
+            let table = handler_table(name);
             self.values.retain(|(of, _), _| *of != table);
             self.handlers.remove(name);
+        }
+        for name in &self.shims {
+            let table = handler_table(name);
+            if let Some(program) = self.values.remove(&target(&table, "path")) {
+                self.values.insert(target(&table, "runtime_type"), program);
+            }
         }
         let default = self.values.get(&target("runtime", "default_handler"));
         let default = default.map(|name| name.trim_matches('"').to_owned());
         match default {
-            Some(name) if self.shims.contains(&name) => {
+            Some(name) if self.left_out.contains(&name) => {
                 self.values.remove(&target("runtime", "default_handler"));
                 self.report.push(format!(
                     "the default, {name}, is left out: choose another in `runtime.default_handler`"
@@ -196,8 +212,11 @@ impl Migration {
             None => {}
         }
         for name in self.handlers.clone() {
-            let key = target(&format!("runtime.handlers.{}", quoted_key(&name)), "path");
-            if !self.values.contains_key(&key) && name != "runc" && name != "crun" {
+            let has = |key| {
+                self.values
+                    .contains_key(&target(&handler_table(&name), key))
+            };
+            if !has("path") && !has("runtime_type") && name != "runc" && name != "crun" {
                 self.report.push(format!("handler {name}: the program `{name}` is searched on PATH; containerd starts runc for it: see `runtime.handlers.NAME.path`"));
             }
         }
@@ -239,9 +258,7 @@ impl Migration {
     fn file(&self) -> String {
         let mut tables: BTreeMap<&str, String> = BTreeMap::new();
         let handlers = self.handlers.iter();
-        let handlers: Vec<_> = handlers
-            .map(|name| format!("runtime.handlers.{}", quoted_key(name)))
-            .collect();
+        let handlers: Vec<_> = handlers.map(|name| handler_table(name)).collect();
         for table in &handlers {
             tables.entry(table).or_default();
         }
@@ -260,6 +277,10 @@ impl Migration {
 
 fn target(table: &str, key: &str) -> Target {
     (table.to_owned(), key.to_owned())
+}
+
+fn handler_table(name: &str) -> String {
+    format!("runtime.handlers.{}", quoted_key(name))
 }
 
 /// A name as a part of a key.

@@ -62,6 +62,11 @@ SystemdCgroup = true
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata]
 runtime_type = "io.containerd.kata.v2"
 privileged_without_host_devices = true
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata.options]
+ConfigPath = "/opt/kata/qemu.toml"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.wasm]
+runtime_type = "io.containerd.wasmtime.v1"
+runtime_path = "/opt/wasm/containerd-shim-wasmtime-v1"
 [plugins."io.containerd.grpc.v1.cri".registry.mirrors."docker.io"]
 endpoint = ["https://mirror.example"]
 [plugins."io.containerd.grpc.v1.cri".registry.configs."mirror.example".auth]
@@ -91,6 +96,10 @@ fn containerd_version_2_with_imports() {
         &[
             "[runtime.handlers.runc]",
             "systemd_cgroup = true",
+            "[runtime.handlers.kata]",
+            "runtime_type = \"io.containerd.kata.v2\"",
+            "config_path = \"/opt/kata/qemu.toml\"",
+            "runtime_type = \"/opt/wasm/containerd-shim-wasmtime-v1\"",
             "[runtime.handlers.nvidia]",
             "path = \"/usr/bin/nvidia-container-runtime\"",
             "default_handler = \"nvidia\"",
@@ -105,11 +114,9 @@ fn containerd_version_2_with_imports() {
             "plugin_request_timeout = \"3s\"",
         ],
     );
-    assert!(!text.contains("kata"), "{text}");
     has(
         &report,
         &[
-            "handler kata needs a shim (io.containerd.kata.v2)",
             "cri.containerd.snapshotter: ",
             "nri.default_validator.enable: ",
             "registry docker.io: write docker.io/hosts.toml",
@@ -147,6 +154,9 @@ fn crio_with_drop_in_files() {
     let main = "[crio.runtime]\ndefault_runtime = \"runc\"\ncgroup_manager = \"cgroupfs\"\npids_limit = -1\n\
         default_sysctls = [\"net.ipv4.ping_group_range=0 0\"]\nhooks_dir = [\"/etc/hooks\"]\n\
         [crio.runtime.runtimes.runc]\nruntime_path = \"/usr/bin/runc\"\nruntime_type = \"oci\"\n\
+        [crio.runtime.runtimes.kata]\nruntime_path = \"/opt/kata/bin/containerd-shim-kata-v2\"\nruntime_type = \"vm\"\n\
+        runtime_config_path = \"/opt/kata/clh.toml\"\n\
+        [crio.runtime.runtimes.odd]\nruntime_path = \"/usr/bin/runc\"\nruntime_type = \"pod\"\n\
         [crio.image]\npinned_images = [\"quay.io/a/*\"]\nimage_volumes = \"ignore\"\n";
     let drop_in = "[crio.runtime]\ndefault_runtime = \"crun\"\n[crio.runtime.runtimes.crun]\nruntime_path = \"/usr/bin/crun\"\n\
         [crio.network]\nplugin_dirs = [\"/opt/cni/bin\"]\n";
@@ -164,11 +174,15 @@ fn crio_with_drop_in_files() {
             "pinned_images = [\"quay.io/a/*\"]",
             "bin_dirs = [\"/opt/cni/bin\"]",
             "path = \"/usr/bin/runc\"",
+            "runtime_type = \"/opt/kata/bin/containerd-shim-kata-v2\"",
+            "config_path = \"/opt/kata/clh.toml\"",
         ],
     );
+    assert!(!text.contains("handlers.odd"), "{text}");
     has(
         &report,
         &[
+            "handler odd has an unknown type (pod) and is left out",
             "crio.runtime.hooks_dir: ",
             "default of runtime.default_capabilities: ",
         ],

@@ -7,6 +7,7 @@ mod flags;
 mod otlp;
 mod reload;
 mod runtime;
+mod shims;
 mod streaming;
 
 use std::net::SocketAddr;

@@ -126,6 +126,9 @@ drain_exec_sync_io_timeout = "1s"
 enable_criu = true
 stats_collect_period = "3s"
 [runtime.handlers.kata]
+runtime_type = "io.containerd.kata.v2"
+config_path = "/c.toml"
+type_url = "t"
 path = "/k"
 options = ["--debug"]
 root = "/r"

@@ -68,7 +68,8 @@ impl Assembly {
             image_mounts,
             id_mapped,
             mount_label: self.file_label(record),
-            ..self.sandbox_facts()
+            target_pid: self.target.clone(),
+            ..self.runtime.sandbox_facts(&self.sandbox)
         };
         let write = || self.write_bundle(dir, record, &root, mounts);
         let assembled = steps.blocking_step(RuntimeStep::Spec, write)?;
@@ -178,32 +179,6 @@ impl Assembly {
         selinux::files_of(self.sandbox.mount_label.as_deref(), options)
     }
 
-    /// The namespaces and files of the sandbox, as they exist on the node.
-    fn sandbox_facts(&self) -> SandboxFacts {
-        let (runtime, id) = (&self.runtime, &self.sandbox.id);
-        let pinned = |kind| Some(runtime.pins.path(id, kind)).filter(|path| path.exists());
-        let dir = runtime.settings.paths.sandbox(id);
-        let shm = runtime.settings.paths.shm(id);
-        // Not read from the hostname file, which the pod may write.
-        let hostname = hostname(&self.sandbox.config, self.sandbox.host_network());
-        SandboxFacts {
-            id: id.clone(),
-            network: pinned(Kind::Net),
-            ipc: pinned(Kind::Ipc),
-            uts: pinned(Kind::Uts),
-            user: pinned(Kind::User),
-            pid: pinned(Kind::Pid),
-            target_pid: self.target.clone(),
-            hostname,
-            hostname_path: Some(dir.join("hostname")),
-            hosts_path: Some(dir.join("hosts")),
-            resolv_path: Some(dir.join("resolv.conf")),
-            shm_path: Some(if shm.exists() { shm } else { "/dev/shm".into() }),
-            process_label: self.sandbox.process_label.clone(),
-            ..SandboxFacts::default()
-        }
-    }
-
     /// The `Volumes` of the image, except paths that a mount of the request covers.
     fn own_volumes(
         &self,
@@ -224,6 +199,33 @@ impl Assembly {
         let wanted = self.image.volumes.iter().map(String::as_str);
         let wanted = wanted.filter(|path| !mounted(path));
         Ok(rootfs::prepare_volumes(root, wanted, dir)?)
+    }
+}
+
+impl Runtime {
+    /// The namespaces and files of a sandbox, as they exist on the node. Blocks.
+    pub(in crate::runtime) fn sandbox_facts(&self, sandbox: &SandboxRecord) -> SandboxFacts {
+        let id = &sandbox.id;
+        let pinned = |kind| Some(self.pins.path(id, kind)).filter(|path| path.exists());
+        let dir = self.settings.paths.sandbox(id);
+        let shm = self.settings.paths.shm(id);
+        // Not read from the hostname file, which the pod may write.
+        let hostname = hostname(&sandbox.config, sandbox.host_network());
+        SandboxFacts {
+            id: id.clone(),
+            network: pinned(Kind::Net),
+            ipc: pinned(Kind::Ipc),
+            uts: pinned(Kind::Uts),
+            user: pinned(Kind::User),
+            pid: pinned(Kind::Pid),
+            hostname,
+            hostname_path: Some(dir.join("hostname")),
+            hosts_path: Some(dir.join("hosts")),
+            resolv_path: Some(dir.join("resolv.conf")),
+            shm_path: Some(if shm.exists() { shm } else { "/dev/shm".into() }),
+            process_label: sandbox.process_label.clone(),
+            ..SandboxFacts::default()
+        }
     }
 }
 
@@ -257,7 +259,7 @@ fn satisfies(found: Propagation, wanted: Propagation) -> bool {
 }
 
 /// Replaces a file atomically, with mode 0600: a specification contains the environment.
-pub(super) fn write_private(path: &Path, content: &[u8]) -> Result<()> {
+pub(in crate::runtime) fn write_private(path: &Path, content: &[u8]) -> Result<()> {
     let draft = path.with_extension("new");
     let written = write_new(&draft, content).and_then(|()| fs::rename(&draft, path));
     written.map_err(|e| Error::io("write", path, e))

@@ -12,6 +12,7 @@ use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::handler::Handler;
+use crate::runtime::oci::OciError;
 use crate::runtime::shim_client::{self, Verb};
 use crate::runtime::store::{Container, Exit};
 
@@ -82,7 +83,7 @@ impl Runtime {
             };
             match by_shim {
                 true => Ok(()),
-                false => handler.oci.delete(&container.id, true).await,
+                false => self.delete_directly(container, handler).await,
             }
         };
         self.steps
@@ -92,6 +93,22 @@ impl Runtime {
         failpoint(Failpoint::ContainerDeleted);
         self.remove_left_cgroup(container).await;
         Ok(())
+    }
+
+    /// Deletes a container without its shim, and kills what still runs.
+    ///
+    /// # Errors
+    /// If the OCI runtime or the shim of containerd fails.
+    pub(in crate::runtime) async fn delete_directly(
+        &self,
+        container: &Container,
+        handler: &Handler,
+    ) -> std::result::Result<(), OciError> {
+        let (oci, id) = (&handler.oci, &container.id);
+        match handler.has_containerd_shim() {
+            true => oci.delete_abandoned(id, container.dir()).await,
+            false => oci.delete(id, true).await,
+        }
     }
 
     /// Removes the cgroup of a deleted container if the OCI runtime left it: runc 1.1 drops its state even if the cgroup was

@@ -16,6 +16,6 @@ mod update;
 mod volumes;
 pub(super) mod watch;
 
-pub(super) use self::bundle::SPEC;
+pub(super) use self::bundle::{SPEC, write_private};
 pub(super) use self::remove::remove_dir;
 pub(super) use self::update::read_spec_json;

@@ -106,7 +106,7 @@ impl Runtime {
                     log: record.log.display().to_string(),
                     max_line: self.settings.max_log_line,
                 },
-                runtime: handler.call_create(),
+                runtime: handler.call_create(&sandbox.id),
             };
             shim.create(create).await
         };

@@ -14,8 +14,10 @@ use crate::call::steps::RuntimeStep;
 use crate::cri::v1::{LinuxContainerResources, UpdateContainerResourcesRequest};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, shown};
+use crate::runtime::handler::Handler;
 use crate::runtime::oci::spec::{reverted_resources, updated_resources};
 use crate::runtime::sandbox::teardown::blocking;
+use crate::runtime::shim_client::Update;
 use crate::runtime::store::{Container, ContainerState};
 
 impl Runtime {
@@ -124,13 +126,40 @@ impl Runtime {
         }
     }
 
-    async fn set_resources(&self, container: &Container, to: &LinuxResources) -> Result<()> {
+    async fn set_resources(
+        self: &Arc<Self>,
+        container: &Container,
+        to: &LinuxResources,
+    ) -> Result<()> {
         let handler = self.handler_of(container);
-        let setting = handler.oci.update(&container.id, to);
+        let setting = async {
+            match handler.has_containerd_shim() {
+                true => self.set_by_shim(container, &handler, to).await,
+                false => Ok(handler.oci.update(&container.id, to).await?),
+            }
+        };
         self.steps
             .step(RuntimeStep::OciUpdate, Some(handler.program()), setting)
-            .await?;
-        Ok(())
+            .await
+    }
+
+    async fn set_by_shim(
+        self: &Arc<Self>,
+        container: &Container,
+        handler: &Handler,
+        to: &LinuxResources,
+    ) -> Result<()> {
+        let mut resources = to.clone();
+        resources.set_devices(None);
+        let resources = serde_json::to_vec(&resources)
+            .map_err(|error| Error::Internal(format!("resources: {error}")))?;
+        let sandbox = self.store.sandboxes.get(&container.record().sandbox)?;
+        let update = Update {
+            id: container.id.clone(),
+            resources,
+            timeout_ms: handler.call().timeout_ms,
+        };
+        Ok(self.shim_of(&sandbox).await?.update(update).await?)
     }
 }
 

@@ -58,6 +58,13 @@ impl Runtime {
         let Some(options) = options.filter(|o| o.pid == NamespaceMode::Target as i32) else {
             return Ok(None);
         };
+        if sandbox.record().has_containerd_shim() {
+            // The pid of the target may be that of a virtual machine.
+            return Err(Error::Unsupported(
+                "containers of a shim of containerd cannot join the PID namespace of another one"
+                    .to_owned(),
+            ));
+        }
         let target = self.store.containers.get(&options.target_id)?;
         let found = target.record();
         if found.sandbox != record.sandbox {

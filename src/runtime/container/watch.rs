@@ -166,6 +166,8 @@ impl Runtime {
         let dir = self.settings.paths.pod(&sandbox.id);
         // After a reboot the directory does not exist.
         let fates = blocking(move || Ok(exit_records(&dir).unwrap_or_default())).await?;
+        // First, because it would restart nothing but hold what is deleted below.
+        self.end_containerd_shim(&sandbox.record()).await?;
         for container in self.store.containers_of(&sandbox.id) {
             // A start in progress handles its own container.
             if !container.is_running() {
@@ -189,12 +191,13 @@ impl Runtime {
             };
             self.finish(&container, exit, at).await;
         }
+        self.delete_abandoned_sandbox(&sandbox.record()).await;
         Ok(())
     }
 
     async fn kill_abandoned(&self, container: &Container) -> Result<()> {
         let handler = self.handler_of(container);
-        Ok(handler.oci.delete(&container.id, true).await?)
+        Ok(self.delete_directly(container, &handler).await?)
     }
 
     /// Returns the shim of a pod, and restarts it if it died.
@@ -245,7 +248,10 @@ impl Runtime {
 
 /// Converts the exit that a shim reported.
 pub(in crate::runtime) fn container_exit(exit: &shim_client::Exit) -> Exit {
-    exit_of(exit.code, exit.oom_kills)
+    match exit.unobserved.as_str() {
+        "" => exit_of(exit.code, exit.oom_kills),
+        why => unknown(why),
+    }
 }
 
 /// The OOM killer's victim need not be the init: a shell exits with the code of its child (137), a supervisor with its own. As in
@@ -280,6 +286,19 @@ pub(in crate::runtime) fn nanoseconds(at: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_code_of_an_exit_that_nobody_observed_says_nothing() {
+        let mut exit = shim_client::Exit {
+            code: 137,
+            ..shim_client::Exit::default()
+        };
+        assert_eq!(container_exit(&exit).reason, "Error");
+        exit.unobserved = "the containerd shim ended".to_owned();
+        let recorded = container_exit(&exit);
+        assert_eq!((recorded.code, recorded.reason.as_str()), (UNKNOWN, UNSEEN));
+        assert_eq!(recorded.message, "the containerd shim ended");
+    }
 
     #[test]
     fn exits_have_the_reasons_that_the_kubelet_knows() {

@@ -42,6 +42,9 @@ impl OciRuntime {
     /// # Errors
     /// If it cannot be run.
     pub async fn can_checkpoint(&self) -> Result<bool, OciError> {
+        if self.shim.is_some() {
+            return Ok(false);
+        }
         let argv = [VERB.into(), "--help".into()];
         Ok(self.run(VERB, &argv, None).await?.status.success())
     }

@@ -52,17 +52,34 @@ impl Drop for Group {
     }
 }
 
+/// A call of a program.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) path: &'a Path,
+    pub(super) args: &'a [OsString],
+    /// The working directory; `None` for that of the daemon.
+    pub(super) dir: Option<&'a Path>,
+    pub(super) env: &'a [(String, String)],
+    pub(super) stdin: Option<&'a [u8]>,
+    pub(super) limit: Duration,
+}
+
 /// Runs a program in a new process group, which is killed at the timeout or when the future is dropped.
-pub(super) async fn run(
-    path: &Path,
-    args: &[OsString],
-    env: &[(String, String)],
-    stdin: Option<&[u8]>,
-    limit: Duration,
-) -> Result<Finished, Fault> {
+pub(super) async fn run(call: Call<'_>) -> Result<Finished, Fault> {
+    let Call {
+        path,
+        args,
+        dir,
+        env,
+        stdin,
+        limit,
+    } = call;
     let mut command = Command::new(path);
     for name in environment::SERVICE_MANAGER {
         command.env_remove(name);
+    }
+    if let Some(dir) = dir {
+        command.current_dir(dir);
     }
     command
         .args(args)

@@ -11,8 +11,9 @@ use std::time::Duration;
 use oci_spec::runtime::LinuxResources;
 use serde::{Deserialize, Serialize};
 
+use super::containerd_shim::ShimOptions;
 use super::error::OciError;
-use super::exec::{self, Fault, Finished};
+use super::exec::{self, Call, Fault, Finished};
 use super::reason::reason;
 use crate::runtime::steps::traceparent;
 
@@ -21,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of a log file that are searched for an error.
 const LOG_LIMIT: u64 = 64 << 10;
 
-/// An OCI runtime: a program with its global options. The record of a sandbox contains that of its handler.
+/// An OCI runtime: a program with its global options; or a shim of containerd in its place. The record of a sandbox contains that of its handler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OciRuntime {
     /// The program.
@@ -34,6 +35,9 @@ pub struct OciRuntime {
     pub options: Vec<String>,
     /// The timeout of a verb; 60 s by default.
     pub limit: Duration,
+    /// Set if the program is a shim of containerd, which has none of the verbs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shim: Option<ShimOptions>,
 }
 
 /// The options of `create`.
@@ -101,6 +105,7 @@ impl OciRuntime {
             systemd_cgroup: false,
             options: Vec::new(),
             limit: LIMIT,
+            shim: None,
         }
     }
 
@@ -276,9 +281,33 @@ impl OciRuntime {
         argv: &[OsString],
         stdin: Option<&[u8]>,
     ) -> Result<Finished, OciError> {
+        let call = Call {
+            stdin,
+            ..self.call(argv)
+        };
+        self.finished(verb, call).await
+    }
+
+    /// A call of the program.
+    pub(super) fn call<'a>(&'a self, args: &'a [OsString]) -> Call<'a> {
+        Call {
+            path: &self.path,
+            args,
+            dir: None,
+            env: &[],
+            stdin: None,
+            limit: self.limit,
+        }
+    }
+
+    pub(super) async fn finished(
+        &self,
+        verb: &'static str,
+        call: Call<'_>,
+    ) -> Result<Finished, OciError> {
         let trace = traceparent().map(|trace| ("TRACEPARENT".to_owned(), trace));
-        let environment: Vec<_> = trace.into_iter().collect();
-        exec::run(&self.path, argv, &environment, stdin, self.limit)
+        let env: Vec<_> = trace.into_iter().collect();
+        exec::run(Call { env: &env, ..call })
             .await
             .map_err(|fault| match fault {
                 Fault::Start(source) => OciError::Start {

@@ -129,7 +129,10 @@ impl Runtime {
 
     /// The directory in which the OCI runtime keeps the state of a container.
     fn oci_state_of(&self, container: &Container) -> std::path::PathBuf {
-        self.handler_of(container).oci.root.join(&container.id)
+        self.handler_of(container)
+            .oci
+            .state_dir()
+            .join(&container.id)
     }
 
     async fn forget(&self, container: &Container) {

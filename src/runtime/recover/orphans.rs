@@ -14,7 +14,7 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::oci::OciRuntime;
 use crate::runtime::oci::spec::CgroupDriver;
 use crate::runtime::sandbox::teardown::blocking;
-use crate::runtime::shim_client::Shim;
+use crate::runtime::shim_client::{self, Shim};
 use crate::runtime::store::disk;
 use crate::runtime::{Runtime, container, id};
 
@@ -42,7 +42,7 @@ impl Runtime {
             .containers
             .extend(self.names(paths.containers()).await);
         for oci in self.own_oci_runtimes() {
-            orphans.containers.extend(self.names(oci.root).await);
+            orphans.containers.extend(self.names(oci.state_dir()).await);
         }
         orphans
             .pods
@@ -50,6 +50,8 @@ impl Runtime {
         orphans
             .containers
             .retain(|id| id::is_id(id) && !known.containers.contains(id));
+        // Sandbox containers have the ids of their pods.
+        orphans.containers.retain(|id| !known.pods.contains(id));
         orphans
     }
 
@@ -91,10 +93,15 @@ impl Runtime {
         let dir = self.settings.paths.container(id);
         tracing::info!(event = "runtime.orphan", container.id = %id, "removing a container without a record");
         for oci in self.own_oci_runtimes() {
-            let state = oci.root.join(id);
-            if blocking(move || Ok(state.exists())).await.unwrap_or(true)
-                && let Err(error) = oci.delete(id, true).await
-            {
+            let state = oci.state_dir().join(id);
+            if !blocking(move || Ok(state.exists())).await.unwrap_or(true) {
+                continue;
+            }
+            let deleted = match oci.shim {
+                Some(_) => oci.delete_abandoned(id, &self.bundle_of(id).await).await,
+                None => oci.delete(id, true).await,
+            };
+            if let Err(error) = deleted {
                 self.problem("container", &dir, &error);
             }
         }
@@ -125,17 +132,31 @@ impl Runtime {
         if let Ok(shim) = Shim::connect(&self.settings.paths.pod(id)).await
             && let Ok(state) = shim.state().await
         {
-            for process in state.processes {
+            // The sandbox container, if there is one, was created first.
+            for process in state.processes.into_iter().rev() {
                 if process.target.exec.is_empty() {
                     shim.delete(forced(&process.target.container)).await?;
                 }
             }
         }
         self.end_shim(id).await?;
+        shim_client::end_containerd_shim(id).await?;
         // The directory is removed after the address is released, so that the next start retries a failure.
         self.detach_orphan(id).await?;
         self.pins.remove(id).await?;
         self.remove_files(id).await
+    }
+
+    /// The bundle of a container without a record: its own directory, or that of the sandbox whose container it is.
+    async fn bundle_of(&self, id: &str) -> PathBuf {
+        let (own, sandbox) = (
+            self.settings.paths.container(id),
+            self.settings.paths.sandbox(id),
+        );
+        let found = blocking(move || Ok(if own.exists() { own } else { sandbox }));
+        found
+            .await
+            .unwrap_or_else(|_| self.settings.paths.container(id))
     }
 
     async fn detach_orphan(&self, id: &str) -> Result<()> {

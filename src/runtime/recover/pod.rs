@@ -108,7 +108,7 @@ impl Runtime {
         self.settle_starts(sandbox, &shim).await?;
         self.watch(sandbox, &shim);
         let state = shim.state().await?;
-        self.clear_shim(&shim, &state).await;
+        self.clear_shim(&sandbox.id, &shim, &state).await;
         self.settle_ends(sandbox, &state).await;
         if let Err(error) = self
             .find_pid_namespace(sandbox, &shim, state.pid_namespace)
@@ -121,14 +121,18 @@ impl Runtime {
         Ok(())
     }
 
-    /// Checks and pins the shared PID namespace of a sandbox, which older versions did not pin.
+    /// Checks the sandbox container, and checks and pins the shared PID namespace of a sandbox, which older versions did not pin.
     async fn find_pid_namespace(&self, sandbox: &Sandbox, shim: &Shim, init: u32) -> Result<()> {
         let record = sandbox.record();
-        if record.state != SandboxState::Ready || !shares_pid_namespace(&record) {
+        let shares = shares_pid_namespace(&record);
+        if record.state != SandboxState::Ready || !(shares || record.has_containerd_shim()) {
             return Ok(());
         }
         if init != record.pid_namespace {
-            return Err(Error::state("its PID namespace is gone"));
+            return Err(Error::state("its init is gone"));
+        }
+        if !shares {
+            return Ok(());
         }
         match self.pins.state(&sandbox.id, Kind::Pid)? {
             namespace::State::Pinned => Ok(()),
@@ -137,7 +141,7 @@ impl Runtime {
     }
 
     /// Kills execs, whose callers lost the connection with the previous daemon, and deletes containers that are not in the store.
-    async fn clear_shim(&self, shim: &Shim, state: &State) {
+    async fn clear_shim(&self, sandbox: &str, shim: &Shim, state: &State) {
         for process in &state.processes {
             let Target { container, exec } = &process.target;
             let done = if !exec.is_empty() {
@@ -157,11 +161,12 @@ impl Runtime {
                 } else {
                     shim.forget(process.target.clone()).await
                 }
-            } else if self
-                .store
-                .containers
-                .get(container)
-                .is_err_and(|e| e.is_not_found())
+            } else if container != sandbox
+                && self
+                    .store
+                    .containers
+                    .get(container)
+                    .is_err_and(|e| e.is_not_found())
             {
                 shim.delete(forced(container)).await
             } else {

@@ -13,6 +13,7 @@ mod run;
 mod shims;
 mod status;
 mod stop;
+mod task;
 pub(super) mod teardown;
 mod unresponsive_shim;
 

@@ -18,7 +18,7 @@ use crate::runtime::{Runtime, id};
 const NOBODY: u32 = 65535;
 
 /// `oom_score_adj` of the init, as of containerd's pause container: the OOM killer prefers the containers of the pod.
-const OOM_SCORE_ADJ: i32 = -998;
+pub(super) const OOM_SCORE_ADJ: i32 = -998;
 
 /// How long an init may take to exit after SIGKILL.
 const DYING: Duration = Duration::from_secs(10);
@@ -94,9 +94,7 @@ impl Runtime {
         sandbox: &Arc<Sandbox>,
     ) -> Result<()> {
         sandbox.ready()?;
-        if shares_pid_namespace(&sandbox.record()) {
-            self.check_init(sandbox).await?;
-        }
+        self.check_init(sandbox).await?;
         sandbox.ready()
     }
 
@@ -121,7 +119,7 @@ impl Runtime {
         if record.state != SandboxState::Ready || record.pid_namespace == 0 {
             return;
         }
-        tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %sandbox.id, "the init of a shared PID namespace has exited: the pod is no longer ready");
+        tracing::warn!(event = "runtime.sandbox", cri.sandbox.id = %sandbox.id, "the init of a shared PID namespace, or the sandbox container, has exited: the pod is no longer ready");
         let mut is_first = false;
         // The init is gone, even if the record cannot be written.
         let ended = sandbox.note(|record| {
@@ -199,7 +197,7 @@ fn number(what: &str, number: i64) -> Result<u32> {
 }
 
 /// User and group of the init, as ids inside the pod's user namespace.
-fn user(
+pub(super) fn user(
     record: &SandboxRecord,
     context: Option<&LinuxSandboxSecurityContext>,
 ) -> Result<(u32, u32)> {

@@ -138,7 +138,10 @@ impl Runtime {
         sandbox.set_shim(Some(shim.clone()));
         files?;
         let network = network?;
-        let pid_namespace = self.create_pid_namespace(&record, &shim).await?;
+        let pid_namespace = match handler.has_containerd_shim() {
+            true => self.make_sandbox_container(&record, handler, &shim).await?,
+            false => self.create_pid_namespace(&record, &shim).await?,
+        };
         let ready = sandbox.update(|record| {
             record.state = SandboxState::Ready;
             record.pid_namespace = pid_namespace;

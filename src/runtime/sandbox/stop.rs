@@ -41,6 +41,7 @@ impl Runtime {
                 .await;
         }
         self.end_kept_init(&sandbox.record()).await;
+        self.end_sandbox_container(sandbox).await?;
         self.free_network(&sandbox.record()).await?;
         sandbox.note(|record| record.network_freed = true).await;
         failpoint(Failpoint::SandboxStopped);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Runtime, programs};
+use super::{Runtime, programs, shim_type};
 use crate::settings::value::{Count, DirPath, FilePath, List, Maybe, Span, Switch, Text, secs};
 use crate::settings::{Hint, InEffect, Problem, Reader, Schema, Scope, Section, settings};
 
@@ -16,13 +16,19 @@ const ANNOTATIONS: List<Text> = List {
 };
 
 settings! {
-    /// An OCI runtime with runc's command line (runc, crun; not runsc, kata-runtime or a shim of containerd), under the name
-    /// that RuntimeClasses refer to. Without any of these tables there are `runc` and `crun`, those that are on `PATH`;
-    /// drop-in files add to these.
-    /// Kata Containers, gVisor and runwasi are started through shims of containerd: route their RuntimeClasses to a
-    /// containerd, as a second backend, with `[[routing.rules]]`.
+    /// An OCI runtime with runc's command line (runc, crun), or with `runtime_type` a shim of containerd (Kata Containers, gVisor,
+    /// runwasi), under the name that RuntimeClasses refer to. Without any of these tables there are `runc` and `crun`, those
+    /// that are on `PATH`; drop-in files add to these.
     pub struct Handler in "runtime.handlers.NAME" named name {
-        /// The OCI runtime.
+        /// The shim of containerd that runs the pods of this handler; no containerd is needed. As in containerd's configuration:
+        /// `io.containerd.kata.v2` is the program `containerd-shim-kata-v2` on `PATH`, and an absolute path is the program itself.
+        runtime_type: Option<String> = None, Maybe(Text), or "none: an OCI runtime" like "\"io.containerd.kata.v2\"";
+        /// The configuration file of that shim (`ConfigPath` in containerd's configuration), if it is not runc's.
+        config_path: Option<PathBuf> = None, Maybe(FilePath),
+            or "that of the shim" like "\"/etc/kata-containers/configuration.toml\"";
+        /// The type of that file (`TypeUrl`), for shims that ask for it.
+        type_url: Option<String> = None, Maybe(Text), or "none" like "\"io.containerd.runsc.v1.options\"";
+        /// The OCI runtime. With runc's shim it is the program that the shim calls (`BinaryName`).
         path: Option<PathBuf> = None, Maybe(FilePath),
             or "the program called NAME on `PATH`" like "\"/usr/sbin/runc\"";
         /// Global options of the OCI runtime, before its verb: `["--debug"]`.
@@ -55,8 +61,7 @@ settings! {
     }
 }
 
-/// Programs that are configured for containerd or CRI-O by a name of their own, but do not run containers of a pod when called
-/// like runc.
+/// Programs that do not run containers of a pod when called like runc: they are used through a shim of containerd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misfit {
@@ -69,9 +74,7 @@ pub enum Misfit {
     )]
     Kata,
     /// `runsc`.
-    #[error(
-        "needs the sandbox container (pause) that its containerd shim creates first, and pods have none here"
-    )]
+    #[error("needs the sandbox container that its containerd shim creates first")]
     Runsc,
 }
 
@@ -88,14 +91,17 @@ impl Misfit {
     }
 
     /// What to do instead.
-    pub const HINT: &str = "remove the handler, and route its pods to containerd, as a second backend, with [[routing.rules]]";
+    pub const HINT: &str = "name its shim with runtime_type instead of path: \"io.containerd.kata.v2\", \"io.containerd.runsc.v1\", or the absolute path of the shim";
 }
 
 impl Handler {
     /// The reason why its program cannot serve as a handler, if it is known not to.
     #[must_use]
     pub fn misfit(&self) -> Option<Misfit> {
-        Misfit::of(self.program())
+        match self.runtime_type {
+            Some(_) => None,
+            None => Misfit::of(self.program()),
+        }
     }
 
     /// The path or name of its program.
@@ -122,6 +128,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Vec<Handler> {
             let problem = format!("has no effect without {needed} = true");
             reader.fail_at(&scope, key, Problem::Conflict(problem));
         }
+        shim_type::check(reader, &scope, &handler);
         handlers.push(handler);
     }
     handlers
@@ -226,6 +233,9 @@ mod tests {
         let mut handler = Handler::defaults("runsc");
         assert_eq!(handler.misfit(), Some(Misfit::Runsc));
         handler.path = Some("/usr/bin/crun".into());
+        assert_eq!(handler.misfit(), None);
+        let mut handler = Handler::defaults("runsc");
+        handler.runtime_type = Some("io.containerd.runsc.v1".to_owned());
         assert_eq!(handler.misfit(), None);
     }
 }

@@ -4,6 +4,7 @@ mod handlers;
 mod networks;
 mod nri;
 mod programs;
+mod shim_type;
 mod storage;
 
 use std::collections::BTreeMap;

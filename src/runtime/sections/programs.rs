@@ -25,8 +25,10 @@ pub enum ProgramError {
     )]
     NoRuntime,
     /// The program of a configured handler.
-    #[error("the OCI runtime of handler {handler}, {}, is not there or cannot be executed", .program.display())]
+    #[error("the {kind} of handler {handler}, {}, is not there or cannot be executed", .program.display())]
     NoHandler {
+        /// What it is.
+        kind: &'static str,
         /// The handler.
         handler: String,
         /// The path or name that was looked up.
@@ -40,7 +42,7 @@ pub enum ProgramError {
 /// The usable handlers.
 #[derive(Debug, PartialEq)]
 pub struct HandlerPrograms {
-    /// Each with its program.
+    /// Each with its program: the OCI runtime, or the shim of containerd.
     pub handlers: Vec<(Handler, PathBuf)>,
     /// The default, one of them.
     pub default: String,
@@ -57,14 +59,9 @@ impl Runtime {
         let mut handlers = Vec::new();
         let mut missing = Vec::new();
         for handler in self.configured_or_usual() {
-            let wanted = handler.path.clone();
-            let wanted = wanted.unwrap_or_else(|| PathBuf::from(&handler.name));
-            match find(&wanted, search) {
-                Some(program) => handlers.push((handler, program)),
-                None => missing.push(ProgramError::NoHandler {
-                    handler: handler.name,
-                    program: wanted,
-                }),
+            match program_of(&handler, search) {
+                Ok(program) => handlers.push((handler, program)),
+                Err(error) => missing.push(error),
             }
         }
         if self.usual_besides.0 {
@@ -148,6 +145,27 @@ impl Runtime {
         find(&own.with_file_name(SHIM), search)
             .or_else(|| find(Path::new(SHIM), search))
             .ok_or_else(|| ProgramError::NoShim(SHIM.into()))
+    }
+}
+
+/// Finds the program of a handler: its OCI runtime or its shim of containerd. What runc's shim calls must be there too.
+fn program_of(handler: &Handler, search: &OsStr) -> Result<PathBuf, ProgramError> {
+    let found = |kind, program: PathBuf| {
+        find(&program, search).ok_or_else(|| ProgramError::NoHandler {
+            kind,
+            handler: handler.name.clone(),
+            program,
+        })
+    };
+    match handler.containerd_shim() {
+        None => found("OCI runtime", handler.program().to_owned()),
+        Some(shim) => {
+            let program = found("shim of containerd", shim)?;
+            if handler.has_runc_shim() {
+                found("OCI runtime", handler.called_by_shim().to_owned())?;
+            }
+            Ok(program)
+        }
     }
 }
 

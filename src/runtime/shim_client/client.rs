@@ -27,7 +27,7 @@ use crate::runtime::oci::reason;
 use criscope_shim::SOCKET;
 use criscope_shim::protocol::{
     self, Answer, Create, Empty, Exec, Hello, Kill, PidNamespace, Request, Resize, Shutdown, State,
-    Target, Verb,
+    Target, Update, Verb,
 };
 
 /// How long a shim may take to start, to accept a connection, and to respond to simple requests.
@@ -280,6 +280,23 @@ impl Shim {
     #[allow(clippy::missing_errors_doc)]
     pub async fn forget(&self, target: Target) -> Result<(), Error> {
         self.done(Request::Forget(target), PATIENCE).await
+    }
+
+    /// Changes the resources of a container that a shim of containerd runs.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn update(&self, update: Update) -> Result<(), Error> {
+        let time = runtime_time(update.timeout_ms);
+        self.done(Request::Update(update), time).await
+    }
+
+    /// Returns what a container uses, as the shim of containerd that runs it says: an encoded `google.protobuf.Any`.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn metrics(&self, target: Target) -> Result<Vec<u8>, Error> {
+        let request = Request::Metrics(target);
+        match self.call(request, runtime_time(0) + PATIENCE).await? {
+            Answer::Metrics(metrics) => Ok(metrics),
+            _ => Err(self.malformed()),
+        }
     }
 
     /// Creates the pod's PID namespace unless it exists; returns the pid of its init, which is then already confined.

@@ -27,8 +27,41 @@ const DYING: Duration = Duration::from_secs(10);
 /// [`Error::Undying`] if it has not exited after ten seconds; [`Error::System`].
 pub async fn end(dir: &Path) -> Result<(), Error> {
     let own = dir.to_owned();
+    end_all(dir, move || {
+        let place = match fs::metadata(&own) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            place => place?,
+        };
+        find(|process| is_called_for(process, &own) && is_in(process, &place))
+    })
+    .await
+}
+
+/// Kills the shim of containerd that runs the containers of a sandbox, with those that it is starting. Succeeds if there is none.
+/// It is identified by its arguments, which contain the id of the sandbox, while a pidfd is held.
+///
+/// # Errors
+/// As of [`end`].
+pub async fn end_containerd_shim(sandbox: &str) -> Result<(), Error> {
+    let id = sandbox.to_owned();
+    let found = move || find(|process| runs_sandbox(process, id.as_bytes()));
+    end_all(Path::new(sandbox), found).await
+}
+
+/// Returns whether a process, given by its directory in `/proc`, has the arguments of a shim of containerd for a sandbox.
+fn runs_sandbox(process: &Path, id: &[u8]) -> bool {
+    let arguments = untrusted::read_start(&process.join("cmdline"), 16 << 10).unwrap_or_default();
+    let all: Vec<_> = arguments.split(|byte| *byte == 0).collect();
+    let mut pairs = all.windows(2);
+    pairs.any(|pair| matches!(pair[0], b"-id" | b"--id") && pair[1] == id)
+}
+
+async fn end_all(
+    dir: &Path,
+    find: impl FnOnce() -> io::Result<Vec<OwnedFd>> + Send + 'static,
+) -> Result<(), Error> {
     let ended = tokio::task::spawn_blocking(move || {
-        let shims = find(&own)?;
+        let shims = find()?;
         for shim in &shims {
             match pidfd_send_signal(shim, Signal::KILL) {
                 // It has exited in the meantime.
@@ -65,11 +98,7 @@ pub(in crate::runtime) fn is_called_for(process: &Path, dir: &Path) -> bool {
     is_shim && all.next() == Some(dir.as_os_str().as_bytes())
 }
 
-fn find(dir: &Path) -> io::Result<Vec<OwnedFd>> {
-    let place = match fs::metadata(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        place => place?,
-    };
+fn find(is_wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<OwnedFd>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
@@ -78,10 +107,7 @@ fn find(dir: &Path) -> io::Result<Vec<OwnedFd>> {
             .to_str()
             .and_then(|name| name.parse().ok());
         let process = entry.path();
-        let Some(pid) = pid
-            .and_then(Pid::from_raw)
-            .filter(|_| is_called_for(&process, dir))
-        else {
+        let Some(pid) = pid.and_then(Pid::from_raw).filter(|_| is_wanted(&process)) else {
             continue;
         };
         let held = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -89,7 +115,7 @@ fn find(dir: &Path) -> io::Result<Vec<OwnedFd>> {
             held => held?,
         };
         // Checked again with the pidfd held: the pid may have been reused before it was opened.
-        if is_called_for(&process, dir) && is_in(&process, &place) {
+        if is_wanted(&process) {
             found.push(held);
         }
     }

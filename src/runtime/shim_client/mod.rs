@@ -17,13 +17,13 @@ pub mod v1;
 
 pub use self::attach::{Attached, Input, Output};
 pub use self::client::{Launch, Shim};
-pub use self::end::end;
 pub(in crate::runtime) use self::end::is_called_for;
+pub use self::end::{end, end_containerd_shim};
 pub use self::error::Error;
 pub use self::event::{Event, Unreadable};
 pub use self::exit_records::{ExitFate, exit_records};
 pub use self::exit_waiters::ExitWaiter;
 pub use criscope_shim::protocol::{
     Attach, Create, Exec, Exit, Kill, Oom, PidNamespace, Process, Resize, Runtime, State, Stdio,
-    Target, Verb,
+    Target, TaskShim, Update, Verb,
 };

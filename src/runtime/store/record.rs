@@ -77,7 +77,7 @@ pub struct SandboxRecord {
     /// Its additional addresses.
     #[serde(default)]
     pub additional_ips: Vec<IpAddr>,
-    /// The pid of the init of its shared PID namespace; 0 without one.
+    /// The pid of the init of its shared PID namespace, or that of its sandbox container; 0 without one.
     #[serde(default)]
     pub pid_namespace: u32,
     /// The SELinux label of its processes.
@@ -278,11 +278,20 @@ impl SandboxRecord {
             .unwrap_or_default()
     }
 
-    /// Returns whether it was stopped because the init of its shared PID namespace exited.
-    pub fn lost_init(&self) -> bool {
-        self.state == SandboxState::Stopped
-            && self.pid_namespace == 0
-            && self.namespaces().pid == v1::NamespaceMode::Pod as i32
+    /// Returns whether a shim of containerd runs its containers, of which one is that of the sandbox.
+    pub fn has_containerd_shim(&self) -> bool {
+        self.oci.as_ref().is_some_and(|oci| oci.shim.is_some())
+    }
+
+    /// The process whose exit stopped it.
+    pub fn lost_init(&self) -> Option<&'static str> {
+        let lost = self.state == SandboxState::Stopped && self.pid_namespace == 0;
+        match self.namespaces().pid == v1::NamespaceMode::Pod as i32 {
+            _ if !lost => None,
+            _ if self.has_containerd_shim() => Some("its sandbox container"),
+            true => Some("the init of its shared PID namespace"),
+            false => None,
+        }
     }
 
     /// Returns whether it uses the node's network.

@@ -87,20 +87,20 @@ impl Sandbox {
     /// # Errors
     /// [`Error::State`], with the actual state.
     pub fn ready(&self) -> Result<()> {
-        match self.record().state {
+        let record = self.record();
+        match record.state {
             SandboxState::Ready => Ok(()),
             SandboxState::Making => Err(Error::state(format!(
                 "pod sandbox {} is being created",
                 self.id
             ))),
-            SandboxState::Stopped if self.record().lost_init() => Err(Error::state(format!(
-                "pod sandbox {} is not ready: the init of its shared PID namespace has exited",
-                self.id
-            ))),
-            SandboxState::Stopped => Err(Error::state(format!(
-                "pod sandbox {} is not ready",
-                self.id
-            ))),
+            SandboxState::Stopped => {
+                let id = &self.id;
+                Err(Error::state(match record.lost_init() {
+                    Some(lost) => format!("pod sandbox {id} is not ready: {lost} has exited"),
+                    None => format!("pod sandbox {id} is not ready"),
+                }))
+            }
         }
     }
 

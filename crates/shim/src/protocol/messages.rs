@@ -51,6 +51,26 @@ pub struct Runtime {
     /// Timeout in milliseconds, after which the call is killed and counts as failed.
     #[prost(uint32, tag = "4")]
     pub timeout_ms: u32,
+    /// The shim of containerd that runs the containers instead; only the timeout applies to its calls.
+    #[prost(message, optional, tag = "5")]
+    pub task: Option<TaskShim>,
+}
+
+/// A shim of containerd (runtime v2): one for all containers of the pod, started with the first of them, the sandbox container.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct TaskShim {
+    /// Absolute path of the program.
+    #[prost(string, tag = "1")]
+    pub program: String,
+    /// The namespace that it runs in (`-namespace`).
+    #[prost(string, tag = "2")]
+    pub namespace: String,
+    /// The id of the sandbox container.
+    #[prost(string, tag = "3")]
+    pub sandbox: String,
+    /// Its options, an encoded `google.protobuf.Any`; empty for none.
+    #[prost(bytes = "vec", tag = "4")]
+    pub options: Vec<u8>,
 }
 
 /// Create a container with the OCI runtime's `create`.
@@ -175,6 +195,20 @@ pub struct PidNamespace {
     pub mount_label: String,
 }
 
+/// Change the resources of a container that a shim of containerd runs.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Update {
+    /// The container.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// `linux.resources` of the OCI runtime specification, as JSON.
+    #[prost(bytes = "vec", tag = "2")]
+    pub resources: Vec<u8>,
+    /// Timeout in milliseconds.
+    #[prost(uint32, tag = "3")]
+    pub timeout_ms: u32,
+}
+
 /// Stop the shim.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Shutdown {
@@ -246,6 +280,12 @@ pub enum Request {
     /// See [`Hello`].
     #[prost(message, tag = "14")]
     Hello(Hello),
+    /// See [`Update`].
+    #[prost(message, tag = "15")]
+    Update(Update),
+    /// Query what a container uses, from the shim of containerd that runs it; answered with [`Answer::Metrics`].
+    #[prost(message, tag = "16")]
+    Metrics(Target),
 }
 
 /// The exit of a process.
@@ -269,6 +309,9 @@ pub struct Exit {
     /// Time of the observation, in nanoseconds since 1970.
     #[prost(uint64, tag = "6")]
     pub at: u64,
+    /// Why the exit was not observed and the code says nothing; empty if it was.
+    #[prost(string, tag = "7")]
+    pub unobserved: String,
 }
 
 /// A process that the shim knows.
@@ -300,7 +343,7 @@ pub struct State {
     /// The pid of the shim.
     #[prost(uint32, tag = "1")]
     pub pid: u32,
-    /// The pid of the init of the pod's PID namespace; 0 if there is none, or it has exited.
+    /// The pid of the init of the pod's PID namespace, or of its sandbox container; 0 if there is none, or it has exited.
     #[prost(uint32, tag = "2")]
     pub pid_namespace: u32,
     /// Its processes.
@@ -334,6 +377,9 @@ pub enum Answer {
     /// It failed.
     #[prost(message, tag = "4")]
     Failed(Failure),
+    /// Metrics of a container, as the shim of containerd sent them: an encoded `google.protobuf.Any`.
+    #[prost(bytes = "vec", tag = "5")]
+    Metrics(Vec<u8>),
 }
 
 /// OOM kills in the cgroup of a container, sent when there are more of them, and before the exit that they caused.

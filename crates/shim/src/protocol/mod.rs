@@ -17,7 +17,7 @@ use prost::Message;
 
 pub use self::messages::{
     Answer, Attach, Create, Empty, Event, Exec, Exit, Failure, Hello, Kill, Oom, PidNamespace,
-    Process, Request, Resize, Runtime, Shutdown, State, Stdio, Target, Verb,
+    Process, Request, Resize, Runtime, Shutdown, State, Stdio, Target, TaskShim, Update, Verb,
 };
 
 /// The newest protocol version that this program supports.
@@ -83,14 +83,14 @@ pub struct Envelope {
 struct AnyRequest {
     #[prost(
         oneof = "Request",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
     )]
     kind: Option<Request>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
 struct AnyAnswer {
-    #[prost(oneof = "Answer", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Answer", tags = "1, 2, 3, 4, 5")]
     kind: Option<Answer>,
 }
 

@@ -23,6 +23,7 @@ fn create() -> Request {
             env: vec!["A=b".into()],
             args: vec!["--force".into()],
             timeout_ms: 30_000,
+            task: None,
         },
     })
 }
@@ -66,7 +67,7 @@ fn frames_of_version_2_are_decoded() {
         assert_eq!(again, bytes, "{kind} {name}");
         read += 1;
     }
-    assert_eq!(read, 23, "vectors of all messages");
+    assert_eq!(read, 26, "vectors of all messages");
 }
 
 #[test]

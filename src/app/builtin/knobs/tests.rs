@@ -12,7 +12,11 @@ use crate::config::{Config, Overrides, annotated_file};
 const BEFORE: [&str; 3] = ["shim", "default_handler", "path"];
 
 /// Keys that have no meaning without another one.
-const NEEDED: [(&[&str], &str); 3] = [
+const NEEDED: [(&[&str], &str); 4] = [
+    (
+        &["config_path", "type_url"],
+        "runtime_type = \"io.containerd.kata.v2\"\n",
+    ),
     (
         &["privileged_without_host_devices_all_devices_allowed"],
         "privileged_without_host_devices = true\n",
@@ -75,6 +79,10 @@ privileged_without_host_devices_all_devices_allowed = true
 cni_conf_dir = "/n"
 cni_max_conf_num = 2
 timeout = "90s"
+[runtime.handlers.kata]
+runtime_type = "io.containerd.kata.v2"
+config_path = "/w.toml"
+type_url = "x"
 [runtime.cni]
 conf_dir = "/d"
 max_conf_num = 3

@@ -1,7 +1,7 @@
 //! What containerd's keys become.
 
 use super::super::convert::{duration, level, listed, negated, same, seccomp, seconds, split};
-use super::To::{Hosts, Key, None, Noted, Quiet, RuntimeType, Secret};
+use super::To::{Hosts, Key, None, Noted, Quiet, RuntimeType, Secret, ShimPath};
 use super::{NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, Row, row};
 
 /// containerd's keys; those of the CRI plugin begin with `cri`.
@@ -50,6 +50,15 @@ pub(in super::super) const CONTAINERD: &[Row] = &[
         Key("runtime.default_handler", same),
     ),
     row("cri.containerd.runtimes.*.runtime_type", RuntimeType),
+    row("cri.containerd.runtimes.*.runtime_path", ShimPath),
+    row(
+        "cri.containerd.runtimes.*.options.ConfigPath",
+        Key("runtime.handlers.NAME.config_path", same),
+    ),
+    row(
+        "cri.containerd.runtimes.*.options.TypeUrl",
+        Key("runtime.handlers.NAME.type_url", same),
+    ),
     row(
         "cri.containerd.runtimes.*.options.BinaryName",
         Key("runtime.handlers.NAME.path", same),

@@ -80,6 +80,10 @@ pub(in super::super) const CRIO: &[Row] = &[
     ),
     row("crio.runtime.runtimes.*.runtime_type", RuntimeType),
     row(
+        "crio.runtime.runtimes.*.runtime_config_path",
+        Key("runtime.handlers.NAME.config_path", same),
+    ),
+    row(
         "crio.runtime.runtimes.*.privileged_without_host_devices",
         Key(
             "runtime.handlers.NAME.privileged_without_host_devices",

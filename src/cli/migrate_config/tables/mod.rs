@@ -26,8 +26,10 @@ pub(super) enum To {
     Hosts,
     /// Credentials, which are never shown.
     Secret,
-    /// A runtime that is a shim, if it is none of those for runc.
+    /// A shim of containerd, unless it is that for runc.
     RuntimeType,
+    /// The path of the shim.
+    ShimPath,
     /// Nothing: the reason. The last are values with which it is not worth mentioning.
     None(&'static str, &'static [&'static str]),
     /// Nothing, and nothing is lost.
@@ -41,7 +43,7 @@ const fn row(from: &'static str, to: To) -> Row {
 const NO_PAUSE: &str = "there is no pause container";
 const NO_SNAPSHOTTERS: &str =
     "layers are stacked by overlayfs; for other snapshotters keep containerd as a second backend";
-const NO_SHIM: &str = "a handler is an OCI runtime with runc's command line";
+const NO_SHIM: &str = "handlers have no such setting";
 const POD_SPEC: &str =
     "it belongs in the specification of pods; an admission policy can set it for all";
 const NRI: &str = "its plugins run as root, and may change every container";

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::build::Request;
+use crate::cri::v1::PodSandboxConfig;
 
 /// Annotations by which an OCI runtime changes the node rather than the container: crun writes the output of hooks to files
 /// of the node, and takes a seccomp filter and another handler from them; systemd takes properties of units; gVisor and Kata
@@ -68,9 +69,68 @@ pub(super) fn annotations(request: &Request<'_>) -> HashMap<String, String> {
     all
 }
 
+/// Makes the annotations of a container those of the sandbox container, by which shims of containerd recognise it; Kata sizes its
+/// virtual machine by the resources of the pod.
+pub fn sandbox_annotations(pod: &PodSandboxConfig, all: &mut HashMap<String, String>) {
+    let mut put = |key: &str, value: String| {
+        all.insert(format!("{OWN}{key}"), value);
+    };
+    put("container-type", "sandbox".to_owned());
+    put("sandbox-log-directory", pod.log_directory.clone());
+    let resources = pod
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.resources.as_ref());
+    if let Some(resources) = resources {
+        put("sandbox-cpu-period", resources.cpu_period.to_string());
+        put("sandbox-cpu-quota", resources.cpu_quota.to_string());
+        put("sandbox-cpu-shares", resources.cpu_shares.to_string());
+        put(
+            "sandbox-memory",
+            resources.memory_limit_in_bytes.to_string(),
+        );
+    }
+    all.remove(&format!("{OWN}container-name"));
+}
+
 #[cfg(test)]
 mod tests {
-    use super::allowed;
+    use std::collections::HashMap;
+
+    use super::{allowed, sandbox_annotations};
+    use crate::cri::v1;
+
+    #[test]
+    fn a_sandbox_container_is_recognised_by_its_annotations() {
+        let pod = v1::PodSandboxConfig {
+            log_directory: "/l".to_owned(),
+            linux: Some(v1::LinuxPodSandboxConfig {
+                resources: Some(v1::LinuxContainerResources {
+                    memory_limit_in_bytes: 7,
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let key = |key: &str| format!("io.kubernetes.cri.{key}");
+        let mut all = HashMap::from([
+            (key("container-type"), "container".to_owned()),
+            (key("container-name"), String::new()),
+            (key("sandbox-id"), "id".to_owned()),
+        ]);
+        sandbox_annotations(&pod, &mut all);
+        for (name, value) in [
+            ("container-type", Some("sandbox")),
+            ("container-name", None),
+            ("sandbox-id", Some("id")),
+            ("sandbox-log-directory", Some("/l")),
+            ("sandbox-memory", Some("7")),
+            ("sandbox-cpu-quota", Some("0")),
+        ] {
+            assert_eq!(all.get(&key(name)).map(String::as_str), value, "{name}");
+        }
+    }
 
     #[test]
     fn patterns_match_prefixes() {

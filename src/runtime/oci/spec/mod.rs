@@ -52,6 +52,7 @@ pub(in crate::runtime) fn fuzz_users(bytes: &[u8]) {
     }
 }
 
+pub use annotations::sandbox_annotations;
 pub use build::{Action, Built, Request, build};
 pub use cgroup::{CGROUP_PREFIX, cgroup_path, check_cgroup_parent};
 pub use error::SpecError;

@@ -5,6 +5,7 @@ mod orphans;
 mod pod;
 mod restart;
 mod streams;
+mod task;
 
 use std::fs;
 use std::time::Duration;

@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use criscope::runtime::shim_client::{
-    Attach, Create, Error, Event, Exit, Launch, Output, Runtime, Shim, Stdio, Target, Verb,
-    exit_records,
+    Attach, Create, Error, Event, Exit, Launch, Output, Runtime, Shim, Stdio, Target, TaskShim,
+    Verb, exit_records,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -20,6 +20,8 @@ use crate::harness::{self, PATIENCE};
 pub(super) struct Ground {
     dir: tempfile::TempDir,
     shim_pid: u32,
+    /// What runs the containers if not runc.
+    task: Option<TaskShim>,
 }
 
 /// A pod, and a connection to its shim.
@@ -83,9 +85,18 @@ impl Ground {
 
 impl Pod {
     pub(super) async fn new() -> Self {
+        Self::with(None).await
+    }
+
+    /// With the containers run by this shim of containerd.
+    pub(super) async fn with(task: Option<TaskShim>) -> Self {
         let dir = tempfile::tempdir().expect("dir");
         fs::create_dir(dir.path().join("state")).expect("state");
-        let mut ground = Ground { dir, shim_pid: 0 };
+        let mut ground = Ground {
+            dir,
+            shim_pid: 0,
+            task,
+        };
         let shim = ground.launch().await.expect("shim");
         ground.shim_pid = shim.state().await.expect("state").pid;
         Self { shim, ground }
@@ -113,6 +124,7 @@ impl Pod {
         Runtime {
             argv: argv.to_vec(),
             timeout_ms: PATIENCE.as_millis().try_into().expect("small"),
+            task: self.ground.task.clone(),
             ..Runtime::default()
         }
     }

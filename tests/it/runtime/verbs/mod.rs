@@ -5,6 +5,7 @@ mod apparmor;
 mod cadvisor;
 mod cgroups;
 mod checkpoints;
+mod containerd_shim;
 mod containers;
 mod devices;
 mod ends;

@@ -1,0 +1,441 @@
+//! The requests of the daemon as calls of the Task service.
+
+use std::fs;
+use std::time::Duration;
+
+use prost::{DecodeError, Message};
+
+use super::super::process::Process;
+use super::super::protocol::{
+    Answer, Create, Empty, Exec, Failure, Kill, NOT_FOUND, PRECONDITION, RUNTIME, Resize, SYSTEM,
+    Stdio, TIMEOUT, Target, TaskShim, Update, Verb,
+};
+use super::super::requests::{Result as Answered, failure, system};
+use super::super::server::Shim;
+use super::super::streams::Streams;
+use super::super::{clock, oom::Oom, record};
+use super::connection::{Call, Pending};
+use super::launch::not_running;
+use super::messages::{
+    self, Any, CloseIo, Connected, CreateTask, ExecProcess, KillTask, Pid, ResizePty, Stats,
+    UpdateTask, Waited,
+};
+use super::ttrpc::Response;
+use super::{PATIENCE, TaskProcess};
+
+/// The types of the JSON objects in calls (containerd, `pkg/runtime-spec`).
+const PROCESS: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
+const RESOURCES: &str = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources";
+
+/// gRPC's code for what does not exist.
+const CODE_NOT_FOUND: i32 = 5;
+
+/// The result of a call.
+pub(super) type Result<T = Vec<u8>> = std::result::Result<T, Failure>;
+
+impl From<Response> for Result {
+    fn from(response: Response) -> Self {
+        match response.status {
+            Some(status) if status.code == CODE_NOT_FOUND => {
+                Err(failure(NOT_FOUND, status.message))
+            }
+            Some(status) if status.code != 0 => Err(failure(RUNTIME, status.message)),
+            _ => Ok(response.payload),
+        }
+    }
+}
+
+pub(super) fn timed_out() -> Result {
+    Err(failure(TIMEOUT, "the containerd shim did not answer"))
+}
+
+#[allow(clippy::needless_pass_by_value)]
+fn damaged(error: DecodeError) -> Failure {
+    failure(SYSTEM, format!("an answer of the containerd shim: {error}"))
+}
+
+fn milliseconds(time: u32) -> Option<Duration> {
+    Some(Duration::from_millis(time.into()))
+}
+
+fn process(target: &Target) -> messages::Process {
+    messages::Process {
+        id: target.container.clone(),
+        exec_id: target.exec.clone(),
+    }
+}
+
+impl Shim {
+    /// Creates a container; the sandbox container starts the containerd shim.
+    pub(in super::super) fn create_task(
+        &mut self,
+        asked: (u64, u64),
+        create: Create,
+        spec: TaskShim,
+    ) -> Answered {
+        let target = Target {
+            container: create.id.clone(),
+            exec: String::new(),
+        };
+        let running = self.connection().is_some();
+        if !running && (self.task.is_some() || spec.sandbox != create.id) {
+            return Err(not_running());
+        }
+        let number = self.add(asked, target, create.stdio.clone(), create.bundle.clone())?;
+        let begun = match running {
+            true => self.send_create(asked, number, &create),
+            false => self.launch_task(asked, create, spec, number),
+        };
+        if begun.is_err() {
+            self.processes.retain(|process| process.number != number);
+        }
+        begun.map(|()| None)
+    }
+
+    /// Adds a process with its FIFOs and its log.
+    fn add(
+        &mut self,
+        (owner, _): (u64, u64),
+        target: Target,
+        stdio: Stdio,
+        bundle: String,
+    ) -> Answered<u64> {
+        self.check_new(&target)?;
+        let number = self.number();
+        let held = stdio.hold;
+        let streams = Streams::of_task(stdio, &self.dir, number).map_err(system)?;
+        let mut process = Process {
+            held,
+            owner,
+            task: Some(TaskProcess {
+                bundle,
+                ..TaskProcess::default()
+            }),
+            ..Process::new(number, target, streams)
+        };
+        process.open_log().map_err(system)?;
+        self.processes.push(process);
+        Ok(number)
+    }
+
+    pub(super) fn send_create(
+        &mut self,
+        asked: (u64, u64),
+        number: u64,
+        create: &Create,
+    ) -> Answered<()> {
+        let [stdin, stdout, stderr] = self.fifos(number);
+        let options = create.runtime.task.as_ref().map(|task| &*task.options);
+        let options = options.filter(|options| !options.is_empty());
+        let options = options.map(Any::decode).transpose();
+        let task = CreateTask {
+            id: create.id.clone(),
+            bundle: create.bundle.clone(),
+            terminal: create.stdio.tty,
+            stdin,
+            stdout,
+            stderr,
+            options: options.map_err(|e| failure(PRECONDITION, e.to_string()))?,
+        };
+        let timeout = milliseconds(create.runtime.timeout_ms);
+        let connection = self.connection().ok_or_else(not_running)?;
+        connection.call(Call::Create, (number, Some(asked)), &task, timeout);
+        Ok(())
+    }
+
+    fn fifos(&self, number: u64) -> [String; 3] {
+        let mut all = self.processes.iter();
+        let process = all.find(|process| process.number == number);
+        let fifos = process.and_then(|process| process.streams.fifos.as_ref());
+        fifos.map(super::fifo::Fifos::paths).unwrap_or_default()
+    }
+
+    /// Runs a process in a container.
+    pub(in super::super) fn exec_task(&mut self, asked: (u64, u64), exec: Exec) -> Answered {
+        let spec = fs::read(&exec.process).map_err(system)?;
+        if self.connection().is_none() {
+            return Err(not_running());
+        }
+        let terminal = exec.stdio.tty;
+        let number = self.add(asked, exec.target.clone(), exec.stdio, String::new())?;
+        let [stdin, stdout, stderr] = self.fifos(number);
+        let request = ExecProcess {
+            id: exec.target.container,
+            exec_id: exec.target.exec,
+            terminal,
+            stdin,
+            stdout,
+            stderr,
+            spec: Some(Any {
+                type_url: PROCESS.to_owned(),
+                value: spec,
+            }),
+        };
+        let timeout = milliseconds(exec.runtime.timeout_ms);
+        self.send(Call::Exec, (number, Some(asked)), &request, timeout)
+    }
+
+    fn send(
+        &mut self,
+        call: Call,
+        about: (u64, Option<(u64, u64)>),
+        message: &impl Message,
+        timeout: Option<Duration>,
+    ) -> Answered {
+        let connection = self.connection().ok_or_else(not_running)?;
+        connection.call(call, about, message, timeout);
+        Ok(None)
+    }
+
+    /// Starts a created container.
+    pub(in super::super) fn start_task(
+        &mut self,
+        asked: (u64, u64),
+        number: u64,
+        verb: &Verb,
+    ) -> Answered {
+        let request = messages::Process {
+            id: verb.id.clone(),
+            ..messages::Process::default()
+        };
+        let timeout = milliseconds(verb.runtime.timeout_ms);
+        self.send(Call::Start, (number, Some(asked)), &request, timeout)
+    }
+
+    /// Deletes a container. A running one is killed first, and deleted when it has exited.
+    pub(in super::super) fn delete_task(
+        &mut self,
+        asked: (u64, u64),
+        number: u64,
+        verb: &Verb,
+    ) -> Answered {
+        let mut alive = false;
+        self.with(number, |process| {
+            alive = process.is_alive();
+            if let Some(task) = process.task.as_mut().filter(|_| alive) {
+                task.delete = Some(asked);
+            }
+        });
+        let kill = KillTask {
+            id: verb.id.clone(),
+            exec_id: String::new(),
+            signal: nix::sys::signal::SIGKILL as u32,
+            all: true,
+        };
+        if alive {
+            // It may have exited already, which its exit will tell.
+            return self.send_other("Kill", (number, None), &kill);
+        }
+        self.delete_ended(asked, number, &verb.id)
+    }
+
+    pub(super) fn delete_ended(&mut self, asked: (u64, u64), number: u64, id: &str) -> Answered {
+        if self.connection().is_none() {
+            // It was cleaned up when the containerd shim ended.
+            self.deleted(number);
+            return Ok(Some(Answer::Done(Empty {})));
+        }
+        let request = messages::Process {
+            id: id.to_owned(),
+            ..messages::Process::default()
+        };
+        let timeout = Some(3 * PATIENCE);
+        self.send(Call::Delete, (number, Some(asked)), &request, timeout)
+    }
+
+    /// Sends a signal.
+    pub(in super::super) fn kill_task(
+        &mut self,
+        asked: (u64, u64),
+        number: u64,
+        kill: &Kill,
+    ) -> Answered {
+        let request = KillTask {
+            id: kill.target.container.clone(),
+            exec_id: kill.target.exec.clone(),
+            signal: kill.signal.cast_unsigned(),
+            all: kill.all,
+        };
+        let timeout = Some(PATIENCE);
+        self.send(Call::Kill, (number, Some(asked)), &request, timeout)
+    }
+
+    /// Resizes a terminal.
+    pub(in super::super) fn resize_task(
+        &mut self,
+        asked: (u64, u64),
+        number: u64,
+        resize: &Resize,
+    ) -> Answered {
+        let request = ResizePty {
+            id: resize.target.container.clone(),
+            exec_id: resize.target.exec.clone(),
+            width: resize.width,
+            height: resize.height,
+        };
+        self.send_other("ResizePty", (number, Some(asked)), &request)
+    }
+
+    fn send_other(
+        &mut self,
+        method: &str,
+        about: (u64, Option<(u64, u64)>),
+        message: &impl Message,
+    ) -> Answered {
+        let connection = self.connection().ok_or_else(not_running)?;
+        connection.call_method(Call::Other, method, about, message, Some(PATIENCE));
+        Ok(None)
+    }
+
+    /// Changes the resources of a container.
+    pub(in super::super) fn update_task(&mut self, asked: (u64, u64), update: Update) -> Answered {
+        let number = self.task_process(&update.id)?;
+        let request = UpdateTask {
+            id: update.id,
+            resources: Some(Any {
+                type_url: RESOURCES.to_owned(),
+                value: update.resources,
+            }),
+        };
+        let timeout = milliseconds(update.timeout_ms);
+        self.send(Call::Update, (number, Some(asked)), &request, timeout)
+    }
+
+    /// Queries what a container uses.
+    pub(in super::super) fn stats_task(&mut self, asked: (u64, u64), target: &Target) -> Answered {
+        let number = self.task_process(&target.container)?;
+        let request = process(target);
+        let timeout = Some(PATIENCE);
+        self.send(Call::Stats, (number, Some(asked)), &request, timeout)
+    }
+
+    fn task_process(&mut self, id: &str) -> Answered<u64> {
+        let process = self.find(&Target {
+            container: id.to_owned(),
+            exec: String::new(),
+        })?;
+        match process.task {
+            Some(_) => Ok(process.number),
+            None => Err(failure(PRECONDITION, "no containerd shim runs it")),
+        }
+    }
+
+    /// Tells the containerd shim of inputs that have ended.
+    pub(super) fn close_inputs(&mut self) {
+        let mut closed = Vec::new();
+        for process in self.processes.iter_mut().filter(|one| one.is_alive()) {
+            let ended = process.streams.has_no_input();
+            if let Some(task) = process.task.as_mut().filter(|one| !one.input_closed)
+                && ended
+            {
+                task.input_closed = true;
+                closed.push((process.number, process.target.clone()));
+            }
+        }
+        for (number, target) in closed {
+            let request = CloseIo {
+                id: target.container,
+                exec_id: target.exec,
+                stdin: true,
+            };
+            let _ended = self.send_other("CloseIO", (number, None), &request);
+        }
+    }
+
+    /// Handles the end of a call.
+    pub(super) fn task_answered(&mut self, pending: Pending, result: Result) {
+        let number = pending.process;
+        let answer = match pending.call {
+            Call::Create | Call::StartExec => self.task_made(number, result).map(Some),
+            Call::Exec => match result {
+                Ok(_) => self.start_exec(pending),
+                Err(error) => {
+                    self.drop_unmade(number);
+                    Err(error)
+                }
+            },
+            Call::Start => result.map(|_| {
+                self.with(number, |process| process.started_at = clock::now());
+                Some(Answer::Done(Empty {}))
+            }),
+            Call::Wait => {
+                self.task_waited(number, result.and_then(|it| decode::<Waited>(&it)));
+                Ok(None)
+            }
+            Call::Delete => match result {
+                Err(error) if error.kind != NOT_FOUND => Err(error),
+                _ => {
+                    self.deleted(number);
+                    self.retire_task();
+                    Ok(Some(Answer::Done(Empty {})))
+                }
+            },
+            Call::Stats => result.and_then(|it| {
+                let stats = decode::<Stats>(&it)?.stats;
+                stats
+                    .map(|stats| Some(Answer::Metrics(stats)))
+                    .ok_or_else(|| failure(NOT_FOUND, "the containerd shim has no metrics"))
+            }),
+            Call::Connect => {
+                let connected = result.and_then(|it| decode::<Connected>(&it));
+                if let (Ok(connected), Some(task)) = (connected, &mut self.task) {
+                    task.pid = connected.shim_pid;
+                }
+                Ok(None)
+            }
+            Call::Kill | Call::Update | Call::Other => result.map(|_| Some(Answer::Done(Empty {}))),
+        };
+        let answer = answer.unwrap_or_else(|error| Some(Answer::Failed(error)));
+        if let (Some((connection, request)), Some(answer)) = (pending.asked, answer) {
+            self.answer(connection, request, &answer);
+        }
+    }
+
+    fn start_exec(&mut self, pending: Pending) -> Answered {
+        let number = pending.process;
+        let mut all = self.processes.iter();
+        let found = all.find(|process| process.number == number);
+        let found = found.ok_or_else(|| failure(NOT_FOUND, "deleted meanwhile"))?;
+        let request = process(&found.target);
+        let about = (number, pending.asked);
+        self.send(Call::StartExec, about, &request, Some(3 * PATIENCE))
+    }
+
+    /// Completes a create or exec: its exit is waited for from now on.
+    fn task_made(&mut self, number: u64, result: Result) -> Result<Answer> {
+        let pid = match result.and_then(|it| decode::<Pid>(&it)) {
+            Ok(made) => made.pid,
+            Err(error) => {
+                self.drop_unmade(number);
+                return Err(error);
+            }
+        };
+        let Some(found) = self.processes.iter_mut().find(|one| one.number == number) else {
+            return Err(failure(NOT_FOUND, "deleted meanwhile"));
+        };
+        found.pid = pid;
+        if found.is_init() {
+            found.oom = Oom::of(pid);
+            let _ = record::write_init(&found.target.container, pid);
+        } else {
+            found.started_at = clock::now();
+        }
+        let request = process(&found.target);
+        self.send(Call::Wait, (number, None), &request, None)?;
+        Ok(Answer::Pid(pid))
+    }
+
+    /// Drops a process that could not be created, here and in the containerd shim.
+    fn drop_unmade(&mut self, number: u64) {
+        let mut all = self.processes.iter();
+        if let Some(found) = all.find(|process| process.number == number) {
+            let request = process(&found.target);
+            let _gone = self.send_other("Delete", (number, None), &request);
+        }
+        self.drop_processes(|process| process.number == number);
+    }
+}
+
+fn decode<T: Message + Default>(payload: &[u8]) -> Result<T> {
+    T::decode(payload).map_err(damaged)
+}

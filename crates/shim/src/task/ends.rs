@@ -1,0 +1,143 @@
+//! Exits of processes of a containerd shim, and the end of the containerd shim itself.
+
+use std::time::{Duration, Instant};
+
+use super::super::job::{Job, Purpose};
+use super::super::protocol::{Exit, SYSTEM};
+use super::super::requests::failure;
+use super::super::server::Shim;
+use super::super::{clock, protocol::Answer};
+use super::LAST_OUTPUT;
+use super::calls::Result;
+use super::connection::Call;
+use super::messages::{Process, Timestamp, Waited};
+
+/// The code of a container that was killed because nobody observes its exit, as of containerd's shims.
+const KILLED: i32 = 137;
+
+/// How long the cleanup of a container may take.
+const CLEANING: Duration = Duration::from_secs(30);
+
+impl Shim {
+    /// Handles an exit. That of a container is told once its output has ended, so that its log is complete.
+    pub(super) fn task_waited(&mut self, number: u64, waited: Result<Waited>) {
+        let exit = match waited {
+            Ok(waited) => Exit {
+                code: waited.exit_status.cast_signed(),
+                at: waited
+                    .exited_at
+                    .as_ref()
+                    .and_then(nanoseconds)
+                    .unwrap_or_else(clock::now),
+                ..Exit::default()
+            },
+            Err(error) => unobserved(error.message),
+        };
+        let mut is_exec = false;
+        self.with(number, |process| {
+            process.streams.release();
+            is_exec = !process.is_init();
+            if let Some(task) = &mut process.task {
+                task.ending = Some((exit, Instant::now() + LAST_OUTPUT));
+            }
+        });
+        // The client of an exec reads to the end itself.
+        if is_exec {
+            self.task_ended(number);
+        }
+    }
+
+    /// Records and tells an exit.
+    pub(in super::super) fn task_ended(&mut self, number: u64) {
+        let mut found = None;
+        self.with(number, |process| {
+            if let Some(task) = &mut process.task
+                && let Some((exit, _)) = task.ending.take()
+            {
+                let target = process.target.clone();
+                found = Some((exit, task.delete.take(), target, process.pid));
+            }
+        });
+        let Some((exit, delete, target, pid)) = found else {
+            return;
+        };
+        self.conclude(number, Exit { pid, ..exit });
+        if !target.exec.is_empty() {
+            let request = Process {
+                id: target.container,
+                exec_id: target.exec,
+            };
+            if let Some(connection) = self.connection() {
+                let about = (number, None);
+                connection.call_method(Call::Other, "Delete", about, &request, Some(CLEANING));
+            }
+        } else if let Some(asked) = delete {
+            let done = self.delete_ended(asked, number, &target.container);
+            if let Some(answer) = done.unwrap_or_else(|error| Some(Answer::Failed(error))) {
+                self.answer(asked.0, asked.1, &answer);
+            }
+        }
+    }
+
+    /// Handles the end of the containerd shim: what it ran can no longer be controlled or observed, and is cleaned up (killed).
+    pub(in super::super) fn lose_task(&mut self) {
+        let Some(task) = &mut self.task else { return };
+        let Some(mut connection) = task.connection.take() else {
+            return;
+        };
+        let why = task.reason();
+        for pending in connection.abandon() {
+            if pending.call != Call::Wait {
+                self.task_answered(pending, Err(failure(SYSTEM, why.clone())));
+            }
+        }
+        let alive = self.processes.iter();
+        let alive = alive.filter(|one| one.task.is_some() && one.is_alive());
+        let alive: Vec<_> = alive.map(|one| (one.number, one.is_init())).collect();
+        for (number, is_init) in alive {
+            self.with(number, |process| {
+                process.streams.release();
+                if let Some(task) = &mut process.task {
+                    let exit = || (unobserved(why.clone()), Instant::now() + CLEANING);
+                    task.ending.get_or_insert_with(exit);
+                }
+            });
+            let cleaning = self.processes.iter().find(|one| one.number == number);
+            let cleaning = cleaning.filter(|_| is_init);
+            match cleaning.map(|process| self.clean_up(process)) {
+                Some(Ok(pid)) => self.jobs.push(Job {
+                    pid,
+                    purpose: Purpose::TaskCleanup,
+                    process: number,
+                    connection: 0,
+                    request: 0,
+                    deadline: Instant::now() + CLEANING,
+                    timed_out: false,
+                    words: None,
+                    console: None,
+                }),
+                _ => self.task_ended(number),
+            }
+        }
+    }
+
+    /// Handles the end of a child that may be the containerd shim.
+    pub(in super::super) fn is_task(&self, pid: u32) -> bool {
+        self.task.as_ref().is_some_and(|task| task.pid == pid)
+    }
+}
+
+fn unobserved(why: String) -> Exit {
+    Exit {
+        code: KILLED,
+        at: clock::now(),
+        unobserved: why,
+        ..Exit::default()
+    }
+}
+
+/// Nanoseconds since 1970; `None` if the time is not set.
+fn nanoseconds(time: &Timestamp) -> Option<u64> {
+    let seconds = u64::try_from(time.seconds).ok().filter(|it| *it > 0)?;
+    Some(seconds * 1_000_000_000 + u64::try_from(time.nanos).unwrap_or(0))
+}

@@ -1,0 +1,309 @@
+//! The start of a containerd shim (containerd, `core/runtime/v2/README.md`), and its end.
+
+use std::env;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio as Child;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::SIGKILL;
+use nix::unistd::getpid;
+
+use super::super::job::{Job, Purpose};
+use super::super::process::Process;
+use super::super::protocol::{Create, NOT_FOUND, PRECONDITION, RUNTIME, TIMEOUT, TaskShim};
+use super::super::requests::{Result as Answered, failure, system};
+use super::super::server::Shim;
+use super::super::signal;
+use super::super::spawn::{SELF, last_words, pipe, spawn_in};
+use super::connection::{Call, Connection};
+use super::events::{self, Events};
+use super::messages::{self, ShutdownShim};
+use super::{First, PATIENCE, Task, fifo};
+
+/// How long a containerd shim may take to end when the pod is removed.
+const ENDING: Duration = Duration::from_secs(3);
+
+/// The pause between two looks at a process that is to end.
+const PAUSE: Duration = Duration::from_millis(5);
+
+impl Shim {
+    /// Starts the containerd shim of the pod for its sandbox container.
+    pub(super) fn launch_task(
+        &mut self,
+        asked: (u64, u64),
+        create: Create,
+        spec: TaskShim,
+        process: u64,
+    ) -> Answered<()> {
+        let bundle = create.bundle.clone();
+        let log = fifo::log(&Path::new(&bundle).join("log")).map_err(system)?;
+        let events = Events::listen().map_err(system)?;
+        let (words, said) = pipe(true).map_err(system)?;
+        let said_too = said.try_clone().map_err(system)?;
+        let (options, stdin) = pipe(false).map_err(system)?;
+        // Small enough for the pipe; a containerd shim need not read them.
+        let _unread = fs::File::from(options).write_all(&spec.options);
+        let argv = command(&spec, &create.id, &bundle, "start").map_err(system)?;
+        let child: [Child; 3] = [stdin.into(), said.into(), said_too.into()];
+        let started = spawn_in(&argv, &variables(&spec), child, Some(Path::new(&bundle)));
+        let pid = started.map_err(|e| failure(RUNTIME, e.to_string()))?;
+        let timeout = Duration::from_millis(create.runtime.timeout_ms.into());
+        self.jobs.push(Job {
+            pid,
+            purpose: Purpose::TaskStart,
+            process,
+            connection: asked.0,
+            request: asked.1,
+            deadline: Instant::now() + timeout,
+            timed_out: false,
+            words: Some(words),
+            console: None,
+        });
+        self.task = Some(Task {
+            spec,
+            events,
+            log,
+            last_words: Vec::new(),
+            first: Some(First {
+                asked,
+                process,
+                create,
+            }),
+            connection: None,
+            pid: 0,
+        });
+        Ok(())
+    }
+
+    /// Connects to the containerd shim once its `start` has ended, and creates the sandbox container.
+    pub(in super::super) fn task_started(&mut self, job: &mut Job, success: bool) -> Answered<()> {
+        let words = job.words.take().map(last_words).unwrap_or_default();
+        let connected = match success {
+            true => self.connect_task(&words),
+            false => Err(words),
+        };
+        let connected = connected.map_err(|message| match job.timed_out {
+            true => failure(TIMEOUT, message),
+            false => failure(RUNTIME, message),
+        });
+        let first = self.task.as_mut().and_then(|task| task.first.take());
+        let created = connected.and_then(|()| match first {
+            Some(first) => self.send_create(first.asked, first.process, &first.create),
+            None => Err(failure(NOT_FOUND, "deleted meanwhile")),
+        });
+        if created.is_err() {
+            self.processes
+                .retain(|process| process.number != job.process);
+            self.task = None;
+        }
+        created
+    }
+
+    fn connect_task(&mut self, words: &str) -> Result<(), String> {
+        let task = self.task.as_mut().ok_or("deleted meanwhile")?;
+        let (service, address) = bootstrap(words)?;
+        let stream = UnixStream::connect(address).map_err(|e| format!("{address}: {e}"))?;
+        let connection = Connection::new(stream, service, &task.spec.namespace);
+        let mut connection = connection.map_err(|e| e.to_string())?;
+        let asked = messages::Process {
+            id: task.spec.sandbox.clone(),
+            ..messages::Process::default()
+        };
+        connection.call(Call::Connect, (0, None), &asked, Some(PATIENCE));
+        task.connection = Some(connection);
+        Ok(())
+    }
+
+    /// Starts the cleanup of a container whose containerd shim has ended.
+    pub(super) fn clean_up(&self, process: &Process) -> io::Result<u32> {
+        let (Some(task), Some(own)) = (&self.task, &process.task) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let id = &process.target.container;
+        let mut argv = command(&task.spec, id, &own.bundle, "delete")?;
+        let verb = argv.pop();
+        argv.extend(["-bundle".to_owned(), own.bundle.clone()]);
+        argv.extend(verb);
+        let child = [Child::null(), Child::null(), Child::null()];
+        let dir = Some(Path::new(&own.bundle));
+        spawn_in(&argv, &variables(&task.spec), child, dir)
+    }
+
+    /// Ends the containerd shim with this one. What it still runs is cleaned up.
+    pub(in super::super) fn end_task(&mut self) {
+        self.stop_task();
+        self.task = None;
+    }
+
+    /// Ends the containerd shim once the last container, that of the sandbox, is deleted. The pod may stay for long.
+    pub(super) fn retire_task(&mut self) {
+        let left = self.processes.iter().any(|process| process.task.is_some());
+        let Some(task) = self.task.as_mut().filter(|_| !left) else {
+            return;
+        };
+        let shutdown = ShutdownShim {
+            id: task.spec.sandbox.clone(),
+            now: true,
+        };
+        if let Some(connection) = &mut task.connection {
+            let method = "Shutdown";
+            connection.call_method(Call::Other, method, (0, None), &shutdown, None);
+        }
+    }
+
+    fn stop_task(&mut self) {
+        self.retire_task();
+        let Some(task) = &self.task else { return };
+        let pid = task.pid;
+        let left = self.processes.iter().any(|process| process.task.is_some());
+        if !left && task.connection.is_some() && wait(pid, ENDING) {
+            return;
+        }
+        if signal::is_child(pid) {
+            let _ended = signal::send(pid, SIGKILL as i32);
+            wait(pid, ENDING);
+        }
+        for process in self.processes.iter().filter(|process| process.is_init()) {
+            if let Ok(cleaning) = self.clean_up(process) {
+                wait(cleaning, ENDING);
+            }
+        }
+    }
+}
+
+/// Waits for the end of a child; returns whether it has ended.
+fn wait(pid: u32, limit: Duration) -> bool {
+    let end = Instant::now() + limit;
+    while signal::is_child(pid) && signal::reap(pid).is_none() {
+        if Instant::now() >= end {
+            return false;
+        }
+        sleep(PAUSE);
+    }
+    true
+}
+
+/// The arguments of a containerd shim, which is told where to send events, and with which program if not by ttrpc.
+fn command(spec: &TaskShim, id: &str, bundle: &str, verb: &str) -> io::Result<Vec<String>> {
+    if bundle.is_empty() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let publish = fs::read_link(SELF)?.display().to_string();
+    let words = [
+        &spec.program,
+        "-namespace",
+        &spec.namespace,
+        "-address",
+        &address(),
+        "-publish-binary",
+        &publish,
+        "-id",
+        id,
+        verb,
+    ];
+    Ok(words.map(ToOwned::to_owned).into())
+}
+
+/// The path of the socket for events. That of the pod's directory may be too long for a socket.
+fn address() -> String {
+    format!("/proc/{}/cwd/{}", getpid(), events::SOCKET)
+}
+
+fn variables(spec: &TaskShim) -> Vec<String> {
+    let mut all = vec![
+        format!("TTRPC_ADDRESS={}", address()),
+        format!("NAMESPACE={}", spec.namespace),
+        "MAX_SHIM_VERSION=3".to_owned(),
+    ];
+    if env::var_os("GOMAXPROCS").is_none() {
+        // As containerd: a Go program would otherwise have a thread for each core of the node.
+        all.push("GOMAXPROCS=2".to_owned());
+    }
+    all
+}
+
+/// The service and the socket in what `start` printed: an address, or since version 3 an object with one.
+fn bootstrap(words: &str) -> Result<(&'static str, &str), String> {
+    let line = words.lines().last().unwrap_or_default().trim();
+    let object = line.starts_with('{');
+    let (address, version, protocol) = match object {
+        true => (
+            field(line, "address").unwrap_or_default(),
+            field(line, "version").unwrap_or_default(),
+            field(line, "protocol").unwrap_or_default(),
+        ),
+        false => (line, "2", ""),
+    };
+    let service = match (version, protocol) {
+        ("2", "" | "ttrpc") => "containerd.task.v2.Task",
+        ("3", "" | "ttrpc") => "containerd.task.v3.Task",
+        _ => {
+            return Err(format!(
+                "the containerd shim has version {version:?} of its API over {protocol:?}; 2 and 3 over ttrpc are supported"
+            ));
+        }
+    };
+    match address.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') => Ok((service, path)),
+        _ => Err(format!("the containerd shim told no socket: {words:?}")),
+    }
+}
+
+/// The value of a field of a flat JSON object, without escapes, which paths and numbers have none of.
+fn field<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = object.split_once(&format!("\"{name}\""))?;
+    let value = rest.trim_start().strip_prefix(':')?.trim_start();
+    match value.strip_prefix('"') {
+        Some(text) => text.split('"').next(),
+        None => value.split([',', '}']).next().map(str::trim),
+    }
+}
+
+/// What a create of another container than the sandbox's is told without a containerd shim.
+pub(super) fn not_running() -> super::super::protocol::Failure {
+    failure(
+        PRECONDITION,
+        "the containerd shim of the pod does not run: create the pod again",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bootstrap;
+
+    #[test]
+    fn addresses_of_both_versions_are_read() {
+        let path = "/run/containerd/s/0a";
+        for (words, service) in [
+            ("unix:///run/containerd/s/0a", "containerd.task.v2.Task"),
+            (
+                "level=warning\nunix:///run/containerd/s/0a\n",
+                "containerd.task.v2.Task",
+            ),
+            (
+                r#"{"version":3,"address":"unix:///run/containerd/s/0a","protocol":"ttrpc"}"#,
+                "containerd.task.v3.Task",
+            ),
+            (
+                r#"{ "version" : 2, "address" : "unix:///run/containerd/s/0a" }"#,
+                "containerd.task.v2.Task",
+            ),
+        ] {
+            assert_eq!(bootstrap(words), Ok((service, path)), "{words}");
+        }
+        for words in [
+            "",
+            "panic",
+            "unix://relative",
+            r#"{"version":3,"address":"unix:///a","protocol":"grpc"}"#,
+            r#"{"version":4,"address":"unix:///a","protocol":"ttrpc"}"#,
+            r#"{"version":3}"#,
+        ] {
+            bootstrap(words).expect_err(words);
+        }
+    }
+}

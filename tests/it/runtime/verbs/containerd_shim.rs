@@ -1,0 +1,362 @@
+//! Pods of a handler with `runtime_type`: containerd's shim for runc, without a containerd.
+
+use std::fs;
+use std::path::Path;
+
+use criscope::cri::v1;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tonic::Code;
+
+use crate::harness::daemon::{Daemon, oci_runtime};
+use crate::harness::kubelet::{Kubelet, Pod, idle, security, shell};
+use crate::harness::packages::file;
+use crate::harness::{leaks, until};
+use crate::streaming::client::Client;
+
+const HANDLER: &str = "shim";
+
+const WAY: (&str, &str) = ("websocket", "v5.channel.k8s.io");
+
+async fn daemon() -> Daemon {
+    file("/usr/bin/containerd-shim-runc-v2", "containerd");
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    daemon.configure(&format!(
+        "[runtime.handlers.{HANDLER}]\nruntime_type = \"io.containerd.runc.v2\"\npath = {:?}\n",
+        oci_runtime()
+    ));
+    daemon.start().await;
+    daemon
+}
+
+/// A pod of the handler. Dropping it kills the shim of containerd that a failed test leaves.
+struct Shimmed {
+    pod: Pod,
+}
+
+impl Drop for Shimmed {
+    fn drop(&mut self) {
+        for shim in containerd_shims(&self.pod.id) {
+            let _ended = kill(Pid::from_raw(shim), Signal::SIGKILL);
+        }
+    }
+}
+
+impl Shimmed {
+    async fn run(kubelet: &Kubelet, config: v1::PodSandboxConfig) -> Self {
+        let pod = kubelet.try_run(config, HANDLER).await;
+        let pod = pod.expect("RunPodSandbox");
+        assert_eq!(containerd_shims(&pod.id).len(), 1);
+        Self { pod }
+    }
+
+    /// Removes the pod, which leaves nothing.
+    async fn end(self, kubelet: &Kubelet, daemon: &Daemon) {
+        kubelet.end(&self.pod).await;
+        self.has_no_shim().await;
+        let state = daemon
+            .state()
+            .join("state/oci")
+            .join(HANDLER)
+            .join("k8s.io");
+        let left: Vec<_> = fs::read_dir(state).expect("its state").flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+        daemon.assert_clean();
+    }
+
+    async fn has_no_shim(&self) {
+        until("the end of the shim of containerd", || async {
+            containerd_shims(&self.pod.id).is_empty().then_some(())
+        })
+        .await;
+    }
+
+    async fn is_not_ready(&self, kubelet: &Kubelet) {
+        until("a pod that is not ready", || async {
+            let status = kubelet.pod_status(&self.pod).await;
+            (status.state() == v1::PodSandboxState::SandboxNotready).then_some(())
+        })
+        .await;
+    }
+}
+
+/// The processes of the shim of containerd of a pod.
+fn containerd_shims(id: &str) -> Vec<i32> {
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = processes.filter_map(|one| one.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("containerd-shim-") && line.contains(id)
+    })
+    .collect()
+}
+
+/// The shim of a pod.
+fn shim(daemon: &Daemon, pod: &Pod) -> Pid {
+    let all = leaks::processes(daemon.name());
+    let mut shims = all.iter();
+    let found = shims.find(|(_, what)| what.contains("criscope-shim") && what.contains(&pod.id));
+    Pid::from_raw(found.expect("a shim").0)
+}
+
+/// The memory limit of a container in the kernel.
+fn memory_limit(daemon: &Daemon, id: &str) -> String {
+    let cgroup = Path::new("/sys/fs/cgroup");
+    let below = Path::new(daemon.cgroup().trim_start_matches('/')).join(id);
+    let files = [
+        cgroup
+            .join("memory")
+            .join(&below)
+            .join("memory.limit_in_bytes"),
+        cgroup.join(&below).join("memory.max"),
+    ];
+    let found = files.iter().find_map(|file| fs::read_to_string(file).ok());
+    found.expect("a cgroup").trim().to_owned()
+}
+
+fn stays(status: &v1::ContainerStatus) -> bool {
+    status.state() == v1::ContainerState::ContainerRunning
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_lives_like_one_of_an_oci_runtime() {
+    let mut daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let own = Shimmed::run(&kubelet, kubelet.pod_config("own")).await;
+    let pod = &own.pod;
+    let script = "trap 'exit 9' TERM; echo up; echo err >&2; sleep 1000000 & wait";
+    let main = kubelet.launch(pod, shell("main", script)).await;
+    let script = "until [ -e /dev/shm/end ]; do sleep 0.02; done; exit 23";
+    let ends = kubelet.launch(pod, shell("ends", script)).await;
+    kubelet.logged(&main, "up").await;
+    assert_eq!(containerd_shims(&pod.id).len(), 1, "one for the pod");
+
+    // The pod's network, host name and memory are those of its containers.
+    let address = kubelet.address(pod).await;
+    let own_addresses = kubelet.says(&main, "cat /proc/net/fib_trie").await;
+    assert!(own_addresses.contains(&address), "{own_addresses}");
+    assert_eq!(kubelet.says(&main, "hostname").await, pod.config.hostname);
+    let failed = kubelet.exec(&main, "echo out; echo err >&2; exit 3").await;
+    assert_eq!((failed.code, &*failed.out, &*failed.err), (3, "out", "err"));
+
+    let mut config = shell("reads", "exec cat");
+    config.stdin = true;
+    let reads = kubelet.launch(pod, config).await;
+    let request = v1::AttachRequest {
+        container_id: reads.clone(),
+        stdin: true,
+        stdout: true,
+        stderr: true,
+        tty: false,
+    };
+    let answer = kubelet.runtime.clone().attach(request).await;
+    let url = answer.expect("Attach").into_inner().url;
+    let mut client = Client::connect(&url, WAY, "ioe").await;
+    client.send(0, b"hello\n").await;
+    assert_eq!(client.output(6).await, b"hello\n");
+    drop(client);
+    kubelet.logged(&reads, "hello").await;
+
+    let limit = 64 << 20;
+    let change = v1::LinuxContainerResources {
+        memory_limit_in_bytes: limit,
+        ..Default::default()
+    };
+    kubelet.update(&main, change).await;
+    assert_eq!(memory_limit(&daemon, &main), limit.to_string());
+    let request = v1::ContainerStatsRequest {
+        container_id: main.clone(),
+    };
+    let stats = kubelet.runtime.clone().container_stats(request).await;
+    let stats = stats.expect("ContainerStats").into_inner().stats;
+    let cpu = stats.and_then(|stats| stats.cpu).expect("processor time");
+    assert!(
+        cpu.usage_core_nano_seconds
+            .is_some_and(|usage| usage.value > 0)
+    );
+
+    // A restart of the daemon touches nothing, and learns of what has ended meanwhile.
+    daemon.kill();
+    let shm = daemon
+        .state()
+        .join("state/pods")
+        .join(&pod.id)
+        .join("shm/end");
+    fs::write(shm, "").expect("the memory of the pod");
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    assert_eq!(kubelet.ended(&ends).await.exit_code, 23);
+    let ready = v1::PodSandboxState::SandboxReady;
+    assert!(kubelet.pod_status(pod).await.state() == ready);
+    assert!(stays(&kubelet.status(&main).await));
+    assert_eq!(kubelet.says(&main, "echo on").await, "on");
+    let late = kubelet.launch(pod, idle("late")).await;
+
+    kubelet.stop(&main, 30).await;
+    assert_eq!(kubelet.status(&main).await.exit_code, 9);
+    kubelet.remove(&main).await;
+    assert!(stays(&kubelet.status(&late).await));
+    own.end(&kubelet, &daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_pod_has_no_process() {
+    let daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let own = Shimmed::run(&kubelet, kubelet.pod_config("stopped")).await;
+    let main = kubelet.launch(&own.pod, idle("main")).await;
+    let request = v1::StopPodSandboxRequest {
+        pod_sandbox_id: own.pod.id.clone(),
+    };
+    let mut runtime = kubelet.runtime.clone();
+    for _ in 0..2 {
+        let stopped = runtime.stop_pod_sandbox(request.clone()).await;
+        stopped.expect("StopPodSandbox");
+    }
+    own.has_no_shim().await;
+    assert_eq!(kubelet.status(&main).await.exit_code, 137);
+    own.is_not_ready(&kubelet).await;
+    own.end(&kubelet, &daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_share_the_process_namespace_of_the_sandbox_container() {
+    let daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut config = kubelet.pod_config("shared");
+    let linux = config.linux.get_or_insert_default();
+    let context = linux.security_context.get_or_insert_default();
+    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
+    let own = Shimmed::run(&kubelet, config).await;
+    let container = |name: &str, script: &str| {
+        let mut config = shell(name, script);
+        let options = &mut security(&mut config).namespace_options;
+        options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
+        config
+    };
+    let script = "trap 'exit 0' TERM; sleep 1000000 & wait";
+    let one = kubelet.launch(&own.pod, container("one", script)).await;
+    let script = "trap 'exit 0' TERM; sleep 7654321 & wait";
+    kubelet.launch(&own.pod, container("other", script)).await;
+    assert_eq!(kubelet.says(&one, "cat /proc/1/comm").await, "pause");
+    let commands = kubelet.says(&one, "cat /proc/[0-9]*/cmdline").await;
+    assert!(commands.contains("7654321"), "{commands}");
+    // A process whose parent has exited is left to the sandbox container, which keeps no zombie.
+    kubelet.says(&one, "(sleep 0.01 &) ; sleep 0.1").await;
+    until("no zombie", || async {
+        let states = kubelet.says(&one, "cat /proc/[0-9]*/stat").await;
+        (!states.contains(" Z ")).then_some(())
+    })
+    .await;
+    own.end(&kubelet, &daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_containerd_shim_dies_is_not_ready() {
+    let daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let own = Shimmed::run(&kubelet, kubelet.pod_config("died")).await;
+    let main = kubelet.launch(&own.pod, idle("main")).await;
+    for shim in containerd_shims(&own.pod.id) {
+        kill(Pid::from_raw(shim), Signal::SIGKILL).expect("kill");
+    }
+    let ended = kubelet.ended(&main).await;
+    assert_eq!(ended.reason, "Unknown");
+    assert!(
+        ended.message.contains("the containerd shim ended"),
+        "{}",
+        ended.message
+    );
+    own.is_not_ready(&kubelet).await;
+    let refused = kubelet.try_create(&own.pod, idle("late")).await;
+    let refused = refused.expect_err("it is not ready");
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(
+        refused
+            .message()
+            .contains("its sandbox container has exited"),
+        "{refused}"
+    );
+    own.end(&kubelet, &daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_own_shim_dies_leaves_no_containerd_shim() {
+    let mut daemon = daemon().await;
+    for with_daemon in [true, false] {
+        let kubelet = Kubelet::of(&daemon).await;
+        let own = Shimmed::run(&kubelet, kubelet.pod_config("lost")).await;
+        let main = kubelet.launch(&own.pod, idle("main")).await;
+        if !with_daemon {
+            daemon.kill();
+        }
+        kill(shim(&daemon, &own.pod), Signal::SIGKILL).expect("kill");
+        if !with_daemon {
+            daemon.start().await;
+        }
+        let kubelet = Kubelet::of(&daemon).await;
+        let ended = kubelet.ended(&main).await;
+        assert_eq!(ended.reason, "Unknown");
+        own.is_not_ready(&kubelet).await;
+        own.has_no_shim().await;
+        own.end(&kubelet, &daemon).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shim_that_fails_is_told_and_leaves_nothing() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let script = "#!/bin/sh\necho 'no virtualisation here' >&2\nexit 1\n";
+    let program = daemon.add_program("containerd-shim-broken-v1", script);
+    daemon.configure(&format!(
+        "[runtime.handlers.broken]\nruntime_type = {program:?}\nconfig_path = \"/etc/x.toml\"\n"
+    ));
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let refused = kubelet.try_run(kubelet.pod_config("none"), "broken").await;
+    let refused = refused.err().expect("its shim fails");
+    assert!(
+        refused.message().contains("no virtualisation here"),
+        "{refused}"
+    );
+    // Other handlers are not affected.
+    let pod = kubelet.plain_pod("other").await;
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_shim_cannot_do_is_refused() {
+    let daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let own = Shimmed::run(&kubelet, kubelet.pod_config("refused")).await;
+    let main = kubelet.launch(&own.pod, idle("main")).await;
+    let mut config = idle("debugger");
+    let options = &mut security(&mut config).namespace_options;
+    let options = options.get_or_insert_default();
+    options.pid = v1::NamespaceMode::Target.into();
+    options.target_id.clone_from(&main);
+    let refused = kubelet.try_create(&own.pod, config).await;
+    let refused = refused.expect_err("a PID namespace of a shim's container");
+    assert!(refused.message().contains("PID namespace"), "{refused}");
+
+    let mut config = kubelet.pod_config("users");
+    let mapping = v1::IdMapping {
+        host_id: 200_000,
+        container_id: 0,
+        length: 65_536,
+    };
+    let linux = config.linux.get_or_insert_default();
+    let context = linux.security_context.get_or_insert_default();
+    let options = context.namespace_options.get_or_insert_default();
+    options.userns_options = Some(v1::UserNamespace {
+        mode: v1::NamespaceMode::Pod.into(),
+        uids: vec![mapping],
+        gids: vec![mapping],
+    });
+    let refused = kubelet.try_run(config, HANDLER).await;
+    let refused = refused.err().expect("no user namespaces");
+    assert!(refused.message().contains("user namespaces"), "{refused}");
+    own.end(&kubelet, &daemon).await;
+}
