@@ -111,4 +111,14 @@ pub(crate) mod testing {
             }
         });
     }
+
+    /// Runs this on a thread of its own, with a umask of its own.
+    pub(crate) fn with_umask<T: Send>(umask: u32, run: impl FnOnce() -> T + Send) -> T {
+        let umasked = || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).expect("unshare");
+            nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(umask));
+            run()
+        };
+        thread::scope(|scope| scope.spawn(umasked).join().expect("no panic"))
+    }
 }

@@ -52,7 +52,7 @@ use crate::telemetry::Drops;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::{self, Otlp};
 use crate::telemetry::registry::RegistryError;
-use crate::tls::Certificates;
+use crate::tls::{Certificates, Pair};
 use crate::watchdog;
 
 /// Permission bits of the admin socket and of the one that stands in for containerd's.
@@ -212,6 +212,11 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let stop = CancellationToken::new();
     let observers = sessions::observers(&parts, &config.streaming, &drops, sink)?;
     let certificates = Certificates::register(&parts.registry)?;
+    if let Some((cert, key)) = otlp::client_certificate(&config.telemetry.otlp) {
+        let pair = Arc::new(Pair::of_client("otlp", &cert, &key));
+        certificates.measure(Arc::clone(&pair));
+        side.spawn(pair.watch(stop.clone()));
+    }
     let mut serving = Vec::new();
     if let Some(builtin) = &builtin {
         let (settings, observers) = (&config.streaming, observers.clone());

@@ -1,5 +1,6 @@
 //! CRI calls of commands. They need the socket of a runtime only, not the kubelet.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -90,14 +91,22 @@ impl Cri {
         work: impl AsyncFnOnce(&Self) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
+        let done = runtime.block_on(async {
             let connected = client::connect(&args.endpoint, CONNECT).await;
             let cri = Self {
                 channel: connected.map_err(Error::from)?,
                 timeout: args.timeout,
             };
             work(&cri).await
-        })
+        });
+        // A thread may be reading a terminal where nobody types.
+        runtime.shutdown_background();
+        done
+    }
+
+    /// The time for each call.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// All images.
@@ -106,6 +115,38 @@ impl Cri {
         let request = self.request(v1::ListImagesRequest { filter: None });
         let answer = client.list_images(request).await;
         Ok(answer.map_err(failed("ListImages"))?.into_inner().images)
+    }
+
+    /// What the runtime tells of an image besides the CRI; nothing if it is gone.
+    pub(super) async fn image_info(&self, id: &str) -> Result<HashMap<String, String>, Error> {
+        let mut client = client::images(self.channel.clone());
+        let image = v1::ImageSpec {
+            image: id.to_owned(),
+            ..v1::ImageSpec::default()
+        };
+        let request = self.request(v1::ImageStatusRequest {
+            image: Some(image),
+            verbose: true,
+        });
+        let answer = client.image_status(request).await;
+        Ok(answer.map_err(failed("ImageStatus"))?.into_inner().info)
+    }
+
+    /// The file systems of images and writable layers.
+    pub(super) async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse, Error> {
+        let mut client = client::images(self.channel.clone());
+        let request = self.request(v1::ImageFsInfoRequest {});
+        let answer = client.image_fs_info(request).await;
+        Ok(answer.map_err(failed("ImageFsInfo"))?.into_inner())
+    }
+
+    /// The usage of all containers.
+    pub(super) async fn container_stats(&self) -> Result<Vec<v1::ContainerStats>, Error> {
+        let mut client = client::runtime(self.channel.clone());
+        let request = self.request(v1::ListContainerStatsRequest { filter: None });
+        let answer = client.list_container_stats(request).await;
+        let answer = answer.map_err(failed("ListContainerStats"))?;
+        Ok(answer.into_inner().stats)
     }
 
     /// Removes an image with all its names.
@@ -130,6 +171,40 @@ impl Cri {
         let answer = client.list_containers(request).await;
         let answer = answer.map_err(failed("ListContainers"))?;
         Ok(answer.into_inner().containers)
+    }
+
+    /// All pod sandboxes, stopped ones too.
+    pub(super) async fn sandboxes(&self) -> Result<Vec<v1::PodSandbox>, Error> {
+        let mut client = client::runtime(self.channel.clone());
+        let request = self.request(v1::ListPodSandboxRequest { filter: None });
+        let answer = client.list_pod_sandbox(request).await;
+        Ok(answer.map_err(failed("ListPodSandbox"))?.into_inner().items)
+    }
+
+    /// Asks for a session of a command; returns its URL.
+    pub(super) async fn exec(&self, request: v1::ExecRequest) -> Result<String, Error> {
+        let mut client = client::runtime(self.channel.clone());
+        let answer = client.exec(self.request(request)).await;
+        Ok(answer.map_err(failed("Exec"))?.into_inner().url)
+    }
+
+    /// Runs a command that the runtime kills after the time for a call.
+    pub(super) async fn exec_sync(
+        &self,
+        container: &str,
+        command: &[String],
+    ) -> Result<v1::ExecSyncResponse, Error> {
+        let mut client = client::runtime(self.channel.clone());
+        let seconds = self.timeout.as_secs_f64().ceil() as i64;
+        let mut request = tonic::Request::new(v1::ExecSyncRequest {
+            container_id: container.to_owned(),
+            cmd: command.to_vec(),
+            timeout: seconds.max(1),
+        });
+        // The runtime is the first to give up: its error says what happened to the command.
+        request.set_timeout(self.timeout + CONNECT);
+        let answer = client.exec_sync(request).await;
+        Ok(answer.map_err(failed("ExecSync"))?.into_inner())
     }
 
     /// The images that a container has mounted (KEP-4639); none if it is gone.

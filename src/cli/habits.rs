@@ -36,10 +36,9 @@ const HABITS: [(&str, &str); 23] = [
 ];
 
 /// Commands of crictl that criscope leaves to it.
-const OF_CRICTL: [&str; 13] = [
+const OF_CRICTL: [&str; 12] = [
     "attach",
     "create",
-    "exec",
     "imagefsinfo",
     "inspecti",
     "inspectp",

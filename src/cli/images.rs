@@ -1,6 +1,6 @@
 //! `criscope images` and `criscope prune`
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -64,11 +64,11 @@ pub(super) struct PruneArgs {
 
 /// An image and its users.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Image {
-    id: String,
+pub(super) struct Image {
+    pub(super) id: String,
     names: Vec<String>,
     digests: Vec<String>,
-    size_bytes: u64,
+    pub(super) size_bytes: u64,
     pinned: bool,
     /// NAMESPACE/POD/CONTAINER, or the id of a container without these labels.
     used_by: Vec<String>,
@@ -146,7 +146,7 @@ pub(super) fn prune(args: &PruneArgs) -> Result<(), Failure> {
 }
 
 /// The images with their users, sorted by name. Images are read first, so that a container which is created meanwhile keeps its own.
-async fn read(cri: &Cri) -> Result<Vec<Image>, Error> {
+pub(super) async fn read(cri: &Cri) -> Result<Vec<Image>, Error> {
     let images = cri.images().await?;
     let mut users = Users::default();
     for container in cri.containers().await? {
@@ -164,15 +164,7 @@ struct Users(BTreeMap<String, BTreeSet<String>>);
 
 impl Users {
     fn add(&mut self, container: &v1::Container, mounted: Vec<String>) {
-        let label = |name: &str| container.labels.get(&format!("io.kubernetes.{name}"));
-        let user = match (
-            label("pod.namespace"),
-            label("pod.name"),
-            label("container.name"),
-        ) {
-            (Some(namespace), Some(pod), Some(name)) => format!("{namespace}/{pod}/{name}"),
-            _ => container.id.clone(),
-        };
+        let user = pod_and_name(&container.labels).unwrap_or_else(|| container.id.clone());
         // Runtimes differ in which of them is the id, a digest or a name.
         let own = [
             container.image.as_ref().map(|image| image.image.clone()),
@@ -206,7 +198,7 @@ impl Users {
 }
 
 impl Image {
-    fn is_unused(&self) -> bool {
+    pub(super) fn is_unused(&self) -> bool {
         self.used_by.is_empty() && !self.pinned
     }
 
@@ -218,9 +210,20 @@ impl Image {
     }
 
     /// The name that a person knows best.
-    fn shown(&self) -> &str {
+    pub(super) fn shown(&self) -> &str {
         let names = self.names.first().or(self.digests.first());
         names.unwrap_or(&self.id)
+    }
+
+    /// Who uses it, or why it stays.
+    pub(super) fn users(&self, is_full: bool) -> String {
+        match (self.used_by.as_slice(), self.pinned) {
+            ([], true) => "pinned".to_owned(),
+            ([], false) => "-".to_owned(),
+            (all, _) if is_full => all.join(","),
+            ([one], _) => one.clone(),
+            ([one, more @ ..], _) => format!("{one} and {} more", more.len()),
+        }
     }
 
     /// A row for each tag.
@@ -229,13 +232,7 @@ impl Image {
         let short = |text: &str, length| text.chars().take(length).collect::<String>();
         let digest = self.digests.first().map(String::as_str).unwrap_or(NONE);
         let digest = digest.rsplit('@').next().unwrap_or(digest);
-        let used = match (self.used_by.as_slice(), self.pinned) {
-            ([], true) => "pinned".to_owned(),
-            ([], false) => "-".to_owned(),
-            (all, _) if is_full => all.join(","),
-            ([one], _) => one.clone(),
-            ([one, more @ ..], _) => format!("{one} and {} more", more.len()),
-        };
+        let used = self.users(is_full);
         let row = |name: &str, tag: &str| {
             let (digest, id) = match is_full {
                 true => (digest.to_owned(), self.id.clone()),
@@ -263,6 +260,13 @@ impl Image {
     }
 }
 
+/// NAMESPACE/POD/CONTAINER, from the labels of the kubelet.
+pub(super) fn pod_and_name(labels: &HashMap<String, String>) -> Option<String> {
+    let label = |name: &str| labels.get(&format!("io.kubernetes.{name}"));
+    let (namespace, pod) = (label("pod.namespace")?, label("pod.name")?);
+    Some(format!("{namespace}/{pod}/{}", label("container.name")?))
+}
+
 /// The repository and the tag; the port of a registry is no tag.
 fn split(name: &str) -> (&str, &str) {
     match name.rsplit_once(':') {
@@ -275,14 +279,20 @@ fn table(images: &[Image], has_digests: bool, is_full: bool) -> String {
     let head = ["IMAGE", "TAG", "DIGEST", "IMAGE ID", "SIZE", "USED BY"].map(str::to_owned);
     let rows = images.iter().flat_map(|image| image.rows(is_full));
     let rows = rows.map(|row| row.map(|cell| visible(&cell).to_string()));
-    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+    let rows = std::iter::once(head).chain(rows).map(Vec::from);
+    let mut rows: Vec<_> = rows.collect();
+    if !has_digests {
+        rows.iter_mut().for_each(|row| drop(row.remove(2)));
+    }
+    columns(&rows)
+}
+
+/// Aligns the cells of each column.
+pub(super) fn columns(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
-    for row in &rows {
+    for row in rows {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
-            if column == 2 && !has_digests {
-                continue;
-            }
             let lengths = rows.iter().map(|row| row[column].chars().count());
             let width = lengths.max().unwrap_or_default();
             line += &format!("{cell:<width$}   ");
@@ -317,10 +327,23 @@ fn report(pruned: &Pruned) -> String {
     text
 }
 
-fn print(text: &str) -> io::Result<()> {
+pub(super) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+/// An image of this name, for tests.
+#[cfg(test)]
+pub(super) fn example(name: &str, size_bytes: u64, is_used: bool) -> Image {
+    Image {
+        id: format!("sha256:{name}"),
+        names: vec![name.to_owned()],
+        digests: Vec::new(),
+        size_bytes,
+        pinned: false,
+        used_by: is_used.then(|| "c".to_owned()).into_iter().collect(),
+    }
 }
 
 #[cfg(test)]

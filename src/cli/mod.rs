@@ -7,7 +7,9 @@ mod check_config;
 mod client;
 mod completions;
 mod cri;
+mod df;
 mod doctor;
+mod exec;
 mod explain;
 mod fault;
 mod format;
@@ -65,7 +67,8 @@ First steps:
   criscope explain NAMESPACE/POD   why that pod was slow, or is not up
 
 Exit codes: 0 success, 1 failure, 64 wrong arguments or configuration,
-78 store and state do not belong together, or are of a later version";
+78 store and state do not belong together, or are of a later version;
+exec exits with the code of its command";
 
 /// An observable container runtime for the kubelet, or a proxy in front of another one
 #[derive(Debug, Parser)]
@@ -98,8 +101,10 @@ enum Command {
     #[command(subcommand)]
     Fault(fault::Command),
     Smoke(smoke::Args),
+    Exec(Box<exec::Args>),
     Images(images::Args),
     Prune(images::PruneArgs),
+    Df(df::Args),
     LoadImage(load_image::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -128,9 +133,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::View(args) => view::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Fault(command) => fault::run(&command),
+        Command::Exec(args) => exec::run(&args),
         Command::Smoke(args) => Ok(smoke::run(args)?),
         Command::Images(args) => images::run(&args),
         Command::Prune(args) => images::prune(&args),
+        Command::Df(args) => df::run(&args),
         Command::LoadImage(args) => load_image::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),
@@ -169,6 +176,12 @@ pub enum Failure {
     /// The CRI socket could not be used.
     #[error(transparent)]
     Cri(#[from] cri::Error),
+    /// `exec` has not run its command to the end.
+    #[error(transparent)]
+    Exec(#[from] exec::Error),
+    /// The command of `exec` has failed, or a signal ended it; with the exit code.
+    #[error("the command exited with code {0}")]
+    Command(u8),
     /// A capture could not be read.
     #[error("{}: {source}", file.display())]
     Capture {
@@ -238,6 +251,12 @@ impl Failure {
                 error.hint().into_iter().for_each(output::hint);
                 ExitCode::FAILURE
             }
+            Self::Exec(error) => {
+                output::error(visible(&self.to_string()));
+                error.hint().into_iter().for_each(output::hint);
+                ExitCode::FAILURE
+            }
+            Self::Command(code) => ExitCode::from(*code),
             Self::Logs(error) => {
                 output::error(self);
                 error.hint().into_iter().for_each(output::hint);

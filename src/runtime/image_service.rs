@@ -40,8 +40,13 @@ impl Runtime {
         if let (true, Some(image)) = (request.verbose, &found) {
             let layers = self.images.layers(image.id.as_str())?;
             let labels = self.images.labels(&image.id).await?;
+            let usage = self.images.layer_usage(image.id.as_str())?;
+            let usage = usage
+                .iter()
+                .map(|it| json!({"id": it.id, "bytes": it.bytes, "inodes": it.inodes}));
             let shown = json!({
                 "layers": layers.ids(),
+                "layerUsage": usage.collect::<Vec<_>>(),
                 "pulledAt": image.pulled_at,
                 "imageSpec": {"config": {
                     "Entrypoint": image.config.entrypoint,

@@ -6,14 +6,14 @@ use super::Pair;
 use crate::telemetry::metric::{Label, Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
-/// The server that shows the certificate.
-const ENDPOINT: Label = fixed("endpoint", &["streaming", "metrics"]);
+/// The server that shows the certificate, or the export that shows it to a collector.
+const ENDPOINT: Label = fixed("endpoint", &["streaming", "metrics", "otlp"]);
 
 metrics! {
     CERTIFICATE_NOT_AFTER = Metric::gauge("tls_certificate_not_after_timestamp_seconds", Unit::Seconds, &[ENDPOINT],
-        "When the certificate that is served expires, or an intermediate one if that is earlier, in seconds since 1970-01-01 UTC; only with TLS. That of `metrics.listen` appears with the first connection.");
+        "When the certificate that is served, or shown to the collector (`otlp`), expires, or an intermediate one if that is earlier, in seconds since 1970-01-01 UTC; only with TLS. That of `metrics.listen` appears with the first connection.");
     CERTIFICATE_FRESH = Metric::gauge("tls_certificate_last_reload_successful", Unit::Flag, &[ENDPOINT],
-        "1 if the files of the certificate and its key could be used when they were last read; 0 if the pair before is still served.");
+        "1 if the files of the certificate and its key could be used when they were last read; 0 if a server still has the pair before, or exports fail (`otlp`).");
 }
 
 /// The pairs that are served. Cheap to clone.
@@ -71,7 +71,7 @@ pub(crate) fn populate(registry: &Registry) {
     let authority = criscope_testkit::pki::Authority::new();
     let pair = authority.server("populated");
     let certificates = Certificates::register(registry).expect("once");
-    for endpoint in ["streaming", "metrics"] {
+    for endpoint in ["streaming", "metrics", "otlp"] {
         let pair = Pair::open(endpoint, &pair.cert, &pair.key).expect("a pair");
         certificates.measure(Arc::new(pair));
     }

@@ -1,4 +1,4 @@
-//! Certificates of TLS servers: a chain and its key in two files of PEM, which are read again when they change.
+//! Certificates of TLS servers, and of criscope as a client: a chain and its key in two files of PEM, which are read again when they change.
 //!
 //! Renewal replaces files in many ways: cert-manager and the kubelet swap a symlink, certbot renames, scripts write in place. The
 //! content is compared, so none of them matters, and neither do timestamps. What does not fit together is not used: until the
@@ -116,6 +116,20 @@ impl Pair {
         Ok(pair)
     }
 
+    /// Looks at the files of a client, which reads them itself for each connection: its errors are those of the client, so they
+    /// are only reported here. Blocks on the disk.
+    #[must_use]
+    pub fn of_client(endpoint: &'static str, cert: &Path, key: &Path) -> Self {
+        let pair = Self {
+            endpoint,
+            cert: cert.to_owned(),
+            key: key.to_owned(),
+            state: Mutex::default(),
+        };
+        pair.refresh();
+        pair
+    }
+
     /// Whether it has these files.
     #[must_use]
     pub fn is_of(&self, cert: &Path, key: &Path) -> bool {
@@ -147,7 +161,7 @@ impl Pair {
                     endpoint = self.endpoint,
                     file = %self.cert.display(),
                     not_after,
-                    "certificate changed; new connections get it"
+                    "certificate read; new connections get it"
                 );
             }
             Err(error) => {
@@ -156,7 +170,7 @@ impl Pair {
                     event = "tls.rejected",
                     endpoint = self.endpoint,
                     error.message = %error,
-                    "changed certificate or key not used; the previous pair is still served"
+                    "certificate or key cannot be used; a server goes on with the previous pair"
                 );
             }
         }

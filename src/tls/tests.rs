@@ -121,6 +121,23 @@ fn the_earliest_end_of_the_chain_counts() {
 }
 
 #[test]
+fn a_client_may_start_before_its_certificate_is_there() {
+    let authority = Authority::new();
+    let pair = authority.client("late", Validity::Over);
+    let dir = tempfile::tempdir().expect("a directory");
+    let (cert, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+    let late = Pair::of_client("otlp", &cert, &key);
+    assert_eq!((late.not_after(), late.is_fresh()), (None, false));
+    fs::copy(&pair.cert, &cert).expect("copied");
+    fs::copy(&pair.key, &key).expect("copied");
+    late.refresh();
+    assert_eq!(
+        (late.not_after(), late.is_fresh()),
+        (Some(1_577_923_200), true)
+    );
+}
+
+#[test]
 fn metrics_are_of_the_pair_in_use() {
     let authority = Authority::new();
     let mount = Mount::new(&authority.client("over", Validity::Over));

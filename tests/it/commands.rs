@@ -228,7 +228,7 @@ async fn connection_errors_have_a_hint() {
 
 /// A pseudoterminal of 24 lines and 100 columns: the master, and the slave for a program. Both are close-on-exec,
 /// because a child of another test would keep them open.
-fn terminal() -> (File, File) {
+pub(crate) fn terminal() -> (File, File) {
     let both = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let master = posix_openpt(both).expect("a terminal");
     grantpt(&master).expect("granted");

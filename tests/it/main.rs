@@ -13,6 +13,7 @@ mod containerd;
 mod dashboards;
 mod documents;
 mod drills;
+mod exec_command;
 mod faults;
 mod hostile;
 mod identity;

@@ -9,9 +9,9 @@
 //! runs, names the pod, and DEL is called for the currently configured networks in addition to the remaining entries
 //! (`Cni::del`).
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,10 @@ pub(crate) const KIND: &str = "cniCacheV1";
 /// Maximum size of an entry, in bytes.
 const MAX_ENTRY: u64 = 4 << 20;
 
+/// Modes of directories and entries, as those of libcni, which hold annotations; the umask does not widen or narrow them.
+const DIR_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
 /// A directory of entries.
 #[derive(Debug, Clone)]
 pub(crate) struct Cache {
@@ -77,16 +81,17 @@ impl Cache {
                     .write(true)
                     .create(true)
                     .truncate(true)
-                    .mode(0o600)
+                    .mode(FILE_MODE)
                     .open(&temp)
             };
             let mut file = match open() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    fs::create_dir_all(&self.dir)?;
+                    make_dir(&self.dir)?;
                     open()?
                 }
                 other => other?,
             };
+            file.set_permissions(Permissions::from_mode(FILE_MODE))?;
             file.write_all(&text)?;
             fs::rename(&temp, &path)
         };
@@ -198,6 +203,21 @@ mod base64_json {
     }
 }
 
+/// Creates a directory, and those above it that are missing.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(DIR_MODE).create(dir) {
+        Ok(()) => fs::set_permissions(dir, Permissions::from_mode(DIR_MODE)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(error) => match dir.parent() {
+            Some(parent) if error.kind() == io::ErrorKind::NotFound => {
+                make_dir(parent)?;
+                make_dir(dir)
+            }
+            _ => Err(error),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,6 +245,29 @@ mod tests {
         cache.find(Some("c1")).expect("find");
         assert!(!draft(".a-c1-eth0.tmp").exists());
         assert!(draft(".a-c2-eth0.tmp").exists(), "belongs to another pod");
+    }
+
+    #[test]
+    fn only_root_reads_entries_whatever_the_umask() {
+        use nix::sys::stat::Mode;
+        for umask in [0o000, 0o777] {
+            let dir = tempfile::tempdir().expect("dir");
+            let root = dir.path().join("cni");
+            let entry: Entry = serde_json::from_str(LIBCNI).expect("reads");
+            let write = || {
+                // The umask of this thread alone.
+                nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).expect("unshare");
+                nix::sys::stat::umask(Mode::from_bits_truncate(umask));
+                Cache::new(&root).write(&entry).expect("written");
+            };
+            std::thread::scope(|scope| scope.spawn(write).join().expect("no panic"));
+            let mode = |name: &str| {
+                let metadata = fs::metadata(root.join(name)).expect("made");
+                metadata.permissions().mode() & 0o7777
+            };
+            assert_eq!((mode(""), mode("results")), (0o700, 0o700), "{umask:o}");
+            assert_eq!(mode("results/a-c1-eth0"), 0o600, "{umask:o}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::layer::{LayerFetcher, blocking};
 use crate::progress::{EndedPull, PullView, Pulls};
 use crate::reference::Reference;
 use crate::registry::RegistryClient;
-use crate::store::{Collected, ContentStore, Held, Problem, Record};
+use crate::store::{Collected, ContentStore, Held, LayerUsage, Problem, Record};
 
 /// The digest of an image's configuration.
 pub type ImageId = Digest;
@@ -227,6 +227,17 @@ impl ImageStore {
         // Held before the check; otherwise they could be removed in between.
         let layers = self.hold(record.layers);
         layers.map_err(|_| missing())
+    }
+
+    /// The layers of an image, each once, and what they take on the disk. Other images may have them too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::status`]; empty if the image is not in the store.
+    pub fn layer_usage(&self, reference: &str) -> Result<Vec<LayerUsage>> {
+        let id = self.resolve(reference)?;
+        let usage = id.map(|id| self.store.layer_usage(&id));
+        Ok(usage.unwrap_or_default())
     }
 
     /// Leases layers by the digests of [`LayerLease::ids`]: after a restart, for containers whose image may have been removed.

@@ -4,8 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::runtime::Runtime;
-use crate::runtime::error::{Error, Result};
+use crate::runtime::error::Result;
 use crate::runtime::shim_client::Target;
+use crate::runtime::store::disk;
+
+/// Mode of directories of logs, as that of the kubelet: agents that ship logs need not run as root.
+const DIR_MODE: u32 = 0o755;
 
 impl Runtime {
     /// Reopens the log of a running container after the kubelet has rotated it.
@@ -25,12 +29,34 @@ impl Runtime {
     }
 }
 
-/// Creates the directory of a log. The kubelet creates it beforehand, but other callers may not.
+/// Creates the directory of a log, with a mode that does not depend on the umask. The kubelet creates it beforehand, but other
+/// callers may not.
 pub(super) fn make_dir(log: &Path) -> Result<()> {
     match log.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => {
-            std::fs::create_dir_all(dir).map_err(|e| Error::io("make", dir, e))
-        }
+        Some(dir) if !dir.as_os_str().is_empty() => disk::make_dir_with(dir, DIR_MODE),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::testing::with_umask;
+
+    #[test]
+    fn the_mode_of_the_directory_does_not_depend_on_the_umask() {
+        for umask in [0o000, 0o777] {
+            let root = tempfile::tempdir().expect("a directory");
+            let log = root.path().join("pod/app/0.log");
+            with_umask(umask, || make_dir(&log)).expect("made");
+            for dir in ["pod", "pod/app"] {
+                let mode = fs::metadata(root.path().join(dir)).expect("made");
+                assert_eq!(mode.permissions().mode() & 0o7777, 0o755, "{umask:o}");
+            }
+        }
+        make_dir(Path::new("0.log")).expect("nothing to make");
     }
 }

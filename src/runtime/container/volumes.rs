@@ -14,7 +14,7 @@ use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, What};
 use crate::runtime::shim_client::State;
 use crate::runtime::store::record::ImageVolume;
-use crate::runtime::store::{ContainerRecord, Sandbox};
+use crate::runtime::store::{ContainerRecord, Sandbox, disk};
 use criscope_image::LayerLease;
 
 impl Runtime {
@@ -141,7 +141,7 @@ impl Assembly {
         let wanted = mounts.filter(|mount| !mount.uid_mappings.is_empty() && mount.image.is_none());
         for (number, mount) in wanted.enumerate() {
             let parent = dir.join(rootfs::MAPPED);
-            std::fs::create_dir_all(&parent).map_err(|e| Error::io("make", &parent, e))?;
+            disk::make_dir(&parent)?;
             let source = Path::new(&mount.host_path);
             let source = source
                 .canonicalize()

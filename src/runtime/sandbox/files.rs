@@ -1,7 +1,7 @@
 //! The files of a pod that are mounted into its containers: `hostname`, `hosts`, `resolv.conf`.
 
-use std::fs;
-use std::os::unix::fs::chown;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 
 use crate::cri::v1::{DnsConfig, PodSandboxConfig};
@@ -19,6 +19,9 @@ pub(in crate::runtime) fn hostname(config: &PodSandboxConfig, host_network: bool
     config.hostname.clone()
 }
 
+/// Every user of a container reads them, whatever the umask of the daemon.
+const FILE_MODE: u32 = 0o644;
+
 /// Writes the files into the sandbox directory, owned by the pod's root user and group.
 pub(super) fn write(
     dir: &Path,
@@ -29,6 +32,7 @@ pub(super) fn write(
     let put = |name: &str, content: &[u8]| {
         let path = dir.join(name);
         fs::write(&path, content)
+            .and_then(|()| fs::set_permissions(&path, Permissions::from_mode(FILE_MODE)))
             .and_then(|()| chown(&path, Some(owner.0), Some(owner.1)))
             .map_err(|e| Error::io("write", &path, e))
     };
@@ -69,6 +73,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
+    use crate::testing::with_umask;
 
     #[test]
     fn dns_options_are_rendered_in_order() {
@@ -102,5 +107,18 @@ mod tests {
         let owner = fs::metadata(dir.path().join("hosts")).expect("valid");
         assert_eq!((owner.uid(), owner.gid()), (7, 8));
         assert_eq!(read("resolv.conf"), b"");
+    }
+
+    #[test]
+    fn every_user_of_a_container_reads_the_files_whatever_the_umask() {
+        for umask in [0o000, 0o777] {
+            let dir = tempfile::tempdir().expect("valid");
+            let config = PodSandboxConfig::default();
+            with_umask(umask, || write(dir.path(), &config, "pod", (0, 0))).expect("valid");
+            for name in ["hostname", "hosts", "resolv.conf"] {
+                let file = fs::metadata(dir.path().join(name)).expect("valid");
+                assert_eq!(file.mode() & 0o7777, 0o644, "{name}, {umask:o}");
+            }
+        }
     }
 }

@@ -50,18 +50,23 @@ const DIR_MODE: u32 = 0o711;
 /// Creates the directory of an object, and those above it that are missing. Their mode does not depend on the umask: with one of
 /// 0077, as hardened hosts have, no container with a user namespace would reach its root file system.
 pub fn make_dir(dir: &Path) -> Result<()> {
-    let made = DirBuilder::new().mode(DIR_MODE).create(dir);
+    make_dir_with(dir, DIR_MODE)
+}
+
+/// As [`make_dir`], with this mode.
+pub fn make_dir_with(dir: &Path, mode: u32) -> Result<()> {
+    let made = DirBuilder::new().mode(mode).create(dir);
     let made = match (made, dir.parent()) {
         (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
-            make_dir(parent)?;
-            return make_dir(dir);
+            make_dir_with(parent, mode)?;
+            return make_dir_with(dir, mode);
         }
         (made, _) => made,
     };
     match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         made => made
-            .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(DIR_MODE)))
+            .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(mode)))
             .map_err(|e| Error::io("make", dir, e)),
     }
 }
@@ -162,6 +167,7 @@ pub fn remove(dir: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::with_umask;
 
     impl Written for &str {}
     impl Written for i32 {}
@@ -191,16 +197,12 @@ mod tests {
             let metadata = fs::metadata(root.path().join(name)).expect("valid");
             metadata.permissions().mode() & 0o7777
         };
-        let make = || {
-            // The umask of this thread alone.
-            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).expect("valid");
-            nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+        with_umask(0o077, || {
             make_dir(&root.path().join("pods/a")).expect("valid");
             // What is there stays as it is.
             fs::create_dir(root.path().join("own")).expect("valid");
             make_dir(&root.path().join("own")).expect("valid");
-        };
-        std::thread::scope(|scope| scope.spawn(make).join().expect("valid"));
+        });
         assert_eq!((mode("pods"), mode("pods/a")), (0o711, 0o711));
         assert_eq!(mode("own"), 0o700);
         fs::write(root.path().join("file"), "").expect("valid");

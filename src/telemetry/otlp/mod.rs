@@ -19,6 +19,7 @@ mod sink;
 mod tls;
 pub mod variables;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +57,15 @@ use super::settings;
 
 #[cfg(test)]
 pub(crate) use self::sink::testing;
+
+/// The files of the certificate that is shown to collectors, and of its key; `None` if no collector has TLS.
+pub fn client_certificate(config: &settings::Otlp) -> Option<(PathBuf, PathBuf)> {
+    let signals = [Signal::Traces, Signal::Metrics, Signal::Logs];
+    let mut collectors = signals
+        .into_iter()
+        .filter_map(|signal| Collector::of(config, signal).ok().flatten());
+    collectors.find_map(|collector| collector.tls?.client)
+}
 
 /// How long the last metrics and log records may take.
 const LAST: Duration = Duration::from_secs(2);

@@ -6,7 +6,7 @@ mod blocked;
 mod events;
 mod explained;
 mod load;
-mod pod;
+pub(crate) mod pod;
 mod pulls;
 mod replayed;
 mod sessions;
@@ -21,14 +21,14 @@ use crate::harness::proxy::{Proxy, Start};
 use crate::harness::scrape::Scrape;
 use crate::harness::until;
 
-async fn before(containerd: &Containerd) -> Proxy {
+pub(crate) async fn before(containerd: &Containerd) -> Proxy {
     let start = Start::new(crate::CRISCOPE).upstream(&containerd.socket());
     let log = "[telemetry.log]\nlevel = \"debug\"\n";
     start.config(log).ready().await
 }
 
 /// Drops it and asserts that nothing is left on the machine.
-fn end(containerd: Containerd) {
+pub(crate) fn end(containerd: Containerd) {
     let name = containerd.name().to_owned();
     drop(containerd);
     assert_eq!(leaks::find(&name), [""; 0]);

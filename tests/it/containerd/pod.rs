@@ -21,13 +21,13 @@ use crate::harness::until;
 /// Must not appear in any log line.
 const SECRET: &str = "kwyjibozq";
 
-pub(super) struct Clients {
-    pub(super) runtime: RuntimeServiceClient<Channel>,
-    pub(super) images: ImageServiceClient<Channel>,
+pub(crate) struct Clients {
+    pub(crate) runtime: RuntimeServiceClient<Channel>,
+    pub(crate) images: ImageServiceClient<Channel>,
 }
 
 impl Clients {
-    pub(super) async fn of(socket: &Path) -> Self {
+    pub(crate) async fn of(socket: &Path) -> Self {
         let channel = client::connect(socket, Duration::from_secs(30)).await;
         let channel = channel.expect("connect");
         Self {
@@ -37,7 +37,7 @@ impl Clients {
     }
 }
 
-pub(super) fn sandbox_config(containerd: &Containerd) -> v1::PodSandboxConfig {
+pub(crate) fn sandbox_config(containerd: &Containerd) -> v1::PodSandboxConfig {
     let logs = containerd.root().join("logs");
     fs::create_dir_all(&logs).expect("logs");
     v1::PodSandboxConfig {
@@ -86,7 +86,7 @@ fn container_config() -> v1::ContainerConfig {
 }
 
 /// Creates the pod and its container; returns their ids.
-pub(super) async fn make(clients: &mut Clients, config: &v1::PodSandboxConfig) -> (String, String) {
+pub(crate) async fn make(clients: &mut Clients, config: &v1::PodSandboxConfig) -> (String, String) {
     let spec = v1::ImageSpec {
         image: IMAGE.into(),
         ..Default::default()
@@ -126,7 +126,7 @@ pub(super) async fn make(clients: &mut Clients, config: &v1::PodSandboxConfig) -
 }
 
 /// Calls on a running container that carry only its id.
-pub(super) async fn use_container(clients: &mut Clients, container: &str, log: &Path) {
+pub(crate) async fn use_container(clients: &mut Clients, container: &str, log: &Path) {
     let request = v1::ExecSyncRequest {
         container_id: container.into(),
         cmd: ["/bin/sh", "-c", "echo $PASSWORD; exit 3"]
@@ -167,7 +167,7 @@ pub(super) async fn use_container(clients: &mut Clients, container: &str, log: &
         .expect("reopen");
 }
 
-pub(super) async fn unmake(clients: &mut Clients, sandbox: &str, container: &str) {
+pub(crate) async fn unmake(clients: &mut Clients, sandbox: &str, container: &str) {
     let request = v1::StopContainerRequest {
         container_id: container.into(),
         timeout: 0,

@@ -113,6 +113,10 @@ async fn everything(wire: Wire, path: &str, encoding: &str) {
     assert_eq!(header(&seen, encoding).as_deref(), Some("gzip"));
     let shown = shown(&proxy).await;
     assert!(shown.contains("telemetry.otlp.headers_file"));
+    for metric in ["not_after_timestamp_seconds", "last_reload_successful"] {
+        let series = format!("criscope_tls_certificate_{metric}{{endpoint=\"otlp\"}} ");
+        assert!(shown.contains(&series), "{metric}");
+    }
     let log = proxy.stop().await.join("\n");
     assert!(!shown.contains(SECRET) && !log.contains(SECRET));
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use criscope::cri::v1;
+use criscope::units;
 use serde_json::Value;
 
 use crate::harness::daemon::{Daemon, IMAGE};
@@ -40,6 +41,18 @@ async fn images(socket: &Path) -> Vec<(String, Vec<String>)> {
     };
     let image = |it: &Value| (strings(&it["names"]).join(" "), strings(&it["used_by"]));
     images.iter().map(image).collect()
+}
+
+/// Bytes of images, and those that prune would free.
+async fn used(socket: &Path) -> (u64, u64) {
+    let text = printed(socket, &["df", "-o", "json"]).await;
+    let usage: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(usage["prune"]["is_by_layer"], true, "{text}");
+    let used = usage["image_filesystems"][0]["used_bytes"].as_u64();
+    let containers = usage["containers"].as_array().expect("an array");
+    assert!(containers.iter().all(|it| it["bytes"].is_u64()), "{text}");
+    let free = usage["prune"]["bytes"].as_u64();
+    (used.expect("bytes"), free.expect("bytes"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,20 +107,34 @@ async fn prune_removes_what_no_pod_uses() {
     assert!(plan.contains("2 images, "), "{plan}");
     assert_eq!(images(&socket).await, all);
 
+    let free = used(&socket).await;
     let done = printed(&socket, &["prune"]).await;
     assert!(done.contains(&format!("removed {SECOND} (")), "{done}");
     let left: Vec<_> = images(&socket).await;
     assert_eq!(left.len(), 2, "{left:?}");
     assert!(left.iter().all(|(_, users)| !users.is_empty()), "{left:?}");
+    // All images here have the same layer, which stays.
+    assert_eq!(free.1, 0);
     let again = printed(&socket, &["prune"]).await;
     assert_eq!(again, "no unused images\n");
 
     // What a removed container used is unused.
     kubelet.remove(&id).await;
+    let (before, free) = used(&socket).await;
+    assert!(free > 100_000, "a layer with busybox: {free}");
+    let table = printed(&socket, &["df", "-v"]).await;
+    assert!(table.contains(&units::bytes(free)), "{table}");
     let gone = printed(&socket, &["prune", "-o", "json"]).await;
     let gone: Value = serde_json::from_str(&gone).expect("JSON");
     assert_eq!(gone["removed"].as_array().map(Vec::len), Some(2), "{gone}");
     assert_eq!(printed(&socket, &["images", "-q"]).await, "");
+    // Records and configurations go with the layers.
+    let (after, _) = used(&socket).await;
+    assert!(before - after >= free, "{before} - {after} < {free}");
+    assert!(
+        before - after < free + (64 << 10),
+        "{before} - {after}, {free}"
+    );
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
@@ -115,7 +142,7 @@ async fn prune_removes_what_no_pod_uses() {
 #[tokio::test]
 async fn without_a_runtime_there_is_a_hint() {
     let dir = tempfile::tempdir().expect("a directory");
-    for command in ["images", "prune"] {
+    for command in ["images", "prune", "df"] {
         let output = run(&dir.path().join("cri.sock"), &[command]).await;
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{errors}");

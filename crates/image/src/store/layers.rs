@@ -24,6 +24,17 @@ pub(crate) struct LayerRecord {
     pub(crate) implies: bool,
 }
 
+/// What a layer takes on the disk, approximately.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerUsage {
+    /// Its name in the store.
+    pub id: Digest,
+    /// Bytes.
+    pub bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+}
+
 /// `layer.json`, which is written before the layer gets its final name.
 #[derive(Debug, Serialize)]
 pub(crate) struct NewLayer {

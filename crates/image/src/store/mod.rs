@@ -11,6 +11,7 @@ mod layers;
 mod pending;
 mod record;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,6 +27,7 @@ use super::progress::lock;
 pub(super) use self::disk::Disk;
 pub use self::garbage::Collected;
 
+pub use self::layers::LayerUsage;
 pub(super) use self::layers::NewLayer;
 pub(super) use self::record::Record;
 pub use self::record::VERSION as RECORD_VERSION;
@@ -298,6 +300,24 @@ impl ContentStore {
     pub(super) fn layer_bytes(&self) -> u64 {
         let index = lock(&self.index);
         index.layers.values().map(|layer| layer.record.bytes).sum()
+    }
+
+    /// The layers of an image, each once.
+    pub(super) fn layer_usage(&self, id: &Digest) -> Vec<LayerUsage> {
+        let Some((record, _)) = self.image(id) else {
+            return Vec::new();
+        };
+        let ids: BTreeSet<_> = record.all_layers().collect();
+        let index = lock(&self.index);
+        let usage = |id: &Digest| {
+            let layer = &index.layers.get(id)?.record;
+            Some(LayerUsage {
+                id: id.clone(),
+                bytes: layer.bytes,
+                inodes: layer.inodes,
+            })
+        };
+        ids.into_iter().filter_map(usage).collect()
     }
 
     /// Bytes and inodes of all layers, content and incomplete blobs.

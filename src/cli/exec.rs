@@ -1,0 +1,219 @@
+//! `criscope exec`
+
+mod session;
+mod target;
+mod terminal;
+mod tls;
+
+use std::io;
+use std::path::PathBuf;
+
+use cri_streaming::Transport;
+use cri_streaming::client::UpgradeError;
+
+use self::session::Session;
+use super::Failure;
+use super::cri::{Cri, SocketArgs};
+use crate::cri::v1;
+
+/// Run a command in a container
+///
+/// Asks the CRI socket for a session and connects to it, as the kubelet does for `kubectl exec`: neither a kubelet nor an API
+/// server need run. With --upstream or another socket the containers are those of that runtime. Exits with the code of the
+/// command, with 128 and the number of a signal that ended criscope, or with 1 if the command could not be run.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// Pass standard input to the command
+    #[arg(long, short = 'i')]
+    stdin: bool,
+    /// Give the command a terminal
+    #[arg(long, short)]
+    tty: bool,
+    /// Use ExecSync: the CRI socket alone, without a session. Output comes at the end, 16 MiB of it at most, and the command is
+    /// killed after --timeout
+    #[arg(long, conflicts_with_all = ["stdin", "tty", "transport", "tls_ca", "tls_server_name"])]
+    sync: bool,
+    /// Protocol of the session. Every runtime speaks SPDY; for WebSocket it needs version 5 of the protocol
+    #[arg(long, value_enum, default_value = "spdy")]
+    transport: Protocol,
+    /// Certificate authorities in PEM, for a runtime whose sessions use TLS [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// The name in the certificate of the sessions [default: the host of their URL]
+    #[arg(long, value_name = "NAME")]
+    tls_server_name: Option<String>,
+    /// The container: its id, the begin of it, NAMESPACE/POD/CONTAINER, or NAMESPACE/POD if one container of it runs
+    #[arg(value_name = "CONTAINER")]
+    container: String,
+    /// The command with its arguments
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Protocol {
+    Spdy,
+    Websocket,
+}
+
+impl From<Protocol> for Transport {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Spdy => Self::Spdy,
+            Protocol::Websocket => Self::WebSocket,
+        }
+    }
+}
+
+/// Why a command was not run to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No such container, or several.
+    #[error(transparent)]
+    Target(#[from] target::Error),
+    /// The URL of the session cannot be used.
+    #[error("the runtime answered with the URL {url:?}: {reason}")]
+    Url {
+        /// The URL, without the token.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The server of the sessions cannot be reached.
+    #[error("cannot connect to {address}, where the runtime serves sessions: {source}")]
+    Connect {
+        /// Host and port.
+        address: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] tls::Error),
+    /// The server of the sessions refuses.
+    #[error("cannot begin the session: {0}")]
+    Upgrade(#[from] UpgradeError),
+    /// The connection broke, or ended before the command did.
+    #[error("the session was lost, and the command may still be running: {0}")]
+    Lost(io::Error),
+    /// The runtime could not run the command, or ended the session.
+    #[error("{0}")]
+    NotRun(String),
+}
+
+impl Error {
+    /// A recommendation for the user.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Target(error) => error.hint(),
+            Self::Connect { .. } => {
+                Some("without -i and -t, --sync runs a command over the CRI socket alone")
+            }
+            Self::Upgrade(UpgradeError::Refused(_)) => {
+                Some("another --transport may be what the runtime speaks")
+            }
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    Cri::run(&args.socket, async |cri| {
+        let (sandboxes, containers) = (cri.sandboxes().await?, cri.containers().await?);
+        let id = target::find(&args.container, &sandboxes, &containers).map_err(Error::from)?;
+        let code = match args.sync {
+            true => sync(cri, id, &args.command).await?,
+            false => session(cri, id, args).await?,
+        };
+        match code {
+            0 => Ok(()),
+            code => Err(Failure::Command(exit_code(code))),
+        }
+    })
+}
+
+/// Never that of success; a code of Windows does not fit.
+fn exit_code(code: i32) -> u8 {
+    u8::try_from(code).unwrap_or(1)
+}
+
+async fn sync(cri: &Cri, id: &str, command: &[String]) -> Result<i32, Failure> {
+    let answer = cri.exec_sync(id, command).await?;
+    write(io::stdout(), &answer.stdout)?;
+    write(io::stderr(), &answer.stderr)?;
+    Ok(answer.exit_code)
+}
+
+fn write(mut out: impl io::Write, bytes: &[u8]) -> io::Result<()> {
+    out.write_all(bytes)?;
+    out.flush()
+}
+
+async fn session(cri: &Cri, id: &str, args: &Args) -> Result<i32, Failure> {
+    let request = v1::ExecRequest {
+        container_id: id.to_owned(),
+        cmd: args.command.clone(),
+        tty: args.tty,
+        stdin: args.stdin,
+        stdout: true,
+        // A terminal has one output.
+        stderr: !args.tty,
+    };
+    let url = cri.exec(request).await?;
+    let tls = tls::Options {
+        authorities: args.tls_ca.as_deref(),
+        server_name: args.tls_server_name.as_deref(),
+    };
+    let session = Session {
+        url: &url,
+        transport: args.transport.into(),
+        has_stdin: args.stdin,
+        has_tty: args.tty,
+        patience: cri.timeout(),
+    };
+    session.run(&tls).await
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::{Cli, Command};
+    use super::*;
+
+    fn parsed(line: &str) -> Args {
+        let words = ["criscope", "exec"].into_iter().chain(line.split(' '));
+        match Cli::try_parse_from(words).expect(line).command {
+            Command::Exec(args) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_after_the_container_belong_to_the_command() {
+        let args = parsed("-it c1 -- ls -i --sync /");
+        assert!(args.stdin && args.tty && !args.sync);
+        assert_eq!(args.command, ["ls", "-i", "--sync", "/"]);
+        let args = parsed("--sync a/b/c ls -t");
+        assert!(args.sync && !args.tty);
+        assert_eq!((args.container.as_str(), args.command.len()), ("a/b/c", 2));
+        let parse = |words: &[&str]| Cli::try_parse_from(words).is_err();
+        assert!(parse(&["criscope", "exec", "c1"]), "no command");
+        assert!(parse(&["criscope", "exec", "--sync", "-i", "c1", "ls"]));
+    }
+
+    #[test]
+    fn a_failed_command_never_looks_like_success() {
+        for (code, shown) in [(1, 1), (255, 255), (256, 1), (-1, 1)] {
+            assert_eq!(exit_code(code), shown, "{code}");
+        }
+    }
+}

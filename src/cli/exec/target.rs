@@ -1,0 +1,177 @@
+//! The container that a user means.
+
+use crate::cri::v1;
+
+/// Why no container is meant.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// None that runs.
+    #[error("no running container {0:?}")]
+    NotFound(String),
+    /// It does not run.
+    #[error("container {0} is not running")]
+    NotRunning(String),
+    /// Several of them.
+    #[error("{name:?} may be any of {}", .candidates.join(", "))]
+    Ambiguous {
+        /// What was typed.
+        name: String,
+        /// Names and ids.
+        candidates: Vec<String>,
+    },
+}
+
+impl Error {
+    /// A recommendation for the user.
+    pub(super) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NotFound(_) => Some("criscope pods shows pods, crictl ps containers"),
+            Self::NotRunning(_) | Self::Ambiguous { .. } => None,
+        }
+    }
+}
+
+/// Finds the id of a running container by its id, the begin of it, `namespace/pod/container` or `namespace/pod`. A whole id
+/// precedes others that begin with it.
+pub(super) fn find<'a>(
+    name: &str,
+    sandboxes: &[v1::PodSandbox],
+    containers: &'a [v1::Container],
+) -> Result<&'a str, Error> {
+    if let Some(exact) = containers.iter().find(|it| it.id == name) {
+        return match is_running(exact) {
+            true => Ok(&exact.id),
+            false => Err(Error::NotRunning(exact.id.clone())),
+        };
+    }
+    let mut wanted = name.split('/');
+    let parts = [wanted.next(), wanted.next(), wanted.next()];
+    let is_meant = |container: &v1::Container| match (parts, wanted.clone().next()) {
+        ([Some(id), None, None], None) => !id.is_empty() && container.id.starts_with(id),
+        ([Some(namespace), Some(pod), own], None) => {
+            pod_of(container, sandboxes) == Some((namespace, pod))
+                && own.is_none_or(|own| own == name_of(container))
+        }
+        _ => false,
+    };
+    let meant: Vec<_> = containers.iter().filter(|it| is_meant(it)).collect();
+    let running: Vec<_> = meant.iter().filter(|it| is_running(it)).collect();
+    match (running.as_slice(), meant.as_slice()) {
+        ([one], _) => Ok(&one.id),
+        ([], [one]) => Err(Error::NotRunning(one.id.clone())),
+        ([], _) => Err(Error::NotFound(name.to_owned())),
+        (several, _) => Err(Error::Ambiguous {
+            name: name.to_owned(),
+            candidates: several.iter().map(|it| shown(it, sandboxes)).collect(),
+        }),
+    }
+}
+
+fn is_running(container: &v1::Container) -> bool {
+    container.state() == v1::ContainerState::ContainerRunning
+}
+
+fn name_of(container: &v1::Container) -> &str {
+    container.metadata.as_ref().map_or("", |it| &it.name)
+}
+
+/// Namespace and name.
+fn pod_of<'a>(
+    container: &v1::Container,
+    sandboxes: &'a [v1::PodSandbox],
+) -> Option<(&'a str, &'a str)> {
+    let mut sandboxes = sandboxes.iter();
+    let sandbox = sandboxes.find(|it| it.id == container.pod_sandbox_id)?;
+    let pod = sandbox.metadata.as_ref()?;
+    Some((&pod.namespace, &pod.name))
+}
+
+fn shown(container: &v1::Container, sandboxes: &[v1::PodSandbox]) -> String {
+    match pod_of(container, sandboxes) {
+        Some((namespace, pod)) => {
+            let id: String = container.id.chars().take(13).collect();
+            format!("{namespace}/{pod}/{} ({id})", name_of(container))
+        }
+        None => container.id.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(id: &str, sandbox: &str, name: &str, is_running: bool) -> v1::Container {
+        let mut container = v1::Container {
+            id: id.to_owned(),
+            pod_sandbox_id: sandbox.to_owned(),
+            metadata: Some(v1::ContainerMetadata {
+                name: name.to_owned(),
+                attempt: 0,
+            }),
+            ..v1::Container::default()
+        };
+        container.set_state(match is_running {
+            true => v1::ContainerState::ContainerRunning,
+            false => v1::ContainerState::ContainerExited,
+        });
+        container
+    }
+
+    fn sandbox(id: &str, name: &str) -> v1::PodSandbox {
+        v1::PodSandbox {
+            id: id.to_owned(),
+            metadata: Some(v1::PodSandboxMetadata {
+                name: name.to_owned(),
+                namespace: "shop".to_owned(),
+                ..v1::PodSandboxMetadata::default()
+            }),
+            ..v1::PodSandbox::default()
+        }
+    }
+
+    #[test]
+    fn containers_are_found_by_all_their_names() {
+        let sandboxes = [
+            sandbox("p1", "web"),
+            sandbox("p2", "db"),
+            sandbox("p3", "db"),
+        ];
+        let containers = [
+            container("abc1", "p1", "app", true),
+            container("abc2", "p1", "proxy", true),
+            container("abc", "p9", "lone", true),
+            // The one before a restart.
+            container("dead", "p2", "main", false),
+            container("f00d", "p2", "main", true),
+            container("done", "p1", "setup", false),
+        ];
+        let found = |name| find(name, &sandboxes, &containers);
+        assert_eq!(found("abc1"), Ok("abc1"));
+        assert_eq!(found("abc"), Ok("abc"), "a whole id");
+        assert_eq!(found("f"), Ok("f00d"));
+        assert_eq!(found("shop/web/app"), Ok("abc1"));
+        assert_eq!(found("shop/db/main"), Ok("f00d"));
+        assert_eq!(found("shop/db"), Ok("f00d"));
+        for stopped in ["dead", "dea"] {
+            assert_eq!(found(stopped), Err(Error::NotRunning("dead".into())));
+        }
+        let setup = found("shop/web/setup");
+        assert_eq!(setup, Err(Error::NotRunning("done".into())));
+        for none in [
+            "",
+            "x",
+            "shop/web/app/x",
+            "web/app",
+            "shop/",
+            "/",
+            "shop/web/",
+            "//",
+        ] {
+            assert_eq!(found(none), Err(Error::NotFound(none.into())), "{none}");
+        }
+        for (several, one) in [("ab", "abc"), ("shop/web", "shop/web/proxy (abc2)")] {
+            let error = found(several).expect_err("several").to_string();
+            assert!(error.contains(one), "{error}");
+        }
+    }
+}
