@@ -44,7 +44,7 @@ pub(super) struct Args {
     /// The name in the certificate of the sessions [default: the host of their URL]
     #[arg(long, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// The container: its id, the begin of it, NAMESPACE/POD/CONTAINER, or NAMESPACE/POD if one container of it runs
+    /// The container: its id, the beginning of it, NAMESPACE/POD/CONTAINER, or NAMESPACE/POD if one container of it runs
     #[arg(value_name = "CONTAINER")]
     container: String,
     /// The command with its arguments

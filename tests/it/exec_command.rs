@@ -169,8 +169,9 @@ impl InTerminal {
 }
 
 async fn a_terminal_works(socket: &Path, target: &str) {
-    let script = "trap 'echo interrupted' INT; trap 'echo size: $(stty size)' WINCH; \
-        stty size; echo ready; read line; echo line: $line; while :; do read line && exit $line; done";
+    // A signal, as of the first size, interrupts a read.
+    let script = "trap 'echo interrupted' INT; trap 'echo size: $(stty size)' WINCH; stty size; echo ready; \
+        while :; do read line; case $line in [0-9]*) exit $line;; ?*) echo line: $line;; esac; done";
     let mut session = InTerminal::start(socket, target, script);
     session.shows("24 100").await;
     session.shows("ready").await;

@@ -191,7 +191,6 @@ impl Shim {
                 done()
             }
             Request::Update(update) => self.update_task(asked, update),
-            Request::Metrics(target) => self.stats_task(asked, &target),
             Request::PidNamespace(wanted) => self.make_pid_namespace(asked, &wanted),
         }
     }

@@ -31,7 +31,7 @@ impl Error {
     }
 }
 
-/// Finds the id of a running container by its id, the begin of it, `namespace/pod/container` or `namespace/pod`. A whole id
+/// Finds the id of a running container by its id, the beginning of it, `namespace/pod/container` or `namespace/pod`. A whole id
 /// precedes others that begin with it.
 pub(super) fn find<'a>(
     name: &str,

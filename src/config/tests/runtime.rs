@@ -201,7 +201,12 @@ plugin_request_timeout = "17s"
         let value = settings.get(&path).expect(&path);
         assert_ne!(Some(value), defaults.get(&path), "{path}");
         // The displayed value can be parsed.
-        let line = format!("[{section}]\n{} = {}\n", key.name, value.value);
+        // These are options for a shim.
+        let beside = match key.name {
+            "config_path" | "type_url" => "runtime_type = \"io.containerd.kata.v2\"\n",
+            _ => "",
+        };
+        let line = format!("[{section}]\n{beside}{} = {}\n", key.name, value.value);
         let again = match path.as_str() {
             "runtime.default_handler" => continue,
             path if path.ends_with("all_devices_allowed") => continue,

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use crate::call::steps::RuntimeStep;
 use criscope_linux::namespace::Kind;
 use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs};
-use serde_json::Value;
 
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
@@ -99,11 +98,8 @@ impl Assembly {
             let node = &self.runtime.settings.node;
             let more = nri::adjust(&mut built.spec, &adjusted, node, &Machine, &registry)?;
             built.actions.extend(more);
-            let path = built
-                .spec
-                .pointer("/linux/cgroupsPath")
-                .and_then(Value::as_str);
-            cgroup_path = path.map(PathBuf::from);
+            let linux = built.spec.linux().as_ref();
+            cgroup_path = linux.and_then(|linux| linux.cgroups_path().clone());
         }
         // Filters of the OCI runtime recorded with the sandbox, which may not be the configured one.
         if let Some(filters) = &self.runtime.handler_of_pod(&self.sandbox).filters {

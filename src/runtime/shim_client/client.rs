@@ -289,16 +289,6 @@ impl Shim {
         self.done(Request::Update(update), time).await
     }
 
-    /// Returns what a container uses, as the shim of containerd that runs it says: an encoded `google.protobuf.Any`.
-    #[allow(clippy::missing_errors_doc)]
-    pub async fn metrics(&self, target: Target) -> Result<Vec<u8>, Error> {
-        let request = Request::Metrics(target);
-        match self.call(request, runtime_time(0) + PATIENCE).await? {
-            Answer::Metrics(metrics) => Ok(metrics),
-            _ => Err(self.malformed()),
-        }
-    }
-
     /// Creates the pod's PID namespace unless it exists; returns the pid of its init, which is then already confined.
     #[allow(clippy::missing_errors_doc)]
     pub async fn pid_namespace(&self, wanted: PidNamespace) -> Result<u32, Error> {

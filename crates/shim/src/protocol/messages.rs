@@ -283,9 +283,6 @@ pub enum Request {
     /// See [`Update`].
     #[prost(message, tag = "15")]
     Update(Update),
-    /// Query what a container uses, from the shim of containerd that runs it; answered with [`Answer::Metrics`].
-    #[prost(message, tag = "16")]
-    Metrics(Target),
 }
 
 /// The exit of a process.
@@ -377,9 +374,6 @@ pub enum Answer {
     /// It failed.
     #[prost(message, tag = "4")]
     Failed(Failure),
-    /// Metrics of a container, as the shim of containerd sent them: an encoded `google.protobuf.Any`.
-    #[prost(bytes = "vec", tag = "5")]
-    Metrics(Vec<u8>),
 }
 
 /// OOM kills in the cgroup of a container, sent when there are more of them, and before the exit that they caused.

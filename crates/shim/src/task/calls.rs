@@ -17,8 +17,8 @@ use super::super::{clock, oom::Oom, record};
 use super::connection::{Call, Pending};
 use super::launch::not_running;
 use super::messages::{
-    self, Any, CloseIo, Connected, CreateTask, ExecProcess, KillTask, Pid, ResizePty, Stats,
-    UpdateTask, Waited,
+    self, Any, CloseIo, Connected, CreateTask, ExecProcess, KillTask, Pid, ResizePty, UpdateTask,
+    Waited,
 };
 use super::ttrpc::Response;
 use super::{PATIENCE, TaskProcess};
@@ -301,14 +301,6 @@ impl Shim {
         self.send(Call::Update, (number, Some(asked)), &request, timeout)
     }
 
-    /// Queries what a container uses.
-    pub(in super::super) fn stats_task(&mut self, asked: (u64, u64), target: &Target) -> Answered {
-        let number = self.task_process(&target.container)?;
-        let request = process(target);
-        let timeout = Some(PATIENCE);
-        self.send(Call::Stats, (number, Some(asked)), &request, timeout)
-    }
-
     fn task_process(&mut self, id: &str) -> Answered<u64> {
         let process = self.find(&Target {
             container: id.to_owned(),
@@ -370,12 +362,6 @@ impl Shim {
                     Ok(Some(Answer::Done(Empty {})))
                 }
             },
-            Call::Stats => result.and_then(|it| {
-                let stats = decode::<Stats>(&it)?.stats;
-                stats
-                    .map(|stats| Some(Answer::Metrics(stats)))
-                    .ok_or_else(|| failure(NOT_FOUND, "the containerd shim has no metrics"))
-            }),
             Call::Connect => {
                 let connected = result.and_then(|it| decode::<Connected>(&it));
                 if let (Ok(connected), Some(task)) = (connected, &mut self.task) {

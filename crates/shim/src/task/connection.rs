@@ -22,7 +22,6 @@ pub(crate) enum Call {
     Kill,
     Delete,
     Update,
-    Stats,
     Connect,
     /// A call of which only failures are answered, if anybody asked for it.
     Other,
@@ -39,7 +38,6 @@ impl Call {
             Self::Kill => "Kill",
             Self::Delete => "Delete",
             Self::Update => "Update",
-            Self::Stats => "Stats",
             Self::Connect => "Connect",
             Self::Other => "",
         }

@@ -249,7 +249,9 @@ fn bootstrap(words: &str) -> Result<(&'static str, &str), String> {
     };
     match address.strip_prefix("unix://") {
         Some(path) if path.starts_with('/') => Ok((service, path)),
-        _ => Err(format!("the containerd shim told no socket: {words:?}")),
+        _ => Err(format!(
+            "the output of the containerd shim has no socket: {words:?}"
+        )),
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Timestamp {
     pub(super) nanos: i32,
 }
 
-/// The request of Start, Delete, Wait, and (without an exec) of Stats, Connect.
+/// The request of Start, Delete, Wait, and (without an exec) of Connect.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Process {
     #[prost(string, tag = "1")]
@@ -121,12 +121,6 @@ pub(super) struct UpdateTask {
     pub(super) id: String,
     #[prost(message, optional, tag = "2")]
     pub(super) resources: Option<Any>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Stats {
-    #[prost(bytes = "vec", optional, tag = "1")]
-    pub(super) stats: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]

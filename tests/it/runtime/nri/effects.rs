@@ -270,7 +270,7 @@ async fn a_cgroup_that_a_plugin_chooses_is_measured_and_removed() {
     let stats = kubelet.runtime.clone().container_stats(request).await;
     let stats = stats.expect("ContainerStats").into_inner().stats;
     let memory = stats.and_then(|stats| stats.memory?.usage_bytes);
-    assert!(memory.is_some_and(|memory| memory.value > 0), "{memory:?}");
+    assert!(memory.is_some_and(|memory| memory.value > 0));
     kubelet.end(&pod).await;
     assert!(!is_there());
     daemon.assert_clean();
