@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::daemons::Daemon;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ground::pids;
 use crate::process::Proportional;
 

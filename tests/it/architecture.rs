@@ -244,7 +244,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cri_streaming",
-        &["app", "proxy::sessions", "runtime", "streaming"],
+        &["app", "cli", "proxy::sessions", "runtime", "streaming"],
     ),
     // Of the crates it alone uses the product, for its views and commands, and the daemon does not use it.
     ("criscope_agent", &[]),
