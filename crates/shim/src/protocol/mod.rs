@@ -83,14 +83,14 @@ pub struct Envelope {
 struct AnyRequest {
     #[prost(
         oneof = "Request",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
     )]
     kind: Option<Request>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
 struct AnyAnswer {
-    #[prost(oneof = "Answer", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "Answer", tags = "1, 2, 3, 4")]
     kind: Option<Answer>,
 }
 
