@@ -112,7 +112,7 @@ fn signal_of(record: &ContainerRecord) -> v1::Signal {
 }
 
 /// The verbose info shown by `crictl inspect`, with the names of containerd and CRI-O. The kubelet's tests read `pid` and
-/// `runtimeSpec`. It has the environment, as with both: whoever may call the CRI can also read it with ExecSync.
+/// `runtimeSpec`. The environment is included, as containerd and CRI-O include it: a CRI client can read it with ExecSync anyway.
 async fn container_info(container: &Container) -> Result<String> {
     let record = container.record();
     let path = container.dir().join(SPEC);

@@ -157,7 +157,7 @@ impl Connection {
         result
     }
 
-    /// Reads what there is.
+    /// Reads the bytes that have arrived into the buffer; none is no error.
     ///
     /// # Errors
     /// When the connection has ended.
