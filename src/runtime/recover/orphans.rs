@@ -140,7 +140,7 @@ impl Runtime {
             }
         }
         self.end_shim(id).await?;
-        shim_client::end_containerd_shim(id).await?;
+        shim_client::end_containerd_shim(id, &self.settings.paths.sandbox(id)).await?;
         // The directory is removed after the address is released, so that the next start retries a failure.
         self.detach_orphan(id).await?;
         self.pins.remove(id).await?;

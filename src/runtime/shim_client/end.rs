@@ -4,7 +4,7 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,15 +37,25 @@ pub async fn end(dir: &Path) -> Result<(), Error> {
     .await
 }
 
-/// Kills the shim of containerd that runs the containers of a sandbox, with those that it is starting. Succeeds if there is none.
-/// It is identified by its arguments, which contain the id of the sandbox, while a pidfd is held.
+/// Kills the shim of containerd that runs the containers of a sandbox, with those that it is starting, and removes its socket.
+/// Succeeds if there is none. It is identified by its arguments, which contain the id of the sandbox, while a pidfd is held.
 ///
 /// # Errors
 /// As of [`end`].
-pub async fn end_containerd_shim(sandbox: &str) -> Result<(), Error> {
+pub async fn end_containerd_shim(sandbox: &str, bundle: &Path) -> Result<(), Error> {
     let id = sandbox.to_owned();
     let found = move || find(|process| runs_sandbox(process, id.as_bytes()));
-    end_all(Path::new(sandbox), found).await
+    end_all(bundle, found).await?;
+    // Written when it started (containerd, `core/runtime/v2/README.md`); after a reboot there is no such socket.
+    let address = fs::read_to_string(bundle.join("address")).unwrap_or_default();
+    let socket = address.strip_prefix("unix://").map(Path::new);
+    if let Some(socket) = socket
+        && fs::symlink_metadata(socket).is_ok_and(|found| found.file_type().is_socket())
+    {
+        fs::remove_file(socket)
+            .map_err(|error| Error::System(format!("{}: {error}", socket.display())))?;
+    }
+    Ok(())
 }
 
 /// Returns whether a process, given by its directory in `/proc`, has the arguments of a shim of containerd for a sandbox.

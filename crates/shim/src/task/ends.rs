@@ -86,6 +86,7 @@ impl Shim {
             return;
         };
         let why = task.reason();
+        task.remove_socket();
         for pending in connection.abandon() {
             if pending.call != Call::Wait {
                 self.task_answered(pending, Err(failure(SYSTEM, why.clone())));

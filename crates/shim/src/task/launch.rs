@@ -74,6 +74,7 @@ impl Shim {
                 create,
             }),
             connection: None,
+            socket: None,
             pid: 0,
         });
         Ok(())
@@ -106,6 +107,13 @@ impl Shim {
     fn connect_task(&mut self, words: &str) -> Result<(), String> {
         let task = self.task.as_mut().ok_or("deleted meanwhile")?;
         let (service, address) = bootstrap(words)?;
+        task.socket = Some(address.into());
+        // As containerd's shims do: the daemon removes the socket if this shim is killed too.
+        if let Some(first) = &task.first {
+            let file = Path::new(&first.create.bundle).join("address");
+            fs::write(&file, format!("unix://{address}"))
+                .map_err(|e| format!("{}: {e}", file.display()))?;
+        }
         let stream = UnixStream::connect(address).map_err(|e| format!("{address}: {e}"))?;
         let connection = Connection::new(stream, service, &task.spec.namespace);
         let mut connection = connection.map_err(|e| e.to_string())?;
@@ -136,7 +144,9 @@ impl Shim {
     /// Ends the containerd shim with this one. What it still runs is cleaned up.
     pub(in super::super) fn end_task(&mut self) {
         self.stop_task();
-        self.task = None;
+        if let Some(mut task) = self.task.take() {
+            task.remove_socket();
+        }
     }
 
     /// Ends the containerd shim once the last container, that of the sandbox, is deleted. The pod may stay for long.

@@ -18,9 +18,10 @@ mod launch;
 mod messages;
 mod ttrpc;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
@@ -49,6 +50,8 @@ pub(super) struct Task {
     /// The request that it is started for.
     first: Option<First>,
     connection: Option<Connection>,
+    /// Where it listens. A containerd shim that is killed leaves its socket.
+    socket: Option<PathBuf>,
     /// Its pid; 0 until it has said.
     pid: u32,
 }
@@ -96,6 +99,13 @@ impl Task {
             self.last_words.extend_from_slice(&room[..n]);
             let surplus = self.last_words.len().saturating_sub(LAST_WORDS);
             self.last_words.drain(..surplus);
+        }
+    }
+
+    /// Removes its socket, which it may have removed itself.
+    fn remove_socket(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            let _absent = fs::remove_file(socket);
         }
     }
 

@@ -114,7 +114,10 @@ impl Runtime {
         record: &SandboxRecord,
     ) -> Result<()> {
         match record.has_containerd_shim() {
-            true => Ok(shim_client::end_containerd_shim(&record.id).await?),
+            true => {
+                let bundle = self.settings.paths.sandbox(&record.id);
+                Ok(shim_client::end_containerd_shim(&record.id, &bundle).await?)
+            }
             false => Ok(()),
         }
     }

@@ -108,6 +108,15 @@ async fn end(pod: Pod, sandbox: &str, ids: &[&str]) {
     is_gone(sandbox, shims).await;
 }
 
+/// Where the containerd shim of a sandbox listens.
+fn socket(pod: &Pod, sandbox: &str) -> PathBuf {
+    let address = fs::read_to_string(pod.path(&format!("{sandbox}/address")));
+    let address = address.expect("an address");
+    let socket = address.strip_prefix("unix://").expect("a socket");
+    assert!(Path::new(socket).exists(), "{socket}");
+    socket.into()
+}
+
 /// Waits for the end of the containerd shim, which leaves no container.
 async fn is_gone(sandbox: &str, shims: Vec<u32>) {
     for pid in shims {
@@ -321,6 +330,7 @@ async fn a_daemon_that_was_away_learns_of_exits() {
 #[tokio::test]
 async fn the_end_of_the_containerd_shim_ends_its_containers() {
     let (pod, sandbox) = pod().await;
+    let socket = socket(&pod, &sandbox);
     let mut events = pod.shim.events();
     let pid = create(&pod, "a", "sleep 1000", logged(&pod, "a"), None).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
@@ -340,6 +350,7 @@ async fn the_end_of_the_containerd_shim_ends_its_containers() {
         assert!(why.starts_with("the containerd shim ended"), "{why}");
     }
     assert!(has_ended(pid), "it was killed before its exit was told");
+    assert!(!socket.exists(), "its socket is left");
     let create = Create {
         id: "b".into(),
         bundle: pod.bundle("b", "true", false, None),
@@ -409,7 +420,9 @@ async fn a_forced_shutdown_leaves_nothing() {
     pod.shim.start(pod.verb("a")).await.expect("start");
     let shims = containerd_shims(&sandbox);
     let shim = pod.shim_pid();
+    let socket = socket(&pod, &sandbox);
     pod.shim.shutdown(true).await.expect("shutdown");
     until(|| has_ended(shim) && has_ended(pid)).await;
     is_gone(&sandbox, shims).await;
+    assert!(!socket.exists(), "its socket is left");
 }

@@ -1,7 +1,7 @@
 //! Pods of a handler with `runtime_type`: containerd's shim for runc, without a containerd.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use criscope::cri::v1;
 use nix::sys::signal::{Signal, kill};
@@ -32,6 +32,8 @@ async fn daemon() -> Daemon {
 /// A pod of the handler. Dropping it kills the shim of containerd that a failed test leaves.
 struct Shimmed {
     pod: Pod,
+    /// Where the shim of containerd listens.
+    socket: PathBuf,
 }
 
 impl Drop for Shimmed {
@@ -43,11 +45,15 @@ impl Drop for Shimmed {
 }
 
 impl Shimmed {
-    async fn run(kubelet: &Kubelet, config: v1::PodSandboxConfig) -> Self {
+    async fn run(daemon: &Daemon, kubelet: &Kubelet, config: v1::PodSandboxConfig) -> Self {
         let pod = kubelet.try_run(config, HANDLER).await;
         let pod = pod.expect("RunPodSandbox");
         assert_eq!(containerd_shims(&pod.id).len(), 1);
-        Self { pod }
+        let address = daemon.state().join("state/sandboxes").join(&pod.id);
+        let address = fs::read_to_string(address.join("address")).expect("an address");
+        let socket = PathBuf::from(address.trim_start_matches("unix://"));
+        assert!(socket.exists(), "{address}");
+        Self { pod, socket }
     }
 
     /// Removes the pod, which leaves nothing.
@@ -67,6 +73,10 @@ impl Shimmed {
     async fn has_no_shim(&self) {
         until("the end of the shim of containerd", || async {
             containerd_shims(&self.pod.id).is_empty().then_some(())
+        })
+        .await;
+        until("the removal of its socket", || async {
+            (!self.socket.exists()).then_some(())
         })
         .await;
     }
@@ -123,7 +133,7 @@ fn stays(status: &v1::ContainerStatus) -> bool {
 async fn a_pod_lives_like_one_of_an_oci_runtime() {
     let mut daemon = daemon().await;
     let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&kubelet, kubelet.pod_config("own")).await;
+    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("own")).await;
     let pod = &own.pod;
     let script = "trap 'exit 9' TERM; echo up; echo err >&2; sleep 1000000 & wait";
     let main = kubelet.launch(pod, shell("main", script)).await;
@@ -204,7 +214,7 @@ async fn a_pod_lives_like_one_of_an_oci_runtime() {
 async fn a_stopped_pod_has_no_process() {
     let daemon = daemon().await;
     let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&kubelet, kubelet.pod_config("stopped")).await;
+    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("stopped")).await;
     let main = kubelet.launch(&own.pod, idle("main")).await;
     let request = v1::StopPodSandboxRequest {
         pod_sandbox_id: own.pod.id.clone(),
@@ -228,7 +238,7 @@ async fn containers_share_the_process_namespace_of_the_sandbox_container() {
     let linux = config.linux.get_or_insert_default();
     let context = linux.security_context.get_or_insert_default();
     context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
-    let own = Shimmed::run(&kubelet, config).await;
+    let own = Shimmed::run(&daemon, &kubelet, config).await;
     let container = |name: &str, script: &str| {
         let mut config = shell(name, script);
         let options = &mut security(&mut config).namespace_options;
@@ -256,7 +266,7 @@ async fn containers_share_the_process_namespace_of_the_sandbox_container() {
 async fn a_pod_whose_containerd_shim_dies_is_not_ready() {
     let daemon = daemon().await;
     let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&kubelet, kubelet.pod_config("died")).await;
+    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("died")).await;
     let main = kubelet.launch(&own.pod, idle("main")).await;
     for shim in containerd_shims(&own.pod.id) {
         kill(Pid::from_raw(shim), Signal::SIGKILL).expect("kill");
@@ -286,7 +296,7 @@ async fn a_pod_whose_own_shim_dies_leaves_no_containerd_shim() {
     let mut daemon = daemon().await;
     for with_daemon in [true, false] {
         let kubelet = Kubelet::of(&daemon).await;
-        let own = Shimmed::run(&kubelet, kubelet.pod_config("lost")).await;
+        let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("lost")).await;
         let main = kubelet.launch(&own.pod, idle("main")).await;
         if !with_daemon {
             daemon.kill();
@@ -330,7 +340,7 @@ async fn a_shim_that_fails_is_told_and_leaves_nothing() {
 async fn what_a_shim_cannot_do_is_refused() {
     let daemon = daemon().await;
     let kubelet = Kubelet::of(&daemon).await;
-    let own = Shimmed::run(&kubelet, kubelet.pod_config("refused")).await;
+    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("refused")).await;
     let main = kubelet.launch(&own.pod, idle("main")).await;
     let mut config = idle("debugger");
     let options = &mut security(&mut config).namespace_options;
