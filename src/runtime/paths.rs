@@ -3,6 +3,7 @@
 //! ```text
 //! ROOT/images                 the image store
 //! ROOT/sandboxes/ID           record.json, made.json, hostname, hosts, resolv.conf
+//!                             (with a shim of containerd also config.json, address)
 //! ROOT/containers/ID          record.json, config.json (the bundle), rootfs, upper, work, volumes
 //! ROOT/cni                    results of CNI plugins, for DEL
 //! ROOT/broken                 damaged records, for inspection

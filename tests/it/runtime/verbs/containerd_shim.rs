@@ -49,7 +49,7 @@ impl Shimmed {
         let pod = kubelet.try_run(config, HANDLER).await;
         let pod = pod.expect("RunPodSandbox");
         assert_eq!(containerd_shims(&pod.id).len(), 1);
-        let address = daemon.state().join("state/sandboxes").join(&pod.id);
+        let address = daemon.root().join("root/sandboxes").join(&pod.id);
         let address = fs::read_to_string(address.join("address")).expect("an address");
         let socket = PathBuf::from(address.trim_start_matches("unix://"));
         assert!(socket.exists(), "{address}");
