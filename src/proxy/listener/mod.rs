@@ -1,6 +1,7 @@
 //! The CRI socket: binds it, identifies callers, serves each connection, and drains at shutdown.
 
 mod authority;
+mod batched;
 mod counted;
 pub(crate) mod metrics;
 pub mod peer;

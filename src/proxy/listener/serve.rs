@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::authority::RewriteAuthority;
+use super::batched::Batched;
 use super::counted::Counted;
 use super::metrics::Connections;
 use super::peer;
@@ -192,7 +193,7 @@ async fn connection<S, B>(
         tracing::debug!(error.message = %error, "connection ended");
         return;
     }
-    let io = TokioIo::new(RewriteAuthority::new(stream));
+    let io = TokioIo::new(RewriteAuthority::new(Batched::new(stream)));
     let service = TowerToHyperService::new(service);
     let mut connection = pin!(settings(calls).serve_connection(io, service));
     let ended = tokio::select! {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
+use tokio::io::BufReader;
 
 use super::held_ping::HeldPing;
 use super::{Error, Remote};
@@ -20,6 +21,10 @@ use crate::uds::Stream;
 /// How often and how long to wait while the listener's backlog is full.
 const BACKLOG_TRIES: u32 = 20;
 const BACKLOG_WAIT: Duration = Duration::from_millis(25);
+
+/// Bytes read from a runtime at once. h2 alone reads 8 KiB, and the rest of the frame with a second call: two system calls, two allocations
+/// and a copy for each of the 64 frames of a list of 1 MB.
+const READ_BUFFER: usize = 64 << 10;
 
 /// The settings of a connection to a runtime.
 fn settings() -> Builder {
@@ -80,7 +85,13 @@ impl Remote {
     /// As [`Remote::connect`].
     pub(in crate::proxy::backend) async fn handshake(
         &self,
-    ) -> Result<(SendRequest<Bytes>, Connection<HeldPing<Stream>, Bytes>), Error> {
+    ) -> Result<
+        (
+            SendRequest<Bytes>,
+            Connection<HeldPing<BufReader<Stream>>, Bytes>,
+        ),
+        Error,
+    > {
         let refused = |source| Error::Connect {
             name: Arc::clone(&self.name),
             path: self.path.clone(),
@@ -92,7 +103,7 @@ impl Remote {
         }
         let stream = Stream::new(stream).map_err(refused)?;
         settings()
-            .handshake(HeldPing::new(stream))
+            .handshake(HeldPing::new(BufReader::with_capacity(READ_BUFFER, stream)))
             .await
             .map_err(|error| {
                 // It only writes; the runtime's SETTINGS are read later.

@@ -1,0 +1,264 @@
+//! Sends the frames of a long response several at a time.
+//!
+//! h2 writes each DATA frame with a system call of its own, and each wakes the caller: 64 of both for a list of 1,000 containers. So a
+//! full frame waits for the next ones, at most until the connection is polled again, which it asks for itself. Everything else is sent
+//! at once.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The length of a full DATA frame, in bytes: the default and the minimum of `SETTINGS_MAX_FRAME_SIZE` (RFC 9113, section 6.5.2).
+const FULL: usize = 16 << 10;
+
+/// How many bytes wait at most: four full frames with their headers.
+const ROOM: usize = 4 * (9 + FULL);
+
+/// A stream that sends full frames together. See the module documentation.
+#[derive(Debug)]
+pub(super) struct Batched<S> {
+    inner: S,
+    waiting: Vec<u8>,
+    /// How much of it was sent.
+    sent: usize,
+}
+
+impl<S> Batched<S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self {
+            inner,
+            waiting: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    /// Whether another full frame may be added before what waits is sent.
+    fn has_room(&self) -> bool {
+        self.sent == 0 && self.waiting.len() + FULL <= ROOM
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Batched<S> {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.waiting.len() {
+            let rest = &self.waiting[self.sent..];
+            let sent = ready!(Pin::new(&mut self.inner).poll_write(cx, rest))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += sent;
+        }
+        self.waiting.clear();
+        self.sent = 0;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Batched<S> {
+    /// A connection reads first whenever it is polled, so what has waited since the last time is sent here.
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Poll::Ready(Err(error)) = self.poll_send(cx) {
+            return Poll::Ready(Err(error));
+        }
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Batched<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let length: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if self.waiting.len() + length > ROOM {
+            ready!(self.poll_send(cx))?;
+        }
+        if self.waiting.is_empty() {
+            if !(FULL..=ROOM).contains(&length) {
+                return Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+            }
+            cx.waker().wake_by_ref();
+        }
+        for buf in bufs {
+            self.waiting.extend_from_slice(buf);
+        }
+        Poll::Ready(Ok(length))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    /// What waits for more counts as flushed.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.has_room() {
+            ready!(self.poll_send(cx))?;
+        }
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_send(cx))?;
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a number of bytes, and notes each write.
+    #[derive(Default)]
+    struct Peer {
+        space: usize,
+        writes: Vec<Vec<u8>>,
+    }
+
+    impl AsyncRead for Peer {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Peer {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let taken = buf.len().min(self.space);
+            if taken == 0 {
+                return Poll::Pending;
+            }
+            self.space -= taken;
+            self.writes.push(buf[..taken].to_vec());
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn stream(space: usize) -> Batched<Peer> {
+        Batched::new(Peer {
+            space,
+            ..Peer::default()
+        })
+    }
+
+    /// Writes and flushes like h2; returns whether both were done.
+    fn write(stream: &mut Batched<Peer>, bytes: &[u8]) -> bool {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        match Pin::new(&mut *stream).poll_write(&mut cx, bytes) {
+            Poll::Ready(written) => assert_eq!(written.expect("written"), bytes.len()),
+            Poll::Pending => return false,
+        }
+        Pin::new(stream).poll_flush(&mut cx).is_ready()
+    }
+
+    fn read(stream: &mut Batched<Peer>) {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let read = Pin::new(stream).poll_read(&mut cx, &mut ReadBuf::new(&mut []));
+        assert!(read.is_pending());
+    }
+
+    fn lengths(stream: &Batched<Peer>) -> Vec<usize> {
+        stream.inner.writes.iter().map(Vec::len).collect()
+    }
+
+    #[test]
+    fn a_short_response_is_sent_at_once() {
+        let mut stream = stream(usize::MAX);
+        assert!(write(&mut stream, b"headers"));
+        assert!(write(&mut stream, b"trailers"));
+        assert_eq!(lengths(&stream), [7, 8]);
+    }
+
+    #[test]
+    fn full_frames_are_sent_together_with_what_follows() {
+        let mut stream = stream(usize::MAX);
+        let full = [1; 9 + FULL];
+        assert!(write(&mut stream, &full));
+        assert!(write(&mut stream, &full));
+        assert!(write(&mut stream, b"trailers"));
+        assert_eq!(lengths(&stream), []);
+        read(&mut stream);
+        assert_eq!(lengths(&stream), [2 * full.len() + 8]);
+        assert!(write(&mut stream, b"headers"));
+        assert_eq!(lengths(&stream)[1..], [7]);
+    }
+
+    #[test]
+    fn not_more_waits_than_there_is_room_for() {
+        let mut stream = stream(usize::MAX);
+        let full = [1; 9 + FULL];
+        for _ in 0..9 {
+            assert!(write(&mut stream, &full));
+        }
+        assert_eq!(lengths(&stream), [ROOM, ROOM]);
+        // A caller may allow longer frames.
+        assert!(write(&mut stream, &[2; ROOM + 1]));
+        assert_eq!(lengths(&stream)[2..], [full.len(), ROOM + 1]);
+    }
+
+    #[test]
+    fn a_slow_reader_holds_the_connection_back_and_loses_nothing() {
+        let mut stream = stream(100);
+        let frames: Vec<_> = (0..5).map(|number| vec![number; 9 + FULL]).collect();
+        for frame in &frames[..3] {
+            assert!(write(&mut stream, frame));
+        }
+        assert!(!write(&mut stream, &frames[3]), "it is not flushed");
+        assert!(!write(&mut stream, &frames[4]), "there is no room");
+        stream.inner.space = usize::MAX;
+        assert!(write(&mut stream, &frames[4]));
+        read(&mut stream);
+        assert_eq!(stream.inner.writes.concat(), frames.concat());
+    }
+
+    #[test]
+    fn the_task_is_woken_to_send_what_waits() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        struct Woken(AtomicBool);
+        impl std::task::Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let waker = Arc::clone(&woken).into();
+        let mut cx = Context::from_waker(&waker);
+        let mut stream = stream(usize::MAX);
+        let written = Pin::new(&mut stream).poll_write(&mut cx, &[0; 9 + FULL]);
+        assert!(written.is_ready() && woken.0.load(Ordering::Relaxed));
+        let shut = Pin::new(&mut stream).poll_shutdown(&mut cx);
+        assert!(shut.is_ready());
+        assert_eq!(lengths(&stream), [9 + FULL]);
+    }
+}
