@@ -154,6 +154,12 @@ impl ImageStore {
         blocking(move || image_config::labels(&store.content(&id)?)).await
     }
 
+    /// The annotations of an image's OCI manifest. Empty for an artifact, for an image with a manifest of Docker or without one,
+    /// and if they take more than 64 KiB of memory.
+    pub fn annotations(&self, id: &ImageId) -> Arc<BTreeMap<String, String>> {
+        self.store.annotations(id)
+    }
+
     /// All images, or the one that `filter` refers to, ordered by ID.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::harness::daemon::{Daemon, IMAGE};
-use crate::harness::image::{OCI, descriptor};
+use crate::harness::image::{OCI, descriptor, gzipped, layer};
 use crate::harness::kubelet::{Kubelet, idle};
 use crate::harness::registry::Registry;
 
@@ -92,6 +92,40 @@ async fn an_artifact_is_a_volume_and_not_a_root() {
         .await
         .expect("RemoveImage");
     daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_has_the_annotations_of_its_manifest() {
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let registry = Registry::start().await;
+    let mut image = gzipped(&[layer().file("a", b"a").end()]);
+    let mut manifest: serde_json::Value = serde_json::from_slice(&image.manifest).expect("json");
+    manifest["annotations"] = json!({"org.opencontainers.image.revision": "4711"});
+    image.manifest = manifest.to_string().into_bytes();
+    let name = registry.push("annotated", "1", &image);
+    pull(&kubelet, &name, "default").await.expect("PullImage");
+    let annotations = |image: v1::Image| image.spec.unwrap_or_default().annotations;
+    for when in ["pulled", "restarted"] {
+        let kubelet = Kubelet::of(&daemon).await;
+        let mut images = kubelet.images.clone();
+        let request = v1::ImageStatusRequest {
+            image: spec(&name),
+            verbose: false,
+        };
+        let found = images.image_status(request).await.expect("ImageStatus");
+        let found = annotations(found.into_inner().image.expect("it is here"));
+        let shown = found.get("org.opencontainers.image.revision");
+        assert_eq!(shown.map(String::as_str), Some("4711"), "{when}");
+        assert_eq!(found.len(), 1, "{when}");
+        let request = v1::ListImagesRequest::default();
+        let listed = images.list_images(request).await.expect("ListImages");
+        for image in listed.into_inner().images {
+            assert!(annotations(image).is_empty(), "{when}");
+        }
+        daemon.kill();
+        daemon.start().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
