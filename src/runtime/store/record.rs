@@ -299,6 +299,12 @@ impl SandboxRecord {
         self.namespaces().network == v1::NamespaceMode::Node as i32
     }
 
+    /// Returns whether it has a UTS namespace. With the node's network only if the request names a host name, which is then set
+    /// beside the node's, as in CRI-O; the kubelet names none.
+    pub fn own_host_name(&self) -> bool {
+        !self.host_network() || !self.config.hostname.is_empty()
+    }
+
     /// The parent cgroup of its containers, in the kubelet's notation.
     pub fn cgroup_parent(&self) -> &str {
         self.config
