@@ -10,7 +10,9 @@ use tonic::Code;
 use crate::harness::daemon::{Daemon, IMAGE};
 use crate::harness::image::{OCI, descriptor, gzipped, layer};
 use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::pki::{Authority, Validity};
 use crate::harness::registry::Registry;
+use crate::harness::until;
 
 fn spec(name: &str) -> Option<v1::ImageSpec> {
     Some(v1::ImageSpec {
@@ -126,6 +128,37 @@ async fn an_image_has_the_annotations_of_its_manifest() {
         daemon.kill();
         daemon.start().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_certificates_for_registries_is_measured() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let authority = Authority::new();
+    let pairs = [Validity::Now, Validity::Over].map(|validity| authority.client("node", validity));
+    let dir = daemon.root().join("certs.d");
+    for (registry, pair) in ["a.example", "b.example"].iter().zip(&pairs) {
+        let dir = dir.join(registry);
+        fs::create_dir_all(&dir).expect("a folder");
+        let text = format!(
+            "[host.\"https://{registry}\"]\nclient = [[{:?}, {:?}]]\n",
+            pair.cert, pair.key
+        );
+        fs::write(dir.join("hosts.toml"), text).expect("write");
+    }
+    daemon.configure(&format!("\n[runtime.images]\ncerts_dirs = [{dir:?}]\n"));
+    daemon.start().await;
+    let read = |metric: &'static str| {
+        let program = daemon.program();
+        until(metric, move || async move {
+            let scrape = program.scrape().await;
+            let of_registries = scrape.metric(metric).with("endpoint", "registry");
+            Some(of_registries.sum()).filter(|value| *value > 0.0)
+        })
+    };
+    let end = read("criscope_tls_certificate_not_after_timestamp_seconds").await;
+    // 2020-01-02: the one that has expired.
+    assert_eq!(end, 1_577_923_200.0);
+    read("criscope_tls_certificate_last_reload_successful").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
