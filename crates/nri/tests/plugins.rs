@@ -349,7 +349,11 @@ async fn containers_are_updated_and_evicted_on_demand() {
     let answer = plugin.update_containers(&request).await.expect("answered");
     let failed: Vec<_> = answer.failed.iter().map(|one| &*one.container_id).collect();
     assert_eq!(failed, ["bad"]);
-    for asked in ["update good", "update bad", "evict gone by 10-test: too large"] {
+    for asked in [
+        "update good",
+        "update bad",
+        "evict gone by 10-test: too large",
+    ] {
         assert_eq!(stage.asked.recv().await.as_deref(), Some(asked));
     }
 }
