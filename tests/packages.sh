@@ -52,6 +52,7 @@ check_contents() {
         /usr/share/man/man8/criscope-shim.8.gz /usr/share/bash-completion/completions/criscope \
         /usr/share/zsh/vendor-completions/_criscope /usr/share/fish/vendor_completions.d/criscope.fish \
         /usr/share/criscope/dashboards/node.json /usr/share/criscope/prometheus/criscope.rules.yaml \
+        /usr/share/criscope/prometheus/crio.rules.yaml /usr/share/criscope/prometheus/containerd.rules.yaml \
         /usr/share/criscope/selinux/criscope.cil /usr/share/criscope/systemd/criscope-runtime.service \
         /usr/share/doc/criscope/copyright; do
         grep -q " $path\$" "$WORK/deb.list" || die "$path is not in the .deb"

@@ -1,6 +1,7 @@
 //! Builds the built-in runtime from the configuration.
 
 mod knobs;
+mod registry_certificates;
 
 use std::env;
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ use crate::runtime::{self, HandlerSettings, NriSettings, Runtime, Settings, Show
 use crate::settings::{InEffect, Section as _};
 use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
-use crate::tls::Certificates;
+use crate::tls::{Certificates, Clients};
 use criscope_image::{
     EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PolicyFiles, PullView, Timeouts,
     VerifierPlugins,
@@ -133,6 +134,18 @@ impl Builtin {
     pub(super) fn events(&self) -> impl Fn() -> broadcast::Receiver<ProcessEvent> + use<> {
         let runtime = Arc::clone(&self.runtime);
         move || runtime.events().listen_to_processes()
+    }
+
+    /// Measures the certificates that pulls show to registries, until `stop`.
+    pub(super) fn watch_registry_certificates(
+        &self,
+        certificates: &Certificates,
+        stop: CancellationToken,
+    ) {
+        let clients = Arc::new(Clients::new("registry"));
+        certificates.measure_clients(Arc::clone(&clients));
+        let watching = registry_certificates::watch(clients, self.runtime.images().clone());
+        self.threads.spawn(stop.run_until_cancelled_owned(watching));
     }
 
     /// Serves exec, attach and port-forward until `stop`; then until the sessions have ended.

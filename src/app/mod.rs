@@ -220,6 +220,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let mut serving = Vec::new();
     if let Some(builtin) = &builtin {
         let (settings, observers) = (&config.streaming, observers.clone());
+        builtin.watch_registry_certificates(&certificates, stop.clone());
         serving.push(builtin.stream(settings, observers, &certificates, stop.clone())?);
         let events = parts.runtime_events(builtin, &drops);
         side.spawn(stop.clone().run_until_cancelled_owned(events));

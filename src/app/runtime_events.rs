@@ -45,18 +45,25 @@ pub(super) async fn pass_on(
 }
 
 fn of_pod(event: &ProcessEvent, subject: Subject) -> Option<ContainerEvent> {
-    let what = match event.what {
+    let what = match &event.what {
         ProcessChange::OutOfMemory { kills } => What::OutOfMemory {
-            kills: Some(kills.try_into().unwrap_or(u32::MAX)),
+            kills: Some((*kills).try_into().unwrap_or(u32::MAX)),
         },
-        ProcessChange::Exited { code, started_at } => What::Ended {
+        ProcessChange::Exited {
             code,
-            started: Some(micros(started_at)),
+            started_at,
+            evicted,
+        } => What::Ended {
+            code: *code,
+            started: Some(micros(*started_at)),
+            evicted: evicted.clone(),
         },
         ProcessChange::InitExited => What::Ended {
             code: None,
             started: None,
+            evicted: None,
         },
+        ProcessChange::SandboxContainerExited => What::SandboxContainerEnded,
     };
     Some(ContainerEvent {
         id: event.id.as_str().into(),
@@ -119,12 +126,14 @@ mod tests {
         let exited = ProcessChange::Exited {
             code: Some(137),
             started_at: 2_000_000,
+            evicted: Some("evicted by NRI plugin 10-a".into()),
         };
         for event in [
             event("c", OOM),
             event("unknown", OOM),
             event("c", exited),
             event("s", ProcessChange::InitExited),
+            event("s", ProcessChange::SandboxContainerExited),
         ] {
             to.send(event).expect("a listener");
         }
@@ -138,13 +147,21 @@ mod tests {
             seen.push((container, event.what));
         }
         let app = || Some("app".to_owned());
-        let ended = |code, started| What::Ended { code, started };
+        let ended = |code, started, evicted: Option<&str>| What::Ended {
+            code,
+            started,
+            evicted: evicted.map(Into::into),
+        };
         assert_eq!(
             seen,
             [
                 (app(), What::OutOfMemory { kills: Some(2) }),
-                (app(), ended(Some(137), Some(2000))),
-                (None, ended(None, None)),
+                (
+                    app(),
+                    ended(Some(137), Some(2000), Some("evicted by NRI plugin 10-a"))
+                ),
+                (None, ended(None, None, None)),
+                (None, What::SandboxContainerEnded),
             ]
         );
         assert_eq!(drops.count(DropReason::StoryQueueFull), 0);

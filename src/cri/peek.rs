@@ -159,6 +159,7 @@ fn exit_reason(reason: &str) -> ExitReason {
         "Error" => ExitReason::Error,
         "OOMKilled" => ExitReason::OomKilled,
         "Unknown" => ExitReason::Unknown,
+        "Evicted" => ExitReason::Evicted,
         _ => ExitReason::Other,
     }
 }

@@ -148,17 +148,20 @@ pub enum ExitReason {
     OomKilled,
     /// The runtime does not know how: the container's shim died, or the exit was lost with the runtime or the node.
     Unknown,
+    /// The built-in runtime killed it because a plugin wanted that.
+    Evicted,
     /// Another reason.
     Other,
 }
 
 impl ExitReason {
     /// Every value.
-    pub const ALL: [ExitReason; 5] = [
+    pub const ALL: [ExitReason; 6] = [
         ExitReason::Completed,
         ExitReason::Error,
         ExitReason::OomKilled,
         ExitReason::Unknown,
+        ExitReason::Evicted,
         ExitReason::Other,
     ];
 
@@ -169,6 +172,7 @@ impl ExitReason {
             Self::Error => "error",
             Self::OomKilled => "oom_killed",
             Self::Unknown => "unknown",
+            Self::Evicted => "evicted",
             Self::Other => "other",
         }
     }

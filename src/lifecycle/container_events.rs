@@ -27,7 +27,7 @@ pub struct ContainerEvent {
 }
 
 /// What happened to a container or sandbox. Times in microseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// It was started.
     Started,
@@ -43,7 +43,11 @@ pub enum What {
         code: Option<i32>,
         /// When it was started, if the event says so.
         started: Option<u64>,
+        /// Who evicted it and why, if somebody did: the built-in runtime for a plugin.
+        evicted: Option<Box<str>>,
     },
+    /// The sandbox container of a sandbox that the built-in runtime runs with a shim of containerd has ended.
+    SandboxContainerEnded,
 }
 
 /// What follows from an event for the story of a pod.
@@ -78,7 +82,7 @@ impl Default for Runs {
 impl Runs {
     /// Takes in an event.
     pub(in crate::lifecycle) fn note(&mut self, event: &ContainerEvent) -> Option<ContainerFact> {
-        match event.what {
+        match &event.what {
             What::Started => {
                 self.run(&event.id).started = Some(event.at);
                 None
@@ -86,14 +90,25 @@ impl Runs {
             What::OutOfMemory { kills } => {
                 let container = event.container.clone()?;
                 self.run(&event.id).oom_at = Some(event.at);
-                Some(ContainerFact::OutOfMemory(container, kills))
+                Some(ContainerFact::OutOfMemory(container, *kills))
             }
-            What::Ended { code, started } => {
+            What::SandboxContainerEnded => {
+                let end = SandboxEnd::of_container(event.at);
+                Some(ContainerFact::SandboxEnded(end))
+            }
+            What::Ended {
+                code,
+                started,
+                evicted,
+            } => {
                 let mut run = self.0.pop(&event.id).unwrap_or_default();
                 run.started = started.or(run.started);
                 Some(match event.container.as_deref() {
-                    Some(container) => ContainerFact::Ended(exit(container, event.at, code, run)),
-                    None => ContainerFact::SandboxEnded(SandboxEnd::new(event.at, code)),
+                    Some(container) => {
+                        let exit = exit(container, event.at, *code, run);
+                        ContainerFact::Ended(exit.evicted_by(evicted.clone()))
+                    }
+                    None => ContainerFact::SandboxEnded(SandboxEnd::new(event.at, *code)),
                 })
             }
         }
@@ -129,6 +144,7 @@ fn exit(container: &ContainerIdentity, at: u64, code: Option<i32>, run: Run) -> 
         ordered: false,
         oom_kills: 0,
         oom_at: run.oom_at,
+        evicted: None,
         by_event: true,
     }
 }
@@ -144,6 +160,7 @@ mod tests {
         What::Ended {
             code,
             started: None,
+            evicted: None,
         }
     }
 
@@ -208,6 +225,7 @@ mod tests {
         let ended = What::Ended {
             code: None,
             started: Some(1_000_000),
+            evicted: None,
         };
         let Some(ContainerFact::Ended(exit)) = runs.note(&event("c1", ended, 3_000_000)) else {
             panic!("no exit");

@@ -141,6 +141,7 @@ pub(crate) fn slow_init() -> Episode {
             reason: "completed".to_owned(),
             ran_ms: 6520.0,
             at_unix_us: start.began_unix_us + 6_860_000,
+            evicted: None,
             ordered: false,
         }],
         waits: vec![Wait {
@@ -258,6 +259,7 @@ pub(crate) fn crash_loop() -> Episode {
         reason: "oom_killed".to_owned(),
         ran_ms: 2100.0,
         at_unix_us: NOW - at * 1_000_000,
+        evicted: None,
         ordered: false,
     };
     Episode {

@@ -152,6 +152,7 @@ impl Pod {
             ordered: false,
             oom_kills: 0,
             oom_at: None,
+            evicted: None,
             by_event: false,
         }
     }

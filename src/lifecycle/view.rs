@@ -247,7 +247,7 @@ pub struct Exit {
     pub attempt: u32,
     /// Exit code.
     pub code: i32,
-    /// `completed`, `error`, `oom_killed`, `unknown` or `other`.
+    /// `completed`, `error`, `oom_killed`, `evicted`, `unknown` or `other`.
     pub reason: String,
     /// How long it had run.
     pub ran_ms: f64,
@@ -256,6 +256,9 @@ pub struct Exit {
     /// Whether it was asked to stop while it ran; then the code is no fault.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
+    /// Who evicted it and why, if the runtime says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted: Option<String>,
 }
 
 /// `/debug/images/pulls?format=json`: pulls in flight, the longest first, and ended pulls, the newest first.

@@ -61,7 +61,7 @@ impl Runtime {
             info.insert("info".to_owned(), shown.to_string());
         }
         Ok(v1::ImageStatusResponse {
-            image: found.map(|image| self.shown(&image)),
+            image: found.map(|image| self.annotated(&image)),
             info,
         })
     }
@@ -170,6 +170,19 @@ impl Runtime {
         } else {
             root
         }
+    }
+
+    /// As [`Self::shown`], with the annotations of its manifest, which CRI-O returns for a single image and not in lists.
+    fn annotated(&self, image: &Image) -> v1::Image {
+        let mut shown = self.shown(image);
+        let annotations = self.images.annotations(&image.id);
+        if let Some(spec) = &mut shown.spec {
+            let annotations = annotations.iter();
+            spec.annotations = annotations
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect();
+        }
+        shown
     }
 
     /// Converts an image to the CRI's form.

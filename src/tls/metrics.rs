@@ -1,24 +1,31 @@
 //! When certificates expire, and whether their files can be used.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Pair;
+use super::clients::Clients;
 use crate::telemetry::metric::{Label, Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
-/// The server that shows the certificate, or the export that shows it to a collector.
-const ENDPOINT: Label = fixed("endpoint", &["streaming", "metrics", "otlp"]);
+/// The server that shows the certificate, or the export that shows it to a collector, or pulls that show it to registries.
+const ENDPOINT: Label = fixed("endpoint", &["streaming", "metrics", "otlp", "registry"]);
 
 metrics! {
     CERTIFICATE_NOT_AFTER = Metric::gauge("tls_certificate_not_after_timestamp_seconds", Unit::Seconds, &[ENDPOINT],
-        "When the certificate that is served, or shown to the collector (`otlp`), expires, or an intermediate one if that is earlier, in seconds since 1970-01-01 UTC; only with TLS. That of `metrics.listen` appears with the first connection.");
+        "When the certificate that is served, or shown to the collector (`otlp`) or to registries (`registry`: the earliest of all in `runtime.images.certs_dirs`), expires, or an intermediate one if that is earlier, in seconds since 1970-01-01 UTC; only with TLS. That of `metrics.listen` appears with the first connection.");
     CERTIFICATE_FRESH = Metric::gauge("tls_certificate_last_reload_successful", Unit::Flag, &[ENDPOINT],
-        "1 if the files of the certificate and its key could be used when they were last read; 0 if a server still has the pair before, or exports fail (`otlp`).");
+        "1 if the files of the certificate and its key could be used when they were last read; 0 if a server still has the pair before, or exports fail (`otlp`), or pulls from a registry (`registry`).");
 }
 
-/// The pairs that are served. Cheap to clone.
+/// The pairs that are in use. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Certificates(Arc<Mutex<Vec<Arc<Pair>>>>);
+pub struct Certificates(Arc<Mutex<InUse>>);
+
+#[derive(Debug, Default)]
+struct InUse {
+    pairs: Vec<Arc<Pair>>,
+    clients: Vec<Arc<Clients>>,
+}
 
 impl Certificates {
     /// Registers the metrics.
@@ -27,41 +34,62 @@ impl Certificates {
     /// If they are registered already.
     pub fn register(registry: &Registry) -> Result<Self, RegistryError> {
         let all = Self::default();
-        let pairs = all.clone();
+        let in_use = all.clone();
         registry.computed(&CERTIFICATE_NOT_AFTER, move |out| {
-            for pair in pairs.list() {
-                if let Some(end) = pair.not_after() {
-                    out.put(&[pair.endpoint], end as f64);
+            in_use.for_each(&mut |endpoint, pairs| {
+                let ends = pairs.iter().filter_map(|pair| pair.not_after());
+                if let Some(end) = ends.min() {
+                    out.put(&[endpoint], end as f64);
                 }
-            }
+            });
         })?;
-        let pairs = all.clone();
+        let in_use = all.clone();
         registry.computed(&CERTIFICATE_FRESH, move |out| {
-            for pair in pairs.list() {
-                out.put(&[pair.endpoint], f64::from(u8::from(pair.is_fresh())));
-            }
+            in_use.for_each(&mut |endpoint, pairs| {
+                let is_fresh = pairs.iter().all(|pair| pair.is_fresh());
+                out.put(&[endpoint], f64::from(u8::from(is_fresh)));
+            });
         })?;
         Ok(all)
     }
 
     /// Measures this pair instead of an earlier one of the same endpoint.
     pub fn measure(&self, pair: Arc<Pair>) {
-        let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pairs = &mut self.in_use().pairs;
         pairs.retain(|other| other.endpoint != pair.endpoint);
         pairs.push(pair);
     }
 
+    /// Measures these clients together: the earliest end counts, and the worst file.
+    pub fn measure_clients(&self, clients: Arc<Clients>) {
+        self.in_use().clients.push(clients);
+    }
+
     /// Measures none of this endpoint: it has no TLS any more.
     pub fn forget(&self, endpoint: &str) {
-        let mut pairs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pairs = &mut self.in_use().pairs;
         pairs.retain(|other| other.endpoint != endpoint);
     }
 
-    fn list(&self) -> Vec<Arc<Pair>> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    /// Calls `f` once for each endpoint that has a certificate.
+    fn for_each(&self, f: &mut dyn FnMut(&str, &[Arc<Pair>])) {
+        let (pairs, clients) = {
+            let in_use = self.in_use();
+            (in_use.pairs.clone(), in_use.clients.clone())
+        };
+        for pair in pairs {
+            f(pair.endpoint, &[Arc::clone(&pair)]);
+        }
+        for clients in clients {
+            let pairs = clients.pairs();
+            if let Some(first) = pairs.first() {
+                f(first.endpoint, &pairs);
+            }
+        }
+    }
+
+    fn in_use(&self) -> MutexGuard<'_, InUse> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,4 +103,7 @@ pub(crate) fn populate(registry: &Registry) {
         let pair = Pair::open(endpoint, &pair.cert, &pair.key).expect("a pair");
         certificates.measure(Arc::new(pair));
     }
+    let clients = Clients::new("registry");
+    clients.refresh(&[(pair.cert, pair.key)]);
+    certificates.measure_clients(Arc::new(clients));
 }

@@ -4,6 +4,7 @@
 //! content is compared, so none of them matters, and neither do timestamps. What does not fit together is not used: until the
 //! files are right again the last pair that was is served, and connections that are open are never touched.
 
+mod clients;
 pub(crate) mod metrics;
 mod validity;
 
@@ -23,6 +24,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+pub use self::clients::Clients;
 pub use self::metrics::Certificates;
 use self::validity::not_after;
 

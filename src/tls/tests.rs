@@ -138,6 +138,35 @@ fn a_client_may_start_before_its_certificate_is_there() {
 }
 
 #[test]
+fn of_several_clients_the_earliest_end_and_the_worst_file_count() {
+    let authority = Authority::new();
+    let (long, short) = (
+        authority.client("long", Validity::Now),
+        authority.client("short", Validity::Over),
+    );
+    let registry = Registry::new(prometheus::Registry::new(), []);
+    let certificates = Certificates::register(&registry).expect("once");
+    let clients = Arc::new(Clients::new("registry"));
+    certificates.measure_clients(Arc::clone(&clients));
+    let read = || {
+        let families = registry.gather();
+        let values = families.iter().flat_map(|family| family.get_metric());
+        let mut values: Vec<_> = values.map(|it| it.get_gauge().get_value()).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    assert_eq!(read(), [0.0; 0], "no registry has one");
+    let files = |pair: &criscope_testkit::pki::Pair| (pair.cert.clone(), pair.key.clone());
+    clients.refresh(&[files(&long), files(&short)]);
+    assert_eq!(read(), [1.0, 1_577_923_200.0]);
+    let missing = (long.cert.with_extension("none"), long.key.clone());
+    clients.refresh(&[files(&long), missing]);
+    assert!(matches!(read()[..], [0.0, end] if end > 1_577_923_200.0));
+    clients.refresh(&[]);
+    assert_eq!(read(), [0.0; 0]);
+}
+
+#[test]
 fn metrics_are_of_the_pair_in_use() {
     let authority = Authority::new();
     let mount = Mount::new(&authority.client("over", Validity::Over));

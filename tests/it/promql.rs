@@ -248,6 +248,7 @@ mod tests {
             "rate(criscope_rpc_duration_seconds_bucket{le=~\"1(\\\\.0)?\"}[5m])",
             "rate(criscope_rpc_total{method=~\"List.*|Version\"}[5m])",
             "criscope_backend_up * on (instance, job, cluster) group_left (version) criscope_build_info",
+            "sum by (verb) (label_replace(criscope_rpc_in_flight, \"verb\", \"$1\", \"method\", \"(.+)\"))",
         ];
         for query in good {
             known
@@ -281,6 +282,10 @@ mod tests {
             (
                 "criscope_rpc_in_flight and sum by (instance) (criscope_backend_up)",
                 "never meet",
+            ),
+            (
+                "label_replace(criscope_rpc_in_flight, \"a\", \"$1\", \"pod\", \"(.+)\")",
+                "no label pod",
             ),
             ("criscope_rpc_in_flight +", "invalid"),
             ("info(criscope_rpc_in_flight)", "info"),

@@ -159,6 +159,29 @@ impl Cache {
     }
 }
 
+impl Cache {
+    /// Returns the entries of one container that can be read, by name. Unlike [`Self::find`], it changes nothing, so it may run
+    /// beside a verb on that container.
+    pub(crate) fn peek(&self, container: &str) -> Result<Vec<Entry>, Error> {
+        let listing = match fs::read_dir(&self.dir) {
+            Ok(listing) => listing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(Error::cache("read", &self.dir, error)),
+        };
+        let within = format!("-{container}-");
+        let names = listing.filter_map(|file| file.ok()?.file_name().into_string().ok());
+        let ours = |name: &String| name.contains(&within) && !name.starts_with('.');
+        let mut names: Vec<_> = names.filter(ours).collect();
+        names.sort();
+        let entries = names
+            .iter()
+            .filter_map(|name| read(&self.dir.join(name)).ok());
+        Ok(entries
+            .filter(|entry| entry.container_id == container)
+            .collect())
+    }
+}
+
 /// Why a file is not a valid entry.
 #[derive(Debug, thiserror::Error)]
 enum Fault {

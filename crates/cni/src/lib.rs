@@ -10,6 +10,7 @@
 //!
 //! [specification]: https://www.cni.dev/docs/spec/
 
+mod attached;
 mod cache;
 mod capabilities;
 mod chain;

@@ -21,7 +21,7 @@ use super::settings::{Loopback, Settings};
 pub struct Cni {
     settings: Arc<Settings>,
     confs: Arc<ConfDir>,
-    cache: Cache,
+    pub(crate) cache: Cache,
 }
 
 impl Cni {
@@ -383,7 +383,7 @@ impl Cni {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let stopped =
@@ -417,7 +417,7 @@ fn known(entry: &Entry) -> Result<Known, Error> {
     })
 }
 
-fn attachment(entry: &Entry) -> Attachment {
+pub(crate) fn attachment(entry: &Entry) -> Attachment {
     Attachment {
         network: entry.network_name.clone(),
         container: entry.container_id.clone(),

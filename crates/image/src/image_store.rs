@@ -12,7 +12,7 @@ use crate::image_config::{self, ImageConfig};
 use crate::layer::{LayerFetcher, blocking};
 use crate::progress::{EndedPull, PullView, Pulls};
 use crate::reference::Reference;
-use crate::registry::RegistryClient;
+use crate::registry::{ClientCertificate, RegistryClient, client_certificates};
 use crate::store::{Collected, ContentStore, Held, LayerUsage, Problem, Record};
 
 /// The digest of an image's configuration.
@@ -152,6 +152,20 @@ impl ImageStore {
     pub async fn labels(&self, id: &ImageId) -> Result<BTreeMap<String, String>> {
         let (store, id) = (Arc::clone(&self.store), id.clone());
         blocking(move || image_config::labels(&store.content(&id)?)).await
+    }
+
+    /// The annotations of an image's OCI manifest. Empty for an artifact, for an image with a manifest of Docker or without one,
+    /// and if they take more than 64 KiB of memory.
+    pub fn annotations(&self, id: &ImageId) -> Arc<BTreeMap<String, String>> {
+        self.store.annotations(id)
+    }
+
+    /// The client certificates of all registries in the directories of the configuration, at most 256: `client` in `hosts.toml`, or
+    /// files in Docker's layout. A directory that cannot be read or has an invalid `hosts.toml` is skipped: a pull reports that.
+    /// Reads the files anew, and blocks.
+    #[must_use]
+    pub fn client_certificates(&self) -> Vec<ClientCertificate> {
+        client_certificates(&self.config.certs_dirs)
     }
 
     /// All images, or the one that `filter` refers to, ordered by ID.

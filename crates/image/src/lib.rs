@@ -65,7 +65,9 @@ pub use self::platform::{DeclaredPlatform, Platform};
 pub use self::progress::{EndedPull, LayerPhase, LayerView, PullPhase, PullView};
 pub use self::pull::PullOptions;
 pub use self::reference::Reference;
-pub use self::registry::{BlobPart, FetchedManifest, RegistryClient, Repository};
+pub use self::registry::{
+    BlobPart, ClientCertificate, FetchedManifest, RegistryClient, Repository,
+};
 pub use self::store::{Collected, LayerUsage, Problem, RECORD_VERSION};
 pub use self::unpack::{UnpackSummary, Unpacker};
 pub use self::verify::{PolicyFiles, VerifierPlugins};

@@ -4,8 +4,10 @@
 
 use std::sync::Arc;
 
-use criscope_nri::api::{Container, ContainerEviction, ContainerUpdate, Event, PodSandbox};
-use criscope_nri::{Adaptation, BoxFuture, CloseReason, Observer, PluginInfo, Runtime, Settings};
+use criscope_nri::api::{Container, ContainerUpdate, Event, PodSandbox};
+use criscope_nri::{
+    Adaptation, BoxFuture, CloseReason, Eviction, Observer, PluginInfo, Runtime, Settings,
+};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 #[derive(Debug)]
@@ -21,8 +23,11 @@ impl Runtime for Imaginary {
         Box::pin(async { Ok(()) })
     }
 
-    fn evict(&self, eviction: ContainerEviction) -> BoxFuture<'_, Result<(), String>> {
-        println!("eviction of {}: {}", eviction.container_id, eviction.reason);
+    fn evict(&self, eviction: Eviction) -> BoxFuture<'_, Result<(), String>> {
+        println!(
+            "eviction of {} by {}: {}",
+            eviction.container_id, eviction.plugin, eviction.reason
+        );
         Box::pin(async { Ok(()) })
     }
 }

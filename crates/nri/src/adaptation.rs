@@ -23,7 +23,7 @@ use crate::launch::{Process, discover, launch};
 use crate::listen::bind;
 use crate::observer::{CloseReason, Observer, PluginInfo};
 use crate::plugin::{Plugin, registered_name};
-use crate::runtime::Runtime;
+use crate::runtime::{Eviction, Runtime};
 use crate::settings::Settings;
 use crate::updates::UpdateQueue;
 
@@ -308,7 +308,7 @@ impl Adaptation {
             let answer = match UpdateContainersRequest::decode(request.payload) {
                 _ if !known => Err((UNIMPLEMENTED, format!("no method {}", request.method))),
                 Err(error) => Err((INVALID_ARGUMENT, error.to_string())),
-                Ok(request) => Ok(self.update_containers(request).await),
+                Ok(request) => Ok(self.update_containers(plugin.name(), request).await),
             };
             let answer = answer.map(|answer| Bytes::from(answer.encode_to_vec()));
             connection.answer(stream, answer).await;
@@ -320,6 +320,7 @@ impl Adaptation {
 
     async fn update_containers(
         &self,
+        plugin: &str,
         request: UpdateContainersRequest,
     ) -> UpdateContainersResponse {
         let applied = {
@@ -328,7 +329,9 @@ impl Adaptation {
             self.queue.add(request.update)
         };
         let failed = applied.failed().await;
-        self.evict(request.evict).await;
+        let evictions = request.evict.into_iter();
+        let evictions = evictions.map(|asked| Eviction::new(plugin, asked));
+        self.evict(evictions.collect()).await;
         UpdateContainersResponse { failed }
     }
 }

@@ -6,15 +6,15 @@ use tokio::task::JoinSet;
 
 use crate::adaptation::Adaptation;
 use crate::api::{
-    Container, ContainerAdjustment, ContainerEviction, ContainerRequest, CreateContainerResponse,
-    Empty, Event, EventRequest, LinuxResources, PluginInstance, PodRequest, PodSandbox,
-    StopContainerResponse, UpdateContainerRequest, UpdateContainerResponse,
-    UpdatePodSandboxRequest, ValidateContainerAdjustmentRequest,
-    ValidateContainerAdjustmentResponse,
+    Container, ContainerAdjustment, ContainerRequest, CreateContainerResponse, Empty, Event,
+    EventRequest, LinuxResources, PluginInstance, PodRequest, PodSandbox, StopContainerResponse,
+    UpdateContainerRequest, UpdateContainerResponse, UpdatePodSandboxRequest,
+    ValidateContainerAdjustmentRequest, ValidateContainerAdjustmentResponse,
 };
 use crate::error::{CallError, EventError};
 use crate::merge::{Creation, Stopping, Updating};
 use crate::plugin::Plugin;
+use crate::runtime::Eviction;
 
 /// The outcome of UpdateContainer: the resources to set if plugins changed those of the request.
 pub type UpdatedContainer = Option<LinuxResources>;
@@ -191,7 +191,7 @@ impl Adaptation {
     }
 
     /// Stops containers that plugins want to be gone, and waits for it.
-    pub(crate) async fn evict(&self, evictions: Vec<ContainerEviction>) {
+    pub(crate) async fn evict(&self, evictions: Vec<Eviction>) {
         let mut ends = JoinSet::new();
         for eviction in evictions {
             let (runtime, observer) = (Arc::clone(&self.runtime), Arc::clone(&self.observer));

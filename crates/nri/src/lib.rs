@@ -24,5 +24,5 @@ pub use self::events::UpdatedContainer;
 pub use self::merge::removed_key;
 pub use self::observer::{CloseReason, NoObserver, Observer, PluginInfo, PluginRun};
 pub use self::plugin_end::{PluginEnd, Reply};
-pub use self::runtime::{BoxFuture, Runtime};
+pub use self::runtime::{BoxFuture, Eviction, Runtime};
 pub use self::settings::Settings;

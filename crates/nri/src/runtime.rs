@@ -9,6 +9,27 @@ use crate::api::{Container, ContainerEviction, ContainerUpdate, PodSandbox};
 /// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// That a plugin wants a container to be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// Index and name of the plugin, such as `10-device-injector`.
+    pub plugin: String,
+    /// The id of the container.
+    pub container_id: String,
+    /// The reason that the plugin gives; may be empty, and of any length that fits into a message.
+    pub reason: String,
+}
+
+impl Eviction {
+    pub(crate) fn new(plugin: &str, asked: ContainerEviction) -> Self {
+        Self {
+            plugin: plugin.to_owned(),
+            container_id: asked.container_id,
+            reason: asked.reason,
+        }
+    }
+}
+
 /// The container runtime. Errors are texts for logs and plugins.
 pub trait Runtime: Send + Sync + fmt::Debug {
     /// The pods and containers that exist, for a plugin that connects. Exited containers are left out.
@@ -20,5 +41,5 @@ pub trait Runtime: Send + Sync + fmt::Debug {
     fn update(&self, update: ContainerUpdate) -> BoxFuture<'_, Result<(), String>>;
 
     /// Stops a container at once. A container that does not exist is no error.
-    fn evict(&self, eviction: ContainerEviction) -> BoxFuture<'_, Result<(), String>>;
+    fn evict(&self, eviction: Eviction) -> BoxFuture<'_, Result<(), String>>;
 }

@@ -106,9 +106,9 @@ impl Applied {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Container, ContainerEviction, PodSandbox};
+    use crate::api::{Container, PodSandbox};
     use crate::observer::NoObserver;
-    use crate::runtime::BoxFuture;
+    use crate::runtime::{BoxFuture, Eviction};
 
     /// A runtime on which no update ends.
     #[derive(Debug)]
@@ -121,7 +121,7 @@ mod tests {
         fn update(&self, _: ContainerUpdate) -> BoxFuture<'_, Result<(), String>> {
             Box::pin(std::future::pending())
         }
-        fn evict(&self, _: ContainerEviction) -> BoxFuture<'_, Result<(), String>> {
+        fn evict(&self, _: Eviction) -> BoxFuture<'_, Result<(), String>> {
             Box::pin(async { Ok(()) })
         }
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use criscope_nri::api::*;
 use criscope_nri::{
-    Adaptation, BoxFuture, CloseReason, EventError, Observer, PluginEnd, PluginInfo, Reply,
-    Runtime, Settings,
+    Adaptation, BoxFuture, CloseReason, EventError, Eviction, Observer, PluginEnd, PluginInfo,
+    Reply, Runtime, Settings,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -47,10 +47,14 @@ impl Runtime for Host {
         })
     }
 
-    fn evict(&self, eviction: ContainerEviction) -> BoxFuture<'_, Result<(), String>> {
-        let _ = self
-            .asked
-            .try_send(format!("evict {}", eviction.container_id));
+    fn evict(&self, eviction: Eviction) -> BoxFuture<'_, Result<(), String>> {
+        let Eviction {
+            plugin,
+            container_id,
+            reason,
+        } = eviction;
+        let asked = format!("evict {container_id} by {plugin}: {reason}");
+        let _ = self.asked.try_send(asked);
         Box::pin(async { Ok(()) })
     }
 }
@@ -339,13 +343,17 @@ async fn containers_are_updated_and_evicted_on_demand() {
         update: vec![update("good"), update("bad")],
         evict: vec![ContainerEviction {
             container_id: "gone".to_owned(),
-            ..Default::default()
+            reason: "too large".to_owned(),
         }],
     };
     let answer = plugin.update_containers(&request).await.expect("answered");
     let failed: Vec<_> = answer.failed.iter().map(|one| &*one.container_id).collect();
     assert_eq!(failed, ["bad"]);
-    for asked in ["update good", "update bad", "evict gone"] {
+    for asked in [
+        "update good",
+        "update bad",
+        "evict gone by 10-test: too large",
+    ] {
         assert_eq!(stage.asked.recv().await.as_deref(), Some(asked));
     }
 }

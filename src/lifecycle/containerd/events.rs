@@ -173,6 +173,7 @@ fn read(event: &Envelope) -> Option<(Seen, Option<Told>)> {
             let ended = What::Ended {
                 code: Some(code),
                 started: None,
+                evicted: None,
             };
             Some((Seen::Exit, Some((exit.container_id, ended, at))))
         }
@@ -226,6 +227,7 @@ mod tests {
         let ended = What::Ended {
             code: Some(5),
             started: None,
+            evicted: None,
         };
         let ended = task(ended, 8_000_000);
         assert_eq!(read(&envelope(EXIT, &exit("c"))), Some((Seen::Exit, ended)));

@@ -46,6 +46,9 @@ pub(in crate::lifecycle) struct Exit {
     /// events tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::lifecycle) oom_at: Option<u64>,
+    /// Who evicted it and why, if the runtime's event says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::lifecycle) evicted: Option<Box<str>>,
     /// Whether only an event of the runtime has told of it so far, and no ContainerStatus.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::lifecycle) by_event: bool,
@@ -94,6 +97,7 @@ impl Exit {
             ordered: false,
             oom_kills: 0,
             oom_at: None,
+            evicted: None,
             by_event: false,
         }
     }
@@ -106,12 +110,25 @@ impl Exit {
         self.reason == ExitReason::OomKilled && is_kill
     }
 
+    /// The same exit, of a container that was evicted.
+    pub(in crate::lifecycle) fn evicted_by(self, by: Option<Box<str>>) -> Self {
+        match by {
+            None => self,
+            by => Self {
+                reason: ExitReason::Evicted,
+                evicted: by,
+                ..self
+            },
+        }
+    }
+
     /// Keeps what only its event has told.
     fn complete(&mut self, event: &Self) {
         self.ordered |= event.ordered;
         if self.ran == 0 {
             self.ran = event.ran;
         }
+        self.evicted.clone_from(&event.evicted);
         self.oom_at = event.oom_at;
         if let Some(oom_at) = event.oom_at {
             self.note_oom(oom_at);
@@ -154,6 +171,7 @@ impl Exit {
             ran_ms: millis(self.ran),
             at_unix_us: self.at,
             ordered: self.ordered,
+            evicted: self.evicted.as_deref().map(str::to_owned),
         }
     }
 }

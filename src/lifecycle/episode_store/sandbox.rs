@@ -15,6 +15,9 @@ pub(in crate::lifecycle) struct SandboxEnd {
     /// ends with the init of its shared PID namespace, which has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::lifecycle) code: Option<i32>,
+    /// Whether it was a sandbox container, which a sandbox of the built-in runtime has with a shim of containerd.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in crate::lifecycle) is_container: bool,
     /// Whether a StopPodSandbox or RemovePodSandbox was received before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::lifecycle) ordered: bool,
@@ -25,7 +28,15 @@ impl SandboxEnd {
         Self {
             at,
             code,
+            is_container: false,
             ordered: false,
+        }
+    }
+
+    pub(in crate::lifecycle) fn of_container(at: u64) -> Self {
+        Self {
+            is_container: true,
+            ..Self::new(at, None)
         }
     }
 }

@@ -175,6 +175,7 @@ fn ends_of_containers_are_known_again() {
         ordered: false,
         oom_kills: 0,
         oom_at: None,
+        evicted: None,
         by_event: false,
     };
     let calls = [pod.run(0, 100)];
@@ -252,6 +253,7 @@ fn a_crash_loop_is_known_again() {
         ordered: false,
         oom_kills: 0,
         oom_at: None,
+        evicted: None,
         by_event: false,
     };
     let exits = [exit(0, 500), exit(1, 20_500), exit(2, 50_050)];

@@ -205,13 +205,14 @@ impl Runtime {
         let pinned = |kind| Some(self.pins.path(id, kind)).filter(|path| path.exists());
         let dir = self.settings.paths.sandbox(id);
         let shm = self.settings.paths.shm(id);
+        let uts = pinned(Kind::Uts);
         // Not read from the hostname file, which the pod may write.
-        let hostname = hostname(&sandbox.config, sandbox.host_network());
+        let hostname = hostname(&sandbox.config, uts.is_some());
         SandboxFacts {
             id: id.clone(),
             network: pinned(Kind::Net),
             ipc: pinned(Kind::Ipc),
-            uts: pinned(Kind::Uts),
+            uts,
             user: pinned(Kind::User),
             pid: pinned(Kind::Pid),
             hostname,

@@ -4,7 +4,8 @@
 use tokio::sync::broadcast;
 
 use crate::runtime::container::watch::was_seen_to_end;
-use crate::runtime::store::{Container, Sandbox};
+use crate::runtime::error::shown;
+use crate::runtime::store::{Container, EVICTED, Sandbox};
 use crate::runtime::{Runtime, id};
 
 /// Events that wait for a listener. One that falls behind misses the oldest.
@@ -22,7 +23,7 @@ pub struct ProcessEvent {
 }
 
 /// What happened to a container or sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessChange {
     /// The kernel killed a process of the container for lack of memory, perhaps not its init.
     OutOfMemory {
@@ -35,9 +36,13 @@ pub enum ProcessChange {
         code: Option<i32>,
         /// When it was started, in nanoseconds since 1970.
         started_at: i64,
+        /// Who evicted it and why, without possible secrets.
+        evicted: Option<Box<str>>,
     },
     /// The init of the sandbox's shared PID namespace has exited, and with it all containers.
     InitExited,
+    /// The sandbox container, which a sandbox with a shim of containerd has, has exited, and with it the pod.
+    SandboxContainerExited,
 }
 
 /// The event queue and its listeners.
@@ -74,6 +79,7 @@ impl Runtime {
         let what = ProcessChange::Exited {
             code: was_seen_to_end(container).then_some(exit.code),
             started_at: record.started_at,
+            evicted: (exit.reason == EVICTED).then(|| shown(&exit.message)),
         };
         let processes = &self.events.processes;
         processes.send(&container.id, what, record.finished_at);
@@ -85,9 +91,13 @@ impl Runtime {
         self.events.processes.send(container, what, id::now());
     }
 
-    /// Tells that the init of a sandbox's shared PID namespace has exited, at this time in nanoseconds since 1970.
+    /// Tells that the init of a sandbox's shared PID namespace, or its sandbox container, has exited, at this time in nanoseconds
+    /// since 1970.
     pub(in crate::runtime) fn tell_init_exit(&self, sandbox: &Sandbox, at: i64) {
-        let processes = &self.events.processes;
-        processes.send(&sandbox.id, ProcessChange::InitExited, at);
+        let what = match sandbox.record().has_containerd_shim() {
+            true => ProcessChange::SandboxContainerExited,
+            false => ProcessChange::InitExited,
+        };
+        self.events.processes.send(&sandbox.id, what, at);
     }
 }

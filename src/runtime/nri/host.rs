@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use criscope_nri::api::{Container, ContainerEviction, ContainerUpdate, PodSandbox};
-use criscope_nri::{Adaptation, BoxFuture, Settings};
+use criscope_nri::api::{Container, ContainerUpdate, PodSandbox};
+use criscope_nri::{Adaptation, BoxFuture, Eviction, Settings};
 
 use super::observe::Plugins;
 use super::resources;
@@ -116,15 +116,14 @@ impl criscope_nri::Runtime for Host {
         })
     }
 
-    fn evict(&self, eviction: ContainerEviction) -> BoxFuture<'_, Result<(), String>> {
+    fn evict(&self, eviction: Eviction) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
             let Some(runtime) = self.0.upgrade() else {
                 return Ok(());
             };
-            let id = &eviction.container_id;
-            tracing::warn!(event = "runtime.nri", container.id = %id, reason = %shown(&eviction.reason), "an NRI plugin evicts a container");
-            let stopped = runtime.stop_container(id, Duration::ZERO).await;
-            stopped.map_err(|error| error.to_string())
+            tracing::warn!(event = "runtime.nri", container.id = %eviction.container_id, nri.plugin = %eviction.plugin, reason = %shown(&eviction.reason), "an NRI plugin evicts a container");
+            let evicted = runtime.evict_container(&eviction).await;
+            evicted.map_err(|error| error.to_string())
         })
     }
 }

@@ -8,6 +8,7 @@
 mod adjust;
 mod apply;
 mod events;
+mod evict;
 mod host;
 mod message;
 mod observe;

@@ -7,9 +7,9 @@ use std::path::Path;
 use crate::cri::v1::{DnsConfig, PodSandboxConfig};
 use crate::runtime::error::{Error, Result};
 
-/// The host name of a pod: the configured one, or the node's if that is empty or the pod uses the host network.
-pub(in crate::runtime) fn hostname(config: &PodSandboxConfig, host_network: bool) -> String {
-    if config.hostname.is_empty() || host_network {
+/// The host name of a pod: the configured one, or the node's if that is empty or the pod has no UTS namespace.
+pub(in crate::runtime) fn hostname(config: &PodSandboxConfig, own: bool) -> String {
+    if config.hostname.is_empty() || !own {
         let node = nix::unistd::gethostname();
         return node.map_or_else(
             |_| String::new(),

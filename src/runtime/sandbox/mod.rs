@@ -1,6 +1,7 @@
 //! The sandbox verbs. A sandbox consists of pinned namespaces, a few files, a network and a shim. It has a process (an
 //! init) only if its containers share a PID namespace.
 
+mod cni_result;
 pub(super) mod files;
 mod kept_init;
 mod list;

@@ -15,9 +15,11 @@ pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -
     let options = record.namespaces();
     let own = |mode: i32| mode != NamespaceMode::Node as i32;
     let mut kinds = Vec::new();
-    // A pod with the host network also keeps the node's host name, as the kubelet expects.
     if own(options.network) {
-        kinds.extend([Kind::Net, Kind::Uts]);
+        kinds.push(Kind::Net);
+    }
+    if record.own_host_name() {
+        kinds.push(Kind::Uts);
     }
     if own(options.ipc) {
         kinds.push(Kind::Ipc);

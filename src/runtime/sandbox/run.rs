@@ -128,7 +128,7 @@ impl Runtime {
     /// Creates all parts of a sandbox, concurrently where possible. No part is still being created when this returns.
     async fn set_up(self: &Arc<Self>, sandbox: &Arc<Sandbox>, handler: &Handler) -> Result<()> {
         let record = sandbox.record();
-        let hostname = files::hostname(&record.config, record.host_network());
+        let hostname = files::hostname(&record.config, record.own_host_name());
         let files = self.write_files(&record, &hostname);
         let network = self.make_network(sandbox, &hostname, handler);
         let shim = self.launch_shim(&sandbox.id);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use criscope_linux::namespace::Kind;
 use serde_json::json;
 
+use super::cni_result;
 use super::teardown::blocking;
 use crate::cri::v1;
 use crate::runtime::Runtime;
@@ -75,10 +76,14 @@ impl Runtime {
             let path = pins.get(kind.name())?;
             Some(json!({"type": specified(kind), "path": path}))
         });
+        let cni = &self.handler_of_pod(&record).cni;
+        // What the plugins answered is only shown: the status does not fail without it.
+        let attached = cni.interfaces(&record.id).await.unwrap_or_default();
         let info = json!({
             "pid": self.process_in(&record),
             "netNamespaceClosed": !record.host_network() && !pins.contains_key(Kind::Net.name()),
             "runtimeSpec": {"linux": {"namespaces": paths.collect::<Vec<_>>()}},
+            "cniResult": cni_result::shown(&attached),
             "runtimeHandler": record.handler,
             "config": record.config,
             "overhead": record.overhead,

@@ -12,6 +12,12 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::paths::Paths;
 use criscope_image::LayerLease;
 
+/// The reason of the exit of a container that an NRI plugin evicted; that of pods that the kubelet evicts.
+pub const EVICTED: &str = "Evicted";
+
+/// The exit code after SIGKILL.
+const KILLED: i32 = 137;
+
 /// A container.
 #[derive(Debug)]
 pub struct Container {
@@ -92,7 +98,7 @@ impl Container {
             }
             record.state = ContainerState::Exited;
             record.finished_at = at;
-            record.exit = Some(exit);
+            record.exit = Some(evicted(exit, record.evicted.take()));
             true
         };
         let noted = self.record.note(end, |now| self.publish(now.state)).await;
@@ -187,6 +193,18 @@ impl Container {
                 state.name()
             ))),
         }
+    }
+}
+
+/// The exit of a container that a plugin wanted to be gone, if it is that of the signal that was sent for it.
+fn evicted(exit: Exit, by: Option<String>) -> Exit {
+    match by {
+        Some(message) if exit.code == KILLED && exit.reason == "Error" => Exit {
+            reason: EVICTED.to_owned(),
+            message,
+            ..exit
+        },
+        _ => exit,
     }
 }
 

@@ -14,7 +14,7 @@ pub mod versions;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use self::container::Container;
+pub use self::container::{Container, EVICTED};
 pub use self::names::{Names, Reservation};
 pub use self::object_map::ObjectMap;
 pub use self::record::{ContainerRecord, ContainerState, Exit, SandboxRecord, SandboxState};

@@ -141,7 +141,7 @@ impl ContainerState {
 pub struct Exit {
     /// 128 + n for signal n.
     pub code: i32,
-    /// `Completed`, `Error`, `OOMKilled`, `StartError` or `Unknown`.
+    /// `Completed`, `Error`, `OOMKilled`, `Evicted`, `StartError` or `Unknown`.
     pub reason: String,
     /// A message with details; may be empty.
     #[serde(default)]
@@ -203,6 +203,9 @@ pub struct ContainerRecord {
     /// Image volumes by container path.
     #[serde(default)]
     pub image_volumes: BTreeMap<String, ImageVolume>,
+    /// That an NRI plugin wants it to be gone: the message of the exit that follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted: Option<String>,
     /// The checkpoint that is being made of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointAttempt>,
@@ -297,6 +300,12 @@ impl SandboxRecord {
     /// Returns whether it uses the node's network.
     pub fn host_network(&self) -> bool {
         self.namespaces().network == v1::NamespaceMode::Node as i32
+    }
+
+    /// Returns whether it has a UTS namespace. With the node's network only if the request names a host name, which is then set
+    /// beside the node's, as in CRI-O; the kubelet names none.
+    pub fn own_host_name(&self) -> bool {
+        !self.host_network() || !self.config.hostname.is_empty()
     }
 
     /// The parent cgroup of its containers, in the kubelet's notation.

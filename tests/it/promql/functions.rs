@@ -34,7 +34,27 @@ pub(super) fn check(
         "abs" | "ceil" | "floor" | "round" | "clamp_max" | "clamp_min" | "sort" | "sort_desc" => {
             known.walk(first()?, wanted)
         }
+        // `label_replace(vector, label, replacement, source, regex)`; without a source the label has that one value.
+        "label_replace" => {
+            let mut labels = known.walk(first()?, wanted)?;
+            let texts: Vec<_> = args.iter().skip(1).filter_map(|arg| text(arg)).collect();
+            let [label, _, source, _] = texts[..] else {
+                return Err("label_replace takes a vector and four strings".into());
+            };
+            if !source.is_empty() && !labels.contains_key(source) {
+                return Err(format!("label_replace: there is no label {source}"));
+            }
+            labels.insert(label.to_owned(), Values::Any);
+            Ok(labels)
+        }
         "time" | "vector" | "scalar" => Ok(Labels::new()),
         other => Err(format!("{other} is not among the functions known here")),
+    }
+}
+
+fn text(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::StringLiteral(literal) => Some(&literal.val),
+        _ => None,
     }
 }

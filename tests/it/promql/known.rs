@@ -100,7 +100,10 @@ impl Known {
             let name = rule.record.as_ref().or(rule.alert.as_ref());
             let name = name.expect("a name");
             // A sum of counters of one process: they reset together, so the sum is a counter too.
-            let total = rule.record.is_some() && name.ends_with(":total");
+            // A series with the name of another runtime has no colon, and is what its expression is.
+            let total = rule.record.is_some()
+                && (name.ends_with(":total")
+                    || !name.contains(':') && known.check(&rule.expr).is_err());
             let checked = match total {
                 true => known.check_total(&rule.expr),
                 false => known.check(&rule.expr),

@@ -18,6 +18,11 @@ pub(crate) fn rules_path() -> PathBuf {
     shipped("deploy/prometheus/criscope.rules.yaml")
 }
 
+/// The paths of the optional rules, which record series under the names of other runtimes.
+pub(crate) fn names_paths() -> [PathBuf; 2] {
+    ["crio", "containerd"].map(|name| shipped(&format!("deploy/prometheus/{name}.rules.yaml")))
+}
+
 /// A file of rules, as Prometheus reads it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +56,19 @@ pub(crate) struct Rule {
 
 /// All rules, in order of evaluation.
 pub(crate) fn rules() -> Vec<Rule> {
-    let file: RuleFile = serde_json::from_value(yaml::read(&rules_path())).expect("rules");
+    rules_of(&rules_path())
+}
+
+/// The optional rules.
+pub(crate) fn names_rules() -> Vec<Rule> {
+    names_paths()
+        .iter()
+        .flat_map(|path| rules_of(path))
+        .collect()
+}
+
+fn rules_of(path: &Path) -> Vec<Rule> {
+    let file: RuleFile = serde_json::from_value(yaml::read(path)).expect("rules");
     // The factor of `criscope:slo_bad:increase*` is this interval.
     for group in &file.groups {
         assert_eq!(group.interval, "30s");
@@ -104,6 +121,25 @@ pub(crate) fn scaled() -> String {
         let [age, shorter] = [age, age / SCALE].map(|age| format!(" > {age}\n"));
         assert_eq!(out.matches(&age).count(), count, "{age}");
         out = out.replace(&age, &shorter);
+    }
+    out
+}
+
+/// The optional rules in one file, for this name of the built-in runtime, with a minute that takes two seconds.
+pub(crate) fn scaled_names(backend: &str) -> String {
+    let mut out = "groups:\n".to_owned();
+    for path in names_paths() {
+        let text = std::fs::read_to_string(path).expect("rules");
+        let (_, groups) = text.split_once("groups:\n").expect("groups");
+        for line in groups.lines() {
+            let line = line.replace("backend=\"builtin\"", &format!("backend=\"{backend}\""));
+            let line = line.replace(
+                "interval: 30s",
+                &format!("interval: {}ms", INTERVAL.as_millis()),
+            );
+            out.push_str(&scale_windows(&line));
+            out.push('\n');
+        }
     }
     out
 }

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use criscope::catalogue::CATALOGUE;
 use serde_json::Value;
 
-use self::file::{Rule, alerts, rules, rules_path, shipped};
+use self::file::{Rule, alerts, names_paths, names_rules, rules, rules_path, shipped};
 use crate::harness::packages::program;
 use crate::harness::yaml;
 use crate::promql::Known;
@@ -67,10 +68,9 @@ fn all_of(key: &str) -> Vec<Value> {
 
 #[test]
 fn promtool_accepts_the_rules() {
-    promtool(
-        &["check", "rules", "--lint=all", "--lint-fatal"],
-        &[rules_path()],
-    );
+    let mut rules = vec![rules_path()];
+    rules.extend(names_paths());
+    promtool(&["check", "rules", "--lint=all", "--lint-fatal"], &rules);
     promtool(
         &["check", "config", "--syntax-only"],
         &[shipped("deploy/prometheus/prometheus.yaml")],
@@ -114,20 +114,23 @@ fn every_alert_is_tested_firing_and_not_firing() {
 #[test]
 fn every_recorded_value_is_tested() {
     let tests = all_of("promql_expr_test");
-    let asked = |name: &str, slo: Option<&String>| {
+    let asked = |rule: &Rule, name: &str| {
         tests.iter().any(|test| {
             let expr = test["expr"].as_str().expect("expr");
             let samples = test["exp_samples"].as_array().expect("exp_samples");
             let names = expr.split(|c: char| !c.is_alphanumeric() && !"_:".contains(c));
             names.into_iter().any(|n| n == name)
-                && slo.is_none_or(|slo| expr.contains(&format!("slo=\"{slo}\"")))
+                && rule
+                    .labels
+                    .iter()
+                    .all(|(label, value)| expr.contains(&format!("{label}=\"{value}\"")))
                 && !samples.is_empty()
         })
     };
-    for rule in rules() {
+    for rule in rules().into_iter().chain(names_rules()) {
         if let Some(name) = &rule.record {
-            let slo = rule.labels.get("slo");
-            assert!(asked(name, slo), "no test asks for {name} {slo:?}");
+            let labels = &rule.labels;
+            assert!(asked(&rule, name), "no test asks for {name} {labels:?}");
         }
     }
 }
@@ -135,8 +138,27 @@ fn every_recorded_value_is_tested() {
 /// Rules use metrics of the catalogue and of targets, or series recorded by earlier rules.
 #[test]
 fn the_rules_use_existing_metrics() {
-    let (_, problems) = Known::with_rules(&rules());
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    for rules in [rules(), names_rules()] {
+        let (_, problems) = Known::with_rules(&rules);
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
+    }
+}
+
+/// The optional rules only rename: without an alert, and under no name that criscope itself has.
+#[test]
+fn names_of_other_runtimes_are_only_recorded() {
+    let own: BTreeSet<_> = CATALOGUE.iter().map(|metric| metric.full_name()).collect();
+    for rule in names_rules() {
+        let name = rule.record.expect("a recording rule");
+        assert!(!own.contains(&name), "{name}");
+        let documented = std::fs::read_to_string(shipped("docs/ALERTS.md")).expect("page");
+        let base = ["_bucket", "_count", "_sum"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .unwrap_or(&name);
+        let is_listed = name.starts_with("criscope:") || documented.contains(&format!("`{base}`"));
+        assert!(is_listed, "{base} in docs/ALERTS.md");
+    }
 }
 
 #[test]

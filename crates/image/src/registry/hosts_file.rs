@@ -79,7 +79,7 @@ fn directory(dir: &Path, registry: &str) -> Option<PathBuf> {
     names.map(|name| dir.join(name)).find(|dir| dir.is_dir())
 }
 
-fn read(dir: &Path) -> Result<Vec<HostEntry>> {
+pub(super) fn read(dir: &Path) -> Result<Vec<HostEntry>> {
     let path = dir.join("hosts.toml");
     match fs::read_to_string(&path) {
         Ok(text) => parse(&text, dir).map_err(|reason| Error::Settings { path, reason }),

@@ -6,6 +6,7 @@
 mod auth;
 mod blob;
 mod challenge;
+mod client_certificates;
 mod endpoint;
 mod get;
 mod hosts_file;
@@ -22,6 +23,8 @@ use reqwest::Url;
 use reqwest::header::CONTENT_TYPE;
 
 pub use self::blob::BlobPart;
+pub use self::client_certificates::ClientCertificate;
+pub(crate) use self::client_certificates::client_certificates;
 
 use self::auth::{Authorizer, Identity};
 use self::endpoint::{Endpoint, Endpoints};

@@ -1,6 +1,6 @@
 //! The index in memory: images, their references, layers, and reference counts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::layers::Layer;
@@ -15,6 +15,7 @@ use crate::reference::Reference;
 pub(super) struct IndexedImage {
     pub(super) record: Record,
     pub(super) config: Arc<ImageConfig>,
+    pub(super) annotations: Arc<BTreeMap<String, String>>,
 }
 
 /// Everything that queries need without access to the disk.
@@ -149,6 +150,7 @@ mod tests {
             index.insert(IndexedImage {
                 record,
                 config: Arc::default(),
+                annotations: Arc::default(),
             });
         }
         index
@@ -186,7 +188,11 @@ mod tests {
         let mut record = Record::new(b.clone(), Vec::new());
         record.add_reference(&Reference::parse("x").expect("a name"));
         let config = Arc::default();
-        let changed = index.insert(IndexedImage { record, config });
+        let changed = index.insert(IndexedImage {
+            record,
+            config,
+            annotations: Arc::default(),
+        });
         assert_eq!(changed.len(), 1);
         assert_eq!(index.resolve("x").expect("x"), Some(b));
         assert_eq!(index.resolve("y").expect("y"), Some(a));

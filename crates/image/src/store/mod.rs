@@ -4,6 +4,7 @@
 //! Three locks: `writing` serialises changes of records, `moving` serialises renames of layers, and `index` is held only
 //! briefly, so that queries never wait for a disk.
 
+mod annotations;
 mod disk;
 mod garbage;
 mod index;
@@ -11,7 +12,7 @@ mod layers;
 mod pending;
 mod record;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -145,6 +146,13 @@ impl ContentStore {
         Some((known.record.clone(), Arc::clone(&known.config)))
     }
 
+    /// The annotations of an image; none if it does not exist.
+    pub(super) fn annotations(&self, id: &Digest) -> Arc<BTreeMap<String, String>> {
+        let index = lock(&self.index);
+        let known = index.images.get(id);
+        known.map_or_else(Arc::default, |known| Arc::clone(&known.annotations))
+    }
+
     pub(super) fn images(&self) -> Vec<(Record, Arc<ImageConfig>)> {
         let index = lock(&self.index);
         let all = index.images.values();
@@ -256,9 +264,11 @@ impl ContentStore {
             return Err(error);
         }
         self.failpoint.reached(Failpoint::RecordWritten);
+        let annotations = Arc::new(annotations::read(&self.disk, &record));
         let changed = lock(&self.index).insert(IndexedImage {
             record,
             config: Arc::new(parsed),
+            annotations,
         });
         changed.iter().try_for_each(|record| self.lost_tag(record))
     }
@@ -370,8 +380,11 @@ fn load_image(
     {
         return Err(format!("its layer {missing} is missing"));
     }
-    let config = Arc::new(parsed);
-    let known = IndexedImage { record, config };
+    let known = IndexedImage {
+        annotations: Arc::new(annotations::read(disk, &record)),
+        record,
+        config: Arc::new(parsed),
+    };
     index.images.insert(id.clone(), known);
     Ok(Some(id))
 }

@@ -67,7 +67,7 @@ impl Creation {
         }
         self.updates
             .merge(&mut self.owners, answer.update, plugin)?;
-        self.updates.evict(answer.evict);
+        self.updates.evict(answer.evict, plugin);
         Ok(())
     }
 }

@@ -6,12 +6,13 @@ use crate::api::{
     UpdateContainerResponse,
 };
 use crate::error::EventError;
+use crate::runtime::Eviction;
 
 /// The updates and evictions that plugins asked for, in order, one for each container.
 #[derive(Default)]
 pub(crate) struct Updates {
     list: Vec<ContainerUpdate>,
-    evictions: Vec<ContainerEviction>,
+    evictions: Vec<Eviction>,
 }
 
 impl Updates {
@@ -19,15 +20,15 @@ impl Updates {
         &self.list
     }
 
-    pub(crate) fn into_parts(self) -> (Vec<ContainerUpdate>, Vec<ContainerEviction>) {
+    pub(crate) fn into_parts(self) -> (Vec<ContainerUpdate>, Vec<Eviction>) {
         (self.list, self.evictions)
     }
 
-    pub(super) fn evict(&mut self, evictions: Vec<ContainerEviction>) {
-        for eviction in evictions {
-            let id = &eviction.container_id;
+    pub(super) fn evict(&mut self, evictions: Vec<ContainerEviction>, plugin: &str) {
+        for asked in evictions {
+            let id = &asked.container_id;
             if !self.evictions.iter().any(|one| one.container_id == *id) {
-                self.evictions.push(eviction);
+                self.evictions.push(Eviction::new(plugin, asked));
             }
         }
     }
@@ -141,7 +142,7 @@ impl Updating {
             }
         }
         self.others.merge(&mut self.owners, others, plugin)?;
-        self.others.evict(answer.evict);
+        self.others.evict(answer.evict, plugin);
         Ok(())
     }
 }

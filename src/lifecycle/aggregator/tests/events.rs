@@ -28,6 +28,7 @@ async fn an_exit_that_an_event_told_is_counted_once_with_its_reason() {
         let ended = What::Ended {
             code: Some(1),
             started: None,
+            evicted: None,
         };
         let ended = task(ended, at);
         for event in [began, ended] {

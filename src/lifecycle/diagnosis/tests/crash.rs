@@ -21,6 +21,7 @@ fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Exit {
         ordered: false,
         oom_kills: 0,
         oom_at: None,
+        evicted: None,
         by_event: false,
     }
 }
@@ -238,6 +239,18 @@ fn when_one_is_over_few_others_are_looked_at() {
     let text = store.view(last, at(2_000_000)).crash_loop;
     let text = text.expect("a crash loop");
     assert!(text.contains(", 64 starts in "), "{text}");
+}
+
+#[test]
+fn a_container_that_keeps_being_evicted() {
+    let web = pod("web");
+    let by = || Some("evicted by NRI plugin 10-quota".into());
+    let ends = [end(0, 137, 100, 400), end(1, 137, 100, 1400)];
+    let store = runs(&web, &[100, 1_000], ends.map(|exit| exit.evicted_by(by())));
+    assert_eq!(
+        of_pod(&episodes(&store), at(3000)),
+        "container app keeps being evicted: exit code 137 (SIGKILL) after 100 ms, 2 starts in 1.10 s, evicted by NRI plugin 10-quota"
+    );
 }
 
 /// A runtime that does not say who sent SIGKILL: the kernel's counter may.

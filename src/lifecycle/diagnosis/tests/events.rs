@@ -139,6 +139,35 @@ fn a_kill_that_is_told_after_the_exit_is_its_reason() {
     assert_eq!(tells(&mut store, 32_000), line);
 }
 
+/// ContainerStatus, which comes later, does not say by whom.
+#[test]
+fn an_eviction_is_told_with_the_plugin_and_its_reason() {
+    let (pod, mut store) = web();
+    let status = Exit {
+        reason: ExitReason::Evicted,
+        ..pod.exit(("app", 0), 137, 1200, 31_200)
+    };
+    let by = Some("evicted by NRI plugin 10-quota: disk full".into());
+    let event = Exit {
+        by_event: true,
+        ..status.clone().evicted_by(by)
+    };
+    store.note_exit(&pod.0, Some("c"), event);
+    let line = tells(&mut store, 32_000);
+    let told = "container app was evicted by NRI plugin 10-quota: disk full after 30.0 s (exit code 137 (SIGKILL))";
+    assert!(line.starts_with(told), "{line}");
+    store.note_exit(&pod.0, Some("c"), status.clone());
+    assert_eq!(tells(&mut store, 32_000), line);
+    // The event was missed.
+    let (pod, mut store) = web();
+    store.note_exit(&pod.0, Some("c"), status);
+    let line = tells(&mut store, 32_000);
+    assert!(
+        line.starts_with("container app was evicted after 30.0 s (exit code"),
+        "{line}"
+    );
+}
+
 #[test]
 fn a_sandbox_that_dies_is_told_until_it_is_replaced() {
     let (pod, mut store) = web();
@@ -182,6 +211,11 @@ fn a_sandbox_dies_with_the_init_of_its_shared_pid_namespace() {
     assert_eq!(
         tells(&mut store, 34_000),
         "the sandbox died 4 s ago: the init of its shared PID namespace ended, and no call had stopped it"
+    );
+    store.note_sandbox_end(&pod.0, SandboxEnd::of_container(at(30_000)));
+    assert_eq!(
+        tells(&mut store, 34_000),
+        "the sandbox died 4 s ago: its sandbox container ended, and no call had stopped it"
     );
 }
 

@@ -15,6 +15,7 @@ fn done(container: &str, ran: u64, ended: u64) -> Exit {
         ordered: false,
         oom_kills: 0,
         oom_at: None,
+        evicted: None,
         by_event: false,
     }
 }

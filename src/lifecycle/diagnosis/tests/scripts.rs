@@ -34,6 +34,7 @@ fn exit(container: &str, code: i32, ran: u64, ended: u64) -> Exit {
         ordered: false,
         oom_kills: 0,
         oom_at: None,
+        evicted: None,
         by_event: false,
     }
 }

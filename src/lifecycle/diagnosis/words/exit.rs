@@ -17,13 +17,18 @@ pub(super) fn ended(exit: &Exit) -> String {
         _ if exit.is_out_of_memory() => {
             format!("was killed for lack of memory{after} (exit code {code})")
         }
+        ExitReason::Evicted => format!("was {}{after} (exit code {code})", evicted(exit)),
         _ if exit.ordered => format!("was stopped{after} (exit code {code})"),
         _ => format!(
             "ended with exit code {code}{after}{}{}",
-            out_of_memory(exit),
+            ended_by(exit),
             hint(exit)
         ),
     }
+}
+
+fn evicted(exit: &Exit) -> &str {
+    exit.evicted.as_deref().unwrap_or("evicted")
 }
 
 /// How long a container had run, if its runtime reports when it was started, as a suffix.
@@ -78,8 +83,12 @@ fn of_code(code: i32) -> String {
     format!("{code} ({signal})")
 }
 
-/// What the kernel did at the time of a failed exit of which the runtime says no more, as a suffix.
-pub(super) fn out_of_memory(exit: &Exit) -> String {
+/// Who ended it: who evicted it, or what the kernel did at the time of a failed exit of which the runtime says no more; as a suffix.
+pub(super) fn ended_by(exit: &Exit) -> String {
+    if exit.reason == ExitReason::Evicted {
+        let by = exit.evicted.as_deref();
+        return by.map(|by| format!(", {by}")).unwrap_or_default();
+    }
     if exit.is_out_of_memory() {
         return String::new();
     }
@@ -131,6 +140,9 @@ pub(super) fn of_sandbox(death: Death<'_>) -> String {
     if death.with_shim {
         return "its shim ended, and with it everything in the sandbox; no call had stopped it"
             .to_owned();
+    }
+    if death.end.is_container {
+        return "its sandbox container ended, and no call had stopped it".to_owned();
     }
     let Some(code) = death.end.code.map(of_code) else {
         return "the init of its shared PID namespace ended, and no call had stopped it".to_owned();

@@ -10,13 +10,14 @@ mod syncs;
 
 use std::fmt::{self, Display, Formatter};
 
-use self::exit::{after, code, ended, hint, of_sandbox, oom_kills, out_of_memory};
+use self::exit::{after, code, ended, ended_by, hint, of_sandbox, oom_kills};
 use super::before::{Before, Replaced};
 use super::cause::{Cause, End, InFlight, Progress, Quick};
 use super::crash::CrashLoop;
 use super::work::Worker;
 use crate::call::episode::Kind;
 use crate::call::{CallFacts, Client};
+use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::Awaited;
 use crate::lifecycle::process_scanner::WorkKind;
@@ -303,9 +304,10 @@ impl Display for CrashLoop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let keeps = if self.is_over { "kept" } else { "keeps" };
         let code = code(self.last);
-        let ending = match self.last.is_out_of_memory() {
-            true => "being killed for lack of memory",
-            false => "ending",
+        let ending = match self.last.reason {
+            _ if self.last.is_out_of_memory() => "being killed for lack of memory",
+            ExitReason::Evicted => "being evicted",
+            _ => "ending",
         };
         let name = self.container;
         let after = after(self.last);
@@ -318,7 +320,7 @@ impl Display for CrashLoop<'_> {
             0 | 1 => write!(f, ", {} restarts", self.last.attempt)?,
             n => write!(f, ", {n} starts in {}", duration(millis(self.window)))?,
         }
-        f.write_str(&out_of_memory(self.last))?;
+        f.write_str(&ended_by(self.last))?;
         f.write_str(hint(self.last))
     }
 }

@@ -24,6 +24,7 @@ fn an_end_counts_once_and_goes_to_the_start_it_ended() {
         ordered: false,
         oom_kills: 0,
         oom_at: None,
+        evicted: None,
         by_event: false,
     };
     assert_eq!(store.note_exit(&pod.0, Some("c0"), ended(0)), Noted::New);

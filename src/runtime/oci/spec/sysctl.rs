@@ -56,6 +56,7 @@ pub fn sandbox_sysctls(
 /// The namespaces that a pod does not share with the host.
 struct Own {
     network: bool,
+    uts: bool,
     ipc: bool,
     users: bool,
 }
@@ -69,6 +70,7 @@ impl Own {
         let userns = options.and_then(|options| options.userns_options.as_ref());
         Self {
             network: options.is_none_or(|options| options.network != node),
+            uts: !pod.hostname.is_empty() || options.is_none_or(|options| options.network != node),
             ipc: options.is_none_or(|options| options.ipc != node),
             users: userns.is_some_and(|userns| userns.mode == NamespaceMode::Pod as i32),
         }
@@ -78,9 +80,8 @@ impl Own {
     fn has(&self, name: &str) -> bool {
         let network = name.starts_with("net.");
         let ipc = name.starts_with("fs.mqueue.") || IPC.contains(&name);
-        // A pod with the host network also uses the host's UTS namespace.
         let uts = ["kernel.domainname", "kernel.hostname"].contains(&name);
-        let own = ((network || uts) && self.network) || (ipc && self.ipc);
+        let own = (network && self.network) || (uts && self.uts) || (ipc && self.ipc);
         own && !name.contains("..")
     }
 }

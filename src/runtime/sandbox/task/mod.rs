@@ -186,7 +186,7 @@ impl Runtime {
             linux.set_sysctl(Some(sysctls.into_iter().collect()));
         }
         // runc refuses to set that of a namespace that it joins.
-        if matches!(handler.oci.shim, Some(ShimOptions::Other { .. })) && !record.host_network() {
+        if matches!(handler.oci.shim, Some(ShimOptions::Other { .. })) && sandbox.uts.is_some() {
             spec.set_hostname(Some(sandbox.hostname.clone()));
         }
         sandbox_annotations(

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use criscope::cri::v1;
+use criscope::lifecycle::view::PodStory;
 use criscope_nri::Reply;
 use criscope_nri::api::*;
 use tonic::Code;
@@ -241,6 +242,18 @@ async fn other_containers_are_updated_and_evicted() {
     plugin.end.update_containers(&request).await.expect("done");
     let status = kubelet.ended(&second).await;
     assert_eq!(status.exit_code, 137);
+    assert_eq!(
+        (status.reason.as_str(), status.message.as_str()),
+        ("Evicted", "evicted by NRI plugin 10-test: a test")
+    );
+    let story = daemon.program();
+    let evicted = until("the eviction in the story", || async {
+        let (_, text) = story.get("/debug/pods/test/others?format=json").await;
+        let story: PodStory = serde_json::from_str(&text).ok()?;
+        let mut exits = story.episodes.into_iter().flat_map(|it| it.exits);
+        exits.find_map(|exit| exit.evicted)
+    });
+    assert_eq!(evicted.await, "evicted by NRI plugin 10-test: a test");
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }

@@ -292,6 +292,33 @@ async fn a_pod_whose_containerd_shim_dies_is_not_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_story_of_a_pod_that_lost_its_sandbox_container_names_it() {
+    let daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("headless")).await;
+    kubelet.launch(&own.pod, idle("main")).await;
+    let request = v1::PodSandboxStatusRequest {
+        pod_sandbox_id: own.pod.id.clone(),
+        verbose: true,
+    };
+    let status = kubelet.runtime.clone().pod_sandbox_status(request).await;
+    let info = &status.expect("PodSandboxStatus").into_inner().info["info"];
+    let info: serde_json::Value = serde_json::from_str(info).expect("JSON");
+    let pid = info["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let pid = pid.filter(|pid| *pid > 1).expect("a process");
+    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill");
+    own.is_not_ready(&kubelet).await;
+    until("the end in the story", || async {
+        let path = "/debug/pods/test/headless?format=json";
+        let (_, text) = daemon.program().get(path).await;
+        text.contains("its sandbox container ended, and no call had stopped it")
+            .then_some(())
+    })
+    .await;
+    own.end(&kubelet, &daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pod_whose_own_shim_dies_leaves_no_containerd_shim() {
     let mut daemon = daemon().await;
     for with_daemon in [true, false] {

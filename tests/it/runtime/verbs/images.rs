@@ -8,9 +8,11 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::harness::daemon::{Daemon, IMAGE};
-use crate::harness::image::{OCI, descriptor};
+use crate::harness::image::{OCI, descriptor, gzipped, layer};
 use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::pki::{Authority, Validity};
 use crate::harness::registry::Registry;
+use crate::harness::until;
 
 fn spec(name: &str) -> Option<v1::ImageSpec> {
     Some(v1::ImageSpec {
@@ -92,6 +94,71 @@ async fn an_artifact_is_a_volume_and_not_a_root() {
         .await
         .expect("RemoveImage");
     daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_has_the_annotations_of_its_manifest() {
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let registry = Registry::start().await;
+    let mut image = gzipped(&[layer().file("a", b"a").end()]);
+    let mut manifest: serde_json::Value = serde_json::from_slice(&image.manifest).expect("json");
+    manifest["annotations"] = json!({"org.opencontainers.image.revision": "4711"});
+    image.manifest = manifest.to_string().into_bytes();
+    let name = registry.push("annotated", "1", &image);
+    pull(&kubelet, &name, "default").await.expect("PullImage");
+    let annotations = |image: v1::Image| image.spec.unwrap_or_default().annotations;
+    for when in ["pulled", "restarted"] {
+        let kubelet = Kubelet::of(&daemon).await;
+        let mut images = kubelet.images.clone();
+        let request = v1::ImageStatusRequest {
+            image: spec(&name),
+            verbose: false,
+        };
+        let found = images.image_status(request).await.expect("ImageStatus");
+        let found = annotations(found.into_inner().image.expect("it is here"));
+        let shown = found.get("org.opencontainers.image.revision");
+        assert_eq!(shown.map(String::as_str), Some("4711"), "{when}");
+        assert_eq!(found.len(), 1, "{when}");
+        let request = v1::ListImagesRequest::default();
+        let listed = images.list_images(request).await.expect("ListImages");
+        for image in listed.into_inner().images {
+            assert!(annotations(image).is_empty(), "{when}");
+        }
+        daemon.kill();
+        daemon.start().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_certificates_for_registries_is_measured() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let authority = Authority::new();
+    let pairs = [Validity::Now, Validity::Over].map(|validity| authority.client("node", validity));
+    let dir = daemon.root().join("certs.d");
+    for (registry, pair) in ["a.example", "b.example"].iter().zip(&pairs) {
+        let dir = dir.join(registry);
+        fs::create_dir_all(&dir).expect("a folder");
+        let text = format!(
+            "[host.\"https://{registry}\"]\nclient = [[{:?}, {:?}]]\n",
+            pair.cert, pair.key
+        );
+        fs::write(dir.join("hosts.toml"), text).expect("write");
+    }
+    daemon.configure(&format!("\n[runtime.images]\ncerts_dirs = [{dir:?}]\n"));
+    daemon.start().await;
+    let read = |metric: &'static str| {
+        let program = daemon.program();
+        until(metric, move || async move {
+            let scrape = program.scrape().await;
+            let of_registries = scrape.metric(metric).with("endpoint", "registry");
+            Some(of_registries.sum()).filter(|value| *value > 0.0)
+        })
+    };
+    let end = read("criscope_tls_certificate_not_after_timestamp_seconds").await;
+    // 2020-01-02: the one that has expired.
+    assert_eq!(end, 1_577_923_200.0);
+    read("criscope_tls_certificate_last_reload_successful").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -169,6 +169,35 @@ async fn a_pod_in_the_network_of_the_node() {
     daemon.assert_clean();
 }
 
+/// As with CRI-O; containerd fails on it. The kubelet never asks for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_in_the_network_of_the_node_with_a_host_name_of_its_own() {
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let before = nix::unistd::gethostname().expect("a name");
+    let mut config = kubelet.host_network_config("host-network");
+    config.hostname = "other-name".to_owned();
+    let pod = kubelet.run(config).await;
+    daemon.kill();
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut container = idle("main");
+    let options = security(&mut container)
+        .namespace_options
+        .get_or_insert_default();
+    options.network = v1::NamespaceMode::Node.into();
+    let container = kubelet.launch(&pod, container).await;
+    let script = "hostname; cat /etc/hostname; echo $HOSTNAME; busybox readlink /proc/self/ns/net";
+    let net = std::fs::read_link("/proc/self/ns/net").expect("a link");
+    assert_eq!(
+        kubelet.says(&container, script).await,
+        format!("other-name\nother-name\nother-name\n{}", net.display())
+    );
+    assert_eq!(nix::unistd::gethostname().expect("a name"), before);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_handlers_and_an_unknown_one() {
     let daemon = Daemon::new(crate::CRISCOPE).await;

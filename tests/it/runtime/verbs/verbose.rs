@@ -55,6 +55,20 @@ async fn the_network_namespace_of_a_pod_is_found_as_with_containerd_and_crio() {
         .expect("a path");
     assert_eq!(inode(path), inode(&format!("/proc/{pid}/ns/net")));
     assert_eq!(info["netNamespaceClosed"], false);
+    let eth0 = &info["cniResult"]["Interfaces"]["eth0"];
+    let request = v1::PodSandboxStatusRequest {
+        pod_sandbox_id: pod.id.clone(),
+        verbose: false,
+    };
+    let status = kubelet.runtime.clone().pod_sandbox_status(request).await;
+    let status = status.expect("PodSandboxStatus").into_inner().status;
+    let network = status.expect("a status").network.expect("a network");
+    assert_eq!(eth0["IPConfigs"][0]["IP"], network.ip.as_str());
+    assert_eq!(eth0["Sandbox"], path);
+    assert!(
+        eth0["Mac"].as_str().is_some_and(|mac| mac.len() == 17),
+        "{eth0}"
+    );
 
     let inside = container_info(&kubelet, &container).await;
     assert_eq!(
@@ -78,6 +92,7 @@ async fn the_network_namespace_of_a_pod_is_found_as_with_containerd_and_crio() {
         (&stopped["pid"], &stopped["netNamespaceClosed"]),
         (&0.into(), &true.into())
     );
+    assert_eq!(stopped["cniResult"], Value::Null);
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }

@@ -303,6 +303,29 @@ fn sysctls_must_belong_to_namespaces_of_the_pod() {
     }
 }
 
+/// With the host's network, a pod that names a host name has a UTS namespace, and only then.
+#[test]
+fn the_host_name_of_the_node_is_no_sysctl_of_a_pod() {
+    for (network, hostname, accepted) in [
+        (NamespaceMode::Pod, "", true),
+        (NamespaceMode::Node, "", false),
+        (NamespaceMode::Node, "other", true),
+    ] {
+        let mut case = Case::new(|_| {});
+        hostname.clone_into(&mut case.pod.hostname);
+        let linux = case.pod.linux.as_mut().expect("present");
+        let domain = ("kernel.domainname".to_owned(), "x".to_owned());
+        linux.sysctls.insert(domain.0, domain.1);
+        let context = linux.security_context.as_mut().expect("present");
+        context.namespace_options = Some(NamespaceOption {
+            network: network.into(),
+            ..Default::default()
+        });
+        let found = sandbox_sysctls(&case.pod, &Policy::default());
+        assert_eq!(found.is_ok(), accepted, "{} {hostname:?}", network as i32);
+    }
+}
+
 #[test]
 fn edits_of_cdi_devices_are_applied() {
     let folder = tempfile::tempdir().expect("present");

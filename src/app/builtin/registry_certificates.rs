@@ -1,0 +1,31 @@
+//! When the certificates that pulls show to registries expire. Each pull reads the files anew; here they are only looked at.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use criscope_image::ImageStore;
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::tls::Clients;
+
+/// How often the directories are read.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Looks at the certificates for ever.
+pub(super) async fn watch(clients: Arc<Clients>, images: ImageStore) {
+    let mut tick = interval(LOOK);
+    // A disk that hangs must not be followed by a burst.
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let (clients, images) = (Arc::clone(&clients), images.clone());
+        let looking = spawn_blocking(move || {
+            let found = images.client_certificates().into_iter();
+            let files: Vec<_> = found.map(|one| (one.cert, one.key)).collect();
+            clients.refresh(&files);
+        });
+        // A panic is logged by the hook; the next look may do better.
+        let _ended = looking.await;
+    }
+}
