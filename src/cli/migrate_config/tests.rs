@@ -239,7 +239,10 @@ key_model = "node"
     );
     has(
         &report,
-        &["there is no --decryption-keys-path", "/usr/bin/other"],
+        &[
+            "there is no --decryption-keys-path",
+            "stream_processors.other.path: ",
+        ],
     );
     assert!(!report.contains("key_model"), "{report}");
     let crio = "[crio.runtime]\ndecryption_keys_path = \"/etc/crio/keys/\"\n";

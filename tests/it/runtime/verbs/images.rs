@@ -215,7 +215,7 @@ async fn a_container_runs_from_an_encrypted_image() {
     let mut config = idle("main");
     config.image = spec(&name);
     let id = kubelet.launch(&pod, config).await;
-    assert_eq!(kubelet.says(&id, "echo decrypted").await, "decrypted\n");
+    assert_eq!(kubelet.says(&id, "echo decrypted").await, "decrypted");
     kubelet.end(&pod).await;
     let request = v1::RemoveImageRequest { image: spec(&name) };
     let mut images = kubelet.images.clone();
