@@ -32,8 +32,8 @@ use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::tls::{Certificates, Clients};
 use criscope_image::{
-    EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PolicyFiles, PullView, Timeouts,
-    VerifierPlugins,
+    Decryption, EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PolicyFiles, PullView,
+    Timeouts, VerifierPlugins,
 };
 
 use super::Error;
@@ -342,6 +342,11 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
                 per_verifier_timeout: config.per_verifier_timeout,
             }),
         policy: policy(config),
+        decryption: Decryption {
+            keys_dir: config.decryption_keys_path.clone(),
+            key_providers: config.keyprovider_config.clone(),
+            provider_timeout: config.keyprovider_timeout,
+        },
         keep_unused: config.keep_unused,
         wait_for_disk: config.wait_for_disk,
         ..ImageStoreConfig::new(&config.root)

@@ -109,6 +109,8 @@ steps! {
     LayerUnpack = "layer_unpack", "the unpacking of layer";
     /// Verifying an image: the programs, or the policy.
     ImageVerify = "image_verify", "the verification by";
+    /// Unwrapping the key of an encrypted layer.
+    LayerKey = "layer_key", "the key of layer";
     /// Recording an image in the store.
     ImageRecord = "image_record", "recording the image";
 }

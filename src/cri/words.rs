@@ -41,15 +41,15 @@ const AS_WRITTEN: [&str; 12] = [
 
 /// In alphabetical order.
 const WORDS: &str = "
-1k 1p a abandoned able abnormally abort aborted about above absent absolute accept accepted accepts access accessible
+1k 1p a a128gcm a256gcm abandoned able abnormally abort aborted about above absent absolute accept accepted accepts access accessible
 accessing account ack acknowledgement acquire acquired across action activate active actual add added adding additional
-addr address addresses addrs adj adjusted after again against age agent ago alias alive all alloc allocate allocated
+addr address addresses addrs adj adjusted after again against age agent ago algorithm alias alive all alloc allocate allocated
 allocating allocation allow allowed allows almost alpha already also always amazonaws ambiguous amd64 amount an and
 annotation annotations another answer answered answers antrea any api apparmor apparmorfs append application applied
 applies apply applying arch architecture architectures archive archives are arg argument arguments arm64 armv6 armv7
 arp artifact as ask asked assign assigned associated at attach attached attaching attachment attempt attempted
 attempting attempts attribute attributes audit auth authenticate authenticating authentication authority authorization
-authorized auto available away aws azurecr back backend backoff backward bad bandwidth base base64 bash basic be bearer
+authorized auto available away aws azurecr back backend backoff backward bad bandwidth base base64 base64url bash basic be bearer
 because become been before begin beginning begun behavior behaviour behind being belong belongs below beside best
 between beyond bin binary bind binding bit bits blkio blob blobs block blocked blocking blocks body bond boot both
 bound bounds bpf break bridge bring broke broken btrfs bucket buffer bug build buildah built bundle busy busybox but by
@@ -57,7 +57,7 @@ byte bytes bz2 bzip2 cache cached calico call called caller calling calls can ca
 cannot cap capabilities capability capacity case catch categories caught cause caused cdi ceph cert certificate
 certificates cgroup cgroupfs cgroups cgroupv2 chain change changed changes changing channel char character characters
 chdir check checked checking checkpoint checkpointed checkpoints checks checksum child children chmod choose chown
-chroot cidr cilium claims class clean cleaned cleaning cleanup clear client clients clock clone cloned close closed
+chroot cidr cilium cipher claims class clean cleaned cleaning cleanup clear client clients clock clone cloned close closed
 closing cloud cluster cmd cni cni0 code codec codes cold collect collection collision colon com command commands commit
 committed common communicate communication compatible complete completed completely component compress compressed
 compression computed condition conditions conf config configs configuration configurations configure configured
@@ -66,9 +66,9 @@ consistent console constraint consume contain contained container containercanno
 contains content contents context contexts continue control controller controllers convert converted copied copy
 copying core correct corrupt corrupted cosign could couldn count counted counters cpu cpuacct cpus cpuset crash crashed
 crashloopbackoff create createcontainererror created creates creating creation credential credentials cri crictl crio
-criscope criu cross crun ctr cuda current currently custom cut cwd daemon damaged dangling data database datagram date
+criscope critical criu cross crun ctr cuda current currently custom cut cwd daemon damaged dangling data database datagram date
 deactivated dead deadline deadlines deadlock debug declared decode decoded decoder decoding decompress decompressed
-decompressing decreased deeper default defaults defined definition delay delegate delete deleted deleting deletion
+decompressing decreased decrypted deeper default defaults defined definition delay delegate delete deleted deleting deletion
 delivered denied deny dependencies dependency deprecated deregister desc describe description descriptor descriptors
 deserialize desired destination destroy destroyed destroying detach detached detail details detect detected determine
 dev device devices devmapper devpts dhcp diagnostic dial dialer dialing did didn died diff differ different differs
@@ -76,23 +76,23 @@ digest digits dir direct directories directory dirs dirty disable disabled disal
 disconnect disconnected disk dispatch distribution dnat dns do docker dockerd document does doesn domain don done down
 download downloaded downloading drain draining driver drop dropped dst due dummy dump duplicate duplicated duration
 during dynamic eacces each eagain early ebtables ebusy echo econnrefused econnreset edge eexist effective einval either
-element else email emit empty emulate enable enabled encode encoded encoder encoding encountered encrypted end ended
+element else email emit empty emulate enable enabled encode encoded encoder encoding encountered encrypted encryption end ended
 endpoint endpoints ends enforced engine enodev enoent enomem enospc enotdir enough ensure enter entered entire entries
 entry entrypoint env environment eof eperm ephemeral epipe equal err errdefs errimagepull error errors escape esrch
 established etc etcdserver eth0 ethernet etimedout evaluate event events every everything evict evicted evicts exact exactly
 exceed exceeded exceeding exceeds except exception excessive exchange exclude exclusive exec execsync executable
 execute executed executing execution exhausted exist existed existent existing exists exit exited exiting exits expand
-expect expected expecting expire expired explicit export exposed extended extension external extra extract extracting
+expect expected expecting expire expired explicit export exposed extended extension extensions external extra extract extracting
 extraction facts fail failed failing fails failure failures fallback false far fast fatal fault fd fds feature features
 fetch fetched fetcher fetching field fields fifo file filename files filesystem filesystems filled filter filters final
-finalize find finding finish finished firewall first fit flag flags flannel flow flush flushing folder folders follow
+finalize find finding finish finished firewall first fit fits flag flags flannel flow flush flushing folder folders follow
 following follows for forbidden force forced forcibly forgotten fork form format formatted forward forwarded forwarding
 found fractional frame free freeze freezer freezing frequency from frozen fs fsync fulcio full fully function fuse
 fuseblk future garbage gateway gcr generate generated generating generation get getting ghcr gid gids give given go
 goaway goes going gone got gpg grace graceful gracefully graph greater group groups grpc guest gvisor gz gzip had
 hairpin half halt handle handled handler handlers handles handling handshake hang happened hard has hash hashedrekord
 hasn have haven head header headers health healthy heartbeat held helper here hex hidden hierarchy high higher highest
-hint hit hold holds hook hooks host hostname hostnetwork hostport hosts hour how http http2 https huge hugepage
+hint hit hmac hold holds hook hooks host hostname hostnetwork hostport hosts hour how http http2 https huge hugepage
 hugepages hugetlb hung hypervisor i icmp id identical identifier identities identity ids if ifname ignore ignored
 illegal image imagepullbackoff images immutable implement implemented implicit import imported impossible improper in
 inaccessible inactive incoming incompatible incomplete inconsistent incorrect increase increasing index indexes info
@@ -101,7 +101,7 @@ inotify input insecure inside inspect install installed instance instances inste
 integrity intended interface interfaces interior intermediate intermediates internal interrupt interrupted interrupting
 into introspect introspection invalid invoke invoked io ioctl ip ip6tables ipam ipc ips iptables ipv4 ipv6 ipvlan is
 iscsi isn isolated isolation issue issuer issuers istio it item items its itself ivshmem job jobs join joined joining journal
-json just k8s kata keep keepalive keeps kept kernel key keyring keys kill killed killing kind kindnet know known knows
+json just jwe k8s kata keep keepalive keeps kept kernel key keyring keys kill killed killing kind kindnet know known knows
 kube kubelet kubelets kubepods kubernetes label labelled labels lack large larger last late latency later latest launch
 launched launching layer layers layout leads lease leases least leave left length less letters level levels lib
 libcontainer libcrun libexec library lies lifetime like limit limited limiter limits line lines link linked links linux
@@ -116,9 +116,9 @@ misconfigured mismatch mismatched missing mixed mkdir mknod mnt mode modes modif
 more most mount mounted mounting mountpoint mounts move moved moving ms mtu multi multiple multus must mutex name named
 names namespace namespaced namespaces near necessary need needed needs negative neither nested net netfilter netlink
 netmask netns network networking networkready networks never new newer next nf nfs nft nftables nil no nobody node
-nodes non none nor normal nosuchimage not notation note nothing notice notification notify notready now nowhere nri ns
-null number numbers numeric nvidia nvme nvml o object objects observed obsolete obtain obtained occur occurred occurs
-oci of off offset oid ok old older omitted on once one ongoing only onto oom oomkilled open opencontainers opened
+nodes non nonce none nor normal nosuchimage not notation note nothing notice notification notify notready now nowhere nri ns
+null number numbers numeric nvidia nvme nvml o oaep object objects observed obsolete obtain obtained occur occurred occurs
+oci ocicrypt of off offset oid ok old older omitted on once one ongoing only onto oom oomkilled open opencontainers opened
 opening opens operation operations opt option optional options opts or order org original originate orphan orphaned os
 other others otherwise our ours out outbound outdated output outside over overflow overlap overlapping overlay
 overlayfs overlays overloaded overridden override oversized own owned owner owners ownership pack package packet page
@@ -134,7 +134,7 @@ promote propagate propagation proper properly properties property protected prot
 providing proxy prune pseudo ptmx ptp ptrace pty public publish pull pulled puller pulling pulls purge push put qemu
 qos quantity quay query queue queued queues quit quota quotas race ran random range ranges rapid rate rather raw rdma
 reach reachable reached read readable reader readiness reading readlink readonly reads ready real reap reaper reaping
-reason reboot rebooted receive received receiving recent recently reclaim reconcile reconnect record recorded records
+reason reboot rebooted receive received receiving recent recently recipient reclaim reconcile reconnect record recorded records
 recover recovered recovery recursion recursive recursively recv redirect redirects reduce reestablished ref refer
 reference referenced references refers refresh refused regex region register registered registration registries
 registry regular reject rejected rekor relabel related relative release released releasing reload remain remaining
@@ -145,7 +145,7 @@ resolution resolv resolve resolved resolver resolving resource resources respond
 restart restarted restarting restore restored restoring restrict restricted result results resume resumed resumes
 resuming resync retained retried retries retrieve retrieved retrieving retry retrying return returned returning returns
 reuse revision riscv64 rlimit rlimits rm rmdir role roll rollback root rootfs rootfstype rootless rotate rotated
-rotation round route router routes routing rpc rtnetlink rule rules run runc runcv running runs runsc runtime
+rotation round route router routes routing rpc rsa rtnetlink rule rules run runc runcv running runs runsc runtime
 runtimeclass runtimeready runtimes rwm s s390x safe safely said same sandbox sandboxed sandboxer sandboxes save saved
 saving saw say says sbr schedule scheduled schema scheme scope score scratch script scripts search seccomp second
 secondary seconds secret section secure security see seek seeker seem seen segmentation selection self selinux
@@ -174,7 +174,7 @@ unified unimplemented uninitialized union unique unit units unix unknown unless 
 unmarshaling unmarshalling unmasked unmount unmounted unmounting unpack unpacked unpacker unpacking unpacks
 unprivileged unqualified unreachable unreadable unready unrecognised unrecognized unregister unrelated unresolved
 unresponsive unsafe unset unshare unspecific unspecified unstable unstructured unsupported untar until untrusted
-unusable unused unusual unwanted up update updated updates updating upgrade upgrading upload upper upperdir upstream
+unusable unused unusual unwanted unwrapped up update updated updates updating upgrade upgrading upload upper upperdir upstream
 upwards uri url urls us usage use used useful user userdata username userns users uses using usr utf util uts uuid v1
 v1alpha2 v2 valid validate validated validating validation validator value values var variable variables variant vendor
 verification verified verifier verifiers verify verifying versa version versions very veth via vice victim view

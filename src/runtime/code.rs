@@ -3,6 +3,7 @@
 use std::io;
 
 use criscope_cni::TemplateError;
+use criscope_image::KeyFailure;
 use criscope_linux::cgroup::{self, usage};
 use criscope_linux::{idmap, namespace, rootfs, sysctl};
 use tonic::Code;
@@ -72,6 +73,11 @@ impl GrpcCode for criscope_image::Error {
             Self::RegistryUnavailable { .. }
             | Self::BadResponse { .. }
             | Self::SignatureValidationFailed { .. } => Code::Unknown,
+            Self::NoLayerKey { cause, .. } => match cause {
+                KeyFailure::NotConfigured => Code::FailedPrecondition,
+                KeyFailure::NoKey => Code::PermissionDenied,
+                KeyFailure::Provider => Code::Unavailable,
+            },
             Self::DeadlineExceeded { .. } => Code::DeadlineExceeded,
             Self::Cancelled { .. } => Code::Cancelled,
             Self::WrongDigest { .. } => Code::DataLoss,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::decrypt::Decryption;
 use super::observer::{NoObserver, Observer};
 use super::platform::Platform;
 use super::verify::{PolicyFiles, VerifierPlugins};
@@ -45,6 +46,8 @@ pub struct ImageStoreConfig {
     pub verifiers: Option<VerifierPlugins>,
     /// The signature policy for images that are pulled, and for [`ImageStore::allow`](crate::ImageStore::allow).
     pub policy: Option<PolicyFiles>,
+    /// Where the keys of encrypted layers come from.
+    pub decryption: Decryption,
     /// Called at points where a crash leaves something incomplete; for crash tests.
     pub failpoint: FailpointHook,
     /// Receives the steps of pulls and imports.
@@ -74,6 +77,7 @@ impl ImageStoreConfig {
             boot: None,
             verifiers: None,
             policy: None,
+            decryption: Decryption::default(),
             failpoint: FailpointHook::default(),
             observer: Arc::new(NoObserver),
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::decrypt::KeyFailure;
 use super::digest::Digest;
 
 /// Why a pull, an import or another operation on images failed. Cheap to clone, because all pulls that wait for a layer get
@@ -104,6 +105,18 @@ pub enum Error {
         /// The image.
         reference: String,
         /// The cause.
+        reason: String,
+    },
+    /// The key of an encrypted layer cannot be had.
+    #[error("image {image}: layer {layer} is encrypted: {reason}")]
+    NoLayerKey {
+        /// The image.
+        image: String,
+        /// The digest of the encrypted layer.
+        layer: Digest,
+        /// The kind of the cause.
+        cause: KeyFailure,
+        /// The ways in which the key is wrapped, and what came of each.
         reason: String,
     },
     /// The image has no manifest for this platform.

@@ -26,6 +26,7 @@
 mod artifact;
 mod config;
 mod credentials;
+mod decrypt;
 mod digest;
 mod docker_config;
 mod error;
@@ -38,6 +39,7 @@ mod layer;
 mod manifest;
 mod observer;
 mod platform;
+mod program;
 mod progress;
 mod pull;
 mod rebase;
@@ -50,6 +52,7 @@ mod verify;
 pub use self::artifact::{ArtifactFile, ArtifactManifest};
 pub use self::config::{Failpoint, FailpointHook, ImageStoreConfig, Limits, Timeouts};
 pub use self::credentials::{Auth, AuthFields, Credentials};
+pub use self::decrypt::{Decryption, KeyFailure};
 pub use self::digest::{Digest, InvalidDigest};
 pub use self::error::{Error, Result};
 #[cfg(any(test, fuzzing))]

@@ -148,12 +148,6 @@ fn image(config: Descriptor, layers: Vec<Descriptor>) -> Result<ImageManifest> {
         );
         return Err(Error::invalid("manifest", reason));
     }
-    for layer in &layers {
-        if layer.media_type.contains("encrypted") {
-            let reason = format!("layer {} is encrypted", layer.digest);
-            return Err(Error::invalid("manifest", reason));
-        }
-    }
     Ok(ImageManifest { config, layers })
 }
 
@@ -248,7 +242,6 @@ mod tests {
             serde_json::json!({"config": config}),
             serde_json::json!({"config": config, "layers": many}),
             serde_json::json!({"config": {"digest": "sha256:12", "size": 1}, "layers": []}),
-            serde_json::json!({"config": config, "layers": [descriptor("application/vnd.oci.image.layer.v1.tar+gzip+encrypted", None)]}),
         ] {
             assert!(parse(&wrong, "").is_err(), "{wrong}");
         }

@@ -22,6 +22,8 @@ pub enum Step {
     Unpack,
     /// Asking the programs, or the policy, that verify images.
     Verify,
+    /// Unwrapping the key of an encrypted layer.
+    UnwrapKey,
     /// Writing the image's record.
     Record,
 }

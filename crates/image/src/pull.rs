@@ -166,7 +166,7 @@ impl ImageStore {
         let digest = fetched.digest.clone();
         let mut recipe = match content {
             Content::Image(manifest) => {
-                self.image_recipe(repository, reference, manifest, fetched)
+                self.image_recipe(repository, reference, manifest, fetched, steps)
                     .await?
             }
             Content::Artifact(manifest) => artifact_recipe(repository, manifest, fetched),
@@ -192,14 +192,18 @@ impl ImageStore {
         reference: &Reference,
         manifest: ImageManifest,
         fetched: FetchedManifest,
+        steps: &Arc<dyn Steps>,
     ) -> Result<Recipe> {
         let config = repository.small_blob(&manifest.config, MAX_CONFIG).await?;
         let parsed = ParsedConfig::read(&config)?;
         let layers = manifest.layers.len();
         parsed.check(&reference.to_string(), layers, &self.config.platform)?;
+        let keys = self.unwrap_keys(reference, &manifest.layers, &parsed.diff_ids, steps);
+        let keys = keys.await?;
         let record = Record::new(manifest.config.digest, parsed.diff_ids.clone());
-        let sources = manifest.layers.into_iter();
-        let sources = sources.map(|layer| LayerSource::Registry(Arc::clone(repository), layer));
+        let sources = manifest.layers.into_iter().zip(keys);
+        let sources =
+            sources.map(|(layer, key)| LayerSource::Registry(Arc::clone(repository), layer, key));
         Ok(Recipe {
             record,
             config,

@@ -212,6 +212,44 @@ fn a_password_in_a_broken_file_is_not_quoted() {
     assert!(!error.contains("hunter2"), "{error}");
 }
 
+/// The default configuration of containerd 1.4 and later, with what imgcrypt's documentation adds.
+#[test]
+fn the_decoders_of_encrypted_layers_are_taken_over() {
+    let text = r#"
+version = 2
+[stream_processors."io.containerd.ocicrypt.decoder.v1.tar.gzip"]
+accepts = ["application/vnd.oci.image.layer.v1.tar+gzip+encrypted"]
+returns = "application/vnd.oci.image.layer.v1.tar+gzip"
+path = "ctd-decoder"
+args = ["--decryption-keys-path", "/etc/containerd/ocicrypt/keys"]
+env = ["OCICRYPT_KEYPROVIDER_CONFIG=/etc/containerd/ocicrypt/ocicrypt_keyprovider.conf"]
+[stream_processors.other]
+path = "/usr/bin/other"
+args = ["--flag"]
+[plugins."io.containerd.grpc.v1.cri".image_decryption]
+key_model = "node"
+"#;
+    let (file, report) = migrated(From::Containerd, &[("config.toml", text)]);
+    has(
+        &file,
+        &[
+            "decryption_keys_path = \"/etc/containerd/ocicrypt/keys\"",
+            "keyprovider_config = \"/etc/containerd/ocicrypt/ocicrypt_keyprovider.conf\"",
+        ],
+    );
+    has(
+        &report,
+        &[
+            "there is no --decryption-keys-path",
+            "stream_processors.other.path: ",
+        ],
+    );
+    assert!(!report.contains("key_model"), "{report}");
+    let crio = "[crio.runtime]\ndecryption_keys_path = \"/etc/crio/keys/\"\n";
+    let (file, _) = migrated(From::Crio, &[("crio.conf", crio)]);
+    has(&file, &["decryption_keys_path = \"/etc/crio/keys"]);
+}
+
 #[test]
 fn the_page_on_migration_has_every_row() {
     let page = include_str!("../../../docs/MIGRATION.md");

@@ -179,6 +179,9 @@ per_verifier_timeout = "15s"
 signature_policy = "/p/policy.json"
 signature_policy_dir = "/r"
 registries_conf = "/s.conf"
+decryption_keys_path = "/t"
+keyprovider_config = "/u.conf"
+keyprovider_timeout = "16s"
 [runtime.nri]
 enable = true
 socket_path = "/t.sock"

@@ -43,6 +43,15 @@ settings! {
         max_verifiers: usize = 10, Count::between(1, 100);
         /// How long one of these programs may take for one image.
         per_verifier_timeout: Duration = secs(10), Span::between(ms(10), secs(600));
+        /// The directory with private keys for encrypted images: files in PEM or DER, of RSA, without a password. Read for each
+        /// pull of such an image.
+        decryption_keys_path: Option<PathBuf> = None, Maybe(DirPath), or "none" like "\"/etc/crio/keys\"";
+        /// The key providers for encrypted images, in the file that `OCICRYPT_KEYPROVIDER_CONFIG` names for containerd and
+        /// CRI-O. Programs in it run as root. Read for each pull of such an image.
+        keyprovider_config: Option<PathBuf> = None, Maybe(FilePath),
+            or "none" like "\"/etc/ocicrypt_keyprovider.conf\"";
+        /// How long a key provider may take for the key of one layer.
+        keyprovider_timeout: Duration = secs(30), Span::between(ms(10), secs(600));
         /// Layers that are fetched and unpacked concurrently, over all pulls. Up to twice as many more are reserved for
         /// pulls that would otherwise wait for slow ones. If fewer are fetched, a large layer uses several connections.
         max_concurrent_downloads: usize = 3, Count::between(1, 64);

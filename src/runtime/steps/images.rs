@@ -58,6 +58,7 @@ impl Steps for Within {
             criscope_image::Step::Fetch => RuntimeStep::LayerFetch,
             criscope_image::Step::Unpack => RuntimeStep::LayerUnpack,
             criscope_image::Step::Verify => RuntimeStep::ImageVerify,
+            criscope_image::Step::UnwrapKey => RuntimeStep::LayerKey,
             criscope_image::Step::Record => RuntimeStep::ImageRecord,
         };
         Box::new(self.recorder.begin_within(what, name, self.within.clone()))

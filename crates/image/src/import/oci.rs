@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::archive::Archive;
 use super::{ArchivedImage, MAX_JSON};
+use crate::decrypt::is_encrypted;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::manifest::{Descriptor, ImageManifest, MAX_DEPTH, MAX_MANIFEST, Manifest, choose};
@@ -91,6 +92,13 @@ fn whole(
 ) -> Result<ArchivedImage> {
     let id = &manifest.config.digest;
     let config = blob(archive, id, "image configuration", MAX_JSON)?;
+    if let Some(layer) = manifest.layers.iter().find(|layer| is_encrypted(layer)) {
+        let reason = format!(
+            "layer {} is encrypted: only images of registries are decrypted",
+            layer.digest
+        );
+        return Err(Error::invalid(archive.what(), reason));
+    }
     let layers = manifest.layers.iter();
     let layers =
         layers.map(|layer| archive.layer(&path(&layer.digest), Some(layer.digest.clone())));

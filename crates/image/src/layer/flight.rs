@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::progress::{LayerProgress, lock};
+use crate::store::KeyProof;
 
-/// A layer, and the registry it is fetched from.
-pub(super) type Key = (Digest, Arc<str>);
+/// A layer, the registry it is fetched from, and the key that decrypts it.
+pub(super) type Key = (Digest, Arc<str>, Option<KeyProof>);
 
 type Outcome = Option<Result<()>>;
 

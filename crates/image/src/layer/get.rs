@@ -19,6 +19,7 @@ use super::slice::{ArchiveSlice, SliceReader};
 use super::spool::{Spool, SpoolReader};
 use super::{LayerFetcher, LayerSource, blocking};
 use crate::config::{Failpoint, ImageStoreConfig};
+use crate::decrypt::{DecryptReader, LayerKey};
 use crate::digest::Digest;
 use crate::error::{At as _, Error, Result};
 use crate::manifest::Descriptor;
@@ -26,8 +27,8 @@ use crate::observer::{Step, Steps, observed};
 use crate::progress::{LayerPhase, LayerProgress};
 use crate::pull::short;
 use crate::registry::Repository;
-use crate::store::{ContentStore, Disk, NewLayer};
-use crate::unpack::{UnpackJob, carry, unpack_ahead};
+use crate::store::{ContentStore, Disk, KeyProof, NewLayer};
+use crate::unpack::{UnpackJob, carried, carry, unpack_ahead};
 
 /// Chunks buffered between the network and the writing thread. A chunk is one read of a connection, up to 400 KiB; they are most of a
 /// pull's memory.
@@ -67,8 +68,8 @@ impl Flight {
         };
         flight.progress.enter(LayerPhase::Fetching);
         let result = match source {
-            LayerSource::Registry(repository, descriptor) => {
-                flight.fetch(&repository, &descriptor).await
+            LayerSource::Registry(repository, descriptor, key) => {
+                flight.fetch(&repository, &descriptor, key.as_ref()).await
             }
             LayerSource::Artifact(repository, files) => {
                 let name = short(&flight.layer);
@@ -130,16 +131,17 @@ impl Flight {
         self: &Arc<Self>,
         repository: &Repository,
         descriptor: &Descriptor,
+        key: Option<&Arc<LayerKey>>,
     ) -> Result<()> {
         self.check_size(descriptor.size)?;
         let path = self.disk().partial(&descriptor.digest, &self.layer);
-        let (kept, result) = self.fetch_once(repository, descriptor, &path).await;
+        let (kept, result) = self.fetch_once(repository, descriptor, &path, key).await;
         match result {
             Err(error) if kept > 0 && is_about_content(&error) => {
                 let error = self.layers.config.observer.error_text(&error);
                 tracing::warn!(layer = %self.layer, error.message = %error, "the partial blob may be wrong: starting over");
                 self.progress.start_over();
-                self.fetch_once(repository, descriptor, &path).await.1
+                self.fetch_once(repository, descriptor, &path, key).await.1
             }
             result => result,
         }
@@ -151,6 +153,7 @@ impl Flight {
         repository: &Repository,
         descriptor: &Descriptor,
         kept_at: &Path,
+        key: Option<&Arc<LayerKey>>,
     ) -> (u64, Result<()>) {
         let min_free = self.layers.config.limits.min_free_bytes;
         let opened = match Spool::open(kept_at, descriptor.size) {
@@ -178,14 +181,14 @@ impl Flight {
             })
         };
         let unpacker = {
-            let (own, spool) = (Arc::clone(self), Arc::clone(&spool));
+            let (own, spool, key) = (Arc::clone(self), Arc::clone(&spool), key.cloned());
             blocking(move || {
                 let input = Input {
                     consumed: &spool.consumed,
                     all: &|| spool.wait_for_all(),
                     abandon: &|| spool.abandon(),
                 };
-                own.unpack(SpoolReader::new(&spool), &input)
+                own.unpack(SpoolReader::new(&spool), &input, key.as_deref())
             })
         };
         let mut unpacker = Box::pin(tokio::spawn(unpacker));
@@ -282,19 +285,52 @@ impl Flight {
             // Reads of a local file do not wait for anyone.
             abandon: &|| {},
         };
-        self.unpack(&mut reader, &input)
+        self.unpack(&mut reader, &input, None)
     }
 
     /// Unpacks the layer in a staging directory and renames it into the store. Blocks.
-    fn unpack(&self, reader: impl Read + Send, input: &Input<'_>) -> Result<()> {
+    fn unpack(
+        &self,
+        reader: impl Read + Send,
+        input: &Input<'_>,
+        key: Option<&LayerKey>,
+    ) -> Result<()> {
         let staging = self.disk().staging()?;
-        let result = self.unpack_in(&staging, reader, input);
+        let result = match key {
+            None => self.unpack_in(&staging, reader, input, None),
+            Some(key) => self.decrypt_in(&staging, reader, input, key),
+        };
         // On success it contains only files replaced during unpacking, or the whole layer if another flight was faster.
         self.disk().remove(&staging)?;
         result
     }
 
-    fn unpack_in(&self, staging: &Path, reader: impl Read + Send, input: &Input<'_>) -> Result<()> {
+    /// What is wrong with the encrypted content as a whole says more than how its decrypted form is damaged.
+    fn decrypt_in(
+        &self,
+        staging: &Path,
+        reader: impl Read + Send,
+        input: &Input<'_>,
+        key: &LayerKey,
+    ) -> Result<()> {
+        let mut plain = DecryptReader::new(reader, key, &self.layer);
+        let unpacked = self.unpack_in(staging, &mut plain, input, Some(key.proof()));
+        if !matches!(unpacked, Err(Error::Unpack { .. })) {
+            return unpacked;
+        }
+        match plain.verdict().map_err(carried) {
+            Err(Ok(error)) => Err(error),
+            _ => unpacked,
+        }
+    }
+
+    fn unpack_in(
+        &self,
+        staging: &Path,
+        reader: impl Read + Send,
+        input: &Input<'_>,
+        proof: Option<KeyProof>,
+    ) -> Result<()> {
         let large_window = || -> io::Result<Box<dyn Any + Send>> {
             (input.all)()?;
             let permit = self.layers.windows.acquire(&self.cancel);
@@ -321,7 +357,8 @@ impl Flight {
                     unpacked.inodes,
                     unpacked.implied,
                     self.layers.store.disk.boot(),
-                );
+                )
+                .decrypted_with(proof);
                 self.layers.store.add_layer(&self.layer, &named, &new)
             });
         self.disk().remove(&named)?;

@@ -22,18 +22,20 @@ pub(super) use self::slice::ArchiveSlice;
 use self::windows::WindowSemaphore;
 use super::artifact::ArtifactFile;
 use super::config::ImageStoreConfig;
+use super::decrypt::LayerKey;
 use super::digest::Digest;
 use super::error::{Error, Result};
 use super::manifest::Descriptor;
 use super::observer::Steps;
 use super::progress::LayerProgress;
 use super::registry::Repository;
-use super::store::ContentStore;
+use super::store::{ContentStore, KeyProof};
 
 /// Where the bytes of a layer come from.
 #[derive(Clone, Debug)]
 pub(super) enum LayerSource {
-    Registry(Arc<Repository>, Descriptor),
+    /// With the key, if the blob is encrypted.
+    Registry(Arc<Repository>, Descriptor, Option<Arc<LayerKey>>),
     /// The files of an artifact.
     Artifact(Arc<Repository>, Arc<[ArtifactFile]>),
     /// Part of an archive on disk. It has its own digest unless the archive is one of `docker save`.
@@ -81,12 +83,13 @@ impl LayerFetcher {
     ) -> PendingLayer {
         let size = source.size();
         let progress = || Arc::new(LayerProgress::new(layer.clone(), size));
-        if self.store.layer(layer).is_some() {
+        let proof = source.proof();
+        if self.store.has_layer(layer, proof) {
             let progress = progress();
             progress.finished();
             return PendingLayer::Ready(progress);
         }
-        let key = (layer.clone(), source.requester().registry);
+        let key = (layer.clone(), source.requester().registry, proof);
         let joined = self.flights.join(&key, |cancel| {
             let progress = progress();
             let flight = Flight {
@@ -100,7 +103,7 @@ impl LayerFetcher {
             };
             let source = source.clone();
             // Another flight may have ended since the check above.
-            let is_ready = self.store.layer(layer).is_some();
+            let is_ready = self.store.has_layer(layer, proof);
             let task = async move {
                 if is_ready {
                     Ok(())
@@ -155,7 +158,7 @@ impl LayerSource {
     /// Identifies the requester of a permit. The address of an object that each pull owns identifies the pull.
     fn requester(&self) -> Requester {
         match self {
-            Self::Registry(repository, _) | Self::Artifact(repository, _) => Requester {
+            Self::Registry(repository, ..) | Self::Artifact(repository, _) => Requester {
                 registry: repository.registry().into(),
                 pull: Arc::as_ptr(repository).addr(),
             },
@@ -166,9 +169,17 @@ impl LayerSource {
         }
     }
 
+    /// Identifies the key of an encrypted layer.
+    fn proof(&self) -> Option<KeyProof> {
+        match self {
+            Self::Registry(_, _, key) => key.as_ref().map(|key| key.proof()),
+            Self::Artifact(..) | Self::Archive(_) => None,
+        }
+    }
+
     fn size(&self) -> u64 {
         match self {
-            Self::Registry(_, descriptor) => descriptor.size,
+            Self::Registry(_, descriptor, _) => descriptor.size,
             Self::Artifact(_, files) => {
                 let sizes = files.iter().map(|file| file.blob.size);
                 sizes.fold(0, u64::saturating_add)

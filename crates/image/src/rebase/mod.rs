@@ -57,6 +57,8 @@ fn make(
 ) -> Result<()> {
     let staging = store.disk.staging()?;
     let source = store.disk.layer(id).join("fs");
+    // Its name can be computed, and must not be a way around the key either.
+    let proof = store.layer(id).and_then(|record| record.proof);
     let made = LinkCopy::new(&source, &staging, below, implied)
         .and_then(LinkCopy::run)
         .at(&source)
@@ -65,7 +67,7 @@ fn make(
             store.add_layer(
                 based,
                 &staging,
-                &NewLayer::new(0, directories, Vec::new(), store.disk.boot()),
+                &NewLayer::new(0, directories, Vec::new(), store.disk.boot()).decrypted_with(proof),
             )
         });
     store.disk.remove(&staging)?;

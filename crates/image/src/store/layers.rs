@@ -22,7 +22,12 @@ pub(crate) struct LayerRecord {
     pub(crate) inodes: u64,
     /// Whether [`NewLayer::implied`] has any.
     pub(crate) implies: bool,
+    /// See [`NewLayer::decrypted_with`].
+    pub(crate) proof: Option<KeyProof>,
 }
+
+/// Identifies the key that a layer was decrypted with, without being of use for decryption.
+pub(crate) type KeyProof = [u8; 32];
 
 /// What a layer takes on the disk, approximately.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +50,9 @@ pub(crate) struct NewLayer {
     /// The boot ID when it was unpacked. A layer of an earlier boot that was not synced cannot be trusted: its name may
     /// have reached the disk before its content.
     boot: String,
+    /// See [`Self::decrypted_with`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proof: Option<KeyProof>,
 }
 
 /// A layer in the index.
@@ -66,6 +74,8 @@ struct Head {
     #[serde(default, deserialize_with = "is_not_empty")]
     implied: bool,
     boot: String,
+    #[serde(default)]
+    proof: Option<KeyProof>,
 }
 
 /// The paths of [`NewLayer`].
@@ -103,7 +113,15 @@ impl NewLayer {
             inodes,
             implied,
             boot: boot.to_owned(),
+            proof: None,
         }
+    }
+
+    /// Marks the layer as decrypted: its content came encrypted, and is for pulls that have the same key. Others must bring
+    /// the content themselves: a manifest can claim any layer, and wrap any key.
+    pub(crate) fn decrypted_with(mut self, proof: Option<KeyProof>) -> Self {
+        self.proof = proof;
+        self
     }
 
     /// Its record in memory.
@@ -112,14 +130,18 @@ impl NewLayer {
             bytes: self.bytes,
             inodes: self.inodes,
             implies: !self.implied.is_empty(),
+            proof: self.proof,
         }
     }
 
     /// Writes `layer.json` next to the unpacked layer.
     pub(crate) fn write(&self, staging: &Path) -> Result<()> {
         let path = staging.join(RECORD);
-        let bytes = serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))?;
-        fs::write(&path, bytes).at(&path)
+        fs::write(&path, self.bytes()?).at(&path)
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))
     }
 }
 
@@ -177,6 +199,7 @@ fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, Fault> {
         bytes: head.bytes,
         inodes: head.inodes,
         implies: head.implied,
+        proof: head.proof,
     };
     Ok(Layer { record, synced })
 }
@@ -193,6 +216,11 @@ pub(super) fn fuzz(bytes: &[u8]) {
     if let (Ok(head), Ok(paths)) = (head, paths) {
         assert_eq!(head.implied, !paths.implied.is_empty());
     }
+}
+
+/// Replaces the record of a layer that is in place.
+pub(super) fn rewrite(disk: &Disk, dir: &Path, new: &NewLayer) -> Result<()> {
+    disk.write(&dir.join(RECORD), &new.bytes()?)
 }
 
 /// Reads the implied directories of a layer.

@@ -29,7 +29,7 @@ pub(super) use self::disk::Disk;
 pub use self::garbage::Collected;
 
 pub use self::layers::LayerUsage;
-pub(super) use self::layers::NewLayer;
+pub(super) use self::layers::{KeyProof, NewLayer};
 pub(super) use self::record::Record;
 pub use self::record::VERSION as RECORD_VERSION;
 
@@ -166,6 +166,12 @@ impl ContentStore {
         index.layers.get(id).map(|layer| layer.record)
     }
 
+    /// Returns whether a layer is here and may be used by a pull with this key, or without one.
+    pub(super) fn has_layer(&self, id: &Digest, proof: Option<KeyProof>) -> bool {
+        let found = self.layer(id);
+        found.is_some_and(|record| record.proof.is_none() || record.proof == proof)
+    }
+
     /// Reads a manifest or a configuration.
     pub(super) fn content(&self, digest: &Digest) -> Result<Vec<u8>> {
         let path = self.disk.content(digest);
@@ -208,10 +214,18 @@ impl ContentStore {
         layers::place(staging, &self.disk.layer(id))?;
         let synced = false;
         let record = new.head();
-        lock(&self.index)
-            .layers
-            .entry(id.clone())
-            .or_insert(layers::Layer { record, synced });
+        let proof = {
+            let mut index = lock(&self.index);
+            let added = layers::Layer { record, synced };
+            index.layers.entry(id.clone()).or_insert(added).record.proof
+        };
+        // It was here, and came again from someone else, whose next pull shall find it.
+        if proof.is_some() && proof != record.proof {
+            layers::rewrite(&self.disk, &self.disk.layer(id), new)?;
+            if let Some(layer) = lock(&self.index).layers.get_mut(id) {
+                layer.record.proof = record.proof;
+            }
+        }
         drop(moving);
         self.failpoint.reached(Failpoint::LayerPlaced);
         Ok(())

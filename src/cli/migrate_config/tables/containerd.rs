@@ -1,6 +1,9 @@
 //! What containerd's keys become.
 
-use super::super::convert::{duration, level, listed, negated, same, seccomp, seconds, split};
+use super::super::convert::{
+    decoder_keys, decoder_providers, duration, level, listed, negated, same, seccomp, seconds,
+    split,
+};
 use super::To::{Hosts, Key, None, Noted, Quiet, RuntimeType, Secret, ShimPath};
 use super::{NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, Row, row};
 
@@ -169,11 +172,27 @@ pub(in super::super) const CONTAINERD: &[Row] = &[
     ),
     row(
         "cri.image_decryption.key_model",
-        None("encrypted images are not decrypted", &["node"]),
+        None(
+            "the keys of encrypted images are those of the node",
+            &["node"],
+        ),
     ),
     row(
-        "stream_processors.*.*",
-        None("encrypted images are not decrypted", &["*"]),
+        "stream_processors.*.args",
+        Key("runtime.images.decryption_keys_path", decoder_keys),
+    ),
+    row(
+        "stream_processors.*.env",
+        Key("runtime.images.keyprovider_config", decoder_providers),
+    ),
+    row("stream_processors.*.accepts", Quiet),
+    row("stream_processors.*.returns", Quiet),
+    row(
+        "stream_processors.*.path",
+        None(
+            "encrypted layers are decrypted by criscope itself; other formats of layers are not converted",
+            &["ctd-decoder"],
+        ),
     ),
     row(
         "cri.max_concurrent_downloads",

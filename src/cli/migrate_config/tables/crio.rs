@@ -151,6 +151,10 @@ pub(in super::super) const CRIO: &[Row] = &[
         Key("runtime.cdi_spec_dirs", same),
     ),
     row(
+        "crio.runtime.decryption_keys_path",
+        Key("runtime.images.decryption_keys_path", same),
+    ),
+    row(
         "crio.runtime.device_ownership_from_security_context",
         Key("runtime.device_ownership_from_security_context", same),
     ),
@@ -309,6 +313,10 @@ pub(in super::super) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
         "containerd's list here; \"crio\" is CRI-O's, which has no MKNOD, NET_RAW, SETFCAP, SYS_CHROOT and AUDIT_WRITE",
     ),
     ("runtime.cgroup_driver", "`auto` here; systemd there"),
+    (
+        "runtime.images.decryption_keys_path",
+        "none here; /etc/crio/keys there",
+    ),
     (
         "runtime.images.image_pull_progress_timeout",
         "1m here; 10s there",

@@ -5,6 +5,7 @@ mod archives;
 mod artifacts;
 mod bounds;
 mod crash;
+pub(super) mod encrypted;
 mod hostile;
 mod layers;
 mod loaded;

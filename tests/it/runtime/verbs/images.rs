@@ -7,12 +7,15 @@ use criscope_image::Digest;
 use serde_json::json;
 use tonic::Code;
 
+use crate::harness::busybox;
 use crate::harness::daemon::{Daemon, IMAGE};
+use crate::harness::docker_registry::DockerRegistry;
 use crate::harness::image::{OCI, descriptor, gzipped, layer};
 use crate::harness::kubelet::{Kubelet, idle};
 use crate::harness::pki::{Authority, Validity};
 use crate::harness::registry::Registry;
 use crate::harness::until;
+use crate::runtime::image::encrypted::{encrypt, key};
 
 fn spec(name: &str) -> Option<v1::ImageSpec> {
     Some(v1::ImageSpec {
@@ -242,5 +245,49 @@ async fn malformed_credentials_are_no_anonymous_pull() {
     assert_eq!(error.code(), Code::InvalidArgument);
     assert!(!error.message().contains("%%%"));
     assert!(registry.asked("").is_empty());
+    daemon.assert_clean();
+}
+
+/// skopeo encrypts it, a registry has it, and a container runs from it; without the key there is no image.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_runs_from_an_encrypted_image() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let dir = daemon.root().join("encrypted");
+    fs::create_dir_all(&dir).expect("a folder");
+    let keys = key(&dir, "node");
+    daemon.configure(&format!(
+        "\n[runtime.images]\ndecryption_keys_path = \"{}\"\n",
+        keys.display()
+    ));
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let registry = DockerRegistry::start(&dir).await;
+    let archive = dir.join("image.tar");
+    busybox::write(&archive, "registry.example/any:1");
+    let name = format!("{}/secret:1", registry.address());
+    encrypt(&dir, &archive, &format!("docker://{name}"), &["node"]);
+
+    fs::rename(keys.join("node.pem"), dir.join("away.pem")).expect("rename");
+    let error = pull(&kubelet, &name, "default").await.expect_err("no key");
+    assert_eq!(error.code(), Code::PermissionDenied);
+    let text = error.message();
+    assert!(text.contains(&name) && text.contains("jwe"), "{text}");
+    fs::rename(dir.join("away.pem"), keys.join("node.pem")).expect("rename");
+    pull(&kubelet, &name, "default").await.expect("PullImage");
+    let scrape = daemon.program().scrape().await;
+    let keys = scrape.metric("criscope_runtime_phase_duration_seconds_count");
+    let keys = keys.with("phase", "layer_key").with("outcome", "ok");
+    assert!(keys.sum() >= 1.0);
+    let pod = kubelet.plain_pod("pod").await;
+    let mut config = idle("main");
+    config.image = spec(&name);
+    let id = kubelet.launch(&pod, config).await;
+    assert_eq!(kubelet.says(&id, "echo decrypted").await, "decrypted");
+    kubelet.end(&pod).await;
+    let request = v1::RemoveImageRequest { image: spec(&name) };
+    let mut images = kubelet.images.clone();
+    images.remove_image(request).await.expect("RemoveImage");
+    drop(registry);
+    fs::remove_dir_all(&dir).expect("remove");
     daemon.assert_clean();
 }

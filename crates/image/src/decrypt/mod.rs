@@ -1,0 +1,274 @@
+//! Encrypted layers, as the project ocicrypt defines them (media types that end in `+encrypted`).
+//!
+//! Each layer is encrypted with a key of its own. Annotations of its descriptor have that key, wrapped in one or several ways:
+//! for private keys (`jwe`), or for a key provider, a service or program of the node. [`unwrap`](ImageStore::unwrap_keys) gets the
+//! keys before anything of the image is fetched, for every pull; `cipher` decrypts the content as it arrives.
+//!
+//! Off unless configured. No key is logged, written to disk or part of an error.
+
+mod cipher;
+mod jwe;
+mod options;
+mod private_keys;
+mod providers;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::future::try_join_all;
+use zeroize::Zeroizing;
+
+pub(crate) use self::cipher::DecryptReader;
+pub(crate) use self::options::LayerKey;
+use self::private_keys::PrivateKeys;
+use self::providers::{KeyProviders, ProviderError};
+use crate::ImageStore;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::layer::blocking;
+use crate::manifest::Descriptor;
+use crate::observer::{Step, Steps, observed};
+use crate::pull::short;
+use crate::reference::Reference;
+
+/// Layers whose keys are unwrapped at the same time: providers are programs and services of the node.
+const AT_ONCE: usize = 4;
+/// The most wrapped keys of one kind of one layer: one for each recipient.
+const MAX_WRAPPED: usize = 64;
+/// Characters of the name of a protocol in an error.
+const MAX_SHOWN: usize = 100;
+
+const SUFFIX: &str = "+encrypted";
+const KEYS: &str = "org.opencontainers.image.enc.keys.";
+const JWE: &str = "jwe";
+const PROVIDER: &str = "provider.";
+
+/// Where the keys of encrypted layers come from. By default nowhere: encrypted images cannot be pulled.
+#[derive(Clone, Debug)]
+pub struct Decryption {
+    /// A directory with private keys, in PEM or DER. Read for each pull of an encrypted image.
+    pub keys_dir: Option<PathBuf>,
+    /// The configuration of key providers, in the format of ocicrypt. Read for each pull of an encrypted image.
+    pub key_providers: Option<PathBuf>,
+    /// How long a key provider may take for one key.
+    pub provider_timeout: Duration,
+}
+
+impl Default for Decryption {
+    fn default() -> Self {
+        Self {
+            keys_dir: None,
+            key_providers: None,
+            provider_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why the key of a layer cannot be had.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum KeyFailure {
+    /// Nothing is configured for any of the ways in which it is wrapped.
+    NotConfigured,
+    /// What is configured is not what it is wrapped for.
+    NoKey,
+    /// A key provider failed; it may succeed later.
+    Provider,
+}
+
+/// Where keys come from, as read for one pull.
+struct KeySources {
+    private: Option<Arc<PrivateKeys>>,
+    providers: Option<KeyProviders>,
+    timeout: Duration,
+}
+
+/// Returns whether the content of a descriptor is encrypted.
+pub(crate) fn is_encrypted(descriptor: &Descriptor) -> bool {
+    descriptor.media_type.ends_with(SUFFIX)
+}
+
+impl ImageStore {
+    /// Unwraps the keys of all layers that are encrypted; `None` for the others. Also for layers that are in the store: whoever
+    /// may not use the key may not use the image.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoLayerKey`]; [`Error::Settings`] for a configuration that cannot be read; [`Error::Invalid`].
+    pub(crate) async fn unwrap_keys(
+        &self,
+        reference: &Reference,
+        layers: &[Descriptor],
+        diff_ids: &[Digest],
+        steps: &Arc<dyn Steps>,
+    ) -> Result<Vec<Option<Arc<LayerKey>>>> {
+        if !layers.iter().any(is_encrypted) {
+            return Ok(vec![None; layers.len()]);
+        }
+        let config = self.config.decryption.clone();
+        let sources = blocking(move || KeySources::read(&config)).await?;
+        let image = reference.to_string();
+        let mut keys = Vec::with_capacity(layers.len());
+        let all: Vec<_> = layers.iter().zip(diff_ids).collect();
+        for some in all.chunks(AT_ONCE) {
+            let unwrapping = some.iter().map(|(layer, diff_id)| async {
+                if !is_encrypted(layer) {
+                    return Ok(None);
+                }
+                let name = short(diff_id);
+                let work = sources.unwrap(&image, layer, diff_id);
+                let key = observed(&**steps, Step::UnwrapKey, Some(&name), work).await?;
+                Ok(Some(Arc::new(key)))
+            });
+            keys.extend(try_join_all(unwrapping).await?);
+        }
+        Ok(keys)
+    }
+}
+
+/// Attempts to unwrap the key of one layer that have failed.
+#[derive(Default)]
+struct Attempts {
+    reasons: Vec<String>,
+    is_configured: bool,
+    has_failed: bool,
+}
+
+impl KeySources {
+    fn read(config: &Decryption) -> Result<Self> {
+        let private = config.keys_dir.as_deref().map(PrivateKeys::read);
+        let providers = config.key_providers.as_deref().map(KeyProviders::read);
+        Ok(Self {
+            private: private.transpose().map_err(setting)?.map(Arc::new),
+            providers: providers.transpose().map_err(setting)?,
+            timeout: config.provider_timeout,
+        })
+    }
+
+    /// Unwraps the key of a layer in the first way that succeeds: private keys, then providers.
+    async fn unwrap(&self, image: &str, layer: &Descriptor, diff_id: &Digest) -> Result<LayerKey> {
+        let what = || format!("image {image}: encrypted layer {}", layer.digest);
+        let mut attempts = Attempts::default();
+        let mut protocols: Vec<_> = layer
+            .annotations
+            .iter()
+            .filter_map(|(name, value)| Some((name.strip_prefix(KEYS)?, value)))
+            .filter(|(_, value)| !value.is_empty())
+            .collect();
+        protocols.sort_by_key(|(protocol, _)| *protocol != JWE);
+        if protocols.is_empty() {
+            return Err(Error::invalid(what(), "it has no wrapped key"));
+        }
+        for (protocol, value) in &protocols {
+            for wrapped in wrapped(value).map_err(|reason| {
+                Error::invalid(what(), format!("key for {}: {reason}", shown(protocol)))
+            })? {
+                if let Some(options) = self.attempt(protocol, &wrapped, &mut attempts).await {
+                    let key = LayerKey::parse(&options, &layer.annotations, diff_id);
+                    return key.map_err(|reason| Error::invalid(what(), reason));
+                }
+            }
+        }
+        let names: Vec<_> = protocols.iter().map(|(name, _)| shown(name)).collect();
+        let cause = match &attempts {
+            Attempts {
+                has_failed: true, ..
+            } => KeyFailure::Provider,
+            Attempts {
+                is_configured: true,
+                ..
+            } => KeyFailure::NoKey,
+            _ => KeyFailure::NotConfigured,
+        };
+        let mut reason = format!("its key is wrapped for {}", names.join(", "));
+        attempts.reasons.dedup();
+        attempts.reasons.truncate(names.len() + 4);
+        for failed in attempts.reasons {
+            reason.push_str("; ");
+            reason.push_str(&failed);
+        }
+        Err(Error::NoLayerKey {
+            image: image.to_owned(),
+            layer: layer.digest.clone(),
+            cause,
+            reason,
+        })
+    }
+
+    /// Unwraps a key for one recipient.
+    async fn attempt(
+        &self,
+        protocol: &str,
+        wrapped: &[u8],
+        attempts: &mut Attempts,
+    ) -> Option<Zeroizing<Vec<u8>>> {
+        let result = match protocol.strip_prefix(PROVIDER) {
+            Some(name) => self.ask(name, wrapped, attempts).await,
+            None if protocol == JWE => match &self.private {
+                Some(keys) => {
+                    attempts.is_configured = true;
+                    let (wrapped, keys) = (wrapped.to_vec(), Arc::clone(keys));
+                    // Milliseconds for each private key and recipient.
+                    let unwrapping = blocking(move || Ok(jwe::unwrap(&wrapped, &keys)));
+                    unwrapping
+                        .await
+                        .unwrap_or_else(|error| Err(error.to_string()))
+                }
+                None => Err("no private keys are configured".to_owned()),
+            },
+            None => Err(format!("keys for {} are not supported", shown(protocol))),
+        };
+        result.map_err(|reason| attempts.reasons.push(reason)).ok()
+    }
+
+    async fn ask(
+        &self,
+        name: &str,
+        wrapped: &[u8],
+        attempts: &mut Attempts,
+    ) -> std::result::Result<Zeroizing<Vec<u8>>, String> {
+        let found = self.providers.as_ref().and_then(|all| all.get(name));
+        let Some(provider) = found else {
+            return Err(format!("key provider {} is not configured", shown(name)));
+        };
+        attempts.is_configured = true;
+        let answer = provider.unwrap(wrapped, self.timeout).await;
+        answer.map_err(|ProviderError(reason)| {
+            attempts.has_failed = true;
+            format!("key provider {}: {reason}", shown(name))
+        })
+    }
+}
+
+/// What cannot be read is a setting that is wrong, not a failure of the machine.
+fn setting(error: Error) -> Error {
+    match error {
+        Error::Io { path, source } => Error::Settings {
+            path,
+            reason: source.to_string(),
+        },
+        other => other,
+    }
+}
+
+/// The wrapped keys of an annotation: base64, with commas between those of several recipients.
+fn wrapped(value: &str) -> std::result::Result<Vec<Vec<u8>>, String> {
+    let all: Vec<_> = value.split(',').collect();
+    if all.len() > MAX_WRAPPED {
+        return Err(format!(
+            "{} wrapped keys, at most {MAX_WRAPPED} are allowed",
+            all.len()
+        ));
+    }
+    let decoded = all.iter().map(|one| STANDARD.decode(one));
+    let decoded = decoded.collect::<std::result::Result<_, _>>();
+    decoded.map_err(|_| "not base64".to_owned())
+}
+
+/// The name of a protocol, which the image chooses, for people.
+fn shown(name: &str) -> String {
+    let plain = name.chars().filter(|c| !c.is_control());
+    plain.take(MAX_SHOWN).collect()
+}

@@ -1,0 +1,350 @@
+//! Encrypted images: encrypted by skopeo for private keys and served by a real registry, and encrypted here, by openssl, for key
+//! providers.
+
+mod providers;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use criscope::runtime::code::GrpcCode as _;
+use criscope_image::{Decryption, Digest, Error, KeyFailure};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::Store;
+use super::make::{Image, OCI, descriptor, docker_archive, gzip, gzipped, layer};
+use super::real::openssl;
+use super::registry::Registry;
+use crate::harness::docker_registry::{DockerRegistry, skopeo};
+use crate::harness::executable::executable;
+use crate::harness::packages::program;
+
+const ENCRYPTED: &str = "application/vnd.oci.image.layer.v1.tar+gzip+encrypted";
+const KEY: [u8; 32] = [7; 32];
+
+/// Makes a key pair, `NAME.pem` and `NAME.pub`, the private one in a folder of its own.
+pub(in super::super) fn key(dir: &Path, name: &str) -> PathBuf {
+    let keys = dir.join(format!("keys-{name}"));
+    fs::create_dir(&keys).expect("a folder");
+    let private = format!("keys-{name}/{name}.pem");
+    openssl(dir, &format!("genrsa -out {private} 2048"));
+    openssl(dir, &format!("rsa -in {private} -pubout -out {name}.pub"));
+    keys
+}
+
+/// Has skopeo encrypt an archive of `docker save` for these recipients.
+pub(in super::super) fn encrypt(dir: &Path, archive: &Path, to: &str, recipients: &[&str]) {
+    let from = format!("docker-archive:{}", archive.display());
+    let keys = recipients
+        .iter()
+        .map(|name| format!("jwe:{}/{name}.pub", dir.display()));
+    let keys: Vec<_> = keys.collect();
+    let mut arguments = vec!["--format", "oci"];
+    for key in &keys {
+        arguments.extend(["--encryption-key", key]);
+    }
+    arguments.extend([from.as_str(), to]);
+    skopeo(&arguments);
+}
+
+async fn refused(store: &Store, name: &str) -> (Option<KeyFailure>, Code, String) {
+    let error = store.images.pull(name, None, None).await;
+    let error = error.expect_err("refused");
+    let cause = match &error {
+        Error::NoLayerKey { cause, .. } => Some(*cause),
+        _ => None,
+    };
+    (cause, error.code(), error.to_string())
+}
+
+#[tokio::test]
+async fn skopeo_encrypts_for_private_keys() {
+    let store = Store::with(|config| {
+        let dir = config.root.parent().expect("a folder");
+        config.decryption.keys_dir = Some(dir.join("keys"));
+    })
+    .await;
+    let dir = store.dir.path();
+    let (mine, other) = (key(dir, "mine"), key(dir, "other"));
+    let registry = DockerRegistry::start(dir).await;
+    let archive = dir.join("image.tar");
+    // Layers of an archive of `docker save` are not compressed.
+    let plain = layer().dir("etc/", 0o755).file("etc/secret", b"hush").end();
+    let built = super::make::image(&[(plain.clone(), plain)]);
+    fs::write(&archive, docker_archive("secret:1", &built)).expect("write");
+    let one = format!("{}/secret:one", registry.address());
+    encrypt(dir, &archive, &format!("docker://{one}"), &["mine"]);
+    let two = format!("{}/secret:two", registry.address());
+    encrypt(
+        dir,
+        &archive,
+        &format!("docker://{two}"),
+        &["other", "mine"],
+    );
+
+    let bare = Store::new().await;
+    let (cause, code, text) = refused(&bare, &one).await;
+    assert_eq!(
+        (cause, code),
+        (Some(KeyFailure::NotConfigured), Code::FailedPrecondition)
+    );
+    assert!(
+        text.contains("wrapped for jwe") && text.contains(&one),
+        "{text}"
+    );
+
+    fs::rename(other, dir.join("keys")).expect("the wrong key");
+    let (cause, code, text) = refused(&store, &one).await;
+    assert_eq!(
+        (cause, code),
+        (Some(KeyFailure::NoKey), Code::PermissionDenied),
+        "{text}"
+    );
+    fs::write(dir.join("keys/ec.pem"), "no key").expect("write");
+    fs::copy(mine.join("mine.pem"), dir.join("keys/mine.pem")).expect("copy");
+    for name in [&one, &two] {
+        let id = store.images.pull(name, None, None).await.expect("pulled");
+        let layers = store.images.layers(id.as_str()).expect("layers");
+        let secret = fs::read(layers.paths()[0].join("etc/secret")).expect("decrypted");
+        assert_eq!(secret, b"hush");
+    }
+    // The image is here, and the key is not any more.
+    fs::remove_file(dir.join("keys/mine.pem")).expect("remove");
+    let (cause, ..) = refused(&store, &one).await;
+    assert_eq!(cause, Some(KeyFailure::NoKey));
+    store.images.remove(&one).await.expect("remove");
+    store.assert_empty().await;
+}
+
+/// Runs openssl with this input.
+fn filter(arguments: &[&str], input: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut child = Command::new(program("openssl", "openssl"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start openssl");
+    let mut stdin = child.stdin.take().expect("piped");
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || stdin.write_all(&input).expect("write"));
+    let output = child.wait_with_output().expect("openssl");
+    writer.join().expect("written");
+    assert!(output.status.success());
+    output.stdout
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A layer as ocicrypt encrypts it, whose key is wrapped for the provider `test` by not being wrapped.
+struct Secret {
+    blob: Vec<u8>,
+    private: Value,
+    public: Value,
+}
+
+fn secret(plain: &[u8], key: &[u8; 32]) -> Secret {
+    let nonce = [9; 16];
+    let (k, n) = (hex(key), hex(&nonce));
+    let blob = filter(&["enc", "-aes-256-ctr", "-K", &k, "-iv", &n], plain);
+    let option = format!("hexkey:{k}");
+    let hmac = [
+        "dgst", "-sha256", "-mac", "HMAC", "-macopt", &option, "-binary",
+    ];
+    let hmac = filter(&hmac, &blob);
+    Secret {
+        blob,
+        private: json!({"symkey": STANDARD.encode(key), "digest": Digest::of(plain),
+            "cipheroptions": {"nonce": STANDARD.encode(nonce)}}),
+        public: json!({"cipher": "AES_256_CTR_HMAC_SHA256", "hmac": STANDARD.encode(hmac), "cipheroptions": {}}),
+    }
+}
+
+/// Pushes an image with this configuration whose only layer is the secret.
+fn push(registry: &Registry, tag: &str, config: &[u8], secret: &Secret) -> String {
+    let mut layer = descriptor(ENCRYPTED, &secret.blob);
+    layer["annotations"] = json!({
+        "org.opencontainers.image.enc.keys.provider.test": STANDARD.encode(secret.private.to_string()),
+        "org.opencontainers.image.enc.pubopts": STANDARD.encode(secret.public.to_string()),
+    });
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": OCI, "layers": [layer],
+        "config": descriptor("application/vnd.oci.image.config.v1+json", config),
+    });
+    let image = Image {
+        manifest: manifest.to_string().into_bytes(),
+        media_type: OCI,
+        config: config.to_vec(),
+        layers: vec![secret.blob.clone()],
+    };
+    registry.push("secret", tag, &image)
+}
+
+/// A program that is the provider: what it is asked to unwrap is the answer.
+const UNWRAPS: &str = "#!/bin/sh\nsed 's/.*\"annotation\":\"\\([^\"]*\\)\".*/{\"keyunwrapresults\":{\"optsdata\":\"\\1\"}}/'\n";
+
+/// A store whose provider `test` is the program `provider` in its folder.
+async fn with_provider(timeout: Duration) -> Store {
+    let store = Store::with(|config| {
+        let dir = config.root.parent().expect("a folder");
+        let providers =
+            json!({"key-providers": {"test": {"cmd": {"path": dir.join("provider"), "args": []}}}});
+        fs::write(dir.join("providers.json"), providers.to_string()).expect("write");
+        config.decryption = Decryption {
+            key_providers: Some(dir.join("providers.json")),
+            provider_timeout: timeout,
+            ..Decryption::default()
+        };
+    })
+    .await;
+    executable(&store.dir.path().join("provider"), UNWRAPS);
+    store
+}
+
+fn tar() -> Vec<u8> {
+    layer().file("secret", b"hush").end()
+}
+
+#[tokio::test]
+async fn a_program_is_a_key_provider() {
+    let store = with_provider(Duration::from_secs(30)).await;
+    let registry = Registry::start().await;
+    let plain = gzipped(&[tar()]);
+    let name = push(&registry, "1", &plain.config, &secret(&gzip(&tar()), &KEY));
+    let id = store.images.pull(&name, None, None).await.expect("pulled");
+    let layers = store.images.layers(id.as_str()).expect("layers");
+    assert_eq!(
+        fs::read(layers.paths()[0].join("secret")).expect("file"),
+        b"hush"
+    );
+    // Nothing on disk contains the key.
+    let root = store.dir.path().join("store");
+    for file in store.files() {
+        let content = fs::read(root.join(&file)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&content);
+        let manifest = text.contains("enc.pubopts");
+        assert!(
+            manifest || !text.contains(&STANDARD.encode(KEY)),
+            "{}",
+            file.display()
+        );
+        assert!(
+            !content.windows(32).any(|part| part == KEY),
+            "{}",
+            file.display()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_layer_that_was_decrypted_is_only_for_those_who_have_its_key_or_its_content() {
+    let store = with_provider(Duration::from_secs(30)).await;
+    let registry = Registry::start().await;
+    let image = gzipped(&[tar()]);
+    let real = secret(&gzip(&tar()), &KEY);
+    let name = push(&registry, "real", &image.config, &real);
+    store.images.pull(&name, None, None).await.expect("pulled");
+    registry.forget();
+    store.images.pull(&name, None, None).await.expect("again");
+    assert!(
+        registry
+            .asked("blobs/")
+            .iter()
+            .all(|asked| !format!("{asked:?}").contains(Digest::of(&real.blob).hex()))
+    );
+
+    // A manifest that claims the layer with another key, one with the right blob and another key, and one that says it is not encrypted.
+    let forged = secret(b"anything", &[1; 32]);
+    let name = push(&registry, "forged", &image.config, &forged);
+    assert!(store.images.pull(&name, None, None).await.is_err());
+    let rewrapped = Secret {
+        blob: real.blob.clone(),
+        ..forged
+    };
+    let name = push(&registry, "rewrapped", &image.config, &rewrapped);
+    assert!(store.images.pull(&name, None, None).await.is_err());
+    let bogus = gzipped(&[layer().file("other", b"x").end()]);
+    let claimed = json!({
+        "schemaVersion": 2, "mediaType": OCI,
+        "layers": [descriptor("application/vnd.oci.image.layer.v1.tar+gzip", &bogus.layers[0])],
+        "config": descriptor("application/vnd.oci.image.config.v1+json", &image.config),
+    });
+    let claimed = Image {
+        manifest: claimed.to_string().into_bytes(),
+        config: image.config.clone(),
+        ..bogus
+    };
+    let name = registry.push("claimed", "1", &claimed);
+    assert!(store.images.pull(&name, None, None).await.is_err());
+
+    // Who has the content needs no key, and then finds the layer like any other.
+    let name = registry.push("plain", "1", &image);
+    store
+        .images
+        .pull(&name, None, None)
+        .await
+        .expect("its own content");
+    registry.forget();
+    store.images.pull(&name, None, None).await.expect("again");
+    assert!(
+        registry
+            .asked(Digest::of(&image.layers[0]).as_str())
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn changed_content_is_never_a_layer() {
+    let store = with_provider(Duration::from_secs(30)).await;
+    let registry = Registry::start().await;
+    let image = gzipped(&[tar()]);
+    let right = || secret(&gzip(&tar()), &KEY);
+    let mut flipped = right();
+    *flipped.blob.last_mut().expect("a byte") ^= 1;
+    let mut short = right();
+    short.blob.truncate(short.blob.len() - 9);
+    let mut wrong_key = right();
+    wrong_key.private["symkey"] = STANDARD.encode([8; 32]).into();
+    let mut other_hmac = right();
+    other_hmac.public["hmac"] = STANDARD.encode([0; 32]).into();
+    for (tag, secret) in [
+        ("flipped", flipped),
+        ("short", short),
+        ("key", wrong_key),
+        ("hmac", other_hmac),
+    ] {
+        let name = push(&registry, tag, &image.config, &secret);
+        let (_, code, text) = refused(&store, &name).await;
+        assert_eq!(code, Code::FailedPrecondition, "{tag}: {text}");
+        assert!(text.contains("wrong HMAC"), "{tag}: {text}");
+    }
+    let mut digest = right();
+    digest.private["digest"] = json!(Digest::of(b"other"));
+    let name = push(&registry, "digest", &image.config, &digest);
+    let (_, code, text) = refused(&store, &name).await;
+    assert_eq!(code, Code::DataLoss, "{text}");
+    let mut cipher = right();
+    cipher.public["cipher"] = "ROT13".into();
+    let mut no_hmac = right();
+    no_hmac.public["hmac"] = Value::Null;
+    let mut key = right();
+    key.private["symkey"] = "c2hvcnQ=".into();
+    for (tag, secret, part) in [
+        ("c", cipher, "cipher"),
+        ("h", no_hmac, "no HMAC"),
+        ("k", key, "32 bytes"),
+    ] {
+        let name = push(&registry, tag, &image.config, &secret);
+        let (_, code, text) = refused(&store, &name).await;
+        assert_eq!(code, Code::FailedPrecondition, "{text}");
+        assert!(text.contains(part) && !text.contains("c2hvcnQ="), "{text}");
+    }
+    assert!(store.images.is_empty());
+    store.assert_empty().await;
+}
