@@ -20,7 +20,7 @@ use crate::grpc::CriService;
 use crate::lifecycle::view::{Layer, Progress};
 use crate::runtime::events::ProcessEvent;
 use crate::runtime::node::{self, NodeError, NodeOptions};
-use crate::runtime::oci::spec::{CgroupDriver, NodeFacts};
+use crate::runtime::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts};
 use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
@@ -68,6 +68,9 @@ pub enum BuiltinError {
     /// The runtime itself failed.
     #[error(transparent)]
     Runtime(#[from] runtime::Error),
+    /// A handler has a setting that needs cgroup v2.
+    #[error("runtime.handlers.{0}.cgroup_writable: needs cgroup v2, and this node has v1")]
+    CgroupWritable(String),
     /// The path of this program is unknown.
     #[error("cannot find this program's own path: {0}")]
     Own(#[source] std::io::Error),
@@ -183,6 +186,10 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
         };
         let takes_filters = !is_shim && version.as_ref().is_some_and(Filters::supported_by);
         let node = look(config, asked.as_ref(), version).await?;
+        // As containerd: on v1 the mount would be the whole of the node's cgroups.
+        if handler.cgroup_writable && node.cgroup_version != CgroupVersion::V2 {
+            return Err(BuiltinError::CgroupWritable(handler.name.clone()));
+        }
         oci.systemd_cgroup = handler
             .systemd_cgroup
             .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);

@@ -117,6 +117,7 @@ pub(super) fn handler(
             privileged_without_host_devices: handler.privileged_without_host_devices,
             privileged_without_host_devices_all_allowed: handler
                 .privileged_without_host_devices_all_devices_allowed,
+            cgroup_writable: handler.cgroup_writable,
             pod_annotations: handler.pod_annotations.clone(),
             container_annotations: handler.container_annotations.clone(),
         },

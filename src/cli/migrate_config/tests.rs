@@ -62,6 +62,7 @@ SystemdCgroup = true
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata]
 runtime_type = "io.containerd.kata.v2"
 privileged_without_host_devices = true
+cgroup_writable = true
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata.options]
 ConfigPath = "/opt/kata/qemu.toml"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.wasm]

@@ -76,6 +76,7 @@ pod_annotations = ["a.*"]
 container_annotations = ["b"]
 privileged_without_host_devices = true
 privileged_without_host_devices_all_devices_allowed = true
+cgroup_writable = true
 cni_conf_dir = "/n"
 cni_max_conf_num = 2
 timeout = "90s"

@@ -93,7 +93,7 @@ pub(in super::super) const CRIO: &[Row] = &[
     row(
         "crio.runtime.runtimes.*.allowed_annotations",
         None(
-            "`*.crio.io` annotations have no effect; `runtime.handlers.NAME.pod_annotations` passes others to the OCI runtime",
+            "annotations of CRI-O have no effect: for `cgroup2-mount-hierarchy-rw` give a handler `cgroup_writable`; `runtime.handlers.NAME.pod_annotations` passes others to the OCI runtime",
             &[],
         ),
     ),
