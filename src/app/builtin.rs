@@ -20,7 +20,7 @@ use crate::grpc::CriService;
 use crate::lifecycle::view::{Layer, Progress};
 use crate::runtime::events::ProcessEvent;
 use crate::runtime::node::{self, NodeError, NodeOptions};
-use crate::runtime::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts};
+use crate::runtime::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, hooks};
 use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
@@ -174,6 +174,9 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     for missing in &programs.missing {
         tracing::warn!(event = "runtime.handler", error.message = %missing, "a runtime handler cannot be used");
     }
+    for (path, error) in hooks::Registry::read(&config.pods.hooks_dir).broken {
+        tracing::error!(event = "runtime.hooks", file = %path.display(), error.message = %error, "no container can be created: a file of runtime.hooks_dir cannot be used");
+    }
     let mut handlers = Vec::new();
     let mut facts = None;
     for (handler, program) in &programs.handlers {
@@ -248,6 +251,7 @@ fn settings(
         cni_gc: config.cni.gc_at_start,
         node,
         cdi_dirs: config.pods.cdi_spec_dirs.clone(),
+        hooks_dirs: config.pods.hooks_dir.clone(),
         max_log_line: config
             .max_container_log_line_size
             .try_into()

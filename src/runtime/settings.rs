@@ -42,6 +42,8 @@ pub struct Settings {
     pub node: NodeFacts,
     /// The directories of CDI specifications; empty turns CDI off.
     pub cdi_dirs: Vec<PathBuf>,
+    /// The directories of hooks of all containers.
+    pub hooks_dirs: Vec<PathBuf>,
     /// Longest content of a line of a container's log, in bytes.
     pub max_log_line: u32,
     /// How long to read the output of an ExecSync after its process has exited: a child may keep it open. `None` is unlimited.

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::super::output::Finding;
 use super::criu;
+use super::hooks;
 use super::trial::{self, Trial};
 use crate::config::{CgroupDriver, Cni, Misfit, Runtime};
 use crate::units;
@@ -34,6 +35,7 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     findings.extend(privilege(is_root));
     findings.push(shim(runtime, &own, &search));
     findings.extend(networks(&runtime.cni));
+    findings.extend(hooks::check(&runtime.pods.hooks_dir));
     findings.extend(criu::check(runtime, &search, is_root));
     findings
 }

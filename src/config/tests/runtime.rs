@@ -122,6 +122,7 @@ unset_seccomp_profile = "runtime/default"
 pids_limit = 1
 default_ulimits = ["nofile=1:2"]
 cdi_spec_dirs = []
+hooks_dir = ["/v"]
 drain_exec_sync_io_timeout = "1s"
 enable_criu = true
 stats_collect_period = "3s"

@@ -143,6 +143,8 @@ impl Assembly {
         };
         let users = UserDatabase::of_rootfs(root)?;
         let cdi = self.cdi(spec::cdi::is_asked(&record.config));
+        // Read for every container, so that changes need no restart.
+        let hooks = spec::hooks::Registry::read(&settings.hooks_dirs);
         Ok(build(&spec::Request {
             id: &record.id,
             pod: &self.sandbox.config,
@@ -155,6 +157,7 @@ impl Assembly {
             handler: &handler.options,
             host: &Machine,
             cdi: &cdi,
+            hooks: &hooks,
         })?)
     }
 

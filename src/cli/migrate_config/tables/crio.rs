@@ -5,7 +5,7 @@ use super::super::convert::{
 };
 use super::To::{Key, None, Noted, Quiet, RuntimeType};
 use super::{
-    NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME, POD_SPEC, Row, row,
+    HOOKS, NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME, POD_SPEC, Row, row,
 };
 
 /// CRI-O's keys.
@@ -144,7 +144,7 @@ pub(in super::super) const CRIO: &[Row] = &[
     ),
     row(
         "crio.runtime.hooks_dir",
-        None("CDI adds hooks where devices need them", &[]),
+        Noted("runtime.hooks_dir", same, HOOKS),
     ),
     row(
         "crio.runtime.cdi_spec_dirs",
@@ -314,6 +314,10 @@ pub(in super::super) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
         "1m here; 10s there",
     ),
     ("runtime.default_handler", "`runc` here; crun there"),
+    (
+        "runtime.hooks_dir",
+        "none here; /usr/share/containers/oci/hooks.d there, where packages of devices and tracers may have hooks",
+    ),
     (
         "runtime.nri.enable",
         "false here; true there since 1.26, where plugins of the Node Resource Interface may be in use",

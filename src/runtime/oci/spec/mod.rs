@@ -14,6 +14,7 @@ mod cgroup;
 mod devices;
 mod error;
 mod facts;
+pub mod hooks;
 mod host;
 mod labels;
 mod mounts;
