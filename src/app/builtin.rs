@@ -20,8 +20,8 @@ use crate::grpc::CriService;
 use crate::lifecycle::view::{Layer, Progress};
 use crate::runtime::events::ProcessEvent;
 use crate::runtime::node::{self, NodeError, NodeOptions};
-use crate::runtime::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, hooks};
-use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
+use crate::runtime::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, RuntimeSupport, hooks};
+use crate::runtime::oci::{Filters, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
 use crate::runtime::streams::Sessions;
@@ -188,7 +188,12 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
             None => None,
         };
         let takes_filters = !is_shim && version.as_ref().is_some_and(Filters::supported_by);
-        let node = look(config, asked.as_ref(), version).await?;
+        let features = match &asked {
+            Some(asked) => asked.features().await.ok(),
+            None => None,
+        };
+        let support = RuntimeSupport::of_features(features.as_ref());
+        let node = look(config, features, version).await?;
         // As containerd: on v1 the mount would be the whole of the node's cgroups.
         if handler.cgroup_writable && node.cgroup_version != CgroupVersion::V2 {
             return Err(BuiltinError::CgroupWritable(handler.name.clone()));
@@ -198,6 +203,7 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
             .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);
         handlers.push(HandlerSettings {
             recursive_read_only: node.recursive_read_only,
+            support,
             user_namespaces: !is_shim && node.kernel >= USER_NAMESPACES,
             takes_filters,
             ..knobs::handler(config, handler, oci)
@@ -211,16 +217,12 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     Ok(Runtime::open(settings).await?)
 }
 
-/// The facts of the node with the features of this OCI runtime, if there is one to ask.
+/// The facts of the node with the features of an OCI runtime, if there is one to ask.
 async fn look(
     config: &config::Runtime,
-    oci: Option<&OciRuntime>,
+    features: Option<serde_json::Value>,
     version: Option<Version>,
 ) -> Result<NodeFacts, BuiltinError> {
-    let features = match oci {
-        Some(oci) => oci.features().await.ok(),
-        None => None,
-    };
     let options = NodeOptions {
         runtime_features: features,
         runtime_version: version,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::nri::NriSettings;
 use super::oci::OciRuntime;
-use super::oci::spec::{HandlerOptions, NodeFacts};
+use super::oci::spec::{HandlerOptions, NodeFacts, RuntimeSupport};
 use super::paths::Paths;
 use crate::cri::image_pattern::ImagePattern;
 use crate::settings::InEffect;
@@ -90,6 +90,8 @@ pub struct HandlerSettings {
     pub cni: Option<(PathBuf, usize)>,
     /// Whether its runtime and the kernel support recursive read-only mounts.
     pub recursive_read_only: bool,
+    /// The optional fields of specifications that its runtime knows.
+    pub support: RuntimeSupport,
     /// Whether its runtime and the kernel support user namespaces.
     pub user_namespaces: bool,
     /// Whether its runtime accepts compiled seccomp filters; see [`super::oci::Filters`].

@@ -5,7 +5,9 @@ use std::path::Path;
 use crate::config;
 use crate::runtime::HandlerSettings;
 use crate::runtime::node::NodeOptions;
-use crate::runtime::oci::spec::{CgroupDriver, HandlerOptions, HugePages, Policy, UnsetSeccomp};
+use crate::runtime::oci::spec::{
+    CgroupDriver, HandlerOptions, HugePages, Policy, RuntimeSupport, UnsetSeccomp,
+};
 use crate::runtime::oci::{OciRuntime, ShimOptions};
 use crate::runtime::sections;
 use crate::settings::SeccompProfile;
@@ -125,6 +127,7 @@ pub(super) fn handler(
         no_new_keyring: handler.no_new_keyring,
         cni: own_networks.then(networks),
         recursive_read_only: false,
+        support: RuntimeSupport::default(),
         user_namespaces: false,
         takes_filters: false,
     }

@@ -101,8 +101,11 @@ impl Assembly {
             let linux = built.spec.linux().as_ref();
             cgroup_path = linux.and_then(|linux| linux.cgroups_path().clone());
         }
-        // Filters of the OCI runtime recorded with the sandbox, which may not be the configured one.
-        if let Some(filters) = &self.runtime.handler_of_pod(&self.sandbox).filters {
+        // The OCI runtime recorded with the sandbox, which may not be the configured one.
+        let handler = self.runtime.handler_of_pod(&self.sandbox);
+        // After all that adds to the specification.
+        handler.support.check(&built.spec, &Machine)?;
+        if let Some(filters) = &handler.filters {
             filters.fill(&mut built.spec);
         }
         for action in &built.actions {

@@ -2,6 +2,7 @@
 
 mod confinement;
 mod hook_files;
+mod net_devices;
 mod policy;
 mod process;
 mod rules;
