@@ -194,7 +194,7 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
         };
         let support = RuntimeSupport::of_features(features.as_ref());
         let node = look(config, features, version).await?;
-        // As containerd: on v1 the mount would be the whole of the node's cgroups.
+        // As containerd: with v1 a container has no cgroup namespace of its own.
         if handler.cgroup_writable && node.cgroup_version != CgroupVersion::V2 {
             return Err(BuiltinError::CgroupWritable(handler.name.clone()));
         }

@@ -290,9 +290,12 @@ async fn a_container_with_writable_cgroups_makes_its_own() {
     daemon.assert_clean();
 }
 
-/// runc passes unknown options on to the kernel; crun drops them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_privileged_container_leaves_the_options_of_the_hierarchy() {
+    // crun 1.8 drops them, and the other tests of the machine need them.
+    if oci_runtime().ends_with("crun") {
+        return;
+    }
     let options = || {
         let table = fs::read_to_string("/proc/self/mountinfo").expect("read");
         let mut lines = table.lines().filter(|line| line.contains(" - cgroup2 "));
@@ -321,8 +324,7 @@ async fn a_privileged_container_leaves_the_options_of_the_hierarchy() {
             .code,
         0
     );
-    let is_crun = oci_runtime().ends_with("crun");
-    assert!(is_crun || options() == before, "{before:?} {:?}", options());
+    assert_eq!(options(), before);
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
