@@ -7,7 +7,8 @@ use std::path::Path;
 use criscope_linux::untrusted;
 use oci_spec::runtime::Hook;
 use regex::Regex;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// Maximum size of a file: 1 MiB.
 const FILE_LIMIT: u64 = 1 << 20;
@@ -73,7 +74,8 @@ pub(super) enum Stage {
 pub(super) struct When {
     always: Option<bool>,
     /// Each pair must match an annotation.
-    annotations: BTreeMap<Pattern, Pattern>,
+    #[serde(deserialize_with = "pairs")]
+    annotations: Vec<(Pattern, Pattern)>,
     /// One must match the first argument of the process.
     commands: Vec<Pattern>,
     has_bind_mounts: Option<bool>,
@@ -98,24 +100,12 @@ impl TryFrom<String> for Pattern {
     }
 }
 
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.as_str() == other.0.as_str()
-    }
-}
-
-impl Eq for Pattern {}
-
-impl PartialOrd for Pattern {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Pattern {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.as_str().cmp(other.0.as_str())
-    }
+/// An object whose keys are expressions too.
+fn pairs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(Pattern, Pattern)>, D::Error> {
+    let all = BTreeMap::<String, Pattern>::deserialize(from)?;
+    let pair = |(key, value): (String, Pattern)| Ok((Pattern::try_from(key)?, value));
+    let pairs: Result<_, String> = all.into_iter().map(pair).collect();
+    pairs.map_err(D::Error::custom)
 }
 
 impl When {
