@@ -21,8 +21,8 @@ use crate::grpc::CriService;
 use crate::lifecycle::view::{Layer, Progress};
 use crate::runtime::events::ProcessEvent;
 use crate::runtime::node::{self, NodeError, NodeOptions};
-use crate::runtime::oci::spec::{CgroupDriver, NodeFacts};
-use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
+use crate::runtime::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, RuntimeSupport, hooks};
+use crate::runtime::oci::{Filters, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
 use crate::runtime::streams::Sessions;
@@ -69,6 +69,9 @@ pub enum BuiltinError {
     /// The runtime itself failed.
     #[error(transparent)]
     Runtime(#[from] runtime::Error),
+    /// A handler has a setting that needs cgroup v2.
+    #[error("runtime.handlers.{0}.cgroup_writable: needs cgroup v2, and this node has v1")]
+    CgroupWritable(String),
     /// The path of this program is unknown.
     #[error("cannot find this program's own path: {0}")]
     Own(#[source] std::io::Error),
@@ -184,6 +187,9 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     for missing in &programs.missing {
         tracing::warn!(event = "runtime.handler", error.message = %missing, "a runtime handler cannot be used");
     }
+    for (path, error) in hooks::Registry::read(&config.pods.hooks_dir).broken {
+        tracing::error!(event = "runtime.hooks", file = %path.display(), error.message = %error, "no container can be created: a file of runtime.hooks_dir cannot be used");
+    }
     let mut handlers = Vec::new();
     let mut facts = None;
     for (handler, program) in &programs.handlers {
@@ -195,12 +201,22 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
             None => None,
         };
         let takes_filters = !is_shim && version.as_ref().is_some_and(Filters::supported_by);
-        let node = look(config, asked.as_ref(), version).await?;
+        let features = match &asked {
+            Some(asked) => asked.features().await.ok(),
+            None => None,
+        };
+        let support = RuntimeSupport::of_features(features.as_ref());
+        let node = look(config, features, version).await?;
+        // As containerd: with v1 a container has no cgroup namespace of its own.
+        if handler.cgroup_writable && node.cgroup_version != CgroupVersion::V2 {
+            return Err(BuiltinError::CgroupWritable(handler.name.clone()));
+        }
         oci.systemd_cgroup = handler
             .systemd_cgroup
             .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);
         handlers.push(HandlerSettings {
             recursive_read_only: node.recursive_read_only,
+            support,
             user_namespaces: !is_shim && node.kernel >= USER_NAMESPACES,
             takes_filters,
             ..knobs::handler(config, handler, oci)
@@ -214,16 +230,12 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     Ok(Runtime::open(settings).await?)
 }
 
-/// The facts of the node with the features of this OCI runtime, if there is one to ask.
+/// The facts of the node with the features of an OCI runtime, if there is one to ask.
 async fn look(
     config: &config::Runtime,
-    oci: Option<&OciRuntime>,
+    features: Option<serde_json::Value>,
     version: Option<Version>,
 ) -> Result<NodeFacts, BuiltinError> {
-    let features = match oci {
-        Some(oci) => oci.features().await.ok(),
-        None => None,
-    };
     let options = NodeOptions {
         runtime_features: features,
         runtime_version: version,
@@ -254,6 +266,7 @@ fn settings(
         cni_gc: config.cni.gc_at_start,
         node,
         cdi_dirs: config.pods.cdi_spec_dirs.clone(),
+        hooks_dirs: config.pods.hooks_dir.clone(),
         max_log_line: config
             .max_container_log_line_size
             .try_into()

@@ -61,7 +61,13 @@ fn warnings(config: &Config) -> Vec<String> {
             format!("runtime.handlers.{name}.{key} has no effect with this runtime_type")
         })
     });
-    found.chain(without_effect).collect()
+    let runtime = config.runtime.iter();
+    let hooks = runtime.flat_map(|runtime| app::Hooks::read(&runtime.pods.hooks_dir).broken);
+    let hooks = hooks.map(|(path, error)| {
+        let path = path.display();
+        format!("runtime.hooks_dir: {path}: {error}; no container can be created")
+    });
+    found.chain(without_effect).chain(hooks).collect()
 }
 
 /// Every value in effect, one `KEY = VALUE  # ORIGIN` per line.

@@ -79,6 +79,7 @@ Other files need no SIGHUP:
 | `hosts.toml` and certificates in `runtime.images.certs_dirs` | for each pull |
 | credentials in `runtime.images.docker_config` | for each pull |
 | CDI devices in `runtime.cdi_spec_dirs` | for each container that asks for one |
+| hooks in `runtime.hooks_dir` | for each container |
 | archives in `runtime.images.import_dir` | when criscope starts, and when they appear or change |
 ";
 

@@ -24,7 +24,7 @@ pub(super) fn is_word(word: &[u8]) -> bool {
 static KNOWN: LazyLock<HashSet<&str>> = LazyLock::new(|| WORDS.split_ascii_whitespace().collect());
 
 /// Their capitals would split them into pieces too short to be judged.
-const AS_WRITTEN: [&str; 12] = [
+const AS_WRITTEN: [&str; 13] = [
     "GiB",
     "KiB",
     "MiB",
@@ -34,6 +34,7 @@ const AS_WRITTEN: [&str; 12] = [
     "caPath",
     "caRootsData",
     "caRootsPath",
+    "closID",
     "gRPC",
     "runAsNonRoot",
     "signedBy",
@@ -82,7 +83,7 @@ entry entrypoint env environment eof eperm ephemeral epipe equal err errdefs err
 established etc etcdserver eth0 ethernet etimedout evaluate event events every everything evict evicted evicts exact exactly
 exceed exceeded exceeding exceeds except exception excessive exchange exclude exclusive exec execsync executable
 execute executed executing execution exhausted exist existed existent existing exists exit exited exiting exits expand
-expect expected expecting expire expired explicit export exposed extended extension extensions external extra extract extracting
+expect expected expecting expire expired explicit export exposed expression extended extension extensions external extra extract extracting
 extraction facts fail failed failing fails failure failures fallback false far fast fatal fault fd fds feature features
 fetch fetched fetcher fetching field fields fifo file filename files filesystem filesystems filled filter filters final
 finalize find finding finish finished firewall first fit fits flag flags flannel flow flush flushing folder folders follow
@@ -98,7 +99,7 @@ illegal image imagepullbackoff images immutable implement implemented implicit i
 inaccessible inactive incoming incompatible incomplete inconsistent incorrect increase increasing index indexes info
 information ingest init initial initialization initialize initialized initializer initializing inject inode inodes
 inotify input insecure inside inspect install installed instance instances instead instruction insufficient integer
-integrity intended interface interfaces interior intermediate intermediates internal interrupt interrupted interrupting
+integrity intel intended interface interfaces interior intermediate intermediates internal interrupt interrupted interrupting
 into introspect introspection invalid invoke invoked io ioctl ip ip6tables ipam ipc ips iptables ipv4 ipv6 ipvlan is
 iscsi isn isolated isolation issue issuer issuers istio it item items its itself ivshmem job jobs join joined joining journal
 json just jwe k8s kata keep keepalive keeps kept kernel key keyring keys kill killed killing kind kindnet know known knows
@@ -132,7 +133,7 @@ previous previously primary printing priority private privilege privileged privi
 proc procedure proceed process processed processes processing produced profile program progress prohibited promiscuous
 promote propagate propagation proper properly properties property protected proto protocol provide provided provider
 providing proxy prune pseudo ptmx ptp ptrace pty public publish pull pulled puller pulling pulls purge push put qemu
-qos quantity quay query queue queued queues quit quota quotas race ran random range ranges rapid rate rather raw rdma
+qos quantity quay query queue queued queues quit quota quotas race ran random range ranges rapid rate rather raw rdma rdt
 reach reachable reached read readable reader readiness reading readlink readonly reads ready real reap reaper reaping
 reason reboot rebooted receive received receiving recent recently recipient reclaim reconcile reconnect record recorded records
 recover recovered recovery recursion recursive recursively recv redirect redirects reduce reestablished ref refer
@@ -140,14 +141,14 @@ reference referenced references refers refresh refused regex region register reg
 registry regular reject rejected rekor relabel related relative release released releasing reload remain remaining
 remains remote remount removal remove removed removes removing rename renamed renew reopen reopened reopening repeated
 replace replaced replacing replica reply repo report reported repositories repository request requested requesting
-requests require required requirement requirements requires reread reserve reserved reserving reset resize resized
+requests require required requirement requirements requires reread resctrl reserve reserved reserving reset resize resized
 resolution resolv resolve resolved resolver resolving resource resources respond responded response responses rest
 restart restarted restarting restore restored restoring restrict restricted result results resume resumed resumes
 resuming resync retained retried retries retrieve retrieved retrieving retry retrying return returned returning returns
 reuse revision riscv64 rlimit rlimits rm rmdir role roll rollback root rootfs rootfstype rootless rotate rotated
 rotation round route router routes routing rpc rsa rtnetlink rule rules run runc runcv running runs runsc runtime
 runtimeclass runtimeready runtimes rwm s s390x safe safely said same sandbox sandboxed sandboxer sandboxes save saved
-saving saw say says sbr schedule scheduled schema scheme scope score scratch script scripts search seccomp second
+saving saw say says sbr schedule scheduled schema schemata scheme scope score scratch script scripts search seccomp second
 secondary seconds secret section secure security see seek seeker seem seen segmentation selection self selinux
 semaphore send sending sends sent separate sequence serial serialize serve served server servers serves service
 services session sessions set setgid setgroups sethostname setns sets setting settings setuid setup several severity sh
@@ -155,7 +156,7 @@ sha sha256 sha512 shadow share shared shares sharing shell shim shims shm short 
 shutting side sigint sigkill sign signal signaled signals signature signatures signed signer sigquit sigterm similar
 simple since single size sizes skip skipped skipping skopeo slave sleep slice slow small smaller snapshot snapshots
 snapshotter snapshotters snat so sock socket sockets soft some something soon source sources space span sparse spawn
-spawning spec special specific specification specified specify split spoken squash src sriov stack stacked stage
+spawning spec special specific specification specified specify split spoken squash src sriov stack stacked stage stages
 staging stale standard stands start started starterror starting starts startup stat state stateful states statfs static
 statistics stats status stays stderr stdin stdio stdout step still stop stopcontainer stopped stopping stops storage
 store stored storing stream streaming streams strict string stuck sub subdirectory subject subnet subpath subpaths

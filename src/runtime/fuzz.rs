@@ -18,7 +18,7 @@ pub fn fuzz(bytes: &[u8]) {
         return;
     };
     let text = String::from_utf8_lossy(bytes);
-    match kind % 11 {
+    match kind % 12 {
         0 => cni::configuration(bytes),
         1 => cni::result(bytes),
         2 => cni::cached(bytes),
@@ -34,7 +34,8 @@ pub fn fuzz(bytes: &[u8]) {
         }
         8 => cgroup::usage::fuzz(&text),
         9 => cni::template(&text),
-        _ => cni::bandwidth(&text),
+        10 => cni::bandwidth(&text),
+        _ => oci::spec::hooks::fuzz(&text),
     }
 }
 

@@ -13,7 +13,7 @@ use criscope_cni::Cni;
 use super::Runtime;
 use super::error::{Error, Result};
 use super::oci::containerd_shim::NAMESPACE;
-use super::oci::spec::{CgroupDriver, HandlerOptions};
+use super::oci::spec::{CgroupDriver, HandlerOptions, RuntimeSupport};
 use super::oci::{Filters, OciRuntime};
 use super::settings::HandlerSettings;
 use super::shim_client::{self, TaskShim};
@@ -32,6 +32,8 @@ pub struct Handler {
     pub cni: Cni,
     /// Whether it supports recursive read-only mounts.
     pub recursive_read_only: bool,
+    /// The optional fields of specifications that its runtime knows.
+    pub support: RuntimeSupport,
     /// Whether it supports user namespaces.
     pub user_namespaces: bool,
     /// The cache of compiled seccomp filters, if its runtime accepts them.
@@ -70,6 +72,7 @@ impl Handlers {
                 options: handler.options,
                 cni: networks,
                 recursive_read_only: handler.recursive_read_only,
+                support: handler.support,
                 user_namespaces: handler.user_namespaces,
                 filters: handler.takes_filters.then(Filters::default),
                 create,
@@ -110,6 +113,8 @@ impl Handlers {
                 options: now.options.clone(),
                 cni: now.cni.clone(),
                 recursive_read_only: now.recursive_read_only,
+                // What another program knows says nothing about this one.
+                support: RuntimeSupport::default(),
                 user_namespaces: now.user_namespaces,
                 // Filters compiled by another program are not valid.
                 filters: None,
@@ -122,6 +127,7 @@ impl Handlers {
                 options: HandlerOptions::default(),
                 cni: self.cni.clone(),
                 recursive_read_only: false,
+                support: RuntimeSupport::default(),
                 user_namespaces: false,
                 filters: None,
                 create: Vec::new(),
@@ -251,6 +257,7 @@ mod tests {
             cni: None,
             recursive_read_only: false,
             user_namespaces: false,
+            support: RuntimeSupport::default(),
             takes_filters: false,
         };
         Handlers::new("one", vec![settings], criscope_cni::Settings::default())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::nri::NriSettings;
 use super::oci::OciRuntime;
-use super::oci::spec::{HandlerOptions, NodeFacts};
+use super::oci::spec::{HandlerOptions, NodeFacts, RuntimeSupport};
 use super::paths::Paths;
 use crate::cri::image_pattern::ImagePattern;
 use crate::settings::InEffect;
@@ -42,6 +42,8 @@ pub struct Settings {
     pub node: NodeFacts,
     /// The directories of CDI specifications; empty turns CDI off.
     pub cdi_dirs: Vec<PathBuf>,
+    /// The directories of hooks of all containers.
+    pub hooks_dirs: Vec<PathBuf>,
     /// Longest content of a line of a container's log, in bytes.
     pub max_log_line: u32,
     /// How long to read the output of an ExecSync after its process has exited: a child may keep it open. `None` is unlimited.
@@ -88,6 +90,8 @@ pub struct HandlerSettings {
     pub cni: Option<(PathBuf, usize)>,
     /// Whether its runtime and the kernel support recursive read-only mounts.
     pub recursive_read_only: bool,
+    /// The optional fields of specifications that its runtime knows.
+    pub support: RuntimeSupport,
     /// Whether its runtime and the kernel support user namespaces.
     pub user_namespaces: bool,
     /// Whether its runtime accepts compiled seccomp filters; see [`super::oci::Filters`].

@@ -5,7 +5,9 @@ use std::path::Path;
 use crate::config;
 use crate::runtime::HandlerSettings;
 use crate::runtime::node::NodeOptions;
-use crate::runtime::oci::spec::{CgroupDriver, HandlerOptions, HugePages, Policy, UnsetSeccomp};
+use crate::runtime::oci::spec::{
+    CgroupDriver, HandlerOptions, HugePages, Policy, RuntimeSupport, UnsetSeccomp,
+};
 use crate::runtime::oci::{OciRuntime, ShimOptions};
 use crate::runtime::sections;
 use crate::settings::SeccompProfile;
@@ -117,6 +119,7 @@ pub(super) fn handler(
             privileged_without_host_devices: handler.privileged_without_host_devices,
             privileged_without_host_devices_all_allowed: handler
                 .privileged_without_host_devices_all_devices_allowed,
+            cgroup_writable: handler.cgroup_writable,
             pod_annotations: handler.pod_annotations.clone(),
             container_annotations: handler.container_annotations.clone(),
         },
@@ -124,6 +127,7 @@ pub(super) fn handler(
         no_new_keyring: handler.no_new_keyring,
         cni: own_networks.then(networks),
         recursive_read_only: false,
+        support: RuntimeSupport::default(),
         user_namespaces: false,
         takes_filters: false,
     }

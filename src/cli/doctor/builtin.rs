@@ -11,11 +11,15 @@ use serde_json::Value;
 
 use super::super::output::Finding;
 use super::criu;
+use super::hooks;
 use super::trial::{self, Trial};
 use crate::config::{CgroupDriver, Cni, Misfit, Runtime};
 use crate::units;
 
 const TOPIC: &str = "runtime";
+
+/// Exists if cgroups are v2 only.
+const CGROUP_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
 
 /// Suffixes of files in `conf_dir` (CNI specification).
 const NETWORK_ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
@@ -31,6 +35,7 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     findings.extend(privilege(is_root));
     findings.push(shim(runtime, &own, &search));
     findings.extend(networks(&runtime.cni));
+    findings.extend(hooks::check(&runtime.pods.hooks_dir));
     findings.extend(criu::check(runtime, &search, is_root));
     findings
 }
@@ -66,6 +71,7 @@ fn handlers(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
     std::iter::once(ok)
         .chain(missing)
         .chain(misfits(runtime))
+        .chain(without_cgroup_v2(runtime, Path::new(CGROUP_V2)))
         .collect()
 }
 
@@ -75,6 +81,20 @@ fn misfits(runtime: &Runtime) -> impl Iterator<Item = Finding> {
         let program = handler.program().display();
         let text = format!("handler {}: {program} {}", handler.name, handler.misfit()?);
         Some(Finding::warn(TOPIC, text).hint(Misfit::HINT))
+    })
+}
+
+/// Handlers with writable cgroups where cgroups are v1, with which the runtime does not start.
+fn without_cgroup_v2(runtime: &Runtime, v2: &Path) -> impl Iterator<Item = Finding> {
+    let is_v2 = v2.exists();
+    let handlers = runtime.handlers.iter();
+    let handlers = handlers.filter(move |handler| handler.cgroup_writable && !is_v2);
+    handlers.map(|handler| {
+        let name = &handler.name;
+        let text = format!(
+            "runtime.handlers.{name}.cgroup_writable needs cgroup v2, and this node has v1"
+        );
+        Finding::fail(TOPIC, text).hint("remove the key, or boot the node with cgroup v2 only")
     })
 }
 
@@ -127,8 +147,7 @@ fn is_systemd(driver: CgroupDriver) -> bool {
         CgroupDriver::Systemd => true,
         CgroupDriver::Cgroupfs => false,
         CgroupDriver::Auto => {
-            Path::new("/run/systemd/system").is_dir()
-                && Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+            Path::new("/run/systemd/system").is_dir() && Path::new(CGROUP_V2).exists()
         }
     }
 }
@@ -324,6 +343,19 @@ mod tests {
         assert_eq!(found[0].level, Level::Warn);
         let hint = found[0].hint.as_deref().unwrap_or_default();
         assert!(hint.contains("runtime_type"), "{found:?}");
+    }
+
+    #[test]
+    fn writable_cgroups_need_version_2() {
+        let text = "[runtime.handlers.runc]\ncgroup_writable = true\n[runtime.handlers.crun]\n";
+        let config = Config::from_text("c", text, &crate::config::Overrides::default());
+        let runtime = config.expect("valid").runtime.expect("built in");
+        let dir = tempfile::tempdir().expect("made");
+        assert_eq!(without_cgroup_v2(&runtime, dir.path()).count(), 0);
+        let found: Vec<_> = without_cgroup_v2(&runtime, &dir.path().join("missing")).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].level, Level::Fail);
+        assert!(found[0].text.contains("handlers.runc."), "{found:?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod admin;
 mod builtin;
 mod clients;
 mod criu;
+mod hooks;
 mod kubelet;
 mod limits;
 mod listen;

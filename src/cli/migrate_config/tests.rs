@@ -62,6 +62,7 @@ SystemdCgroup = true
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata]
 runtime_type = "io.containerd.kata.v2"
 privileged_without_host_devices = true
+cgroup_writable = true
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata.options]
 ConfigPath = "/opt/kata/qemu.toml"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.wasm]
@@ -173,6 +174,7 @@ fn crio_with_drop_in_files() {
             "ignore_image_defined_volumes = true",
             "pinned_images = [\"quay.io/a/*\"]",
             "bin_dirs = [\"/opt/cni/bin\"]",
+            "hooks_dir = [\"/etc/hooks\"]",
             "path = \"/usr/bin/runc\"",
             "runtime_type = \"/opt/kata/bin/containerd-shim-kata-v2\"",
             "config_path = \"/opt/kata/clh.toml\"",
@@ -183,7 +185,7 @@ fn crio_with_drop_in_files() {
         &report,
         &[
             "handler odd has an unknown type (pod) and is left out",
-            "crio.runtime.hooks_dir: ",
+            "crio.runtime.hooks_dir: runtime.hooks_dir; only schema 1.0.0",
             "default of runtime.default_capabilities: ",
         ],
     );

@@ -101,8 +101,11 @@ impl Assembly {
             let linux = built.spec.linux().as_ref();
             cgroup_path = linux.and_then(|linux| linux.cgroups_path().clone());
         }
-        // Filters of the OCI runtime recorded with the sandbox, which may not be the configured one.
-        if let Some(filters) = &self.runtime.handler_of_pod(&self.sandbox).filters {
+        // The OCI runtime recorded with the sandbox, which may not be the configured one.
+        let handler = self.runtime.handler_of_pod(&self.sandbox);
+        // After all that adds to the specification.
+        handler.support.check(&built.spec, &Machine)?;
+        if let Some(filters) = &handler.filters {
             filters.fill(&mut built.spec);
         }
         for action in &built.actions {
@@ -143,6 +146,8 @@ impl Assembly {
         };
         let users = UserDatabase::of_rootfs(root)?;
         let cdi = self.cdi(spec::cdi::is_asked(&record.config));
+        // Read for every container, so that changes need no restart.
+        let hooks = spec::hooks::Registry::read(&settings.hooks_dirs);
         Ok(build(&spec::Request {
             id: &record.id,
             pod: &self.sandbox.config,
@@ -155,6 +160,7 @@ impl Assembly {
             handler: &handler.options,
             host: &Machine,
             cdi: &cdi,
+            hooks: &hooks,
         })?)
     }
 

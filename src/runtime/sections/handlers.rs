@@ -51,6 +51,10 @@ settings! {
         privileged_without_host_devices: bool = false, Switch;
         /// Still allows such a container all devices that it creates itself. Only with `privileged_without_host_devices`.
         privileged_without_host_devices_all_devices_allowed: bool = false, Switch;
+        /// Mounts `/sys/fs/cgroup` read-write in containers that are not privileged, so that a container can have cgroups of its
+        /// own below its cgroup, as systemd and container runtimes in containers need. Only with cgroup v2. Its limits stay out of
+        /// its reach only where the node mounts cgroups with `nsdelegate`, as systemd does.
+        cgroup_writable: bool = false, Switch;
         /// The directory with the networks of its pods.
         cni_conf_dir: Option<PathBuf> = None, Maybe(DirPath), or "that of `runtime.cni`" like "\"/etc/cni/net.d\"";
         /// How many of them a pod is attached to; 0 means all.

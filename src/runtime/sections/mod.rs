@@ -139,6 +139,10 @@ settings! {
         /// Directories with specifications of the Container Device Interface, in `.json` and `.yaml` files; the last one with
         /// a device wins. Read for each container that asks for a device. `[]` turns CDI off.
         cdi_spec_dirs: Vec<PathBuf> = vec!["/etc/cdi".into(), "/var/run/cdi".into()], List { of: DirPath, words: PATHS };
+        /// Directories of hooks that are added to containers, in `.json` files as of CRI-O and Podman (oci-hooks(5), schema 1.0.0); a
+        /// file replaces one of the same name in an earlier directory. The programs run as root on the node. CRI-O's default is
+        /// `["/usr/share/containers/oci/hooks.d"]`. Read for each container: while a file is broken, none can be created.
+        hooks_dir: Vec<PathBuf> = Vec::new(), List { of: DirPath, words: PATHS };
     }
 }
 

@@ -86,6 +86,7 @@ impl Bundle {
             handler: &HandlerOptions::default(),
             host: &Machine,
             cdi: &spec::cdi::Registry::default(),
+            hooks: &spec::hooks::Registry::default(),
         })
         .expect("there");
         let json = serde_json::to_vec_pretty(&built.spec).expect("there");

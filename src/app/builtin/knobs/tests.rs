@@ -63,6 +63,7 @@ unset_seccomp_profile = "runtime/default"
 pids_limit = 1
 default_ulimits = ["nofile=1:2"]
 cdi_spec_dirs = []
+hooks_dir = ["/v"]
 drain_exec_sync_io_timeout = "1s"
 enable_criu = true
 stats_collect_period = "3s"
@@ -76,6 +77,7 @@ pod_annotations = ["a.*"]
 container_annotations = ["b"]
 privileged_without_host_devices = true
 privileged_without_host_devices_all_devices_allowed = true
+cgroup_writable = true
 cni_conf_dir = "/n"
 cni_max_conf_num = 2
 timeout = "90s"

@@ -127,10 +127,7 @@ pub(in super::super) const CONTAINERD: &[Row] = &[
     ),
     row(
         "cri.containerd.runtimes.*.cgroup_writable",
-        None(
-            "a container that writes cgroups changes its own limits; use a user namespace",
-            &[],
-        ),
+        Key("runtime.handlers.NAME.cgroup_writable", same),
     ),
     row(
         "cri.containerd.runtimes.*.base_runtime_spec",

@@ -5,7 +5,7 @@ use super::super::convert::{
 };
 use super::To::{Key, None, Noted, Quiet, RuntimeType};
 use super::{
-    NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME, POD_SPEC, Row, row,
+    HOOKS, NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME, POD_SPEC, Row, row,
 };
 
 /// CRI-O's keys.
@@ -93,7 +93,7 @@ pub(in super::super) const CRIO: &[Row] = &[
     row(
         "crio.runtime.runtimes.*.allowed_annotations",
         None(
-            "`*.crio.io` annotations have no effect; `runtime.handlers.NAME.pod_annotations` passes others to the OCI runtime",
+            "annotations of CRI-O have no effect: for `cgroup2-mount-hierarchy-rw` give a handler `cgroup_writable`; `runtime.handlers.NAME.pod_annotations` passes others to the OCI runtime",
             &[],
         ),
     ),
@@ -144,7 +144,7 @@ pub(in super::super) const CRIO: &[Row] = &[
     ),
     row(
         "crio.runtime.hooks_dir",
-        None("CDI adds hooks where devices need them", &[]),
+        Noted("runtime.hooks_dir", same, HOOKS),
     ),
     row(
         "crio.runtime.cdi_spec_dirs",
@@ -322,6 +322,10 @@ pub(in super::super) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
         "1m here; 10s there",
     ),
     ("runtime.default_handler", "`runc` here; crun there"),
+    (
+        "runtime.hooks_dir",
+        "none here; /usr/share/containers/oci/hooks.d there, where packages of devices and tracers may have hooks",
+    ),
     (
         "runtime.nri.enable",
         "false here; true there since 1.26, where plugins of the Node Resource Interface may be in use",

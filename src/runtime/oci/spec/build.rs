@@ -11,7 +11,7 @@ use super::facts::{HandlerOptions, ImageConfig, NodeFacts, SandboxFacts};
 use super::host::Host;
 use super::mounts::Propagation;
 use super::user::{ResolvedUser, UserDatabase, resolve_user};
-use super::{cdi, devices, mounts, namespaces, process, resources, seccomp};
+use super::{cdi, devices, hooks, mounts, namespaces, process, resources, seccomp};
 use crate::cri::v1::{
     ContainerConfig, LinuxContainerSecurityContext, LinuxSandboxSecurityContext, NamespaceMode,
     PodSandboxConfig, UserNamespace,
@@ -50,6 +50,8 @@ pub struct Request<'a> {
     pub host: &'a dyn Host,
     /// The CDI devices of the node.
     pub cdi: &'a cdi::Registry,
+    /// The hooks of the node.
+    pub hooks: &'a hooks::Registry,
 }
 
 impl std::fmt::Debug for Request<'_> {
@@ -145,6 +147,7 @@ pub fn build(request: &Request<'_>) -> Result<Built, SpecError> {
         .map_err(|error| SpecError::Invalid(error.to_string()))?;
     // The library's default sets one; the sandbox already has its name, and runc refuses to set it in a joined namespace.
     spec.set_hostname(None).set_domainname(None);
+    hooks::apply(request, &mut spec)?;
     cdi::apply(request, &mut spec)?;
     Ok(Built {
         spec,

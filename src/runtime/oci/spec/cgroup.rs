@@ -1,12 +1,63 @@
-//! The cgroup path of a container.
+//! The cgroup path of a container, and the mount of its cgroups.
 
 use std::path::{Component, Path, PathBuf};
 
+use criscope_linux::mountinfo::unescape;
+use oci_spec::runtime::Mount;
+
+use super::build::Request;
 use super::error::SpecError;
-use super::facts::CgroupDriver;
+use super::facts::{CgroupDriver, CgroupVersion};
+use super::mounts::mount;
 
 /// The prefix of the names of systemd scopes.
 pub const CGROUP_PREFIX: &str = "criscope";
+
+/// Where cgroups are mounted, on the node and in containers.
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+/// Mount options of cgroup v2 that are a property of the whole hierarchy (kernel, admin-guide/cgroup-v2, "Mounting").
+const HIERARCHY_OPTIONS: [&str; 6] = [
+    "nsdelegate",
+    "favordynmods",
+    "memory_localevents",
+    "memory_recursiveprot",
+    "memory_hugetlb_accounting",
+    "pids_localevents",
+];
+
+/// The mount of `/sys/fs/cgroup`: read-only, unless the container is privileged, or its handler has `cgroup_writable`.
+///
+/// A privileged container shares the cgroup namespace of the node. There a mount of cgroup v2 sets the options of the whole
+/// hierarchy, so those of the node are repeated: without them the mount would turn off `nsdelegate` on the node.
+pub(super) fn cgroup_mount(request: &Request<'_>) -> Mount {
+    let privileged = request.context().privileged;
+    let is_v2 = request.node.cgroup_version == CgroupVersion::V2;
+    let writable = privileged || (is_v2 && request.handler.cgroup_writable);
+    let write = if writable { "rw" } else { "ro" };
+    let mut options = vec!["nosuid", "noexec", "nodev", "relatime", write];
+    let table = Path::new("/proc/self/mountinfo");
+    // A table that cannot be read is no reason to refuse the container.
+    let mountinfo = match privileged && is_v2 {
+        true => request.host.read(table).unwrap_or_default(),
+        false => String::new(),
+    };
+    let of_node = hierarchy_options(&mountinfo);
+    options.extend(HIERARCHY_OPTIONS.iter().filter(|one| of_node.contains(one)));
+    mount(CGROUP_ROOT, "cgroup", Path::new("cgroup"), &options)
+}
+
+/// The options of the file system mounted at `/sys/fs/cgroup`, from the text of `/proc/self/mountinfo`.
+fn hierarchy_options(mountinfo: &str) -> Vec<&str> {
+    // Of several mounts at the same path, the last one is on top.
+    let mut lines = mountinfo.lines().rev();
+    let found = lines.find_map(|line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let point = mount.split(' ').nth(4)?;
+        let options = file_system.strip_prefix("cgroup2 ")?.split(' ').nth(1)?;
+        (unescape(point.as_bytes()) == Path::new(CGROUP_ROOT)).then_some(options)
+    });
+    found.map_or_else(Vec::new, |list| list.split(',').collect())
+}
 
 /// Checks that the cgroup parent of a pod does not lead out of its tree.
 ///

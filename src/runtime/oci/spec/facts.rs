@@ -138,6 +138,8 @@ pub struct HandlerOptions {
     pub privileged_without_host_devices: bool,
     /// Whether such a container may still use any device that it creates.
     pub privileged_without_host_devices_all_allowed: bool,
+    /// Whether `/sys/fs/cgroup` is writable in unprivileged containers. Only with cgroup v2.
+    pub cgroup_writable: bool,
     /// Keys of pod annotations that are passed to the OCI runtime; a final `*` matches any suffix.
     pub pod_annotations: Vec<String>,
     /// Keys of container annotations, in the same notation.

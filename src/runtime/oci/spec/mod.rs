@@ -14,6 +14,7 @@ mod cgroup;
 mod devices;
 mod error;
 mod facts;
+pub mod hooks;
 mod host;
 mod labels;
 mod mounts;
@@ -22,6 +23,7 @@ mod policy;
 mod process;
 mod resources;
 pub mod seccomp;
+mod support;
 mod sysctl;
 #[cfg(test)]
 mod tests;
@@ -69,5 +71,6 @@ pub use process::{check_arguments, exec_process};
 pub use resources::{
     container_resources, restricted_oom_score_adj, reverted_resources, updated_resources,
 };
+pub use support::RuntimeSupport;
 pub use sysctl::sandbox_sysctls;
 pub use user::{ResolvedUser, UserDatabase, resolve_user};

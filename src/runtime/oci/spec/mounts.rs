@@ -7,6 +7,7 @@ use criscope_linux::mountinfo::unescape;
 use oci_spec::runtime::Mount;
 
 use super::build::{Action, Request};
+use super::cgroup::cgroup_mount;
 use super::error::SpecError;
 use super::namespaces::mappings;
 use crate::cri::v1::{self, MountPropagation};
@@ -114,8 +115,7 @@ fn kernel_mounts(request: &Request<'_>) -> Vec<Mount> {
     } else {
         all.push(at("/sys", "sysfs", &["nosuid", "noexec", "nodev", write]));
     }
-    let options = ["nosuid", "noexec", "nodev", "relatime", write];
-    all.push(at("/sys/fs/cgroup", "cgroup", &options));
+    all.push(cgroup_mount(request));
     all
 }
 

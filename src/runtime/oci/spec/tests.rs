@@ -1,6 +1,8 @@
 //! Table tests of the rules, through the whole of `build`.
 
 mod confinement;
+mod hook_files;
+mod net_devices;
 mod policy;
 mod process;
 mod rules;
@@ -69,6 +71,7 @@ struct Case {
     handler: HandlerOptions,
     host: Fake,
     cdi: cdi::Registry,
+    hooks: hooks::Registry,
 }
 
 impl Case {
@@ -117,6 +120,7 @@ impl Case {
             handler: HandlerOptions::default(),
             host: Fake(BTreeMap::new()),
             cdi: cdi::Registry::default(),
+            hooks: hooks::Registry::default(),
         };
         change(&mut case);
         case
@@ -146,6 +150,7 @@ impl Case {
             handler: &self.handler,
             host: &self.host,
             cdi: &self.cdi,
+            hooks: &self.hooks,
         })
     }
 

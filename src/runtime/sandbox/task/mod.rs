@@ -24,7 +24,7 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::handler::Handler;
 use crate::runtime::oci::ShimOptions;
 use crate::runtime::oci::spec::{
-    self, Machine, SandboxFacts, UserDatabase, cdi, sandbox_annotations, sandbox_sysctls,
+    self, Machine, SandboxFacts, UserDatabase, cdi, hooks, sandbox_annotations, sandbox_sysctls,
 };
 use crate::runtime::shim_client::{self, Create, Shim, Verb};
 use crate::runtime::store::{Sandbox, SandboxRecord};
@@ -174,6 +174,7 @@ impl Runtime {
             handler: &handler.options,
             host: &Machine,
             cdi: &cdi::Registry::default(),
+            hooks: &hooks::Registry::default(),
         })?;
         let mut spec = built.spec;
         if !can_lower && let Some(process) = spec.process_mut() {

@@ -169,6 +169,7 @@ async fn start(
         handler: &HandlerOptions::default(),
         host: &Machine,
         cdi: &spec::cdi::Registry::default(),
+        hooks: &spec::hooks::Registry::default(),
     })
     .expect("a specification");
     let bundle = dir.path().join("bundle");

@@ -248,3 +248,83 @@ done
     parent.remove();
     daemon.assert_clean();
 }
+
+/// A daemon whose second handler has writable cgroups.
+async fn writable() -> Daemon {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let path = oci_runtime();
+    daemon.configure(&format!(
+        "[runtime.handlers.second]\npath = {path:?}\ncgroup_writable = true\n"
+    ));
+    daemon
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_with_writable_cgroups_makes_its_own() {
+    let mut daemon = writable().await;
+    daemon.without_second();
+    if Hierarchies::detect().expect("mounted").version() == CgroupVersion::V1 {
+        let (status, log) = daemon.spawn().ended().await;
+        let log = log.join("\n");
+        assert_eq!(status.code(), Some(1), "{log}");
+        let reason =
+            "runtime.handlers.second.cgroup_writable: needs cgroup v2, and this node has v1";
+        assert!(log.contains(reason), "{log}");
+        return;
+    }
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.try_run(kubelet.pod_config("own"), "second").await;
+    let pod = pod.expect("RunPodSandbox");
+    let mut config = idle("main");
+    limit(&mut config).memory_limit_in_bytes = 64 << 20;
+    let id = kubelet.launch(&pod, config).await;
+    let own = "cd /sys/fs/cgroup; mkdir sub && echo $$ > sub/cgroup.procs && cat /proc/self/cgroup";
+    assert_eq!(kubelet.says(&id, own).await, "0::/sub");
+    // `nsdelegate`: the limits of the root of a cgroup namespace are those of the namespace above.
+    let raise = "echo max > /sys/fs/cgroup/memory.max";
+    assert_ne!(kubelet.exec(&id, raise).await.code, 0, "its own limit");
+    let max = kubelet.says(&id, "cat /sys/fs/cgroup/memory.max").await;
+    assert_eq!(max, (64 << 20).to_string());
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_privileged_container_leaves_the_options_of_the_hierarchy() {
+    // crun 1.8 drops them, and the other tests of the machine need them.
+    if oci_runtime().ends_with("crun") {
+        return;
+    }
+    let options = || {
+        let table = fs::read_to_string("/proc/self/mountinfo").expect("read");
+        let mut lines = table.lines().filter(|line| line.contains(" - cgroup2 "));
+        lines
+            .next()
+            .map(|line| line[line.rfind(' ').expect("several")..].to_owned())
+    };
+    let before = options();
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut config = kubelet.pod_config("privileged");
+    let linux = config.linux.get_or_insert_default();
+    linux.security_context.get_or_insert_default().privileged = true;
+    let pod = kubelet.run(config).await;
+    let mut config = idle("main");
+    let linux = config.linux.get_or_insert_default();
+    linux.security_context.get_or_insert_default().privileged = true;
+    let id = kubelet.launch(&pod, config).await;
+    assert_eq!(
+        kubelet
+            .exec(
+                &id,
+                "test -e /sys/fs/cgroup/cgroup.procs -o -d /sys/fs/cgroup/memory"
+            )
+            .await
+            .code,
+        0
+    );
+    assert_eq!(options(), before);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}

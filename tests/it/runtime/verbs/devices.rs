@@ -5,7 +5,7 @@ use std::fs;
 use criscope::cri::v1;
 use tonic::Code;
 
-use crate::harness::daemon::Daemon;
+use crate::harness::daemon::{Daemon, oci_runtime};
 use crate::harness::kubelet::{Kubelet, idle};
 
 /// The form that `nvidia-ctk cdi generate` writes.
@@ -67,5 +67,65 @@ async fn devices_are_described_in_json_and_yaml() {
     let broken = dir.join("broken.yaml").display().to_string();
     assert!(error.message().contains(&broken), "{error}");
     kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+const OF_RUNTIME_1_3: &str = r#"{"cdiVersion": "1.1.0", "kind": "vendor.example/rdma", "devices": [
+    {"name": "a", "containerEdits": {"netDevices": [{"hostInterfaceName": "rdma0", "name": "net1"}]}},
+    {"name": "b", "containerEdits": {"intelRdt": {"closID": "gold"}}}
+]}"#;
+
+/// runc 1.1 and crun 1.8 ignore `linux.netDevices`: the container would run without its device.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_whose_device_the_oci_runtime_would_ignore_is_refused() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let dir = daemon.root().join("cdi");
+    fs::create_dir_all(&dir).expect("dir");
+    fs::write(dir.join("rdma.json"), OF_RUNTIME_1_3).expect("file");
+    // A runtime that says it knows them.
+    let knows = format!(
+        r#"#!/bin/sh
+for word; do
+    [ "$word" != features ] || exec echo '{{"linux": {{"netDevices": {{"enabled": true}}}}}}'
+done
+exec '{}' "$@"
+"#,
+        oci_runtime().display()
+    );
+    let knows = daemon.add_program("knows", &knows);
+    daemon.configure(&format!("[runtime.handlers.second]\npath = {knows:?}\n"));
+    daemon.without_second();
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let with = |name: &str| {
+        let mut config = idle("main");
+        let name = format!("vendor.example/rdma={name}");
+        config.cdi_devices = vec![v1::CdiDevice { name }];
+        config
+    };
+    let pod = kubelet.plain_pod("devices").await;
+    let mut reasons = vec![("a", "linux.netDevices: the OCI runtime does not support it")];
+    if !std::path::Path::new("/sys/fs/resctrl/schemata").exists() {
+        reasons.push(("b", "linux.intelRdt: resctrl is not mounted"));
+    }
+    for (device, reason) in reasons {
+        let error = kubelet.try_create(&pod, with(device)).await;
+        let error = error.expect_err("refused");
+        assert_eq!(error.code(), Code::FailedPrecondition);
+        assert!(error.message().contains(reason), "{error}");
+    }
+    let supported = kubelet
+        .try_run(kubelet.pod_config("supported"), "second")
+        .await;
+    let supported = supported.expect("RunPodSandbox");
+    let id = kubelet.try_create(&supported, with("a")).await;
+    let id = id.expect("CreateContainer");
+    let bundle = daemon.root().join("root/containers").join(&id);
+    let text = fs::read(bundle.join("config.json")).expect("a bundle");
+    let spec: serde_json::Value = serde_json::from_slice(&text).expect("json");
+    let expected = serde_json::json!({"rdma0": {"name": "net1"}});
+    assert_eq!(spec["linux"]["netDevices"], expected);
+    kubelet.end(&pod).await;
+    kubelet.end(&supported).await;
     daemon.assert_clean();
 }

@@ -15,6 +15,7 @@ mod full_disk;
 mod handlers;
 mod hang;
 mod hang_up;
+mod hooks;
 mod hostile;
 mod images;
 mod old_shim;

@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use criscope_linux::untrusted;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::super::error::SpecError;
+use super::edits::Edits;
 
 /// The default directories of CDI files. Later ones take precedence.
 pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
@@ -19,8 +21,14 @@ const FILE_LIMIT: usize = 4 << 20;
 /// Maximum number of unreadable files named in the error for a missing device.
 const MAX_NAMED: usize = 3;
 
+/// A field that is not known is an error, as in [`Edits`].
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct File {
+    #[serde(default, rename = "cdiVersion")]
+    _version: IgnoredAny,
+    #[serde(default, rename = "annotations")]
+    _annotations: IgnoredAny,
     kind: String,
     #[serde(default)]
     devices: Vec<NamedDevice>,
@@ -29,52 +37,13 @@ struct File {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct NamedDevice {
     name: String,
+    #[serde(default, rename = "annotations")]
+    _annotations: IgnoredAny,
     #[serde(default, rename = "containerEdits")]
     edits: Edits,
-}
-
-#[derive(Deserialize, Default, Clone)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Edits {
-    pub(super) env: Vec<String>,
-    pub(super) device_nodes: Vec<Node>,
-    pub(super) mounts: Vec<CdiMount>,
-    pub(super) hooks: Vec<CdiHook>,
-    pub(super) additional_gids: Vec<u32>,
-}
-
-#[derive(Deserialize, Clone)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Node {
-    pub(super) path: PathBuf,
-    pub(super) host_path: Option<PathBuf>,
-    pub(super) permissions: Option<String>,
-    pub(super) file_mode: Option<u32>,
-    pub(super) uid: Option<u32>,
-    pub(super) gid: Option<u32>,
-}
-
-#[derive(Deserialize, Clone)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CdiMount {
-    pub(super) host_path: PathBuf,
-    pub(super) container_path: PathBuf,
-    #[serde(rename = "type")]
-    pub(super) typ: Option<String>,
-    #[serde(default)]
-    pub(super) options: Vec<String>,
-}
-
-#[derive(Deserialize, Clone)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CdiHook {
-    pub(super) hook_name: String,
-    pub(super) path: PathBuf,
-    pub(super) args: Option<Vec<String>>,
-    pub(super) env: Option<Vec<String>>,
-    pub(super) timeout: Option<i64>,
 }
 
 /// The format of a file, by its extension.

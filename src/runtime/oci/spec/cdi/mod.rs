@@ -1,16 +1,18 @@
 //! Container Device Interface (CDI): devices that vendors describe in files, by qualified name `vendor/class=device`.
 //!
-//! Supported edits: environment, device nodes, mounts, hooks, additional groups.
+//! All edits of CDI 1.1.0 are applied. Network devices and `intelRdt` need support of the OCI runtime, which
+//! [`RuntimeSupport`](super::RuntimeSupport) checks.
 
+mod edits;
 mod files;
 
 use std::collections::HashSet;
 
-use oci_spec::runtime::{Hook, Hooks, Mount, Spec};
+use oci_spec::runtime::{Hook, Hooks, LinuxNetDevice, Mount, Spec};
 
+use self::edits::{CdiHook, Edits, IntelRdt, NetDevice, Node};
 #[cfg(any(test, fuzzing))]
 pub(in crate::runtime) use self::files::fuzz;
-use self::files::{CdiHook, Edits, Node};
 pub use self::files::{DIRECTORIES, Registry};
 use super::build::Request;
 use super::devices;
@@ -115,6 +117,12 @@ fn edit(host: &dyn Host, spec: &mut Spec, edits: &Edits) -> Result<(), SpecError
     for node in &edits.device_nodes {
         device(host, spec, node)?;
     }
+    for device in &edits.net_devices {
+        net_device(spec, device)?;
+    }
+    if let Some(rdt) = &edits.intel_rdt {
+        set_rdt(spec, rdt)?;
+    }
     let mounts = spec.mounts_mut().get_or_insert_with(Vec::new);
     for mount in &edits.mounts {
         let mut to = Mount::default();
@@ -160,6 +168,38 @@ fn device(host: &dyn Host, spec: &mut Spec, node: &Node) -> Result<(), SpecError
         .devices_mut()
         .get_or_insert_with(Vec::new)
         .push(rule);
+    Ok(())
+}
+
+/// Two devices of the node cannot have the same name in the container.
+fn net_device(spec: &mut Spec, device: &NetDevice) -> Result<(), SpecError> {
+    let Some(linux) = spec.linux_mut() else {
+        return Ok(());
+    };
+    let all = linux.net_devices_mut().get_or_insert_default();
+    let name = Some(&device.name);
+    let mut others = all
+        .iter()
+        .filter(|(host, _)| **host != device.host_interface_name);
+    if others.any(|(_, other)| other.name().as_ref() == name) {
+        return Err(SpecError::Invalid(format!(
+            "CDI devices: two network devices are {} in the container",
+            device.name
+        )));
+    }
+    let mut to = LinuxNetDevice::default();
+    to.set_name(name.cloned());
+    all.insert(device.host_interface_name.clone(), to);
+    Ok(())
+}
+
+/// As in the reference implementation the last device of a container that has `intelRdt` replaces that of others.
+fn set_rdt(spec: &mut Spec, rdt: &IntelRdt) -> Result<(), SpecError> {
+    let to = serde_json::to_value(rdt).and_then(serde_json::from_value);
+    let to = to.map_err(|error| SpecError::Invalid(format!("CDI intelRdt: {error}")))?;
+    if let Some(linux) = spec.linux_mut() {
+        linux.set_intel_rdt(Some(to));
+    }
     Ok(())
 }
 

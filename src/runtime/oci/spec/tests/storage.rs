@@ -240,3 +240,45 @@ fn requested_devices_are_created_and_allowed() {
         }
     }
 }
+
+/// The last mount at `/sys/fs/cgroup` is on top of the others.
+const NODE: &str = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - tmpfs tmpfs ro\n\
+    31 23 0:27 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,seclabel,nsdelegate,memory_recursiveprot\n\
+    32 23 0:28 / /mnt rw - cgroup2 cgroup2 rw,favordynmods\n";
+
+#[test]
+fn cgroups_are_writable_if_the_handler_allows_it() {
+    let options = |version, privileged, writable| {
+        let case = Case::new(|case| {
+            case.host = Fake([("/proc/self/mountinfo", NODE)].into());
+            case.node.cgroup_version = version;
+            case.handler.cgroup_writable = writable;
+            if privileged {
+                case.privileged();
+            }
+        });
+        let mounts = mounted(&case.json(), "/sys/fs/cgroup");
+        assert_eq!(mounts.len(), 1);
+        let options = mounts[0]["options"].as_array().cloned();
+        let mut options = options.expect("a list");
+        json!(options.split_off(4))
+    };
+    use CgroupVersion::{V1, V2};
+    for (version, privileged, writable, expected) in [
+        (V2, false, false, json!(["ro"])),
+        (V2, false, true, json!(["rw"])),
+        // The daemon refuses to start with such a handler.
+        (V1, false, true, json!(["ro"])),
+        (V1, true, false, json!(["rw"])),
+        // It shares the cgroup namespace of the node, whose options its mount would otherwise reset.
+        (
+            V2,
+            true,
+            false,
+            json!(["rw", "nsdelegate", "memory_recursiveprot"]),
+        ),
+    ] {
+        let found = options(version, privileged, writable);
+        assert_eq!(found, expected, "{version:?} {privileged} {writable}");
+    }
+}
