@@ -21,7 +21,7 @@ fn write(
     name: &str,
     program: &Path,
     args: &[&str],
-    when: serde_json::Value,
+    when: &serde_json::Value,
     stage: &str,
 ) {
     let args = [&["hook"], args].concat();
@@ -54,7 +54,7 @@ async fn hooks_of_the_node_run_in_containers_that_meet_their_conditions() {
         "01-created.json",
         &program,
         &["created", to],
-        annotated(),
+        &annotated(),
         "createRuntime",
     );
     write(
@@ -62,7 +62,7 @@ async fn hooks_of_the_node_run_in_containers_that_meet_their_conditions() {
         "02-stopped.json",
         &program,
         &["stopped", to],
-        annotated(),
+        &annotated(),
         "poststop",
     );
     daemon.start().await;
@@ -86,7 +86,7 @@ async fn hooks_of_the_node_run_in_containers_that_meet_their_conditions() {
         "02-stopped.json",
         &program,
         &["ended", to],
-        annotated(),
+        &annotated(),
         "poststop",
     );
     kubelet.remove(&id).await;
@@ -106,7 +106,7 @@ async fn hooks_of_the_node_run_in_containers_that_meet_their_conditions() {
         "03-fails.json",
         &program,
         &["fail"],
-        annotated(),
+        &annotated(),
         "createContainer",
     );
     let error = match kubelet.try_create(&pod, on("failing")).await {
