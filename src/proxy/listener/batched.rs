@@ -205,7 +205,7 @@ mod tests {
         assert!(write(&mut stream, &full));
         assert!(write(&mut stream, &full));
         assert!(write(&mut stream, b"trailers"));
-        assert_eq!(lengths(&stream), []);
+        assert!(stream.inner.writes.is_empty());
         read(&mut stream);
         assert_eq!(lengths(&stream), [2 * full.len() + 8]);
         assert!(write(&mut stream, b"headers"));

@@ -184,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn several_waiters_share_a_flight() {
-        let (flights, layer) = (Flights::default(), (Digest::of(b"x"), Arc::from("r")));
+        let (flights, layer) = (Flights::default(), (Digest::of(b"x"), Arc::from("r"), None));
         let (count, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
         let join = || {
             let (count, gate) = (Arc::clone(&count), Arc::clone(&gate));
@@ -209,7 +209,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_last_waiter_cancels_the_flight_and_the_next_waits_for_its_end() {
-        let (flights, layer) = (Flights::default(), (Digest::of(b"x"), Arc::from("r")));
+        let (flights, layer) = (Flights::default(), (Digest::of(b"x"), Arc::from("r"), None));
         let gate = Arc::new(Semaphore::new(0));
         let join = || {
             let gate = Arc::clone(&gate);
