@@ -107,7 +107,7 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
-    /// The key of an encrypted layer cannot be had.
+    /// The key of an encrypted layer is not available.
     #[error("image {image}: layer {layer} is encrypted: {reason}")]
     NoLayerKey {
         /// The image.

@@ -67,7 +67,7 @@ impl Default for Decryption {
     }
 }
 
-/// Why the key of a layer cannot be had.
+/// Why the key of a layer is not available.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum KeyFailure {
     /// Nothing is configured for any of the ways in which it is wrapped.
@@ -91,8 +91,8 @@ pub(crate) fn is_encrypted(descriptor: &Descriptor) -> bool {
 }
 
 impl ImageStore {
-    /// Unwraps the keys of all layers that are encrypted; `None` for the others. Also for layers that are in the store: whoever
-    /// may not use the key may not use the image.
+    /// Unwraps the keys of all layers that are encrypted; `None` for the others. Also for layers that are in the store: a node
+    /// that has lost the key may not use the image.
     ///
     /// # Errors
     ///

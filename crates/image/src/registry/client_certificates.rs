@@ -1,4 +1,4 @@
-//! The certificates that a node shows to registries, for whoever watches when they expire.
+//! The certificates that a node presents to registries, so that their expiry can be monitored.
 
 use std::fs;
 use std::path::{Path, PathBuf};
