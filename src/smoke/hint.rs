@@ -59,7 +59,7 @@ fn by_message(step: &str, message: &str, around: &Surroundings<'_>) -> Option<St
         "RunPodSandbox" if has(&["no runtime for", "unknown runtime", "runtime handler"]) => {
             "the runtime has no such handler: see --handler"
         }
-        "RunPodSandbox" if has(&["cni", "network"]) => {
+        "RunPodSandbox" if has(&["cni", "network"]) && !has(&["oci runtime"]) => {
             "the network plugins failed: see the runtime's log; --host-network needs none"
         }
         _ if has(&["oom_score_adj"]) => {
@@ -144,6 +144,13 @@ mod tests {
                 "http: server gave HTTP response to HTTPS client",
                 &asked,
                 "TLS",
+            ),
+            (
+                "RunPodSandbox",
+                Code::Internal,
+                "OCI runtime: starting container: setting up network: no such device",
+                &nothing,
+                "",
             ),
             (
                 "RunPodSandbox",

@@ -254,9 +254,12 @@ pub(super) fn is_of_network(call: &EpisodeCall) -> bool {
     let text = lower(call);
     let is_cni = |word: &str| matches!(word, "cni" | "ipam");
     let sandbox = matches!(call.method, Method::RunPodSandbox | Method::StopPodSandbox);
-    // The names of the handlers that there are may be any words.
+    // The names of the handlers that there are may be any words, and an OCI runtime with a network stack of its own (gVisor) has its
+    // own troubles with it.
     sandbox
-        && !text.contains("runtime handler")
+        && !["runtime handler", "oci runtime"]
+            .iter()
+            .any(|it| text.contains(it))
         && !is_of_sandbox_image(call)
         && (wordings.iter().any(|it| text.contains(it))
             || text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_cni))

@@ -253,6 +253,13 @@ fn of_sandboxes() {
         "there is no runtime handler \"kata\"; there are: runc",
         "the runtime has no such runtime handler",
     );
+    // gVisor has a network stack of its own.
+    of(
+        made,
+        Code::Internal,
+        "OCI runtime: OCI runtime start failed: starting container: setting up network: creating interfaces: no such device",
+        "",
+    );
     of(
         made,
         Code::Unknown,
