@@ -31,7 +31,7 @@ impl Shim {
     fn is_known(&self, pid: u32) -> bool {
         let mut processes = self.processes.iter();
         self.pid_namespace == pid
-            || self.is_task(pid)
+            || self.is_containerd_shim(pid)
             || self.jobs.iter().any(|job| job.pid == pid)
             || processes.any(|process| process.pid == pid && process.is_child())
     }
@@ -66,8 +66,8 @@ impl Shim {
             self.pid_namespace = 0;
             self.pid_namespace_held = None;
             self.tell(&Event::PidNamespaceEnded(pid));
-        } else if self.is_task(pid) {
-            self.lose_task();
+        } else if self.is_containerd_shim(pid) {
+            self.containerd_shim_ended(pid);
         } else {
             self.ended(pid, status, clock::now());
         }

@@ -167,7 +167,7 @@ impl Runtime {
         // After a reboot the directory does not exist.
         let fates = blocking(move || Ok(exit_records(&dir).unwrap_or_default())).await?;
         // First, because it would restart nothing but hold what is deleted below.
-        self.end_containerd_shim(&sandbox.record()).await?;
+        self.end_containerd_shims(&sandbox.record()).await?;
         for container in self.store.containers_of(&sandbox.id) {
             // A start in progress handles its own container.
             if !container.is_running() {

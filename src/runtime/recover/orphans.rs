@@ -98,8 +98,8 @@ impl Runtime {
                 continue;
             }
             let deleted = match oci.shim {
-                Some(_) => oci.delete_abandoned(id, &self.bundle_of(id).await).await,
-                None => oci.delete(id, true).await,
+                Some(_) => self.clear_task(&oci, id).await,
+                None => oci.delete(id, true).await.map_err(Into::into),
             };
             if let Err(error) = deleted {
                 self.problem("container", &dir, &error);
@@ -145,6 +145,12 @@ impl Runtime {
         self.detach_orphan(id).await?;
         self.pins.remove(id).await?;
         self.remove_files(id).await
+    }
+
+    async fn clear_task(&self, oci: &OciRuntime, id: &str) -> Result<()> {
+        let bundle = self.bundle_of(id).await;
+        shim_client::end_containerd_shim(id, &bundle).await?;
+        Ok(oci.delete_abandoned(id, &bundle).await?)
     }
 
     /// The bundle of a container without a record: its own directory, or that of the sandbox whose container it is.

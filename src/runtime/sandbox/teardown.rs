@@ -88,7 +88,7 @@ impl Runtime {
         let record = sandbox.record();
         let (network, shim) = tokio::join!(self.free_network(&record), self.end_shim(&sandbox.id));
         network.and(shim)?;
-        self.end_containerd_shim(&record).await?;
+        self.end_containerd_shims(&record).await?;
         self.delete_abandoned_sandbox(&record).await;
         self.remove_files(&sandbox.id).await
     }

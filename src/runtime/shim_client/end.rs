@@ -37,14 +37,22 @@ pub async fn end(dir: &Path) -> Result<(), Error> {
     .await
 }
 
-/// Kills the shim of containerd that runs the containers of a sandbox, with those that it is starting, and removes its socket.
-/// Succeeds if there is none. It is identified by its arguments, which contain the id of the sandbox, while a pidfd is held.
+/// Kills the shim of containerd that was started for a container, with those that it is starting, and removes its socket. Succeeds if
+/// there is none. It is identified, while a pidfd is held, by its arguments: the id, or a namespace if it runs in the bundle, since
+/// some (gVisor's before 2026) are not told the id.
 ///
 /// # Errors
 /// As of [`end`].
-pub async fn end_containerd_shim(sandbox: &str, bundle: &Path) -> Result<(), Error> {
-    let id = sandbox.to_owned();
-    let found = move || find(|process| runs_sandbox(process, id.as_bytes()));
+pub async fn end_containerd_shim(id: &str, bundle: &Path) -> Result<(), Error> {
+    let (id, own) = (id.to_owned(), bundle.to_owned());
+    let found = move || {
+        let place = fs::metadata(&own).ok();
+        let is_there = |process: &Path| place.as_ref().is_some_and(|it| is_in(process, it));
+        find(|process| {
+            has_argument(process, b"id", Some(id.as_bytes()))
+                || (is_there(process) && has_argument(process, b"namespace", None))
+        })
+    };
     end_all(bundle, found).await?;
     // Written when it started (containerd, `core/runtime/v2/README.md`); after a reboot there is no such socket.
     let address = fs::read_to_string(bundle.join("address")).unwrap_or_default();
@@ -58,12 +66,16 @@ pub async fn end_containerd_shim(sandbox: &str, bundle: &Path) -> Result<(), Err
     Ok(())
 }
 
-/// Returns whether a process, given by its directory in `/proc`, has the arguments of a shim of containerd for a sandbox.
-fn runs_sandbox(process: &Path, id: &[u8]) -> bool {
+/// Returns whether a process, given by its directory in `/proc`, has this option (with this value) as Go programs write it.
+fn has_argument(process: &Path, name: &[u8], value: Option<&[u8]>) -> bool {
     let arguments = untrusted::read_start(&process.join("cmdline"), 16 << 10).unwrap_or_default();
     let all: Vec<_> = arguments.split(|byte| *byte == 0).collect();
+    let is_name = |word: &[u8]| {
+        let option = word.strip_prefix(b"-");
+        option.map(|it| it.strip_prefix(b"-").unwrap_or(it)) == Some(name)
+    };
     let mut pairs = all.windows(2);
-    pairs.any(|pair| matches!(pair[0], b"-id" | b"--id") && pair[1] == id)
+    pairs.any(|pair| is_name(pair[0]) && value.is_none_or(|value| pair[1] == value))
 }
 
 async fn end_all(

@@ -15,13 +15,14 @@ use super::super::server::Shim;
 use super::super::streams::Streams;
 use super::super::{clock, oom::Oom, record};
 use super::connection::{Call, Pending};
+use super::events::Events;
 use super::launch::not_running;
 use super::messages::{
     self, Any, CloseIo, Connected, CreateTask, ExecProcess, KillTask, Pid, ResizePty, UpdateTask,
     Waited,
 };
 use super::ttrpc::Response;
-use super::{PATIENCE, TaskProcess};
+use super::{PATIENCE, Task, TaskProcess};
 
 /// The types of the JSON objects in calls (containerd, `pkg/runtime-spec`).
 const PROCESS: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
@@ -66,7 +67,7 @@ fn process(target: &Target) -> messages::Process {
 }
 
 impl Shim {
-    /// Creates a container; the sandbox container starts the containerd shim.
+    /// Creates a container, first that of the sandbox.
     pub(in super::super) fn create_task(
         &mut self,
         asked: (u64, u64),
@@ -77,17 +78,22 @@ impl Shim {
             container: create.id.clone(),
             exec: String::new(),
         };
-        let running = self.connection().is_some();
-        if !running && (self.task.is_some() || spec.sandbox != create.id) {
-            return Err(not_running());
+        match &self.task {
+            Some(task) if !task.has_sandbox() => return Err(not_running()),
+            None if spec.sandbox != create.id => return Err(not_running()),
+            _ => {}
         }
-        let number = self.add(asked, target, create.stdio.clone(), create.bundle.clone())?;
-        let begun = match running {
-            true => self.send_create(asked, number, &create),
-            false => self.launch_task(asked, create, spec, number),
-        };
+        let (stdio, bundle) = (create.stdio.clone(), create.bundle.clone());
+        let number = self.add(asked, target, stdio, TaskProcess::in_bundle(bundle))?;
+        if self.task.is_none() {
+            let events = Events::listen().map_err(system);
+            self.task = events.map(|events| Some(Task::new(spec, events)))?;
+        }
+        let begun = self.start_containerd_shim(asked, number, create);
         if begun.is_err() {
             self.processes.retain(|process| process.number != number);
+            self.task
+                .take_if(|task| task.starts.is_empty() && task.shims.is_empty());
         }
         begun.map(|()| None)
     }
@@ -98,7 +104,7 @@ impl Shim {
         (owner, _): (u64, u64),
         target: Target,
         stdio: Stdio,
-        bundle: String,
+        task: TaskProcess,
     ) -> Answered<u64> {
         self.check_new(&target)?;
         let number = self.number();
@@ -107,10 +113,7 @@ impl Shim {
         let mut process = Process {
             held,
             owner,
-            task: Some(TaskProcess {
-                bundle,
-                ..TaskProcess::default()
-            }),
+            task: Some(task),
             ..Process::new(number, target, streams)
         };
         process.open_log().map_err(system)?;
@@ -138,7 +141,7 @@ impl Shim {
             options: options.map_err(|e| failure(PRECONDITION, e.to_string()))?,
         };
         let timeout = milliseconds(create.runtime.timeout_ms);
-        let connection = self.connection().ok_or_else(not_running)?;
+        let connection = self.connection(number).ok_or_else(not_running)?;
         connection.call(Call::Create, (number, Some(asked)), &task, timeout);
         Ok(())
     }
@@ -153,11 +156,18 @@ impl Shim {
     /// Runs a process in a container.
     pub(in super::super) fn exec_task(&mut self, asked: (u64, u64), exec: Exec) -> Answered {
         let spec = fs::read(&exec.process).map_err(system)?;
-        if self.connection().is_none() {
+        let init = self.task_process(&exec.target.container)?;
+        let shim = self.containerd_shim_of(init).unwrap_or_default();
+        if self.containerd_shim(shim).is_none() {
             return Err(not_running());
         }
         let terminal = exec.stdio.tty;
-        let number = self.add(asked, exec.target.clone(), exec.stdio, String::new())?;
+        let number = self.add(
+            asked,
+            exec.target.clone(),
+            exec.stdio,
+            TaskProcess::in_shim(shim),
+        )?;
         let [stdin, stdout, stderr] = self.fifos(number);
         let request = ExecProcess {
             id: exec.target.container,
@@ -182,7 +192,7 @@ impl Shim {
         message: &impl Message,
         timeout: Option<Duration>,
     ) -> Answered {
-        let connection = self.connection().ok_or_else(not_running)?;
+        let connection = self.connection(about.0).ok_or_else(not_running)?;
         connection.call(call, about, message, timeout);
         Ok(None)
     }
@@ -230,7 +240,7 @@ impl Shim {
     }
 
     pub(super) fn delete_ended(&mut self, asked: (u64, u64), number: u64, id: &str) -> Answered {
-        if self.connection().is_none() {
+        if self.connection(number).is_none() {
             // It was cleaned up when the containerd shim ended.
             self.deleted(number);
             return Ok(Some(Answer::Done(Empty {})));
@@ -282,7 +292,7 @@ impl Shim {
         about: (u64, Option<(u64, u64)>),
         message: &impl Message,
     ) -> Answered {
-        let connection = self.connection().ok_or_else(not_running)?;
+        let connection = self.connection(about.0).ok_or_else(not_running)?;
         connection.call_method(Call::Other, method, about, message, Some(PATIENCE));
         Ok(None)
     }
@@ -358,14 +368,14 @@ impl Shim {
                 Err(error) if error.kind != NOT_FOUND => Err(error),
                 _ => {
                     self.deleted(number);
-                    self.retire_task();
+                    self.retire_containerd_shims();
                     Ok(Some(Answer::Done(Empty {})))
                 }
             },
             Call::Connect => {
                 let connected = result.and_then(|it| decode::<Connected>(&it));
-                if let (Ok(connected), Some(task)) = (connected, &mut self.task) {
-                    task.pid = connected.shim_pid;
+                if let (Ok(connected), Some(shim)) = (connected, self.containerd_shim(number)) {
+                    shim.pid = connected.shim_pid;
                 }
                 Ok(None)
             }
@@ -419,6 +429,7 @@ impl Shim {
             let _gone = self.send_other("Delete", (number, None), &request);
         }
         self.drop_processes(|process| process.number == number);
+        self.retire_containerd_shims();
     }
 }
 

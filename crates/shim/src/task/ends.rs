@@ -7,10 +7,10 @@ use super::super::protocol::{Exit, SYSTEM};
 use super::super::requests::failure;
 use super::super::server::Shim;
 use super::super::{clock, protocol::Answer};
-use super::LAST_OUTPUT;
 use super::calls::Result;
 use super::connection::Call;
 use super::messages::{Process, Timestamp, Waited};
+use super::{LAST_OUTPUT, TaskProcess};
 
 /// The code of a container that was killed because nobody observes its exit, as of containerd's shims.
 const KILLED: i32 = 137;
@@ -67,7 +67,7 @@ impl Shim {
                 id: target.container,
                 exec_id: target.exec,
             };
-            if let Some(connection) = self.connection() {
+            if let Some(connection) = self.connection(number) {
                 let about = (number, None);
                 connection.call_method(Call::Other, "Delete", about, &request, Some(CLEANING));
             }
@@ -79,21 +79,23 @@ impl Shim {
         }
     }
 
-    /// Handles the end of the containerd shim: what it ran can no longer be controlled or observed, and is cleaned up (killed).
-    pub(in super::super) fn lose_task(&mut self) {
+    /// Handles the end of a containerd shim: what it ran can no longer be controlled or observed, and is cleaned up (killed).
+    pub(super) fn lose_containerd_shim(&mut self, number: u64) {
         let Some(task) = &mut self.task else { return };
-        let Some(mut connection) = task.connection.take() else {
+        let Some(at) = task.shims.iter().position(|shim| shim.number == number) else {
             return;
         };
-        let why = task.reason();
-        task.remove_socket();
-        for pending in connection.abandon() {
+        let mut shim = task.shims.remove(at);
+        let why = shim.reason();
+        shim.remove_socket();
+        for pending in shim.connection.abandon() {
             if pending.call != Call::Wait {
                 self.task_answered(pending, Err(failure(SYSTEM, why.clone())));
             }
         }
         let alive = self.processes.iter();
-        let alive = alive.filter(|one| one.task.is_some() && one.is_alive());
+        let is_of = |one: &TaskProcess| one.shim == number;
+        let alive = alive.filter(|one| one.task.as_ref().is_some_and(is_of) && one.is_alive());
         let alive: Vec<_> = alive.map(|one| (one.number, one.is_init())).collect();
         for (number, is_init) in alive {
             self.with(number, |process| {
@@ -122,9 +124,18 @@ impl Shim {
         }
     }
 
-    /// Handles the end of a child that may be the containerd shim.
-    pub(in super::super) fn is_task(&self, pid: u32) -> bool {
-        self.task.as_ref().is_some_and(|task| task.pid == pid)
+    /// Returns whether a child is a containerd shim.
+    pub(in super::super) fn is_containerd_shim(&self, pid: u32) -> bool {
+        let mut shims = self.task.iter().flat_map(|task| &task.shims);
+        shims.any(|shim| shim.pid == pid)
+    }
+
+    /// Handles the end of a child that is one.
+    pub(in super::super) fn containerd_shim_ended(&mut self, pid: u32) {
+        let mut shims = self.task.iter().flat_map(|task| &task.shims);
+        if let Some(number) = shims.find(|shim| shim.pid == pid).map(|shim| shim.number) {
+            self.lose_containerd_shim(number);
+        }
     }
 }
 

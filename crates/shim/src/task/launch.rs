@@ -20,9 +20,10 @@ use super::super::server::Shim;
 use super::super::signal;
 use super::super::spawn::{SELF, last_words, pipe, spawn_in};
 use super::connection::{Call, Connection};
-use super::events::{self, Events};
+use super::containerd_shim::ContainerdShim;
+use super::events;
 use super::messages::{self, ShutdownShim};
-use super::{First, PATIENCE, Task, fifo};
+use super::{PATIENCE, Start, Task, fifo};
 
 /// How long a containerd shim may take to end when the pod is removed.
 const ENDING: Duration = Duration::from_secs(3);
@@ -31,25 +32,24 @@ const ENDING: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl Shim {
-    /// Starts the containerd shim of the pod for its sandbox container.
-    pub(super) fn launch_task(
+    /// Calls the program of the containerd shim to `start`, for a container.
+    pub(super) fn start_containerd_shim(
         &mut self,
         asked: (u64, u64),
-        create: Create,
-        spec: TaskShim,
         process: u64,
+        create: Create,
     ) -> Answered<()> {
-        let bundle = create.bundle.clone();
-        let log = fifo::log(&Path::new(&bundle).join("log")).map_err(system)?;
-        let events = Events::listen().map_err(system)?;
+        let task = self.task.as_mut().ok_or_else(not_running)?;
+        let bundle = Path::new(&create.bundle);
+        let log = fifo::log(&bundle.join("log")).map_err(system)?;
         let (words, said) = pipe(true).map_err(system)?;
         let said_too = said.try_clone().map_err(system)?;
         let (options, stdin) = pipe(false).map_err(system)?;
         // Small enough for the pipe; a containerd shim need not read them.
-        let _unread = fs::File::from(options).write_all(&spec.options);
-        let argv = command(&spec, &create.id, &bundle, "start").map_err(system)?;
+        let _unread = fs::File::from(options).write_all(&task.spec.options);
+        let argv = command(&task.spec, &create.id, &create.bundle, "start").map_err(system)?;
         let child: [Child; 3] = [stdin.into(), said.into(), said_too.into()];
-        let started = spawn_in(&argv, &variables(&spec), child, Some(Path::new(&bundle)));
+        let started = spawn_in(&argv, &variables(&task.spec), child, Some(bundle));
         let pid = started.map_err(|e| failure(RUNTIME, e.to_string()))?;
         let timeout = Duration::from_millis(create.runtime.timeout_ms.into());
         self.jobs.push(Job {
@@ -63,67 +63,51 @@ impl Shim {
             words: Some(words),
             console: None,
         });
-        self.task = Some(Task {
-            spec,
-            events,
+        task.starts.push(Start {
+            asked,
+            process,
+            create,
             log,
-            last_words: Vec::new(),
-            first: Some(First {
-                asked,
-                process,
-                create,
-            }),
-            connection: None,
-            socket: None,
-            pid: 0,
         });
         Ok(())
     }
 
-    /// Connects to the containerd shim once its `start` has ended, and creates the sandbox container.
+    /// Connects to the containerd shim of a container once `start` has ended, and creates the container.
     pub(in super::super) fn task_started(&mut self, job: &mut Job, success: bool) -> Answered<()> {
         let words = job.words.take().map(last_words).unwrap_or_default();
-        let connected = match success {
-            true => self.connect_task(&words),
-            false => Err(words),
-        };
-        let connected = connected.map_err(|message| match job.timed_out {
-            true => failure(TIMEOUT, message),
-            false => failure(RUNTIME, message),
-        });
-        let first = self.task.as_mut().and_then(|task| task.first.take());
-        let created = connected.and_then(|()| match first {
-            Some(first) => self.send_create(first.asked, first.process, &first.create),
-            None => Err(failure(NOT_FOUND, "deleted meanwhile")),
-        });
+        let created = self.go_on(job.process, success, &words);
         if created.is_err() {
             self.processes
                 .retain(|process| process.number != job.process);
-            self.task = None;
+            self.retire_containerd_shims();
+            // Without a sandbox container, the next request may be one to create it.
+            if self.containerd_shims().is_empty() {
+                self.task = None;
+            }
         }
-        created
+        created.map_err(|error| match job.timed_out {
+            true => failure(TIMEOUT, error.message),
+            false => error,
+        })
     }
 
-    fn connect_task(&mut self, words: &str) -> Result<(), String> {
-        let task = self.task.as_mut().ok_or("deleted meanwhile")?;
-        let (service, address) = bootstrap(words)?;
-        task.socket = Some(address.into());
-        // As containerd's shims do: the daemon removes the socket if this shim is killed too.
-        if let Some(first) = &task.first {
-            let file = Path::new(&first.create.bundle).join("address");
-            fs::write(&file, format!("unix://{address}"))
-                .map_err(|e| format!("{}: {e}", file.display()))?;
-        }
-        let stream = UnixStream::connect(address).map_err(|e| format!("{address}: {e}"))?;
-        let connection = Connection::new(stream, service, &task.spec.namespace);
-        let mut connection = connection.map_err(|e| e.to_string())?;
-        let asked = messages::Process {
-            id: task.spec.sandbox.clone(),
-            ..messages::Process::default()
+    fn go_on(&mut self, process: u64, success: bool, words: &str) -> Answered<()> {
+        let gone = || failure(NOT_FOUND, "deleted meanwhile");
+        let task = self.task.as_mut().ok_or_else(gone)?;
+        let at = task.starts.iter().position(|one| one.process == process);
+        let start = task.starts.remove(at.ok_or_else(gone)?);
+        let (asked, create) = (start.asked, start.create.clone());
+        let connected = match success {
+            true => task.connect(start, words),
+            false => Err(words.to_owned()),
         };
-        connection.call(Call::Connect, (0, None), &asked, Some(PATIENCE));
-        task.connection = Some(connection);
-        Ok(())
+        let shim = connected.map_err(|message| failure(RUNTIME, message))?;
+        self.with(process, |process| {
+            if let Some(task) = &mut process.task {
+                task.shim = shim;
+            }
+        });
+        self.send_create(asked, process, &create)
     }
 
     /// Starts the cleanup of a container whose containerd shim has ended.
@@ -141,47 +125,89 @@ impl Shim {
         spawn_in(&argv, &variables(&task.spec), child, dir)
     }
 
-    /// Ends the containerd shim with this one. What it still runs is cleaned up.
+    /// Ends the containerd shims with this one. What they still run is cleaned up.
     pub(in super::super) fn end_task(&mut self) {
-        self.stop_task();
-        if let Some(mut task) = self.task.take() {
-            task.remove_socket();
+        self.stop_containerd_shims();
+        if let Some(task) = self.task.take() {
+            task.shims.iter().for_each(ContainerdShim::remove_socket);
         }
     }
 
-    /// Ends the containerd shim once the last container, that of the sandbox, is deleted. The pod may stay for long.
-    pub(super) fn retire_task(&mut self) {
-        let left = self.processes.iter().any(|process| process.task.is_some());
-        let Some(task) = self.task.as_mut().filter(|_| !left) else {
-            return;
-        };
-        let shutdown = ShutdownShim {
-            id: task.spec.sandbox.clone(),
-            now: true,
-        };
-        if let Some(connection) = &mut task.connection {
-            let method = "Shutdown";
-            connection.call_method(Call::Other, method, (0, None), &shutdown, None);
+    /// Ends the containerd shims whose last container is deleted. The pod may stay for long.
+    pub(super) fn retire_containerd_shims(&mut self) {
+        for number in self.containerd_shims() {
+            if self.runs_processes(number) {
+                continue;
+            }
+            if let Some(shim) = self.containerd_shim(number) {
+                let shutdown = ShutdownShim {
+                    id: shim.id.clone(),
+                    now: true,
+                };
+                let (call, method) = (Call::Other, "Shutdown");
+                let connection = &mut shim.connection;
+                connection.call_method(call, method, (0, None), &shutdown, None);
+            }
         }
     }
 
-    fn stop_task(&mut self) {
-        self.retire_task();
-        let Some(task) = &self.task else { return };
-        let pid = task.pid;
-        let left = self.processes.iter().any(|process| process.task.is_some());
-        if !left && task.connection.is_some() && wait(pid, ENDING) {
-            return;
-        }
-        if signal::is_child(pid) {
-            let _ended = signal::send(pid, SIGKILL as i32);
-            wait(pid, ENDING);
+    fn runs_processes(&self, shim: u64) -> bool {
+        let mut tasks = self.processes.iter().filter_map(|one| one.task.as_ref());
+        tasks.any(|task| task.shim == shim)
+    }
+
+    fn stop_containerd_shims(&mut self) {
+        self.retire_containerd_shims();
+        for shim in self.task.iter().flat_map(|task| &task.shims) {
+            let retires = !self.runs_processes(shim.number);
+            if retires && wait(shim.pid, ENDING) {
+                continue;
+            }
+            if signal::is_child(shim.pid) {
+                let _ended = signal::send(shim.pid, SIGKILL as i32);
+                wait(shim.pid, ENDING);
+            }
         }
         for process in self.processes.iter().filter(|process| process.is_init()) {
             if let Ok(cleaning) = self.clean_up(process) {
                 wait(cleaning, ENDING);
             }
         }
+    }
+}
+
+impl Task {
+    /// Connects to the containerd shim that `start` has named, unless it is one of those that run; returns its number.
+    fn connect(&mut self, start: Start, words: &str) -> Result<u64, String> {
+        let (service, address) = bootstrap(words)?;
+        let socket = Path::new(address);
+        if let Some(shared) = self.shims.iter().find(|shim| shim.socket == socket) {
+            return Ok(shared.number);
+        }
+        // As containerd's shims do: the daemon removes the socket if this shim is killed too.
+        let file = Path::new(&start.create.bundle).join("address");
+        fs::write(&file, format!("unix://{address}"))
+            .map_err(|e| format!("{}: {e}", file.display()))?;
+        let stream = UnixStream::connect(socket).map_err(|e| format!("{address}: {e}"))?;
+        let connection = Connection::new(stream, service, &self.spec.namespace);
+        let mut connection = connection.map_err(|e| e.to_string())?;
+        let id = start.create.id;
+        let asked = messages::Process {
+            id: id.clone(),
+            ..messages::Process::default()
+        };
+        self.count += 1;
+        connection.call(Call::Connect, (self.count, None), &asked, Some(PATIENCE));
+        self.shims.push(ContainerdShim {
+            number: self.count,
+            id,
+            connection,
+            socket: socket.to_owned(),
+            pid: 0,
+            log: start.log,
+            last_words: Vec::new(),
+        });
+        Ok(self.count)
     }
 }
 

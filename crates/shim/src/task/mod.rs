@@ -7,10 +7,13 @@
 //!                        logs   '------------ ttrpc: Events ------------'
 //! ```
 //!
-//! The first container that is created is that of the sandbox: with it the containerd shim is started, once for the pod.
+//! The first container that is created is that of the sandbox. For each container the program is called to `start`, and says where the
+//! shim of this container listens: shims that run all containers of a pod (runc's, Kata's) name the socket of the sandbox container's,
+//! others (gVisor's by default) start a process for each.
 
 mod calls;
 mod connection;
+mod containerd_shim;
 mod ends;
 mod events;
 pub(crate) mod fifo;
@@ -18,21 +21,18 @@ mod launch;
 mod messages;
 mod ttrpc;
 
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::os::fd::{AsFd as _, BorrowedFd};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 
 use self::connection::Connection;
+use self::containerd_shim::ContainerdShim;
 use self::events::Events;
 use super::protocol::{Create, Exit, MAX_CHUNK, TaskShim};
 use super::server::Shim;
-
-/// How much of the end of a containerd shim's log is kept, in bytes, to tell why it ended.
-const LAST_WORDS: usize = 1024;
 
 /// How long calls may take that no timeout of the daemon applies to.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,28 +40,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the exit of a container waits for the end of its output, which a process outside of it may hold open.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
-/// The containerd shim of the pod.
+/// The containerd shims of the pod.
 #[derive(Debug)]
 pub(super) struct Task {
     spec: TaskShim,
     events: Events,
-    log: File,
-    last_words: Vec<u8>,
-    /// The request that it is started for.
-    first: Option<First>,
-    connection: Option<Connection>,
-    /// Where it listens. A containerd shim that is killed leaves its socket.
-    socket: Option<PathBuf>,
-    /// Its pid; 0 until it has said.
-    pid: u32,
+    /// The containers whose `start` runs.
+    starts: Vec<Start>,
+    /// Those that run. That of the sandbox container is the first to be started.
+    shims: Vec<ContainerdShim>,
+    /// How many were started.
+    count: u64,
 }
 
-/// A request that waits for the start of the containerd shim.
+/// A request to create a container, which waits for `start`.
 #[derive(Debug)]
-struct First {
+struct Start {
     asked: (u64, u64),
     process: u64,
     create: Create,
+    /// The log of the containerd shim, if this starts one.
+    log: File,
 }
 
 /// What is known of a process that a containerd shim runs.
@@ -69,6 +68,8 @@ struct First {
 pub(super) struct TaskProcess {
     /// The bundle of its container.
     bundle: String,
+    /// The number of its containerd shim; 0 before it is known.
+    shim: u64,
     /// Its exit, and until when it is held back for the rest of its output.
     ending: Option<(Exit, Instant)>,
     /// Whether the containerd shim was told that the input has ended.
@@ -77,71 +78,110 @@ pub(super) struct TaskProcess {
     delete: Option<(u64, u64)>,
 }
 
-impl Task {
-    /// What to wait for.
-    pub(super) fn sources(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
-        let read = |fd| (fd, PollFlags::POLLIN);
-        let connection = self.connection.as_ref();
-        let connection = connection.map(|one| (one.as_fd(), one.interest()));
-        let log = std::iter::once(self.log.as_fd());
-        let events = self.events.sources();
-        connection.into_iter().chain(log.chain(events).map(read))
-    }
-
-    /// When a call runs out of time.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.connection.as_ref().and_then(Connection::due)
-    }
-
-    /// Reads the log, of which the end is kept.
-    fn read_log(&mut self, room: &mut [u8]) {
-        while let Ok(n @ 1..) = self.log.read(room) {
-            self.last_words.extend_from_slice(&room[..n]);
-            let surplus = self.last_words.len().saturating_sub(LAST_WORDS);
-            self.last_words.drain(..surplus);
+impl TaskProcess {
+    /// The init of a container.
+    fn in_bundle(bundle: String) -> Self {
+        Self {
+            bundle,
+            ..Self::default()
         }
     }
 
-    /// Removes its socket, which it may have removed itself.
-    fn remove_socket(&mut self) {
-        if let Some(socket) = self.socket.take() {
-            let _absent = fs::remove_file(socket);
-        }
-    }
-
-    /// Why it ended, as far as it has said.
-    fn reason(&mut self) -> String {
-        self.read_log(&mut [0; MAX_CHUNK]);
-        let words = String::from_utf8_lossy(&self.last_words);
-        match words.trim().rsplit('\n').next() {
-            Some(last) if !last.is_empty() => format!("the containerd shim ended: {last}"),
-            _ => "the containerd shim ended".to_owned(),
+    /// A process in a running container.
+    fn in_shim(shim: u64) -> Self {
+        Self {
+            shim,
+            ..Self::default()
         }
     }
 }
 
+impl Task {
+    fn new(spec: TaskShim, events: Events) -> Self {
+        Self {
+            spec,
+            events,
+            starts: Vec::new(),
+            shims: Vec::new(),
+            count: 0,
+        }
+    }
+
+    /// What to wait for.
+    pub(super) fn sources(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        let events = self.events.sources().map(|fd| (fd, PollFlags::POLLIN));
+        let shims = self.shims.iter().flat_map(ContainerdShim::sources);
+        shims.chain(events)
+    }
+
+    /// When a call runs out of time.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let shims = self.shims.iter();
+        shims.filter_map(|shim| shim.connection.due()).min()
+    }
+
+    /// Returns whether the shim of the sandbox container runs: without it the pod is over.
+    fn has_sandbox(&self) -> bool {
+        self.shims.iter().any(|shim| shim.id == self.spec.sandbox)
+    }
+
+    fn shim(&mut self, number: u64) -> Option<&mut ContainerdShim> {
+        self.shims.iter_mut().find(|shim| shim.number == number)
+    }
+}
+
 impl Shim {
-    /// Serves the containerd shim: its answers, events and log.
+    /// Serves the containerd shims: their answers, events and logs.
     pub(super) fn hear_task(&mut self) {
         let mut room = [0; MAX_CHUNK];
         let Some(task) = &mut self.task else { return };
         task.events.serve(&mut room);
-        task.read_log(&mut room);
-        let Some(connection) = &mut task.connection else {
-            return;
-        };
-        let sent = connection.flush();
-        let heard = sent.and_then(|()| connection.fill(&mut room));
-        while let Some(connection) = self.connection() {
-            match connection.answer() {
-                Ok(Some((pending, response))) => self.task_answered(pending, response.into()),
-                Ok(None) => break,
-                Err(_) => return self.lose_task(),
+        for number in self.containerd_shims() {
+            if self.hear_containerd_shim(number, &mut room).is_err() {
+                self.lose_containerd_shim(number);
             }
         }
-        if heard.is_err() {
-            self.lose_task();
+    }
+
+    /// # Errors
+    /// When the connection has ended, or what came is no ttrpc.
+    fn hear_containerd_shim(&mut self, number: u64, room: &mut [u8]) -> io::Result<()> {
+        let Some(shim) = self.containerd_shim(number) else {
+            return Ok(());
+        };
+        shim.read_log(room);
+        let sent = shim.connection.flush();
+        let heard = sent.and_then(|()| shim.connection.fill(room));
+        while let Some(shim) = self.containerd_shim(number) {
+            match shim.connection.answer()? {
+                Some((pending, response)) => self.task_answered(pending, response.into()),
+                None => break,
+            }
         }
+        heard
+    }
+
+    /// The numbers of the containerd shims.
+    fn containerd_shims(&self) -> Vec<u64> {
+        let shims = self.task.iter().flat_map(|task| &task.shims);
+        shims.map(|shim| shim.number).collect()
+    }
+
+    fn containerd_shim(&mut self, number: u64) -> Option<&mut ContainerdShim> {
+        self.task.as_mut()?.shim(number)
+    }
+
+    /// The number of the containerd shim of a process.
+    fn containerd_shim_of(&self, process: u64) -> Option<u64> {
+        let mut processes = self.processes.iter();
+        let found = processes.find(|one| one.number == process)?;
+        found.task.as_ref().map(|task| task.shim)
+    }
+
+    /// The connection to the containerd shim of a process.
+    fn connection(&mut self, process: u64) -> Option<&mut Connection> {
+        let number = self.containerd_shim_of(process)?;
+        Some(&mut self.containerd_shim(number)?.connection)
     }
 
     /// The pid of the sandbox container while it runs; else 0.
@@ -155,18 +195,18 @@ impl Shim {
         })
     }
 
-    fn connection(&mut self) -> Option<&mut Connection> {
-        self.task.as_mut()?.connection.as_mut()
-    }
-
     /// Does what is due: calls that have run out of time, exits whose output has ended, inputs that have ended.
     pub(super) fn tend_task(&mut self) {
         if self.task.is_none() {
             return;
         }
         let now = Instant::now();
-        while let Some(late) = self.connection().and_then(|one| one.overdue(now)) {
-            self.task_answered(late, calls::timed_out());
+        for number in self.containerd_shims() {
+            while let Some(shim) = self.containerd_shim(number)
+                && let Some(late) = shim.connection.overdue(now)
+            {
+                self.task_answered(late, calls::timed_out());
+            }
         }
         self.close_inputs();
         // An exit that nobody observed is told when the cleanup has ended.

@@ -100,7 +100,7 @@ impl Runtime {
             // It does not know the container: deleted before, or never created.
             Ok(()) | Err(shim_client::Error::NotFound(_)) => Ok(()),
             Err(shim_client::Error::Gone { .. }) => {
-                self.end_containerd_shim(&record).await?;
+                self.end_containerd_shims(&record).await?;
                 self.delete_abandoned_sandbox(&record).await;
                 Ok(())
             }
@@ -108,18 +108,20 @@ impl Runtime {
         }
     }
 
-    /// Kills the shim of containerd of a pod whose own shim is gone: nobody else can reach it, and it would keep the containers.
-    pub(in crate::runtime) async fn end_containerd_shim(
+    /// Kills the shims of containerd of a pod whose own shim is gone: nobody else can reach them, and they would keep the containers.
+    pub(in crate::runtime) async fn end_containerd_shims(
         &self,
         record: &SandboxRecord,
     ) -> Result<()> {
-        match record.has_containerd_shim() {
-            true => {
-                let bundle = self.settings.paths.sandbox(&record.id);
-                Ok(shim_client::end_containerd_shim(&record.id, &bundle).await?)
-            }
-            false => Ok(()),
+        if !record.has_containerd_shim() {
+            return Ok(());
         }
+        let bundle = self.settings.paths.sandbox(&record.id);
+        shim_client::end_containerd_shim(&record.id, &bundle).await?;
+        for container in self.store.containers_of(&record.id) {
+            shim_client::end_containerd_shim(&container.id, container.dir()).await?;
+        }
+        Ok(())
     }
 
     /// Deletes the sandbox container of a pod whose shim of containerd is gone. A failure is logged: a shim that cannot be run, which

@@ -1,10 +1,12 @@
 //! Containers that containerd's shim for runc runs, with criscope-shim between it and the daemon.
 
+mod alone;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use criscope::runtime::shim_client::{
-    Create, Error, Event, Exec, Exit, Kill, Resize, Stdio, TaskShim, Update,
+    Create, Error, Event, Exec, Exit, Kill, Resize, Stdio, Target, TaskShim, Update,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -178,20 +180,7 @@ async fn execs_attach_and_signals() {
     };
     create(&pod, "a", "cat", stdio, None).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
-    let run = |name: &str, script: &str, tty: bool| {
-        fs::write(pod.path("exec.json"), process(script, tty).to_string()).expect("process");
-        Exec {
-            target: target("a", name),
-            process: pod.text("exec.json"),
-            stdio: Stdio {
-                hold: true,
-                stdin: true,
-                tty,
-                ..Stdio::default()
-            },
-            runtime: pod.runtime(),
-        }
-    };
+    let run = |name: &str, script: &str, tty: bool| run(&pod, target("a", name), script, tty);
     let exec = run("e1", "cat; echo err >&2; exit 9", false);
     pod.shim.exec(exec).await.expect("exec");
     let (mut attached, mut input) = pod
@@ -225,9 +214,11 @@ async fn execs_attach_and_signals() {
 
     let exec = run("e3", "sleep 1000", false);
     pod.shim.exec(exec).await.expect("exec");
-    signal(&pod, "e3", Signal::SIGKILL).await.expect("kill");
+    signal(&pod, ("a", "e3"), Signal::SIGKILL)
+        .await
+        .expect("kill");
     assert_eq!(exit(&mut events, "a", "e3").await.code, 137);
-    let late = signal(&pod, "e3", Signal::SIGKILL).await;
+    let late = signal(&pod, ("a", "e3"), Signal::SIGKILL).await;
     assert!(matches!(late, Err(Error::NotFound(_))), "{late:?}");
     let exec = run("e4", "true", false);
     let exec = Exec {
@@ -247,9 +238,25 @@ async fn execs_attach_and_signals() {
     end(pod, &sandbox, &["a"]).await;
 }
 
-async fn signal(pod: &Pod, exec: &str, signal: Signal) -> Result<(), Error> {
+/// A process to run in a container.
+fn run(pod: &Pod, target: Target, script: &str, tty: bool) -> Exec {
+    fs::write(pod.path("exec.json"), process(script, tty).to_string()).expect("process");
+    Exec {
+        target,
+        process: pod.text("exec.json"),
+        stdio: Stdio {
+            hold: true,
+            stdin: true,
+            tty,
+            ..Stdio::default()
+        },
+        runtime: pod.runtime(),
+    }
+}
+
+async fn signal(pod: &Pod, (id, exec): (&str, &str), signal: Signal) -> Result<(), Error> {
     let kill = Kill {
-        target: target("a", exec),
+        target: target(id, exec),
         signal: signal as i32,
         all: false,
     };

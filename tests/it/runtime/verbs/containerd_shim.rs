@@ -19,10 +19,15 @@ const HANDLER: &str = "shim";
 const WAY: (&str, &str) = ("websocket", "v5.channel.k8s.io");
 
 async fn daemon() -> Daemon {
+    daemon_with(|_| "io.containerd.runc.v2".to_owned()).await
+}
+
+async fn daemon_with(runtime_type: impl FnOnce(&Daemon) -> String) -> Daemon {
     file("/usr/bin/containerd-shim-runc-v2", "containerd");
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let runtime_type = runtime_type(&daemon);
     daemon.configure(&format!(
-        "[runtime.handlers.{HANDLER}]\nruntime_type = \"io.containerd.runc.v2\"\npath = {:?}\n",
+        "[runtime.handlers.{HANDLER}]\nruntime_type = {runtime_type:?}\npath = {:?}\n",
         oci_runtime()
     ));
     daemon.start().await;
@@ -339,6 +344,32 @@ async fn a_pod_whose_own_shim_dies_leaves_no_containerd_shim() {
         own.has_no_shim().await;
         own.end(&kubelet, &daemon).await;
     }
+}
+
+/// As gVisor's, which is not told the id of the container either.
+#[tokio::test(flavor = "multi_thread")]
+async fn shims_of_single_containers_end_with_the_own_shim() {
+    let script = "#!/bin/sh
+case \" $* \" in *' start '*) sed -i 's/io.kubernetes.cri.sandbox-id/other/' config.json;; esac
+exec /usr/bin/containerd-shim-runc-v2 \"$@\"
+";
+    let program = |daemon: &Daemon| daemon.add_program("containerd-shim-runc-alone-v2", script);
+    let daemon = daemon_with(|daemon| program(daemon).display().to_string()).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("alone")).await;
+    let main = kubelet.launch(&own.pod, idle("main")).await;
+    assert_eq!(
+        kubelet.says(&main, "hostname").await,
+        own.pod.config.hostname
+    );
+    assert_eq!(containerd_shims(&main).len(), 1);
+    kill(shim(&daemon, &own.pod), Signal::SIGKILL).expect("kill");
+    assert_eq!(kubelet.ended(&main).await.reason, "Unknown");
+    until("the end of its shim and of the cleanup", || async {
+        containerd_shims(&main).is_empty().then_some(())
+    })
+    .await;
+    own.end(&kubelet, &daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,64 @@
+//! A process of a containerd shim, with the connection to it.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::PathBuf;
+
+use nix::poll::PollFlags;
+
+use super::super::protocol::MAX_CHUNK;
+use super::connection::Connection;
+
+/// How much of the end of its log is kept, in bytes, to tell why it ended.
+const LAST_WORDS: usize = 1024;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct ContainerdShim {
+    /// Counts them, from 1.
+    pub(super) number: u64,
+    /// The id of the container that it was started for.
+    pub(super) id: String,
+    pub(super) connection: Connection,
+    /// Where it listens. One that is killed leaves its socket.
+    pub(super) socket: PathBuf,
+    /// Its pid; 0 until it has said.
+    pub(super) pid: u32,
+    pub(super) log: File,
+    pub(super) last_words: Vec<u8>,
+}
+
+impl ContainerdShim {
+    /// What to wait for.
+    pub(super) fn sources(&self) -> [(BorrowedFd<'_>, PollFlags); 2] {
+        [
+            (self.connection.as_fd(), self.connection.interest()),
+            (self.log.as_fd(), PollFlags::POLLIN),
+        ]
+    }
+
+    /// Reads its log, of which the end is kept.
+    pub(super) fn read_log(&mut self, room: &mut [u8]) {
+        while let Ok(n @ 1..) = self.log.read(room) {
+            self.last_words.extend_from_slice(&room[..n]);
+            let surplus = self.last_words.len().saturating_sub(LAST_WORDS);
+            self.last_words.drain(..surplus);
+        }
+    }
+
+    /// Removes its socket, which it may have removed itself.
+    pub(super) fn remove_socket(&self) {
+        let _absent = fs::remove_file(&self.socket);
+    }
+
+    /// Why it ended, as far as it has said.
+    pub(super) fn reason(&mut self) -> String {
+        self.read_log(&mut [0; MAX_CHUNK]);
+        let words = String::from_utf8_lossy(&self.last_words);
+        match words.trim().rsplit('\n').next() {
+            Some(last) if !last.is_empty() => format!("the containerd shim ended: {last}"),
+            _ => "the containerd shim ended".to_owned(),
+        }
+    }
+}
