@@ -19,3 +19,15 @@ pub(super) fn give_memory_back() {
 /// See the other one.
 #[cfg(not(target_env = "gnu"))]
 pub(super) fn give_memory_back() {}
+
+/// Returns whole pages that are free inside the heap to the kernel. It takes well under a millisecond for each 10 MB of heap.
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code)]
+pub(super) fn trim() {
+    // SAFETY: malloc_trim(3) takes a number, and locks what it looks at.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// See the other one.
+#[cfg(not(target_env = "gnu"))]
+pub(super) fn trim() {}

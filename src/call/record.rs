@@ -92,9 +92,9 @@ pub struct CallRecord {
     /// Bytes of response messages.
     #[serde(skip)]
     pub response_bytes: u64,
-    /// Its spans, when traces are on; `None` for a call read from the journal.
+    /// Its spans, when traces are on; `None` for a call read from the journal. Boxed, because thousands of records are kept.
     #[serde(skip)]
-    pub spans: Option<SpanIds>,
+    pub spans: Option<Box<SpanIds>>,
     /// The trace of its episode.
     #[serde(skip)]
     pub episode: Option<episode::Ids>,
@@ -166,12 +166,14 @@ impl CallRecord {
             backend_time: call.backend_span(state.elapsed()),
             request_bytes: call.request_bytes(),
             response_bytes: call.response_bytes(),
-            spans: call.placement().map(|placement| SpanIds {
-                trace_id: placement.trace_id,
-                server: placement.server,
-                client: placement.client,
-                caller: call.trace.as_ref().and_then(|trace| trace.parent.clone()),
-                kept: call.is_kept(),
+            spans: call.placement().map(|placement| {
+                Box::new(SpanIds {
+                    trace_id: placement.trace_id,
+                    server: placement.server,
+                    client: placement.client,
+                    caller: call.trace.as_ref().and_then(|trace| trace.parent.clone()),
+                    kept: call.is_kept(),
+                })
             }),
             episode: call.episode.get().copied(),
             share_used: call.share_used(),

@@ -256,7 +256,7 @@ impl EpisodeStore {
         let up = || self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
         let started = |episode: &&Episode| episode.has_started(name, attempt);
         let number = up().find(started).or_else(|| up().next())?.number;
-        self.episodes.get_mut(&number)
+        self.get_mut(number)
     }
 
     /// Takes in that the kernel killed a process of a container for lack of memory, at this time in microseconds since 1970, and

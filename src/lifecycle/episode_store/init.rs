@@ -160,10 +160,10 @@ impl EpisodeStore {
         let mut pods = Vec::new();
         for number in &self.open {
             let start = self.episodes.get_mut(number);
-            let wanted = |t: &&mut Episode| {
+            let wanted = |t: &Episode| {
                 t.kind == Kind::Start && t.started > 0 && !t.expects.asked && !t.pod.uid.is_empty()
             };
-            if let Some(start) = start.filter(wanted) {
+            if let Some(start) = start.filter(|start| wanted(start)) {
                 start.expects.asked = true;
                 pods.push(Arc::clone(&start.pod));
             }

@@ -58,7 +58,8 @@ pub(super) struct Limits {
 #[derive(Clone, Debug)]
 pub(super) struct EpisodeStore {
     limits: Limits,
-    episodes: BTreeMap<u64, Episode>,
+    /// Boxed: the leaves of a map that only grows at its end stay half empty.
+    episodes: BTreeMap<u64, Box<Episode>>,
     /// The numbers of the episodes of each pod uid, in order.
     pods: HashMap<Box<str>, Vec<u64>>,
     open: BTreeSet<u64>,
@@ -253,7 +254,7 @@ impl EpisodeStore {
         self.tell_of_node(&mut episode, first);
         episode.only_cleans = kind == Kind::Stop && self.is_stopped(pod, first);
         self.tell_of_syncs(&mut episode, first);
-        self.episodes.insert(number, episode);
+        self.episodes.insert(number, Box::new(episode));
         self.pods.entry(pod.uid.clone()).or_default().push(number);
         self.open.insert(number);
         number
@@ -335,19 +336,21 @@ impl EpisodeStore {
 
     /// An episode.
     pub(super) fn get(&self, number: u64) -> Option<&Episode> {
-        self.episodes.get(&number)
+        self.episodes.get(&number).map(AsRef::as_ref)
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut Episode> {
+        self.episodes.get_mut(&number).map(AsMut::as_mut)
     }
 
     /// All episodes, in the order in which they were opened.
     pub(super) fn episodes(&self) -> impl Iterator<Item = &Episode> {
-        self.episodes.values()
+        self.episodes.values().map(AsRef::as_ref)
     }
 
     /// The open episodes.
     pub(super) fn open_episodes(&self) -> impl Iterator<Item = &Episode> {
-        self.open
-            .iter()
-            .filter_map(|number| self.episodes.get(number))
+        self.open.iter().filter_map(|number| self.get(*number))
     }
 
     /// The episodes of a pod, the newest first.
@@ -357,7 +360,7 @@ impl EpisodeStore {
     ) -> impl Iterator<Item = &'a Episode> + use<'a> {
         let numbers = self.pods.get(&pod.uid).into_iter().flatten().rev();
         numbers
-            .filter_map(|number| self.episodes.get(number))
+            .filter_map(|number| self.get(*number))
             .filter(|episode| {
                 episode.pod.name == pod.name && episode.pod.namespace == pod.namespace
             })

@@ -13,7 +13,7 @@ impl EpisodeStore {
     pub(super) fn count_wait(&mut self, number: u64, pod: &PodIdentity, call: &EpisodeCall) {
         let is_first = call.container.as_ref().is_some_and(|c| c.attempt == 0);
         let is_late = |t: &&Episode| t.kind == Kind::Restart && t.exits.is_empty();
-        let episode = self.episodes.get(&number).filter(is_late);
+        let episode = self.get(number).filter(is_late);
         let Some(episode) = episode.filter(|_| is_first && call.method == Method::CreateContainer)
         else {
             return;

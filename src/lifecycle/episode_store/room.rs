@@ -54,7 +54,7 @@ impl EpisodeStore {
                 store.open.insert(number);
             }
             store.pods.entry(pod.uid.clone()).or_default().push(number);
-            store.episodes.insert(number, episode.clone());
+            store.episodes.insert(number, Box::new(episode.clone()));
         }
         store
     }

@@ -70,7 +70,7 @@ fn spans(caller: Caller, kept: bool) -> SpanIds {
     }
 }
 
-fn call(method: &str, (offset_ms, duration_ms): (f64, f64), spans: Option<SpanIds>) -> Call {
+fn call(method: &str, (offset_ms, duration_ms): (f64, f64), spans: Option<Box<SpanIds>>) -> Call {
     Call {
         method: method.into(),
         offset_ms,
@@ -84,7 +84,7 @@ fn call(method: &str, (offset_ms, duration_ms): (f64, f64), spans: Option<SpanId
 
 /// 300 ms of a sandbox, gaps of 49 ms and 50 ms around a create, and a start that overlaps the create.
 fn start(spans: &SpanIds) -> Episode {
-    let spans = Some(spans.clone());
+    let spans = Some(Box::new(spans.clone()));
     Episode {
         kind: "start".into(),
         namespace: "shop".into(),
@@ -245,7 +245,7 @@ async fn what_was_seen_of_processes_hangs_below_the_call_to_the_backend() {
 
     // A call that was not exported has no children.
     let calls = episode.calls.iter_mut().take(1);
-    calls.for_each(|call| call.spans = Some(spans(Caller::Plain, false)));
+    calls.for_each(|call| call.spans = Some(Box::new(spans(Caller::Plain, false))));
     let all = exported_spans(&episode, 1.0).await;
     assert!(!all.is_empty());
     assert!(
@@ -354,10 +354,10 @@ async fn a_container_that_is_tried_again_links_to_the_start() {
     for call in &mut episode.calls[1..] {
         call.container = Some("app".into());
         call.container_attempt = Some(1);
-        call.spans = Some(SpanIds {
+        call.spans = Some(Box::new(SpanIds {
             trace_id: own.trace_id,
             ..spans(Caller::Plain, true)
-        });
+        }));
     }
     let all = exported_spans(&episode, 1.0).await;
     let retry = all.iter().filter(|s| s.span_context.span_id() == own.root);

@@ -119,7 +119,7 @@ pub struct Call {
     pub details: Vec<Detail>,
     /// Its spans, if traces are on; `None` for calls from before a restart of criscope.
     #[serde(skip)]
-    pub spans: Option<SpanIds>,
+    pub spans: Option<Box<SpanIds>>,
 }
 
 fn is_zero(ms: &f64) -> bool {

@@ -19,7 +19,8 @@ const WAITING: usize = 1024;
 /// The event queue and its listeners.
 #[derive(Debug)]
 pub struct Events {
-    to: broadcast::Sender<ContainerEventResponse>,
+    /// The queue reserves room for all that may wait: for pointers, since an event has the statuses of a whole pod.
+    to: broadcast::Sender<Arc<ContainerEventResponse>>,
     processes: ProcessEvents,
 }
 
@@ -34,7 +35,7 @@ impl Default for Events {
 
 impl Events {
     /// Subscribes to future events.
-    pub fn listen(&self) -> broadcast::Receiver<ContainerEventResponse> {
+    pub fn listen(&self) -> broadcast::Receiver<Arc<ContainerEventResponse>> {
         self.to.subscribe()
     }
 
@@ -63,13 +64,13 @@ impl Runtime {
         if self.events.to.receiver_count() == 0 {
             return;
         }
-        let _nobody_left = self.events.to.send(ContainerEventResponse {
+        let _nobody_left = self.events.to.send(Arc::new(ContainerEventResponse {
             container_id: id.to_owned(),
             container_event_type: kind as i32,
             created_at: id::now(),
             pod_sandbox_status: Some(self.sandbox_status_of(sandbox)),
             containers_statuses: self.statuses_in(&sandbox.id),
-        });
+        }));
     }
 
     /// The statuses of all containers of a sandbox.

@@ -1,6 +1,7 @@
 //! The runtime service.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::Stream;
@@ -299,7 +300,7 @@ impl RuntimeService for Service {
         let stream = unfold(Some((events, watch)), |events| async {
             let (mut events, watch) = events?;
             match events.recv().await {
-                Ok(event) => Some((Ok(event), Some((events, watch)))),
+                Ok(event) => Some((Ok(Arc::unwrap_or_clone(event)), Some((events, watch)))),
                 // The listener lists everything and subscribes again.
                 Err(RecvError::Lagged(lost)) => {
                     if let Some(metrics) = watch.metrics() {

@@ -20,6 +20,10 @@ use crate::progress::lock;
 /// Maximum number of cached clients. Each has a copy of the system's certificates.
 const MAX_CLIENTS: usize = 32;
 
+/// How long a connection is kept after its last request. Each that has carried a layer holds the 400 KB into which hyper read it, and the
+/// requests of one pull follow each other closely.
+const IDLE: Duration = Duration::from_secs(5);
+
 /// One host of a registry.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
@@ -166,7 +170,7 @@ impl Endpoints {
                 // Redirects are followed by `Host::get`, which does not send credentials to their targets.
                 .redirect(Policy::none())
                 .connect_timeout(tls.dial_timeout.unwrap_or(self.connect))
-                .pool_idle_timeout(Duration::from_secs(60))
+                .pool_idle_timeout(IDLE)
                 .user_agent(&self.user_agent)
                 .tls_danger_accept_invalid_certs(tls.skip_verify);
             // As in Go programs, a proxy (HTTPS_PROXY and so on) is not used for the local host.
