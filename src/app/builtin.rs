@@ -20,6 +20,7 @@ use crate::call::times::unix_micros;
 use crate::config::{self, Streaming};
 use crate::grpc::CriService;
 use crate::lifecycle::view::{Layer, Progress};
+use crate::runtime::classes::ClassSettings;
 use crate::runtime::events::ProcessEvent;
 use crate::runtime::node::{self, NodeError, NodeOptions};
 use crate::runtime::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, RuntimeSupport, hooks};
@@ -269,6 +270,12 @@ fn settings(
         node,
         cdi_dirs: config.pods.cdi_spec_dirs.clone(),
         hooks_dirs: config.pods.hooks_dir.clone(),
+        classes: ClassSettings {
+            blockio_file: config.pods.blockio_config_file.clone(),
+            ignore_blockio: config.pods.ignore_blockio_not_enabled_errors,
+            rdt_file: config.pods.rdt_config_file.clone(),
+            ignore_rdt: config.pods.ignore_rdt_not_enabled_errors,
+        },
         max_log_line: config
             .max_container_log_line_size
             .try_into()

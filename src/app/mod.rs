@@ -30,6 +30,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use crate::admin::remote::{WebConfigError, check as check_web_config};
+pub use crate::runtime::classes::{ClassFileError, blockio, rdt};
 pub use crate::runtime::oci::spec::hooks::Registry as Hooks;
 
 use self::build::{Built, build};

@@ -67,7 +67,29 @@ fn warnings(config: &Config) -> Vec<String> {
         let path = path.display();
         format!("runtime.hooks_dir: {path}: {error}; no container can be created")
     });
-    found.chain(without_effect).chain(hooks).collect()
+    let classes = config.runtime.iter();
+    let classes = classes.flat_map(|runtime| self::classes(runtime));
+    { found.chain(without_effect) }
+        .chain(hooks)
+        .chain(classes)
+        .collect()
+}
+
+/// Files of classes that are broken on every node.
+fn classes(runtime: &Runtime) -> impl Iterator<Item = String> {
+    let pods = &runtime.pods;
+    let blockio = pods.blockio_config_file.iter().filter_map(|path| {
+        let error = app::blockio::Classes::read(path).err()?;
+        Some(("blockio_config_file", path, error, "block I/O"))
+    });
+    let rdt = pods.rdt_config_file.iter().filter_map(|path| {
+        let error = app::rdt::RdtFile::read(path).err()?;
+        Some(("rdt_config_file", path, error, "RDT"))
+    });
+    blockio.chain(rdt).map(|(key, path, error, of)| {
+        let path = path.display();
+        format!("runtime.{key}: {path}: {error}; no container with classes of {of} can be created")
+    })
 }
 
 /// Every value in effect, one `KEY = VALUE  # ORIGIN` per line.

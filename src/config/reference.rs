@@ -80,6 +80,8 @@ Other files need no SIGHUP:
 | credentials in `runtime.images.docker_config` | for each pull |
 | CDI devices in `runtime.cdi_spec_dirs` | for each container that asks for one |
 | hooks in `runtime.hooks_dir` | for each container |
+| block I/O classes in `runtime.blockio_config_file` | for each container that has one |
+| RDT classes in `runtime.rdt_config_file` | when criscope starts; after an error for each container that has one |
 | archives in `runtime.images.import_dir` | when criscope starts, and when they appear or change |
 ";
 

@@ -24,9 +24,10 @@ pub(super) fn is_word(word: &[u8]) -> bool {
 static KNOWN: LazyLock<HashSet<&str>> = LazyLock::new(|| WORDS.split_ascii_whitespace().collect());
 
 /// Their capitals would split them into pieces too short to be judged.
-const AS_WRITTEN: [&str; 13] = [
+const AS_WRITTEN: [&str; 14] = [
     "GiB",
     "KiB",
+    "MBps",
     "MiB",
     "SELinux",
     "cAdvisor",
@@ -52,13 +53,13 @@ arp artifact as ask asked assign assigned associated at attach attached attachin
 attempting attempts attribute attributes audit auth authenticate authenticating authentication authority authorization
 authorized auto available away aws azurecr back backend backoff backward bad bandwidth base base64 base64url bash basic be bearer
 because become been before begin beginning begun behavior behaviour behind being belong belongs below beside best
-between beyond bin binary bind binding bit bits blkio blob blobs block blocked blocking blocks body bond boot both
+between beyond bin binary bind binding bit bits blkio blob blobs block blocked blocking blockio blocks body bond boot both
 bound bounds bpf break bridge bring broke broken btrfs bucket buffer bug build buildah built bundle busy busybox but by
 byte bytes bz2 bzip2 cache cached calico call called caller calling calls can cancel canceled cancelled cancelling
-cannot cap capabilities capability capacity case catch categories caught cause caused cdi ceph cert certificate
+cannot cap capabilities capability capacity case catch categories caught cause caused cbm cdi ceph cert certificate
 certificates cgroup cgroupfs cgroups cgroupv2 chain change changed changes changing channel char character characters
 chdir check checked checking checkpoint checkpointed checkpoints checks checksum child children chmod choose chown
-chroot cidr cilium cipher claims class clean cleaned cleaning cleanup clear client clients clock clone cloned close closed
+chroot cidr cilium cipher claims class classes clean cleaned cleaning cleanup clear client clients clock clone cloned close closed
 closing cloud cluster cmd cni cni0 code codec codes cold collect collection collision colon com command commands commit
 committed common communicate communication compatible complete completed completely component compress compressed
 compression computed condition conditions conf config configs configuration configurations configure configured
@@ -110,7 +111,7 @@ list listed listen listener listening listing lists little live lo load loaded l
 localhost location lock locked log logged logger logging logic logical login logs long longer look looking lookup
 loongarch64 loop loopback lost low lower lowerdir lsetxattr lstat lvm machine macvlan made magic main maintain major
 make makes making malformed man manage managed manager mandatory manifest manifests manner many map mapped mapping
-mappings mask masked maskedpaths masquerade master match matched matches matching max maximum may mean measured
+mappings mask masked maskedpaths masquerade master match matched matches matching max maximum may mb mean measured
 measurement media mediatype meet member memory memswap merge merged message messages meta metadata method metric
 metrics microvm might migrate migrated migration millicores min minimum minor minute minutes mirror mirrors
 misconfigured mismatch mismatched missing mixed mkdir mknod mnt mode modes modified modify module monitor monitoring
@@ -124,8 +125,8 @@ opening opens operation operations opt option optional options opts or order org
 other others otherwise our ours out outbound outdated output outside over overflow overlap overlapping overlay
 overlayfs overlays overloaded overridden override oversized own owned owner owners ownership pack package packet page
 pages pair pairs panic panicked parallel param parameter parameters parent parse parsed parser parsing part partial
-partially parts pass passed passwd password path paths pattern pause paused pax payload peer pem pending per perform
-performed perm permanent permanently permission permissions permitted persist persistent phase pick pid pidfd pidfile
+partially partition partitions parts pass passed passwd password path paths pattern pause paused pax payload peer pem pending per
+percentage perform performed perm permanent permanently permission permissions permitted persist persistent phase pick pid pidfd pidfile
 pids ping pinned pipe pipes pivot pkg pki place plain platform platforms please plugin plugins pod podman pods
 podsandbox point pointer policies policy poll pool port portforward portmap ports position positive possible post
 potential ppc64le precondition preempted prefix prepare prepared preparing presence present preserve prevent preventing

@@ -15,6 +15,7 @@
 
 pub mod call_context;
 mod checkpoint;
+pub mod classes;
 pub mod code;
 mod container;
 pub(crate) mod containerd;
@@ -92,6 +93,7 @@ pub struct Runtime {
     problems: Problems,
     labels: Option<selinux::Labels>,
     nri: nri::Nri,
+    classes: classes::Classes,
     _bound: store::identity::Bound,
 }
 
@@ -147,6 +149,7 @@ impl Runtime {
             problems: Problems::default(),
             labels: labels(&settings),
             nri: nri::Nri::default(),
+            classes: classes::Classes::open(&settings.classes),
             _bound: bound,
             settings,
         });

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::classes::ClassSettings;
 use super::nri::NriSettings;
 use super::oci::OciRuntime;
 use super::oci::spec::{HandlerOptions, NodeFacts, RuntimeSupport};
@@ -44,6 +45,8 @@ pub struct Settings {
     pub cdi_dirs: Vec<PathBuf>,
     /// The directories of hooks of all containers.
     pub hooks_dirs: Vec<PathBuf>,
+    /// The classes of block I/O and RDT.
+    pub classes: ClassSettings,
     /// Longest content of a line of a container's log, in bytes.
     pub max_log_line: u32,
     /// How long to read the output of an ExecSync after its process has exited: a child may keep it open. `None` is unlimited.

@@ -10,6 +10,7 @@ use nix::unistd::geteuid;
 use serde_json::Value;
 
 use super::super::output::Finding;
+use super::classes;
 use super::criu;
 use super::hooks;
 use super::trial::{self, Trial};
@@ -36,6 +37,9 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     findings.push(shim(runtime, &own, &search));
     findings.extend(networks(&runtime.cni));
     findings.extend(hooks::check(&runtime.pods.hooks_dir));
+    let pods = &runtime.pods;
+    let (blockio, rdt) = (&pods.blockio_config_file, &pods.rdt_config_file);
+    findings.extend(classes::check(blockio.as_deref(), rdt.as_deref()));
     findings.extend(criu::check(runtime, &search, is_root));
     findings
 }

@@ -3,6 +3,7 @@
 
 mod admin;
 mod builtin;
+mod classes;
 mod clients;
 mod criu;
 mod hooks;

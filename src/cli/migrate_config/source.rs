@@ -168,7 +168,8 @@ fn flatten(at: &mut Vec<String>, table: Table, to: &mut Vec<Leaf>) {
     }
 }
 
-/// Keys of the CRI plugin have the same names in all versions, which differ in the plugins they belong to.
+/// Keys of the CRI plugin have the same names in all versions, which differ in the plugins they belong to. `tasks` reads files of
+/// classes.
 fn short(key: &mut Vec<String>) {
     if key.len() < 3 || key[0] != "plugins" {
         return;
@@ -179,6 +180,7 @@ fn short(key: &mut Vec<String>) {
         | "io.containerd.cri.v1.runtime"
         | "io.containerd.cri.v1.images" => "cri",
         "io.containerd.nri.v1.nri" => "nri",
+        "tasks-service" | "io.containerd.service.v1.tasks-service" => "tasks",
         _ => return,
     };
     key.splice(0..2, [short.to_owned()]);

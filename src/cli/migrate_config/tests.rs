@@ -79,7 +79,8 @@ insecure_skip_verify = true
 
 #[test]
 fn containerd_version_2_with_imports() {
-    let nri = "version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = false\nsocket_path = \"/run/other.sock\"\n\
+    let nri = "version = 2\n[plugins.\"io.containerd.service.v1.tasks-service\"]\nblockio_config_file = \"/etc/b.yaml\"\nrdt_config_file = \"/etc/r.yaml\"\n\
+        [plugins.\"io.containerd.grpc.v1.cri\".containerd]\nignore_rdt_not_enabled_errors = true\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = false\nsocket_path = \"/run/other.sock\"\n\
         plugin_request_timeout = \"3s\"\n[plugins.\"io.containerd.nri.v1.nri\".default_validator]\nenable = true\n";
     let nvidia = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\ndefault_runtime_name = \"nvidia\"\n\
         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]\nruntime_type = \"io.containerd.runc.v2\"\n\
@@ -109,6 +110,9 @@ fn containerd_version_2_with_imports() {
             "unset_seccomp_profile = \"runtime/default\"",
             "bin_dirs = [\"/opt/cni/bin\"]",
             "enable_selinux = true",
+            "blockio_config_file = \"/etc/b.yaml\"",
+            "rdt_config_file = \"/etc/r.yaml\"",
+            "ignore_rdt_not_enabled_errors = true",
             "[runtime.nri]",
             "enable = true",
             "socket_path = \"/run/other.sock\"",
@@ -154,6 +158,7 @@ fn containerd_versions_1_and_3_have_the_same_meaning() {
 fn crio_with_drop_in_files() {
     let main = "[crio.runtime]\ndefault_runtime = \"runc\"\ncgroup_manager = \"cgroupfs\"\npids_limit = -1\n\
         default_sysctls = [\"net.ipv4.ping_group_range=0 0\"]\nhooks_dir = [\"/etc/hooks\"]\n\
+        blockio_config_file = \"/etc/b.yaml\"\nblockio_reload = true\nrdt_config_file = \"/etc/r.yaml\"\n\
         [crio.runtime.runtimes.runc]\nruntime_path = \"/usr/bin/runc\"\nruntime_type = \"oci\"\n\
         [crio.runtime.runtimes.kata]\nruntime_path = \"/opt/kata/bin/containerd-shim-kata-v2\"\nruntime_type = \"vm\"\n\
         runtime_config_path = \"/opt/kata/clh.toml\"\n\
@@ -175,6 +180,8 @@ fn crio_with_drop_in_files() {
             "pinned_images = [\"quay.io/a/*\"]",
             "bin_dirs = [\"/opt/cni/bin\"]",
             "hooks_dir = [\"/etc/hooks\"]",
+            "blockio_config_file = \"/etc/b.yaml\"",
+            "rdt_config_file = \"/etc/r.yaml\"",
             "path = \"/usr/bin/runc\"",
             "runtime_type = \"/opt/kata/bin/containerd-shim-kata-v2\"",
             "config_path = \"/opt/kata/clh.toml\"",

@@ -60,8 +60,7 @@ fn both_kinds_can_be_in_one_file() {
     let error = load_with(BUILTIN, &flag).expect_err("which is the default?");
     assert!(error.starts_with("--upstream: adds the backend \"upstream\" beside \"mine\""));
     let named = "[backends.upstream]\nkind = \"builtin\"\n";
-    let replaced = load_with(named, &flag).expect("replaced");
-    assert_eq!(replaced.runtime, None);
+    assert_eq!(load_with(named, &flag).expect("replaced").runtime, None);
 }
 
 #[test]
@@ -123,6 +122,10 @@ pids_limit = 1
 default_ulimits = ["nofile=1:2"]
 cdi_spec_dirs = []
 hooks_dir = ["/v"]
+blockio_config_file = "/x"
+ignore_blockio_not_enabled_errors = true
+rdt_config_file = "/y"
+ignore_rdt_not_enabled_errors = true
 drain_exec_sync_io_timeout = "1s"
 enable_criu = true
 stats_collect_period = "3s"
@@ -205,8 +208,7 @@ plugin_request_timeout = "17s"
         let path = format!("{section}.{}", key.name);
         let value = settings.get(&path).expect(&path);
         assert_ne!(Some(value), defaults.get(&path), "{path}");
-        // The displayed value can be parsed.
-        // These are options for a shim.
+        // The displayed value can be parsed. Two keys are options for a shim.
         let beside = match key.name {
             "config_path" | "type_url" => "runtime_type = \"io.containerd.kata.v2\"\n",
             _ => "",

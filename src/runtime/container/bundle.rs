@@ -89,6 +89,8 @@ impl Assembly {
             ..sandbox
         };
         let mut built = self.specification(record, root, &sandbox)?;
+        let classes = &self.runtime.classes;
+        classes.apply(&mut built.spec, &self.sandbox.config, &record.config)?;
         let adjusting = self.runtime.nri_create(&self.sandbox, record, &built.spec);
         // The work runs on a thread that may block, and plugins answer within their timeout.
         let adjusted = tokio::runtime::Handle::current().block_on(adjusting)?;
@@ -96,7 +98,14 @@ impl Assembly {
         if let Some(adjusted) = adjusted {
             let registry = self.cdi(!adjusted.cdi_devices.is_empty());
             let node = &self.runtime.settings.node;
-            let more = nri::adjust(&mut built.spec, &adjusted, node, &Machine, &registry)?;
+            let more = nri::adjust(
+                &mut built.spec,
+                &adjusted,
+                node,
+                &Machine,
+                &registry,
+                classes,
+            )?;
             built.actions.extend(more);
             let linux = built.spec.linux().as_ref();
             cgroup_path = linux.and_then(|linux| linux.cgroups_path().clone());

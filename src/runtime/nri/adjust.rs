@@ -10,6 +10,7 @@ use oci_spec::runtime::Spec;
 use serde_json::{Map, Value, json};
 
 use super::apply::{array, devices, environment, hooks, mounts, object, resources, texts};
+use crate::runtime::classes::Classes;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::oci::spec::{Action, Host, NodeFacts, cdi};
 
@@ -30,9 +31,9 @@ pub(in crate::runtime) fn adjust(
     node: &NodeFacts,
     host: &dyn Host,
     registry: &cdi::Registry,
+    classes: &Classes,
 ) -> Result<Vec<Action>> {
     let linux = adjusted.linux.clone().unwrap_or_default();
-    supported(&linux)?;
     let devices = adjusted.cdi_devices.iter().map(|device| &*device.name);
     cdi::inject(host, registry, devices, spec)?;
     let invalid = |error: serde_json::Error| {
@@ -46,20 +47,15 @@ pub(in crate::runtime) fn adjust(
         oom_score_adj_floor: node.oom_score_adj_floor,
     };
     let actions = edit(&mut edited, adjusted, &linux, facts);
+    if let Some(class) = linux.resources.and_then(|wanted| wanted.blockio_class) {
+        let limits = match class.value.as_str() {
+            "" => Value::Null,
+            class => serde_json::to_value(classes.blockio(class)?).map_err(invalid)?,
+        };
+        object(&mut edited, &["linux", "resources"]).insert("blockIO".to_owned(), limits);
+    }
     *spec = serde_json::from_value(edited).map_err(invalid)?;
     Ok(actions)
-}
-
-/// Refuses what this runtime cannot carry out, instead of leaving it out.
-fn supported(linux: &LinuxContainerAdjustment) -> Result<()> {
-    let class = linux.resources.as_ref();
-    let class = class.and_then(|resources| resources.blockio_class.as_ref());
-    if class.is_some_and(|class| !class.value.is_empty()) {
-        return Err(Error::Unsupported(
-            "NRI plugins ask for a block I/O class, of which this node has none".to_owned(),
-        ));
-    }
-    Ok(())
 }
 
 fn edit(
@@ -149,7 +145,8 @@ fn edit_linux(spec: &mut Value, linux: &LinuxContainerAdjustment, facts: Facts) 
 
 fn rdt_class(linux: &mut Map<String, Value>, class: &str) {
     match class {
-        "" => drop(linux.remove("intelRdt")),
+        // The second is no class, as for CRI-O.
+        "" | "/PodQos" => drop(linux.remove("intelRdt")),
         class => drop(linux.insert("intelRdt".to_owned(), json!({"closID": class}))),
     }
 }

@@ -143,6 +143,21 @@ settings! {
         /// file replaces one of the same name in an earlier directory. The programs run as root on the node. CRI-O's default is
         /// `["/usr/share/containers/oci/hooks.d"]`. Read for each container: while a file is broken, none can be created.
         hooks_dir: Vec<PathBuf> = Vec::new(), List { of: DirPath, words: PATHS };
+        /// Block I/O classes, which pods choose by annotations (`blockio.resources.beta.kubernetes.io/pod`): a YAML file as of containerd
+        /// and CRI-O ([RUNTIME.md](RUNTIME.md#classes-of-block-io-and-rdt)). Read, with the devices of the node, for each container that
+        /// has a class.
+        blockio_config_file: Option<PathBuf> = None, Maybe(FilePath),
+            or "no classes" like "\"/etc/criscope/blockio.yaml\"";
+        /// Creates a container that has a block I/O class without it, instead of refusing it, if `blockio_config_file` is not set.
+        ignore_blockio_not_enabled_errors: bool = false, Switch;
+        /// RDT classes (shares of caches and memory bandwidth), which pods choose by annotations
+        /// (`rdt.resources.beta.kubernetes.io/pod`): a YAML file as of containerd and CRI-O. Written into the groups of resctrl when
+        /// criscope starts; if that fails, again for each container that has a class.
+        rdt_config_file: Option<PathBuf> = None, Maybe(FilePath),
+            or "no classes" like "\"/etc/criscope/rdt.yaml\"";
+        /// Creates a container that has an RDT class without it, instead of refusing it, if `rdt_config_file` is not set or resctrl is
+        /// not mounted.
+        ignore_rdt_not_enabled_errors: bool = false, Switch;
     }
 }
 

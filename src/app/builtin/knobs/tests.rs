@@ -64,6 +64,10 @@ pids_limit = 1
 default_ulimits = ["nofile=1:2"]
 cdi_spec_dirs = []
 hooks_dir = ["/v"]
+blockio_config_file = "/x"
+ignore_blockio_not_enabled_errors = true
+rdt_config_file = "/y"
+ignore_rdt_not_enabled_errors = true
 drain_exec_sync_io_timeout = "1s"
 enable_criu = true
 stats_collect_period = "3s"

@@ -5,7 +5,7 @@ use super::super::convert::{
     split,
 };
 use super::To::{Hosts, Key, None, Noted, Quiet, RuntimeType, Secret, ShimPath};
-use super::{NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, Row, row};
+use super::{CLASSES, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, Row, row};
 
 /// containerd's keys; those of the CRI plugin begin with `cri`.
 pub(in super::super) const CONTAINERD: &[Row] = &[
@@ -137,6 +137,22 @@ pub(in super::super) const CONTAINERD: &[Row] = &[
         ),
     ),
     row("cri.containerd.runtimes.*.*", None(NO_SHIM, &[])),
+    row(
+        "tasks.blockio_config_file",
+        Noted("runtime.blockio_config_file", same, CLASSES),
+    ),
+    row(
+        "tasks.rdt_config_file",
+        Noted("runtime.rdt_config_file", same, CLASSES),
+    ),
+    row(
+        "cri.containerd.ignore_blockio_not_enabled_errors",
+        Key("runtime.ignore_blockio_not_enabled_errors", same),
+    ),
+    row(
+        "cri.containerd.ignore_rdt_not_enabled_errors",
+        Key("runtime.ignore_rdt_not_enabled_errors", same),
+    ),
     row("cri.containerd.discard_unpacked_layers", Quiet),
     row("cri.discard_unpacked_layers", Quiet),
     row(

@@ -5,7 +5,8 @@ use super::super::convert::{
 };
 use super::To::{Key, None, Noted, Quiet, RuntimeType};
 use super::{
-    HOOKS, NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME, POD_SPEC, Row, row,
+    CLASSES, HOOKS, NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME, POD_SPEC,
+    Row, row,
 };
 
 /// CRI-O's keys.
@@ -145,6 +146,15 @@ pub(in super::super) const CRIO: &[Row] = &[
     row(
         "crio.runtime.hooks_dir",
         Noted("runtime.hooks_dir", same, HOOKS),
+    ),
+    row(
+        "crio.runtime.blockio_config_file",
+        Noted("runtime.blockio_config_file", same, CLASSES),
+    ),
+    row("crio.runtime.blockio_reload", Quiet),
+    row(
+        "crio.runtime.rdt_config_file",
+        Noted("runtime.rdt_config_file", same, CLASSES),
     ),
     row(
         "crio.runtime.cdi_spec_dirs",
@@ -325,6 +335,10 @@ pub(in super::super) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
     (
         "runtime.hooks_dir",
         "none here; /usr/share/containers/oci/hooks.d there, where packages of devices and tracers may have hooks",
+    ),
+    (
+        "runtime.ignore_blockio_not_enabled_errors",
+        "false here: without classes a container that names one is refused; CRI-O starts it without limits",
     ),
     (
         "runtime.nri.enable",

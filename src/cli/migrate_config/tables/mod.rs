@@ -40,6 +40,8 @@ const fn row(from: &'static str, to: To) -> Row {
     Row { from, to }
 }
 
+const CLASSES: &str =
+    "containers that name a class of it are refused while it is broken, or has not that class";
 const HOOKS: &str =
     "only schema 1.0.0 of its files is read, and no container is created while a file is broken";
 const NO_PAUSE: &str = "there is no pause container";

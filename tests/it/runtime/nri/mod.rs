@@ -1,6 +1,7 @@
 //! Plugins of the Node Resource Interface against the program, with runc: adjustments take effect, events arrive, and a plugin
 //! that fails does no more harm than it should.
 
+mod classes;
 mod effects;
 mod failures;
 mod life;

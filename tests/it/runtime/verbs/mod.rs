@@ -5,6 +5,7 @@ mod apparmor;
 mod cadvisor;
 mod cgroups;
 mod checkpoints;
+mod classes;
 mod containerd_shim;
 mod containers;
 mod devices;

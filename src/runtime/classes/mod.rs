@@ -1,0 +1,194 @@
+//! Block I/O and RDT classes of containers: named sets of limits that the administrator of the node defines in files, and that pods
+//! choose by annotations. The files are those of containerd and CRI-O, which read them with github.com/intel/goresctrl.
+//!
+//! A class that cannot be applied refuses its container: it may protect its neighbours from it
+//! (`docs/adr/0069-classes-of-block-io-and-rdt.md`).
+
+mod annotations;
+pub mod blockio;
+pub mod rdt;
+mod yaml;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use oci_spec::runtime::{LinuxBlockIo, LinuxIntelRdt, Spec};
+
+use self::annotations::Keys;
+use self::rdt::RdtError;
+use super::oci::spec::SpecError;
+use crate::cri::v1::{ContainerConfig, PodSandboxConfig};
+
+/// The settings of classes.
+#[derive(Clone, Debug, Default)]
+pub struct ClassSettings {
+    /// The file of block I/O classes; `None` if there are none.
+    pub blockio_file: Option<PathBuf>,
+    /// Whether a block I/O class is ignored if there is no file.
+    pub ignore_blockio: bool,
+    /// The file of RDT classes; `None` if there are none.
+    pub rdt_file: Option<PathBuf>,
+    /// Whether an RDT class is ignored if there is no file, or the node has no RDT.
+    pub ignore_rdt: bool,
+}
+
+/// Why a file of classes cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClassFileError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// It is no YAML, has not the form of such a file, or a value is not valid.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// The classes of the node.
+#[derive(Debug)]
+pub(in crate::runtime) struct Classes {
+    settings: ClassSettings,
+    rdt: rdt::Rdt,
+}
+
+impl Classes {
+    /// Configures the RDT classes, and reads the file of block I/O classes once, for its errors: they are logged, and refuse the
+    /// containers that have a class. Blocks.
+    pub(in crate::runtime) fn open(settings: &ClassSettings) -> Self {
+        let classes = Self {
+            settings: settings.clone(),
+            rdt: rdt::Rdt::new(settings.rdt_file.clone()),
+        };
+        if let Some(path) = &settings.blockio_file
+            && let Err(error) = blockio::Classes::read(path)
+        {
+            tracing::error!(event = "runtime.blockio", file = %path.display(), error.message = %error, "containers with a block I/O class cannot be created");
+        }
+        match (&settings.rdt_file, classes.rdt.applied()) {
+            (Some(path), Err(error)) => {
+                tracing::error!(event = "runtime.rdt", file = %path.display(), error.message = %error, "containers with an RDT class cannot be created");
+            }
+            (None, _) | (_, Ok(_)) => {}
+        }
+        classes
+    }
+
+    /// Sets the classes that a container has by annotations. Blocks.
+    ///
+    /// # Errors
+    /// [`SpecError::Invalid`] if a class is not defined, or may not be chosen; [`SpecError::Unsupported`] if the node has no classes,
+    /// or their file is broken. They name the container, the class and the file.
+    pub(in crate::runtime) fn apply(
+        &self,
+        spec: &mut Spec,
+        pod: &PodSandboxConfig,
+        container: &ContainerConfig,
+    ) -> Result<(), SpecError> {
+        let name = container.metadata.as_ref();
+        let name = name.map_or("", |metadata| metadata.name.as_str());
+        let prefix = format!("container {name:?}: ");
+        self.apply_blockio(spec, pod, container)
+            .and_then(|()| self.apply_rdt(spec, pod, container))
+            .map_err(|error| match error {
+                SpecError::Invalid(text) => SpecError::Invalid(prefix + &text),
+                SpecError::Unsupported(text) => SpecError::Unsupported(prefix + &text),
+                other => other,
+            })
+    }
+
+    fn apply_blockio(
+        &self,
+        spec: &mut Spec,
+        pod: &PodSandboxConfig,
+        container: &ContainerConfig,
+    ) -> Result<(), SpecError> {
+        let is_ignored = self.settings.blockio_file.is_none() && self.settings.ignore_blockio;
+        match Keys::BLOCKIO.class(pod, container) {
+            Some((class, _)) if !is_ignored => {
+                let limits = self.blockio(class)?;
+                set_blockio(spec, limits);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn apply_rdt(
+        &self,
+        spec: &mut Spec,
+        pod: &PodSandboxConfig,
+        container: &ContainerConfig,
+    ) -> Result<(), SpecError> {
+        let Some((class, origin)) = Keys::RDT.class(pod, container) else {
+            return Ok(());
+        };
+        match self.rdt.group(class, origin) {
+            Ok(group) => set_rdt(spec, group),
+            Err(error) if error.is_not_enabled() && self.settings.ignore_rdt => {}
+            Err(error) => {
+                let text = format!("RDT class {class:?}: {error}");
+                return Err(match error {
+                    RdtError::Undefined { .. } | RdtError::Denied { .. } => {
+                        SpecError::Invalid(text)
+                    }
+                    _ => SpecError::Unsupported(text),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the limits of a block I/O class. The file is read again, since it and the devices of the node may have changed.
+    ///
+    /// # Errors
+    /// As [`Self::apply`], without the container.
+    pub(in crate::runtime) fn blockio(&self, class: &str) -> Result<LinuxBlockIo, SpecError> {
+        let Some(path) = &self.settings.blockio_file else {
+            return Err(SpecError::Unsupported(format!(
+                "block I/O class {class:?}: no classes are configured (runtime.blockio_config_file)"
+            )));
+        };
+        let file = path.display();
+        let broken = |error: &dyn std::fmt::Display| {
+            SpecError::Unsupported(format!("block I/O class {class:?}: {file}: {error}"))
+        };
+        let classes = blockio::Classes::read(path).map_err(|error| broken(&error))?;
+        let found = classes.get(class).ok_or_else(|| {
+            SpecError::Invalid(format!(
+                "block I/O class {class:?} is not defined in {file}"
+            ))
+        })?;
+        let resolved = found.resolve(&blockio::matching);
+        let resolved = resolved.map_err(|error| broken(&error))?;
+        for pattern in &resolved.unmatched {
+            tracing::warn!(event = "runtime.blockio", class, pattern, %file, "the node has no block device that the class names");
+        }
+        Ok(resolved.limits)
+    }
+}
+
+fn set_blockio(spec: &mut Spec, limits: LinuxBlockIo) {
+    let linux = spec.linux_mut().get_or_insert_default();
+    let resources = linux.resources_mut().get_or_insert_default();
+    resources.set_block_io(Some(limits));
+}
+
+/// `None` is the group of the whole system, in which every process is that is not put into another one.
+fn set_rdt(spec: &mut Spec, group: Option<String>) {
+    let rdt = group.map(|group| {
+        let mut rdt = LinuxIntelRdt::default();
+        rdt.set_clos_id(Some(group));
+        rdt
+    });
+    spec.linux_mut().get_or_insert_default().set_intel_rdt(rdt);
+}
+
+/// Reads a file of classes.
+fn read_text(path: &Path) -> Result<String, ClassFileError> {
+    Ok(criscope_linux::untrusted::read_text(
+        path,
+        yaml::LIMIT as u64,
+    )?)
+}
+
+#[cfg(test)]
+mod tests;
