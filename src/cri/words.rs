@@ -70,7 +70,7 @@ copying core correct corrupt corrupted cosign could couldn count counted counter
 crashloopbackoff create createcontainererror created creates creating creation credential credentials cri crictl crio
 criscope critical criu cross crun ctr cuda current currently custom cut cwd daemon damaged dangling data database datagram date
 deactivated dead deadline deadlines deadlock debug declared decode decoded decoder decoding decompress decompressed
-decompressing decreased decrypted deeper default defaults defined definition delay delegate delete deleted deleting deletion
+decompressing decrease decreased decrypted deeper default defaults defined definition delay delegate delete deleted deleting deletion
 delivered denied deny dependencies dependency deprecated deregister desc describe description descriptor descriptors
 deserialize desired destination destroy destroyed destroying detach detached detail details detect detected determine
 dev device devices devmapper devpts dhcp diagnostic dial dialer dialing did didn died diff differ different differs

@@ -17,7 +17,7 @@ use super::sessions::Sessions;
 use super::settings;
 use super::timeline::EpisodePhase;
 use super::usual::Usual;
-use super::view::{OpenSession, PodStory, Recent};
+use super::view::{self, OpenSession, PodStory, Recent};
 use crate::call::Call;
 use crate::call::episode::{Kind, is_episodic};
 use crate::call::times::{micros_of, unix_micros};
@@ -135,12 +135,7 @@ impl Stories {
                 (shown.collect::<Vec<_>>(), cause, probes)
             });
         let sessions = self.sessions().of_pod(is_meant);
-        let cause = cause.or_else(|| {
-            let syncs = self.store().syncs_of_name(is_meant);
-            let fails = SyncFails::of_unknown(syncs.iter().map(|it| &**it), now)?;
-            let headline = format!("{fails}; no call has named the pod");
-            Some((headline, "kubelet_sync_failed"))
-        });
+        let cause = self.of_unknown(is_meant, &episodes, now).or(cause);
         if cause.is_none() && sessions.is_empty() {
             return None;
         }
@@ -162,6 +157,28 @@ impl Stories {
             sessions,
             probes,
         })
+    }
+
+    /// How the kubelet fails at a pod of this name that no call has named, if that is the newest one.
+    fn of_unknown(
+        &self,
+        is_meant: impl Fn(&PodIdentity) -> bool,
+        episodes: &[view::Episode],
+        now: u64,
+    ) -> Option<(String, &'static str)> {
+        let is_known = |pod: &PodIdentity| episodes.iter().any(|it| it.uid == *pod.uid);
+        let store = self.store();
+        let syncs = store.syncs_of_name(|pod| is_meant(pod) && !is_known(pod));
+        let newest = episodes.iter().map(|episode| episode.began_unix_us).max();
+        let fails = SyncFails::of_unknown(syncs.iter().map(|it| &**it), now)?;
+        let whom = match newest {
+            None => "no call has named the pod",
+            Some(began) if fails.sync.first > began => {
+                "no call has named this pod, only an earlier one of its name"
+            }
+            Some(_) => return None,
+        };
+        Some((format!("{fails}; {whom}"), "kubelet_sync_failed"))
     }
 
     /// Reads the selected pods' episodes, calls in flight included, with the store locked, and the pulls of all pods in flight.
@@ -285,13 +302,17 @@ pub(super) mod tests {
         stories
     }
 
+    /// Another pod of the name `web`.
+    fn namesake() -> Pod {
+        Pod(Arc::new(PodIdentity {
+            uid: "other".into(),
+            ..(*pod("web").0).clone()
+        }))
+    }
+
     #[test]
     fn pods_that_had_the_same_name_are_told_apart_by_uid() {
-        let first = pod("web");
-        let second = Pod(Arc::new(PodIdentity {
-            uid: "other".into(),
-            ..(*first.0).clone()
-        }));
+        let (first, second) = (pod("web"), namesake());
         let stories = stories([
             second.run(0, 9000),
             second.create(("app", 0), 9000, 10),
@@ -337,6 +358,34 @@ pub(super) mod tests {
         assert_eq!(story.cause, "kubelet_sync_failed");
         stories.store().note_sync(pod("web").syncs(200_000, 10));
         assert_eq!(of(), None, "it is over");
+    }
+
+    /// Such as one with `hostUsers: false` where the runtime has no user namespaces: the kubelet makes no call for it.
+    #[test]
+    fn a_pod_that_no_call_has_named_is_not_an_earlier_one_of_its_name() {
+        let (first, second) = (pod("web"), namesake());
+        let up = [
+            first.run(10_000, 10),
+            first.create(("app", 0), 10_100, 10),
+            first.start(("app", 0), 10_200, 10),
+        ];
+        let stories = stories(up);
+        let of = |uid| stories.of_pod("shop", "web", uid, &[]).expect("known");
+        let earlier = of(None).headline;
+        let text = "runtime does not support user namespaces";
+        let fails = |from| second.sync_fails(from, 10, text);
+        stories.store().note_sync(fails(5000));
+        assert_eq!(of(None).headline, earlier, "it is the older one");
+        stories.store().note_sync(second.syncs(6000, 10));
+        stories.store().note_sync(fails(20_000));
+        let said = of(None).headline;
+        let (why, whom) = said.split_once(" (").expect("when");
+        assert_eq!(why, format!("kubelet: syncPod failed: {text}"));
+        assert!(
+            whom.ends_with("this pod, only an earlier one of its name"),
+            "{whom}"
+        );
+        assert_eq!(of(Some("uid-web")).headline, earlier);
     }
 
     /// One pod counts once, however often it is retried.

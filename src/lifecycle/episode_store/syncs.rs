@@ -20,6 +20,11 @@ fn fits(sync: &PodSync, kind: Kind) -> bool {
     (sync.kind == SyncKind::Sync) == (kind != Kind::Stop)
 }
 
+/// Returns whether the last that an episode knows is a failure. It learns what comes after it, and so that it is over.
+fn failed(episode: &Episode) -> bool {
+    episode.syncs.last().is_some_and(|it| it.error.is_some())
+}
+
 impl EpisodeStore {
     /// Takes in a span of the kubelet.
     pub(in crate::lifecycle) fn note_sync(&mut self, span: KubeletSpan) {
@@ -31,7 +36,8 @@ impl EpisodeStore {
         let of_time = of_pod.take(EPISODES).enumerate().filter(|(n, episode)| {
             let is_newest = *n == 0;
             let began = episode.began.saturating_sub(before(episode.calls.front()));
-            sync.ended >= began && (is_newest || sync.began <= episode.ended + AFTER)
+            let is_near = sync.began <= episode.ended + AFTER;
+            sync.ended >= began && (is_newest || is_near || failed(episode))
         });
         let numbers: Vec<_> = of_time.map(|(_, episode)| episode.number).collect();
         for number in numbers {

@@ -241,6 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn a_resize_that_is_refused_is_told() {
+        let error = read(
+            r#"failed to "ResizePodInPlace" for "web_shop(0f3a)" with ResizePodInPlaceError: "cannot decrease memory limits: attempting to set container \"app\" memory limit (20971520) below current usage (41943040)""#,
+        );
+        let said = error.to_string();
+        let words =
+            "ResizePodInPlaceError: cannot decrease memory limits: attempting to set container ";
+        assert!(said.starts_with(words), "{said}");
+    }
+
+    #[test]
     fn the_image_is_named() {
         let error = read(
             r#"failed to "StartContainer" for "app" with InvalidImageName: "Failed to apply default image tag \"x/Bad:::1\": couldn't parse image name \"x/Bad:::1\": invalid reference format""#,

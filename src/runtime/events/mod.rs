@@ -2,6 +2,7 @@
 
 mod processes;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
@@ -11,7 +12,9 @@ pub use self::processes::{ProcessChange, ProcessEvent};
 use super::Runtime;
 use super::id;
 use super::store::{Container, Sandbox};
-use crate::cri::v1::{ContainerEventResponse, ContainerEventType, ContainerStatus};
+use crate::cri::v1::{
+    ContainerEventResponse, ContainerEventType, ContainerStatus, PodSandboxStatus,
+};
 
 /// Length of the event queue. The stream of a listener that falls behind ends; the listener then lists again.
 const WAITING: usize = 1024;
@@ -64,19 +67,44 @@ impl Runtime {
         if self.events.to.receiver_count() == 0 {
             return;
         }
+        let (created_at, (pod, containers)) = dated(|| self.pod_status(sandbox));
         let _nobody_left = self.events.to.send(Arc::new(ContainerEventResponse {
             container_id: id.to_owned(),
             container_event_type: kind as i32,
-            created_at: id::now(),
-            pod_sandbox_status: Some(self.sandbox_status_of(sandbox)),
-            containers_statuses: self.statuses_in(&sandbox.id),
+            created_at,
+            pod_sandbox_status: Some(pod),
+            containers_statuses: containers,
         }));
     }
 
-    /// The statuses of all containers of a sandbox.
-    pub(super) fn statuses_in(&self, sandbox: &str) -> Vec<ContainerStatus> {
-        let containers = self.store.containers_of(sandbox);
+    /// The status of a sandbox, and those of its containers, the newest first: of several runs of a container the kubelet takes the
+    /// first for the current one, and with EventedPLEG it does not sort those of PodSandboxStatus itself.
+    pub(super) fn pod_status(&self, sandbox: &Sandbox) -> (PodSandboxStatus, Vec<ContainerStatus>) {
+        let containers = self.store.containers_of(&sandbox.id);
         let status = |container: &Arc<Container>| self.container_status_of(container);
-        containers.iter().map(status).collect()
+        let mut statuses: Vec<_> = containers.iter().map(status).collect();
+        statuses.sort_by_key(|it| {
+            let attempt = it.metadata.as_ref().map_or(0, |metadata| metadata.attempt);
+            Reverse((it.created_at, attempt))
+        });
+        (self.sandbox_status_of(sandbox), statuses)
+    }
+}
+
+/// What `look` sees, and a time before it looked, in nanoseconds since 1970. A time after it would be later than a change that was not
+/// seen any more: with EventedPLEG the kubelet keeps the status with the latest time, and would drop the event of that change.
+pub(super) fn dated<T>(look: impl FnOnce() -> T) -> (i64, T) {
+    let time = id::now();
+    (time, look())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_not_dated_later_than_it_was_seen() {
+        let (time, seen) = dated(id::now);
+        assert!(time <= seen, "{time} is later than {seen}");
     }
 }

@@ -10,7 +10,7 @@ use super::teardown::blocking;
 use crate::cri::v1;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
-use crate::runtime::id;
+use crate::runtime::events::dated;
 use crate::runtime::store::{ContainerState, Sandbox, SandboxRecord, SandboxState};
 
 impl Runtime {
@@ -27,11 +27,12 @@ impl Runtime {
         if request.verbose {
             info.insert("info".to_owned(), self.sandbox_info(&sandbox).await?);
         }
+        let (timestamp, (status, containers_statuses)) = dated(|| self.pod_status(&sandbox));
         Ok(v1::PodSandboxStatusResponse {
-            status: Some(self.sandbox_status_of(&sandbox)),
+            status: Some(status),
             info,
-            containers_statuses: self.statuses_in(&sandbox.id),
-            timestamp: id::now(),
+            containers_statuses,
+            timestamp,
         })
     }
 

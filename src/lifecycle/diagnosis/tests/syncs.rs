@@ -133,6 +133,27 @@ fn a_sync_that_succeeds_ends_a_failure() {
     assert!(said.ends_with("nothing slow"), "{said}");
 }
 
+/// A resize that fails belongs to the start. Then another container is restarted, and the span of the success belongs to that.
+#[test]
+fn a_sync_that_succeeds_ends_a_failure_of_an_earlier_episode() {
+    let web = pod("web");
+    let mut store = store(chain([web.run(0, 500)], up(&web, 600)));
+    let resize = r#"failed to "ResizePodInPlace" for "web" with ResizePodInPlaceError: "memory limit below current usage""#;
+    store.note_sync(web.sync_fails(120_000, 10, resize));
+    store.tick(at(121_000), &[]);
+    let said = of_pod(&episodes(&store), at(121_000));
+    assert!(said.contains("ResizePodInPlaceError"), "{said}");
+    let mut kill = web.kill(("app", 0), 150_000, 200).grace(30);
+    store.observe(&mut kill);
+    store.apply(kill);
+    store.apply(web.create(("app", 1), 150_300, 100));
+    store.apply(web.start(("app", 1), 150_410, 100));
+    store.note_sync(web.syncs(149_900, 700));
+    store.tick(at(160_000), &[]);
+    let said = of_pod(&episodes(&store), at(160_000));
+    assert!(!said.contains("ResizePodInPlaceError"), "{said}");
+}
+
 #[test]
 fn a_gap_between_calls_is_named() {
     let web = pod("web");

@@ -182,6 +182,47 @@ async fn events_of_a_pods_life() {
     daemon.assert_clean();
 }
 
+/// With EventedPLEG the kubelet takes the first status of a container for the current one and does not sort them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_run_of_a_container_comes_first() {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let watched = kubelet
+        .runtime
+        .clone()
+        .get_container_events(v1::GetEventsRequest {})
+        .await;
+    let mut events = watched.expect("GetContainerEvents").into_inner();
+    let pod = kubelet.plain_pod("runs").await;
+    let mut newest = String::new();
+    for attempt in 0..6 {
+        let mut config = idle("main");
+        config.metadata.get_or_insert_default().attempt = attempt;
+        let created = kubelet.try_create(&pod, config).await;
+        newest = created.expect("CreateContainer");
+    }
+    let attempts = |statuses: &[v1::ContainerStatus]| {
+        let metadata = statuses.iter().filter_map(|it| it.metadata.as_ref());
+        metadata.map(|it| it.attempt).collect::<Vec<_>>()
+    };
+    let request = v1::PodSandboxStatusRequest {
+        pod_sandbox_id: pod.id.clone(),
+        verbose: false,
+    };
+    let status = kubelet.runtime.clone().pod_sandbox_status(request).await;
+    let status = status.expect("PodSandboxStatus").into_inner();
+    assert_eq!(attempts(&status.containers_statuses), [5, 4, 3, 2, 1, 0]);
+    let event = loop {
+        let event = next(&mut events).await;
+        if event.container_id == newest {
+            break event;
+        }
+    };
+    assert_eq!(attempts(&event.containers_statuses), [5, 4, 3, 2, 1, 0]);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stop_of_a_pod_is_reported_once_even_if_its_network_teardown_is_retried() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
