@@ -6,6 +6,7 @@ mod artifacts;
 mod bounds;
 mod crash;
 pub(super) mod encrypted;
+mod exported;
 mod hostile;
 mod layers;
 mod loaded;
