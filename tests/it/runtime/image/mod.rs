@@ -15,6 +15,7 @@ mod parts;
 mod pulls;
 mod real;
 mod registries;
+mod signed_by;
 mod tokens;
 mod verified;
 

@@ -12,12 +12,11 @@ mod rekor;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 pub(super) use self::certificates::{Authority, Identities};
 pub(super) use self::key::PublicKey;
 use super::evidence::Signature;
+use super::payload;
 use crate::digest::Digest;
 
 type Judged<T> = std::result::Result<T, String>;
@@ -42,39 +41,6 @@ pub(super) enum Trust {
         authority: Authority,
         logs: Option<Vec<PublicKey>>,
     },
-}
-
-/// The signed document. As in containers/image, nothing unknown may be in it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Payload {
-    critical: Critical,
-    #[serde(default)]
-    #[allow(dead_code)]
-    optional: IgnoredAny,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Critical {
-    #[serde(rename = "type")]
-    kind: String,
-    image: SignedImage,
-    identity: SignedIdentity,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SignedImage {
-    #[serde(rename = "docker-manifest-digest")]
-    digest: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SignedIdentity {
-    #[serde(rename = "docker-reference")]
-    reference: String,
 }
 
 /// Checks that a trusted signer has signed this manifest, and returns the image name that was signed with it.
@@ -111,20 +77,7 @@ pub(super) fn check(signature: &Signature, manifest: &Digest, trust: &Trust) -> 
             authority.verify(&leaf, chain, at, &payload, &raw)?;
         }
     }
-    // Read only now that it is known who wrote it.
-    let signed: Payload = serde_json::from_slice(&payload)
-        .map_err(|e| format!("a signed document that is not one of cosign: {e}"))?;
-    let critical = signed.critical;
-    if critical.kind != PAYLOAD_TYPE {
-        return Err(format!("a signed document of type {:?}", critical.kind));
-    }
-    if critical.image.digest != manifest.as_str() {
-        return Err(format!(
-            "a signature for another manifest, {:?}",
-            critical.image.digest
-        ));
-    }
-    Ok(critical.identity.reference)
+    payload::read(&payload, PAYLOAD_TYPE, manifest)
 }
 
 #[cfg(test)]
