@@ -4,6 +4,7 @@
 mod archives;
 mod artifacts;
 mod bounds;
+mod bundles;
 mod crash;
 pub(super) mod encrypted;
 mod exported;

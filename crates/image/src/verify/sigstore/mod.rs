@@ -23,6 +23,9 @@ type Judged<T> = std::result::Result<T, String>;
 
 /// The media type of the signed document.
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+/// How the media types of sigstore bundles begin. A bundle says which manifest is signed, and not under which name, which every
+/// `signedIdentity` compares; containers/image does not read them either.
+const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
 /// The `type` of the signed document.
 const PAYLOAD_TYPE: &str = "cosign container image signature";
 /// Annotations of a signature: itself in base64, its certificate and the chain of that (PEM), and the entry of the log.
@@ -45,6 +48,13 @@ pub(super) enum Trust {
 
 /// Checks that a trusted signer has signed this manifest, and returns the image name that was signed with it.
 pub(super) fn check(signature: &Signature, manifest: &Digest, trust: &Trust) -> Judged<String> {
+    if signature.media_type.starts_with(BUNDLE) {
+        return Err(
+            "its signature is a sigstore bundle, as cosign 3 makes by default, which names no image: \
+             sign it with --new-bundle-format=false"
+                .to_owned(),
+        );
+    }
     if signature.media_type != PAYLOAD {
         return Err("an attachment that is not a signature".to_owned());
     }
