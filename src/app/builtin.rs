@@ -379,6 +379,7 @@ fn policy(config: &config::Images) -> Option<PolicyFiles> {
     let files = PolicyFiles {
         default: config.signature_policy.clone(),
         namespaces: config.signature_policy_dir.clone(),
+        registries_d: config.registries_d.clone(),
     };
     (files.default.is_some() || files.namespaces.is_some()).then_some(files)
 }

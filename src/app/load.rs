@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 
 use super::Error;
 use super::builtin::{BuiltinError, images};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::runtime::load::{self, LoadError};
 use criscope_image::{ImageStore, ImageStoreConfig};
 
@@ -17,13 +17,17 @@ pub use crate::runtime::load::Loaded;
 /// Interval of progress reports.
 const PROGRESS: Duration = Duration::from_millis(250);
 
-/// How images are loaded.
+/// Loads images.
 #[derive(Debug)]
-pub enum Loader {
-    /// By the daemon with this state directory.
+pub struct Loader(StoreAccess);
+
+/// Who works on the image store.
+#[derive(Debug)]
+pub(super) enum StoreAccess {
+    /// The daemon with this state directory.
     Daemon(PathBuf),
-    /// By this process, which holds the lock of the store.
-    Store(Box<(tokio::runtime::Runtime, ImageStore)>),
+    /// This process, which holds the lock of the store.
+    Own(Box<(tokio::runtime::Runtime, ImageStore)>),
 }
 
 /// Why images, or this archive, cannot be loaded.
@@ -42,13 +46,12 @@ pub enum LoaderError {
     Archive(#[from] LoadError),
 }
 
-impl Loader {
+impl StoreAccess {
     /// Finds out whether the daemon runs.
     ///
     /// # Errors
-    /// There is no built-in runtime, or its store is locked without a daemon that serves it.
-    pub fn new(config: &Config) -> Result<Self, LoaderError> {
-        let config = config.runtime.as_deref().ok_or(LoaderError::NotBuiltin)?;
+    /// The store is locked without a daemon that serves it.
+    pub(super) fn find(config: &config::Runtime) -> Result<Self, Error> {
         if load::is_served(&config.state) {
             return Ok(Self::Daemon(config.state.clone()));
         }
@@ -64,7 +67,18 @@ impl Loader {
         };
         let opened = threads.block_on(ImageStore::open(settings));
         let opened = opened.map_err(|error| Error::Builtin(BuiltinError::Runtime(error.into())))?;
-        Ok(Self::Store(Box::new((threads, opened))))
+        Ok(Self::Own(Box::new((threads, opened))))
+    }
+}
+
+impl Loader {
+    /// Finds out whether the daemon runs.
+    ///
+    /// # Errors
+    /// There is no built-in runtime, or its store is locked without a daemon that serves it.
+    pub fn new(config: &Config) -> Result<Self, LoaderError> {
+        let config = config.runtime.as_deref().ok_or(LoaderError::NotBuiltin)?;
+        Ok(Self(StoreAccess::find(config)?))
     }
 
     /// Loads an archive from a seekable file. `progress` is called with bytes done and bytes in all, 0 if unknown.
@@ -77,9 +91,9 @@ impl Loader {
         name: &str,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<Loaded>, LoaderError> {
-        match self {
-            Self::Daemon(state) => Ok(load::load(state, &file, name, progress)?),
-            Self::Store(store) => {
+        match &self.0 {
+            StoreAccess::Daemon(state) => Ok(load::load(state, &file, name, progress)?),
+            StoreAccess::Own(store) => {
                 let (threads, images) = store.as_ref();
                 Ok(threads.block_on(take_in(images, file, name, progress))?)
             }

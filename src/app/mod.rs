@@ -8,6 +8,7 @@ mod build;
 mod builtin;
 pub mod captured;
 mod containerd_socket;
+pub mod export;
 mod heap;
 pub mod load;
 mod node;

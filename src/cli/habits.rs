@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// The word typed, and what does that here.
-const HABITS: [(&str, &str); 23] = [
+const HABITS: [(&str, &str); 24] = [
     ("get", "criscope pods, criscope explain NAMESPACE/POD"),
     ("list", "criscope pods"),
     ("pod", "criscope explain NAMESPACE/POD"),
@@ -28,9 +28,10 @@ const HABITS: [(&str, &str); 23] = [
     ("proxy", "criscope serve --upstream SOCKET"),
     (
         "image",
-        "criscope images, criscope prune, criscope load-image ARCHIVE",
+        "criscope images, criscope prune, criscope load-image ARCHIVE, criscope export IMAGE -o FILE",
     ),
     ("load", "criscope load-image ARCHIVE"),
+    ("save", "criscope export IMAGE -o FILE"),
     ("config", "criscope check-config"),
     ("bugreport", "criscope capture"),
 ];

@@ -11,6 +11,7 @@ mod df;
 mod doctor;
 mod exec;
 mod explain;
+mod export;
 mod fault;
 mod format;
 mod habits;
@@ -23,7 +24,9 @@ mod man;
 mod migrate_config;
 mod output;
 mod pods;
+mod progress;
 mod render;
+mod replaced;
 mod replay;
 mod screen;
 mod serve;
@@ -106,6 +109,7 @@ enum Command {
     Prune(images::PruneArgs),
     Df(df::Args),
     LoadImage(load_image::Args),
+    Export(export::Args),
     Completions(completions::Args),
     Version(version::Args),
     #[command(hide = true)]
@@ -139,6 +143,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Prune(args) => images::prune(&args),
         Command::Df(args) => df::run(&args),
         Command::LoadImage(args) => load_image::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),
         Command::Man(args) => man::run(&args),
@@ -170,6 +175,9 @@ pub enum Failure {
     /// `load-image` has no store.
     #[error(transparent)]
     Load(#[from] app::load::LoaderError),
+    /// `export` has not written an archive.
+    #[error(transparent)]
+    Export(#[from] export::Error),
     /// The running criscope could not be read.
     #[error(transparent)]
     Ask(#[from] http::AskError),
@@ -257,6 +265,14 @@ impl Failure {
                 ExitCode::FAILURE
             }
             Self::Command(code) => ExitCode::from(*code),
+            Self::Export(error) => {
+                output::error(visible(&self.to_string()));
+                error.hint().into_iter().for_each(output::hint);
+                match error.is_usage() {
+                    true => ExitCode::from(EX_USAGE),
+                    false => ExitCode::FAILURE,
+                }
+            }
             Self::Logs(error) => {
                 output::error(self);
                 error.hint().into_iter().for_each(output::hint);

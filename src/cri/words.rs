@@ -24,7 +24,7 @@ pub(super) fn is_word(word: &[u8]) -> bool {
 static KNOWN: LazyLock<HashSet<&str>> = LazyLock::new(|| WORDS.split_ascii_whitespace().collect());
 
 /// Their capitals would split them into pieces too short to be judged.
-const AS_WRITTEN: [&str; 14] = [
+const AS_WRITTEN: [&str; 17] = [
     "GiB",
     "KiB",
     "MBps",
@@ -37,6 +37,9 @@ const AS_WRITTEN: [&str; 14] = [
     "caRootsPath",
     "closID",
     "gRPC",
+    "keyData",
+    "keyPath",
+    "keyPaths",
     "runAsNonRoot",
     "signedBy",
 ];
@@ -49,13 +52,13 @@ addr address addresses addrs adj adjusted after again against age agent ago algo
 allocating allocation allow allowed allows almost alpha already also always amazonaws ambiguous amd64 amount an and
 annotation annotations another answer answered answers antrea any api apparmor apparmorfs append application applied
 applies apply applying arch architecture architectures archive archives are arg argument arguments arm64 armv6 armv7
-arp artifact as ask asked assign assigned associated at attach attached attaching attachment attempt attempted
+arp artifact as ask asked assign assigned associated at atomic attach attached attaching attachment attempt attempted
 attempting attempts attribute attributes audit auth authenticate authenticating authentication authority authorization
 authorized auto available away aws azurecr back backend backoff backward bad bandwidth base base64 base64url bash basic be bearer
 because become been before begin beginning begun behavior behaviour behind being belong belongs below beside best
 between beyond bin binary bind binding bit bits blkio blob blobs block blocked blocking blockio blocks body bond boot both
 bound bounds bpf break bridge bring broke broken btrfs bucket buffer bug build buildah built bundle busy busybox but by
-byte bytes bz2 bzip2 cache cached calico call called caller calling calls can cancel canceled cancelled cancelling
+byte bytes bz2 bzip2 cache cached calico call called caller calling calls came can cancel canceled cancelled cancelling
 cannot cap capabilities capability capacity case catch categories caught cause caused cbm cdi ceph cert certificate
 certificates cgroup cgroupfs cgroups cgroupv2 chain change changed changes changing channel char character characters
 chdir check checked checking checkpoint checkpointed checkpoints checks checksum child children chmod choose chown
@@ -84,11 +87,11 @@ entry entrypoint env environment eof eperm ephemeral epipe equal err errdefs err
 established etc etcdserver eth0 ethernet etimedout evaluate event events every everything evict evicted evicts exact exactly
 exceed exceeded exceeding exceeds except exception excessive exchange exclude exclusive exec execsync executable
 execute executed executing execution exhausted exist existed existent existing exists exit exited exiting exits expand
-expect expected expecting expire expired explicit export exposed expression extended extension extensions external extra extract extracting
-extraction facts fail failed failing fails failure failures fallback false far fast fatal fault fd fds feature features
+expect expected expecting expire expired explicit export exported exposed expression extended extension extensions external
+extra extract extracting extraction facts fail failed failing fails failure failures fallback false far fast fatal fault fd fds feature features
 fetch fetched fetcher fetching field fields fifo file filename files filesystem filesystems filled filter filters final
 finalize find finding finish finished firewall first fit fits flag flags flannel flow flush flushing folder folders follow
-following follows for forbidden force forced forcibly forgotten fork form format formatted forward forwarded forwarding
+following follows for forbidden force forced forcibly forged forgotten fork form format formatted forward forwarded forwarding
 found fractional frame free freeze freezer freezing frequency from frozen fs fsync fulcio full fully function fuse
 fuseblk future garbage gateway gcr generate generated generating generation get getting ghcr gid gids give given go
 goaway goes going gone got gpg grace graceful gracefully graph greater group groups grpc guest gvisor gz gzip had
@@ -121,12 +124,13 @@ netmask netns network networking networkready networks never new newer next nf n
 nodes non nonce none nor normal nosuchimage not notation note nothing notice notification notify notready now nowhere nri ns
 null number numbers numeric nvidia nvme nvml o oaep object objects observed obsolete obtain obtained occur occurred occurs
 oci ocicrypt of off offset oid ok old older omitted on once one ongoing only onto oom oomkilled open opencontainers opened
-opening opens operation operations opt option optional options opts or order org original originate orphan orphaned os
+opening openpgp opens operation operations opt option optional options opts or order org original originate orphan orphaned os
 other others otherwise our ours out outbound outdated output outside over overflow overlap overlapping overlay
-overlayfs overlays overloaded overridden override oversized own owned owner owners ownership pack package packet page
+overlayfs overlays overloaded overridden override oversized own owned owner owners ownership pack package packed packet page
 pages pair pairs panic panicked parallel param parameter parameters parent parse parsed parser parsing part partial
-partially partition partitions parts pass passed passwd password path paths pattern pause paused pax payload peer pem pending per
-percentage perform performed perm permanent permanently permission permissions permitted persist persistent phase pick pid pidfd pidfile
+partially partition partitions parts pass passed passwd password path paths pattern pause paused pax payload peer pem
+pending per percentage perform performed perm permanent permanently permission permissions permitted persist persistent
+pgp phase pick pid pidfd pidfile
 pids ping pinned pipe pipes pivot pkg pki place plain platform platforms please plugin plugins pod podman pods
 podsandbox point pointer policies policy poll pool port portforward portmap ports position positive possible post
 potential ppc64le precondition preempted prefix prepare prepared preparing presence present preserve prevent preventing
@@ -146,7 +150,7 @@ requests require required requirement requirements requires reread resctrl reser
 resolution resolv resolve resolved resolver resolving resource resources respond responded response responses rest
 restart restarted restarting restore restored restoring restrict restricted result results resume resumed resumes
 resuming resync retained retried retries retrieve retrieved retrieving retry retrying return returned returning returns
-reuse revision riscv64 rlimit rlimits rm rmdir role roll rollback root rootfs rootfstype rootless rotate rotated
+reuse revision revoked riscv64 rlimit rlimits rm rmdir role roll rollback root rootfs rootfstype rootless rotate rotated
 rotation round route router routes routing rpc rsa rtnetlink rule rules run runc runcv running runs runsc runtime
 runtimeclass runtimeready runtimes rwm s s390x safe safely said same sandbox sandboxed sandboxer sandboxes save saved
 saving saw say says sbr schedule scheduled schema schemata scheme scope score scratch script scripts search seccomp second
@@ -154,13 +158,13 @@ secondary seconds secret section secure security see seek seeker seem seen segme
 semaphore send sending sends sent separate sequence serial serialize serve served server servers serves service
 services session sessions set setgid setgroups sethostname setns sets setting settings setuid setup several severity sh
 sha sha256 sha512 shadow share shared shares sharing shell shim shims shm short shorter should show shut shutdown
-shutting side sigint sigkill sign signal signaled signals signature signatures signed signer sigquit sigterm similar
+shutting side sigint sigkill sign signal signaled signals signature signatures signed signer sigquit sigstore sigterm similar
 simple since single size sizes skip skipped skipping skopeo slave sleep slice slow small smaller snapshot snapshots
 snapshotter snapshotters snat so sock socket sockets soft some something soon source sources space span sparse spawn
 spawning spec special specific specification specified specify split spoken squash src sriov stack stacked stage stages
 staging stale standard stands start started starterror starting starts startup stat state stateful states statfs static
 statistics stats status stays stderr stdin stdio stdout step still stop stopcontainer stopped stopping stops storage
-store stored storing stream streaming streams strict string stuck sub subdirectory subject subnet subpath subpaths
+store stored stores storing stream streaming streams strict string stuck sub subdirectory subject subkey subnet subpath subpaths
 subprocess subreaper subscribe subscriber subscription subset subsystem succeed succeeded success successful
 successfully such sufficient suffix supervise supplied support supported supports suspended svc swap swapped swappiness
 switch symlink symlinks sync synchronize synchronized syntax sys syscall sysctl sysctls sysfs system systemd t table tag tags take
@@ -180,8 +184,8 @@ unusable unused unusual unwanted unwrapped up update updated updates updating up
 upwards uri url urls us usage use used useful user userdata username userns users uses using usr utf util uts uuid v1
 v1alpha2 v2 valid validate validated validating validation validator value values var variable variables variant vendor
 verification verified verifier verifiers verify verifying versa version versions very veth via vice victim view
-violated violation virtiofs virtual visible vlan vm vmm vnd volume volumes vrf wait waited waiter waiting waitpid waits
-want wanted wants warm warning warnings was wasn watch watchdog watcher watching way ways we weave weight well went
+violated violation virtiofs virtual visible vlan vm vmm vnd volume volumes vouch vrf wait waited waiter waiting waitpid waits
+want wanted wants warm warning warnings was wasn watch watchdog watcher watching way ways we weave web weight well went
 were what when where whereabouts whether which while whiteout who whole whose why wide wildcard will window windows
 wire with within without word work workdir worker workers working workload would wouldn wrap wrapped wrapper writable
 write writer writes writing written wrong wrongly wrote www x509 x86 xattr xattrs xtables xz yaml yes yet you youki

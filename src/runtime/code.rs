@@ -82,6 +82,7 @@ impl GrpcCode for criscope_image::Error {
             Self::Cancelled { .. } => Code::Cancelled,
             Self::WrongDigest { .. } => Code::DataLoss,
             Self::Invalid { .. }
+            | Self::Decrypted { .. }
             | Self::NoPlatform { .. }
             | Self::Unpack { .. }
             | Self::Settings { .. } => Code::FailedPrecondition,

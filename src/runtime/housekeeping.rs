@@ -1,11 +1,11 @@
-//! Periodic work of the runtime: imports and garbage collection of images.
+//! Background work of the runtime: imports, exports and garbage collection of images.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Runtime, load};
+use super::{Runtime, export, load};
 use criscope_image::ImportDirectory;
 
 /// The period of scans of the import directory; a scan is one `readdir`.
@@ -15,10 +15,16 @@ const IMPORT: Duration = Duration::from_secs(2);
 const COLLECT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
 
 impl Runtime {
-    /// Imports archives from the import directory and from `criscope load-image`, and removes unused layers, until it is dropped.
+    /// Imports archives from the import directory and from `criscope load-image`, serves `criscope export`, and removes unused
+    /// layers, until it is dropped.
     /// Must be started after recovery: otherwise layers that containers need would be removed.
     pub async fn housekeeping(self: Arc<Self>) {
-        tokio::join!(self.import(), self.collect(), self.take_in());
+        tokio::join!(
+            self.import(),
+            self.collect(),
+            self.take_in(),
+            self.give_out()
+        );
     }
 
     async fn import(&self) {
@@ -76,6 +82,13 @@ impl Runtime {
         let state = self.settings.paths.state().to_owned();
         if let Err(error) = load::serve(self.images.clone(), state).await {
             tracing::warn!(event = "image.load", error.message = %error, "criscope load-image is not available");
+        }
+    }
+
+    async fn give_out(&self) {
+        let state = self.settings.paths.state().to_owned();
+        if let Err(error) = export::serve(self.images.clone(), state).await {
+            tracing::warn!(event = "image.export", error.message = %error, "criscope export is not available");
         }
     }
 }

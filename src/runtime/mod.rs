@@ -17,11 +17,13 @@ pub mod call_context;
 mod checkpoint;
 pub mod classes;
 pub mod code;
+mod command_socket;
 mod container;
 pub(crate) mod containerd;
 mod dial;
 mod error;
 pub mod events;
+pub mod export;
 pub mod failpoint;
 #[cfg(any(test, fuzzing))]
 mod fuzz;

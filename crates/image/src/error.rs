@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::decrypt::KeyFailure;
 use super::digest::Digest;
 
-/// Why a pull, an import or another operation on images failed. Cheap to clone, because all pulls that wait for a layer get
+/// Why a pull, an import, an export or another operation on images failed. Cheap to clone, because all pulls that wait for a layer get
 /// its error.
 ///
 /// No text contains a secret known to the crate: URLs have no query, responses of registries are truncated.
@@ -118,6 +118,14 @@ pub enum Error {
         cause: KeyFailure,
         /// The ways in which the key is wrapped, and what came of each.
         reason: String,
+    },
+    /// Layers came encrypted, and an archive would contain them in plain text.
+    #[error(
+        "image {image} came encrypted, and the archive would contain it decrypted: that must be allowed"
+    )]
+    Decrypted {
+        /// The image.
+        image: String,
     },
     /// The image has no manifest for this platform.
     #[error("{what}: no image for {wanted}, only for {offered}")]

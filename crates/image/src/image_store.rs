@@ -115,7 +115,7 @@ impl ImageStore {
     }
 
     /// The image that a reference, an ID or a prefix of an ID means. A short name can stand for several references.
-    fn resolve(&self, text: &str) -> Result<Option<ImageId>> {
+    pub(crate) fn resolve(&self, text: &str) -> Result<Option<ImageId>> {
         if self.config.registries_conf.is_none() || Reference::parse(text).is_err() {
             return self.store.resolve(text);
         }

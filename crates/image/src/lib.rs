@@ -1,11 +1,11 @@
-//! Container images: an OCI distribution client, unpacking of layers, archives, and a store of images for overlayfs.
+//! Container images: an OCI distribution client, unpacking of layers, archives (import and export), and a store of images for overlayfs.
 //!
 //! | type | purpose |
 //! |---|---|
 //! | [`Reference`], [`Digest`] | names of images and of content |
 //! | [`RegistryClient`], [`Repository`] | manifests and blobs of registries: mirrors and TLS from containerd's `hosts.toml`, authentication, retries |
 //! | [`Unpacker`] | unpacks a layer's archive into a directory that overlayfs can stack |
-//! | [`ImageStore`] | pulls and imports images, shares their layers, and removes what is unused |
+//! | [`ImageStore`] | pulls, imports and exports images, shares their layers, and removes what is unused |
 //! | [`ImportDirectory`] | imports archives that appear in a directory |
 //! | [`Observer`] | receives the steps of pulls and imports |
 //!
@@ -30,6 +30,7 @@ mod decrypt;
 mod digest;
 mod docker_config;
 mod error;
+mod export;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 mod image_config;
@@ -55,6 +56,7 @@ pub use self::credentials::{Auth, AuthFields, Credentials};
 pub use self::decrypt::{Decryption, KeyFailure};
 pub use self::digest::{Digest, InvalidDigest};
 pub use self::error::{Error, Result};
+pub use self::export::{ExportOptions, ExportWatch, ExportedImage};
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
 pub use self::image_config::ImageConfig;

@@ -163,7 +163,8 @@ fn crio_with_drop_in_files() {
         [crio.runtime.runtimes.kata]\nruntime_path = \"/opt/kata/bin/containerd-shim-kata-v2\"\nruntime_type = \"vm\"\n\
         runtime_config_path = \"/opt/kata/clh.toml\"\n\
         [crio.runtime.runtimes.odd]\nruntime_path = \"/usr/bin/runc\"\nruntime_type = \"pod\"\n\
-        [crio.image]\npinned_images = [\"quay.io/a/*\"]\nimage_volumes = \"ignore\"\n";
+        [crio.image]\npinned_images = [\"quay.io/a/*\"]\nimage_volumes = \"ignore\"\n\
+        signature_policy = \"\"\nsignature_policy_dir = \"/etc/crio/policies\"\n";
     let drop_in = "[crio.runtime]\ndefault_runtime = \"crun\"\n[crio.runtime.runtimes.crun]\nruntime_path = \"/usr/bin/crun\"\n\
         [crio.network]\nplugin_dirs = [\"/opt/cni/bin\"]\n";
     let (text, report) = migrated(
@@ -178,6 +179,8 @@ fn crio_with_drop_in_files() {
             "pids_limit = 0",
             "ignore_image_defined_volumes = true",
             "pinned_images = [\"quay.io/a/*\"]",
+            "signature_policy = \"/etc/containers/policy.json\"",
+            "signature_policy_dir = \"/etc/crio/policies\"",
             "bin_dirs = [\"/opt/cni/bin\"]",
             "hooks_dir = [\"/etc/hooks\"]",
             "blockio_config_file = \"/etc/b.yaml\"",

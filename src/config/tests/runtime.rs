@@ -183,6 +183,7 @@ max_verifiers = 14
 per_verifier_timeout = "15s"
 signature_policy = "/p/policy.json"
 signature_policy_dir = "/r"
+registries_d = "/r.d"
 registries_conf = "/s.conf"
 decryption_keys_path = "/t"
 keyprovider_config = "/u.conf"

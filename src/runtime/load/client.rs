@@ -1,14 +1,12 @@
 //! The client of the load socket, for `criscope load-image`.
 
 use std::fs::File;
-use std::io::{self, BufReader, IoSlice};
-use std::os::fd::AsFd as _;
+use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-
-use super::{Answer, Loaded, MESSAGE, read_answer, socket};
+use super::{Answer, Loaded, MESSAGE, socket};
+use crate::runtime::command_socket::{read_message, send};
 
 /// Why an archive was not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -64,10 +62,15 @@ pub fn load(
         }
         stream => stream.map_err(broken)?,
     };
-    send(&stream, file, name).map_err(broken)?;
+    let mut end = name.len().min(MESSAGE);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    let text = if end == 0 { "-" } else { &name[..end] };
+    send(&stream, text, file).map_err(broken)?;
     let mut answers = BufReader::new(stream);
     loop {
-        let answer = read_answer(&mut answers).map_err(|error| match error.kind() {
+        let answer = read_message(&mut answers).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
                 LoadError::Failed("criscope ended before it was done".to_owned())
             }
@@ -79,25 +82,4 @@ pub fn load(
             Answer::Failed(why) => return Err(LoadError::Failed(why)),
         }
     }
-}
-
-/// Sends the name and the descriptor in one message.
-fn send(stream: &UnixStream, file: &File, name: &str) -> io::Result<()> {
-    let mut end = name.len().min(MESSAGE);
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    let fds = [file.as_fd()];
-    let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut room);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
-    // At least one byte: an empty message cannot carry a descriptor.
-    let text = if end == 0 { "-" } else { &name[..end] };
-    sendmsg(
-        stream,
-        &[IoSlice::new(text.as_bytes())],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    )?;
-    Ok(())
 }

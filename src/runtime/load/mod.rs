@@ -1,12 +1,9 @@
 //! Import of image archives by command, for which the CRI has no method: `criscope load-image` connects to a socket that only
 //! root can access, passes an open archive, and receives the progress and then the result.
-//!
-//! The archive is passed as a descriptor, not as a path: the daemon may have another mount namespace than the user.
 
 mod client;
 mod server;
 
-use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -53,18 +50,4 @@ const MESSAGE: usize = 8 << 10;
 #[must_use]
 pub fn socket(state: &Path) -> PathBuf {
     state.join("load").join("socket")
-}
-
-fn write_answer(mut to: impl Write, answer: &Answer) -> io::Result<()> {
-    let mut line = serde_json::to_vec(answer)?;
-    line.push(b'\n');
-    to.write_all(&line)
-}
-
-fn read_answer(from: &mut impl BufRead) -> io::Result<Answer> {
-    let mut line = String::new();
-    if from.read_line(&mut line)? == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(serde_json::from_str(&line)?)
 }

@@ -35,6 +35,9 @@ settings! {
         /// The directory with policies for the pods of single namespaces, in `NAMESPACE.json`; the others have
         /// `signature_policy`.
         signature_policy_dir: Option<PathBuf> = None, Maybe(DirPath), or "none" like "\"/etc/crio/policies\"";
+        /// The directory with the files (containers-registries.d(5)) that say where signatures with GPG keys are, for policies that
+        /// require `signedBy`. It need not exist; signatures are in `/var/lib/containers/sigstore` then. Read for each pull.
+        registries_d: PathBuf = "/etc/containers/registries.d".into(), DirPath;
         /// The directory with image verifier plugins of containerd. Each program in it must accept an image before it is
         /// pulled; if the directory is missing or empty, no image is.
         verifier_bin_dir: Option<PathBuf> = None, Maybe(DirPath),

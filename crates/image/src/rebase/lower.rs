@@ -162,7 +162,8 @@ pub(super) fn split(path: &[u8]) -> Parts {
     parts.map(<[u8]>::to_vec).collect()
 }
 
-pub(super) fn is_opaque(dir: impl AsFd) -> io::Result<bool> {
+/// Returns whether a directory hides those of lower layers.
+pub(crate) fn is_opaque(dir: impl AsFd) -> io::Result<bool> {
     let mut value = [0; 1];
     match fgetxattr(dir, OPAQUE, &mut value) {
         Ok(length) => Ok(length == 1 && value == *b"y"),
@@ -171,10 +172,10 @@ pub(super) fn is_opaque(dir: impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Extended attributes of a directory, without those of overlayfs.
-pub(super) fn xattrs(dir: impl AsFd) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+/// Extended attributes of a file, without those of overlayfs.
+pub(crate) fn xattrs(file: impl AsFd) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0; MAX_XATTR];
-    let length = match flistxattr(&dir, &mut names) {
+    let length = match flistxattr(&file, &mut names) {
         Err(Errno::NOTSUP) => 0,
         length => length?,
     };
@@ -188,7 +189,7 @@ pub(super) fn xattrs(dir: impl AsFd) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
             continue;
         }
         let mut value = vec![0; MAX_XATTR];
-        let length = fgetxattr(&dir, name, &mut value)?;
+        let length = fgetxattr(&file, name, &mut value)?;
         value.truncate(length);
         all.push((name.to_vec(), value));
     }

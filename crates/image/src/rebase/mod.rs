@@ -16,6 +16,8 @@ use super::digest::Digest;
 use super::error::{At as _, Error, Result};
 use super::store::{ContentStore, Held, NewLayer};
 
+pub(super) use self::lower::{is_opaque, xattrs};
+
 /// Replaces layers with implied directories by matching copies. Returns the layers to stack, held.
 pub(super) fn rebase(store: &Arc<ContentStore>, held: &Held) -> Result<Held> {
     let mut stack: Vec<Digest> = Vec::new();

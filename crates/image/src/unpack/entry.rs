@@ -25,13 +25,13 @@ pub(crate) struct Entry {
     pub(crate) position: u64,
     /// Bytes of its data.
     pub(crate) size: u64,
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
     /// Seconds and nanoseconds.
-    pub(super) mtime: (i64, u32),
+    pub(crate) mtime: (i64, u32),
     pub(super) device: (u32, u32),
-    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Maximum length of a path that can be opened.

@@ -16,8 +16,10 @@ use super::tree::{OPAQUE, Tree, is, is_whiteout, status, text};
 use super::{UnpackJob, UnpackSummary, carry};
 use crate::error::{At as _, Error, Result};
 
-const WHITEOUT: &[u8] = b".wh.";
-const OPAQUE_MARK: &[u8] = b".wh..wh..opq";
+/// Prefix of the name of a whiteout.
+pub(crate) const WHITEOUT: &[u8] = b".wh.";
+/// Name of the mark of an opaque directory.
+pub(crate) const OPAQUE_MARK: &[u8] = b".wh..wh..opq";
 /// Prefix of the other metadata of aufs, which is ignored.
 const AUFS: &[u8] = b".wh..wh.";
 /// Free space is checked after this many bytes.
@@ -285,7 +287,7 @@ impl<'a> Extractor<'a> {
 
 /// Returns whether an image may set this extended attribute. Excluded are those of overlayfs, which could expose files of
 /// the host (`trusted.overlay.redirect`), and security labels, which the host sets.
-fn is_allowed(name: &[u8]) -> bool {
+pub(crate) fn is_allowed(name: &[u8]) -> bool {
     let user = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
     user || matches!(
         name,

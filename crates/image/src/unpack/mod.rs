@@ -30,7 +30,9 @@ pub(super) use self::decompress::decompress;
 #[cfg(any(test, fuzzing))]
 pub(super) use self::entry::parts;
 pub(super) use self::entry::{Entry, Kind};
+pub(super) use self::extract::{OPAQUE_MARK, WHITEOUT, is_allowed};
 pub(super) use self::tar::TarReader;
+pub(super) use self::tree::is_whiteout;
 
 /// An unpacked layer.
 #[derive(Clone, Debug, Default)]

@@ -316,7 +316,7 @@ pub(super) fn is(stat: &Stat, kind: FileType) -> bool {
 }
 
 /// Returns whether this is a whiteout of overlayfs: a character device 0/0.
-pub(super) fn is_whiteout(stat: &Stat) -> bool {
+pub(crate) fn is_whiteout(stat: &Stat) -> bool {
     is(stat, FileType::CharacterDevice) && stat.st_rdev == 0
 }
 

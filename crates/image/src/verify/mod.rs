@@ -4,9 +4,11 @@
 //! the policy also when an image that is already here is about to be used. Whatever cannot be decided is a refusal.
 
 mod evidence;
+mod payload;
 mod plugins;
 mod policy;
 mod sigstore;
+mod simple_signing;
 
 use std::sync::Arc;
 
@@ -71,7 +73,7 @@ impl ImageStore {
         }
         if let Some(policy) = &self.config.policy {
             let work = async {
-                evidence = signatures(policy, repository, subject).await?;
+                evidence = self.signatures(policy, repository, subject).await?;
                 self.evaluate(subject.reference, subject.namespace, evidence.clone())
                     .await
             };
@@ -135,27 +137,40 @@ impl ImageStore {
     }
 }
 
-/// Fetches the signatures of the manifest and of the index that leads to it, if a policy needs them: who signs an index signs
-/// the manifests in it.
-async fn signatures(
-    policy: &PolicyFiles,
-    repository: &Repository,
-    subject: &Subject<'_>,
-) -> Result<Vec<Evidence>> {
-    let (files, name) = (policy.clone(), subject.reference.clone());
-    if !blocking(move || Ok(files.needs_signatures(&name))).await? {
-        return Ok(Vec::new());
-    }
-    let index = (subject.top.digest != *subject.manifest).then_some(&subject.top.digest);
-    let mut found = Vec::new();
-    for manifest in [subject.manifest].into_iter().chain(index) {
-        let signatures = repository.signatures(manifest).await?;
-        if !signatures.is_empty() {
-            found.push(Evidence {
-                manifest: manifest.clone(),
-                signatures,
-            });
+impl ImageStore {
+    /// Fetches the signatures of the manifest and of the index that leads to it, if a policy needs them: who signs an index signs
+    /// the manifests in it.
+    async fn signatures(
+        &self,
+        policy: &PolicyFiles,
+        repository: &Repository,
+        subject: &Subject<'_>,
+    ) -> Result<Vec<Evidence>> {
+        let (files, name) = (policy.clone(), subject.reference.clone());
+        let read = move || {
+            let needs = files.needs(&name);
+            let store = needs.lookaside.then(|| files.lookaside(&name)).transpose();
+            let store = store.map_err(|reason| refused(&name, reason))?;
+            Ok((needs.attached, store))
+        };
+        let (is_attached, store) = blocking(read).await?;
+        let index = (subject.top.digest != *subject.manifest).then_some(&subject.top.digest);
+        let mut found = Vec::new();
+        for manifest in [subject.manifest].into_iter().chain(index) {
+            let mut signatures = Vec::new();
+            if is_attached {
+                signatures = repository.signatures(manifest).await?;
+            }
+            if let Some(store) = &store {
+                signatures.extend(self.registries.lookaside(store, manifest).await?);
+            }
+            if !signatures.is_empty() {
+                found.push(Evidence {
+                    manifest: manifest.clone(),
+                    signatures,
+                });
+            }
         }
+        Ok(found)
     }
-    Ok(found)
 }

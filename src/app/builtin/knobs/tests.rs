@@ -12,7 +12,7 @@ use crate::config::{Config, Overrides, annotated_file};
 const BEFORE: [&str; 3] = ["shim", "default_handler", "path"];
 
 /// Keys that have no meaning without another one.
-const NEEDED: [(&[&str], &str); 4] = [
+const NEEDED: [(&[&str], &str); 5] = [
     (
         &["config_path", "type_url"],
         "runtime_type = \"io.containerd.kata.v2\"\n",
@@ -21,6 +21,7 @@ const NEEDED: [(&[&str], &str); 4] = [
         &["privileged_without_host_devices_all_devices_allowed"],
         "privileged_without_host_devices = true\n",
     ),
+    (&["registries_d"], "signature_policy = \"/p\"\n"),
     (
         &["max_verifiers", "per_verifier_timeout"],
         "verifier_bin_dir = \"/o\"\n",
@@ -125,6 +126,7 @@ max_verifiers = 14
 per_verifier_timeout = "15s"
 signature_policy = "/p/policy.json"
 signature_policy_dir = "/r"
+registries_d = "/r.d"
 registries_conf = "/s.conf"
 decryption_keys_path = "/t"
 keyprovider_config = "/u.conf"

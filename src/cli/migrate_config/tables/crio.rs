@@ -1,7 +1,7 @@
 //! What CRI-O's keys become.
 
 use super::super::convert::{
-    capabilities, driver, duration, ignored, level, limit, listed, pairs, same, seconds,
+    capabilities, driver, duration, ignored, level, limit, listed, pairs, policy, same, seconds,
 };
 use super::To::{Key, None, Noted, Quiet, RuntimeType};
 use super::{
@@ -238,11 +238,12 @@ pub(in super::super) const CRIO: &[Row] = &[
         ),
     ),
     row(
-        "crio.image.signature_policy*",
-        None(
-            "signatures are not verified: use an admission controller",
-            &[],
-        ),
+        "crio.image.signature_policy",
+        Key("runtime.images.signature_policy", policy),
+    ),
+    row(
+        "crio.image.signature_policy_dir",
+        Key("runtime.images.signature_policy_dir", same),
     ),
     row("crio.image.pause_*", Quiet),
     row(

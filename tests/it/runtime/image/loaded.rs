@@ -18,23 +18,23 @@ use crate::harness::packages::need_root;
 use crate::harness::proxy::{Proxy, Start};
 
 /// An empty node.
-struct Node(TempDir);
+pub(super) struct Node(TempDir);
 
 fn some(text: &str) -> Image {
     gzipped(&[layer().file("f", text.as_bytes()).end()])
 }
 
 impl Node {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         need_root();
         Self(tempfile::tempdir().expect("dir"))
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn config(&self) -> String {
+    pub(super) fn config(&self) -> String {
         let dir = self.0.path().display();
         let shim = crate::SHIM;
         format!(
@@ -43,13 +43,13 @@ impl Node {
         )
     }
 
-    fn archive(&self, file: &str, bytes: &[u8]) -> PathBuf {
+    pub(super) fn archive(&self, file: &str, bytes: &[u8]) -> PathBuf {
         let path = self.path(file);
         fs::write(&path, bytes).expect("write");
         path
     }
 
-    async fn daemon(&self) -> Proxy {
+    pub(super) async fn daemon(&self) -> Proxy {
         Start::new(crate::CRISCOPE)
             .config(&self.config())
             .serving()
@@ -57,7 +57,7 @@ impl Node {
     }
 
     /// Runs `criscope load-image` off the test's thread.
-    async fn load(&self, archives: &[&Path], stdin: Option<&Path>) -> Output {
+    pub(super) async fn load(&self, archives: &[&Path], stdin: Option<&Path>) -> Output {
         let config = self.archive("load.toml", self.config().as_bytes());
         let mut command = Command::new(crate::CRISCOPE);
         command.arg("load-image").arg("--config").arg(config);
@@ -70,7 +70,7 @@ impl Node {
     }
 
     /// The names of all images; the daemon must have ended.
-    async fn names(&self) -> Vec<String> {
+    pub(super) async fn names(&self) -> Vec<String> {
         let config = ImageStoreConfig::new(self.path("root").join("images"));
         let images = image_store::open(&config).await;
         assert!(images.problems().is_empty());
@@ -81,7 +81,7 @@ impl Node {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

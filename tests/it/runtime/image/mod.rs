@@ -4,8 +4,10 @@
 mod archives;
 mod artifacts;
 mod bounds;
+mod bundles;
 mod crash;
 pub(super) mod encrypted;
+mod exported;
 mod hostile;
 mod layers;
 mod loaded;
@@ -14,6 +16,7 @@ mod parts;
 mod pulls;
 mod real;
 mod registries;
+mod signed_by;
 mod tokens;
 mod verified;
 

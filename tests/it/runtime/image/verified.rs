@@ -120,6 +120,7 @@ async fn with_policy() -> Store {
         config.policy = Some(PolicyFiles {
             default: Some(dir.join("policy.json")),
             namespaces: Some(dir.join("policies")),
+            ..PolicyFiles::default()
         });
     })
     .await
@@ -355,6 +356,7 @@ async fn a_namespace_has_its_own_policy_also_for_images_that_are_here() {
         policy: Some(PolicyFiles {
             default: Some(dir.path().join("policy.json")),
             namespaces: Some(dir.path().join("policies")),
+            ..PolicyFiles::default()
         }),
         ..super::config(dir.path())
     };

@@ -76,8 +76,16 @@ fn repository(reference: &Reference) -> String {
 }
 
 impl Identity {
+    /// Checks that a signature for the name `signed` is one for the image.
+    pub(super) fn check(&self, image: &Reference, signed: &str) -> Result<(), String> {
+        match self.fits(image, signed) {
+            true => Ok(()),
+            false => Err(format!("a signature for {signed:?} is not one for {image}")),
+        }
+    }
+
     /// Returns whether a signature for the name `signed` is one for the image.
-    pub(super) fn fits(&self, image: &Reference, signed: &str) -> bool {
+    fn fits(&self, image: &Reference, signed: &str) -> bool {
         let Some(signed) = Name::parse(signed) else {
             return false;
         };

@@ -6,6 +6,7 @@
 mod identity;
 mod json;
 mod requirement;
+mod signed_by;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 use self::json::{NonEmpty, StrictMap};
 use self::requirement::Requirement;
 use super::Evidence;
+use super::simple_signing::RegistriesD;
 use crate::reference::Reference;
 
 /// Limit of a file's size.
@@ -30,6 +32,17 @@ pub struct PolicyFiles {
     pub default: Option<PathBuf>,
     /// The directory with policies for single Kubernetes namespaces, `NAMESPACE.json`.
     pub namespaces: Option<PathBuf>,
+    /// The directory `registries.d`, which says where signatures with GPG keys are. It need not exist.
+    pub registries_d: PathBuf,
+}
+
+/// Which signatures the policies need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Needs {
+    /// Those of cosign, in the registry.
+    pub(super) attached: bool,
+    /// Those with GPG keys, in a lookaside store.
+    pub(super) lookaside: bool,
 }
 
 type Judged<T> = std::result::Result<T, String>;
@@ -61,23 +74,29 @@ impl PolicyFiles {
             .map_err(|reason| format!("{reason} ({})", path.display()))
     }
 
-    /// Returns whether a policy needs signatures of this image: that of any namespace, because an image that was pulled for one
-    /// can be used in another.
-    pub(super) fn needs_signatures(&self, reference: &Reference) -> bool {
+    /// The signatures of this image that a policy needs: that of any namespace, because an image that was pulled for one can be used
+    /// in another.
+    pub(super) fn needs(&self, reference: &Reference) -> Needs {
         let dir = self.namespaces.as_deref();
         let entries = dir.and_then(|dir| fs::read_dir(dir).ok());
         let entries = entries.into_iter().flatten().flatten();
         let others = entries
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|end| end == "json"));
-        let mut paths = self.default.clone().into_iter().chain(others);
-        // One that cannot be read allows nothing, whatever the signatures are.
-        paths.any(|path| {
-            read(&path).is_ok_and(|policy| {
-                let mut requirements = policy.requirements(reference).iter();
-                requirements.any(Requirement::needs_signatures)
-            })
-        })
+        let mut needs = Needs::default();
+        for path in self.default.clone().into_iter().chain(others) {
+            // One that cannot be read allows nothing, whatever the signatures are.
+            let Ok(policy) = read(&path) else { continue };
+            for requirement in policy.requirements(reference) {
+                requirement.add_needs(&mut needs);
+            }
+        }
+        needs
+    }
+
+    /// The lookaside store of an image's repository.
+    pub(super) fn lookaside(&self, reference: &Reference) -> Judged<String> {
+        Ok(RegistriesD::read(&self.registries_d)?.store(reference))
     }
 
     fn file_of(&self, namespace: Option<&str>) -> Judged<Option<PathBuf>> {
@@ -122,9 +141,16 @@ impl Policy {
     }
 }
 
-/// The scopes that contain an image, from the narrowest to the widest: the image, its repository, its namespaces, the host, the
-/// parent domains of the host (`*.example.com`), and the transport's default.
+/// The scopes that contain an image, from the narrowest to the widest, and last the transport's default.
 fn scopes(reference: &Reference) -> Vec<String> {
+    let mut scopes = repository_scopes(reference);
+    scopes.push(String::new());
+    scopes
+}
+
+/// The scopes that contain an image, from the narrowest to the widest: the image, its repository, its namespaces, the host, and the
+/// parent domains of the host (`*.example.com`).
+pub(super) fn repository_scopes(reference: &Reference) -> Vec<String> {
     let mut scopes = vec![reference.to_string()];
     let mut name = format!("{}/{}", reference.registry(), reference.repository());
     loop {
@@ -137,7 +163,6 @@ fn scopes(reference: &Reference) -> Vec<String> {
     let host = name.split(':').next().unwrap_or_default();
     let dots = host.match_indices('.');
     scopes.extend(dots.map(|(dot, _)| format!("*{}", &host[dot..])));
-    scopes.push(String::new());
     scopes
 }
 

@@ -5,11 +5,16 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::Needs;
 use super::identity::Identity;
 use super::json::Base64;
+use super::signed_by::SignedBy;
+use crate::digest::Digest;
 use crate::reference::Reference;
 use crate::verify::Evidence;
+use crate::verify::evidence::Signature;
 use crate::verify::sigstore::{self, Authority, Identities, PublicKey, Trust};
+use crate::verify::simple_signing;
 
 type Judged<T> = std::result::Result<T, String>;
 
@@ -24,15 +29,7 @@ type Judged<T> = std::result::Result<T, String>;
 pub(super) enum Requirement {
     InsecureAcceptAnything {},
     Reject {},
-    /// Simple signing with GPG: not supported.
-    #[allow(dead_code)]
-    SignedBy {
-        key_type: String,
-        key_path: Option<PathBuf>,
-        key_paths: Option<Vec<PathBuf>>,
-        key_data: Option<Base64>,
-        signed_identity: Option<Identity>,
-    },
+    SignedBy(Box<SignedBy>),
     /// Not implemented by containers/image either.
     #[allow(dead_code)]
     SignedBaseLayer {
@@ -63,7 +60,7 @@ enum Signer {
 
 /// A file, or what would be in it.
 #[derive(Debug)]
-enum Source {
+pub(super) enum Source {
     Path(PathBuf),
     Data(Vec<u8>),
 }
@@ -108,7 +105,7 @@ struct Raw {
 }
 
 /// At most one of four ways to name keys.
-fn sources(
+pub(super) fn sources(
     path: Option<PathBuf>,
     paths: Option<Vec<PathBuf>>,
     data: Option<Base64>,
@@ -176,7 +173,7 @@ impl TryFrom<Raw> for SigstoreSigned {
 }
 
 impl Source {
-    fn read(&self) -> Judged<Vec<u8>> {
+    pub(super) fn read(&self) -> Judged<Vec<u8>> {
         match self {
             Self::Path(path) => fs::read(path).map_err(|e| format!("key {}: {e}", path.display())),
             Self::Data(bytes) => Ok(bytes.clone()),
@@ -240,51 +237,57 @@ impl SigstoreSigned {
         })
     }
 
-    /// One accepted signature is enough.
     fn judge(&self, reference: &Reference, evidence: &[Evidence]) -> Judged<()> {
         let trust = self.trust()?;
-        let mut reasons = Vec::new();
-        for found in evidence {
-            for signature in &found.signatures {
-                let signed = sigstore::check(signature, &found.manifest, &trust);
-                let judged = signed.and_then(|name| {
-                    let fits = self.identity.fits(reference, &name);
-                    let other = || format!("a signature for {name:?} is not one for {reference}");
-                    fits.then_some(()).ok_or_else(other)
-                });
-                match judged {
-                    Ok(()) => return Ok(()),
-                    Err(reason) => reasons.push(reason),
-                }
-            }
-        }
-        Err(match reasons.len() {
-            0 => "a signature was required, but no signature exists".to_owned(),
-            1 => reasons.remove(0),
-            // The number of signatures is up to the registry.
-            _ => {
-                reasons.truncate(MAX_REASONS);
-                format!("none of the signatures is accepted: {}", reasons.join("; "))
-            }
+        any_accepted(evidence, false, |signature, manifest| {
+            let name = sigstore::check(signature, manifest, &trust)?;
+            self.identity.check(reference, &name)
         })
     }
+}
+
+/// One accepted signature is enough. Those with GPG keys and those of cosign do not see each other.
+pub(super) fn any_accepted(
+    evidence: &[Evidence],
+    is_gpg: bool,
+    check: impl Fn(&Signature, &Digest) -> Judged<()>,
+) -> Judged<()> {
+    let mut reasons = Vec::new();
+    for found in evidence {
+        let all = found.signatures.iter();
+        let of_kind = all.filter(|one| (one.media_type == simple_signing::MEDIA_TYPE) == is_gpg);
+        for signature in of_kind {
+            match check(signature, &found.manifest) {
+                Ok(()) => return Ok(()),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+    }
+    Err(match reasons.len() {
+        0 => "a signature was required, but no signature exists".to_owned(),
+        1 => reasons.remove(0),
+        // The number of signatures is up to the registry.
+        _ => {
+            reasons.truncate(MAX_REASONS);
+            format!("none of the signatures is accepted: {}", reasons.join("; "))
+        }
+    })
 }
 
 /// Reasons shown of signatures that are not accepted.
 const MAX_REASONS: usize = 5;
 
 impl Requirement {
-    pub(super) fn needs_signatures(&self) -> bool {
-        matches!(self, Self::SigstoreSigned(_))
+    pub(super) fn add_needs(&self, needs: &mut Needs) {
+        needs.attached |= matches!(self, Self::SigstoreSigned(_));
+        needs.lookaside |= matches!(self, Self::SignedBy(_));
     }
 
     pub(super) fn judge(&self, reference: &Reference, evidence: &[Evidence]) -> Judged<()> {
         match self {
             Self::InsecureAcceptAnything {} => Ok(()),
             Self::Reject {} => Err("rejected by policy".to_owned()),
-            Self::SignedBy { .. } => Err(
-                "the policy requires signedBy (GPG), which criscope does not support".to_owned(),
-            ),
+            Self::SignedBy(requirement) => requirement.judge(reference, evidence),
             Self::SignedBaseLayer { .. } => {
                 Err("the policy requires signedBaseLayer, which is not supported".to_owned())
             }

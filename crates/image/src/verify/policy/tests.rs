@@ -63,6 +63,11 @@ fn unusable_policies_are_refused() {
         format!(r#"{{"default": [{accept}], "transports": {{"docker": {{"a": []}}}}}}"#),
         format!(r#"{{"default": [{accept}], "transports": {{"docker": {{"a": [{accept}], "a": [{accept}]}}}}}}"#),
         format!(r#"{{"default": [{accept}], "transports": {{"dir": {{"/a": [{{"type":"?"}}]}}}}}}"#),
+        r#"{"default": [{"type":"signedBy","keyPath":"/a"}]}"#.to_owned(),
+        r#"{"default": [{"type":"signedBy","keyType":"Keys","keyPath":"/a"}]}"#.to_owned(),
+        r#"{"default": [{"type":"signedBy","keyType":"GPGKeys"}]}"#.to_owned(),
+        r#"{"default": [{"type":"signedBy","keyType":"GPGKeys","keyPath":"/a","keyPaths":["/b"]}]}"#.to_owned(),
+        r#"{"default": [{"type":"signedBy","keyType":"GPGKeys","keyDatas":["YQ=="]}]}"#.to_owned(),
         r#"{"default": [{"type":"sigstoreSigned"}]}"#.to_owned(),
         r#"{"default": [{"type":"sigstoreSigned","keyPath":"/a","keyData":"YQ=="}]}"#.to_owned(),
         r#"{"default": [{"type":"sigstoreSigned","keyPath":"/a","unknown":1}]}"#.to_owned(),
@@ -79,7 +84,9 @@ fn unusable_policies_are_refused() {
 fn what_cannot_be_checked_is_refused() {
     let reference = Reference::parse("q.io/a:1").expect("name");
     for text in [
-        r#"{"type":"signedBy","keyType":"GPGKeys","keyPath":"/a"}"#,
+        r#"{"type":"signedBy","keyType":"X509Certificates","keyPath":"/a"}"#,
+        r#"{"type":"signedBy","keyType":"GPGKeys","keyPath":"/does/not/exist"}"#,
+        r#"{"type":"signedBy","keyType":"GPGKeys","keyData":"bm8ga2V5"}"#,
         r#"{"type":"sigstoreSigned","keyPath":"/does/not/exist"}"#,
         r#"{"type":"sigstoreSigned","keyData":"bm8ga2V5"}"#,
     ] {
@@ -105,6 +112,7 @@ fn a_namespace_has_its_own_policy_or_the_default() {
     let files = PolicyFiles {
         default: Some(default),
         namespaces: Some(dir.path().to_owned()),
+        ..PolicyFiles::default()
     };
     let reference = Reference::parse("q.io/a:1").expect("name");
     let judge = |files: &PolicyFiles, namespace| files.judge(&reference, namespace, &[]);
@@ -123,7 +131,7 @@ fn a_namespace_has_its_own_policy_or_the_default() {
     assert!(judge(&only, Some("broken")).is_err());
     let missing = PolicyFiles {
         default: Some(dir.path().join("missing")),
-        namespaces: None,
+        ..PolicyFiles::default()
     };
     assert!(judge(&missing, Some("open")).is_err());
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::BUNDLE;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::manifest::{Descriptor, MAX_MANIFEST};
@@ -58,6 +59,14 @@ impl Repository {
             None => missing(self.manifest(&tag, None).await)?.map(|index| index.bytes),
         };
         let index = parse(&referrers.unwrap_or_else(|| b"{}".to_vec()))?;
+        let all = index.manifests.iter();
+        // Only that they are there: see `super::check`.
+        let bundles = all.filter(|referrer| referrer.artifact_type.starts_with(BUNDLE));
+        found.extend(
+            bundles.take(1).map(|referrer| {
+                Signature::new(referrer.artifact_type.clone(), b"", BTreeMap::new())
+            }),
+        );
         let signed = index.manifests.into_iter();
         let signed = signed.filter(|referrer| referrer.artifact_type == SIGNATURES);
         for referrer in signed.take(MAX_SIGNATURES) {

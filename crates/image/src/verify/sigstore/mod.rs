@@ -12,18 +12,20 @@ mod rekor;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 pub(super) use self::certificates::{Authority, Identities};
 pub(super) use self::key::PublicKey;
 use super::evidence::Signature;
+use super::payload;
 use crate::digest::Digest;
 
 type Judged<T> = std::result::Result<T, String>;
 
 /// The media type of the signed document.
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+/// How the media types of sigstore bundles begin. A bundle says which manifest is signed, and not under which name, which every
+/// `signedIdentity` compares; containers/image does not read them either.
+const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
 /// The `type` of the signed document.
 const PAYLOAD_TYPE: &str = "cosign container image signature";
 /// Annotations of a signature: itself in base64, its certificate and the chain of that (PEM), and the entry of the log.
@@ -44,41 +46,15 @@ pub(super) enum Trust {
     },
 }
 
-/// The signed document. As in containers/image, nothing unknown may be in it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Payload {
-    critical: Critical,
-    #[serde(default)]
-    #[allow(dead_code)]
-    optional: IgnoredAny,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Critical {
-    #[serde(rename = "type")]
-    kind: String,
-    image: SignedImage,
-    identity: SignedIdentity,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SignedImage {
-    #[serde(rename = "docker-manifest-digest")]
-    digest: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SignedIdentity {
-    #[serde(rename = "docker-reference")]
-    reference: String,
-}
-
 /// Checks that a trusted signer has signed this manifest, and returns the image name that was signed with it.
 pub(super) fn check(signature: &Signature, manifest: &Digest, trust: &Trust) -> Judged<String> {
+    if signature.media_type.starts_with(BUNDLE) {
+        return Err(
+            "its signature is a sigstore bundle, as cosign 3 makes by default, which names no image: \
+             sign it with --new-bundle-format=false"
+                .to_owned(),
+        );
+    }
     if signature.media_type != PAYLOAD {
         return Err("an attachment that is not a signature".to_owned());
     }
@@ -111,20 +87,7 @@ pub(super) fn check(signature: &Signature, manifest: &Digest, trust: &Trust) -> 
             authority.verify(&leaf, chain, at, &payload, &raw)?;
         }
     }
-    // Read only now that it is known who wrote it.
-    let signed: Payload = serde_json::from_slice(&payload)
-        .map_err(|e| format!("a signed document that is not one of cosign: {e}"))?;
-    let critical = signed.critical;
-    if critical.kind != PAYLOAD_TYPE {
-        return Err(format!("a signed document of type {:?}", critical.kind));
-    }
-    if critical.image.digest != manifest.as_str() {
-        return Err(format!(
-            "a signature for another manifest, {:?}",
-            critical.image.digest
-        ));
-    }
-    Ok(critical.identity.reference)
+    payload::read(&payload, PAYLOAD_TYPE, manifest)
 }
 
 #[cfg(test)]

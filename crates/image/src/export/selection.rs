@@ -1,0 +1,99 @@
+//! Which images an export writes, and with which names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ExportOptions;
+use crate::ImageStore;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::reference::Reference;
+use crate::store::{Held, Record};
+
+/// An image to export. Its documents are read at once and its layers held, so it may be removed meanwhile.
+pub(super) struct Selected {
+    pub(super) record: Record,
+    pub(super) names: Vec<String>,
+    /// The configuration, or the manifest of an artifact.
+    pub(super) config: Vec<u8>,
+    /// The manifest, if it can be read: an image is complete without.
+    pub(super) manifest: Option<Vec<u8>>,
+    _held: Held,
+}
+
+impl Selected {
+    pub(super) fn is_artifact(&self) -> bool {
+        self.record.artifact.is_some()
+    }
+}
+
+impl ImageStore {
+    /// The images, each once, in the order of their IDs.
+    pub(super) fn select(&self, options: &ExportOptions) -> Result<Vec<Selected>> {
+        let mut wanted: BTreeMap<Digest, BTreeSet<String>> = BTreeMap::new();
+        for text in &options.images {
+            let missing = || not_found(text);
+            let id = self.resolve(text)?.ok_or_else(missing)?;
+            let (record, _) = self.store.image(&id).ok_or_else(missing)?;
+            wanted
+                .entry(id)
+                .or_default()
+                .extend(self.names(text, &record));
+        }
+        wanted
+            .into_iter()
+            .map(|(id, names)| self.open_selected(&id, names, options))
+            .collect()
+    }
+
+    /// The tag that `text` is; all tags of the image if it is something else.
+    fn names(&self, text: &str, record: &Record) -> Vec<String> {
+        let candidates = match self.config.registries_conf {
+            None => Reference::parse(text).into_iter().collect(),
+            Some(_) => self.registries.known_candidates(text).unwrap_or_default(),
+        };
+        let mut named = candidates.iter().map(Reference::to_string);
+        match named.find(|name| record.tags.contains_key(name)) {
+            Some(name) => vec![name],
+            None => record.tags.keys().cloned().collect(),
+        }
+    }
+
+    fn open_selected(
+        &self,
+        id: &Digest,
+        names: BTreeSet<String>,
+        options: &ExportOptions,
+    ) -> Result<Selected> {
+        let missing = || not_found(id.as_str());
+        let (record, _) = self.store.image(id).ok_or_else(missing)?;
+        // Held before the check; otherwise they could be removed in between.
+        let held = self.store.hold(record.diff_ids.clone());
+        for layer in &record.diff_ids {
+            let layer = self.store.layer(layer).ok_or_else(missing)?;
+            if layer.proof.is_some() && !options.allow_decrypted {
+                let image = names.first().cloned().unwrap_or_else(|| id.to_string());
+                return Err(Error::Decrypted { image });
+            }
+        }
+        let manifest = record.manifest.as_ref();
+        let manifest = manifest.and_then(|digest| self.store.content(digest).ok());
+        // It is gone if the image was removed since.
+        let config = match self.store.content(id) {
+            Err(_) if self.store.image(id).is_none() => return Err(missing()),
+            config => config?,
+        };
+        Ok(Selected {
+            record,
+            names: names.into_iter().collect(),
+            config,
+            manifest,
+            _held: held,
+        })
+    }
+}
+
+fn not_found(image: &str) -> Error {
+    Error::NotFound {
+        what: format!("image {image}"),
+    }
+}

@@ -1,0 +1,96 @@
+//! Exports images into an archive: through the daemon if it runs, else directly from its image store.
+
+use std::io::Write;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use super::Error;
+use super::load::StoreAccess;
+use crate::config::Config;
+use crate::runtime::export;
+use criscope_image::{ExportOptions, ExportWatch, ImageStore};
+
+pub use crate::runtime::export::{ExportError, Exported, Progress, Request};
+
+/// Interval of progress reports.
+const PROGRESS: Duration = Duration::from_millis(250);
+
+/// Exports images.
+#[derive(Debug)]
+pub struct Exporter(StoreAccess);
+
+/// Why images cannot be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExporterError {
+    /// There is no image store.
+    #[error(
+        "no backend of this configuration is the built-in runtime: images belong to the upstream, export them there"
+    )]
+    NotBuiltin,
+    /// The daemon is of a version that cannot.
+    #[error("the criscope that runs is of an earlier version, which cannot export: restart it")]
+    TooOld,
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// There is no archive.
+    #[error(transparent)]
+    Archive(#[from] ExportError),
+}
+
+impl Exporter {
+    /// Finds out whether the daemon runs.
+    ///
+    /// # Errors
+    /// There is no built-in runtime, or its store is locked without a daemon that serves it.
+    pub fn new(config: &Config) -> Result<Self, ExporterError> {
+        let config = config.runtime.as_deref().ok_or(ExporterError::NotBuiltin)?;
+        let access = StoreAccess::find(config)?;
+        match &access {
+            StoreAccess::Daemon(state) if !export::is_served(state) => Err(ExporterError::TooOld),
+            _ => Ok(Self(access)),
+        }
+    }
+
+    /// Writes an archive.
+    ///
+    /// # Errors
+    /// An image that is not there, or came encrypted; an output that cannot be written.
+    pub fn export(
+        &self,
+        request: &Request,
+        to: &mut (dyn Write + Send),
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<Exported>, ExporterError> {
+        match &self.0 {
+            StoreAccess::Daemon(state) => Ok(export::export(state, request, to, progress)?),
+            StoreAccess::Own(store) => Ok(give_out(&store.1, request, to, progress)?),
+        }
+    }
+}
+
+fn give_out(
+    images: &ImageStore,
+    request: &Request,
+    to: &mut (dyn Write + Send),
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Vec<Exported>, ExportError> {
+    let (watch, options) = (ExportWatch::default(), ExportOptions::from(request.clone()));
+    let exported = thread::scope(|scope| {
+        let (done, ended) = sync_channel(1);
+        let (watch, options) = (&watch, &options);
+        scope.spawn(move || done.send(images.export(options, to, watch)));
+        loop {
+            match ended.recv_timeout(PROGRESS) {
+                Ok(result) => return Some(result),
+                Err(RecvTimeoutError::Timeout) => progress(watch.progress().into()),
+                // It has panicked, which the scope passes on.
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    });
+    let exported = exported.unwrap_or_else(|| Ok(Vec::new()));
+    let exported = exported.map_err(ExportError::failed)?;
+    Ok(exported.into_iter().map(Exported::from).collect())
+}

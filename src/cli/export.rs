@@ -1,0 +1,136 @@
+//! `criscope export`
+
+use std::io::{self, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+
+use super::progress::Progress;
+use super::replaced::ReplacedFile;
+use super::{ConfigArgs, Failure, USUAL_FILE};
+use crate::app::export::{Exported, Exporter, ExporterError, Progress as Export, Request};
+
+/// Write images of the built-in runtime into an archive
+///
+/// The archive is an OCI layout in a tar file, uncompressed, for criscope load-image, ctr images import, skopeo (oci-archive:FILE:NAME),
+/// podman load and docker load. Names, configuration and annotations stay. Layers are packed again, because the store keeps
+/// them unpacked: their digests and so the digest and the id of the image are others than in the registry, which an annotation
+/// tells (io.criscope.image.original.digest). So pods that name an image by digest do not find an exported one, and signatures
+/// do not hold for it. The same image always makes the same archive. Artifacts keep their digests if the store has all of
+/// their parts.
+///
+/// A running criscope exports the images; otherwise this command does. The configuration has the path of the store, as for
+/// criscope load-image. The archive appears under its name when it is complete. Prints the names and the id in the archive of
+/// each image, on standard error if the archive goes to standard output.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Images: names, ids or beginnings of ids. One that is given by a tag gets only this name, another one all its tags
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+    /// The archive, which is replaced; - or none for standard output if that is not a terminal
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Also write images that came encrypted from their registry: the archive contains them in plain text
+    #[arg(long)]
+    allow_decrypted: bool,
+}
+
+/// Why there is no archive.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nobody wants to see an archive.
+    #[error("an archive is not for a terminal")]
+    Terminal,
+    /// The file cannot be written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The images cannot be exported.
+    #[error(transparent)]
+    Exporter(#[from] ExporterError),
+}
+
+impl Error {
+    /// Returns whether the arguments are wrong.
+    pub(super) fn is_usage(&self) -> bool {
+        matches!(self, Self::Terminal)
+    }
+
+    /// What to do about it.
+    pub(super) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Terminal => Some("name a file with -o"),
+            Self::Exporter(ExporterError::Archive(error)) if error.is_decrypted() => {
+                Some("--allow-decrypted exports it in plain text")
+            }
+            Self::Exporter(_) | Self::File { .. } => None,
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let file = args
+        .output
+        .as_deref()
+        .filter(|path| *path != Path::new("-"));
+    if file.is_none() && io::stdout().is_terminal() {
+        return Err(Error::Terminal.into());
+    }
+    let loaded = args.config.or_usual(Path::new(USUAL_FILE)).load()?;
+    let exporter = Exporter::new(&loaded.config).map_err(Error::from)?;
+    let request = Request {
+        images: args.images.clone(),
+        allow_decrypted: args.allow_decrypted,
+    };
+    match file {
+        Some(path) => {
+            let at = |source| Error::File {
+                path: path.to_owned(),
+                source,
+            };
+            let mut output = ReplacedFile::create(path).map_err(at)?;
+            let images = write(&exporter, &request, &mut output)?;
+            output.finish().map_err(at)?;
+            io::stdout().lock().write_all(lines(&images).as_bytes())?;
+        }
+        None => {
+            let mut output = io::stdout();
+            let images = write(&exporter, &request, &mut output)?;
+            output.flush()?;
+            io::stderr().lock().write_all(lines(&images).as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+fn write(
+    exporter: &Exporter,
+    request: &Request,
+    to: &mut (dyn Write + Send),
+) -> Result<Vec<Exported>, Error> {
+    let shown = match request.images.as_slice() {
+        [one] => one.clone(),
+        all => format!("{} images", all.len()),
+    };
+    let mut progress = Progress::new(&shown);
+    let exported = exporter.export(request, to, &mut |now: Export| {
+        let verb = if now.is_writing { "writing" } else { "reading" };
+        progress.show(verb, now.done, now.total);
+    });
+    progress.clear();
+    Ok(exported?)
+}
+
+/// A line for each image.
+fn lines(images: &[Exported]) -> String {
+    let line = |image: &Exported| match image.names.as_slice() {
+        [] => format!("{}\n", image.id),
+        names => format!("{} {}\n", names.join(" "), image.id),
+    };
+    images.iter().map(line).collect()
+}
