@@ -81,6 +81,19 @@ fn edits_that_are_not_understood_are_not_left_out() {
             "unknown field `enableCMT`",
         ),
         (json!({"newDevices": []}), "unknown field `newDevices`"),
+        (json!({"env": ["=x"]}), "env: not of the form name=value"),
+        (
+            json!({"hooks": [{"hookName": "first", "path": "/h"}]}),
+            "unknown variant `first`",
+        ),
+        (
+            json!({"hooks": [{"hookName": "poststop", "path": ""}]}),
+            "a path is empty",
+        ),
+        (
+            json!({"mounts": [{"hostPath": "/a", "containerPath": ""}]}),
+            "a path is empty",
+        ),
     ] {
         let error = with(&edits, &json!({})).build().expect_err("refused");
         assert_eq!(error.code(), Code::NotFound);
