@@ -7,6 +7,7 @@ mod crash;
 mod failure;
 mod fault;
 mod injected;
+mod kills;
 mod kubelet;
 mod node;
 mod oom;
@@ -174,7 +175,7 @@ fn waits<'a>(
     let most = || work::most(&std::iter::once(call));
     InFlight {
         call,
-        kills_for: kubelet::kills_for(pod, call),
+        kills_for: kills::kills_for(pod, call),
         work: match work::at_work(call) {
             Some(worker) => Progress::Now(worker),
             None => most().map_or(unseen(call), Progress::SoFar),

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
-use super::kubelet::{self, KeepsKilling, KubeletCause};
+use super::kills::{self, KeepsKilling};
+use super::kubelet::KubeletCause;
 use super::{failure, hanging, of_episode, oom, sandbox, syncs};
 use crate::call::episode::Kind;
 use crate::cri::Method;
@@ -76,7 +77,7 @@ impl<'a> Pod<'a> {
     fn new(episodes: Vec<&'a Episode>, now: u64) -> Self {
         Self {
             loops: crash::loops(&episodes, now),
-            kills: kubelet::keeps_killing(&episodes, now),
+            kills: kills::keeps_killing(&episodes, now),
             episodes,
         }
     }
@@ -185,6 +186,7 @@ impl<'a> Pods<'a> {
                 hanging(episode).is_some_and(|call| {
                     call.method == Method::StopContainer
                         && call.container_name() == Some(it.container)
+                        && !kills::is_overdue(call)
                         && self.now.saturating_sub(it.at) < RECENT
                 })
             };
