@@ -27,6 +27,7 @@ pub(super) use self::before::LOST;
 use self::cause::{Cause, End, InFlight, Progress, Quick};
 use self::kubelet::KubeletCause;
 pub(super) use self::pods::Pods;
+pub(super) use self::sandbox::death;
 pub(super) use self::syncs::SyncFails;
 use super::episode_call::{EpisodeCall, millis};
 use super::episode_store::Episode;

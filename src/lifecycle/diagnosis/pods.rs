@@ -11,7 +11,7 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::usual::Node;
-use crate::lifecycle::view::{Probe, State};
+use crate::lifecycle::view::{Probe, SandboxDeath, State};
 
 /// A probe that has not run for so long says nothing any more, in microseconds.
 const FORGOTTEN: u64 = 5 * 60 * 1_000_000;
@@ -165,6 +165,13 @@ impl<'a> Pods<'a> {
             }
             (crashes, None) => Some(crashes?.to_string()),
         }
+    }
+
+    /// Of a start, the end of its sandbox, if nobody asked for it.
+    pub(in crate::lifecycle) fn sandbox_death(&self, episode: &Episode) -> Option<SandboxDeath> {
+        episode.sandbox_end.as_ref()?;
+        let death = sandbox::death(&self.pod(episode)?.episodes, episode.pod.attempt)?;
+        Some(death.view())
     }
 
     /// The time for which the causes hold, in microseconds since 1970.
