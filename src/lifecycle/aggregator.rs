@@ -135,7 +135,7 @@ impl Aggregator {
             self.guarded(async |it: &mut Self| it.take_in(event)).await;
         }
         self.guarded(Self::end_node).await;
-        self.count_exits(u64::MAX);
+        self.count_settled(u64::MAX);
         if let Some(journal) = self.journal.take() {
             // It fails only if the journal's thread panicked.
             let _ = spawn_blocking(move || journal.close()).await;
@@ -303,7 +303,7 @@ impl Aggregator {
         let now = self.now();
         let calls = (self.parts.in_flight)();
         self.watch_relist(&calls, now);
-        self.count_exits(now);
+        self.count_settled(now);
         let some_open = self.parts.stories.store().open_episodes().next().is_some();
         if let Some(usual) = &mut self.usual {
             usual.tick(&self.parts.stories);

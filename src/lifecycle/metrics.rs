@@ -99,6 +99,12 @@ metrics! {
         "Containers that were started again.");
     CONTAINER_EXITS = Metric::counter("container_exits_total", &[fixed("reason", &EXIT_NAMES)],
         "Containers that ended, as far as the kubelet asked how they are.");
+    CONTAINER_OOM_KILLS = Metric::counter("container_oom_kills_total", &[],
+        "Processes of containers that the kernel killed for lack of memory, in containers that run on too, as far as the runtime tells: \
+        the built-in one, and containerd, of which reports within a second count as one.");
+    SANDBOX_DEATHS = Metric::counter("sandbox_deaths_total", &[],
+        "Sandboxes that ended although nobody had asked for it, with all their containers, as far as the runtime tells: containerd, \
+        and the built-in one of a pod with an init or a sandbox container; its lost shims are `criscope_runtime_shims_lost_total`.");
     RELIST_DURATION = Metric::histogram("kubelet_relist_duration_seconds", Unit::Seconds, &[], RELIST_BUCKETS,
         "Duration of the kubelet's relists (PLEG), rebuilt from its calls: from its lists of all sandboxes and containers to a \
         second before the next. The kubelet's own `kubelet_pleg_relist_duration_seconds` ends at 10 s.");
@@ -142,6 +148,8 @@ pub(super) struct StoryMetrics {
     relists: Histograms<0>,
     restarts: Counters<0>,
     exits: Counters<1>,
+    oom_kills: Counters<0>,
+    sandbox_deaths: Counters<0>,
     registry: Registry,
 }
 
@@ -176,6 +184,8 @@ impl StoryMetrics {
             relists: registry.histograms(&RELIST_DURATION)?,
             restarts: registry.counters(&CONTAINER_RESTARTS)?,
             exits: registry.counters(&CONTAINER_EXITS)?,
+            oom_kills: registry.counters(&CONTAINER_OOM_KILLS)?,
+            sandbox_deaths: registry.counters(&SANDBOX_DEATHS)?,
             registry: registry.clone(),
         };
         metrics.show_from_the_start();
@@ -191,6 +201,8 @@ impl StoryMetrics {
             self.exits.at([reason]);
         }
         self.restarts.at([]);
+        self.oom_kills.at([]);
+        self.sandbox_deaths.at([]);
     }
 
     /// A call of an episode of this kind has ended.
@@ -225,6 +237,20 @@ impl StoryMetrics {
     pub(super) fn exit(&self, exit: &Exit) {
         if let Some(exits) = self.exits.at([exit.reason as usize]) {
             exits.inc();
+        }
+    }
+
+    /// The kernel killed so many processes of a container.
+    pub(super) fn oom_kills(&self, kills: u32) {
+        if let Some(all) = self.oom_kills.at([]) {
+            all.inc_by(u64::from(kills));
+        }
+    }
+
+    /// A sandbox has ended that nobody asked to end.
+    pub(super) fn sandbox_death(&self) {
+        if let Some(deaths) = self.sandbox_deaths.at([]) {
+            deaths.inc();
         }
     }
 

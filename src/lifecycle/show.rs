@@ -71,6 +71,8 @@ impl Episode {
             pulled: self.pulled,
             calls_forgotten: self.calls_forgotten,
             exits: self.exits.iter().map(|e| e.view()).collect(),
+            oom_kills: self.oom_kills.iter().map(|it| it.view()).collect(),
+            sandbox_death: pods.sandbox_death(self),
             ..view::Episode::default()
         }
     }

@@ -271,10 +271,14 @@ fn is_same(one: &PodIdentity, other: &PodIdentity) -> bool {
 /// For each pod with calls in flight, a copy of its episodes with these calls applied.
 fn touched(store: &EpisodeStore, calls: Vec<EpisodeCall>) -> Vec<(Arc<PodIdentity>, EpisodeStore)> {
     let mut pods: Vec<(Arc<PodIdentity>, EpisodeStore)> = Vec::new();
-    for call in calls {
+    for mut call in calls {
         let Some(pod) = store.pod_of(&call) else {
             continue;
         };
+        // Why the kubelet kills a container is known when it begins to.
+        if call.method == Method::StopContainer {
+            store.observe(&mut call);
+        }
         let at = pods.iter().position(|(p, _)| is_same(p, &pod));
         let at = at.unwrap_or_else(|| {
             pods.push((Arc::clone(&pod), store.excerpt(&pod)));

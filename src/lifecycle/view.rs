@@ -148,6 +148,12 @@ pub struct Episode {
     /// Exits of its containers, as far as the kubelet asked for their status.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exits: Vec<Exit>,
+    /// Processes of its containers that the kernel killed for lack of memory, as far as the runtime tells.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub oom_kills: Vec<OomKills>,
+    /// The end of its sandbox, if nobody asked for it and the runtime tells; of starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_death: Option<SandboxDeath>,
     /// The kubelet's own spans of its time; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kubelet: Vec<PodSync>,
@@ -259,6 +265,33 @@ pub struct Exit {
     /// Who evicted it and why, if the runtime says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted: Option<String>,
+}
+
+/// The OOM kills in a run of a container, which may have run on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OomKills {
+    /// Container name.
+    pub container: String,
+    /// Its restart count.
+    pub attempt: u32,
+    /// Processes that were killed, if the runtime counts them; or else kills as far as its events tell them apart.
+    pub kills: u32,
+    /// The first, in microseconds since 1970.
+    pub first_unix_us: u64,
+    /// The last, in microseconds since 1970.
+    pub last_unix_us: u64,
+}
+
+/// The end of a sandbox that nobody asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SandboxDeath {
+    /// When, in microseconds since 1970.
+    pub at_unix_us: u64,
+    /// Exit code of its first process, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    /// Whether its shim ended too.
+    pub with_shim: bool,
 }
 
 /// `/debug/images/pulls?format=json`: pulls in flight, the longest first, and ended pulls, the newest first.

@@ -1,4 +1,4 @@
-//! Applies events of containers and sandboxes to the store and the journal, and counts exits.
+//! Applies events of containers and sandboxes to the store and the journal, and counts exits, OOM kills and deaths of sandboxes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,10 +6,12 @@ use std::sync::Arc;
 use super::Aggregator;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::container_events::{ContainerEvent, ContainerFact, Runs};
+use crate::lifecycle::diagnosis::death;
 use crate::lifecycle::episode_store::{Exit, Noted};
 use crate::lifecycle::journal::JournalLine;
 
-/// An exit is counted so long after its event, in microseconds: ContainerStatus may know the reason better.
+/// An exit is counted so long after its event, in microseconds: ContainerStatus may know the reason better. And a sandbox may have ended
+/// by a StopPodSandbox that has not returned yet.
 const SETTLED: u64 = 5_000_000;
 
 /// Most exits that wait for that; the oldest is then counted earlier.
@@ -21,6 +23,8 @@ pub(super) struct ContainerEvents {
     runs: Runs,
     /// Exits that are to be counted, and when, in microseconds since 1970.
     uncounted: VecDeque<(u64, Arc<PodIdentity>, Exit)>,
+    /// The same of sandboxes that have ended.
+    ended_sandboxes: VecDeque<(u64, Arc<PodIdentity>)>,
 }
 
 impl Aggregator {
@@ -31,14 +35,23 @@ impl Aggregator {
             Some(ContainerFact::Ended(exit)) => self.exited(pod, &event.id, exit),
             Some(ContainerFact::OutOfMemory(container, kills)) => {
                 self.write(Some(JournalLine::oom(pod, &container, event.at, kills)));
-                self.parts
+                let new = self
+                    .parts
                     .stories
                     .store()
                     .note_oom(pod, &container, event.at, kills);
+                self.metrics.oom_kills(new);
             }
             Some(ContainerFact::SandboxEnded(end)) => {
                 self.write(Some(JournalLine::sandbox_end(pod, &end)));
                 self.parts.stories.store().note_sandbox_end(pod, end);
+                let due = self.now().saturating_add(SETTLED);
+                let waiting = &mut self.container_events.ended_sandboxes;
+                waiting.push_back((due, Arc::clone(pod)));
+                let is_full = waiting.len() > WAITING;
+                if let Some(due) = waiting.front().filter(|_| is_full).map(|it| it.0) {
+                    self.count_sandbox_deaths(due);
+                }
             }
             None => {}
         }
@@ -67,8 +80,29 @@ impl Aggregator {
         }
     }
 
-    /// Counts the exits of which the reason is settled by this time, in microseconds since 1970.
-    pub(super) fn count_exits(&mut self, now: u64) {
+    /// Counts what is settled by this time, in microseconds since 1970.
+    pub(super) fn count_settled(&mut self, now: u64) {
+        self.count_exits(now);
+        self.count_sandbox_deaths(now);
+    }
+
+    /// Counts the sandboxes that had ended by this time without anybody having asked for it.
+    fn count_sandbox_deaths(&mut self, now: u64) {
+        let waiting = &mut self.container_events.ended_sandboxes;
+        while waiting.front().is_some_and(|it| it.0 <= now) {
+            let Some((_, pod)) = waiting.pop_front() else {
+                return;
+            };
+            let store = self.parts.stories.store();
+            let episodes: Vec<_> = store.of_pod(&pod).collect();
+            if death(&episodes, pod.attempt).is_some() {
+                self.metrics.sandbox_death();
+            }
+        }
+    }
+
+    /// Counts the exits of which the reason is settled by this time.
+    fn count_exits(&mut self, now: u64) {
         while self
             .container_events
             .uncounted

@@ -151,7 +151,10 @@ fn call(method: Method, name: &str, attempt: u32) -> Call {
         uid: format!("uid-{name}").into(),
         attempt: 0,
     };
-    let of_container = !matches!(method, Method::RunPodSandbox | Method::PullImage);
+    let of_container = !matches!(
+        method,
+        Method::RunPodSandbox | Method::StopPodSandbox | Method::PullImage
+    );
     let container = ContainerIdentity {
         name: "app".into(),
         attempt,

@@ -1,26 +1,19 @@
 //! What the kubelet itself did, or waited for: rules that are functions of episodes. `words::kubelet` makes the sentences.
 
-use std::collections::BTreeMap;
-
+use super::kills::{self, KeepsKilling, KillReason};
 use super::syncs::{self, BeforeCalls, SyncFails};
+use crate::call::CallFacts;
 use crate::call::episode::Kind;
-use crate::call::{CallFacts, Client};
 use crate::cri::Method;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::Episode;
-use crate::lifecycle::kubelet::execs::{ExecResult, FailedProbe};
+use crate::lifecycle::kubelet::execs::ExecResult;
 use crate::lifecycle::kubelet::pulls::PullQueue;
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::timeline::EpisodePhase;
 
 /// What took less is not slow. In microseconds.
 const SLOW: u64 = 2_000_000;
-/// Kills further apart than this are not one series, in microseconds: six times the longest back-off of the kubelet.
-const SERIES: u64 = 30 * 60 * 1_000_000;
-/// How long after the last kill a container that runs again counts as being killed again and again, in microseconds.
-const RECENT: u64 = 10 * 60 * 1_000_000;
-/// The kubelet kills a container this soon after a failed postStart hook, in microseconds.
-const AT_ONCE: u64 = 2_000_000;
 /// The kubelet runs a postStart hook this soon after the start, in microseconds, unless the node is very busy. A hook that
 /// begins later may be that of a pod that is deleted.
 const FOLLOWS: u64 = 300_000;
@@ -103,31 +96,6 @@ pub(in crate::lifecycle) struct Stop<'a> {
     pub(super) killed_after: Option<u32>,
 }
 
-/// Why the kubelet killed a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) enum KillReason {
-    /// An exec probe had failed just before: a liveness or startup probe.
-    Probe(FailedProbe),
-    /// Its postStart hook had failed just before.
-    PostStart(ExecResult),
-    /// Nothing that the CRI shows.
-    Unknown,
-}
-
-/// A series of kills of a container.
-#[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct KeepsKilling<'a> {
-    pub(super) container: &'a str,
-    pub(super) kills: usize,
-    /// From the first to the last.
-    pub(super) window: u64,
-    pub(super) reason: KillReason,
-    /// Whether the pod was stopped since.
-    pub(super) is_over: bool,
-    /// When the last one ended, in microseconds since 1970.
-    pub(super) at: u64,
-}
-
 impl KubeletCause<'_> {
     /// A stable name of its kind.
     pub(super) fn name(&self) -> &'static str {
@@ -185,11 +153,11 @@ pub(super) fn in_flight<'a>(
     Some(KubeletCause::HookRuns { hook })
 }
 
-fn is_hook(call: &EpisodeCall) -> bool {
+pub(super) fn is_hook(call: &EpisodeCall) -> bool {
     call.method == Method::ExecSync
 }
 
-fn is_same_container(one: &EpisodeCall, other: &EpisodeCall) -> bool {
+pub(super) fn is_same_container(one: &EpisodeCall, other: &EpisodeCall) -> bool {
     one.container_id.is_some() && one.container_id == other.container_id
 }
 
@@ -305,129 +273,17 @@ fn killed<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<
         .filter(|_| episode.kind == Kind::Restart)?;
     let mut calls = episode.calls.iter().rev();
     let call = calls.find(|call| {
-        is_kill(call)
+        kills::is_kill(call)
             && call
                 .container
                 .as_deref()
                 .is_some_and(|c| c.name == restarted.name)
     })?;
-    let reason = reason(pod, call);
+    let reason = kills::reason(pod, call);
     let is_known = reason != KillReason::Unknown;
     (is_known || episode.duration() < SLOW).then(|| KubeletCause::Killed {
         reason,
         stop: stop(episode, call),
         of: episode.duration(),
-    })
-}
-
-/// Returns whether the kubelet stopped a container.
-fn is_kill(call: &EpisodeCall) -> bool {
-    let of_kubelet = call.peer.client != Client::Crictl;
-    call.method == Method::StopContainer && of_kubelet && call.is_good()
-}
-
-/// Why the kubelet is stopping a container, if the calls of the pod show it.
-pub(super) fn kills_for(pod: &[&Episode], call: &EpisodeCall) -> Option<KillReason> {
-    let is_stop = call.method == Method::StopContainer && call.peer.client != Client::Crictl;
-    let reason = is_stop.then(|| reason(pod, call))?;
-    (reason != KillReason::Unknown).then_some(reason)
-}
-
-fn reason(episodes: &[&Episode], kill: &EpisodeCall) -> KillReason {
-    if let Some(probe) = kill.probe {
-        return KillReason::Probe(probe);
-    }
-    let calls = episodes.iter().flat_map(|episode| &episode.calls);
-    let mut hooks = calls.filter(|call| is_hook(call) && is_same_container(call, kill));
-    let failed = hooks.find_map(|call| {
-        let result = ExecResult::of(call);
-        let (end, began) = (call.end_us(), kill.began_us());
-        let is_just_before = end <= began && began - end <= AT_ONCE;
-        (is_just_before && !result.is_good() && starts_with(episodes, call)).then_some(result)
-    });
-    failed.map_or(KillReason::Unknown, KillReason::PostStart)
-}
-
-/// Returns whether the hook began when its container had just started.
-fn starts_with(episodes: &[&Episode], hook: &EpisodeCall) -> bool {
-    let mut calls = episodes.iter().flat_map(|episode| &episode.calls);
-    calls.any(|call| {
-        let end = call.end_us();
-        call.method == Method::StartContainer
-            && is_same_container(call, hook)
-            && (end..=end + AT_ONCE).contains(&hook.began_us())
-    })
-}
-
-/// The newest series of kills in a pod. `now` in microseconds since 1970.
-pub(super) fn keeps_killing<'a>(episodes: &[&'a Episode], now: u64) -> Option<KeepsKilling<'a>> {
-    let mut names = BTreeMap::<&str, Vec<&EpisodeCall>>::new();
-    let mut creates = BTreeMap::<&str, Vec<&EpisodeCall>>::new();
-    let mut stopped = 0;
-    for call in episodes.iter().flat_map(|episode| &episode.calls) {
-        let container = call.container.as_deref();
-        match (call.method, container) {
-            (Method::StopContainer, Some(container)) if is_kill(call) => {
-                names.entry(&container.name).or_default().push(call);
-            }
-            (Method::CreateContainer, Some(container)) => {
-                creates.entry(&container.name).or_default().push(call);
-            }
-            (Method::StopPodSandbox, _) => stopped = call.began_us().max(stopped),
-            _ => {}
-        }
-    }
-    let series = names.into_iter().filter_map(|(container, kills)| {
-        let creates = creates.get(container)?;
-        series(episodes, container, kills, creates, stopped, now)
-    });
-    series.max_by_key(|series| series.at)
-}
-
-fn series<'a>(
-    episodes: &[&Episode],
-    container: &'a str,
-    mut kills: Vec<&EpisodeCall>,
-    creates: &[&EpisodeCall],
-    stopped: u64,
-    now: u64,
-) -> Option<KeepsKilling<'a>> {
-    let attempts = creates.iter().filter_map(|call| call.container.as_ref());
-    let newest = attempts.map(|container| container.attempt).max()?;
-    kills.sort_by_key(|call| call.began);
-    // The kubelet repeats a stop that failed; each container is killed once.
-    kills.dedup_by(|later, earlier| is_same_container(later, earlier));
-    // The last one may be that of the pod: a kill is one after which the container is started again.
-    let is_last = |call: &EpisodeCall| call.container.as_ref().is_none_or(|c| c.attempt >= newest);
-    let of_pod = |call: &EpisodeCall| is_last(call) && stopped >= call.began_us();
-    // Nor is the end of a sandbox that is replaced.
-    let of_sandbox = |call: &EpisodeCall| {
-        let later = creates.iter().filter(|it| it.began > call.began);
-        let next = later.min_by_key(|it| it.began);
-        next.is_some_and(|next| next.sandbox_id.is_some() && next.sandbox_id != call.sandbox_id)
-    };
-    kills.retain(|call| !of_pod(call) && !of_sandbox(call));
-    let last = kills.last()?;
-    let at = last.end_us();
-    let gap = |pair: &[&EpisodeCall]| pair[1].began_us().saturating_sub(pair[0].end_us());
-    let far = kills.windows(2).rposition(|pair| gap(pair) > SERIES);
-    let kills = &kills[far.map_or(0, |at| at + 1)..];
-    let is_down = is_last(last);
-    if kills.len() < 2 || !(is_down || now.saturating_sub(at) < RECENT) {
-        return None;
-    }
-    let reasons: Vec<_> = kills.iter().map(|kill| reason(episodes, kill)).collect();
-    let mut known = reasons.iter().filter(|it| **it != KillReason::Unknown);
-    let reason = match 2 * known.clone().count() > kills.len() {
-        true => known.next_back().copied(),
-        false => None,
-    };
-    Some(KeepsKilling {
-        container,
-        kills: kills.len(),
-        window: last.began_us().saturating_sub(kills[0].began_us()),
-        reason: reason.unwrap_or(KillReason::Unknown),
-        is_over: stopped >= at,
-        at,
     })
 }

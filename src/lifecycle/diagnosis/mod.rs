@@ -7,6 +7,7 @@ mod crash;
 mod failure;
 mod fault;
 mod injected;
+mod kills;
 mod kubelet;
 mod node;
 mod oom;
@@ -26,6 +27,7 @@ pub(super) use self::before::LOST;
 use self::cause::{Cause, End, InFlight, Progress, Quick};
 use self::kubelet::KubeletCause;
 pub(super) use self::pods::Pods;
+pub(super) use self::sandbox::death;
 pub(super) use self::syncs::SyncFails;
 use super::episode_call::{EpisodeCall, millis};
 use super::episode_store::Episode;
@@ -174,7 +176,7 @@ fn waits<'a>(
     let most = || work::most(&std::iter::once(call));
     InFlight {
         call,
-        kills_for: kubelet::kills_for(pod, call),
+        kills_for: kills::kills_for(pod, call),
         work: match work::at_work(call) {
             Some(worker) => Progress::Now(worker),
             None => most().map_or(unseen(call), Progress::SoFar),

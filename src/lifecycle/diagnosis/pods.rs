@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
-use super::kubelet::{self, KeepsKilling, KubeletCause};
+use super::kills::{self, KeepsKilling};
+use super::kubelet::KubeletCause;
 use super::{failure, hanging, of_episode, oom, sandbox, syncs};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::usual::Node;
-use crate::lifecycle::view::{Probe, State};
+use crate::lifecycle::view::{Probe, SandboxDeath, State};
 
 /// A probe that has not run for so long says nothing any more, in microseconds.
 const FORGOTTEN: u64 = 5 * 60 * 1_000_000;
@@ -76,7 +77,7 @@ impl<'a> Pod<'a> {
     fn new(episodes: Vec<&'a Episode>, now: u64) -> Self {
         Self {
             loops: crash::loops(&episodes, now),
-            kills: kubelet::keeps_killing(&episodes, now),
+            kills: kills::keeps_killing(&episodes, now),
             episodes,
         }
     }
@@ -166,6 +167,13 @@ impl<'a> Pods<'a> {
         }
     }
 
+    /// Of a start, the end of its sandbox, if nobody asked for it.
+    pub(in crate::lifecycle) fn sandbox_death(&self, episode: &Episode) -> Option<SandboxDeath> {
+        episode.sandbox_end.as_ref()?;
+        let death = sandbox::death(&self.pod(episode)?.episodes, episode.pod.attempt)?;
+        Some(death.view())
+    }
+
     /// The time for which the causes hold, in microseconds since 1970.
     pub(in crate::lifecycle) fn now(&self) -> u64 {
         self.now
@@ -185,6 +193,7 @@ impl<'a> Pods<'a> {
                 hanging(episode).is_some_and(|call| {
                     call.method == Method::StopContainer
                         && call.container_name() == Some(it.container)
+                        && !kills::is_overdue(call)
                         && self.now.saturating_sub(it.at) < RECENT
                 })
             };

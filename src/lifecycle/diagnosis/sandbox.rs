@@ -4,6 +4,7 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_store::{Episode, SandboxEnd};
+use crate::lifecycle::view;
 
 /// Containers that end with their sandbox are told to have ended up to this time before it, in microseconds.
 const TOGETHER: u64 = 1_000_000;
@@ -16,8 +17,20 @@ pub(in crate::lifecycle) struct Death<'a> {
     pub(super) with_shim: bool,
 }
 
+impl Death<'_> {
+    /// Its view.
+    pub(in crate::lifecycle) fn view(&self) -> view::SandboxDeath {
+        view::SandboxDeath {
+            at_unix_us: self.end.at,
+            // containerd makes one up if it loses the shim.
+            code: self.end.code.filter(|_| !self.with_shim),
+            with_shim: self.with_shim,
+        }
+    }
+}
+
 /// The end of the sandbox of this attempt, if nobody had asked for it.
-pub(super) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<Death<'a>> {
+pub(in crate::lifecycle) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<Death<'a>> {
     let own = || pod.iter().filter(|it| it.pod.attempt == attempt);
     let end = own().find_map(|it| it.sandbox_end.as_ref())?;
     let with_shim = own().flat_map(|it| &it.exits).any(|exit| {

@@ -8,6 +8,7 @@ mod hooks;
 mod images;
 mod init;
 mod injected;
+mod kills;
 mod kubelet;
 mod node;
 mod pod_texts;

@@ -260,22 +260,21 @@ impl EpisodeStore {
     }
 
     /// Takes in that the kernel killed a process of a container for lack of memory, at this time in microseconds since 1970, and
-    /// how many so far, if known.
+    /// how many so far, if known. Returns how many of them are new.
     pub(in crate::lifecycle) fn note_oom(
         &mut self,
         pod: &PodIdentity,
         container: &ContainerIdentity,
         at: u64,
         kills: Option<u32>,
-    ) {
+    ) -> u32 {
         let ContainerIdentity { name, attempt } = container;
         // The exit may be told first.
         if let Some(exit) = self.exit_mut(pod, name, *attempt) {
             exit.note_oom(at);
         }
-        if let Some(episode) = self.episode_of(pod, name, *attempt) {
-            episode.note_oom(container, at, kills);
-        }
+        let episode = self.episode_of(pod, name, *attempt);
+        episode.map_or(0, |episode| episode.note_oom(container, at, kills))
     }
 
     /// When the container was started, if it was, successfully, in microseconds since 1970. One that ended at once may have begun

@@ -30,7 +30,7 @@ pub(super) struct KubeletWork {
 }
 
 impl EpisodeStore {
-    /// Adds to a call that has ended what only this process knows: who it is about, and what preceded it.
+    /// Adds to a call what only this process knows: who it is about, and what preceded it. To one in flight only if it is a stop.
     pub(in crate::lifecycle) fn observe(&self, call: &mut EpisodeCall) {
         self.identify(call);
         self.judge_origin(call);

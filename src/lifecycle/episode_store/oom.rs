@@ -2,6 +2,7 @@
 
 use super::Episode;
 use crate::cri::subject::ContainerIdentity;
+use crate::lifecycle::view;
 
 /// Most containers of an episode of which they are kept.
 const MOST: usize = 16;
@@ -21,32 +22,53 @@ pub(in crate::lifecycle) struct OomKills {
     pub(in crate::lifecycle) last: u64,
 }
 
+impl OomKills {
+    /// Its view.
+    pub(in crate::lifecycle) fn view(&self) -> view::OomKills {
+        view::OomKills {
+            container: self.container.name.to_string(),
+            attempt: self.container.attempt,
+            kills: self.times,
+            first_unix_us: self.first,
+            last_unix_us: self.last,
+        }
+    }
+}
+
 impl Episode {
     /// Counts an OOM kill in a container at this time, in microseconds since 1970. `total`: those in its run so far, if the runtime
-    /// counts them.
-    pub(super) fn note_oom(&mut self, container: &ContainerIdentity, at: u64, total: Option<u32>) {
+    /// counts them. Returns how many of them are new.
+    pub(super) fn note_oom(
+        &mut self,
+        container: &ContainerIdentity,
+        at: u64,
+        total: Option<u32>,
+    ) -> u32 {
         let known = self
             .oom_kills
             .iter_mut()
             .find(|it| it.container == *container);
         if let Some(kills) = known {
+            let before = kills.times;
             match total {
                 Some(total) => kills.times = kills.times.max(total),
-                None if at.abs_diff(kills.last) < TOGETHER => return,
+                None if at.abs_diff(kills.last) < TOGETHER => return 0,
                 None => kills.times = kills.times.saturating_add(1),
             }
             kills.first = kills.first.min(at);
             kills.last = kills.last.max(at);
-            return;
+            return kills.times - before;
         }
         if self.oom_kills.len() >= MOST {
             self.oom_kills.remove(0);
         }
+        let times = total.unwrap_or(1).max(1);
         self.oom_kills.push(OomKills {
             container: container.clone(),
-            times: total.unwrap_or(1).max(1),
+            times,
             first: at,
             last: at,
         });
+        times
     }
 }

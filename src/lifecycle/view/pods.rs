@@ -142,6 +142,12 @@ pub struct Pod {
     pub duration_ms: f64,
     /// Container restarts, as the kubelet counts them, as far as they were seen.
     pub restarts: u32,
+    /// Processes of its containers that the kernel killed for lack of memory, as far as its episodes in memory tell.
+    #[serde(default)]
+    pub oom_kills: u32,
+    /// How often its sandbox ended although nobody asked for it, as far as they tell.
+    #[serde(default)]
+    pub sandbox_deaths: u32,
     /// Failed calls of the episodes that make up its state.
     pub failures: u32,
     /// Number of its episodes in memory.
@@ -168,6 +174,8 @@ impl Pod {
             PodState::CrashLoop => now.saturating_sub(since) as f64 / 1e3,
             _ => shown.lasting_ms(now),
         };
+        let kills = episodes.iter().flat_map(|it| &it.oom_kills);
+        let deaths = episodes.iter().filter(|it| it.sandbox_death.is_some());
         let failures = current(&episodes).iter().map(|it| it.failures).sum();
         Some(Self {
             namespace: newest.namespace.clone(),
@@ -184,6 +192,8 @@ impl Pod {
             since_unix_us: since,
             duration_ms,
             restarts: restarts(&episodes),
+            oom_kills: kills.map(|it| it.kills).fold(0, u32::saturating_add),
+            sandbox_deaths: deaths.count().try_into().unwrap_or(u32::MAX),
             failures,
             episodes: episodes.len(),
             episode: shown.clone(),

@@ -15,6 +15,7 @@
 mod archive;
 mod diff;
 mod dumps;
+mod network;
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -232,8 +233,8 @@ impl Runtime {
         resumed.await.map(drop)
     }
 
-    /// Ends an attempt, whether it has succeeded, failed, or was interrupted: the container runs, and only a complete archive
-    /// is left. The caller holds the container's `checkpoint_lock`.
+    /// Ends an attempt, whether it has succeeded, failed, or was interrupted: the container runs and can be reached, and only a
+    /// complete archive is left. The caller holds the container's `checkpoint_lock`.
     pub(in crate::runtime) async fn end_checkpoint(
         &self,
         container: &Arc<Container>,
@@ -242,6 +243,7 @@ impl Runtime {
             return Ok(());
         };
         let resumed = self.resume(container).await;
+        let unlocked = self.unlock_network(container).await;
         let dir = container.dir().join(DIR);
         let removed = blocking(move || {
             let tree = rootfs::remove_tree(&dir);
@@ -254,9 +256,26 @@ impl Runtime {
         });
         let removed = removed.await;
         // Kept in the record for the next start of the daemon.
-        resumed.and(removed)?;
+        resumed.and(unlocked).and(removed)?;
         let over = container.update(|record| record.checkpoint = None);
         over.await.map(drop)
+    }
+}
+
+impl Runtime {
+    /// Removes what a CRIU that was killed has left in the network of the pod; a dump that ended by itself has left nothing. While
+    /// another container of the pod is dumped, the rules are those of that dump too, and its end removes them.
+    async fn unlock_network(&self, container: &Container) -> Result<()> {
+        let id = container.record().sandbox.clone();
+        let others = self.store.containers_of(&id).into_iter();
+        let mut others = others.filter(|other| other.id != container.id);
+        let sandbox = self.store.sandboxes.get(&id);
+        // CRIU does not lock the network of the node.
+        let has_own = sandbox.is_ok_and(|sandbox| !sandbox.record().host_network());
+        if !has_own || others.any(|other| other.record().checkpoint.is_some()) {
+            return Ok(());
+        }
+        network::unlock(&self.pins, &id).await
     }
 }
 

@@ -187,11 +187,16 @@ pub(super) fn devices(spec: &mut Value, wanted: &[LinuxDevice]) {
             to.insert("gid".to_owned(), json!(gid.value));
         }
         devices.push(Value::Object(to));
-        // As containerd: nobody makes nodes of character devices.
-        let access = if device.r#type == "b" { "rwm" } else { "rw" };
+        // As containerd: nobody makes nodes of character devices. The device cgroup knows no FIFOs, and one type of character devices.
+        let (typ, access) = match device.r#type.as_str() {
+            "p" => continue,
+            "b" => ("b", "rwm"),
+            "u" => ("c", "rw"),
+            other => (other, "rw"),
+        };
         array(spec, &["linux", "resources"], "devices").push(json!({
             "allow": true,
-            "type": device.r#type,
+            "type": typ,
             "major": device.major,
             "minor": device.minor,
             "access": access,

@@ -21,8 +21,8 @@ const VERB: &str = "checkpoint";
 const PAUSED: &str = "paused";
 /// How often the end of a dump is looked for: it takes from 100 ms to minutes.
 const PERIOD: Duration = Duration::from_millis(10);
-/// How much longer than that a dump may run before it is killed. CRIU cannot be told to stop, and what it has changed only it can
-/// undo: its code in the processes, and rules that block the network of the pod.
+/// How much longer than that a dump may run before it is killed. CRIU cannot be told to stop, and only it can take its code out of
+/// the processes at once.
 const GRACE: Duration = Duration::from_secs(300);
 
 /// The options of `checkpoint`.

@@ -25,13 +25,17 @@ use crate::rules::file::{alerts, scaled};
 const WELL: Duration = Duration::from_secs(8);
 
 /// Alerts without a drill, which have unit tests only, and why.
-const NOT_DRILLED: [(&str, &str); 5] = [
+const NOT_DRILLED: [(&str, &str); 6] = [
     (
         "CriscopeCertificateExpiring",
         "its limit is a date, which is not scaled",
     ),
     ("CriscopeImageDiskFull", "it takes a disk that is full"),
     ("CriscopeKubeletGone", "it takes a program of that name"),
+    (
+        "CriscopeSandboxesDying",
+        "it takes a containerd, whose shim is killed",
+    ),
     ("CriscopeShimsLost", "it takes the built-in runtime"),
     ("CriscopeRecoveryProblems", "it takes the built-in runtime"),
 ];

@@ -14,14 +14,35 @@ use serde_json::Value;
 use crate::support::{documents, manifests, parse, read};
 
 /// Files of objects, in the order in which they are applied.
-const OBJECTS: [&str; 7] = [
+const OBJECTS: [&str; 9] = [
     "base/namespace.yaml",
     "base/rbac.yaml",
     "base/daemonset.yaml",
     "monitoring/prometheus-account.yaml",
     "monitoring/podmonitor.yaml",
     "monitoring/rules.yaml",
+    "monitoring/crio-rules.yaml",
+    "monitoring/containerd-rules.yaml",
     "monitoring/dashboards.yaml",
+];
+
+/// The rules of `deploy/prometheus`: source, name of the object, and the file of it.
+const RULES: [(&str, &str, &str); 3] = [
+    ("criscope", "criscope", "rules.yaml"),
+    ("crio", "criscope-crio-names", "crio-rules.yaml"),
+    (
+        "containerd",
+        "criscope-containerd-names",
+        "containerd-rules.yaml",
+    ),
+];
+
+/// Files that the chart has as they are, and the switch of each. They are full of braces of their own, which Helm must not read.
+const FILES: [(&str, &str); 4] = [
+    ("rules.yaml", "monitoring"),
+    ("crio-rules.yaml", "names.crio"),
+    ("containerd-rules.yaml", "names.containerd"),
+    ("dashboards.yaml", "monitoring"),
 ];
 
 /// The templates of the chart: source, template, and whether only with monitoring. The namespace is Helm's.
@@ -258,15 +279,17 @@ fn monitoring_is_generated() {
             "apiVersion: {api}\nkind: {kind}\nmetadata:\n  name: {name}\n  labels:\n    app.kubernetes.io/name: criscope\n{more}"
         )
     };
-    let rules =
-        fs::read_to_string(root.join("deploy/prometheus/criscope.rules.yaml")).expect("rules");
-    let (_, groups) = rules.split_once("groups:\n").expect("groups");
-    let text = format!(
-        "# Generated from deploy/prometheus/criscope.rules.yaml.\n{}spec:\n  groups:\n{}",
-        head("PrometheusRule", "monitoring.coreos.com/v1", "criscope", ""),
-        indented(groups, 2)
-    );
-    generated(&manifests().join("monitoring/rules.yaml"), &text);
+    for (source, name, file) in RULES {
+        let source = format!("deploy/prometheus/{source}.rules.yaml");
+        let rules = fs::read_to_string(root.join(&source)).expect("rules");
+        let (_, groups) = rules.split_once("groups:\n").expect("groups");
+        let text = format!(
+            "# Generated from {source}.\n{}spec:\n  groups:\n{}",
+            head("PrometheusRule", "monitoring.coreos.com/v1", name, ""),
+            indented(groups, 2)
+        );
+        generated(&manifests().join("monitoring").join(file), &text);
+    }
     let boards = ["fleet", "node", "pod-start"].map(|name| {
         let json =
             fs::read_to_string(root.join(format!("dashboards/{name}.json"))).expect("a dashboard");
@@ -306,21 +329,33 @@ fn the_chart_is_the_same_as_the_kustomization() {
             "{template}"
         );
     }
-    for (file, template) in [("rules", "rules.yaml"), ("dashboards", "dashboards.yaml")] {
-        // They are full of braces of their own, which Helm must not read.
+    for (file, switch) in FILES {
+        let found = switch.split('.').fold(&values, |it, key| &it[key]);
+        assert_eq!(found, false, "{switch} must be off by default");
         let text = format!(
-            "{{{{- if .Values.monitoring }}}}\n{{{{ .Files.Get \"files/{file}.yaml\" }}}}\n{{{{- end }}}}\n"
+            "{{{{- if .Values.{switch} }}}}\n{{{{ .Files.Get \"files/{file}\" }}}}\n{{{{- end }}}}\n"
         );
-        generated(&manifests().join("chart/templates").join(template), &text);
-        let linked = manifests().join(format!("chart/files/{file}.yaml"));
+        generated(&manifests().join("chart/templates").join(file), &text);
+        let linked = manifests().join("chart/files").join(file);
         let target = fs::read_link(&linked).expect("a link");
-        assert_eq!(
-            target,
-            Path::new("../../monitoring").join(format!("{file}.yaml"))
-        );
+        assert_eq!(target, Path::new("../../monitoring").join(file));
     }
     let all = read("base/rbac.yaml") + &read("base/daemonset.yaml");
     for (from, _) in VALUES {
         assert!(all.contains(from), "{from:?} is in no source");
+    }
+}
+
+/// The rules under the names of other runtimes are for those who have dashboards with these names.
+#[test]
+fn the_names_of_other_runtimes_are_opt_in() {
+    let kustomization = read("monitoring/kustomization.yaml");
+    let all: Value = documents(&kustomization).remove(0);
+    let resources = all["resources"].to_string();
+    for (_, _, file) in RULES {
+        let is_optional = file != "rules.yaml";
+        assert_ne!(resources.contains(&format!("\"{file}\"")), is_optional);
+        // What is left out is named where one would add it.
+        assert!(kustomization.contains(file), "{file}");
     }
 }

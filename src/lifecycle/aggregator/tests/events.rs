@@ -52,3 +52,64 @@ async fn an_exit_that_an_event_told_is_counted_once_with_its_reason() {
     sleep(Duration::from_secs(10)).await;
     assert_eq!((&*count("error"), &*count("unknown")), ("1", "1"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn oom_kills_and_dead_sandboxes_are_counted_and_named() {
+    let aggregator = aggregator(None);
+    for name in ["web", "lone"] {
+        aggregator.start(name);
+    }
+    sleep(Duration::from_secs(1)).await;
+    let at = SystemTime::now() + Duration::from_secs(2);
+    let feed = aggregator.sink.feed();
+    let event = |name: &str, what, of_sandbox: bool| {
+        let of = call(Method::ContainerStatus, name, 0);
+        let subject = of.subject.get().expect("a subject");
+        Event::Container(ContainerEvent {
+            id: subject.container_id.clone().expect("an id"),
+            pod: subject.pod.clone().expect("a pod"),
+            container: subject.container.clone().filter(|_| !of_sandbox),
+            what,
+            at: unix_micros(at),
+        })
+    };
+    let killed = |kills| What::OutOfMemory { kills: Some(kills) };
+    let ended = || What::Ended {
+        code: Some(137),
+        started: None,
+        evicted: None,
+    };
+    for event in [
+        event("web", killed(2), false),
+        event("web", killed(3), false),
+        event("web", killed(3), false),
+        event("web", ended(), true),
+        event("lone", ended(), true),
+    ] {
+        feed.send(event).await.expect("room");
+    }
+    // The pod was deleted: its sandbox ended before StopPodSandbox returned.
+    let mut stop = call(Method::StopPodSandbox, "lone", 0);
+    stop.started_at = at - Duration::from_secs(1);
+    aggregator.end(&stop, Ending::Ok);
+    sleep(Duration::from_secs(10)).await;
+    let count = |name: &str| {
+        let metrics = aggregator.metrics();
+        let mut lines = metrics.lines();
+        let line = lines.find_map(|l| l.strip_prefix(&format!("{name} ")));
+        line.expect("a count").to_owned()
+    };
+    assert_eq!(count("criscope_container_oom_kills_total"), "3");
+    assert_eq!(count("criscope_sandbox_deaths_total"), "1");
+    let episode = |name: &str| {
+        let story = aggregator.stories.of_pod("shop", name, None, &[]);
+        let mut episodes = story.expect("story").episodes;
+        episodes.retain(|it| it.kind == "start");
+        episodes.remove(0)
+    };
+    let (web, lone) = (episode("web"), episode("lone"));
+    assert_eq!((web.oom_kills.len(), web.oom_kills[0].kills), (1, 3));
+    let death = web.sandbox_death.expect("a death");
+    assert_eq!((death.code, death.with_shim), (Some(137), false));
+    assert_eq!((lone.oom_kills.len(), lone.sandbox_death), (0, None));
+}

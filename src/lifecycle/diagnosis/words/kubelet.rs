@@ -5,9 +5,8 @@ use std::fmt::{self, Display, Formatter};
 use super::failure::MESSAGE;
 use super::times;
 use crate::cri::error_chain;
-use crate::lifecycle::diagnosis::kubelet::{
-    Hook, HookKind, KeepsKilling, KillReason, KubeletCause, Stop,
-};
+use crate::lifecycle::diagnosis::kills::{KeepsKilling, KillReason};
+use crate::lifecycle::diagnosis::kubelet::{Hook, HookKind, KubeletCause, Stop};
 use crate::lifecycle::diagnosis::syncs::BeforeCalls;
 use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::kubelet::images::Absent;

@@ -150,7 +150,12 @@ fn linux_is_adjusted() {
     };
     let (spec, _) = adjusted(&ContainerAdjustment {
         linux: Some(LinuxContainerAdjustment {
-            devices: vec![device("-/dev/old", ""), device("/dev/new", "b")],
+            devices: vec![
+                device("-/dev/old", ""),
+                device("/dev/new", "b"),
+                device("/dev/fifo", "p"),
+                device("/dev/raw", "u"),
+            ],
             resources: Some(resources),
             cgroups_path: "/elsewhere".to_owned(),
             oom_score_adj: Some(OptionalInt { value: 500 }),
@@ -189,7 +194,12 @@ fn linux_is_adjusted() {
     });
     let linux = &spec["linux"];
     assert_eq!(linux["devices"][0]["path"], "/dev/new");
-    assert_eq!(linux["resources"]["devices"][0]["access"], "rwm");
+    // The device cgroup has no rules for FIFOs.
+    let rule = |typ: &str, access: &str| json!({"allow": true, "type": typ, "major": 7, "minor": 1, "access": access});
+    assert_eq!(
+        linux["resources"]["devices"],
+        json!([rule("b", "rwm"), rule("c", "rw")])
+    );
     assert_eq!(
         linux["resources"]["cpu"],
         json!({"shares": 7, "cpus": "0-1"})

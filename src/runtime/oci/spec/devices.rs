@@ -180,11 +180,15 @@ pub(super) fn linux_device(node: &DeviceNode, path: PathBuf) -> LinuxDevice {
 }
 
 /// The rule that allows a container to use a device.
-pub(super) fn allow(node: &DeviceNode, access: &str) -> LinuxDeviceCgroup {
-    rule(
-        true,
-        Some(node.kind),
-        (Some(node.major), Some(node.minor)),
-        access,
-    )
+pub(super) fn allow(
+    typ: LinuxDeviceType,
+    (major, minor): (i64, i64),
+    access: &str,
+) -> LinuxDeviceCgroup {
+    // The device cgroup has one type of character devices.
+    let typ = match typ {
+        LinuxDeviceType::U => LinuxDeviceType::C,
+        typ => typ,
+    };
+    rule(true, Some(typ), (Some(major), Some(minor)), access)
 }

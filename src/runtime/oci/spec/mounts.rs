@@ -193,10 +193,10 @@ fn user_mount(
         .set_typ(Some("bind".to_owned()))
         .set_source(Some(source))
         .set_options(Some(options));
-    let mapped = request
-        .sandbox
-        .id_mapped
-        .contains_key(&requested.container_path);
+    // The caller maps volumes, and images in a pod with a user namespace.
+    let sandbox = request.sandbox;
+    let mapped = sandbox.id_mapped.contains_key(&requested.container_path)
+        || (sandbox.user.is_some() && sandbox.image_mounts.contains_key(&requested.container_path));
     if !mapped && (!requested.uid_mappings.is_empty() || !requested.gid_mappings.is_empty()) {
         if requested.uid_mappings.is_empty() || requested.gid_mappings.is_empty() {
             return Err(SpecError::Invalid(format!(

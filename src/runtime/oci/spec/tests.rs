@@ -1,5 +1,6 @@
 //! Table tests of the rules, through the whole of `build`.
 
+mod cdi_nodes;
 mod confinement;
 mod hook_files;
 mod net_devices;

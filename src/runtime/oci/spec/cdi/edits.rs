@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+use oci_spec::runtime::LinuxDeviceType;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -16,6 +17,7 @@ const MAX_CLASS_NAME: usize = 4095;
 #[derive(Deserialize, Default, Clone)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct Edits {
+    #[serde(deserialize_with = "env")]
     pub(super) env: Vec<String>,
     pub(super) device_nodes: Vec<Node>,
     #[serde(deserialize_with = "net_devices")]
@@ -26,13 +28,25 @@ pub(super) struct Edits {
     pub(super) additional_gids: Vec<u32>,
 }
 
-/// `type`, `major` and `minor` are those of the node on the host.
+/// A device node; what is not set is that of `host_path`.
 #[derive(Deserialize, Clone)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Node {
+    #[serde(deserialize_with = "path")]
     pub(super) path: PathBuf,
+    /// `path` if it is not set.
+    #[serde(default, deserialize_with = "optional_path")]
     pub(super) host_path: Option<PathBuf>,
-    pub(super) permissions: Option<String>,
+    #[serde(rename = "type", default, deserialize_with = "device_type")]
+    pub(super) typ: Option<LinuxDeviceType>,
+    /// 0 if it is not set.
+    #[serde(default)]
+    pub(super) major: u32,
+    #[serde(default)]
+    pub(super) minor: u32,
+    /// What the device cgroup allows; empty if no rule is wanted.
+    #[serde(default = "all_access", deserialize_with = "access")]
+    pub(super) permissions: String,
     pub(super) file_mode: Option<u32>,
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
@@ -49,7 +63,9 @@ pub(super) struct NetDevice {
 #[derive(Deserialize, Clone)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct CdiMount {
+    #[serde(deserialize_with = "path")]
     pub(super) host_path: PathBuf,
+    #[serde(deserialize_with = "path")]
     pub(super) container_path: PathBuf,
     #[serde(rename = "type")]
     pub(super) typ: Option<String>,
@@ -57,12 +73,26 @@ pub(super) struct CdiMount {
     pub(super) options: Vec<String>,
 }
 
+/// When the OCI runtime calls a hook.
+#[derive(Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum HookName {
+    Prestart,
+    CreateRuntime,
+    CreateContainer,
+    StartContainer,
+    Poststart,
+    Poststop,
+}
+
 #[derive(Deserialize, Clone)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct CdiHook {
-    pub(super) hook_name: String,
+    pub(super) hook_name: HookName,
+    #[serde(deserialize_with = "path")]
     pub(super) path: PathBuf,
     pub(super) args: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "variables")]
     pub(super) env: Option<Vec<String>>,
     pub(super) timeout: Option<i64>,
 }
@@ -87,6 +117,67 @@ pub(super) struct IntelRdt {
     schemata: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     enable_monitoring: Option<bool>,
+}
+
+fn path<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    let path = PathBuf::deserialize(from)?;
+    if path.as_os_str().is_empty() {
+        return Err(D::Error::custom("a path is empty"));
+    }
+    Ok(path)
+}
+
+fn optional_path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+    let path = Option::<PathBuf>::deserialize(from)?;
+    Ok(path.filter(|path| !path.as_os_str().is_empty()))
+}
+
+/// `b`, `c`, `u` (the same as `c`) or `p`.
+fn device_type<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LinuxDeviceType>, D::Error> {
+    match Option::<String>::deserialize(from)?.as_deref() {
+        None | Some("") => Ok(None),
+        Some("b") => Ok(Some(LinuxDeviceType::B)),
+        Some("c") => Ok(Some(LinuxDeviceType::C)),
+        Some("u") => Ok(Some(LinuxDeviceType::U)),
+        Some("p") => Ok(Some(LinuxDeviceType::P)),
+        Some(other) => {
+            let text = format!("deviceNodes: {other:?} is not a type of devices");
+            Err(D::Error::custom(text))
+        }
+    }
+}
+
+fn all_access() -> String {
+    "rwm".to_owned()
+}
+
+/// Letters of `rwm`, or `none`; nothing stands for all.
+fn access<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    match Option::<String>::deserialize(from)?.as_deref() {
+        None | Some("") => Ok(all_access()),
+        Some("none") => Ok(String::new()),
+        Some(letters) if letters.chars().all(|letter| "rwm".contains(letter)) => {
+            Ok(letters.to_owned())
+        }
+        Some(other) => {
+            let text = format!("deviceNodes: permissions {other:?} are not a subset of rwm");
+            Err(D::Error::custom(text))
+        }
+    }
+}
+
+fn env<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    variables(from).map(Option::unwrap_or_default)
+}
+
+/// Variables `name=value`. The error does not quote them.
+fn variables<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    let pairs = Option::<Vec<String>>::deserialize(from)?;
+    let named = |pair: &String| pair.find('=').is_some_and(|at| at > 0);
+    if !pairs.iter().flatten().all(named) {
+        return Err(D::Error::custom("env: not of the form name=value"));
+    }
+    Ok(pairs)
 }
 
 /// Network devices: no two may have the same name, on either side.

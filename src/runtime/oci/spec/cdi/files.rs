@@ -230,13 +230,13 @@ devices:
         assert_eq!(common.env, ["COMMON=1"]);
         let hook = &common.hooks[0];
         assert_eq!(
-            (hook.hook_name.as_str(), hook.timeout),
-            ("createContainer", Some(5))
+            (hook.hook_name, hook.timeout),
+            (super::super::edits::HookName::CreateContainer, Some(5))
         );
         assert_eq!(common.mounts[0].options, ["ro", "nosuid", "bind"]);
         let node = &own.device_nodes[0];
         assert_eq!(node.file_mode, Some(0o660));
-        assert_eq!(node.permissions.as_deref(), Some("rw"));
+        assert_eq!(node.permissions, "rw");
         assert_eq!(own.additional_gids, [44]);
         // JSON is valid YAML, but not vice versa.
         let json = r#"{"kind": "v.com/net", "devices": [{"name": "a"}]}"#;

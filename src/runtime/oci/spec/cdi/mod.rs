@@ -3,6 +3,7 @@
 //! All edits of CDI 1.1.0 are applied. Network devices and `intelRdt` need support of the OCI runtime, which
 //! [`RuntimeSupport`](super::RuntimeSupport) checks.
 
+mod device_nodes;
 mod edits;
 mod files;
 
@@ -10,12 +11,11 @@ use std::collections::HashSet;
 
 use oci_spec::runtime::{Hook, Hooks, LinuxNetDevice, Mount, Spec};
 
-use self::edits::{CdiHook, Edits, IntelRdt, NetDevice, Node};
+use self::edits::{CdiHook, Edits, HookName, IntelRdt, NetDevice};
 #[cfg(any(test, fuzzing))]
 pub(in crate::runtime) use self::files::fuzz;
 pub use self::files::{DIRECTORIES, Registry};
 use super::build::Request;
-use super::devices;
 use super::error::SpecError;
 use super::host::Host;
 use crate::cri::v1::ContainerConfig;
@@ -115,7 +115,7 @@ fn edit(host: &dyn Host, spec: &mut Spec, edits: &Edits) -> Result<(), SpecError
         process.set_user(user);
     }
     for node in &edits.device_nodes {
-        device(host, spec, node)?;
+        device_nodes::add(host, spec, node)?;
     }
     for device in &edits.net_devices {
         net_device(spec, device)?;
@@ -135,39 +135,8 @@ fn edit(host: &dyn Host, spec: &mut Spec, edits: &Edits) -> Result<(), SpecError
     }
     mounts.sort_by_key(|mount| mount.destination().components().count());
     for hook in &edits.hooks {
-        add_hook(spec, hook)?;
+        add_hook(spec, hook);
     }
-    Ok(())
-}
-
-fn device(host: &dyn Host, spec: &mut Spec, node: &Node) -> Result<(), SpecError> {
-    let path = node.host_path.as_ref().unwrap_or(&node.path);
-    let found = host.devices(path).map_err(|source| SpecError::Io {
-        path: path.clone(),
-        source,
-    })?;
-    let [found] = found.as_slice() else {
-        return Err(SpecError::Invalid(format!(
-            "{} is not a single device",
-            path.display()
-        )));
-    };
-    let mut to = devices::linux_device(found, node.path.clone());
-    to.set_file_mode(node.file_mode.or(Some(found.mode)))
-        .set_uid(node.uid.or(Some(found.uid)))
-        .set_gid(node.gid.or(Some(found.gid)));
-    let Some(linux) = spec.linux_mut() else {
-        return Ok(());
-    };
-    let all = linux.devices_mut().get_or_insert_with(Vec::new);
-    all.retain(|one| *one.path() != node.path);
-    all.push(to);
-    let rule = devices::allow(found, node.permissions.as_deref().unwrap_or("rwm"));
-    let resources = linux.resources_mut().get_or_insert_default();
-    resources
-        .devices_mut()
-        .get_or_insert_with(Vec::new)
-        .push(rule);
     Ok(())
 }
 
@@ -203,22 +172,20 @@ fn set_rdt(spec: &mut Spec, rdt: &IntelRdt) -> Result<(), SpecError> {
     Ok(())
 }
 
-fn add_hook(spec: &mut Spec, hook: &CdiHook) -> Result<(), SpecError> {
+fn add_hook(spec: &mut Spec, hook: &CdiHook) {
     let mut to = Hook::default();
     to.set_path(hook.path.clone())
         .set_args(hook.args.clone())
         .set_env(hook.env.clone())
         .set_timeout(hook.timeout);
     let hooks = spec.hooks_mut().get_or_insert_with(Hooks::default);
-    let list = match hook.hook_name.as_str() {
-        "prestart" => hooks.prestart_mut(),
-        "createRuntime" => hooks.create_runtime_mut(),
-        "createContainer" => hooks.create_container_mut(),
-        "startContainer" => hooks.start_container_mut(),
-        "poststart" => hooks.poststart_mut(),
-        "poststop" => hooks.poststop_mut(),
-        other => return Err(SpecError::Invalid(format!("unknown CDI hook {other}"))),
+    let list = match hook.hook_name {
+        HookName::Prestart => hooks.prestart_mut(),
+        HookName::CreateRuntime => hooks.create_runtime_mut(),
+        HookName::CreateContainer => hooks.create_container_mut(),
+        HookName::StartContainer => hooks.start_container_mut(),
+        HookName::Poststart => hooks.poststart_mut(),
+        HookName::Poststop => hooks.poststop_mut(),
     };
     list.get_or_insert_with(Vec::new).push(to);
-    Ok(())
 }

@@ -81,6 +81,19 @@ fn edits_that_are_not_understood_are_not_left_out() {
             "unknown field `enableCMT`",
         ),
         (json!({"newDevices": []}), "unknown field `newDevices`"),
+        (json!({"env": ["=x"]}), "env: not of the form name=value"),
+        (
+            json!({"hooks": [{"hookName": "first", "path": "/h"}]}),
+            "unknown variant `first`",
+        ),
+        (
+            json!({"hooks": [{"hookName": "poststop", "path": ""}]}),
+            "a path is empty",
+        ),
+        (
+            json!({"mounts": [{"hostPath": "/a", "containerPath": ""}]}),
+            "a path is empty",
+        ),
     ] {
         let error = with(&edits, &json!({})).build().expect_err("refused");
         assert_eq!(error.code(), Code::NotFound);
@@ -154,4 +167,79 @@ fn what_the_oci_runtime_would_ignore_is_refused() {
             (checked, expected) => panic!("{edits} {features:?}: {checked:?}, not {expected:?}"),
         }
     }
+}
+
+/// What an NRI plugin or a request set, beside the edits of CDI: a runtime that knows nothing of it, and one that does.
+#[test]
+fn fields_newer_than_the_oci_runtime_are_refused() {
+    let runc_1_1 = json!({"ociVersionMax": "1.0.2-dev", "mountOptions": ["bind", "ro", "rro", "rnosuid"], "linux": {}});
+    let runc_1_4 = json!({
+        "ociVersionMax": "1.3.0",
+        "mountOptions": ["bind", "ro", "rro", "rnosuid", "nosymfollow"],
+        "linux": {
+            "memoryPolicy": {"modes": ["MPOL_BIND"], "flags": []},
+            "mountExtensions": {"idmap": {"enabled": true}},
+        },
+    });
+    let ids = json!([{"containerID": 0, "hostID": 1000, "size": 1}]);
+    let bind = |options: &[&str]| json!([{"destination": "/m", "type": "bind", "source": "/d", "options": options}]);
+    for (path, value, field) in [
+        (
+            "/linux/memoryPolicy",
+            json!({"mode": "MPOL_BIND", "nodes": "0", "flags": []}),
+            "linux.memoryPolicy: the OCI runtime does not",
+        ),
+        (
+            "/process/scheduler",
+            json!({"policy": "SCHED_BATCH"}),
+            "process.scheduler: ",
+        ),
+        (
+            "/process/ioPriority",
+            json!({"class": "IOPRIO_CLASS_IDLE", "priority": 7}),
+            "process.ioPriority: ",
+        ),
+        (
+            "/mounts",
+            json!([{"destination": "/m", "source": "/d", "uidMappings": ids, "gidMappings": ids}]),
+            "mount at /m: uidMappings: ",
+        ),
+        (
+            "/mounts",
+            bind(&["rbind", "nosymfollow"]),
+            "mount at /m: option nosymfollow: ",
+        ),
+        (
+            "/mounts",
+            bind(&["bind", "ridmap"]),
+            "mount at /m: option ridmap: ",
+        ),
+    ] {
+        let mut spec = Case::new(|_| {}).json();
+        let (parent, name) = path.rsplit_once('/').expect("a path");
+        spec.pointer_mut(parent).expect("present")[name] = value;
+        let spec: Spec = serde_json::from_value(spec).expect("a specification");
+        let check =
+            |features| RuntimeSupport::of_features(features).check(&spec, &Fake(BTreeMap::new()));
+        let error = check(Some(&runc_1_1)).expect_err(field);
+        assert_eq!(error.code(), Code::FailedPrecondition);
+        assert!(error.to_string().starts_with(field), "{error}");
+        assert!(check(Some(&runc_1_4)).is_ok(), "{path}");
+        // A runtime without the document does not say which options it knows.
+        assert_eq!(check(None).is_ok(), field.contains("nosymfollow"), "{path}");
+    }
+}
+
+/// Options as old as the specification, and those of file systems, are not asked about.
+#[test]
+fn old_mount_options_are_passed_on() {
+    let features = json!({"mountOptions": []});
+    let mut spec = Case::new(|_| {}).json();
+    spec["mounts"] = json!([
+        {"destination": "/m", "type": "none", "source": "/d", "options": ["rbind", "ro", "rprivate", "noexec"]},
+        {"destination": "/t", "type": "tmpfs", "source": "tmpfs", "options": ["size=1m", "nosymfollow"]},
+    ]);
+    let spec: Spec = serde_json::from_value(spec).expect("a specification");
+    let checked = RuntimeSupport::of_features(Some(&features));
+    assert!(checked.check(&spec, &Fake(BTreeMap::new())).is_ok());
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cri::v1::{Device, IdMapping, Mount};
+use crate::cri::v1::{Device, IdMapping, ImageSpec, Mount, UserNamespace};
 
 fn mount(container_path: &str, host_path: &str) -> Mount {
     Mount {
@@ -162,6 +162,54 @@ fn id_mapped_mounts_need_a_newer_version() {
         }];
     });
     assert_eq!(case.json()["ociVersion"], "1.1.0");
+}
+
+/// The caller mounts images of a pod with a user namespace with its mappings: the OCI runtime must not map them again.
+#[test]
+fn images_of_a_pod_with_a_user_namespace_are_mapped_once() {
+    let map = vec![IdMapping {
+        host_id: 1000,
+        container_id: 0,
+        length: 65536,
+    }];
+    for mapped in [true, false] {
+        let case = Case::new(|case| {
+            let namespaces = UserNamespace {
+                mode: NamespaceMode::Pod as i32,
+                uids: map.clone(),
+                gids: map.clone(),
+            };
+            let pid = NamespaceMode::Container as i32;
+            let options = NamespaceOption {
+                pid,
+                userns_options: mapped.then_some(namespaces),
+                ..Default::default()
+            };
+            let linux = case.pod.linux.as_mut().expect("present");
+            let context = linux.security_context.as_mut().expect("present");
+            context.namespace_options = Some(options.clone());
+            case.sandbox.user = mapped.then(|| "/ns/user".into());
+            case.context().namespace_options = Some(options);
+            let image = ImageSpec {
+                image: "i".to_owned(),
+                ..Default::default()
+            };
+            case.container.mounts = vec![Mount {
+                image: Some(image),
+                uid_mappings: map.clone(),
+                gid_mappings: map.clone(),
+                ..mount("/m", "")
+            }];
+            let mounts = &mut case.sandbox.image_mounts;
+            mounts.insert("/m".to_owned(), "/images/0".into());
+        });
+        let json = case.json();
+        let mounts = json["mounts"].as_array().expect("present");
+        let found = mounts.iter().find(|mount| mount["destination"] == "/m");
+        let found = found.expect("present");
+        assert_eq!(found["source"], "/images/0");
+        assert_eq!(found.get("uidMappings").is_none(), mapped, "{found}");
+    }
 }
 
 #[test]
