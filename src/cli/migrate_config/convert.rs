@@ -126,14 +126,6 @@ pub(super) fn decoder_providers(value: &Value) -> Result<String, String> {
         .ok_or_else(|| format!("there is no {NAME}"))
 }
 
-/// The path of a signature policy. An empty one is that of containers/image.
-pub(super) fn policy(value: &Value) -> Result<String, String> {
-    match text_of(value)? {
-        "" => Ok(quoted("/etc/containers/policy.json")),
-        path => Ok(quoted(path)),
-    }
-}
-
 /// Whether systemd manages cgroups.
 pub(super) fn driver(value: &Value) -> Result<String, String> {
     match value {

@@ -164,7 +164,7 @@ fn crio_with_drop_in_files() {
         runtime_config_path = \"/opt/kata/clh.toml\"\n\
         [crio.runtime.runtimes.odd]\nruntime_path = \"/usr/bin/runc\"\nruntime_type = \"pod\"\n\
         [crio.image]\npinned_images = [\"quay.io/a/*\"]\nimage_volumes = \"ignore\"\n\
-        signature_policy = \"\"\nsignature_policy_dir = \"/etc/crio/policies\"\n";
+        signature_policy = \"/etc/containers/policy.json\"\nsignature_policy_dir = \"/etc/crio/policies\"\n";
     let drop_in = "[crio.runtime]\ndefault_runtime = \"crun\"\n[crio.runtime.runtimes.crun]\nruntime_path = \"/usr/bin/crun\"\n\
         [crio.network]\nplugin_dirs = [\"/opt/cni/bin\"]\n";
     let (text, report) = migrated(

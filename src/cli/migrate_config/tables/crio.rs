@@ -1,7 +1,7 @@
 //! What CRI-O's keys become.
 
 use super::super::convert::{
-    capabilities, driver, duration, ignored, level, limit, listed, pairs, policy, same, seconds,
+    capabilities, driver, duration, ignored, level, limit, listed, pairs, same, seconds,
 };
 use super::To::{Key, None, Noted, Quiet, RuntimeType};
 use super::{
@@ -239,7 +239,7 @@ pub(in super::super) const CRIO: &[Row] = &[
     ),
     row(
         "crio.image.signature_policy",
-        Key("runtime.images.signature_policy", policy),
+        Key("runtime.images.signature_policy", same),
     ),
     row(
         "crio.image.signature_policy_dir",

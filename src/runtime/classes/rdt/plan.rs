@@ -180,7 +180,7 @@ impl Shared<'_> {
             {
                 self.absolute(shares)
             }
-            _ => self.relative(shares),
+            _ => self.relative(&shares),
         }
     }
 
@@ -206,10 +206,10 @@ impl Shared<'_> {
     /// bits; the last one gets the rest. Their bits are in the order of the names.
     fn relative<'a>(
         &self,
-        shares: BTreeMap<&'a str, CacheShare>,
+        shares: &BTreeMap<&'a str, CacheShare>,
     ) -> Result<BTreeMap<&'a str, u64>, String> {
         let mut wanted = Vec::new();
-        for (name, share) in &shares {
+        for (name, share) in shares {
             match share {
                 CacheShare::Percent(percent) => wanted.push((*percent, *name)),
                 _ => {
