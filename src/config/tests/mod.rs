@@ -5,6 +5,7 @@ mod declared;
 mod drop_ins;
 mod flags;
 mod otlp;
+mod programs;
 mod reload;
 mod runtime;
 mod shims;
