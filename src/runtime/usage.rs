@@ -141,9 +141,27 @@ impl Runtime {
         Some((stats, processes.map(|pids| pids.current)))
     }
 
-    /// The usage of a container's cgroup; `None` if it does not exist.
+    /// The usage of a container's cgroup; `None` if it does not exist, or accounts for nothing.
     pub(super) fn usage_of(&self, record: &ContainerRecord) -> Option<Usage> {
-        cgroup_usage::read(&self.cgroup_of(record)?, Detail::Statistics).ok()
+        self.read_usage(record, &self.cgroup_of(record)?, Detail::Statistics)
+    }
+
+    /// Some shims of containerd (gVisor's) make a cgroup for each container, and leave it empty: the processes of the pod are
+    /// accounted in that of the pod. Zeros would be taken for an idle container, by autoscalers and for evictions.
+    fn read_usage(
+        &self,
+        record: &ContainerRecord,
+        cgroup: &Cgroup,
+        detail: Detail,
+    ) -> Option<Usage> {
+        let usage = cgroup_usage::read(cgroup, detail).ok()?;
+        let is_empty = record.state == ContainerState::Running
+            && usage.pids.as_ref().is_some_and(|pids| pids.current == 0);
+        let is_elsewhere = || {
+            let sandbox = self.store.sandboxes.get(&record.sandbox);
+            sandbox.is_ok_and(|sandbox| sandbox.record().has_containerd_shim())
+        };
+        (!(is_empty && is_elsewhere())).then_some(usage)
     }
 
     /// The cgroup of a container, whether or not it exists.
@@ -193,6 +211,8 @@ impl Runtime {
             .and_then(|usage| self.rate(&record.id, usage));
         let containers = containers.iter().filter_map(|c| self.stats_of(c));
         let (containers, processes): (Vec<_>, Vec<_>) = containers.unzip();
+        let counted: Vec<_> = processes.into_iter().flatten().collect();
+        let are_known = !counted.is_empty() || !record.has_containerd_shim();
         message::pod_stats(Pod {
             attributes: v1::PodSandboxAttributes {
                 id: record.id.clone(),
@@ -200,7 +220,7 @@ impl Runtime {
                 labels: record.config.labels.clone(),
                 annotations: record.config.annotations.clone(),
             },
-            processes: Some(processes.into_iter().flatten().sum()),
+            processes: are_known.then(|| counted.iter().sum()),
             containers,
             usage,
             rate,
@@ -262,7 +282,7 @@ impl Runtime {
             return None;
         }
         let cgroup = self.cgroup_of(record)?;
-        let usage = cgroup_usage::read(&cgroup, Detail::All).ok()?;
+        let usage = self.read_usage(record, &cgroup, Detail::All)?;
         let metadata = record.config.metadata.as_ref()?;
         let measured = self.disks.get(&record.id);
         let root = self.settings.paths.container(&record.id);

@@ -19,6 +19,7 @@ mod state;
 mod stats;
 mod user_namespaces;
 mod verbs;
+mod write_errors;
 
 use std::fs;
 use std::path::Path;

@@ -5,7 +5,8 @@
 //! - `volatile`: the changes of a container need not survive a reboot (the kubelet then creates a new container), so
 //!   syncing them has no benefit. Without it every `fsync` in a container waits for the disk, and every unmount writes back
 //!   the *whole* underlying file system before it returns (270 ms instead of 6 ms with 150 MB of unrelated dirty data).
-//!   Kernels before 5.10 do not support it.
+//!   Kernels before 5.10 do not support it. Kernels refuse it on a file system with a write error that nobody was told of,
+//!   which may be that of a disk that was full for a moment: it is asked for its errors once, and tried again.
 //! - not `userxattr`: the container could set its attributes, and it is for mounts inside user namespaces.
 //!
 //! All options together must fit into one page. If the paths of the layers are too long, or contain a special character,
@@ -19,7 +20,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 
 use nix::mount::MsFlags;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, open, syncfs};
+use rustix::io::Errno;
 
 use super::error::{At as _, Error, Result};
 use super::{MountRequest, context_option, idmapped};
@@ -142,7 +144,23 @@ impl Stack {
             {
                 self.mount_with(point, label, false)
             }
+            Err(Error::Io { source, .. })
+                if source.raw_os_error() == Some(Errno::IO.raw_os_error()) =>
+            {
+                self.take_note_of_errors();
+                self.mount_with(point, label, true)
+            }
             outcome => outcome,
+        }
+    }
+
+    /// Asks the file system of the upper directory for its write errors. That there was one is no news to containers that do not
+    /// exist yet: if it fails still, the mount does.
+    fn take_note_of_errors(&self) {
+        if let Some((upper, _)) = &self.writable
+            && let Ok(dir) = fs::File::open(upper)
+        {
+            let _earlier = syncfs(&dir);
         }
     }
 

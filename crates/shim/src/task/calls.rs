@@ -7,8 +7,8 @@ use prost::{DecodeError, Message};
 
 use super::super::process::Process;
 use super::super::protocol::{
-    Answer, Create, Empty, Exec, Failure, Kill, NOT_FOUND, PRECONDITION, RUNTIME, Resize, SYSTEM,
-    Stdio, TIMEOUT, Target, TaskShim, Update, Verb,
+    Answer, Create, Empty, Exec, Failure, Kill, NOT_FOUND, PRECONDITION, Resize, SYSTEM, Stdio,
+    TIMEOUT, Target, TaskShim, Update, Verb,
 };
 use super::super::requests::{Result as Answered, failure, system};
 use super::super::server::Shim;
@@ -21,30 +21,14 @@ use super::messages::{
     self, Any, CloseIo, Connected, CreateTask, ExecProcess, KillTask, Pid, ResizePty, UpdateTask,
     Waited,
 };
-use super::ttrpc::Response;
 use super::{PATIENCE, Task, TaskProcess};
 
 /// The types of the JSON objects in calls (containerd, `pkg/runtime-spec`).
 const PROCESS: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
 const RESOURCES: &str = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources";
 
-/// gRPC's code for what does not exist.
-const CODE_NOT_FOUND: i32 = 5;
-
 /// The result of a call.
 pub(super) type Result<T = Vec<u8>> = std::result::Result<T, Failure>;
-
-impl From<Response> for Result {
-    fn from(response: Response) -> Self {
-        match response.status {
-            Some(status) if status.code == CODE_NOT_FOUND => {
-                Err(failure(NOT_FOUND, status.message))
-            }
-            Some(status) if status.code != 0 => Err(failure(RUNTIME, status.message)),
-            _ => Ok(response.payload),
-        }
-    }
-}
 
 pub(super) fn timed_out() -> Result {
     Err(failure(TIMEOUT, "the containerd shim did not answer"))

@@ -56,9 +56,50 @@ impl ContainerdShim {
     pub(super) fn reason(&mut self) -> String {
         self.read_log(&mut [0; MAX_CHUNK]);
         let words = String::from_utf8_lossy(&self.last_words);
-        match words.trim().rsplit('\n').next() {
-            Some(last) if !last.is_empty() => format!("the containerd shim ended: {last}"),
-            _ => "the containerd shim ended".to_owned(),
+        match last_trouble(&words, self.last_words.len() == LAST_WORDS) {
+            Some(last) => format!("the containerd shim ended: {last}"),
+            None => "the containerd shim ended".to_owned(),
         }
+    }
+}
+
+/// The last line of a log that is not an ordinary message of logrus. The first line of a log that was cut may lack its level.
+fn last_trouble(words: &str, cut: bool) -> Option<&str> {
+    let lines: Vec<_> = words.trim().split('\n').map(str::trim).collect();
+    let from = usize::from(cut && lines.len() > 1);
+    let mut troubles = lines[from..].iter().rev();
+    let found = troubles.find(|line| !line.is_empty() && !is_ordinary(line));
+    found.copied()
+}
+
+fn is_ordinary(line: &str) -> bool {
+    ["info", "debug", "trace"].iter().any(|level| {
+        line.contains(&format!(" level={level} "))
+            || line.contains(&format!("\"level\":\"{level}\""))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_messages_are_no_reason() {
+        let info =
+            "time=\"2026-11-26T01:43:18Z\" level=info msg=\"starting signal loop\" pid=6311\n";
+        let json = "{\"level\":\"debug\",\"msg\":\"unregistered\"}\n";
+        let error = "time=\"2026-11-26T01:43:19Z\" level=error msg=\"no memory\"\n";
+        assert_eq!(last_trouble(&format!("{info}{json}"), false), None);
+        let all = format!("{error}{info}{json}\n");
+        assert_eq!(last_trouble(&all, false), Some(error.trim()));
+        assert_eq!(last_trouble("panic: x\nfatal\n", false), Some("fatal"));
+        assert_eq!(last_trouble("", false), None);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_no_reason_beside_others() {
+        let rest = "vel=info msg=x\nt level=info msg=y\n";
+        assert_eq!(last_trouble(rest, true), None);
+        assert_eq!(last_trouble("one long line", true), Some("one long line"));
     }
 }

@@ -19,6 +19,7 @@ mod events;
 pub(crate) mod fifo;
 mod launch;
 mod messages;
+mod status;
 mod ttrpc;
 
 use std::fs::File;

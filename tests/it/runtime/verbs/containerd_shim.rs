@@ -1,5 +1,7 @@
 //! Pods of a handler with `runtime_type`: containerd's shim for runc, without a containerd.
 
+mod usage;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

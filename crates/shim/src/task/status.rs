@@ -1,0 +1,57 @@
+//! The result of a call of the Task service, from the status of its response.
+
+use super::super::protocol::{NOT_FOUND, PRECONDITION, RUNTIME};
+use super::super::requests::failure;
+use super::calls::Result;
+use super::ttrpc::Response;
+
+/// gRPC's code for what does not exist.
+const CODE_NOT_FOUND: i32 = 5;
+
+/// gRPC's code for what the shim does not do: gVisor's does not change resources.
+const CODE_UNIMPLEMENTED: i32 = 12;
+
+impl From<Response> for Result {
+    fn from(response: Response) -> Self {
+        let Some(status) = response.status.filter(|status| status.code != 0) else {
+            return Ok(response.payload);
+        };
+        Err(match status.code {
+            CODE_NOT_FOUND => failure(NOT_FOUND, status.message),
+            CODE_UNIMPLEMENTED => {
+                let text = format!("the containerd shim cannot do this: {}", status.message);
+                failure(PRECONDITION, text)
+            }
+            _ => failure(RUNTIME, status.message),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ttrpc::Status;
+    use super::*;
+
+    fn response(code: i32, message: &str) -> Response {
+        Response {
+            status: Some(Status {
+                code,
+                message: message.to_owned(),
+            }),
+            payload: vec![7],
+        }
+    }
+
+    #[test]
+    fn what_a_shim_does_not_do_is_no_failure_of_the_runtime() {
+        let refused = Result::from(response(12, "not implemented")).expect_err("refused");
+        assert_eq!(refused.kind, PRECONDITION);
+        let text = "the containerd shim cannot do this: not implemented";
+        assert_eq!(refused.message, text);
+        let failed = Result::from(response(2, "no")).expect_err("failed");
+        assert_eq!((failed.kind, &*failed.message), (RUNTIME, "no"));
+        let gone = Result::from(response(5, "gone")).expect_err("gone");
+        assert_eq!(gone.kind, NOT_FOUND);
+        assert_eq!(Result::from(response(0, "")).expect("done"), [7]);
+    }
+}
