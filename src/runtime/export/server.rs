@@ -102,7 +102,7 @@ fn request(stream: &UnixStream) -> io::Result<(Request, File)> {
     Ok((request, pipe))
 }
 
-/// Waits for room in the pipe, but not longer than somebody waits for the archive.
+/// Waits for room in the pipe, until the export is cancelled.
 struct PipeEnd {
     pipe: File,
     watch: Arc<ExportWatch>,

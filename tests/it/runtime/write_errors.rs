@@ -1,4 +1,4 @@
-//! Containers on a file system with a write error that nobody was told of, as a disk that was full for a moment leaves it. Needs root.
+//! Containers on a file system with an unreported write error, as a disk that was full for a moment leaves it. Needs root.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -5,8 +5,8 @@
 //! - `volatile`: the changes of a container need not survive a reboot (the kubelet then creates a new container), so
 //!   syncing them has no benefit. Without it every `fsync` in a container waits for the disk, and every unmount writes back
 //!   the *whole* underlying file system before it returns (270 ms instead of 6 ms with 150 MB of unrelated dirty data).
-//!   Kernels before 5.10 do not support it. Kernels refuse it on a file system with a write error that nobody was told of,
-//!   which may be that of a disk that was full for a moment: it is asked for its errors once, and tried again.
+//!   Kernels before 5.10 do not support it. Kernels refuse it on a file system with a write error that no `fsync` has reported
+//!   yet, such as that of a disk that was full for a moment: `syncfs` takes the error, and the mount is tried again.
 //! - not `userxattr`: the container could set its attributes, and it is for mounts inside user namespaces.
 //!
 //! All options together must fit into one page. If the paths of the layers are too long, or contain a special character,
@@ -147,16 +147,16 @@ impl Stack {
             Err(Error::Io { source, .. })
                 if source.raw_os_error() == Some(Errno::IO.raw_os_error()) =>
             {
-                self.take_note_of_errors();
+                self.clear_write_error();
                 self.mount_with(point, label, true)
             }
             outcome => outcome,
         }
     }
 
-    /// Asks the file system of the upper directory for its write errors. That there was one is no news to containers that do not
-    /// exist yet: if it fails still, the mount does.
-    fn take_note_of_errors(&self) {
+    /// Takes the unreported write error of the file system of the upper directory. It concerns earlier writes, not those of a new
+    /// container; if writes still fail, so does the mount.
+    fn clear_write_error(&self) {
         if let Some((upper, _)) = &self.writable
             && let Ok(dir) = fs::File::open(upper)
         {

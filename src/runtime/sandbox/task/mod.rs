@@ -108,7 +108,7 @@ impl Runtime {
         }
     }
 
-    /// Kills the shims of containerd of a pod whose own shim is gone: nobody else can reach them, and they would keep the containers.
+    /// Kills the shims of containerd of a pod whose own shim is gone: nothing else can reach them, and they would keep the containers.
     pub(in crate::runtime) async fn end_containerd_shims(
         &self,
         record: &SandboxRecord,
