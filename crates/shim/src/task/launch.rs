@@ -75,7 +75,7 @@ impl Shim {
     /// Connects to the containerd shim of a container once `start` has ended, and creates the container.
     pub(in super::super) fn task_started(&mut self, job: &mut Job, success: bool) -> Answered<()> {
         let words = job.words.take().map(last_words).unwrap_or_default();
-        let created = self.go_on(job.process, success, &words);
+        let created = self.create_after_start(job.process, success, &words);
         if created.is_err() {
             self.processes
                 .retain(|process| process.number != job.process);
@@ -91,7 +91,7 @@ impl Shim {
         })
     }
 
-    fn go_on(&mut self, process: u64, success: bool, words: &str) -> Answered<()> {
+    fn create_after_start(&mut self, process: u64, success: bool, words: &str) -> Answered<()> {
         let gone = || failure(NOT_FOUND, "deleted meanwhile");
         let task = self.task.as_mut().ok_or_else(gone)?;
         let at = task.starts.iter().position(|one| one.process == process);
