@@ -200,6 +200,7 @@ prepare() {
     local parent=${CRISCOPE_QUICKSTART_DIR:-/tmp} name
     mkdir -p "$parent"
     parent=$(cd "$parent" && pwd)
+    [ "$(realpath -m "$parent")" != /run ] || die "CRISCOPE_QUICKSTART_DIR is /run, where the state is: name another directory"
     DIR=$(mktemp -d "$parent/$PREFIX.XXXXXX")
     name=${DIR##*/}
     STATE=/run/$name
