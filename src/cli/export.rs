@@ -39,7 +39,7 @@ pub(super) struct Args {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody wants to see an archive.
+    /// Standard output is a terminal, which cannot show an archive.
     #[error("an archive is not for a terminal")]
     Terminal,
     /// The file cannot be written.

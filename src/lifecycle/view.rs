@@ -151,7 +151,7 @@ pub struct Episode {
     /// Processes of its containers that the kernel killed for lack of memory, as far as the runtime tells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub oom_kills: Vec<OomKills>,
-    /// The end of its sandbox, if nobody asked for it and the runtime tells; of starts.
+    /// The end of its sandbox, if no call stopped it and the runtime reports it; of starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_death: Option<SandboxDeath>,
     /// The kubelet's own spans of its time; omitted in lists of episodes.
@@ -282,7 +282,7 @@ pub struct OomKills {
     pub last_unix_us: u64,
 }
 
-/// The end of a sandbox that nobody asked for.
+/// The end of a sandbox that no call has stopped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SandboxDeath {
     /// When, in microseconds since 1970.

@@ -3,6 +3,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::future::Future;
+use std::io::ErrorKind::{ConnectionRefused, NotFound};
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -37,6 +38,19 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     UnixListener::bind(path)
+}
+
+/// Connects to a socket; `None` if no runtime listens on it.
+pub(super) fn connect(path: &Path) -> io::Result<Option<Blocking>> {
+    match Blocking::connect(path) {
+        Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) => Ok(None),
+        stream => stream.map(Some),
+    }
+}
+
+/// Returns whether a runtime listens on a socket, even if this user has no access.
+pub(super) fn is_served(path: &Path) -> bool {
+    !matches!(connect(path), Ok(None))
 }
 
 /// Serves clients until it is dropped, `at_once` of them; others wait in the backlog of the socket.

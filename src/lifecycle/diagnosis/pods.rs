@@ -167,7 +167,7 @@ impl<'a> Pods<'a> {
         }
     }
 
-    /// Of a start, the end of its sandbox, if nobody asked for it.
+    /// Of a start, the end of its sandbox, if no call stopped it.
     pub(in crate::lifecycle) fn sandbox_death(&self, episode: &Episode) -> Option<SandboxDeath> {
         episode.sandbox_end.as_ref()?;
         let death = sandbox::death(&self.pod(episode)?.episodes, episode.pod.attempt)?;

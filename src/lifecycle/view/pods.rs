@@ -145,7 +145,7 @@ pub struct Pod {
     /// Processes of its containers that the kernel killed for lack of memory, as far as its episodes in memory tell.
     #[serde(default)]
     pub oom_kills: u32,
-    /// How often its sandbox ended although nobody asked for it, as far as they tell.
+    /// How often its sandbox ended without a call that stopped it, as far as they tell.
     #[serde(default)]
     pub sandbox_deaths: u32,
     /// Failed calls of the episodes that make up its state.

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::{Answer, Exported, Failure, Progress, Request, socket};
-use crate::runtime::command_socket::{send, write_message};
+use crate::runtime::command_socket::{self, connect, send, write_message};
 
 const BUFFER: usize = 256 << 10;
 
@@ -51,11 +51,7 @@ impl ExportError {
 /// Returns whether a runtime with this state directory listens, even if this user has no access.
 #[must_use]
 pub fn is_served(state: &Path) -> bool {
-    let gone = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
-    match UnixStream::connect(socket(state)) {
-        Ok(_) => true,
-        Err(error) => !gone.contains(&error.kind()),
-    }
+    command_socket::is_served(&socket(state))
 }
 
 /// Makes the runtime with this state directory export images, and writes the archive.
@@ -73,14 +69,8 @@ pub fn export(
         path: path.clone(),
         source,
     };
-    let stream = match UnixStream::connect(&path) {
-        Err(error)
-            if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused]
-                .contains(&error.kind()) =>
-        {
-            return Err(ExportError::NotRunning(path));
-        }
-        stream => stream.map_err(broken)?,
+    let Some(stream) = connect(&path).map_err(broken)? else {
+        return Err(ExportError::NotRunning(path));
     };
     let (archive, end) = io::pipe().map_err(broken)?;
     send(&stream, "-", &end).map_err(broken)?;

@@ -2,11 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use super::{Answer, Loaded, MESSAGE, socket};
-use crate::runtime::command_socket::{read_message, send};
+use crate::runtime::command_socket::{self, connect, read_message, send};
 
 /// Why an archive was not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -30,11 +29,7 @@ pub enum LoadError {
 /// Returns whether a runtime with this state directory listens, even if this user has no access.
 #[must_use]
 pub fn is_served(state: &Path) -> bool {
-    let gone = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
-    match UnixStream::connect(socket(state)) {
-        Ok(_) => true,
-        Err(error) => !gone.contains(&error.kind()),
-    }
+    command_socket::is_served(&socket(state))
 }
 
 /// Makes the runtime with this state directory import an archive, a seekable file. `progress` receives the bytes done and
@@ -53,14 +48,8 @@ pub fn load(
         path: path.clone(),
         source,
     };
-    let stream = match UnixStream::connect(&path) {
-        Err(error)
-            if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused]
-                .contains(&error.kind()) =>
-        {
-            return Err(LoadError::NotRunning(path));
-        }
-        stream => stream.map_err(broken)?,
+    let Some(stream) = connect(&path).map_err(broken)? else {
+        return Err(LoadError::NotRunning(path));
     };
     let mut end = name.len().min(MESSAGE);
     while !name.is_char_boundary(end) {

@@ -98,7 +98,7 @@ fn check_subkey(
     }
     let bound = newest(valid.by_ref().filter(|sig| !is_revocation(sig)));
     let bound = bound.ok_or("which does not vouch for its subkey")?;
-    // Otherwise somebody could claim a subkey of others as their own.
+    // Otherwise a key could claim the subkey of another one.
     let back = bound.embedded_signature();
     if !back.is_some_and(|back| {
         back.verify_primary_key_binding(&subkey.key, primary)

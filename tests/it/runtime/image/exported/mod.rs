@@ -83,7 +83,7 @@ fn layers() -> Vec<Vec<u8>> {
     all.into_iter().map(super::make::Layer::end).collect()
 }
 
-/// What there is to compare of each file.
+/// The attributes of each file that are compared.
 fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut todo = vec![root.to_owned()];
