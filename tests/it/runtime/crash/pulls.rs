@@ -35,8 +35,16 @@ async fn ask(node: &Node, verb: Verb, name: &str) -> Result<(), Status> {
                 image,
                 verbose: false,
             };
-            let status = images.image_status(request).await?.into_inner();
-            assert!(status.image.is_some(), "the pulled image is listed");
+            // A background thread syncs the image. A removal before that would skip its steps on a slow disk.
+            let settled = || async {
+                let status = match node.images().image_status(request.clone()).await {
+                    Ok(status) => status.into_inner(),
+                    Err(status) => return Some(Err(status)),
+                };
+                assert!(status.image.is_some(), "the pulled image is listed");
+                is_settled(node).then_some(Ok(()))
+            };
+            until("an image on the disk, or the end of the daemon", settled).await?;
         }
         Verb::Remove => {
             images
@@ -45,6 +53,15 @@ async fn ask(node: &Node, verb: Verb, name: &str) -> Result<(), Status> {
         }
     }
     Ok(())
+}
+
+/// Whether no image waits for the background sync.
+fn is_settled(node: &Node) -> bool {
+    let boots = fs::read_dir(node.path("root/images/pending")).expect("the store");
+    boots.flatten().all(|boot| {
+        let mut records = fs::read_dir(boot.path()).expect("the records of a boot");
+        records.next().is_none()
+    })
 }
 
 /// Everything in the image store.
