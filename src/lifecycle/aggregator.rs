@@ -234,7 +234,7 @@ impl Aggregator {
         }
     }
 
-    fn call(&mut self, record: Box<CallRecord>, steps: Option<&RuntimeSteps>) {
+    fn call(&mut self, record: Arc<CallRecord>, steps: Option<&RuntimeSteps>) {
         let observations = self.parts.stories.observations();
         let scanned = observations.is_scanned_since(record.began);
         let seen = observations.take(record.seq);

@@ -26,7 +26,7 @@ const WAITING: usize = 4096;
 #[derive(Debug)]
 pub enum Event {
     /// A call of an episode, a ContainerStatus or an ExecSync has ended; with its steps, if the built-in runtime served it.
-    Ended(Box<CallRecord>, Option<Arc<RuntimeSteps>>),
+    Ended(Arc<CallRecord>, Option<Arc<RuntimeSteps>>),
     /// Spans that the runtime exported below our calls, [`MOST_SPANS`] at most. They arrive before their call has ended, or
     /// some seconds after.
     Spans(Vec<RuntimeSpan>),
@@ -95,7 +95,7 @@ impl CallSink {
 
     /// A call has ended. `matters` is false for an ordinary poll.
     pub fn end(&self, call: &Call, outcome: &Outcome, matters: bool) {
-        let record = CallRecord::ended(call, outcome);
+        let record = Arc::new(CallRecord::ended(call, outcome));
         if is_poll(call.method)
             && let Some(poll) = Poll::of(&record)
             && self.feed.try_send(Event::Polled(poll)).is_err()
@@ -110,7 +110,7 @@ impl CallSink {
         let is_look = call.method == Method::ContainerStatus && record.container_state.is_some();
         let is_exec = call.method == Method::ExecSync && record.container_id.is_some();
         if is_look || is_exec || is_episodic(call.method) {
-            let event = Event::Ended(Box::new(record.clone()), call.steps.get().cloned());
+            let event = Event::Ended(Arc::clone(&record), call.steps.get().cloned());
             if self.feed.try_send(event).is_err() {
                 self.drops.add(DropReason::StoryQueueFull, 1);
             }

@@ -10,6 +10,7 @@ use super::call_sink::RuntimeSpan;
 use super::kubelet::execs::FailedProbe;
 use super::kubelet::pulls::PullQueue;
 use super::process_scanner::{Observation, WorkKind};
+use super::texts::SharedTexts;
 use super::view;
 use crate::call::steps::{RuntimeSteps, StepRecord, Worker};
 use crate::call::times::{micros_of, unix_micros};
@@ -22,8 +23,9 @@ const MOST_WORK: usize = 24;
 /// See the module documentation. Its serde form is a line of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct EpisodeCall {
+    /// That of the recorder, until something is added to it.
     #[serde(flatten)]
-    record: Box<CallRecord>,
+    record: Arc<CallRecord>,
     /// Whether the same call had failed before in its episode.
     #[serde(skip)]
     pub(super) retry: bool,
@@ -84,14 +86,14 @@ impl Deref for EpisodeCall {
 
 impl DerefMut for EpisodeCall {
     fn deref_mut(&mut self) -> &mut CallRecord {
-        &mut self.record
+        Arc::make_mut(&mut self.record)
     }
 }
 
 impl EpisodeCall {
     /// A call with its observed work: from the process scanner, or the steps of the built-in runtime.
     pub(super) fn new(
-        record: Box<CallRecord>,
+        record: Arc<CallRecord>,
         observations: Vec<Observation>,
         steps: Option<&RuntimeSteps>,
     ) -> Self {
@@ -118,7 +120,7 @@ impl EpisodeCall {
 
     /// A call in flight.
     pub(super) fn in_flight(call: &Call, observations: Vec<Observation>) -> Self {
-        let record = Box::new(CallRecord::in_flight(call));
+        let record = Arc::new(CallRecord::in_flight(call));
         Self::new(record, observations, call.steps.get().map(AsRef::as_ref))
     }
 
@@ -147,6 +149,13 @@ impl EpisodeCall {
         let mut work = std::mem::take(&mut self.work);
         work.extend(more);
         self.work = longest(work);
+    }
+
+    /// Shares the texts of its work.
+    pub(super) fn share_texts(&mut self, texts: &mut SharedTexts) {
+        self.work
+            .iter_mut()
+            .for_each(|work| work.share_texts(texts));
     }
 
     /// Returns whether it created its sandbox.
@@ -248,6 +257,14 @@ impl Work {
             own: false,
             depth: 0,
         }
+    }
+
+    /// Shares its texts.
+    pub(super) fn share_texts(&mut self, texts: &mut SharedTexts) {
+        let own = [&mut self.command, &mut self.activity];
+        let own = own.into_iter().filter_map(Option::as_mut);
+        own.chain([&mut self.name])
+            .for_each(|text| texts.share(text));
     }
 
     /// Its duration, in microseconds; for processes the observed part.

@@ -1,7 +1,7 @@
 //! Episodes of pods, reconstructed from CRI calls: why was this pod slow to start, or never ready?
 //!
 //! ```text
-//!   instrument::signals --end of a call--> CallSink --+--> recorder   (ring of the last calls, in place, no task)
+//!   instrument::signals --end of a call--> CallSink --+--> recorder   (ring of the last calls, no task)
 //!        (request path, never waits)                   |
 //!                                                      +--> feed --> aggregator --> episodes --> metrics, summary line, trace
 //!                                                    (bounded queue,   |  ^                  journal (survives a restart)
@@ -42,6 +42,7 @@ mod show;
 pub mod stories;
 mod summary;
 pub mod tables;
+mod texts;
 pub mod timeline;
 pub mod trace;
 mod usual;

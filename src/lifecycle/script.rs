@@ -74,7 +74,7 @@ impl Pod {
             elapsed: Duration::from_millis(took),
         };
         EpisodeCall::new(
-            Box::new(CallRecord::ended(&call, &outcome)),
+            Arc::new(CallRecord::ended(&call, &outcome)),
             Vec::new(),
             None,
         )

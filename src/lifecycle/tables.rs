@@ -251,15 +251,15 @@ mod tests {
         for (seq, micros) in [(1, 0), (2, 9), (3, 10), (4, 999_999), (5, 1_000_000)] {
             let mut call = record(seq);
             call.outcome_mut().elapsed = Duration::from_micros(micros);
-            recorder.record(call, true);
+            recorder.record(Arc::new(call), true);
         }
         for seq in 10..20 {
-            recorder.record(plain(seq, Method::Version), false);
+            recorder.record(Arc::new(plain(seq, Method::Version)), false);
         }
         let mut failed = record(30);
         failed.outcome_mut().ending = Ending::Deadline;
         failed.outcome_mut().elapsed = Duration::from_secs(1000);
-        recorder.record(failed, true);
+        recorder.record(Arc::new(failed), true);
         let flying = [Arc::new(Call::example(Method::PullImage))];
         let all = samples(&recorder, &flying, None);
         let names: Vec<_> = all.methods.iter().map(|m| &*m.method).collect();

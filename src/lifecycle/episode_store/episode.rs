@@ -259,7 +259,8 @@ impl Episode {
         given
     }
 
-    /// Shares equal strings: after a replay, and for repeated error messages.
+    /// Shares equal texts: after a replay, and for repeated error messages. A record is copied if it is to be changed, so those
+    /// that are shared already stay as they are.
     fn share_texts(&mut self, call: &mut EpisodeCall) {
         if call.sandbox_id.is_some() && (self.sandbox_id.is_none() || call.is_new_sandbox()) {
             self.sandbox_id.clone_from(&call.sandbox_id);
@@ -267,27 +268,30 @@ impl Episode {
         if self.handler.is_none() {
             self.handler.clone_from(&call.handler);
         }
-        if call.pod.as_deref() == Some(&*self.pod) {
+        if is_copy(call.pod.as_ref(), Some(&self.pod)) {
             call.pod = Some(Arc::clone(&self.pod));
         }
         if self.kind == Kind::Restart && self.container.is_none() {
             self.container.clone_from(&call.container);
         }
-        if call.sandbox_id == self.sandbox_id {
+        if is_copy(call.sandbox_id.as_ref(), self.sandbox_id.as_ref()) {
             call.sandbox_id.clone_from(&self.sandbox_id);
         }
-        if let Some(last) = self.calls.back() {
-            if call.route == last.route {
-                call.route.clone_from(&last.route);
-            }
-            if call.peer == last.peer {
-                call.peer = Arc::clone(&last.peer);
-            }
-            if let (CallState::Ended(outcome), Some(same)) = (&mut call.state, last.outcome())
-                && outcome.message == same.message
-            {
-                outcome.message.clone_from(&same.message);
-            }
+        let Some(last) = self.calls.back() else {
+            return;
+        };
+        let backend =
+            |call: &EpisodeCall| call.route.as_ref().map(|route| Arc::clone(&route.backend));
+        if call.route == last.route && is_copy(backend(call).as_ref(), backend(last).as_ref()) {
+            call.route.clone_from(&last.route);
+        }
+        if is_copy(Some(&call.peer), Some(&last.peer)) {
+            call.peer = Arc::clone(&last.peer);
+        }
+        if is_copy(call.error(), last.error())
+            && let CallState::Ended(outcome) = &mut call.state
+        {
+            outcome.message = last.error().cloned();
         }
     }
 
@@ -336,5 +340,13 @@ impl Episode {
             c.method == Method::StartContainer
                 && container.is_some_and(|c| *c.name == *name && c.attempt == attempt)
         })
+    }
+}
+
+/// Returns whether both are equal, but not shared.
+fn is_copy<T: ?Sized + PartialEq>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one == other && !Arc::ptr_eq(one, other),
+        _ => false,
     }
 }

@@ -40,6 +40,7 @@ use self::stops::Orders;
 use super::episode_call::EpisodeCall;
 use super::kubelet::syncs::KubeletSyncs;
 use super::node::NodeHistory;
+use super::texts::SharedTexts;
 use super::usual::Usual;
 use super::view::State;
 use crate::call::episode::Kind;
@@ -72,6 +73,7 @@ pub(super) struct EpisodeStore {
     orders: Orders,
     inits: KnownInits,
     pending: PendingSpans,
+    texts: SharedTexts,
     syncs: KubeletSyncs,
     node: NodeHistory,
     /// Episodes closed since the last [`EpisodeStore::take_closed`].
@@ -114,6 +116,7 @@ impl EpisodeStore {
             orders: Orders::default(),
             inits: KnownInits::default(),
             pending: PendingSpans::default(),
+            texts: SharedTexts::default(),
             syncs: KubeletSyncs::default(),
             node: NodeHistory::default(),
             closed: Vec::new(),
@@ -127,6 +130,7 @@ impl EpisodeStore {
         self.identify(&mut call);
         self.judge_origin(&mut call);
         self.pending.attach_to(&mut call);
+        call.share_texts(&mut self.texts);
         self.note_work(&call);
         if call.method == Method::ExecSync {
             return self.apply_hook(call);

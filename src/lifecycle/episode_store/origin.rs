@@ -28,7 +28,12 @@ impl EpisodeStore {
         let since = oldest
             .map_or(0, |oldest| oldest.began)
             .max(self.watches_since);
-        let CallFacts::Seen { before_ms, .. } = call.facts else {
+        let CallFacts::Seen {
+            before_ms,
+            source,
+            unwatched_ms,
+        } = call.facts
+        else {
             return;
         };
         let seen = began.checked_sub(u64::from(before_ms) * 1000);
@@ -36,12 +41,16 @@ impl EpisodeStore {
             call.facts = CallFacts::None;
             return;
         };
-        let CallFacts::Seen { unwatched_ms, .. } = &mut call.facts else {
-            return;
-        };
         let missed = since.min(began).saturating_sub(seen) / 1000;
+        let missed = u32::try_from(missed).unwrap_or(u32::MAX);
         // After a replay of the journal more is watched than was then.
-        *unwatched_ms = u32::try_from(missed).unwrap_or(u32::MAX).max(*unwatched_ms);
+        if missed > unwatched_ms {
+            call.facts = CallFacts::Seen {
+                before_ms,
+                source,
+                unwatched_ms: missed,
+            };
+        }
     }
 
     /// Returns whether the pod of the call was stopped when the kubelet saw it, at this time in microseconds since 1970: a

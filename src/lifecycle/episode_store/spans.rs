@@ -47,8 +47,10 @@ impl EpisodeStore {
         if span.depth == 0 {
             return;
         }
+        let mut work = Work::of_span(&span);
+        work.share_texts(&mut self.texts);
         match self.call_with(span.client) {
-            Some(call) => call.add_work([Work::of_span(&span)]),
+            Some(call) => call.add_work([work]),
             None => self.pending.put(span),
         }
     }

@@ -148,9 +148,9 @@ impl Dump {
         write!(out, "{open},\n\"in_flight\":[")?;
         write_rows(out, selected.in_flight.iter().cloned())?;
         write!(out, "],\n\"calls\":[")?;
-        write_rows(out, selected.calls.iter().map(view::Call::of))?;
+        write_rows(out, selected.calls.iter().map(|call| view::Call::of(call)))?;
         write!(out, "],\n\"polls\":[")?;
-        write_rows(out, selected.polls.iter().map(view::Call::of))?;
+        write_rows(out, selected.polls.iter().map(|call| view::Call::of(call)))?;
         writeln!(out, "]}}")
     }
 }
@@ -165,6 +165,8 @@ fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = view::Call>) -> i
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::Arc;
+
     use serde_json::Value;
 
     use super::*;
@@ -180,8 +182,8 @@ pub(crate) mod tests {
         let mut poll = plain(4, Method::ContainerStatus);
         poll.pod = Some(pod("web-1"));
         let memory = Memory {
-            calls: (1..4).map(record).collect(),
-            polls: vec![poll, plain(5, Method::ListContainers)],
+            calls: (1..4).map(record).map(Arc::new).collect(),
+            polls: vec![Arc::new(poll), Arc::new(plain(5, Method::ListContainers))],
             forgotten: 17,
         };
         let flying = vec![view::Call::of(&CallRecord::in_flight(&Call::example(

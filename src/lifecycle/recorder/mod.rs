@@ -3,7 +3,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `ring` | where the request path writes: in place, under a lock that is held briefly |
+//! | `ring` | where the request path writes, under a lock that is held briefly |
 //! | [`dump`] | a copy of both rings and the calls in flight, as JSON |
 //! | [`perfetto`] | the same as a trace file for ui.perfetto.dev and chrome://tracing |
 //! | [`dumps`] | when a dump is written, where, and how many are kept |
@@ -15,6 +15,8 @@ pub mod perfetto;
 mod ring;
 mod select;
 mod when;
+
+use std::sync::Arc;
 
 pub use self::dumps::Dumps;
 
@@ -28,13 +30,13 @@ pub struct Recorder {
     polls: Ring,
 }
 
-/// A copy of the recorder's contents; each list is in the order in which the calls ended.
+/// The recorder's contents at one moment; each list is in the order in which the calls ended.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// Calls that changed something, failed or were slow.
-    pub calls: Vec<CallRecord>,
+    pub calls: Vec<Arc<CallRecord>>,
     /// Other calls.
-    pub polls: Vec<CallRecord>,
+    pub polls: Vec<Arc<CallRecord>>,
     /// Calls of both kinds that ended since the start of the process and have been overwritten.
     pub forgotten: u64,
 }
@@ -49,23 +51,22 @@ impl Recorder {
     }
 
     /// Records a call. `matters`: it is more than an ordinary poll.
-    pub fn record(&self, record: CallRecord, matters: bool) {
+    pub fn record(&self, record: Arc<CallRecord>, matters: bool) {
         let ring = if matters { &self.kept } else { &self.polls };
         ring.push(record);
     }
 
     /// All recorded calls: first the polls, then the others, each in the order in which they ended.
-    pub fn calls(&self) -> Vec<CallRecord> {
+    pub fn calls(&self) -> Vec<Arc<CallRecord>> {
         let mut memory = self.memory();
         memory.polls.append(&mut memory.calls);
         memory.polls
     }
 
-    /// All recorded calls, one list per ring. Copied in small pieces: a call that ends meanwhile waits for one piece at
-    /// most.
+    /// All recorded calls, one list per ring. Collected in pieces: a call that ends meanwhile waits for one piece at most.
     pub fn memory(&self) -> Memory {
-        let (calls, forgotten) = self.kept.copy();
-        let (polls, forgotten_polls) = self.polls.copy();
+        let (calls, forgotten) = self.kept.collect();
+        let (polls, forgotten_polls) = self.polls.collect();
         Memory {
             calls,
             polls,

@@ -1,6 +1,7 @@
 //! Selects the calls that fit into a dump of limited size.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -22,8 +23,8 @@ pub struct LeftOut {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Selected<'a> {
     pub(super) in_flight: &'a [view::Call],
-    pub(super) calls: &'a [CallRecord],
-    pub(super) polls: &'a [CallRecord],
+    pub(super) calls: &'a [Arc<CallRecord>],
+    pub(super) polls: &'a [Arc<CallRecord>],
     pub(super) left_out: LeftOut,
 }
 
@@ -31,8 +32,8 @@ pub(super) struct Selected<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Available<'a> {
     pub(super) in_flight: &'a [view::Call],
-    pub(super) calls: &'a [CallRecord],
-    pub(super) polls: &'a [CallRecord],
+    pub(super) calls: &'a [Arc<CallRecord>],
+    pub(super) polls: &'a [Arc<CallRecord>],
 }
 
 impl<'a> Available<'a> {
@@ -44,7 +45,7 @@ impl<'a> Available<'a> {
         let mut for_flight = budget / 2;
         let flying = fit(self.in_flight.iter(), &mut for_flight, &cost);
         left -= budget / 2 - for_flight;
-        let of_record = |record: &CallRecord| cost(&view::Call::of(record));
+        let of_record = |record: &Arc<CallRecord>| cost(&view::Call::of(record));
         let calls = fit(self.calls.iter().rev(), &mut left, of_record);
         let polls = match calls == self.calls.len() {
             true => fit(self.polls.iter().rev(), &mut left, of_record),
@@ -105,8 +106,8 @@ mod tests {
 
     #[test]
     fn the_newest_that_matter_come_first() {
-        let calls: Vec<_> = (0..10).map(record).collect();
-        let polls: Vec<_> = (10..20).map(record).collect();
+        let calls: Vec<_> = (0..10).map(record).map(Arc::new).collect();
+        let polls: Vec<_> = (10..20).map(record).map(Arc::new).collect();
         let in_flight: Vec<_> = (20..25).map(|n| view::Call::of(&record(n))).collect();
         let available = Available {
             in_flight: &in_flight,
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_call_too_large_is_not_jumped_over() {
-        let calls: Vec<_> = (0..3).map(record).collect();
+        let calls: Vec<_> = (0..3).map(record).map(Arc::new).collect();
         let available = Available {
             in_flight: &[],
             calls: &calls,

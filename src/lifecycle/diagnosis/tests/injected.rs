@@ -9,7 +9,7 @@ use crate::call::{FaultKind, InjectedFault};
 fn injected(call: &EpisodeCall, kind: FaultKind, held: u64) -> EpisodeCall {
     let mut record = (**call).clone();
     record.fault = Some(InjectedFault::new(kind, Duration::from_millis(held)));
-    EpisodeCall::new(Box::new(record), Vec::new(), None)
+    EpisodeCall::new(Arc::new(record), Vec::new(), None)
 }
 
 #[test]

@@ -27,8 +27,8 @@ fn flying() -> Vec<Arc<Call>> {
 fn dumps(state: &Path, keep: usize, max_bytes: usize) -> Arc<Dumps> {
     let recorder = Recorder::new(100, 10);
     for n in 0..50 {
-        recorder.record(record(n), true);
-        recorder.record(record(1000 + n), false);
+        recorder.record(Arc::new(record(n)), true);
+        recorder.record(Arc::new(record(1000 + n)), false);
     }
     let observations = Observations::default();
     let seen = Observation {

@@ -1,6 +1,7 @@
 //! What viewers require of a trace file.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -118,9 +119,9 @@ fn calls_at_the_same_time_have_tracks_of_their_own() {
             Duration::from_nanos(n % 5 * 10_007),
             Duration::from_secs(n % 2),
         ));
-        calls.push(call);
+        calls.push(Arc::new(call));
     }
-    calls.push(plain(900, Method::GetContainerEvents));
+    calls.push(Arc::new(plain(900, Method::GetContainerEvents)));
     let flying = (0..3).map(|_| {
         view::Call::of(&CallRecord::in_flight(&Call::example(
             Method::ListContainers,

@@ -301,7 +301,7 @@ async fn log_line_spans_and_record_name_the_same_trace() {
     assert_eq!(link.span_context.span_id().to_string(), "b7ad6b7169203331");
     assert_eq!(link.span_context.trace_state().header(), "a=1");
 
-    let record = recorder.calls().remove(0).spans.expect("traced");
+    let record = recorder.calls()[0].spans.clone().expect("traced");
     assert_eq!(record.trace_id, episode.trace_id);
     assert_eq!(record.server, server.span_context.span_id());
     assert!(record.kept);
