@@ -13,6 +13,7 @@ pub mod metrics;
 mod network;
 pub mod processes;
 mod rates;
+pub mod task_metrics;
 mod watch;
 
 pub use criscope_linux::cgroup::usage::now;
