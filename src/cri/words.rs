@@ -145,7 +145,7 @@ recover recovered recovery recursion recursive recursively recv redirect redirec
 reference referenced references refers refresh refused regex region register registered registration registries
 registry regular reject rejected rekor relabel related relative release released releasing reload remain remaining
 remains remote remount removal remove removed removes removing rename renamed renew reopen reopened reopening repeated
-replace replaced replacing replica reply repo report reported repositories repository request requested requesting
+replace replaced replacing replica reply repo report reported reports repositories repository request requested requesting
 requests require required requirement requirements requires reread resctrl reserve reserved reserving reset resize resized
 resolution resolv resolve resolved resolver resolving resource resources respond responded response responses rest
 restart restarted restarting restore restored restoring restrict restricted result results resume resumed resumes

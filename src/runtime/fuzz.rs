@@ -1,4 +1,4 @@
-//! Fuzz target: parses untrusted input from CNI plugins, device vendors, images, the kubelet and the kernel.
+//! Fuzz target: parses untrusted input from CNI plugins, device vendors, images, the kubelet, the kernel and shims of containerd.
 
 use std::path::Path;
 
@@ -7,6 +7,10 @@ use criscope_linux::cgroup::{self, Hierarchies};
 use criscope_linux::rootfs::mounts_in_table;
 
 use super::oci;
+use super::stats::task_metrics;
+
+/// The number of parsers.
+const KINDS: u8 = 13;
 
 /// Passes the input to the parser that its first byte selects; that byte is not part of the parser's input.
 ///
@@ -18,7 +22,7 @@ pub fn fuzz(bytes: &[u8]) {
         return;
     };
     let text = String::from_utf8_lossy(bytes);
-    match kind % 12 {
+    match kind % KINDS {
         0 => cni::configuration(bytes),
         1 => cni::result(bytes),
         2 => cni::cached(bytes),
@@ -35,7 +39,8 @@ pub fn fuzz(bytes: &[u8]) {
         8 => cgroup::usage::fuzz(&text),
         9 => cni::template(&text),
         10 => cni::bandwidth(&text),
-        _ => oci::spec::hooks::fuzz(&text),
+        11 => oci::spec::hooks::fuzz(&text),
+        _ => task_metrics::fuzz(bytes),
     }
 }
 
@@ -44,7 +49,7 @@ mod tests {
     use rand::rngs::StdRng;
     use rand::{Rng as _, SeedableRng as _};
 
-    use super::fuzz;
+    use super::{KINDS, fuzz};
 
     #[test]
     fn untrusted_input_is_parsed_or_rejected() {
@@ -54,12 +59,11 @@ mod tests {
             .map(|entry| entry.expect("an entry").path())
             .collect();
         paths.sort();
-        assert!(paths.len() >= 11, "{paths:?}");
         let mut kinds = std::collections::BTreeSet::new();
         let mut rng = StdRng::seed_from_u64(7);
         for path in paths {
             let seed = std::fs::read(path).expect("a seed");
-            kinds.extend(seed.first().map(|kind| kind % 11));
+            kinds.extend(seed.first().map(|kind| kind % KINDS));
             fuzz(&seed);
             for _ in 0..200 {
                 let mut bytes = seed.clone();
@@ -76,6 +80,6 @@ mod tests {
                 fuzz(&bytes);
             }
         }
-        assert_eq!(kinds.len(), 11, "a seed for every kind");
+        assert_eq!(kinds.len(), usize::from(KINDS), "a seed for every kind");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use criscope_nri::CloseReason;
 
-pub(crate) use self::work::{RuntimeWork, ShimEnd};
+pub(crate) use self::work::{RuntimeWork, ShimEnd, StatsFailure};
 use super::Runtime;
 use super::store::{ContainerState, SandboxState};
 use crate::call::steps::{RuntimeStep, StepOutcome};
@@ -114,6 +114,8 @@ metrics! {
     RUNTIME_SHIM_MESSAGES_UNREADABLE = Metric::counter("runtime_shim_messages_unreadable_total",
         &[fixed("what", &["unknown_event", "event", "answer", "frame", "request"])],
         "Messages between the built-in runtime and a shim that could not be read, because one of them is newer or the message is damaged. The state of the shim is asked for instead.");
+    RUNTIME_SHIM_STATISTICS_FAILED = Metric::counter("runtime_shim_statistics_failed_total", &[fixed("reason", &["timeout", "error", "malformed"])],
+        "Queries for the statistics of a container that its shim of containerd did not answer, or not with metrics. The container has none until it answers, and the shim is asked less often.");
     RUNTIME_NRI_PLUGINS = Metric::gauge("runtime_nri_plugins", Unit::Count, &[],
         "Plugins of the Node Resource Interface that are registered.");
     RUNTIME_NRI_REQUESTS = Metric::counter("runtime_nri_requests_total", &[fixed("method", NRI_METHODS), fixed("result", NRI_RESULTS)],

@@ -90,6 +90,7 @@ pub struct Runtime {
     boot: String,
     hierarchies: Option<Hierarchies>,
     rates: Rates,
+    stats_troubles: usage::Troubles,
     disks: DiskUsage,
     streaming: streams::Slot,
     problems: Problems,
@@ -147,6 +148,7 @@ impl Runtime {
             // None if containers have no cgroups.
             hierarchies: Hierarchies::detect().ok(),
             rates: Rates::default(),
+            stats_troubles: usage::Troubles::default(),
             streaming: streams::Slot::new(),
             problems: Problems::default(),
             labels: labels(&settings),

@@ -14,7 +14,7 @@ use criscope_cni::{Invocation, PluginObserver, PluginRun, Verb};
 use opentelemetry::trace::SpanId;
 
 use crate::call::steps::{Begun, RuntimeStep, RuntimeSteps, StepOutcome, Worker};
-use crate::runtime::metrics::{RuntimeWork, ShimEnd};
+use crate::runtime::metrics::{RuntimeWork, ShimEnd, StatsFailure};
 use crate::runtime::shim_client::Unreadable;
 
 tokio::task_local! {
@@ -80,6 +80,13 @@ impl StepRecorder {
     pub fn shim_lost(&self, how: ShimEnd) {
         if let Some(metrics) = self.metrics() {
             metrics.shim_lost(how);
+        }
+    }
+
+    /// Records that the statistics of a container could not be had from its shim of containerd.
+    pub fn shim_statistics_failed(&self, why: StatsFailure) {
+        if let Some(metrics) = self.metrics() {
+            metrics.shim_statistics_failed(why);
         }
     }
 

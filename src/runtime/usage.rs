@@ -1,4 +1,8 @@
-//! ContainerStats, PodSandboxStats, their lists, and pod metrics.
+//! ContainerStats, PodSandboxStats and their lists.
+
+mod metrics;
+mod reports;
+mod troubles;
 
 use std::sync::Arc;
 
@@ -12,12 +16,37 @@ use super::error::{Error, Result, What};
 use super::oci::spec::cgroup_path;
 use super::sandbox::teardown::blocking;
 use super::stats::message::{self, Layer, Pod};
-use super::stats::metrics::{self, Filesystem, Identity};
-use super::stats::{filter, network_usage, now, processes};
+use super::stats::{filter, network_usage, now, reported};
 use super::store::{
     Container, ContainerRecord, ContainerState, Sandbox, SandboxRecord, SandboxState,
 };
 use crate::cri::v1;
+
+use self::reports::Report;
+pub(super) use self::reports::Reports;
+pub(super) use self::troubles::Troubles;
+
+/// The measurements of a container that has not exited.
+struct Measured {
+    stats: v1::ContainerStats,
+    usage: Option<Usage>,
+    is_running: bool,
+}
+
+impl Measured {
+    /// The number of its processes, if it runs and the number is known.
+    fn processes(&self) -> Option<u64> {
+        let pids = self.usage.as_ref()?.pids?;
+        self.is_running.then_some(pids.current)
+    }
+}
+
+/// The usage of a container.
+struct Reading {
+    usage: Usage,
+    /// Whether its processes are in its cgroup, and can be looked at.
+    is_in_cgroup: bool,
+}
 
 impl Runtime {
     /// Returns the statistics of a container that has not exited.
@@ -26,10 +55,11 @@ impl Runtime {
     /// If the container does not exist or has exited.
     pub async fn container_stats(self: &Arc<Self>, id: &str) -> Result<v1::ContainerStats> {
         let container = self.store.containers.get(id)?;
+        let reports = self.reports_of(std::slice::from_ref(&container)).await;
         let runtime = Arc::clone(self);
-        let found = blocking(move || Ok(runtime.stats_of(&container))).await?;
-        let (stats, _) = found.ok_or_else(|| Error::not_found(What::Container, id))?;
-        Ok(stats)
+        let found = blocking(move || Ok(runtime.stats_of(&container, &reports))).await?;
+        let measured = found.ok_or_else(|| Error::not_found(What::Container, id))?;
+        Ok(measured.stats)
     }
 
     /// Returns the statistics of the matching containers, without those that are removed concurrently.
@@ -46,10 +76,12 @@ impl Runtime {
             let labels = &record.config.labels;
             filter::wants_container(filter, &record.id, &record.sandbox, labels)
         });
+        let reports = self.reports_of(&containers).await;
         let runtime = Arc::clone(self);
         blocking(move || {
-            let all = containers.iter().filter_map(|c| runtime.stats_of(c));
-            Ok(all.map(|(stats, _)| stats).collect())
+            let all = containers.iter();
+            let all = all.filter_map(|container| runtime.stats_of(container, &reports));
+            Ok(all.map(|measured| measured.stats).collect())
         })
         .await
     }
@@ -82,38 +114,14 @@ impl Runtime {
         self.stats_of_pods(wanted).await
     }
 
-    /// The descriptors of pod metrics.
-    pub fn metric_descriptors(&self) -> Vec<v1::MetricDescriptor> {
-        metrics::descriptors()
-    }
-
-    /// The metrics of all ready pods.
-    ///
-    /// # Errors
-    /// None of its own.
-    pub async fn pod_sandbox_metrics(self: &Arc<Self>) -> Result<Vec<v1::PodSandboxMetrics>> {
-        let sandboxes = self.ready_sandboxes();
-        let counters = self.counters_of(&sandboxes).await;
-        let runtime = Arc::clone(self);
-        blocking(move || {
-            let mut containers = runtime.store.containers_by_sandbox();
-            let mut of = |sandbox: &Sandbox| containers.remove(&sandbox.id).unwrap_or_default();
-            let all = sandboxes.iter().zip(&counters);
-            Ok(all
-                .map(|(sandbox, counters)| runtime.metrics_of(sandbox, &of(sandbox), counters))
-                .collect())
-        })
-        .await
-    }
-
     fn ready_sandboxes(&self) -> Vec<Arc<Sandbox>> {
         let mut all = self.store.sandboxes.all();
         all.retain(|sandbox| sandbox.record().state == SandboxState::Ready);
         all
     }
 
-    /// The statistics of a container, and the number of its processes; `None` if it has exited.
-    fn stats_of(&self, container: &Container) -> Option<(v1::ContainerStats, Option<u64>)> {
+    /// The statistics of a container; `None` if it has exited.
+    fn stats_of(&self, container: &Container, reports: &Reports) -> Option<Measured> {
         let record = container.record();
         if matches!(
             record.state,
@@ -127,7 +135,7 @@ impl Runtime {
             labels: record.config.labels.clone(),
             annotations: record.config.annotations.clone(),
         };
-        let usage = self.usage_of(&record);
+        let usage = self.usage_of(&record, reports);
         let rate = usage
             .as_ref()
             .and_then(|usage| self.rate(&record.id, usage));
@@ -135,20 +143,49 @@ impl Runtime {
             mountpoint: self.writable_root(),
             measured: self.disks.get(&record.id),
         };
-        let pids = usage.as_ref().and_then(|usage| usage.pids);
-        let processes = pids.filter(|_| record.state == ContainerState::Running);
-        let stats = message::container_stats(attributes, usage.as_ref(), rate, layer);
-        Some((stats, processes.map(|pids| pids.current)))
+        Some(Measured {
+            stats: message::container_stats(attributes, usage.as_ref(), rate, layer),
+            usage,
+            is_running: record.state == ContainerState::Running,
+        })
+    }
+
+    /// The usage of a container, as its shim of containerd reports it or its cgroup says; `None` if it is not known.
+    pub(super) fn usage_of(&self, record: &ContainerRecord, reports: &Reports) -> Option<Usage> {
+        let cgroup = self.cgroup_of(record);
+        let reading = self.read_usage(record, cgroup.as_ref(), Detail::Statistics, reports);
+        Some(reading?.usage)
+    }
+
+    fn read_usage(
+        &self,
+        record: &ContainerRecord,
+        cgroup: Option<&Cgroup>,
+        detail: Detail,
+        reports: &Reports,
+    ) -> Option<Reading> {
+        let report = match reports.of(&record.id) {
+            Some(Report::Missing) => return None,
+            Some(Report::Usage(usage)) => Some(usage),
+            None => None,
+        };
+        let cgroup = cgroup.and_then(|cgroup| self.usage_of_cgroup(record, cgroup, detail));
+        let is_in_cgroup = cgroup.is_some();
+        let usage = match report {
+            Some(report) => reported::complete(Usage::clone(report), cgroup, &record.resources),
+            None => cgroup?,
+        };
+        Some(Reading {
+            usage,
+            is_in_cgroup,
+        })
     }
 
     /// The usage of a container's cgroup; `None` if it does not exist, or accounts for nothing.
-    pub(super) fn usage_of(&self, record: &ContainerRecord) -> Option<Usage> {
-        self.read_usage(record, &self.cgroup_of(record)?, Detail::Statistics)
-    }
-
+    ///
     /// Some shims of containerd (gVisor's) make a cgroup for each container, and leave it empty: the processes of the pod are
     /// accounted in that of the pod. Zeros would be taken for an idle container, by autoscalers and for evictions.
-    fn read_usage(
+    fn usage_of_cgroup(
         &self,
         record: &ContainerRecord,
         cgroup: &Cgroup,
@@ -185,14 +222,19 @@ impl Runtime {
         self: &Arc<Self>,
         sandboxes: Vec<Arc<Sandbox>>,
     ) -> Result<Vec<v1::PodSandboxStats>> {
-        let counters = self.counters_of(&sandboxes).await;
+        let (counters, reports) = tokio::join!(
+            self.counters_of(&sandboxes),
+            self.reports_of_pods(&sandboxes)
+        );
         let runtime = Arc::clone(self);
         blocking(move || {
             let mut containers = runtime.store.containers_by_sandbox();
             let mut of = |sandbox: &Sandbox| containers.remove(&sandbox.id).unwrap_or_default();
             let all = sandboxes.iter().zip(&counters);
             Ok(all
-                .map(|(sandbox, counters)| runtime.stats_of_pod(sandbox, &of(sandbox), counters))
+                .map(|(sandbox, counters)| {
+                    runtime.stats_of_pod(sandbox, &of(sandbox), counters, &reports)
+                })
                 .collect())
         })
         .await
@@ -203,15 +245,17 @@ impl Runtime {
         sandbox: &Sandbox,
         containers: &[Arc<Container>],
         counters: &[Counters],
+        reports: &Reports,
     ) -> v1::PodSandboxStats {
         let record = sandbox.record();
-        let usage = self.usage_of_pod(&record);
+        let containers = containers.iter();
+        let containers = containers.filter_map(|container| self.stats_of(container, reports));
+        let containers: Vec<_> = containers.collect();
+        let usage = self.usage_of_pod(&record, &containers);
         let rate = usage
             .as_ref()
             .and_then(|usage| self.rate(&record.id, usage));
-        let containers = containers.iter().filter_map(|c| self.stats_of(c));
-        let (containers, processes): (Vec<_>, Vec<_>) = containers.unzip();
-        let counted: Vec<_> = processes.into_iter().flatten().collect();
+        let counted: Vec<_> = containers.iter().filter_map(Measured::processes).collect();
         let are_known = !counted.is_empty() || !record.has_containerd_shim();
         message::pod_stats(Pod {
             attributes: v1::PodSandboxAttributes {
@@ -221,19 +265,28 @@ impl Runtime {
                 annotations: record.config.annotations.clone(),
             },
             processes: are_known.then(|| counted.iter().sum()),
-            containers,
+            containers: containers.into_iter().map(|one| one.stats).collect(),
             usage,
             rate,
             network: (!record.host_network()).then(|| network_usage(counters, now())),
         })
     }
 
-    /// The usage of the pod's cgroup: the cgroup parent of its config.
-    fn usage_of_pod(&self, record: &SandboxRecord) -> Option<Usage> {
+    /// The usage of the pod's cgroup, the cgroup parent of its config; the sum of that of its containers if a shim of containerd
+    /// leaves it empty.
+    fn usage_of_pod(&self, record: &SandboxRecord, containers: &[Measured]) -> Option<Usage> {
         let driver = self.settings.node.cgroup_driver;
-        let hierarchies = self.hierarchies.as_ref()?;
-        let pod = hierarchies.of_pod(record.cgroup_parent(), driver).ok()?;
-        cgroup_usage::read(&pod, Detail::Statistics).ok()
+        let hierarchies = self.hierarchies.as_ref();
+        let pod = hierarchies.and_then(|all| all.of_pod(record.cgroup_parent(), driver).ok());
+        let usage = pod.and_then(|pod| cgroup_usage::read(&pod, Detail::Statistics).ok());
+        let pids = usage.as_ref().map(|usage| usage.pids.as_ref());
+        let is_empty = pids.is_none_or(|pids| pids.is_some_and(|pids| pids.current == 0));
+        if !(is_empty && record.has_containerd_shim()) {
+            return usage;
+        }
+        let running = containers.iter().filter(|container| container.is_running);
+        let usages: Vec<_> = running.map(|one| one.usage.as_ref()).collect();
+        reported::sum(&usages)
     }
 
     /// The counters of each pod's interfaces; none with host network or while the pod is being removed.
@@ -252,57 +305,10 @@ impl Runtime {
             .collect()
     }
 
-    fn metrics_of(
-        &self,
-        sandbox: &Sandbox,
-        containers: &[Arc<Container>],
-        counters: &[Counters],
-    ) -> v1::PodSandboxMetrics {
-        let pod = sandbox.record();
-        let metadata = pod.config.metadata.clone().unwrap_or_default();
-        let identity = Identity {
-            pod: &metadata.name,
-            namespace: &metadata.namespace,
-            container: "",
-            id: &pod.id,
-            image: "",
-        };
-        let metrics = containers
-            .iter()
-            .filter_map(|container| self.metrics_of_container(&container.record(), identity));
-        metrics::pod_metrics(identity, counters, metrics.collect())
-    }
-
-    fn metrics_of_container(
-        &self,
-        record: &ContainerRecord,
-        pod: Identity<'_>,
-    ) -> Option<v1::ContainerMetrics> {
-        if record.state != ContainerState::Running {
-            return None;
-        }
-        let cgroup = self.cgroup_of(record)?;
-        let usage = self.read_usage(record, &cgroup, Detail::All)?;
-        let metadata = record.config.metadata.as_ref()?;
-        let measured = self.disks.get(&record.id);
-        let root = self.settings.paths.container(&record.id);
-        Some(metrics::container_metrics(&metrics::Container {
-            identity: Identity {
-                container: &metadata.name,
-                id: &record.id,
-                image: &record.image_name,
-                ..pod
-            },
-            usage: &usage,
-            started_at: record.started_at,
-            processes: processes::look(&cgroup).ok(),
-            filesystem: measured.and_then(|measured| Filesystem::of(&root, measured.size).ok()),
-        }))
-    }
-
     /// Drops the measurements of a removed object.
     pub(super) fn forget_usage(&self, id: &str) {
         self.rates.forget(id);
         self.disks.forget(id);
+        self.stats_troubles.ended(id);
     }
 }

@@ -191,6 +191,7 @@ impl Shim {
                 done()
             }
             Request::Update(update) => self.update_task(asked, update),
+            Request::Stats(stats) => self.stats_task(asked, stats),
             Request::PidNamespace(wanted) => self.make_pid_namespace(asked, &wanted),
         }
     }

@@ -114,8 +114,9 @@ impl Runtime {
         let Ok(limit @ 1..) = u64::try_from(requested.memory_limit_in_bytes) else {
             return Ok(());
         };
+        let reports = self.reports_of(std::slice::from_ref(container)).await;
         let (runtime, record) = (Arc::clone(self), container.record());
-        let looking = blocking(move || Ok(runtime.usage_of(&record)));
+        let looking = blocking(move || Ok(runtime.usage_of(&record, &reports)));
         let memory = looking.await?.and_then(|usage| usage.memory);
         match memory.map(|memory| memory.held()) {
             Some(held) if held > limit => Err(Error::state(format!(

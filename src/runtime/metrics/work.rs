@@ -9,7 +9,7 @@ use super::{
     RUNTIME_EVENTS_DROPPED, RUNTIME_IMAGE_PULL_BYTES, RUNTIME_IMAGE_PULLS,
     RUNTIME_IMAGE_PULLS_IN_PROGRESS, RUNTIME_IMAGE_VERIFICATIONS, RUNTIME_LAYERS_INCOMPLETE,
     RUNTIME_NRI_CLOSED, RUNTIME_NRI_PLUGINS, RUNTIME_NRI_REQUESTS, RUNTIME_PHASE,
-    RUNTIME_SHIM_MESSAGES_UNREADABLE, RUNTIME_SHIMS_LOST,
+    RUNTIME_SHIM_MESSAGES_UNREADABLE, RUNTIME_SHIM_STATISTICS_FAILED, RUNTIME_SHIMS_LOST,
 };
 use criscope_nri::CloseReason;
 
@@ -30,6 +30,7 @@ pub struct RuntimeWork {
     shims_lost: Counters<1>,
     layers_incomplete: Counters<1>,
     shim_messages_unreadable: Counters<1>,
+    shim_statistics_failed: Counters<1>,
     nri_plugins: Gauges<0>,
     nri_requests: Counters<2>,
     nri_closed: Counters<1>,
@@ -42,6 +43,17 @@ pub enum ShimEnd {
     Died,
     /// It did not respond, and was killed.
     Killed,
+}
+
+/// Why the statistics of a container could not be had from its shim of containerd, in the order of the metric's label values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsFailure {
+    /// The shim did not answer in time.
+    Timeout,
+    /// It failed.
+    Error,
+    /// Its answer is not understood.
+    Malformed,
 }
 
 impl RuntimeWork {
@@ -61,6 +73,7 @@ impl RuntimeWork {
             shims_lost: registry.counters(&RUNTIME_SHIMS_LOST)?,
             layers_incomplete: registry.counters(&RUNTIME_LAYERS_INCOMPLETE)?,
             shim_messages_unreadable: registry.counters(&RUNTIME_SHIM_MESSAGES_UNREADABLE)?,
+            shim_statistics_failed: registry.counters(&RUNTIME_SHIM_STATISTICS_FAILED)?,
             nri_plugins: registry.gauges(&RUNTIME_NRI_PLUGINS)?,
             nri_requests: registry.counters(&RUNTIME_NRI_REQUESTS)?,
             nri_closed: registry.counters(&RUNTIME_NRI_CLOSED)?,
@@ -73,6 +86,9 @@ impl RuntimeWork {
         }
         for what in 0..5 {
             let _ = work.shim_messages_unreadable.at([what]);
+        }
+        for reason in 0..3 {
+            let _ = work.shim_statistics_failed.at([reason]);
         }
         for reason in 0..CloseReason::LABELS.len() {
             let _ = work.nri_closed.at([reason]);
@@ -117,6 +133,13 @@ impl RuntimeWork {
     pub fn shim_message_unreadable(&self, what: usize) {
         if let Some(unreadable) = self.shim_messages_unreadable.at([what]) {
             unreadable.inc();
+        }
+    }
+
+    /// Records that the statistics of a container could not be had from its shim of containerd.
+    pub fn shim_statistics_failed(&self, why: StatsFailure) {
+        if let Some(failed) = self.shim_statistics_failed.at([why as usize]) {
+            failed.inc();
         }
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio as Child;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -61,11 +61,11 @@ pub(super) type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Option<A
 /// result is in [`Shim::state`].
 #[derive(Clone, Debug)]
 pub struct Shim {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     dir: PathBuf,
     codec: Codec,
     requests: mpsc::Sender<Vec<u8>>,
@@ -73,6 +73,8 @@ struct Inner {
     next: AtomicU64,
     events: broadcast::WeakSender<Event>,
     endings: ExitWaiters,
+    /// Whether it is known to report no statistics.
+    pub(super) has_no_stats: AtomicBool,
     reader: tokio::task::AbortHandle,
 }
 
@@ -162,6 +164,7 @@ impl Shim {
             next: AtomicU64::new(1),
             events: weak,
             endings,
+            has_no_stats: AtomicBool::new(false),
             reader,
         };
         let shim = Self {
@@ -317,7 +320,7 @@ impl Shim {
         }
     }
 
-    async fn call(&self, request: Request, time: Duration) -> Result<Answer, Error> {
+    pub(super) async fn call(&self, request: Request, time: Duration) -> Result<Answer, Error> {
         let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let mut bytes = Vec::new();
         if !self.inner.codec.encode(number, &request, &mut bytes) {
@@ -349,7 +352,7 @@ impl Shim {
         }
     }
 
-    fn malformed(&self) -> Error {
+    pub(super) fn malformed(&self) -> Error {
         Error::Malformed {
             dir: self.dir().to_owned(),
         }

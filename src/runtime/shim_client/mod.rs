@@ -13,6 +13,7 @@ mod exit_records;
 mod exit_waiters;
 mod frames;
 mod listen;
+mod statistics;
 pub mod v1;
 
 pub use self::attach::{Attached, Input, Output};
@@ -24,6 +25,6 @@ pub use self::event::{Event, Unreadable};
 pub use self::exit_records::{ExitFate, exit_records};
 pub use self::exit_waiters::ExitWaiter;
 pub use criscope_shim::protocol::{
-    Attach, Create, Exec, Exit, Kill, Oom, PidNamespace, Process, Resize, Runtime, State, Stdio,
-    Target, TaskShim, Update, Verb,
+    Attach, Create, Exec, Exit, Kill, Metrics, Oom, PidNamespace, Process, Resize, Runtime, State,
+    Stdio, Target, TaskShim, Update, Verb,
 };

@@ -15,12 +15,29 @@ const MOST_FILES: u64 = 50_000;
 pub struct Processes {
     /// Their number.
     pub processes: u64,
+    /// Their open files; `None` if they cannot be seen on the node.
+    pub files: Option<Files>,
+    /// The soft limit on open files of the first process; `None` if unlimited.
+    pub max_open_files: Option<u64>,
+}
+
+/// Open files of processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Files {
     /// Open file descriptors, of the first 1024 processes; about 50,000 at most.
     pub file_descriptors: u64,
     /// File descriptors among these that are sockets.
     pub sockets: u64,
-    /// The soft limit on open files of the first process; `None` if unlimited.
-    pub max_open_files: Option<u64>,
+}
+
+impl Processes {
+    /// Processes of which only the number is known, in a virtual machine or under gVisor's kernel.
+    pub fn hidden(processes: u64) -> Self {
+        Self {
+            processes,
+            ..Self::default()
+        }
+    }
 }
 
 /// Reads the processes of a cgroup and its descendants, ignoring those that exit during the read. Blocks for about a
@@ -30,27 +47,27 @@ pub struct Processes {
 /// If the list of processes cannot be read.
 pub fn look(cgroup: &Cgroup) -> Result<Processes, cgroup::Error> {
     let pids = processes(cgroup)?;
-    let mut found = Processes {
-        processes: pids.len() as u64,
-        max_open_files: pids.first().and_then(|pid| max_open_files(*pid)),
-        ..Processes::default()
-    };
+    let mut files = Files::default();
     'processes: for pid in pids.iter().take(LIMIT) {
         let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
             continue;
         };
         for entry in entries.flatten() {
-            found.file_descriptors += 1;
-            if found.file_descriptors >= MOST_FILES {
+            files.file_descriptors += 1;
+            if files.file_descriptors >= MOST_FILES {
                 break 'processes;
             }
             let target = fs::read_link(entry.path());
             if target.is_ok_and(|target| is_socket(&target)) {
-                found.sockets += 1;
+                files.sockets += 1;
             }
         }
     }
-    Ok(found)
+    Ok(Processes {
+        processes: pids.len() as u64,
+        files: Some(files),
+        max_open_files: pids.first().and_then(|pid| max_open_files(*pid)),
+    })
 }
 
 fn is_socket(target: &Path) -> bool {

@@ -2,6 +2,8 @@
 
 use prost::{Message, Oneof};
 
+use super::statistics::{Metrics, Stats};
+
 /// A process: the init of a container, or with `exec` an additional one.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Target {
@@ -283,6 +285,9 @@ pub enum Request {
     /// See [`Update`].
     #[prost(message, tag = "15")]
     Update(Update),
+    /// See [`Stats`]; answered with [`Answer::Metrics`].
+    #[prost(message, tag = "16")]
+    Stats(Stats),
 }
 
 /// The exit of a process.
@@ -374,6 +379,9 @@ pub enum Answer {
     /// It failed.
     #[prost(message, tag = "4")]
     Failed(Failure),
+    /// See [`Metrics`].
+    #[prost(message, tag = "5")]
+    Metrics(Metrics),
 }
 
 /// OOM kills in the cgroup of a container, sent when there are more of them, and before the exit that they caused.

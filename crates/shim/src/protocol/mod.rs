@@ -10,6 +10,7 @@
 
 pub mod fuzz;
 mod messages;
+mod statistics;
 
 use std::fmt;
 
@@ -19,6 +20,7 @@ pub use self::messages::{
     Answer, Attach, Create, Empty, Event, Exec, Exit, Failure, Hello, Kill, Oom, PidNamespace,
     Process, Request, Resize, Runtime, Shutdown, State, Stdio, Target, TaskShim, Update, Verb,
 };
+pub use self::statistics::{Metrics, Stats};
 
 /// The newest protocol version that this program supports.
 pub const VERSION: u32 = 2;
@@ -83,14 +85,14 @@ pub struct Envelope {
 struct AnyRequest {
     #[prost(
         oneof = "Request",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
     )]
     kind: Option<Request>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
 struct AnyAnswer {
-    #[prost(oneof = "Answer", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Answer", tags = "1, 2, 3, 4, 5")]
     kind: Option<Answer>,
 }
 

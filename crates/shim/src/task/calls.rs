@@ -21,7 +21,7 @@ use super::messages::{
     self, Any, CloseIo, Connected, CreateTask, ExecProcess, KillTask, Pid, ResizePty, UpdateTask,
     Waited,
 };
-use super::{PATIENCE, Task, TaskProcess};
+use super::{PATIENCE, Task, TaskProcess, stats};
 
 /// The types of the JSON objects in calls (containerd, `pkg/runtime-spec`).
 const PROCESS: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
@@ -39,7 +39,7 @@ fn damaged(error: DecodeError) -> Failure {
     failure(SYSTEM, format!("an answer of the containerd shim: {error}"))
 }
 
-fn milliseconds(time: u32) -> Option<Duration> {
+pub(super) fn milliseconds(time: u32) -> Option<Duration> {
     Some(Duration::from_millis(time.into()))
 }
 
@@ -169,7 +169,7 @@ impl Shim {
         self.send(Call::Exec, (number, Some(asked)), &request, timeout)
     }
 
-    fn send(
+    pub(super) fn send(
         &mut self,
         call: Call,
         about: (u64, Option<(u64, u64)>),
@@ -295,7 +295,7 @@ impl Shim {
         self.send(Call::Update, (number, Some(asked)), &request, timeout)
     }
 
-    fn task_process(&mut self, id: &str) -> Answered<u64> {
+    pub(super) fn task_process(&mut self, id: &str) -> Answered<u64> {
         let process = self.find(&Target {
             container: id.to_owned(),
             exec: String::new(),
@@ -363,6 +363,7 @@ impl Shim {
                 }
                 Ok(None)
             }
+            Call::Stats => stats::reported(result).map(Some),
             Call::Kill | Call::Update | Call::Other => result.map(|_| Some(Answer::Done(Empty {}))),
         };
         let answer = answer.unwrap_or_else(|error| Some(Answer::Failed(error)));
@@ -417,6 +418,6 @@ impl Shim {
     }
 }
 
-fn decode<T: Message + Default>(payload: &[u8]) -> Result<T> {
+pub(super) fn decode<T: Message + Default>(payload: &[u8]) -> Result<T> {
     T::decode(payload).map_err(damaged)
 }

@@ -22,6 +22,7 @@ pub(crate) enum Call {
     Kill,
     Delete,
     Update,
+    Stats,
     Connect,
     /// A call of which only failures are answered, if anybody asked for it.
     Other,
@@ -38,6 +39,7 @@ impl Call {
             Self::Kill => "Kill",
             Self::Delete => "Delete",
             Self::Update => "Update",
+            Self::Stats => "Stats",
             Self::Connect => "Connect",
             Self::Other => "",
         }
@@ -137,6 +139,11 @@ impl Connection {
         let mut flags = PollFlags::POLLIN;
         flags.set(PollFlags::POLLOUT, !self.output.is_empty());
         flags
+    }
+
+    /// Returns whether the other end has not read all of the calls that were sent.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.output.is_empty()
     }
 
     /// Sends as much as possible.

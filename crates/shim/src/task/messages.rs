@@ -124,6 +124,18 @@ pub(super) struct UpdateTask {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(super) struct StatsOf {
+    #[prost(string, tag = "1")]
+    pub(super) id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Reported {
+    #[prost(message, optional, tag = "1")]
+    pub(super) stats: Option<Any>,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct Connected {
     #[prost(uint32, tag = "1")]
     pub(super) shim_pid: u32,

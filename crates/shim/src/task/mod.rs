@@ -19,6 +19,7 @@ mod events;
 pub(crate) mod fifo;
 mod launch;
 mod messages;
+mod stats;
 mod status;
 mod ttrpc;
 
@@ -155,7 +156,10 @@ impl Shim {
         let heard = sent.and_then(|()| shim.connection.fill(room));
         while let Some(shim) = self.containerd_shim(number) {
             match shim.connection.answer()? {
-                Some((pending, response)) => self.task_answered(pending, response.into()),
+                Some((pending, response)) => {
+                    let result = status::result(pending.call, response);
+                    self.task_answered(pending, result);
+                }
                 None => break,
             }
         }

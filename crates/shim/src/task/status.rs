@@ -1,8 +1,9 @@
 //! The result of a call of the Task service, from the status of its response.
 
-use super::super::protocol::{NOT_FOUND, PRECONDITION, RUNTIME};
+use super::super::protocol::{NOT_FOUND, PRECONDITION, RUNTIME, UNIMPLEMENTED};
 use super::super::requests::failure;
 use super::calls::Result;
+use super::connection::Call;
 use super::ttrpc::Response;
 
 /// gRPC's code for what does not exist.
@@ -11,20 +12,24 @@ const CODE_NOT_FOUND: i32 = 5;
 /// gRPC's code for what the shim does not do: gVisor's does not change resources.
 const CODE_UNIMPLEMENTED: i32 = 12;
 
-impl From<Response> for Result {
-    fn from(response: Response) -> Self {
-        let Some(status) = response.status.filter(|status| status.code != 0) else {
-            return Ok(response.payload);
-        };
-        Err(match status.code {
-            CODE_NOT_FOUND => failure(NOT_FOUND, status.message),
-            CODE_UNIMPLEMENTED => {
-                let text = format!("the containerd shim cannot do this: {}", status.message);
-                failure(PRECONDITION, text)
-            }
-            _ => failure(RUNTIME, status.message),
-        })
-    }
+/// The result of a call.
+pub(super) fn result(call: Call, response: Response) -> Result {
+    let Some(status) = response.status.filter(|status| status.code != 0) else {
+        return Ok(response.payload);
+    };
+    Err(match status.code {
+        CODE_NOT_FOUND => failure(NOT_FOUND, status.message),
+        CODE_UNIMPLEMENTED => {
+            let text = format!("the containerd shim cannot do this: {}", status.message);
+            // The daemon does not query statistics again, as of a shim of the pod that does not know the request.
+            let kind = match call {
+                Call::Stats => UNIMPLEMENTED,
+                _ => PRECONDITION,
+            };
+            failure(kind, text)
+        }
+        _ => failure(RUNTIME, status.message),
+    })
 }
 
 #[cfg(test)]
@@ -44,14 +49,16 @@ mod tests {
 
     #[test]
     fn what_a_shim_does_not_do_is_no_failure_of_the_runtime() {
-        let refused = Result::from(response(12, "not implemented")).expect_err("refused");
+        let refused = result(Call::Update, response(12, "not implemented")).expect_err("refused");
         assert_eq!(refused.kind, PRECONDITION);
         let text = "the containerd shim cannot do this: not implemented";
         assert_eq!(refused.message, text);
-        let failed = Result::from(response(2, "no")).expect_err("failed");
+        let unknown = result(Call::Stats, response(12, "no")).expect_err("refused");
+        assert_eq!(unknown.kind, UNIMPLEMENTED);
+        let failed = result(Call::Update, response(2, "no")).expect_err("failed");
         assert_eq!((failed.kind, &*failed.message), (RUNTIME, "no"));
-        let gone = Result::from(response(5, "gone")).expect_err("gone");
+        let gone = result(Call::Update, response(5, "gone")).expect_err("gone");
         assert_eq!(gone.kind, NOT_FOUND);
-        assert_eq!(Result::from(response(0, "")).expect("done"), [7]);
+        assert_eq!(result(Call::Update, response(0, "")).expect("done"), [7]);
     }
 }

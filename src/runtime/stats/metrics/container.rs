@@ -97,8 +97,10 @@ pub fn container_metrics(container: &Container<'_>) -> v1::ContainerMetrics {
     }
     if let Some(processes) = &container.processes {
         to.put(&table::PROCESSES, processes.processes);
-        to.put(&table::FILE_DESCRIPTORS, processes.file_descriptors);
-        to.put(&table::SOCKETS, processes.sockets);
+        if let Some(files) = &processes.files {
+            to.put(&table::FILE_DESCRIPTORS, files.file_descriptors);
+            to.put(&table::SOCKETS, files.sockets);
+        }
         if let Some(limit) = processes.max_open_files {
             to.put_with(&table::ULIMITS, &["max_open_files"], limit);
         }

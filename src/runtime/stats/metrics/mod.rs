@@ -117,6 +117,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::stats::processes::Processes;
     use std::collections::{HashMap, HashSet};
 
     /// The metrics that critest 1.37 requires with a value from every runtime, without those that it lists as optional.
@@ -160,7 +161,10 @@ mod tests {
             identity,
             usage: &usage,
             started_at: 0,
-            processes: Some(Default::default()),
+            processes: Some(Processes {
+                files: Some(Default::default()),
+                ..Processes::default()
+            }),
             filesystem: Some(Filesystem::default()),
         });
         let eth0 = Counters {

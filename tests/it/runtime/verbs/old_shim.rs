@@ -18,7 +18,7 @@ use crate::harness::kubelet::{Kubelet, Pod, idle, security};
 use crate::harness::leaks;
 
 /// The directory of a pod's shim.
-fn directory(daemon: &Daemon, pod: &Pod) -> PathBuf {
+pub(super) fn directory(daemon: &Daemon, pod: &Pod) -> PathBuf {
     let all = leaks::processes(daemon.name());
     let mut words = all.iter().filter_map(|(_, what)| {
         let dir = what
@@ -29,7 +29,7 @@ fn directory(daemon: &Daemon, pod: &Pod) -> PathBuf {
     words.next().expect("a shim").into()
 }
 
-async fn frame(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
+pub(super) async fn frame(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
     let len = from.read_u32_le().await.ok()?;
     let mut frame = vec![0; len as usize];
     from.read_exact(&mut frame).await.ok()?;
@@ -99,7 +99,7 @@ async fn answers(mut shim: OwnedReadHalf, mut daemon: OwnedWriteHalf, attached: 
 }
 
 /// Replaces the socket of a pod's shim, whose own socket is renamed.
-fn replace(dir: &Path) -> (UnixListener, PathBuf) {
+pub(super) fn replace(dir: &Path) -> (UnixListener, PathBuf) {
     let real = dir.join("real.sock");
     std::fs::rename(dir.join(SOCKET), &real).expect("rename");
     (UnixListener::bind(dir.join(SOCKET)).expect("bind"), real)

@@ -259,7 +259,8 @@ pub fn now() -> i64 {
 }
 
 /// Maps limits near the largest number, which mean no limit, to `None`.
-fn limited(value: u64) -> Option<u64> {
+#[must_use]
+pub fn limited(value: u64) -> Option<u64> {
     (value < UNLIMITED).then_some(value)
 }
 

@@ -1,0 +1,103 @@
+//! ListMetricDescriptors and ListPodSandboxMetrics.
+
+use std::sync::Arc;
+
+use criscope_linux::cgroup::usage::Detail;
+use criscope_linux::link::Counters;
+
+use super::Reports;
+use crate::cri::v1;
+use crate::runtime::Runtime;
+use crate::runtime::error::Result;
+use crate::runtime::sandbox::teardown::blocking;
+use crate::runtime::stats::metrics::{self, Filesystem, Identity};
+use crate::runtime::stats::processes::{self, Processes};
+use crate::runtime::store::{Container, ContainerRecord, ContainerState, Sandbox};
+
+impl Runtime {
+    /// The descriptors of pod metrics.
+    pub fn metric_descriptors(&self) -> Vec<v1::MetricDescriptor> {
+        metrics::descriptors()
+    }
+
+    /// The metrics of all ready pods.
+    ///
+    /// # Errors
+    /// None of its own.
+    pub async fn pod_sandbox_metrics(self: &Arc<Self>) -> Result<Vec<v1::PodSandboxMetrics>> {
+        let sandboxes = self.ready_sandboxes();
+        let (counters, reports) = tokio::join!(
+            self.counters_of(&sandboxes),
+            self.reports_of_pods(&sandboxes)
+        );
+        let runtime = Arc::clone(self);
+        blocking(move || {
+            let mut containers = runtime.store.containers_by_sandbox();
+            let mut of = |sandbox: &Sandbox| containers.remove(&sandbox.id).unwrap_or_default();
+            let all = sandboxes.iter().zip(&counters);
+            Ok(all
+                .map(|(sandbox, counters)| {
+                    runtime.metrics_of(sandbox, &of(sandbox), counters, &reports)
+                })
+                .collect())
+        })
+        .await
+    }
+
+    fn metrics_of(
+        &self,
+        sandbox: &Sandbox,
+        containers: &[Arc<Container>],
+        counters: &[Counters],
+        reports: &Reports,
+    ) -> v1::PodSandboxMetrics {
+        let pod = sandbox.record();
+        let metadata = pod.config.metadata.clone().unwrap_or_default();
+        let identity = Identity {
+            pod: &metadata.name,
+            namespace: &metadata.namespace,
+            container: "",
+            id: &pod.id,
+            image: "",
+        };
+        let metrics = containers
+            .iter()
+            .filter_map(|one| self.metrics_of_container(&one.record(), identity, reports));
+        metrics::pod_metrics(identity, counters, metrics.collect())
+    }
+
+    fn metrics_of_container(
+        &self,
+        record: &ContainerRecord,
+        pod: Identity<'_>,
+        reports: &Reports,
+    ) -> Option<v1::ContainerMetrics> {
+        if record.state != ContainerState::Running {
+            return None;
+        }
+        let cgroup = self.cgroup_of(record);
+        let reading = self.read_usage(record, cgroup.as_ref(), Detail::All, reports)?;
+        let visible = cgroup.filter(|_| reading.is_in_cgroup);
+        let metadata = record.config.metadata.as_ref()?;
+        let measured = self.disks.get(&record.id);
+        let root = self.settings.paths.container(&record.id);
+        Some(metrics::container_metrics(&metrics::Container {
+            identity: Identity {
+                container: &metadata.name,
+                id: &record.id,
+                image: &record.image_name,
+                ..pod
+            },
+            usage: &reading.usage,
+            started_at: record.started_at,
+            processes: match visible {
+                Some(cgroup) => processes::look(&cgroup).ok(),
+                None => reading
+                    .usage
+                    .pids
+                    .map(|pids| Processes::hidden(pids.current)),
+            },
+            filesystem: measured.and_then(|measured| Filesystem::of(&root, measured.size).ok()),
+        }))
+    }
+}
