@@ -110,6 +110,7 @@ impl Assembly {
             let linux = built.spec.linux().as_ref();
             cgroup_path = linux.and_then(|linux| linux.cgroups_path().clone());
         }
+        self.mount_by_options(dir, &mut built.spec)?;
         // The OCI runtime recorded with the sandbox, which may not be the configured one.
         let handler = self.runtime.handler_of_pod(&self.sandbox);
         // After all that adds to the specification.
