@@ -73,7 +73,7 @@ impl Runtime {
         self: &Arc<Self>,
         request: CheckpointContainerRequest,
     ) -> Result<()> {
-        if !self.settings.criu {
+        if !self.live().criu {
             return Err(Error::Unsupported(
                 "checkpoints are off: see runtime.enable_criu".to_owned(),
             ));
