@@ -450,13 +450,49 @@ stop_pid() {
     wait "$1" 2>/dev/null || true
 }
 
-# the shims of our containerd, or of our criscope: where they belong is on their command line
+# The shims of our containerd, or of our criscope: where they belong is on their command line. A shim of containerd that criscope
+# has started for a handler with runtime_type runs in the directory of its pod.
 shims() {
     local proc
     for proc in /proc/[0-9]*; do
         case $(tr '\0' ' ' 2>/dev/null < "$proc/cmdline") in
             */containerd-shim*" -address $CONTAINERD_SOCKET "* | */criscope-shim" $STATE/runtime/"*) echo "${proc#/proc/}" ;;
+            */containerd-shim*) case $(readlink "$proc/cwd") in "$DIR/"* | "$STATE/"*) echo "${proc#/proc/}" ;; esac ;;
         esac
+    done
+}
+
+# The directories of the pods and containers of our criscope.
+bundles() {
+    local config
+    for config in {"$DIR","$STATE"}/root/{containers,sandboxes}/*/config.json; do
+        [ ! -e "$config" ] || echo "${config%/config.json}"
+    done
+}
+
+# stop_shim PID: a shim of containerd is asked to delete what it has left, which may run outside of its cgroup
+stop_shim() {
+    local program bundle
+    program=$(readlink "/proc/$1/exe" || true)
+    stop_pid "$1" -shim 2
+    case $program in */containerd-shim*) ;; *) return 0 ;; esac
+    for bundle in $(bundles); do
+        (cd "$bundle" && timeout 10 "$program" -namespace k8s.io -address /dev/null -publish-binary true \
+            -id "${bundle##*/}" -bundle "$bundle" delete) > /dev/null 2>&1 || true
+    done
+}
+
+# Processes of our containers, whichever OCI runtime or shim has started them.
+kill_containers() {
+    local path hierarchy pids
+    for path in $CGROUPS; do
+        # the cgroup of one container, which has its id
+        [[ ${path##*/} =~ ^[0-9a-f]{64}$ ]] || continue
+        for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/*; do
+            [ -d "$hierarchy$path" ] || continue
+            mapfile -t pids < <(find "$hierarchy$path" -name cgroup.procs -exec cat {} + 2>/dev/null)
+            [ "${#pids[@]}" = 0 ] || kill -KILL "${pids[@]}" 2>/dev/null || true
+        done
     done
 }
 
@@ -476,11 +512,14 @@ stop_containers() {
         runc --root "${file%/*}" delete -f "${file##*/}" 2>/dev/null || true
     done
     for file in "$STATE"/runtime/oci/*/*/; do
+        # the containers of a shim of containerd are a level below
+        case $file in */k8s.io/) continue ;; esac
         [ -d "$file" ] || continue
         file=${file%/} pid=${file%/*}
         "${pid##*/}" --root "$pid" delete -f "${file##*/}" 2>/dev/null || true
     done
-    for pid in $(shims); do stop_pid "$pid" -shim 2; done
+    for pid in $(shims); do stop_shim "$pid"; done
+    kill_containers
     for file in $sockets; do
         case $file in unix:///run/containerd/s/*) rm -f "${file#unix://}" ;; esac
     done

@@ -1,11 +1,12 @@
 //! SIGHUP: reads the configuration again, applies the reloadable changes, and logs the others.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use sd_notify::NotifyState;
 
-use crate::config::{Loaded, reload_diff};
+use crate::config::{self, Loaded, reload_diff};
 use crate::proxy::instrument::signals::Signals;
 use crate::settings::InEffect;
 use crate::telemetry::logging::LogHandle;
@@ -20,6 +21,19 @@ pub struct Reloader {
     signals: Arc<Signals>,
     hash: ConfigHash,
     in_effect: Arc<ArcSwap<InEffect>>,
+    runtime: RuntimeReload,
+}
+
+/// Gives the built-in runtime the configuration in effect.
+type Reconfigure = dyn Fn(&config::Runtime) + Send + Sync;
+
+/// How the built-in runtime is reconfigured, if there is one.
+pub struct RuntimeReload(pub Option<Box<Reconfigure>>);
+
+impl fmt::Debug for RuntimeReload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeReload").finish_non_exhaustive()
+    }
 }
 
 impl Reloader {
@@ -30,6 +44,7 @@ impl Reloader {
         signals: Arc<Signals>,
         hash: ConfigHash,
         in_effect: Arc<ArcSwap<InEffect>>,
+        runtime: RuntimeReload,
     ) -> Self {
         Self {
             loaded,
@@ -37,6 +52,7 @@ impl Reloader {
             signals,
             hash,
             in_effect,
+            runtime,
         }
     }
 
@@ -68,6 +84,9 @@ impl Reloader {
         self.signals.set_sampling(&config.telemetry.sampling);
         self.hash.set(&config.fingerprint());
         self.in_effect.store(Arc::new(config.settings()));
+        if let (Some(reload), Some(runtime)) = (&self.runtime.0, &config.runtime) {
+            reload(runtime);
+        }
         self.loaded.config = config;
         tracing::info!(
             event = "config.reloaded",

@@ -26,7 +26,7 @@ declare -A ABOUT=(
     [install]="criscope install and uninstall on a node with systemd, in a virtual machine; the power goes off"
     [docs]="rustdoc; warnings are errors"
     [deny]="cargo deny check"
-    [quickstart]="deploy/quickstart.sh both ways: a release build, and a real pod by it, and through it"
+    [quickstart]="deploy/quickstart.sh both ways: a release build, and a real pod by it, and through it; --stop with a shim of containerd"
     [release]="deploy/release.sh with the programs of the quickstart: contents, installation, upgrade and purge of packages"
     [leaks]="nothing is left behind: mounts, processes, cgroups, interfaces, rules, files"
 )
@@ -235,6 +235,7 @@ step_deny() {
 step_quickstart() {
     deploy/quickstart.sh
     deploy/quickstart.sh --upstream
+    as_root tests/quickstart.sh "${CARGO_TARGET_DIR:-target}/release/criscope"
 }
 
 # Without the quickstart before it, of the programs that cargo builds now.

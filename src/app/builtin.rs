@@ -28,8 +28,7 @@ use crate::runtime::oci::{Filters, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
 use crate::runtime::streams::Sessions;
-use crate::runtime::{self, HandlerSettings, NriSettings, Runtime, Settings, Shown, grpc};
-use crate::settings::{InEffect, Section as _};
+use crate::runtime::{self, HandlerSettings, NriSettings, Runtime, Settings, grpc};
 use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::tls::{Certificates, Clients};
@@ -136,6 +135,15 @@ impl Builtin {
             .with_ended(move || of_ended.ended_pulls().iter().map(ended).collect())
     }
 
+    /// Takes over the live settings of a configuration.
+    pub(super) fn reconfigure(&self) -> Box<dyn Fn(&config::Runtime) + Send + Sync> {
+        let runtime = Arc::clone(&self.runtime);
+        Box::new(move |config| {
+            report_hooks(config);
+            runtime.reconfigure(knobs::live(config));
+        })
+    }
+
     /// Subscribes to what happens to its containers and sandboxes by itself.
     pub(super) fn events(&self) -> impl Fn() -> broadcast::Receiver<ProcessEvent> + use<> {
         let runtime = Arc::clone(&self.runtime);
@@ -190,9 +198,7 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     for missing in &programs.missing {
         tracing::warn!(event = "runtime.handler", error.message = %missing, "a runtime handler cannot be used");
     }
-    for (path, error) in hooks::Registry::read(&config.pods.hooks_dir).broken {
-        tracing::error!(event = "runtime.hooks", file = %path.display(), error.message = %error, "no container can be created: a file of runtime.hooks_dir cannot be used");
-    }
+    report_hooks(config);
     let mut handlers = Vec::new();
     let mut facts = None;
     for (handler, program) in &programs.handlers {
@@ -233,6 +239,12 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     Ok(Runtime::open(settings).await?)
 }
 
+fn report_hooks(config: &config::Runtime) {
+    for (path, error) in hooks::Registry::read(&config.pods.hooks_dir).broken {
+        tracing::error!(event = "runtime.hooks", file = %path.display(), error.message = %error, "no container can be created: a file of runtime.hooks_dir cannot be used");
+    }
+}
+
 /// The facts of the node with the features of an OCI runtime, if there is one to ask.
 async fn look(
     config: &config::Runtime,
@@ -268,29 +280,16 @@ fn settings(
         cni_template: config.cni.conf_template.clone(),
         cni_gc: config.cni.gc_at_start,
         node,
-        cdi_dirs: config.pods.cdi_spec_dirs.clone(),
-        hooks_dirs: config.pods.hooks_dir.clone(),
         classes: ClassSettings {
             blockio_file: config.pods.blockio_config_file.clone(),
             ignore_blockio: config.pods.ignore_blockio_not_enabled_errors,
             rdt_file: config.pods.rdt_config_file.clone(),
             ignore_rdt: config.pods.ignore_rdt_not_enabled_errors,
         },
-        max_log_line: config
-            .max_container_log_line_size
-            .try_into()
-            .unwrap_or(u32::MAX),
-        drain_exec: Some(config.drain_exec_sync_io_timeout).filter(|drain| !drain.is_zero()),
-        ignore_image_volumes: config.pods.ignore_image_defined_volumes,
         sandbox_process: config.containerd_socket.is_some(),
-        criu: config.enable_criu,
         stats_period: config.stats_collect_period,
         nri: config.nri.enable.then(|| nri(&config.nri)),
-        in_effect: {
-            let mut in_effect = InEffect::new();
-            config.list(config::Runtime::PATH, &mut in_effect);
-            Shown(in_effect)
-        },
+        live: knobs::live(config),
     }
 }
 

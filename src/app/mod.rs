@@ -49,7 +49,7 @@ use crate::lifecycle::recorder::dumps::Reason;
 use crate::proxy::listener::{self, Socket};
 use crate::proxy::sessions::SessionProxy;
 use crate::proxy::stack;
-use crate::reload::Reloader;
+use crate::reload::{Reloader, RuntimeReload};
 use crate::streaming;
 use crate::telemetry::Drops;
 use crate::telemetry::logging::{self, LogError};
@@ -277,6 +277,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         Arc::clone(&parts.signals),
         parts.hash.clone(),
         Arc::clone(&parts.config),
+        RuntimeReload(builtin.as_ref().map(Builtin::reconfigure)),
     );
     side.spawn(watch_signals(
         reloader,

@@ -57,6 +57,7 @@ mod validate;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use criscope_cni::Observer;
 use criscope_linux::cgroup::Hierarchies;
 use criscope_linux::namespace::Pins;
@@ -67,9 +68,10 @@ use self::events::Events;
 pub use self::fuzz::fuzz;
 use self::handler::Handlers;
 pub use self::nri::NriSettings;
+use self::oci::spec::NodeFacts;
 pub use self::recover::Problem;
 use self::recover::Problems;
-pub use self::settings::{HandlerSettings, Settings, Shown};
+pub use self::settings::{HandlerSettings, LiveSettings, Settings, Shown};
 use self::singleflight::Singleflight;
 use self::stats::{DiskUsage, Rates};
 use self::steps::StepRecorder;
@@ -80,6 +82,7 @@ use criscope_image::ImageStore;
 #[derive(Debug)]
 pub struct Runtime {
     settings: Settings,
+    live: ArcSwap<LiveSettings>,
     handlers: Handlers,
     images: ImageStore,
     pins: Pins,
@@ -155,6 +158,7 @@ impl Runtime {
             nri: nri::Nri::default(),
             classes: classes::Classes::open(&settings.classes),
             _bound: bound,
+            live: ArcSwap::from_pointee(settings.live.clone()),
             settings,
         });
         runtime.recover().await?;
@@ -162,6 +166,21 @@ impl Runtime {
             runtime.collect_attachments().await;
         }
         Ok(runtime)
+    }
+
+    /// Changes the live settings.
+    pub fn reconfigure(&self, live: LiveSettings) {
+        self.live.store(Arc::new(live));
+    }
+
+    /// The live settings; one call reads them once.
+    fn live(&self) -> Arc<LiveSettings> {
+        self.live.load_full()
+    }
+
+    /// The facts of the node with the live settings.
+    fn node(&self) -> NodeFacts {
+        self.live().of_node(&self.settings.node)
     }
 
     /// The event queue, for listeners.

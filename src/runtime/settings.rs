@@ -4,10 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use oci_spec::runtime::Capability;
+
 use super::classes::ClassSettings;
 use super::nri::NriSettings;
 use super::oci::OciRuntime;
-use super::oci::spec::{HandlerOptions, NodeFacts, RuntimeSupport};
+use super::oci::spec::{HandlerOptions, NodeFacts, Policy, RuntimeSupport};
 use super::paths::Paths;
 use crate::cri::image_pattern::ImagePattern;
 use crate::settings::InEffect;
@@ -39,30 +41,55 @@ pub struct Settings {
     pub cni_template: Option<PathBuf>,
     /// Whether plugins release at start what no cached attachment holds (CNI's GC).
     pub cni_gc: bool,
-    /// The facts of the node.
+    /// The facts of the node; those that a reload changes are in `live`.
     pub node: NodeFacts,
+    /// The classes of block I/O and RDT.
+    pub classes: ClassSettings,
+    /// Whether each sandbox with a network of its own has a process, for cAdvisor.
+    pub sandbox_process: bool,
+    /// The period of measurements of writable layers.
+    pub stats_period: Duration,
+    /// The Node Resource Interface; `None` turns it off.
+    pub nri: Option<NriSettings>,
+    /// Those that a reload changes, as of the start.
+    pub live: LiveSettings,
+}
+
+/// Settings that a reload changes, for pods, containers and calls that come after it.
+#[derive(Clone, Debug)]
+pub struct LiveSettings {
+    /// The policy for pods; the number of SELinux categories is that of the start.
+    pub policy: Policy,
+    /// The capabilities of containers that ask for none.
+    pub default_capabilities: Vec<Capability>,
+    /// The most processes of a container; 0 sets no limit.
+    pub pids_limit: i64,
     /// The directories of CDI specifications; empty turns CDI off.
     pub cdi_dirs: Vec<PathBuf>,
     /// The directories of hooks of all containers.
     pub hooks_dirs: Vec<PathBuf>,
-    /// The classes of block I/O and RDT.
-    pub classes: ClassSettings,
     /// Longest content of a line of a container's log, in bytes.
     pub max_log_line: u32,
     /// How long to read the output of an ExecSync after its process has exited: a child may keep it open. `None` is unlimited.
     pub drain_exec: Option<Duration>,
     /// Whether the `Volumes` of images are ignored.
     pub ignore_image_volumes: bool,
-    /// Whether each sandbox with a network of its own has a process, for cAdvisor.
-    pub sandbox_process: bool,
     /// Whether CheckpointContainer is answered.
     pub criu: bool,
-    /// The period of measurements of writable layers.
-    pub stats_period: Duration,
-    /// The Node Resource Interface; `None` turns it off.
-    pub nri: Option<NriSettings>,
-    /// The configuration that these were derived from, to be shown.
+    /// The configuration in effect, to be shown.
     pub in_effect: Shown,
+}
+
+impl LiveSettings {
+    /// The facts of the node with the values that are live.
+    pub fn of_node(&self, node: &NodeFacts) -> NodeFacts {
+        NodeFacts {
+            policy: self.policy.clone(),
+            default_capabilities: self.default_capabilities.clone(),
+            pids_limit: self.pids_limit,
+            ..node.clone()
+        }
+    }
 }
 
 /// Settings as they are shown, by key path in the syntax of the file. `Debug` leaves them out: they say again what the other

@@ -112,7 +112,8 @@ impl Runtime {
                 (handler.name.clone(), shown)
             })
             .collect();
-        let in_effect = settings.in_effect.0.iter();
+        let live = self.live();
+        let in_effect = live.in_effect.0.iter();
         let in_effect = in_effect.map(|(key, setting)| (key, without_user(&setting.value)));
         json!({
             "root": settings.paths.root(),
@@ -127,8 +128,8 @@ impl Runtime {
                 "maxConfNum": settings.cni.max_conf_num,
             },
             "enableSelinux": settings.node.selinux,
-            "maxContainerLogLine": settings.max_log_line,
-            "enableCriu": settings.criu,
+            "maxContainerLogLine": live.max_log_line,
+            "enableCriu": live.criu,
             "settings": in_effect.collect::<BTreeMap<_, _>>(),
         })
         .to_string()

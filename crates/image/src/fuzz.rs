@@ -6,7 +6,7 @@ use std::path::Path;
 use super::image_config::ParsedConfig;
 use super::manifest::Manifest;
 use super::reference::Reference;
-use super::{docker_config, import, registry, store, unpack};
+use super::{docker_config, import, registry, store, unpack, verify};
 
 /// Passes the input to the parser that its first byte selects; that byte is not part of the parser's input.
 ///
@@ -19,7 +19,7 @@ pub fn fuzz(bytes: &[u8]) {
         return;
     };
     let text = String::from_utf8_lossy(bytes);
-    match kind % 10 {
+    match kind % 11 {
         0 => {
             if let Ok(name) = Reference::parse(&text) {
                 let again = Reference::parse(&name.to_string());
@@ -39,7 +39,8 @@ pub fn fuzz(bytes: &[u8]) {
         6 => docker_config::fuzz(bytes),
         7 => compressed(bytes),
         8 => import::fuzz(bytes),
-        _ => store::fuzz(bytes),
+        9 => store::fuzz(bytes),
+        _ => drop(verify::fuzz(bytes)),
     }
 }
 
@@ -86,7 +87,17 @@ mod tests {
     use rand::rngs::StdRng;
     use rand::{Rng as _, SeedableRng as _};
 
-    use super::fuzz;
+    use super::{fuzz, verify};
+
+    #[test]
+    fn messages_of_openpgp_in_the_corpus_are_signed() {
+        for seed in ["openpgp", "openpgp-armor", "openpgp-rsa"] {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/image");
+            let seed = std::fs::read(format!("{folder}/{seed}")).expect(seed);
+            assert_eq!(seed[0], 10);
+            verify::fuzz(&seed[1..]).expect("a signature by the key");
+        }
+    }
 
     #[test]
     fn malformed_seeds_do_not_panic() {

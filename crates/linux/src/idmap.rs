@@ -122,19 +122,26 @@ fn table(ranges: &[Range]) -> String {
     text
 }
 
-/// Creates a detached, id-mapped mount of the directory `path`: files of the node's root belong to the root of the user
-/// namespace, and so on. Files of unmapped ids belong to the overflow id and cannot be written.
+/// Creates a detached, id-mapped mount of `path`: files of the node's root belong to the root of the user namespace, and so on.
+/// Files of unmapped ids belong to the overflow id and cannot be written. With `recursive`, mounts below it are included.
+///
+/// What is mounted below `path` later appears in it, and not the other way round: without that, unmounting it would unmount on
+/// the node what is mounted below.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 5.12; `EINVAL` from file systems without support for id-mapped mounts.
 #[allow(unsafe_code)]
-pub fn clone_mapped(path: &Path, namespace: &File) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+pub fn clone_mapped(path: &Path, namespace: &File, recursive: bool) -> io::Result<OwnedFd> {
+    let (depth, all) = match recursive {
+        true => (OpenTreeFlags::AT_RECURSIVE, libc::AT_RECURSIVE),
+        false => (OpenTreeFlags::empty(), 0),
+    };
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | depth;
     let mount = open_tree(CWD, path, flags)?;
     let attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_IDMAP,
         attr_clr: 0,
-        propagation: 0,
+        propagation: libc::MS_SLAVE,
         userns_fd: u64::try_from(namespace.as_raw_fd()).map_err(io::Error::other)?,
     };
     let empty = c"";
@@ -145,7 +152,7 @@ pub fn clone_mapped(path: &Path, namespace: &File) -> io::Result<OwnedFd> {
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
             empty.as_ptr(),
-            libc::AT_EMPTY_PATH,
+            libc::AT_EMPTY_PATH | all,
             &raw const attributes,
             size_of::<libc::mount_attr>(),
         )

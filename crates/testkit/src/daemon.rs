@@ -178,6 +178,11 @@ impl Daemon {
         drop(self.proxy.take());
     }
 
+    /// Gives the running daemon the settings that were set since its start.
+    pub fn reload(&self) {
+        self.program().reload(&self.config());
+    }
+
     /// The running process.
     pub fn program(&self) -> &Proxy {
         self.proxy.as_ref().expect("the daemon is running")

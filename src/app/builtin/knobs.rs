@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use crate::config;
-use crate::runtime::HandlerSettings;
 use crate::runtime::node::NodeOptions;
 use crate::runtime::oci::spec::{
     CgroupDriver, HandlerOptions, HugePages, Policy, RuntimeSupport, UnsetSeccomp,
 };
 use crate::runtime::oci::{OciRuntime, ShimOptions};
 use crate::runtime::sections;
-use crate::settings::SeccompProfile;
+use crate::runtime::{HandlerSettings, LiveSettings, Shown};
+use crate::settings::{InEffect, SeccompProfile, Section as _};
 
 /// The options of the node, without the features of the OCI runtime.
 pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
@@ -27,11 +27,35 @@ pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
         enable_selinux: pods.enable_selinux,
         restrict_oom_score_adj: pods.restrict_oom_score_adj,
         default_capabilities: Some(pods.default_capabilities.clone()),
-        pids_limit: pods.pids_limit.try_into().unwrap_or(i64::MAX),
+        pids_limit: pids_limit(pods),
         policy: policy(pods),
         runtime_features: None,
         runtime_version: None,
     }
+}
+
+/// What a reload changes.
+pub(super) fn live(config: &config::Runtime) -> LiveSettings {
+    let pods = &config.pods;
+    let max_log_line = config.max_container_log_line_size;
+    let mut in_effect = InEffect::new();
+    config.list(config::Runtime::PATH, &mut in_effect);
+    LiveSettings {
+        policy: policy(pods),
+        default_capabilities: pods.default_capabilities.clone(),
+        pids_limit: pids_limit(pods),
+        cdi_dirs: pods.cdi_spec_dirs.clone(),
+        hooks_dirs: pods.hooks_dir.clone(),
+        max_log_line: max_log_line.try_into().unwrap_or(u32::MAX),
+        drain_exec: Some(config.drain_exec_sync_io_timeout).filter(|drain| !drain.is_zero()),
+        ignore_image_volumes: pods.ignore_image_defined_volumes,
+        criu: config.enable_criu,
+        in_effect: Shown(in_effect),
+    }
+}
+
+fn pids_limit(pods: &sections::PodDefaults) -> i64 {
+    pods.pids_limit.try_into().unwrap_or(i64::MAX)
 }
 
 fn policy(pods: &sections::PodDefaults) -> Policy {

@@ -337,9 +337,13 @@ fn several_handlers_need_a_default() {
 #[test]
 fn a_reload_names_the_settings_of_the_runtime_that_wait() {
     let old = load(BUILTIN).expect("valid");
-    let new = load(&format!("{BUILTIN}[runtime.images]\nretries = 9\n")).expect("valid");
+    let text = "[runtime]\nstate = \"/s\"\npids_limit = 7\n[runtime.images]\nretries = 9\n";
+    let new = load(&format!("{BUILTIN}{text}")).expect("valid");
     let diff = reload_diff(&old, &new);
-    assert_eq!(diff.restart, ["runtime.images.retries"]);
-    assert!(diff.reloadable.is_empty());
+    assert_eq!(diff.restart, ["runtime.images.retries", "runtime.state"]);
+    assert_eq!(diff.reloadable, ["runtime.pids_limit"]);
+    let after = old.with_reloadable_of(&new);
+    assert_eq!(reload_diff(&old, &after).reloadable, diff.reloadable);
+    assert!(reload_diff(&old, &after).restart.is_empty());
     assert_ne!(old.fingerprint(), new.fingerprint());
 }

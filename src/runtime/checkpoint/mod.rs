@@ -73,7 +73,7 @@ impl Runtime {
         self: &Arc<Self>,
         request: CheckpointContainerRequest,
     ) -> Result<()> {
-        if !self.settings.criu {
+        if !self.live().criu {
             return Err(Error::Unsupported(
                 "checkpoints are off: see runtime.enable_criu".to_owned(),
             ));
@@ -267,12 +267,16 @@ impl Runtime {
     /// another container of the pod is dumped, the rules are those of that dump too, and its end removes them.
     async fn unlock_network(&self, container: &Container) -> Result<()> {
         let id = container.record().sandbox.clone();
+        let Ok(sandbox) = self.store.sandboxes.get(&id) else {
+            return Ok(());
+        };
+        if sandbox.record().host_network() {
+            let log = container.dir().join(DIR).join(DUMP_LOG);
+            return blocking(move || network::unlock_node(&log)).await;
+        }
         let others = self.store.containers_of(&id).into_iter();
         let mut others = others.filter(|other| other.id != container.id);
-        let sandbox = self.store.sandboxes.get(&id);
-        // CRIU does not lock the network of the node.
-        let has_own = sandbox.is_ok_and(|sandbox| !sandbox.record().host_network());
-        if !has_own || others.any(|other| other.record().checkpoint.is_some()) {
+        if others.any(|other| other.record().checkpoint.is_some()) {
             return Ok(());
         }
         network::unlock(&self.pins, &id).await

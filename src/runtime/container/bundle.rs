@@ -97,7 +97,7 @@ impl Assembly {
         let mut cgroup_path = None;
         if let Some(adjusted) = adjusted {
             let registry = self.cdi(!adjusted.cdi_devices.is_empty());
-            let node = &self.runtime.settings.node;
+            let node = &self.runtime.node();
             let more = nri::adjust(
                 &mut built.spec,
                 &adjusted,
@@ -110,6 +110,7 @@ impl Assembly {
             let linux = built.spec.linux().as_ref();
             cgroup_path = linux.and_then(|linux| linux.cgroups_path().clone());
         }
+        self.mount_by_options(dir, &mut built.spec)?;
         // The OCI runtime recorded with the sandbox, which may not be the configured one.
         let handler = self.runtime.handler_of_pod(&self.sandbox);
         // After all that adds to the specification.
@@ -142,9 +143,8 @@ impl Assembly {
         root: &Path,
         sandbox: &SandboxFacts,
     ) -> Result<spec::Built> {
-        let settings = &self.runtime.settings;
         let handler = self.runtime.handlers.get(&record.handler)?;
-        let mut node = settings.node.clone();
+        let mut node = self.runtime.node();
         node.recursive_read_only = handler.recursive_read_only;
         let image = ImageConfig {
             entrypoint: self.image.entrypoint.clone(),
@@ -156,7 +156,7 @@ impl Assembly {
         let users = UserDatabase::of_rootfs(root)?;
         let cdi = self.cdi(spec::cdi::is_asked(&record.config));
         // Read for every container, so that changes need no restart.
-        let hooks = spec::hooks::Registry::read(&settings.hooks_dirs);
+        let hooks = spec::hooks::Registry::read(&self.runtime.live().hooks_dirs);
         Ok(build(&spec::Request {
             id: &record.id,
             pod: &self.sandbox.config,
@@ -177,7 +177,7 @@ impl Assembly {
     fn cdi(&self, needed: bool) -> spec::cdi::Registry {
         match needed {
             // Read for every container: devices and their CDI files may appear at any time.
-            true => spec::cdi::Registry::read(&self.runtime.settings.cdi_dirs),
+            true => spec::cdi::Registry::read(&self.runtime.live().cdi_dirs),
             false => spec::cdi::Registry::default(),
         }
     }
@@ -197,7 +197,7 @@ impl Assembly {
         root: &Path,
         record: &ContainerRecord,
     ) -> Result<BTreeMap<String, PathBuf>> {
-        if self.runtime.settings.ignore_image_volumes {
+        if self.runtime.live().ignore_image_volumes {
             return Ok(BTreeMap::new());
         }
         let mounted = |path: &str| {

@@ -6,6 +6,7 @@ mod bundle;
 mod create;
 mod exec_sync;
 mod exit;
+mod id_mapped;
 mod list;
 mod log;
 mod remove;

@@ -104,7 +104,7 @@ impl Runtime {
                     stdin_once: record.config.stdin_once,
                     hold: false,
                     log: record.log.display().to_string(),
-                    max_line: self.settings.max_log_line,
+                    max_line: self.live().max_log_line,
                 },
                 runtime: handler.call_create(&sandbox.id),
             };

@@ -15,7 +15,7 @@ use crate::cri::v1::{LinuxContainerResources, UpdateContainerResourcesRequest};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::handler::Handler;
-use crate::runtime::oci::spec::{reverted_resources, updated_resources};
+use crate::runtime::oci::spec::{MoreLimits, reverted_resources, updated_resources};
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::shim_client::Update;
 use crate::runtime::store::{Container, ContainerState};
@@ -31,17 +31,17 @@ impl Runtime {
     /// If the container has exited, uses more memory than the new limit, the OCI runtime fails, or the disk is full.
     pub async fn update_container_resources(
         self: &Arc<Self>,
-        mut request: UpdateContainerResourcesRequest,
+        request: UpdateContainerResourcesRequest,
     ) -> Result<()> {
         let container = self.store.containers.get(&request.container_id)?;
-        let Some(requested) = &request.linux else {
+        let Some(requested) = request.linux else {
             return Ok(());
         };
         // Before the lock: plugins may ask for updates of this container in answer to other events.
-        if let Some(changed) = self.nri_update(&container, requested).await? {
-            request.linux = Some(changed);
-        }
-        self.set_container_resources(&container, request).await?;
+        let changed = self.nri_update(&container, &requested).await?;
+        let (requested, more) = changed.unwrap_or((requested, MoreLimits::default()));
+        self.set_container_resources(&container, requested, &more)
+            .await?;
         self.nri_tell(Event::PostUpdateContainer, &container).await;
         Ok(())
     }
@@ -50,11 +50,9 @@ impl Runtime {
     pub(in crate::runtime) async fn set_container_resources(
         self: &Arc<Self>,
         container: &Arc<Container>,
-        request: UpdateContainerResourcesRequest,
+        requested: LinuxContainerResources,
+        more: &MoreLimits,
     ) -> Result<()> {
-        let Some(requested) = request.linux else {
-            return Ok(());
-        };
         let _guard = container.op_lock.lock().await;
         let state = container.record().state;
         if !matches!(state, ContainerState::Created | ContainerState::Running) {
@@ -67,7 +65,8 @@ impl Runtime {
         let old = read_spec(container).await?;
         let mut linux = old.linux().clone().unwrap_or_default();
         let before = linux.resources().clone().unwrap_or_default();
-        let after = updated_resources(&before, &requested, &self.settings.node)?;
+        let mut after = updated_resources(&before, &requested, &self.node())?;
+        more.apply(&mut after);
         if state == ContainerState::Running {
             self.check_memory(container, &requested).await?;
         }

@@ -14,7 +14,7 @@ use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, What};
 use crate::runtime::shim_client::State;
 use crate::runtime::store::record::ImageVolume;
-use crate::runtime::store::{ContainerRecord, Sandbox, disk};
+use crate::runtime::store::{ContainerRecord, Sandbox};
 use criscope_image::LayerLease;
 
 impl Runtime {
@@ -122,33 +122,6 @@ impl Assembly {
             )?;
             let source = below(&root, mount, image)?;
             mounted.insert(mount.container_path.clone(), source);
-        }
-        Ok(mounted)
-    }
-
-    /// Creates the id-mapped mounts of the request, each on `mapped/N`; returns the source of each container path. Done here
-    /// rather than by the OCI runtime, so that it works with every one.
-    pub(super) fn mount_mapped(
-        &self,
-        dir: &Path,
-        record: &ContainerRecord,
-    ) -> Result<BTreeMap<String, PathBuf>> {
-        let mut mounted = BTreeMap::new();
-        let Some(ids) = self.ids()? else {
-            return Ok(mounted);
-        };
-        let mounts = record.config.mounts.iter();
-        let wanted = mounts.filter(|mount| !mount.uid_mappings.is_empty() && mount.image.is_none());
-        for (number, mount) in wanted.enumerate() {
-            let parent = dir.join(rootfs::MAPPED);
-            disk::make_dir(&parent)?;
-            let source = Path::new(&mount.host_path);
-            let source = source
-                .canonicalize()
-                .map_err(|e| Error::io("find", source, e))?;
-            let target = parent.join(number.to_string());
-            rootfs::bind(&source, &target, &ids)?;
-            mounted.insert(mount.container_path.clone(), target);
         }
         Ok(mounted)
     }

@@ -144,11 +144,16 @@ fn edit_linux(spec: &mut Value, linux: &LinuxContainerAdjustment, facts: Facts) 
 }
 
 fn rdt_class(linux: &mut Map<String, Value>, class: &str) {
-    match class {
-        // The second is no class, as for CRI-O.
-        "" | "/PodQos" => drop(linux.remove("intelRdt")),
-        class => drop(linux.insert("intelRdt".to_owned(), json!({"closID": class}))),
+    match rdt_group(class) {
+        None => drop(linux.remove("intelRdt")),
+        Some(group) => drop(linux.insert("intelRdt".to_owned(), json!({"closID": group}))),
     }
+}
+
+/// The group of an RDT class, if it is one.
+pub(super) fn rdt_group(class: &str) -> Option<&str> {
+    // As for CRI-O.
+    Some(class).filter(|class| !matches!(*class, "" | "/PodQos"))
 }
 
 fn edit_rdt(spec: &mut Value, rdt: &LinuxRdt) {

@@ -8,10 +8,11 @@ use oci_spec::runtime::Spec;
 use serde_json::Value;
 
 use super::message::message;
-use super::resources::{of_cri, to_cri};
+use super::resources::{beyond_cri, of_cri, to_cri, warn_unchanged};
 use crate::cri::v1::LinuxContainerResources;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, shown};
+use crate::runtime::oci::spec::MoreLimits;
 use crate::runtime::store::{self, ContainerRecord, ContainerState, Sandbox, SandboxRecord};
 
 /// A container and its pod, as they were before they were removed.
@@ -132,18 +133,19 @@ impl Runtime {
         &self,
         container: &Arc<store::Container>,
         requested: &LinuxContainerResources,
-    ) -> Result<Option<LinuxContainerResources>> {
+    ) -> Result<Option<(LinuxContainerResources, MoreLimits)>> {
         let Some(nri) = self.nri.wanting(Event::UpdateContainer) else {
             return Ok(None);
         };
         let pod = self.nri_pod_of(container);
         let message = self.nri_container(container).await;
         let updated = nri
-            .update_container(pod, message, of_cri(requested))
+            .update_container(pod, message.clone(), of_cri(requested))
             .await?;
         Ok(updated.map(|resources| {
+            warn_unchanged(&resources, &message);
             let changed = to_cri(&resources);
-            LinuxContainerResources {
+            let changed = LinuxContainerResources {
                 // What plugins do not see stays as requested.
                 oom_score_adj: requested.oom_score_adj,
                 memory_swap_limit_in_bytes: match changed.memory_swap_limit_in_bytes {
@@ -151,7 +153,8 @@ impl Runtime {
                     swap => swap,
                 },
                 ..changed
-            }
+            };
+            (changed, beyond_cri(&resources))
         }))
     }
 

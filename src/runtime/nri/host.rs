@@ -9,7 +9,6 @@ use criscope_nri::{Adaptation, BoxFuture, Eviction, Settings};
 
 use super::observe::Plugins;
 use super::resources;
-use crate::cri::v1::UpdateContainerResourcesRequest;
 use crate::runtime::Runtime;
 use crate::runtime::error::shown;
 use crate::runtime::store::{ContainerState, SandboxState};
@@ -106,13 +105,11 @@ impl criscope_nri::Runtime for Host {
                 return Ok(());
             };
             let wanted = update.linux.and_then(|linux| linux.resources);
-            let request = UpdateContainerResourcesRequest {
-                container_id: id,
-                linux: Some(resources::to_cri(&wanted.unwrap_or_default())),
-                ..Default::default()
-            };
-            let updated = runtime.set_container_resources(&container, request).await;
-            updated.map_err(|error| error.to_string())
+            let wanted = wanted.unwrap_or_default();
+            resources::warn_unchanged(&wanted, &runtime.nri_container(&container).await);
+            let (limits, more) = (resources::to_cri(&wanted), resources::beyond_cri(&wanted));
+            let updated = runtime.set_container_resources(&container, limits, &more);
+            updated.await.map_err(|error| error.to_string())
         })
     }
 

@@ -1,12 +1,14 @@
 //! Resources between the CRI, the OCI specification and the messages of the interface.
 
 use criscope_nri::api::{
-    HugepageLimit, LinuxCpu, LinuxMemory, LinuxPids, LinuxResources, OptionalBool, OptionalInt64,
-    OptionalUInt64,
+    Container, HugepageLimit, LinuxCpu, LinuxMemory, LinuxPids, LinuxResources, OptionalBool,
+    OptionalInt64, OptionalString, OptionalUInt64,
 };
 use serde_json::Value;
 
+use super::adjust::rdt_group;
 use crate::cri::v1;
+use crate::runtime::oci::spec::MoreLimits;
 
 /// The resources of a request. Unset fields are sent as 0, as containerd sends them.
 pub(super) fn of_cri(from: &v1::LinuxContainerResources) -> LinuxResources {
@@ -43,7 +45,7 @@ pub(super) fn of_cri(from: &v1::LinuxContainerResources) -> LinuxResources {
     }
 }
 
-/// The part of resources that the CRI can express, which is what can be updated.
+/// The part of resources that the CRI can express.
 pub(super) fn to_cri(from: &LinuxResources) -> v1::LinuxContainerResources {
     let (cpu, memory) = (
         from.cpu.clone().unwrap_or_default(),
@@ -72,6 +74,60 @@ pub(super) fn to_cri(from: &LinuxResources) -> v1::LinuxContainerResources {
         unified: from.unified.clone().into_iter().collect(),
         ..Default::default()
     }
+}
+
+/// The part of resources that can be updated as well, as CRI-O does.
+pub(super) fn beyond_cri(from: &LinuxResources) -> MoreLimits {
+    let (cpu, memory) = (from.cpu.as_ref(), from.memory.as_ref());
+    MoreLimits {
+        memory_reservation: memory.and_then(|memory| Some(memory.reservation?.value)),
+        realtime_runtime: cpu.and_then(|cpu| Some(cpu.realtime_runtime?.value)),
+        realtime_period: cpu.and_then(|cpu| Some(cpu.realtime_period?.value)),
+        pids: from.pids.as_ref().map(|pids| pids.limit),
+    }
+}
+
+/// Logs the names of fields that an update does not change. They do not refuse it: plugins repeat the classes of a container in
+/// each of its updates, and with the peers these have no effect either.
+pub(super) fn warn_unchanged(wanted: &LinuxResources, container: &Container) {
+    let fields = unchanged(wanted, container);
+    if !fields.is_empty() {
+        let fields = fields.join(", ");
+        tracing::warn!(event = "runtime.nri", container.id = %container.id, nri.fields = fields, "NRI plugins want an update to change what is set only when a container is created");
+    }
+}
+
+/// The fields that OCI runtimes set only when they create a container, and that are not what the container has. A block I/O class
+/// cannot be compared with its limits, and always counts.
+fn unchanged(wanted: &LinuxResources, container: &Container) -> Vec<&'static str> {
+    let linux = container.linux.clone().unwrap_or_default();
+    let has = linux.resources.unwrap_or_default();
+    let group = linux.rdt.and_then(|rdt| Some(rdt.clos_id?.value));
+    let moves = |class: &OptionalString| rdt_group(&class.value) != group.as_deref();
+    let memory = (
+        wanted.memory.unwrap_or_default(),
+        has.memory.unwrap_or_default(),
+    );
+    macro_rules! differs {
+        ($field:ident) => {
+            memory.0.$field.is_some() && memory.0.$field != memory.1.$field
+        };
+    }
+    let fields = [
+        ("blockio_class", wanted.blockio_class.is_some()),
+        ("rdt_class", wanted.rdt_class.as_ref().is_some_and(moves)),
+        (
+            "devices",
+            !wanted.devices.is_empty() && wanted.devices != has.devices,
+        ),
+        ("memory.kernel", differs!(kernel)),
+        ("memory.kernel_tcp", differs!(kernel_tcp)),
+        ("memory.swappiness", differs!(swappiness)),
+        ("memory.disable_oom_killer", differs!(disable_oom_killer)),
+        ("memory.use_hierarchy", differs!(use_hierarchy)),
+    ];
+    let fields = fields.into_iter().filter(|(_, differs)| *differs);
+    fields.map(|(name, _)| name).collect()
 }
 
 /// The resources of a specification.
@@ -134,3 +190,6 @@ fn unsigned(value: &Value) -> Option<OptionalUInt64> {
 pub(super) fn switch(value: &Value) -> Option<OptionalBool> {
     value.as_bool().map(|value| OptionalBool { value })
 }
+
+#[cfg(test)]
+mod tests;

@@ -192,7 +192,7 @@ impl Runtime {
         handler: &Handler,
     ) -> Result<Option<Attached>> {
         let record = &*sandbox.record();
-        let request = namespaces::request(record, hostname, &self.settings.node.policy)?;
+        let request = namespaces::request(record, hostname, &self.live().policy)?;
         let making = self.pins.make(&record.id, request);
         let making = self.steps.step(RuntimeStep::Namespaces, None, making);
         if record.host_network() {

@@ -37,8 +37,8 @@ pub enum CgroupDriver {
 }
 
 settings! {
-    /// The built-in runtime. Checked always, used if a backend has the kind `builtin`. No key is reloaded, because a
-    /// restart of criscope does not affect pods.
+    /// The built-in runtime. Checked always, used if a backend has the kind `builtin`. Live keys apply to pods, containers and
+    /// calls after a reload; a restart, which the others need, touches no pod.
     pub struct Runtime in "runtime" {
         /// The directory for data that survives a reboot: images, the records of pods and containers, and their writable
         /// layers. A changed value leaves existing data behind.
@@ -64,13 +64,13 @@ settings! {
         containerd_socket: Option<PathBuf> = None, Maybe(SocketPath),
             or "no such socket" like "\"unix:///run/criscope/containerd.sock\"";
         /// A longer line of a container's log is split into partial lines.
-        max_container_log_line_size: usize = 16 << 10, Size::between(1 << 10, 1 << 20);
+        max_container_log_line_size: usize = 16 << 10, Size::between(1 << 10, 1 << 20) => live;
         /// How long ExecSync and Exec wait for output after their command has exited, while a process it left behind keeps
         /// the output open; `0s` waits until the timeout of ExecSync, or the caller's deadline.
-        drain_exec_sync_io_timeout: Duration = secs(5), Span::between(Duration::ZERO, secs(3600));
+        drain_exec_sync_io_timeout: Duration = secs(5), Span::between(Duration::ZERO, secs(3600)) => live;
         /// Answers CheckpointContainer, with CRIU through the OCI runtime ([RUNTIME.md](RUNTIME.md#checkpoints)). An archive holds the
         /// memory of the container's processes. Needs `criu` on the `PATH` of criscope, and an OCI runtime with the verb `checkpoint`.
-        enable_criu: bool = false, Switch;
+        enable_criu: bool = false, Switch => live;
         /// How often the writable layers of containers are measured in the background; statistics report the last
         /// measurement. All other statistics are read on request.
         stats_collect_period: Duration = secs(10), Span::between(secs(1), secs(600));
@@ -109,40 +109,40 @@ settings! {
         /// CAP_SYS_RESOURCE).
         restrict_oom_score_adj: bool = false, Switch;
         /// Ignores limits of huge pages on nodes without the hugetlb controller. With `false` such containers are refused.
-        tolerate_missing_hugetlb_controller: bool = true, Switch;
+        tolerate_missing_hugetlb_controller: bool = true, Switch => live;
         /// Ignores limits of huge pages on every node.
-        disable_hugetlb_controller: bool = false, Switch;
+        disable_hugetlb_controller: bool = false, Switch => live;
         /// Devices of a container belong to the user and group of its security context (`runAsUser`, `runAsGroup`), instead
         /// of their owner on the host. Not in a user namespace, where the owner stays that of the host.
-        device_ownership_from_security_context: bool = false, Switch;
+        device_ownership_from_security_context: bool = false, Switch => live;
         /// Creates no volumes for the `VOLUME` lines of an image.
-        ignore_image_defined_volumes: bool = false, Switch;
+        ignore_image_defined_volumes: bool = false, Switch => live;
         /// Lets every user bind every port in pods with their own network (`net.ipv4.ip_unprivileged_port_start=0`), unless
         /// the pod sets the sysctl.
-        enable_unprivileged_ports: bool = true, Switch;
+        enable_unprivileged_ports: bool = true, Switch => live;
         /// Lets every group ping in pods with their own network (`net.ipv4.ping_group_range="0 2147483647"`), unless the pod
         /// sets the sysctl or has a user namespace.
-        enable_unprivileged_icmp: bool = true, Switch;
+        enable_unprivileged_icmp: bool = true, Switch => live;
         /// Sysctls of every pod that has the namespace they belong to, unless the pod sets them.
-        sysctls: BTreeMap<String, String> = BTreeMap::new(), Sysctls;
+        sysctls: BTreeMap<String, String> = BTreeMap::new(), Sysctls => live;
         /// Capabilities of containers that ask for none. `crio` lacks MKNOD, NET_RAW, SETFCAP, SYS_CHROOT and AUDIT_WRITE of
         /// containerd's.
-        default_capabilities: Vec<Capability> = default_capabilities(), Capabilities;
+        default_capabilities: Vec<Capability> = default_capabilities(), Capabilities => live;
         /// The seccomp profile of containers that ask for none. `seccompDefault` of the kubelet has the same effect.
-        unset_seccomp_profile: SeccompProfile = SeccompProfile::Unconfined, Profile;
+        unset_seccomp_profile: SeccompProfile = SeccompProfile::Unconfined, Profile => live;
         /// The most processes of one container; 0 sets no limit besides the kubelet's (`podPidsLimit`).
-        pids_limit: usize = 0, Count::between(0, 1 << 22);
+        pids_limit: usize = 0, Count::between(0, 1 << 22) => live;
         /// Resource limits (`ulimit`) of all containers: name, soft and hard limit, as in `"nofile=1024:4096"`; `-1` is unlimited.
         /// Others are those of the unit (`LimitNOFILE=`). Without CAP_SYS_RESOURCE no hard limit can be raised, and containers
         /// cannot be created.
-        default_ulimits: Vec<PosixRlimit> = Vec::new(), Ulimits;
+        default_ulimits: Vec<PosixRlimit> = Vec::new(), Ulimits => live;
         /// Directories with specifications of the Container Device Interface, in `.json` and `.yaml` files; the last one with
         /// a device wins. Read for each container that asks for a device. `[]` turns CDI off.
-        cdi_spec_dirs: Vec<PathBuf> = vec!["/etc/cdi".into(), "/var/run/cdi".into()], List { of: DirPath, words: PATHS };
+        cdi_spec_dirs: Vec<PathBuf> = vec!["/etc/cdi".into(), "/var/run/cdi".into()], List { of: DirPath, words: PATHS } => live;
         /// Directories of hooks that are added to containers, in `.json` files as of CRI-O and Podman (oci-hooks(5), schema 1.0.0); a
         /// file replaces one of the same name in an earlier directory. The programs run as root on the node. CRI-O's default is
         /// `["/usr/share/containers/oci/hooks.d"]`. Read for each container: while a file is broken, none can be created.
-        hooks_dir: Vec<PathBuf> = Vec::new(), List { of: DirPath, words: PATHS };
+        hooks_dir: Vec<PathBuf> = Vec::new(), List { of: DirPath, words: PATHS } => live;
         /// Block I/O classes, which pods choose by annotations (`blockio.resources.beta.kubernetes.io/pod`): a YAML file as of containerd
         /// and CRI-O ([RUNTIME.md](RUNTIME.md#classes-of-block-io-and-rdt)). Read, with the devices of the node, for each container that
         /// has a class.

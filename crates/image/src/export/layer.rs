@@ -21,6 +21,8 @@ use crate::rebase::{is_opaque, xattrs};
 use crate::unpack::{OPAQUE_MARK, WHITEOUT, is_allowed, is_whiteout};
 
 const BUFFER: usize = 256 << 10;
+/// Metadata of aufs: it means nothing in the folder it is in, and implies the folder.
+const AUFS_MARK: &[u8] = b".wh..wh.aufs";
 /// As when unpacked: `unpack::tree`.
 const MAX_DEPTH: usize = 512;
 const DIR: OFlags = OFlags::RDONLY
@@ -169,11 +171,17 @@ impl<'a, W: Write> LayerWriter<'a, W> {
             let attributes = allowed(&dir)?;
             of(EntryType::Directory, &self.path, stat, &attributes).write(self.to)?;
         }
-        if is_opaque(&dir)? {
-            let mark = [&self.path, OPAQUE_MARK].concat();
-            TarEntry::new(EntryType::Regular, &mark, 0).write(self.to)?;
-        }
-        self.enter(dir, above)
+        let is_opaque = is_opaque(&dir)?;
+        self.enter(dir, above)?;
+        // Of an implied directory something must remain. An entry of its own would replace the attributes that it has in lower layers.
+        let is_lost = is_implied && self.levels.last().is_some_and(|it| it.names.is_empty());
+        let mark = match () {
+            () if is_opaque => OPAQUE_MARK,
+            () if is_lost => AUFS_MARK,
+            () => return Ok(()),
+        };
+        let mark = [&self.path, mark].concat();
+        TarEntry::new(EntryType::Regular, &mark, 0).write(self.to)
     }
 
     fn file(&mut self, name: &CString, path: &[u8], stat: &Stat) -> io::Result<()> {

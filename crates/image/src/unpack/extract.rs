@@ -159,10 +159,9 @@ impl<'a> Extractor<'a> {
         let is_dir = there
             .as_ref()
             .is_some_and(|stat| is(stat, FileType::Directory));
-        if is_dir {
-            // It was created implicitly, for an entry below it.
-            self.tree.make_explicit(&parts.join(&b'/'));
-        } else {
+        // It may have been created implicitly, for an entry below it, and have been replaced since.
+        self.tree.make_explicit(&parts.join(&b'/'));
+        if !is_dir {
             let opaque = there.as_ref().is_some_and(is_whiteout);
             self.tree.make_dir(parent, name, there.as_ref(), opaque)?;
         }

@@ -15,6 +15,8 @@ use std::sync::Arc;
 pub(crate) use self::evidence::Evidence;
 pub use self::plugins::VerifierPlugins;
 pub use self::policy::PolicyFiles;
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::simple_signing::fuzz;
 use crate::ImageStore;
 use crate::digest::Digest;
 use crate::error::{Error, Result};

@@ -23,6 +23,8 @@ use super::overlay::Stack;
 use crate::idmap::{Mappings, clone_mapped};
 use crate::namespace;
 
+/// What cannot be mounted, in errors.
+const ROOT: &str = "root file system";
 /// Moves the mount of the descriptor itself.
 const HERE: MoveMountFlags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
 
@@ -53,15 +55,16 @@ pub(super) fn mount(stack: Stack, point: &Path, label: Option<&str>, ids: &IdMap
 }
 
 /// Mounts a file or directory of the node, mapped to the user namespace, on `target`, which is created. Mounts below it are
-/// not included.
+/// included only with `recursive`.
 ///
 /// # Errors
 /// [`Error::Exists`] if `target` exists; an error of the kernel if the file system of `source` does not support it.
-pub fn bind(source: &Path, target: &Path, ids: &IdMapped) -> Result<()> {
+pub fn bind(source: &Path, target: &Path, ids: &IdMapped, recursive: bool) -> Result<()> {
     let namespace = namespace::open(&ids.namespace)
         .map_err(io::Error::other)
         .at("open the user namespace", &ids.namespace)?;
-    let mapped = clone_mapped(source, &namespace).map_err(|error| refused(error, source))?;
+    let mapped = clone_mapped(source, &namespace, recursive);
+    let mapped = mapped.map_err(|error| refused(error, source, "mount"))?;
     match source.is_dir() {
         true => std::fs::create_dir(target).at("make", target)?,
         false => File::create_new(target).map(drop).at("make", target)?,
@@ -83,7 +86,8 @@ fn in_private(
     let mut open = Vec::new();
     let mut lower = Vec::new();
     for layer in &stack.lower {
-        let mapped = clone_mapped(layer, namespace).map_err(|error| refused(error, layer))?;
+        let mapped = clone_mapped(layer, namespace, false);
+        let mapped = mapped.map_err(|error| refused(error, layer, ROOT))?;
         // All on one mount point: each is reached through its descriptor.
         move_mount(&mapped, "", CWD, point, HERE).at("put a layer on", point)?;
         lower.push(PathBuf::from(format!(
@@ -96,7 +100,7 @@ fn in_private(
     let mounted = Stack { lower, writable }.mount(point, label);
     mounted.map_err(|error| match error {
         Error::Io { source, path, .. } if source.kind() == io::ErrorKind::InvalidInput => {
-            refused(source, &path)
+            refused(source, &path, ROOT)
         }
         other => other,
     })?;
@@ -104,10 +108,10 @@ fn in_private(
     open_tree(CWD, point, copy).at("take the overlay from", point)
 }
 
-fn refused(error: io::Error, path: &Path) -> Error {
+fn refused(error: io::Error, path: &Path, what: &str) -> Error {
     match error.kind() {
         io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput => Error::Unsupported(format!(
-            "{}: no root file system for a user namespace: it takes Linux 5.19 and a file system that can map owners: \
+            "{}: no {what} for a user namespace: it takes Linux 5.19 and a file system that can map owners: \
              {error}",
             path.display()
         )),

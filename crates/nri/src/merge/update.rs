@@ -82,12 +82,7 @@ fn merge_one(
     let Some(wanted) = wanted.and_then(|linux| linux.resources.as_ref()) else {
         return Ok(());
     };
-    // Rules of devices are not updated.
-    let wanted = LinuxResources {
-        devices: Vec::new(),
-        ..wanted.clone()
-    };
-    resources::merge(claims, &wanted, to, also)
+    resources::merge(claims, wanted, to, also)
 }
 
 /// The merged answers to UpdateContainer.

@@ -69,7 +69,8 @@ pub use namespaces::user_mappings;
 pub use policy::{HugePages, Policy, UnsetSeccomp};
 pub use process::{check_arguments, exec_process};
 pub use resources::{
-    container_resources, restricted_oom_score_adj, reverted_resources, updated_resources,
+    MoreLimits, container_resources, restricted_oom_score_adj, reverted_resources,
+    updated_resources,
 };
 pub use support::RuntimeSupport;
 pub use sysctl::sandbox_sysctls;

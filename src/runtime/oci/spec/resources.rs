@@ -51,6 +51,43 @@ pub fn updated_resources(
     Ok(to)
 }
 
+/// Limits of an update that the CRI cannot express and an OCI runtime can change; `None` stays unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MoreLimits {
+    /// Bytes of memory that are reclaimed last.
+    pub memory_reservation: Option<i64>,
+    /// Microseconds of each real-time period.
+    pub realtime_runtime: Option<i64>,
+    /// Microseconds.
+    pub realtime_period: Option<u64>,
+    /// Processes and threads; -1 is no limit.
+    pub pids: Option<i64>,
+}
+
+impl MoreLimits {
+    /// Sets the limits in resources.
+    pub fn apply(&self, to: &mut LinuxResources) {
+        if self.memory_reservation.is_some() {
+            let mut memory = to.memory().unwrap_or_default();
+            memory.set_reservation(self.memory_reservation);
+            to.set_memory(Some(memory));
+        }
+        if self.realtime_runtime.is_some() || self.realtime_period.is_some() {
+            let mut cpu = to.cpu().clone().unwrap_or_default();
+            let runtime = self.realtime_runtime.or(cpu.realtime_runtime());
+            let period = self.realtime_period.or(cpu.realtime_period());
+            cpu.set_realtime_runtime(runtime)
+                .set_realtime_period(period);
+            to.set_cpu(Some(cpu));
+        }
+        if let Some(limit) = self.pids {
+            let mut pids = LinuxPids::default();
+            pids.set_limit(limit);
+            to.set_pids(Some(pids));
+        }
+    }
+}
+
 /// Checks the strings that become names or contents of cgroup files.
 fn check_names(requested: &LinuxContainerResources) -> Result<(), SpecError> {
     let invalid = |what: &str| Err(SpecError::Invalid(what.to_owned()));
@@ -83,7 +120,8 @@ fn check_names(requested: &LinuxContainerResources) -> Result<(), SpecError> {
 }
 
 /// Returns the update that restores `before` after `after` was set. Limits that only `after` has become the kernel's defaults;
-/// CPU sets, huge pages and keys of cgroup v2 have no default and stay if `before` does not have them.
+/// CPU sets, huge pages, keys of cgroup v2, reservations and real-time limits have no default and stay if `before` does not have
+/// them.
 pub fn reverted_resources(before: &LinuxResources, after: &LinuxResources) -> LinuxResources {
     const UNLIMITED: i64 = -1;
     let mut to = before.clone();

@@ -156,7 +156,7 @@ impl Runtime {
 
     fn sandbox_spec(&self, record: &SandboxRecord, root: &Path) -> Result<Spec> {
         let handler = self.handlers.get(&record.handler)?;
-        let node = &self.settings.node;
+        let node = &self.node();
         let sandbox = SandboxFacts {
             // It has one of its own, which the containers may share.
             pid: None,

@@ -5,6 +5,7 @@ mod classes;
 mod effects;
 mod failures;
 mod life;
+mod limits;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! CheckpointContainer: what is in an archive, and what is left when none can be made.
 
 mod criu;
+mod node;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,6 +50,7 @@ cd '{gate}' || exit 1
 echo x >> dumped
 until [ -e open ]; do sleep 0.02; done
 if [ -e lock ]; then
+    [ ! -e log ] || cp log "$work/dump.log"
     nsenter --net="$(cat lock)" iptables-restore -w --noflush < rules || exit 3
     kill -9 $$
 fi

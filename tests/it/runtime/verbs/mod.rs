@@ -21,6 +21,7 @@ mod hostile;
 mod images;
 mod old_shim;
 mod pods;
+mod reload;
 mod restart;
 mod security;
 mod sessions;

@@ -1,9 +1,11 @@
-//! Pods with a user namespace that use the host network, and privileged containers in one.
+//! Pods with a user namespace that use the host network, and privileged containers and CDI devices in one.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
 use criscope::cri::v1;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle, security};
@@ -117,5 +119,65 @@ async fn a_privileged_container_in_a_user_namespace() {
         .await;
     assert_ne!(refused.code, 0);
     kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+const CDI: &str = r#"{"cdiVersion": "1.1.0", "kind": "vendor.example/lib", "devices": [{"name": "a", "containerEdits": {"mounts": [
+    {"hostPath": "DIR", "containerPath": "/one", "options": ["bind", "ro"]},
+    {"hostPath": "DIR", "containerPath": "/all", "type": "none", "options": ["rbind"]}
+]}}]}"#;
+
+/// A mount of the test, which is removed even if the test fails.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn shared(source: &Path, target: &Path) -> Self {
+        let none = None::<&str>;
+        mount(Some(source), target, none, MsFlags::MS_BIND, none).expect("mounted");
+        let mounted = Self(target.to_owned());
+        mount(none, target, none, MsFlags::MS_SHARED, none).expect("shared");
+        mounted
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _gone = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_mounts_of_cdi_devices_belong_to_the_users_of_the_pod() {
+    let daemon = daemon().await;
+    let (cdi, lib) = (daemon.root().join("cdi"), daemon.root().join("lib"));
+    let below = lib.join("below");
+    for dir in [&cdi, &below] {
+        fs::create_dir_all(dir).expect("a directory");
+    }
+    fs::write(lib.join("file"), "").expect("a file");
+    let text = CDI.replace("DIR", &lib.display().to_string());
+    fs::write(cdi.join("lib.json"), text).expect("a file");
+    let outer = Mounted::shared(&lib, &lib);
+    let inner = Mounted::shared(&cdi, &below);
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut config = kubelet.pod_config("cdi");
+    let context = pod_security(&mut config);
+    let options = context.namespace_options.get_or_insert_default();
+    options.userns_options = users();
+    let mut main = container(&config, false);
+    main.cdi_devices.push(v1::CdiDevice {
+        name: "vendor.example/lib=a".to_owned(),
+    });
+    let pod = kubelet.run(config).await;
+    let id = kubelet.launch(&pod, main).await;
+    let script = "busybox stat -c %u /one/file /all/file /all/below/lib.json; ls /one/below; \
+        touch /one/new 2>/dev/null || echo read-only; touch /all/new";
+    assert_eq!(kubelet.says(&id, script).await, "0\n0\n0\nread-only");
+    let new = fs::metadata(lib.join("new")).expect("written");
+    assert_eq!(new.uid(), 0, "on the node");
+    kubelet.end(&pod).await;
+    // What the node has mounted there stays.
+    assert!(below.join("lib.json").exists());
+    drop((inner, outer));
     daemon.assert_clean();
 }

@@ -76,6 +76,29 @@ fn open(message: &[u8], keyring: &Keyring, now: Timestamp) -> Judged<Vec<u8>> {
     Ok(document)
 }
 
+/// Opens a message with a keyring, for the fuzzer: the length of the keyring in 2 bytes, the keyring, the message.
+///
+/// # Errors
+/// If one of both is not valid.
+///
+/// # Panics
+/// If a document is larger than allowed.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(bytes: &[u8]) -> Judged<()> {
+    /// After the keys of the seeds were made.
+    const NOW: u32 = 1_800_000_000;
+    let (length, rest) = bytes.split_first_chunk().ok_or("too short")?;
+    let length = usize::from(u16::from_be_bytes(*length)).min(rest.len());
+    let (keys, message) = rest.split_at(length);
+    let mut keyring = Keyring::default();
+    let added = keyring.add(keys);
+    // A message is read whatever the keyring has.
+    let document = open(message, &keyring, Timestamp::from_secs(NOW));
+    let length = document.as_ref().map_or(0, Vec::len);
+    assert!(length as u64 <= MAX_PAYLOAD, "{length} bytes");
+    added.and(document.map(drop))
+}
+
 /// Checks what a signature says about itself.
 fn check_form(made: &PgpSignature, now: Timestamp) -> Judged<()> {
     if !matches!(

@@ -9,7 +9,7 @@ mod files;
 
 use std::collections::HashSet;
 
-use oci_spec::runtime::{Hook, Hooks, LinuxNetDevice, Mount, Spec};
+use oci_spec::runtime::{Hook, Hooks, LinuxNamespaceType, LinuxNetDevice, Mount, Spec};
 
 use self::edits::{CdiHook, Edits, HookName, IntelRdt, NetDevice};
 #[cfg(any(test, fuzzing))]
@@ -123,13 +123,19 @@ fn edit(host: &dyn Host, spec: &mut Spec, edits: &Edits) -> Result<(), SpecError
     if let Some(rdt) = &edits.intel_rdt {
         set_rdt(spec, rdt)?;
     }
+    let is_mapped = has_user_namespace(spec);
     let mounts = spec.mounts_mut().get_or_insert_with(Vec::new);
     for mount in &edits.mounts {
+        let typ = mount.typ.as_deref().unwrap_or("bind");
+        let mut options = mount.options.clone();
+        if is_mapped {
+            options.extend(id_mapping(typ, &options).map(str::to_owned));
+        }
         let mut to = Mount::default();
         to.set_destination(mount.container_path.clone())
             .set_source(Some(mount.host_path.clone()))
-            .set_typ(Some(mount.typ.clone().unwrap_or_else(|| "bind".to_owned())))
-            .set_options(Some(mount.options.clone()));
+            .set_typ(Some(typ.to_owned()))
+            .set_options(Some(options));
         mounts.retain(|one| *one.destination() != mount.container_path);
         mounts.push(to);
     }
@@ -138,6 +144,28 @@ fn edit(host: &dyn Host, spec: &mut Spec, edits: &Edits) -> Result<(), SpecError
         add_hook(spec, hook);
     }
     Ok(())
+}
+
+fn has_user_namespace(spec: &Spec) -> bool {
+    let linux = spec.linux().as_ref();
+    let namespaces = linux.and_then(|linux| linux.namespaces().as_ref());
+    let mut namespaces = namespaces.into_iter().flatten();
+    namespaces.any(|namespace| namespace.typ() == LinuxNamespaceType::User)
+}
+
+/// The option by which the files of a bind mount belong to the users of the pod's user namespace, unless the mount has it: as
+/// the reference implementation after 1.1.0, which containerd 2.4 uses.
+fn id_mapping(typ: &str, options: &[String]) -> Option<&'static str> {
+    let mut mapping = (typ == "bind").then_some("idmap");
+    for option in options {
+        match option.as_str() {
+            "idmap" | "ridmap" => return None,
+            "bind" => mapping = Some("idmap"),
+            "rbind" => mapping = Some("ridmap"),
+            _ => {}
+        }
+    }
+    mapping
 }
 
 /// Two devices of the node cannot have the same name in the container.

@@ -2,6 +2,7 @@
 
 mod command;
 mod containerd;
+mod implied;
 
 use std::collections::BTreeMap;
 use std::fs;
