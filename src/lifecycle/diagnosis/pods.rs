@@ -191,9 +191,9 @@ impl<'a> Pods<'a> {
             let kills = pod.kills.as_ref().filter(|it| !it.is_over);
             let is_kill = |it: &&KeepsKilling<'_>| {
                 hanging(episode).is_some_and(|call| {
-                    call.method == Method::StopContainer
+                    let is_stop = call.method == Method::StopContainer && !kills::is_overdue(call);
+                    (is_stop || call.method == Method::ExecSync && call.probe.is_some())
                         && call.container_name() == Some(it.container)
-                        && !kills::is_overdue(call)
                         && self.now.saturating_sub(it.at) < RECENT
                 })
             };
