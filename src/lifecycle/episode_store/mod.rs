@@ -2,6 +2,8 @@
 //! `now`, so a replay of the journal yields the same episodes.
 
 mod assign;
+mod boot;
+mod deleted;
 mod episode;
 mod exits;
 mod failing;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::assign::Assignment;
+use self::boot::Booted;
 pub(super) use self::episode::Episode;
 use self::exits::KnownExits;
 pub(super) use self::exits::{AT_ONCE, Exit, Noted, UNSEEN};
@@ -74,6 +77,7 @@ pub(super) struct EpisodeStore {
     pending: PendingSpans,
     syncs: KubeletSyncs,
     node: NodeHistory,
+    booted: Booted,
     /// Episodes closed since the last [`EpisodeStore::take_closed`].
     closed: Vec<u64>,
     /// Episodes evicted since the last [`EpisodeStore::take_unreported`] without being reported.
@@ -116,6 +120,7 @@ impl EpisodeStore {
             pending: PendingSpans::default(),
             syncs: KubeletSyncs::default(),
             node: NodeHistory::default(),
+            booted: Booted::default(),
             closed: Vec::new(),
             unreported: 0,
             usual,
@@ -252,6 +257,7 @@ impl EpisodeStore {
         self.next += 1;
         let mut episode = Episode::open(number, kind, Arc::clone(pod), first);
         self.tell_of_node(&mut episode, first);
+        self.tell_of_boot(&mut episode, first);
         episode.only_cleans = kind == Kind::Stop && self.is_stopped(pod, first);
         self.tell_of_syncs(&mut episode, first);
         self.episodes.insert(number, Box::new(episode));
@@ -273,6 +279,7 @@ impl EpisodeStore {
             && !episode.is_open()
         {
             episode.state = State::Open;
+            episode.deleted = None;
             episode.patience_from = call.began_us();
             self.open.insert(number);
         }
