@@ -1,6 +1,7 @@
 //! Applies ended calls to the episode store, closes episodes and reports them. A task of the side thread.
 
 mod container_events;
+mod kubelet_dir;
 mod node;
 
 use std::fmt;
@@ -12,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use self::container_events::ContainerEvents;
@@ -22,9 +23,10 @@ use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
 use super::kubelet::execs;
 use super::kubelet::relist::{self, Poll};
 use super::metrics::StoryMetrics;
-use super::node::{Alive, NodeSource, Watch};
+use super::node::{Alive, Boot, NodeSource, Watch};
+use super::pod_dirs::PodDirs;
 use super::usual::UsualFile;
-use super::{EpisodeSubscriber, Event, Stories, allocated_pods, summary};
+use super::{EpisodeSubscriber, Event, Stories, summary};
 use crate::call::Call;
 use crate::call::CallRecord;
 use crate::call::episode::is_episodic;
@@ -36,8 +38,6 @@ use crate::telemetry::registry::{Registry, RegistryError};
 
 /// Interval between two checks for episodes that are over.
 const TICK: Duration = Duration::from_secs(1);
-/// Longest time that a read of the kubelet's checkpoint may take.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Reads the calls in flight.
 pub type InFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
@@ -55,7 +55,7 @@ pub struct Parts {
     pub in_flight: InFlight,
     /// The directory of the journal; `None` for none.
     pub state_dir: Option<PathBuf>,
-    /// The kubelet's directory; `None` if its checkpoint is not read.
+    /// The kubelet's directory; `None` if it is not read.
     pub kubelet_dir: Option<PathBuf>,
     /// Counts what is dropped.
     pub drops: Arc<Drops>,
@@ -83,12 +83,15 @@ pub struct Aggregator {
     journal: Option<Journal>,
     usual: Option<UsualFile>,
     watch: Watch,
+    alive: Option<Alive>,
+    boot: Boot,
     /// The newest time in the journal at the start, in microseconds since 1970; 0 without one.
     journal_until: u64,
     /// Exits before this, in microseconds since 1970, are not counted: an earlier process counted them, or they are too
     /// old.
     counts_from: u64,
     container_events: ContainerEvents,
+    pod_dirs: PodDirs,
 }
 
 impl Aggregator {
@@ -97,18 +100,21 @@ impl Aggregator {
     /// # Errors
     /// If its metrics are registered already.
     pub fn new(parts: Parts, registry: &Registry) -> Result<Self, RegistryError> {
+        let boot = Boot::read();
+        let alive = parts.state_dir.as_deref();
+        let alive = alive.map(|dir| Alive::new(dir, &boot.id));
         Ok(Self {
             metrics: StoryMetrics::new(registry, &parts.stories)?,
-            watch: Watch::new(
-                Arc::clone(&parts.node),
-                parts.state_dir.as_deref().map(Alive::new),
-            ),
+            watch: Watch::new(Arc::clone(&parts.node), alive.clone()),
+            alive,
+            boot,
             parts,
             journal_until: 0,
             journal: None,
             usual: None,
             counts_from: 0,
             container_events: ContainerEvents::default(),
+            pod_dirs: PodDirs::default(),
         })
     }
 
@@ -301,6 +307,7 @@ impl Aggregator {
     async fn tick(&mut self) {
         self.read_containers().await;
         let now = self.now();
+        self.look_for_deleted(now).await;
         let calls = (self.parts.in_flight)();
         self.watch_relist(&calls, now);
         self.count_settled(now);
@@ -313,30 +320,6 @@ impl Aggregator {
             self.parts.stories.store().tick(now, &in_flight);
             self.report_failing(now);
             self.report_closed();
-        }
-    }
-
-    /// Reads which containers the pods have that began to start since the last time.
-    async fn read_containers(&mut self) {
-        let Some(dir) = self.parts.kubelet_dir.clone() else {
-            return;
-        };
-        let pods = self.parts.stories.store().take_unasked();
-        if pods.is_empty() {
-            return;
-        }
-        let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
-        let read = spawn_blocking(move || allocated_pods::read(&dir, &uids));
-        let Ok(Ok(mut known)) = timeout(PATIENCE, read).await else {
-            // A disk that hangs would delay every tick.
-            self.parts.kubelet_dir = None;
-            return;
-        };
-        for pod in pods {
-            if let Some(names) = known.remove(&pod.uid) {
-                self.write(Some(JournalLine::containers(&pod, &names)));
-                self.parts.stories.store().expect(&pod, names);
-            }
         }
     }
 
@@ -372,7 +355,7 @@ impl Aggregator {
     /// Reports a closed episode: metrics, log line, subscriber, journal.
     fn report(&mut self, number: u64) {
         let now = self.now();
-        let (shown, ids, before) = {
+        let (shown, ids, before, deleted) = {
             let mut store = self.parts.stories.store();
             let Some(episode) = store.get(number) else {
                 return self.parts.drops.add(DropReason::EpisodesFull, 1);
@@ -384,10 +367,11 @@ impl Aggregator {
                 .closed(episode, exported.then_some(ids.trace_id));
             summary::write(episode, &shown);
             let (before, ended) = (episode.exported(ids.root), episode.ended);
+            let deleted = episode.deleted;
             if exported {
                 store.note_exported(number, ids.root, ended);
             }
-            (shown, ids, before)
+            (shown, ids, before, deleted)
         };
         self.parts.stories.store().learn(number);
         match (&self.parts.subscriber, before) {
@@ -398,7 +382,8 @@ impl Aggregator {
             (Some(subscriber), None) => subscriber.closed(&shown, &ids),
             (None, _) => {}
         }
-        self.write(Some(JournalLine::closed(ids.root, shown.state, now)));
+        let line = JournalLine::closed(ids.root, shown.state, now, deleted);
+        self.write(Some(line));
     }
 
     fn write(&self, line: Option<JournalLine<'_>>) {

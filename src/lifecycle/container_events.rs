@@ -145,6 +145,7 @@ fn exit(container: &ContainerIdentity, at: u64, code: Option<i32>, run: Run) -> 
         oom_kills: 0,
         oom_at: run.oom_at,
         evicted: None,
+        node_restarted: None,
         by_event: true,
     }
 }

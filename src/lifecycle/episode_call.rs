@@ -7,7 +7,7 @@ use opentelemetry::trace::SpanId;
 use serde::{Deserialize, Serialize};
 
 use super::call_sink::RuntimeSpan;
-use super::kubelet::execs::FailedProbe;
+use super::kubelet::probes::FailedProbe;
 use super::kubelet::pulls::PullQueue;
 use super::process_scanner::{Observation, WorkKind};
 use super::texts::SharedTexts;
@@ -34,7 +34,7 @@ pub(super) struct EpisodeCall {
     /// Whether processes were scanned for it: then none at work means none seen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) scanned: bool,
-    /// The exec probe that had failed just before (StopContainer).
+    /// The exec probe that had failed before (StopContainer, or ExecSync of a hook).
     #[serde(
         rename = "failed_probe",
         default,

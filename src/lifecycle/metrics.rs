@@ -103,7 +103,7 @@ metrics! {
         "Processes of containers that the kernel killed for lack of memory, in containers that run on too, as far as the runtime tells: \
         the built-in one, and containerd, of which reports within a second count as one.");
     SANDBOX_DEATHS = Metric::counter("sandbox_deaths_total", &[],
-        "Sandboxes that ended although nobody had asked for it, with all their containers, as far as the runtime tells: containerd, \
+        "Sandboxes that ended without a request to stop them, with all their containers, as far as the runtime tells: containerd, \
         and the built-in one of a pod with an init or a sandbox container; its lost shims are `criscope_runtime_shims_lost_total`.");
     RELIST_DURATION = Metric::histogram("kubelet_relist_duration_seconds", Unit::Seconds, &[], RELIST_BUCKETS,
         "Duration of the kubelet's relists (PLEG), rebuilt from its calls: from its lists of all sandboxes and containers to a \

@@ -30,6 +30,7 @@ pub mod kubelet;
 pub(crate) mod metrics;
 pub mod node;
 pub mod otlp_receiver;
+mod pod_dirs;
 mod pods;
 pub mod process_scanner;
 pub mod rates;

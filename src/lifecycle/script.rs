@@ -153,6 +153,7 @@ impl Pod {
             oom_kills: 0,
             oom_at: None,
             evicted: None,
+            node_restarted: None,
             by_event: false,
         }
     }

@@ -16,6 +16,7 @@ settings! {
             or "the path of `server.listen` with the ending `.state`" like "\"/run/criscope/criscope.state\"";
         /// The kubelet's directory. Its checkpoint of allocated resources tells which containers a pod has, so that a start is
         /// not taken for complete while an init container runs; only names are read. Without the checkpoint nothing changes.
+        /// A directory of a pod in it that is gone tells that a pod was deleted before it had a sandbox.
         kubelet_dir: PathBuf = "/var/lib/kubelet".into(), DirPath;
         /// How many starts, restarts and stops are remembered. The oldest are forgotten first.
         episodes: usize = 512, Count::between(16, 1 << 16);

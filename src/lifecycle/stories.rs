@@ -269,23 +269,28 @@ fn is_same(one: &PodIdentity, other: &PodIdentity) -> bool {
 }
 
 /// For each pod with calls in flight, a copy of its episodes with these calls applied.
-fn touched(store: &EpisodeStore, calls: Vec<EpisodeCall>) -> Vec<(Arc<PodIdentity>, EpisodeStore)> {
+fn touched(
+    store: &EpisodeStore,
+    mut calls: Vec<EpisodeCall>,
+) -> Vec<(Arc<PodIdentity>, EpisodeStore)> {
     let mut pods: Vec<(Arc<PodIdentity>, EpisodeStore)> = Vec::new();
+    // A preStop hook before the stop of its container.
+    calls.sort_by_key(|call| call.began);
     for mut call in calls {
         let Some(pod) = store.pod_of(&call) else {
             continue;
         };
-        // Why the kubelet kills a container is known when it begins to.
-        if call.method == Method::StopContainer {
-            store.observe(&mut call);
-        }
         let at = pods.iter().position(|(p, _)| is_same(p, &pod));
         let at = at.unwrap_or_else(|| {
             pods.push((Arc::clone(&pod), store.excerpt(&pod)));
             pods.len() - 1
         });
-        if let Some((_, store)) = pods.get_mut(at) {
-            store.apply(call);
+        if let Some((_, excerpt)) = pods.get_mut(at) {
+            // Why the kubelet kills a container is known when it begins to.
+            if matches!(call.method, Method::StopContainer | Method::ExecSync) {
+                store.observe_in(excerpt, &mut call);
+            }
+            excerpt.apply(call);
         }
     }
     pods

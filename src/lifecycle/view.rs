@@ -103,6 +103,9 @@ pub struct Episode {
     /// The container of a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
+    /// Whether that container was added to the running pod, as far as is known: an ephemeral container.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ephemeral: bool,
     /// The sandbox id, once there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<String>,
@@ -128,6 +131,9 @@ pub struct Episode {
     /// The sentence on the crash loop of a container that it started, or of one that the kubelet keeps killing. Absent once the pod is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash_loop: Option<String>,
+    /// When its pod was found to be deleted, if that was before there was a sandbox, in microseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_unix_us: Option<u64>,
     /// Parts of the duration; they add up to it.
     pub phases: Vec<Phase>,
     /// Calls repeated after a failure.

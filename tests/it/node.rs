@@ -8,8 +8,9 @@ use nix::sys::signal::Signal;
 use crate::commands::{complaint, printed};
 use crate::harness::fake::Fake;
 use crate::harness::packages::program;
+use crate::harness::pods::{self, Kubelet};
 use crate::harness::proxy::{Proxy, Start};
-use crate::harness::{pods, until};
+use crate::harness::until;
 
 /// containerd's message with an empty `/etc/cni/net.d`.
 const NO_CNI: &str = "Network plugin returns error: cni plugin not initialized";
@@ -104,6 +105,39 @@ async fn downtime_of_criscope_is_reported() {
     assert!(
         error.contains("nothing is known of calls in between"),
         "{error}"
+    );
+    drop(second.stop().await);
+}
+
+/// The file that tells until when criscope ran has the id of the boot; here that of another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_node_is_why_a_sandbox_is_replaced() {
+    let (fake, state) = (pods::runtime(), tempfile::tempdir().expect("dir"));
+    let first = proxy(&fake, state.path()).await;
+    let started = Kubelet::before(&first).await.start("web", false).await;
+    assert!(started.is_some());
+    drop(first.stop().await);
+    let alive = state.path().join("alive");
+    let written = std::fs::read_to_string(&alive).expect("written");
+    let (time, boot) = written.split_once(' ').expect("a time and a boot");
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("an id");
+    assert_eq!(boot, id.trim());
+    std::fs::write(&alive, format!("{time} of-an-earlier-boot")).expect("written");
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+
+    let second = proxy(&fake, state.path()).await;
+    second.wait_event("node.restarted").await;
+    let kubelet = Kubelet::before(&second).await;
+    let pod = kubelet.sandbox_again("web", 1).await.expect("a sandbox");
+    kubelet.container(&pod, 1).await.expect("a container");
+    let told = until("the reason", || async {
+        let told = printed(&second, &["explain", "shop/web"]).await;
+        told.contains("container app up").then_some(told)
+    })
+    .await;
+    assert!(
+        told.contains("the sandbox was replaced (attempt 1): the node was started again at "),
+        "{told}"
     );
     drop(second.stop().await);
 }

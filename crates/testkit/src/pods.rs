@@ -231,7 +231,13 @@ impl Kubelet {
 
     /// Creates the sandbox of `shop/NAME`; returns `None` on failure.
     pub async fn sandbox(&self, name: &str) -> Option<Pod> {
+        self.sandbox_again(name, 0).await
+    }
+
+    /// The same with a later attempt.
+    pub async fn sandbox_again(&self, name: &str, attempt: u32) -> Option<Pod> {
         let mut config = config(name);
+        config.metadata.as_mut()?.attempt = attempt;
         let seen = rfc3339(unix_us(SystemTime::now()));
         let key = "kubernetes.io/config.seen".to_owned();
         config.annotations.insert(key, seen);

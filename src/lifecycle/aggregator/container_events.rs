@@ -86,7 +86,7 @@ impl Aggregator {
         self.count_sandbox_deaths(now);
     }
 
-    /// Counts the sandboxes that had ended by this time without anybody having asked for it.
+    /// Counts the sandboxes that had ended by this time without a request to stop them.
     fn count_sandbox_deaths(&mut self, now: u64) {
         let waiting = &mut self.container_events.ended_sandboxes;
         while waiting.front().is_some_and(|it| it.0 <= now) {

@@ -4,7 +4,7 @@ use tokio::task::spawn_blocking;
 
 use super::Aggregator;
 use crate::lifecycle::journal::JournalLine;
-use crate::lifecycle::node::{Alive, FactKind, NodeFact, Watch, unanswered};
+use crate::lifecycle::node::{FactKind, NodeFact, Watch, unanswered};
 use crate::units::rfc3339;
 
 impl Aggregator {
@@ -12,19 +12,28 @@ impl Aggregator {
     pub(super) async fn begin_node(&mut self) {
         let now = self.now();
         let kubelet = self.parts.stories.store().has_seen_kubelet();
+        self.parts.stories.store().booted(self.boot.at);
         self.watch.begin(now, kubelet);
         *self.parts.stories.node() = self.watch.status.clone();
-        let alive = self.parts.state_dir.as_deref().map(Alive::new);
-        let Some(alive) = alive else { return };
-        let last = self.journal_until;
-        let downtime = spawn_blocking(move || Watch::downtime(&alive, last, now)).await;
+        let Some(alive) = self.alive.clone() else {
+            return;
+        };
+        let (boot, last) = (self.boot.clone(), self.journal_until);
+        let downtime = spawn_blocking(move || Watch::downtime(&alive, &boot, last, now)).await;
         if let Some(fact) = downtime.ok().flatten() {
-            tracing::info!(
-                event = "story.gap",
-                from = rfc3339(fact.from),
-                to = rfc3339(now),
-                "criscope was down: calls in between are not known"
-            );
+            match fact.booted() {
+                Some(booted) => tracing::info!(
+                    event = "node.restarted",
+                    at = rfc3339(booted),
+                    "the node was started again: everything that ran on it has ended"
+                ),
+                None => tracing::info!(
+                    event = "story.gap",
+                    from = rfc3339(fact.from),
+                    to = rfc3339(now),
+                    "criscope was down: calls in between are not known"
+                ),
+            }
             self.note(fact);
         }
     }
@@ -51,8 +60,7 @@ impl Aggregator {
     /// Before the end: leaves the time.
     pub(super) async fn end_node(&mut self) {
         let now = self.now();
-        let alive = self.parts.state_dir.as_deref().map(Alive::new);
-        if let Some(alive) = alive {
+        if let Some(alive) = self.alive.clone() {
             // Without it the next process does not know since when nobody looked, and says nothing.
             let _ = spawn_blocking(move || alive.write(now)).await;
         }

@@ -49,7 +49,7 @@ pub(in crate::lifecycle) struct Replaced<'a> {
     pub(super) is_over: bool,
     /// Whether the earlier one was stopped by crictl.
     pub(super) by_crictl: bool,
-    /// How the earlier one ended, if nobody had asked for it.
+    /// How the earlier one ended, if there was no request to stop it.
     pub(super) death: Option<Death<'a>>,
     /// The runtime, or criscope, was down just before.
     pub(super) lost: Option<&'a NodeFact>,
@@ -181,8 +181,11 @@ fn replaced<'a>(start: &Episode, pod: &[&'a Episode], now: u64) -> Option<Replac
     })
 }
 
-/// Returns whether the runtime did not see an exit because it, or the whole node, was down.
+/// Returns whether the runtime did not see an exit because it, or the whole node, was down, or the node ended it.
 pub(super) fn is_lost(exit: &Exit, pod: &[&Episode]) -> bool {
+    if exit.node_restarted.is_some() {
+        return true;
+    }
     let covers = |fact: &NodeFact| {
         let to = fact.to.map_or(u64::MAX, |to| to.saturating_add(LOST));
         let ran_before = exit.at.saturating_sub(exit.ran) <= fact.from;
@@ -193,18 +196,20 @@ pub(super) fn is_lost(exit: &Exit, pod: &[&Episode]) -> bool {
 }
 
 fn is_down(fact: &NodeFact) -> bool {
-    matches!(
-        fact.kind,
-        FactKind::BackendDown { .. } | FactKind::CriscopeDown
-    )
+    matches!(fact.kind, FactKind::BackendDown { .. }) || fact.is_downtime()
 }
 
 /// The last time that the runtime, or criscope, was down, if that was just before this start, and after the start `before`.
 fn lost<'a>(start: &'a Episode, before: Option<&Episode>) -> Option<&'a NodeFact> {
-    let just_before = |to: u64| to <= start.began && start.began - to <= LOST;
+    let is_before = |fact: &&NodeFact| {
+        // A restart of the node ends every sandbox, whenever it is replaced. Without a journal a run of before the boot tells of it.
+        let is_of_run = fact.booted() == Some(fact.from);
+        let is_end = fact.booted().is_some() && (before.is_some() || is_of_run);
+        let is_soon = |to: u64| to <= start.began && (is_end || start.began - to <= LOST);
+        fact.to.is_some_and(is_soon)
+    };
     let facts = start.node.iter().filter(|fact| is_down(fact));
-    let facts = facts.filter(|fact| fact.to.is_some_and(just_before));
     let was_there = |fact: &&NodeFact| before.is_none_or(|before| before.began < fact.from);
-    let facts = facts.filter(was_there);
-    facts.max_by_key(|fact| fact.to)
+    let facts = facts.filter(is_before).filter(was_there);
+    facts.max_by_key(|fact| (fact.booted().is_some(), fact.to))
 }

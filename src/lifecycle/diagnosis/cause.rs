@@ -1,5 +1,7 @@
 //! What the rules found out: the cause of a delay or failure, as data. `words` makes the sentence.
 
+mod names;
+
 use std::sync::Arc;
 
 use super::before::Before;
@@ -28,6 +30,8 @@ pub(in crate::lifecycle) enum Cause<'a> {
     InFlight(InFlight<'a>),
     /// The newest failed call that no later one made good.
     Failing(Failure<'a>),
+    /// The same of a start whose sandbox was never made, after which its pod was deleted; how long ago, in microseconds.
+    Deleted { ago: u64, failure: Failure<'a> },
     /// Failed calls that a later one made good.
     Recovered {
         failure: Failure<'a>,
@@ -103,12 +107,18 @@ pub(in crate::lifecycle) enum Cause<'a> {
         ago: u64,
         then: Box<Cause<'a>>,
     },
-    /// The sandbox of the pod has ended, and nobody had asked for it; how long ago, in microseconds. `is_stopped`: it was cleaned up
+    /// The sandbox of the pod has ended without a request to stop it; how long ago, in microseconds. `is_stopped`: it was cleaned up
     /// since, but not replaced.
     SandboxDied {
         death: Death<'a>,
         ago: u64,
         is_stopped: bool,
+    },
+    /// Containers of the pod ended with the node, and no call came for the pod since it was started again, at `booted` in microseconds since
+    /// 1970.
+    EndedWithNode {
+        containers: Vec<&'a str>,
+        booted: u64,
     },
     /// What runs was started again: why, and what is known besides.
     Again {
@@ -189,6 +199,8 @@ pub(in crate::lifecycle) struct Failure<'a> {
     pub(super) refused: usize,
     /// Whether a later call succeeded.
     pub(super) past: bool,
+    /// Whether another try was due and did not come, for a reason that is not known.
+    pub(super) is_not_tried_again: bool,
     pub(super) now: u64,
 }
 
@@ -355,96 +367,46 @@ impl Cause<'_> {
     pub(super) fn tells_of_an_end(&self) -> bool {
         match self {
             Self::Beside { cause, .. } => cause.tells_of_an_end(),
-            Self::Again { .. } | Self::Exited { .. } => true,
+            Self::Again { .. } | Self::Exited { .. } | Self::EndedWithNode { .. } => true,
             Self::Kubelet(cause) => matches!(cause, KubeletCause::Killed { .. }),
             Self::Quick(quick) => matches!(quick.end, End::Done(_)),
             _ => false,
         }
     }
 
-    /// A stable name of its kind.
-    pub(in crate::lifecycle) fn name(&self) -> &'static str {
+    /// Returns whether something is the matter, rather than slow or over.
+    pub(super) fn is_problem(&self) -> bool {
         match self {
-            Self::InFlight(_) => "call_in_flight",
-            Self::Failing(failure) => failure.name(),
-            Self::Recovered { .. } => "recovered",
-            Self::Silent { .. } => "no_further_call",
-            Self::ImageAbsent { .. } => "image_absent",
-            Self::PullWaits { .. } => "pull_queue",
-            Self::NodeBlocks { fact, .. }
-            | Self::NodeInGap { fact, .. }
-            | Self::NodeInCall { fact, .. } => fact.name(),
-            Self::BackendWasAway { .. } => "recovered",
-            Self::Awaiting { .. } => "awaiting_container",
-            Self::Beside { cause, .. } | Self::Injected { cause, .. } => cause.name(),
-            Self::GivenUp { .. } => "no_container_started",
-            Self::CrashLoop(_) => "crash_loop",
-            Self::Kubelet(cause) => cause.name(),
-            Self::Exited { .. } => "container_ended",
-            Self::ProbeFails { .. } => "probe_fails",
-            Self::OomKills { .. } => "oom_kill",
-            Self::SandboxDied { .. } => "sandbox_died",
-            Self::Again { before, .. } => match before {
-                Before::Run(_) => "container_ended",
-                Before::Sandbox(_) => "sandbox_replaced",
-            },
-            Self::Slow(slow) => slow.name(),
-            Self::Unusual { .. } => "unusual",
-            Self::Quick(quick) => match quick.end {
-                End::Begun => "begun",
-                End::Done(_) => "container_done",
-                _ => "quick",
-            },
-        }
-    }
-}
-
-impl Slow<'_> {
-    fn name(&self) -> &'static str {
-        match self.phase {
-            EpisodePhase::Sandbox => "slow_sandbox",
-            EpisodePhase::Network => "slow_network",
-            EpisodePhase::ImagePull => "slow_image_pull",
-            EpisodePhase::ContainerCreate => "slow_container_create",
-            EpisodePhase::ContainerStart => "slow_container_start",
-            EpisodePhase::InitContainer => "slow_init_container",
-            EpisodePhase::Hook => "slow_hook",
-            EpisodePhase::ContainerStop => "slow_container_stop",
-            EpisodePhase::SandboxStop => "slow_sandbox_stop",
-            EpisodePhase::ContainerRemove => "slow_container_remove",
-            EpisodePhase::SandboxRemove => "slow_sandbox_remove",
-            EpisodePhase::OutsideCri => "slow_outside_cri",
-        }
-    }
-}
-
-impl Failure<'_> {
-    fn name(&self) -> &'static str {
-        if let Some(fault) = self.how.fault() {
-            return fault.name();
-        }
-        match self.how {
-            How::Injected => "injected_fault",
-            How::Late { .. } => "deadline_passed",
-            How::GaveUp { .. } => "runtime_gave_up",
-            How::Reserved { .. } => "name_reserved",
-            How::Cancelled { .. } => "cancelled",
-            How::Network { .. } => "network_failed",
-            How::PauseImage { .. } => "pause_image_failed",
-            How::Error { .. } => match EpisodePhase::of(self.last.method) {
-                EpisodePhase::Sandbox => "sandbox_failed",
-                EpisodePhase::ImagePull => "image_pull_failed",
-                EpisodePhase::ContainerCreate => "container_create_failed",
-                EpisodePhase::ContainerStart => "container_start_failed",
-                EpisodePhase::ContainerStop => "container_stop_failed",
-                EpisodePhase::SandboxStop => "sandbox_stop_failed",
-                EpisodePhase::ContainerRemove => "container_remove_failed",
-                EpisodePhase::SandboxRemove => "sandbox_remove_failed",
-                EpisodePhase::Network
-                | EpisodePhase::InitContainer
-                | EpisodePhase::Hook
-                | EpisodePhase::OutsideCri => "call_failed",
-            },
+            Self::Beside { cause, .. } | Self::Injected { cause, .. } => cause.is_problem(),
+            Self::Kubelet(cause) => matches!(
+                cause,
+                KubeletCause::KeepsKilling(_)
+                    | KubeletCause::SyncFails(_)
+                    | KubeletCause::HookRuns { .. }
+            ),
+            Self::InFlight(_)
+            | Self::Failing(_)
+            | Self::Silent { .. }
+            | Self::ImageAbsent { .. }
+            | Self::PullWaits { .. }
+            | Self::NodeBlocks { .. }
+            | Self::Awaiting { .. }
+            | Self::GivenUp { .. }
+            | Self::EndedWithNode { .. }
+            | Self::CrashLoop(_)
+            | Self::Exited { .. }
+            | Self::ProbeFails { .. }
+            | Self::OomKills { .. }
+            | Self::SandboxDied { .. } => true,
+            Self::Deleted { .. }
+            | Self::Recovered { .. }
+            | Self::BackendWasAway { .. }
+            | Self::NodeInGap { .. }
+            | Self::NodeInCall { .. }
+            | Self::Again { .. }
+            | Self::Slow(_)
+            | Self::Unusual { .. }
+            | Self::Quick(_) => false,
         }
     }
 }

@@ -7,7 +7,8 @@ use crate::call::{CallFacts, Client};
 use crate::cri::Method;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::Episode;
-use crate::lifecycle::kubelet::execs::{ExecResult, FailedProbe};
+use crate::lifecycle::kubelet::execs::ExecResult;
+use crate::lifecycle::kubelet::probes::{Evidence, FailedProbe};
 
 /// Kills further apart than this are not one series, in microseconds: six times the longest back-off of the kubelet.
 const SERIES: u64 = 30 * 60 * 1_000_000;
@@ -21,12 +22,23 @@ const OVERDUE: u64 = 2_000_000;
 /// Why the kubelet killed a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lifecycle) enum KillReason {
-    /// An exec probe had failed just before: a liveness or startup probe.
+    /// An exec probe had failed before: a liveness or startup probe, or, on weak evidence, another.
     Probe(FailedProbe),
     /// Its postStart hook had failed just before.
     PostStart(ExecResult),
     /// Nothing that the CRI shows.
     Unknown,
+}
+
+impl KillReason {
+    /// Returns whether the calls show it.
+    pub(super) fn is_known(self) -> bool {
+        match self {
+            Self::Probe(probe) => probe.evidence != Evidence::Weak,
+            Self::PostStart(_) => true,
+            Self::Unknown => false,
+        }
+    }
 }
 
 /// A series of kills of a container.
@@ -63,17 +75,22 @@ pub(super) fn is_overdue(call: &EpisodeCall) -> bool {
     call.elapsed_us() > u64::from(grace) * 1_000_000 + OVERDUE
 }
 
-/// Why the kubelet is stopping a container, if the calls of the pod show it.
+/// Why the kubelet is stopping a container, if the calls of the pod show it. The end of the pod is not excluded: only what happened
+/// right before shows a reason.
 pub(super) fn kills_for(pod: &[&Episode], call: &EpisodeCall) -> Option<KillReason> {
     let is_stop = call.method == Method::StopContainer && call.peer.client != Client::Crictl;
     let reason = is_stop.then(|| reason(pod, call))?;
-    (reason != KillReason::Unknown).then_some(reason)
+    match reason {
+        KillReason::Probe(probe) if probe.evidence != Evidence::AtOnce => None,
+        reason => reason.is_known().then_some(reason),
+    }
 }
 
 /// Why the kubelet killed it.
 pub(super) fn reason(episodes: &[&Episode], kill: &EpisodeCall) -> KillReason {
-    if let Some(probe) = kill.probe {
-        return KillReason::Probe(probe);
+    let probe = kill.probe.map(KillReason::Probe);
+    if let Some(known) = probe.filter(|it| it.is_known()) {
+        return known;
     }
     let calls = episodes.iter().flat_map(|episode| &episode.calls);
     let mut hooks = calls.filter(|call| is_hook(call) && is_same_container(call, kill));
@@ -83,7 +100,8 @@ pub(super) fn reason(episodes: &[&Episode], kill: &EpisodeCall) -> KillReason {
         let is_just_before = end <= began && began - end <= AT_ONCE;
         (is_just_before && !result.is_good() && starts_with(episodes, call)).then_some(result)
     });
-    failed.map_or(KillReason::Unknown, KillReason::PostStart)
+    let failed = failed.map(KillReason::PostStart);
+    failed.or(probe).unwrap_or(KillReason::Unknown)
 }
 
 /// Returns whether the hook began when its container had just started.
@@ -157,17 +175,28 @@ fn series<'a>(
         return None;
     }
     let reasons: Vec<_> = kills.iter().map(|kill| reason(episodes, kill)).collect();
-    let mut known = reasons.iter().filter(|it| **it != KillReason::Unknown);
-    let reason = match 2 * known.clone().count() > kills.len() {
-        true => known.next_back().copied(),
-        false => None,
-    };
     Some(KeepsKilling {
         container,
         kills: kills.len(),
         window: last.began_us().saturating_sub(kills[0].began_us()),
-        reason: reason.unwrap_or(KillReason::Unknown),
+        reason: of_most(&reasons),
         is_over: stopped >= at,
         at,
     })
+}
+
+/// The last of the reasons that are known, if most are; or else of those that are likely.
+fn of_most(reasons: &[KillReason]) -> KillReason {
+    let last = |is_it: &dyn Fn(&KillReason) -> bool| {
+        let of_it = || reasons.iter().filter(|it| is_it(it));
+        of_it()
+            .next_back()
+            .filter(|_| 2 * of_it().count() > reasons.len())
+    };
+    let known = last(&|it| it.is_known());
+    let likely = || last(&|it| *it != KillReason::Unknown);
+    known
+        .or_else(likely)
+        .copied()
+        .unwrap_or(KillReason::Unknown)
 }

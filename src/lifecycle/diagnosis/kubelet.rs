@@ -8,6 +8,7 @@ use crate::cri::Method;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::kubelet::execs::ExecResult;
+use crate::lifecycle::kubelet::probes::FailedProbe;
 use crate::lifecycle::kubelet::pulls::PullQueue;
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::timeline::EpisodePhase;
@@ -48,8 +49,11 @@ pub(in crate::lifecycle) enum KubeletCause<'a> {
     SyncFails(SyncFails<'a>),
     /// Most of a start passed while other images were pulled.
     PullQueue { queue: &'a PullQueue, of: u64 },
-    /// A hook runs.
-    HookRuns { hook: Hook<'a> },
+    /// A hook runs; the exec probe that had failed before, if the kubelet kills the container for it.
+    HookRuns {
+        hook: Hook<'a>,
+        kills_for: Option<FailedProbe>,
+    },
     /// A postStart hook took most of a start.
     PostStart { hook: Hook<'a>, of: u64 },
     /// A container was stopped, with all that is known about it.
@@ -150,7 +154,10 @@ pub(super) fn in_flight<'a>(
     call: &'a EpisodeCall,
 ) -> Option<KubeletCause<'a>> {
     let hook = is_hook(call).then(|| hook(episode, call))?;
-    Some(KubeletCause::HookRuns { hook })
+    Some(KubeletCause::HookRuns {
+        hook,
+        kills_for: call.probe,
+    })
 }
 
 pub(super) fn is_hook(call: &EpisodeCall) -> bool {
@@ -177,7 +184,7 @@ fn kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
         |c: &&EpisodeCall| c.method == Method::StartContainer && c.end_us() <= call.began_us();
     let start = episode.calls.iter().filter(same).rfind(starts);
     let stops = |c: &EpisodeCall| c.method == Method::StopContainer && c.end() <= call.end();
-    let Some(start) = start else {
+    let Some(start) = start.filter(|_| call.probe.is_none()) else {
         return HookKind::PreStop;
     };
     if episode.calls.iter().filter(same).any(stops) {

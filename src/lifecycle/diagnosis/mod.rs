@@ -4,6 +4,7 @@
 mod before;
 mod cause;
 mod crash;
+mod ephemeral;
 mod failure;
 mod fault;
 mod injected;
@@ -12,6 +13,7 @@ mod kubelet;
 mod node;
 mod oom;
 mod pods;
+mod reboot;
 mod sandbox;
 mod slow;
 mod syncs;
@@ -65,7 +67,14 @@ fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now:
     }
     let is_unresolved = !episode.is_resolved();
     if let Some(call) = failure::unresolved(episode).filter(|_| is_unresolved) {
-        return Cause::Failing(failure::of(episode, call, now, false));
+        let failure = failure::of(episode, call, now, false);
+        return match episode.deleted {
+            Some(at) => {
+                let ago = now.saturating_sub(at);
+                Cause::Deleted { ago, failure }
+            }
+            None => Cause::Failing(failure),
+        };
     }
     if let Some(fails) = syncs::failing(episode, now) {
         return Cause::Kubelet(KubeletCause::SyncFails(fails));

@@ -90,7 +90,10 @@ fn is_cause(fact: &NodeFact, waits: &Waits<'_>) -> bool {
             Waits::Next(_) => true,
         },
         FactKind::NoKubelet => matches!(waits, Waits::Next(_)),
-        FactKind::CriscopeDown | FactKind::CriscopeStalled | FactKind::ImageFsFull { .. } => false,
+        FactKind::CriscopeDown
+        | FactKind::NodeRestarted { .. }
+        | FactKind::CriscopeStalled
+        | FactKind::ImageFsFull { .. } => false,
     }
 }
 
@@ -171,9 +174,7 @@ pub(super) fn with<'a>(
     let first = episode.calls.front();
     let is_cut = first.is_none_or(|call| call.method != Method::RunPodSandbox);
     let before = |fact: &&NodeFact| {
-        is_cut
-            && fact.kind == FactKind::CriscopeDown
-            && fact.to.is_some_and(|to| to <= episode.began)
+        is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began)
     };
     let unseen = facts.clone().find(before);
     // An error has its own cause; only a call that ran out of time may lack what the node was short of.

@@ -6,7 +6,7 @@ use super::cause::Cause;
 use super::crash::{self, CrashLoop};
 use super::kills::{self, KeepsKilling};
 use super::kubelet::KubeletCause;
-use super::{failure, hanging, of_episode, oom, sandbox, syncs};
+use super::{ephemeral, failure, hanging, of_episode, oom, reboot, sandbox, syncs};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
@@ -174,6 +174,12 @@ impl<'a> Pods<'a> {
         Some(death.view())
     }
 
+    /// Returns whether an episode is about a container that was added to the running pod.
+    pub(in crate::lifecycle) fn is_ephemeral(&self, episode: &Episode) -> bool {
+        let pod = self.pod(episode).map_or(&[][..], |pod| &pod.episodes);
+        ephemeral::is_ephemeral(episode, pod)
+    }
+
     /// The time for which the causes hold, in microseconds since 1970.
     pub(in crate::lifecycle) fn now(&self) -> u64 {
         self.now
@@ -183,6 +189,19 @@ impl<'a> Pods<'a> {
     /// `None` without episodes.
     pub(in crate::lifecycle) fn newest(&self) -> Option<Cause<'a>> {
         let pod = self.pod(self.newest?)?;
+        // What is the matter with a container that was added says less than what is the matter with the others.
+        let is_own = |e: &&'a Episode| !ephemeral::is_ephemeral(e, &pod.episodes);
+        let own: Vec<_> = pod.episodes.iter().copied().filter(is_own).collect();
+        if own.len() < pod.episodes.len() {
+            let cause = self.newest_of(&Pod::new(own, self.now));
+            if let Some(problem) = cause.filter(Cause::is_problem) {
+                return Some(problem);
+            }
+        }
+        self.newest_of(pod)
+    }
+
+    fn newest_of(&self, pod: &Pod<'a>) -> Option<Cause<'a>> {
         let last = |wanted: &dyn Fn(&Episode) -> bool| {
             let wanted = pod.episodes.iter().copied().filter(|e| wanted(e));
             wanted.max_by_key(|e| e.began)
@@ -191,9 +210,9 @@ impl<'a> Pods<'a> {
             let kills = pod.kills.as_ref().filter(|it| !it.is_over);
             let is_kill = |it: &&KeepsKilling<'_>| {
                 hanging(episode).is_some_and(|call| {
-                    call.method == Method::StopContainer
+                    let is_stop = call.method == Method::StopContainer && !kills::is_overdue(call);
+                    (is_stop || call.method == Method::ExecSync && call.probe.is_some())
                         && call.container_name() == Some(it.container)
-                        && !kills::is_overdue(call)
                         && self.now.saturating_sub(it.at) < RECENT
                 })
             };
@@ -213,6 +232,10 @@ impl<'a> Pods<'a> {
         let fails = |e: &Episode| failure::unresolved(e).is_some() && e.state != State::Ok;
         let failing = last(&|e| e.state == State::Open && fails(e));
         let failing = failing.map(|e| pod.behind(e).unwrap_or(e));
+        let with_node = reboot::ended(&pod.episodes).filter(|_| failing.is_none());
+        if with_node.is_some() {
+            return with_node;
+        }
         let crash_loop = pod.loops.values().max_by_key(|it| it.at());
         let crashed = crash_loop.map_or(0, CrashLoop::at);
         let kills = pod.kills.as_ref();

@@ -1,4 +1,4 @@
-//! Sandboxes that ended although nobody had asked for it, and have not been replaced.
+//! Sandboxes that ended without a request to stop them, and have not been replaced.
 
 use crate::call::episode::Kind;
 use crate::cri::Method;
@@ -9,7 +9,7 @@ use crate::lifecycle::view;
 /// Containers that end with their sandbox are told to have ended up to this time before it, in microseconds.
 const TOGETHER: u64 = 1_000_000;
 
-/// The end of a sandbox that nobody asked for.
+/// The end of a sandbox without a request to stop it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lifecycle) struct Death<'a> {
     pub(super) end: &'a SandboxEnd,
@@ -29,7 +29,7 @@ impl Death<'_> {
     }
 }
 
-/// The end of the sandbox of this attempt, if nobody had asked for it.
+/// The end of the sandbox of this attempt, if there was no request to stop it.
 pub(in crate::lifecycle) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<Death<'a>> {
     let own = || pod.iter().filter(|it| it.pod.attempt == attempt);
     let end = own().find_map(|it| it.sandbox_end.as_ref())?;

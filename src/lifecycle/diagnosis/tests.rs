@@ -2,6 +2,8 @@
 
 mod before;
 mod crash;
+mod deleted;
+mod ephemeral;
 mod events;
 mod failures;
 mod hooks;
@@ -12,6 +14,8 @@ mod kills;
 mod kubelet;
 mod node;
 mod pod_texts;
+mod probes;
+mod reboot;
 mod scripts;
 mod syncs;
 mod texts;

@@ -64,9 +64,11 @@ impl EpisodeStore {
         let open = |kind| of_kind(kind).find(|t| t.is_open());
         let lacks_it = |t: &&Episode| t.may_continue() && t.is_unresolved(call.target());
         let lacking = |kind| of_kind(kind).find(lacks_it);
+        // What was started needs no image: it is that of another container.
+        let restart = || open(Kind::Restart).filter(|t| t.started == 0);
         let found = open(Kind::Start)
             .or_else(|| lacking(Kind::Start))
-            .or_else(|| open(Kind::Restart))
+            .or_else(restart)
             .or_else(|| lacking(Kind::Restart));
         match found
             .map(|t| t.number)

@@ -77,6 +77,8 @@ pub(in crate::lifecycle) struct Episode {
     pub(super) patience_from: u64,
     /// The end of the last call that stopped or removed what an attempt without a sandbox had left behind.
     pub(super) tidied: Option<u64>,
+    /// When its pod was found to be deleted, before there was a sandbox, in microseconds since 1970.
+    pub(in crate::lifecycle) deleted: Option<u64>,
     /// Whether a call of another episode ended it; then it cannot be continued.
     pub(super) is_cut: bool,
     /// Whether more containers are expected.
@@ -128,6 +130,7 @@ impl Episode {
             exported: None,
             patience_from: first.began_us(),
             tidied: None,
+            deleted: None,
             is_cut: false,
             expects: Expects::default(),
             is_gone: false,
@@ -329,7 +332,7 @@ impl Episode {
     }
 
     /// Returns whether a container of this name was started in it.
-    pub(super) fn has_run(&self, name: &str) -> bool {
+    pub(in crate::lifecycle) fn has_run(&self, name: &str) -> bool {
         self.ran.iter().any(|ran| **ran == *name)
     }
 

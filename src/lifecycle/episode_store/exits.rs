@@ -10,6 +10,7 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason, PodIdentity};
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::view;
 
 /// The times of an exit in an event and in ContainerStatus are the same, or, if its shim died, about the same; in microseconds.
@@ -17,6 +18,16 @@ const SAME_EXIT: u64 = 1_000_000;
 
 /// The exit code of a process that SIGKILL ended.
 const SIGKILLED: i32 = 137;
+
+/// The exit code of a process that SIGTERM ended.
+const SIGTERMED: i32 = 143;
+
+/// Containers may end so long before criscope when a node goes down, and so long after it, in microseconds.
+const GOING_DOWN: u64 = 2_000_000;
+const SHUTDOWN: u64 = 120_000_000;
+/// A node that is restarted boots so soon, in microseconds. Of one that was off for longer, or whose criscope ended long before, it is not
+/// known what ended its containers.
+const OFF: u64 = 600_000_000;
 
 /// The exit code in ContainerStatus of a container whose exit the runtime, containerd or the built-in one, did not see.
 pub(in crate::lifecycle) const UNSEEN: i32 = 255;
@@ -49,6 +60,9 @@ pub(in crate::lifecycle) struct Exit {
     /// Who evicted it and why, if the runtime's event says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::lifecycle) evicted: Option<Box<str>>,
+    /// When the node was started again, if that is why it ended, in microseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::lifecycle) node_restarted: Option<u64>,
     /// Whether only an event of the runtime has told of it so far, and no ContainerStatus.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::lifecycle) by_event: bool,
@@ -98,6 +112,7 @@ impl Exit {
             oom_kills: 0,
             oom_at: None,
             evicted: None,
+            node_restarted: None,
             by_event: false,
         }
     }
@@ -143,6 +158,24 @@ impl Exit {
                 self.reason = ExitReason::OomKilled;
             }
         }
+    }
+
+    /// When the node was started again, if this restart of it ended the container. The runtime did not see how, and says so after the boot;
+    /// or it ended by a signal that no call had asked for while the node went down.
+    fn ended_by(&self, restart: &NodeFact) -> Option<u64> {
+        let booted = restart.booted()?;
+        let began = self.at.saturating_sub(self.ran);
+        let is_lost = self.reason == ExitReason::Unknown;
+        let is_killed =
+            self.reason == ExitReason::Error && matches!(self.code, SIGKILLED | SIGTERMED);
+        let down = restart.from.saturating_sub(GOING_DOWN)..=restart.from.saturating_add(SHUTDOWN);
+        let is_of_shutdown = (is_lost || is_killed && !self.ordered)
+            && began < restart.from
+            && down.contains(&self.at)
+            && self.at <= booted
+            && booted - self.at <= OFF;
+        let is_unseen = is_lost && began < booted && self.at.saturating_add(GOING_DOWN) >= booted;
+        (self.ran > 0 && (is_unseen || is_of_shutdown)).then_some(booted)
     }
 
     /// Returns whether the times say that the container ran. After a failed StartContainer, containerd reports an exit with code
@@ -200,6 +233,11 @@ impl EpisodeStore {
             return Noted::Nothing;
         }
         exit.ordered |= self.orders.have_ended(pod, &exit);
+        if exit.node_restarted.is_none() {
+            let mut restarts = self.node.restarts();
+            exit.node_restarted = restarts.find_map(|restart| exit.ended_by(restart));
+        }
+        self.note_early_run(pod, &exit);
         // The id in a request may be the beginning of one.
         let is_told = self
             .exit_of(pod, &exit)

@@ -62,6 +62,12 @@ impl KnownInits {
 }
 
 impl Episode {
+    /// Returns whether the kubelet has written down that this container is one of the pod's.
+    pub(in crate::lifecycle) fn expects_container(&self, name: &str) -> bool {
+        let containers = self.expects.containers.as_deref();
+        containers.is_some_and(|names| names.iter().any(|it| **it == *name))
+    }
+
     fn last_start(&self) -> Option<&EpisodeCall> {
         let mut calls = self.calls.iter().rev();
         calls.find(|c| c.method == Method::StartContainer && c.is_good())

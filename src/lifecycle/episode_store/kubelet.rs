@@ -9,8 +9,9 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::kubelet::execs::{ExecResult, Probes};
+use crate::lifecycle::kubelet::execs::ExecResult;
 use crate::lifecycle::kubelet::images::{self, Absent, AbsentImages, NoImage};
+use crate::lifecycle::kubelet::probes::{Evidence, Probes};
 use crate::lifecycle::kubelet::pulls::RecentPulls;
 use crate::lifecycle::view;
 
@@ -30,20 +31,26 @@ pub(super) struct KubeletWork {
 }
 
 impl EpisodeStore {
-    /// Adds to a call what only this process knows: who it is about, and what preceded it. To one in flight only if it is a stop.
+    /// Adds to a call what only this process knows: who it is about, and what preceded it.
     pub(in crate::lifecycle) fn observe(&self, call: &mut EpisodeCall) {
+        self.observe_in(self, call);
+    }
+
+    /// The same of a hook or stop in flight; `excerpt` has the other calls in flight of its pod.
+    pub(in crate::lifecycle) fn observe_in(&self, excerpt: &Self, call: &mut EpisodeCall) {
         self.identify(call);
         self.judge_origin(call);
         match (call.method, call.container_id.as_deref()) {
             (Method::StopContainer, Some(id)) => {
-                let hook = self
-                    .work
-                    .hooks
-                    .iter()
-                    .rev()
-                    .find(|hook| precedes(hook, call));
-                let at = hook.map_or(call.began_us(), |hook| hook.began_us());
-                call.probe = self.work.probes.failed_before(id, at);
+                let hook = self.hook_before(excerpt, call);
+                let at = hook.unwrap_or(call.began_us());
+                call.probe = self.work.probes.failed_before(id, at, call.end_us());
+            }
+            // Of a postStart hook there is none.
+            (Method::ExecSync, Some(id)) => {
+                let at = call.began_us();
+                let failed = self.work.probes.failed_before(id, at, at);
+                call.probe = failed.filter(|it| it.evidence == Evidence::AtOnce);
             }
             (Method::PullImage, _) => {
                 let queue = self.end_before(call);
@@ -52,6 +59,17 @@ impl EpisodeStore {
             }
             _ => {}
         }
+    }
+
+    /// When the hook before this stop began, one in flight included. One that came soon after the start of its container was taken for a
+    /// postStart hook.
+    fn hook_before(&self, excerpt: &Self, stop: &EpisodeCall) -> Option<u64> {
+        let of_pod = excerpt.of_pod(stop.pod.as_deref()?);
+        let of_pod = of_pod.flat_map(|episode| &episode.calls);
+        let hooks = of_pod.filter(|call| call.method == Method::ExecSync);
+        let hooks = hooks.chain(&self.work.hooks);
+        let before = hooks.filter(|hook| precedes(hook, stop));
+        before.map(|hook| hook.began_us()).max()
     }
 
     /// The end of the pod's call before this one.
@@ -125,6 +143,18 @@ impl EpisodeStore {
         if let Some(episode) = self.episodes.get_mut(&number)
             && !episode.has(&call)
         {
+            let stops = episode.calls.iter_mut();
+            // It outlasted the stop, which was observed without it.
+            for stop in stops.filter(|stop| stop.method == Method::StopContainer) {
+                if let Some(id) = call
+                    .container_id
+                    .as_deref()
+                    .filter(|_| precedes(&call, stop))
+                {
+                    let (at, until) = (call.began_us(), stop.end_us());
+                    stop.probe = self.work.probes.failed_before(id, at, until);
+                }
+            }
             episode.add(call);
         }
         Applied::Part(number)

@@ -2,6 +2,8 @@
 //! `now`, so a replay of the journal yields the same episodes.
 
 mod assign;
+mod boot;
+mod deleted;
 mod episode;
 mod exits;
 mod failing;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::assign::Assignment;
+use self::boot::Booted;
 pub(super) use self::episode::Episode;
 use self::exits::KnownExits;
 pub(super) use self::exits::{AT_ONCE, Exit, Noted, UNSEEN};
@@ -76,6 +79,7 @@ pub(super) struct EpisodeStore {
     texts: SharedTexts,
     syncs: KubeletSyncs,
     node: NodeHistory,
+    booted: Booted,
     /// Episodes closed since the last [`EpisodeStore::take_closed`].
     closed: Vec<u64>,
     /// Episodes evicted since the last [`EpisodeStore::take_unreported`] without being reported.
@@ -119,6 +123,7 @@ impl EpisodeStore {
             texts: SharedTexts::default(),
             syncs: KubeletSyncs::default(),
             node: NodeHistory::default(),
+            booted: Booted::default(),
             closed: Vec::new(),
             unreported: 0,
             usual,
@@ -256,6 +261,7 @@ impl EpisodeStore {
         self.next += 1;
         let mut episode = Episode::open(number, kind, Arc::clone(pod), first);
         self.tell_of_node(&mut episode, first);
+        self.tell_of_boot(&mut episode, first);
         episode.only_cleans = kind == Kind::Stop && self.is_stopped(pod, first);
         self.tell_of_syncs(&mut episode, first);
         self.episodes.insert(number, Box::new(episode));
@@ -277,6 +283,7 @@ impl EpisodeStore {
             && !episode.is_open()
         {
             episode.state = State::Open;
+            episode.deleted = None;
             episode.patience_from = call.began_us();
             self.open.insert(number);
         }

@@ -75,6 +75,10 @@ impl EpisodeStore {
             for fact in before.filter(|fact| fact.to.is_some_and(|to| to <= seen)) {
                 note(&mut episode.node, fact);
             }
+            // However late: none of the sandboxes of before is left.
+            if let Some(restart) = self.node.restarts().next() {
+                note(&mut episode.node, restart);
+            }
         }
         episode.pressure = self.node.pressure();
         let container = first.container.as_deref();

@@ -47,6 +47,7 @@ impl EpisodeStore {
         store.next = self.next;
         store.inits = self.inits.clone();
         store.node = self.node.clone();
+        store.booted = self.booted.of(&pod.uid);
         store.watches_since = self.watches_since;
         for episode in self.episodes_of(pod) {
             let number = episode.number;

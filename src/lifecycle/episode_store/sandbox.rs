@@ -1,4 +1,4 @@
-//! Ends of sandboxes that nobody asked for, from the events of the runtime.
+//! Ends of sandboxes without a request to stop them, from the events of the runtime.
 
 use serde::{Deserialize, Serialize};
 

@@ -29,6 +29,7 @@ impl EpisodeStore {
     /// Takes in a span of the kubelet.
     pub(in crate::lifecycle) fn note_sync(&mut self, span: KubeletSpan) {
         let pod = span.pod.clone();
+        self.note_end(&span);
         let Some(sync) = self.syncs.note(span) else {
             return;
         };
@@ -44,6 +45,15 @@ impl EpisodeStore {
             if let Some(episode) = self.episodes.get_mut(&number) {
                 put(episode, &sync);
             }
+        }
+    }
+
+    /// The kubelet has ended a pod, perhaps one without a sandbox.
+    fn note_end(&mut self, span: &KubeletSpan) {
+        let is_end = span.kind != SyncKind::Sync && span.error.is_none();
+        let newest = self.of_pod(&span.pod).next();
+        if is_end && newest.is_some_and(|newest| newest.ended <= span.ended) {
+            self.note_deleted(&span.pod, span.ended);
         }
     }
 

@@ -14,8 +14,8 @@ const MOST_UNRESOLVED: usize = 16;
 /// call off when its pod is deleted, and when it stops itself.
 const AFTER_CANCEL: u64 = 30_000_000;
 /// How long after a failed RunPodSandbox the next one is awaited, in microseconds. The kubelet repeats it after 10 to 15
-/// seconds as long as there is the pod.
-const AFTER_FAILURE: u64 = 180_000_000;
+/// seconds as long as there is the pod. Another try continues the episode.
+const AFTER_FAILURE: u64 = 60_000_000;
 
 /// A call of these methods that took longer is worth a warning, in microseconds: nothing in the request makes it long.
 const LONG: u64 = 30_000_000;

@@ -71,6 +71,9 @@ pub(in crate::lifecycle) struct ClosedLine {
     pub(super) state: State,
     /// Time, in microseconds since 1970.
     pub(super) at: u64,
+    /// When its pod was found to be deleted, before there was a sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) deleted: Option<u64>,
 }
 
 impl<'a> JournalLine<'a> {
@@ -126,9 +129,19 @@ impl<'a> JournalLine<'a> {
     }
 
     /// The line of a closed and reported episode.
-    pub(in crate::lifecycle) fn closed(root: SpanId, state: State, at: u64) -> Self {
+    pub(in crate::lifecycle) fn closed(
+        root: SpanId,
+        state: State,
+        at: u64,
+        deleted: Option<u64>,
+    ) -> Self {
         let root = root.to_string();
-        Self::Closed(ClosedLine { root, state, at })
+        Self::Closed(ClosedLine {
+            root,
+            state,
+            at,
+            deleted,
+        })
     }
 }
 
@@ -158,8 +171,11 @@ mod tests {
             r#"{"sandbox_end":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"at":1750000000900000,"code":137}}"#,
             r#"{"sandbox_end":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"at":1750000000900000}}"#,
             r#"{"closed":{"root":"0fd3efd10e782af0","state":"failed","at":1750000000900000}}"#,
+            r#"{"closed":{"root":"0fd3efd10e782af0","state":"failed","at":1750000000900000,"deleted":1750000000800000}}"#,
             r#"{"node":{"fact":"not_ready","backend":"main","condition":"NetworkReady","from":1,"to":2,"reason":"no CNI"}}"#,
             r#"{"node":{"fact":"criscope_down","from":1,"to":2}}"#,
+            r#"{"node":{"fact":"node_restarted","booted":2,"from":1,"to":3}}"#,
+            r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container":"app","attempt":1,"code":255,"reason":"unknown","ran":5,"at":1750000000900000,"node_restarted":1750000000800000}}"#,
         ];
         for text in lines {
             let line: JournalLine<'_> = serde_json::from_str(text).expect("read");

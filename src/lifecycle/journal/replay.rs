@@ -159,7 +159,11 @@ impl Replayed {
         let Some(root) = line.root() else { return };
         let is_it = |number: &u64| store.get(*number).is_some_and(|t| t.ids().root == root);
         if let Some(at) = self.unreported.iter().position(is_it) {
-            self.unreported.remove(at);
+            let number = self.unreported.remove(at);
+            let pod = store.get(number).map(|t| t.pod.clone());
+            if let (Some(at), Some(pod)) = (line.deleted, pod) {
+                store.note_deleted(&pod, at);
+            }
             return;
         }
         let open = store
@@ -167,6 +171,10 @@ impl Replayed {
             .find(|episode| episode.ids().root == root);
         if let Some(number) = open.map(|episode| episode.number) {
             let ended = store.get(number).map_or(0, |t| t.ended);
+            if let (Some(at), Some(pod)) = (line.deleted, store.get(number).map(|t| t.pod.clone()))
+            {
+                store.note_deleted(&pod, at);
+            }
             store.close(number, line.state);
             store.note_exported(number, root, ended);
             store.take_closed();

@@ -126,7 +126,7 @@ fn what_was_told_is_not_told_again() {
     });
     let root = before.get(0).expect("an episode").ids().root;
     // Reported after the quiet period; then the pod is stopped, and the process is killed before that episode is reported.
-    let closed = JournalLine::closed(root, State::Ok, at(30_000));
+    let closed = JournalLine::closed(root, State::Ok, at(30_000), None);
     let stop = [pod.stop(60_000, 2000)];
     let all = lines(&calls)
         .into_iter()
@@ -154,8 +154,8 @@ fn what_a_call_ended_is_told_if_it_was_not() {
     });
     let root = |number| before.get(number).expect("an episode").ids().root;
     state.write(&[
-        JournalLine::closed(root(0), State::Failed, at(5100)),
-        JournalLine::closed(root(1), State::Ok, at(5100)),
+        JournalLine::closed(root(0), State::Failed, at(5100), None),
+        JournalLine::closed(root(1), State::Ok, at(5100), None),
     ]);
     let (store, replayed) = state.replay();
     assert_eq!(replayed.unreported, [0; 0]);
@@ -176,6 +176,7 @@ fn ends_of_containers_are_known_again() {
         oom_kills: 0,
         oom_at: None,
         evicted: None,
+        node_restarted: None,
         by_event: false,
     };
     let calls = [pod.run(0, 100)];
@@ -202,6 +203,7 @@ fn what_events_told_is_known_again() {
     ];
     let app = calls[2].container.clone().expect("a container");
     let exit = Exit {
+        node_restarted: None,
         by_event: true,
         ran: 0,
         ..pod.exit(("app", 0), 137, 310, 5000)
@@ -254,6 +256,7 @@ fn a_crash_loop_is_known_again() {
         oom_kills: 0,
         oom_at: None,
         evicted: None,
+        node_restarted: None,
         by_event: false,
     };
     let exits = [exit(0, 500), exit(1, 20_500), exit(2, 50_050)];

@@ -3,6 +3,7 @@
 
 pub(super) mod execs;
 pub(super) mod images;
+pub(super) mod probes;
 pub(super) mod pulls;
 pub mod relist;
 pub(super) mod start;

@@ -1,5 +1,5 @@
-//! The file that says until when criscope was running: the time in microseconds since 1970, written every few seconds and at the
-//! end. The next process learns from it how long nobody looked.
+//! The file that says until when criscope was running: the time in microseconds since 1970 and the boot of the node, written every few
+//! seconds and at the end. The next process learns from it how long nobody looked, and whether the node was restarted.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,17 +10,38 @@ use nix::fcntl::OFlag;
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct Alive(PathBuf);
+pub(in crate::lifecycle) struct Alive {
+    path: PathBuf,
+    /// The id of the boot.
+    boot: String,
+}
+
+/// What the process before this one has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) struct Last {
+    /// When it was last known to run, in microseconds since 1970.
+    pub(in crate::lifecycle) at: u64,
+    /// The id of the boot in which that was; empty if it is not known.
+    pub(in crate::lifecycle) boot: String,
+}
 
 impl Alive {
-    /// The file in the directory of the journal.
-    pub(in crate::lifecycle) fn new(dir: &Path) -> Self {
-        Self(dir.join("alive"))
+    /// The file in the directory of the journal, in the boot of this id.
+    pub(in crate::lifecycle) fn new(dir: &Path, boot: &str) -> Self {
+        Self {
+            path: dir.join("alive"),
+            boot: boot.to_owned(),
+        }
     }
 
-    /// When the process before this one was last known to run; `None` if that is unknown. Blocks.
-    pub(in crate::lifecycle) fn read(&self) -> Option<u64> {
-        fs::read_to_string(&self.0).ok()?.trim().parse().ok()
+    /// What the process before this one has left; `None` if that is unknown. Blocks.
+    pub(in crate::lifecycle) fn read(&self) -> Option<Last> {
+        let text = fs::read_to_string(&self.path).ok()?;
+        let mut words = text.split_ascii_whitespace();
+        Some(Last {
+            at: words.next()?.parse().ok()?,
+            boot: words.next().unwrap_or_default().to_owned(),
+        })
     }
 
     /// Writes the time. Blocks.
@@ -28,7 +49,7 @@ impl Alive {
     /// # Errors
     /// Of the file system. The journal reports a directory that cannot be written.
     pub(in crate::lifecycle) fn write(&self, now: u64) -> io::Result<()> {
-        if let Some(dir) = self.0.parent() {
+        if let Some(dir) = self.path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
         let mut file = OpenOptions::new()
@@ -37,8 +58,8 @@ impl Alive {
             .truncate(true)
             .mode(0o600)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC).bits())
-            .open(&self.0)?;
-        file.write_all(now.to_string().as_bytes())
+            .open(&self.path)?;
+        file.write_all(format!("{now} {}", self.boot).as_bytes())
     }
 }
 
@@ -49,12 +70,18 @@ mod tests {
     #[test]
     fn the_time_is_read_back_and_garbage_is_none() {
         let dir = tempfile::tempdir().expect("a directory");
-        let alive = Alive::new(dir.path());
+        let (alive, file) = (Alive::new(dir.path(), "boot-a"), dir.path().join("alive"));
         assert_eq!(alive.read(), None);
         alive.write(17).expect("written");
         alive.write(5).expect("written");
-        assert_eq!(alive.read(), Some(5));
-        fs::write(dir.path().join("alive"), "soon").expect("written");
+        let last = |boot: &str| Last {
+            at: 5,
+            boot: boot.to_owned(),
+        };
+        assert_eq!(Alive::new(dir.path(), "b").read(), Some(last("boot-a")));
+        fs::write(&file, "5").expect("as an earlier version");
+        assert_eq!(alive.read(), Some(last("")));
+        fs::write(&file, "soon").expect("written");
         assert_eq!(alive.read(), None);
     }
 }

@@ -39,6 +39,9 @@ pub(in crate::lifecycle) enum FactKind {
     NoKubelet,
     /// criscope itself was not running.
     CriscopeDown,
+    /// The node was restarted: nothing that ran on it before runs now. `booted`: when, in microseconds since 1970; `from` and `to` are the
+    /// time in which criscope was not running.
+    NodeRestarted { booted: u64 },
     /// criscope was running, and got nothing done: it was stopped by a signal, frozen or starved.
     CriscopeStalled,
     /// The filesystem of a backend's images has hardly any space or inodes left.
@@ -55,11 +58,24 @@ impl NodeFact {
         self.kind == FactKind::CriscopeStalled && self.to.is_some_and(is_around)
     }
 
+    /// When the node was restarted, in microseconds since 1970; `None` if it is another fact.
+    pub(in crate::lifecycle) fn booted(&self) -> Option<u64> {
+        match self.kind {
+            FactKind::NodeRestarted { booted } => Some(booted),
+            _ => None,
+        }
+    }
+
+    /// Returns whether criscope was not running, so that calls are unknown.
+    pub(in crate::lifecycle) fn is_downtime(&self) -> bool {
+        self.kind == FactKind::CriscopeDown || self.booted().is_some()
+    }
+
     /// Returns whether criscope itself was not there.
     pub(in crate::lifecycle) fn is_of_criscope(&self) -> bool {
         matches!(
             self.kind,
-            FactKind::CriscopeDown | FactKind::CriscopeStalled
+            FactKind::CriscopeDown | FactKind::NodeRestarted { .. } | FactKind::CriscopeStalled
         )
     }
 
@@ -71,6 +87,7 @@ impl NodeFact {
             FactKind::NotReady { .. } => "backend_not_ready",
             FactKind::NoKubelet => "no_kubelet",
             FactKind::CriscopeDown => "criscope_down",
+            FactKind::NodeRestarted { .. } => "node_restarted",
             FactKind::CriscopeStalled => "criscope_stalled",
             FactKind::ImageFsFull { .. } => "image_fs_full",
         }
@@ -122,6 +139,7 @@ impl NodeFact {
             }
             FactKind::NoKubelet => format!("no kubelet has been connected for {time}"),
             FactKind::CriscopeDown => format!("criscope has been down for {time}"),
+            FactKind::NodeRestarted { booted } => restarted(*booted),
             FactKind::CriscopeStalled => format!("criscope has not run for {time}"),
             FactKind::ImageFsFull { backend } => {
                 format!("the disk of the images of {backend} has been nearly full for {time}")
@@ -143,6 +161,7 @@ impl NodeFact {
             FactKind::CriscopeStalled => {
                 format!("criscope did not run {when} ({time}): it was stopped, frozen or starved")
             }
+            FactKind::NodeRestarted { booted } => restarted(*booted),
             FactKind::CriscopeDown => {
                 format!("criscope was down {when}: nothing is known of calls in between")
             }
@@ -151,6 +170,11 @@ impl NodeFact {
             }
         }
     }
+}
+
+/// That the node was restarted.
+pub(in crate::lifecycle) fn restarted(booted: u64) -> String {
+    format!("the node was started again at {} UTC", clock(booted))
 }
 
 #[cfg(test)]

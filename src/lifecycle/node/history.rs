@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+#[cfg(test)]
+use super::FactKind;
+use super::NodeFact;
 use super::pressure::{PressureSpan, Sample};
-use super::{FactKind, NodeFact};
 
 /// Most facts that are remembered.
 const MOST_FACTS: usize = 64;
@@ -47,7 +49,13 @@ impl NodeHistory {
     pub(in crate::lifecycle) fn downtime(&self, at: u64, within: u64) -> Option<&NodeFact> {
         let mut facts = self.facts.iter().rev();
         let recent = |to: u64| to <= at && at - to <= within;
-        facts.find(|fact| fact.kind == FactKind::CriscopeDown && fact.to.is_some_and(recent))
+        facts.find(|fact| fact.is_downtime() && fact.to.is_some_and(recent))
+    }
+
+    /// The restarts of the node, the newest first.
+    pub(in crate::lifecycle) fn restarts(&self) -> impl Iterator<Item = &NodeFact> {
+        let facts = self.facts.iter().rev();
+        facts.filter(|fact| fact.booted().is_some())
     }
 
     /// Takes a new sample of pressure.

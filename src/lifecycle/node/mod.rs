@@ -6,6 +6,7 @@
 //! time. Facts are written to the journal.
 
 mod alive;
+mod boot;
 mod fact;
 mod files;
 mod history;
@@ -22,7 +23,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(super) use self::alive::Alive;
-pub(super) use self::fact::{FactKind, NodeFact};
+pub(super) use self::boot::Boot;
+pub(super) use self::fact::{FactKind, NodeFact, restarted};
 pub use self::files::ImageFs;
 pub(super) use self::history::{NodeHistory, is_same, note};
 pub(super) use self::polls::{Unanswered, unanswered};

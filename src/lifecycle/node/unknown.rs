@@ -27,9 +27,7 @@ impl Stories {
             .map(|fact| blocked(fact, now))
             .collect();
         notes.push(meaning(since, now));
-        let downtimes = facts
-            .iter()
-            .filter(|fact| fact.kind == FactKind::CriscopeDown);
+        let downtimes = facts.iter().filter(|fact| fact.is_downtime());
         notes.extend(downtimes.map(|fact| fact.sentence(now)));
         if forgotten > 0 {
             notes.push(format!(
@@ -58,7 +56,7 @@ fn blocked(fact: &NodeFact, now: u64) -> String {
         | FactKind::BackendHangs { .. } => "no pod can start",
         FactKind::NoKubelet => "nobody asks for pods to be started",
         FactKind::ImageFsFull { .. } => "the kubelet may evict pods and admit no new ones",
-        FactKind::CriscopeDown => "nothing is known of that time",
+        FactKind::CriscopeDown | FactKind::NodeRestarted { .. } => "nothing is known of that time",
         FactKind::CriscopeStalled => "calls waited",
     };
     format!("{}; {consequence}", fact.sentence(now))

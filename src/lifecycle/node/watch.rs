@@ -8,7 +8,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::oom::OomKills;
 use super::pressure::Sample;
-use super::{Alive, BackendState, FactKind, ImageFs, NodeFact, NodeSource, Unanswered};
+use super::{Alive, BackendState, Boot, FactKind, ImageFs, NodeFact, NodeSource, Unanswered};
 use crate::call::times::{micros_of, unix_micros};
 use crate::lifecycle::process_scanner::held;
 
@@ -82,14 +82,28 @@ impl Watch {
         self.kubelet_at = now;
     }
 
-    /// The time in which criscope was down before it began; `None` if that is not known or too short to matter. `last` is the
+    /// The time in which criscope was down before it began in this boot; `None` if that is not known or too short to matter. `last` is the
     /// newest time in the journal. Blocks.
-    pub(in crate::lifecycle) fn downtime(alive: &Alive, last: u64, now: u64) -> Option<NodeFact> {
+    pub(in crate::lifecycle) fn downtime(
+        alive: &Alive,
+        boot: &Boot,
+        last: u64,
+        now: u64,
+    ) -> Option<NodeFact> {
         const LEAST: u64 = 1_000_000;
-        let last = alive.read()?.max(last);
+        let before = alive.read()?;
+        let last = before.at.max(last);
+        let is_restarted = ![&*before.boot, ""].contains(&&*boot.id) && !before.boot.is_empty();
+        let kind = match is_restarted {
+            // A clock that is set later may tell another time.
+            true => FactKind::NodeRestarted {
+                booted: boot.at.min(now).max(last),
+            },
+            false => FactKind::CriscopeDown,
+        };
         (last.saturating_add(LEAST) <= now).then(|| NodeFact {
             to: Some(now),
-            ..NodeFact::new(FactKind::CriscopeDown, last, "")
+            ..NodeFact::new(kind, last, "")
         })
     }
 
@@ -197,6 +211,7 @@ impl Watch {
             }
             FactKind::NoKubelet
             | FactKind::CriscopeDown
+            | FactKind::NodeRestarted { .. }
             | FactKind::CriscopeStalled
             | FactKind::BackendHangs { .. } => false,
         }

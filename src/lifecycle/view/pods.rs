@@ -46,7 +46,7 @@ pub enum PodState {
     /// The last start or restart succeeded.
     #[default]
     Ok,
-    /// Its sandbox was stopped, or its start was broken off.
+    /// Its sandbox was stopped, its start was broken off, or it was deleted without a sandbox.
     Gone,
 }
 
@@ -170,6 +170,10 @@ impl Pod {
             .chain([shown.began_unix_us])
             .min();
         let since = since.unwrap_or_default();
+        let since = match state {
+            PodState::Gone => shown.deleted_unix_us.unwrap_or(since),
+            _ => since,
+        };
         let duration_ms = match state {
             PodState::CrashLoop => now.saturating_sub(since) as f64 / 1e3,
             _ => shown.lasting_ms(now),
@@ -280,8 +284,11 @@ fn state(episodes: &[Episode]) -> (PodState, &Episode) {
         (state, _) => state,
     };
     let states = current.iter().enumerate().map(|it| (of(it), *it.1));
-    // The first of the worst is the newest of them.
-    let worst = states.min_by_key(|(state, _)| *state);
+    // The first of the worst is the newest of them. A container that was added says nothing about the pod.
+    let worst = states.min_by_key(|(state, it)| match state.is_trouble() {
+        true => (u8::from(it.ephemeral), *state),
+        false => (2, *state),
+    });
     worst.unwrap_or((PodState::Ok, newest))
 }
 
@@ -304,6 +311,7 @@ impl Episode {
             State::Open if is_stop => PodState::Stopping,
             _ if self.crash_loop.is_some() => PodState::CrashLoop,
             State::Open => PodState::Starting,
+            State::Failed if self.deleted_unix_us.is_some() => PodState::Gone,
             State::Failed => PodState::Failed,
             State::Ok if is_stop && stops_sandbox(self) => PodState::Gone,
             State::Ok => PodState::Ok,

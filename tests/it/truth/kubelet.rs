@@ -42,6 +42,8 @@ pub(super) struct Kubelet {
     pulls: AsyncMutex<()>,
     cgroup: String,
     logs: PathBuf,
+    /// The directory of the kubelet.
+    dir: PathBuf,
     /// Woken when something of their pod has changed, by uid.
     workers: Mutex<HashMap<String, Arc<Notify>>>,
     relist: Mutex<Option<JoinHandle<()>>>,
@@ -102,7 +104,7 @@ pub(super) struct Done {
 
 impl Kubelet {
     /// Connects, and begins to list.
-    pub(super) async fn of(socket: &Path, cgroup: &str, logs: &Path) -> Arc<Self> {
+    pub(super) async fn of(socket: &Path, cgroup: &str, root: &Path) -> Arc<Self> {
         let channel = client::connect(socket, Duration::from_secs(30)).await;
         let channel = channel.expect("connect");
         let kubelet = Arc::new(Self {
@@ -110,7 +112,8 @@ impl Kubelet {
             images: client::images(channel),
             pulls: AsyncMutex::default(),
             cgroup: cgroup.to_owned(),
-            logs: logs.to_owned(),
+            logs: root.join("logs"),
+            dir: root.join(super::stage::KUBELET),
             workers: Mutex::default(),
             relist: Mutex::default(),
         });
@@ -201,11 +204,21 @@ impl Kubelet {
         attempt: u32,
         seen: SystemTime,
     ) -> v1::PodSandboxConfig {
+        fs::create_dir_all(self.pod_dir(spec)).expect("the directory of the pod");
         let logs = self.logs.join(&spec.name);
         for container in spec.init.iter().chain(&spec.containers) {
             fs::create_dir_all(logs.join(container.name)).expect("logs");
         }
         spec.sandbox(attempt, &self.cgroup, seen, &logs)
+    }
+
+    fn pod_dir(&self, spec: &PodSpec) -> PathBuf {
+        self.dir.join("pods").join(spec.uid())
+    }
+
+    /// The pod is gone.
+    pub(super) fn remove_dir(&self, spec: &PodSpec) {
+        let _ = fs::remove_dir_all(self.pod_dir(spec));
     }
 
     /// Is this image there?

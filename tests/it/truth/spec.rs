@@ -69,6 +69,8 @@ pub(super) struct Container {
     pub(super) readiness: Option<Probe>,
     pub(super) post_start: Option<&'static str>,
     pub(super) pre_stop: Option<&'static str>,
+    /// A preStop hook that is no command.
+    pub(super) pre_stop_sleep: Duration,
 }
 
 impl Container {
@@ -84,6 +86,7 @@ impl Container {
             readiness: None,
             post_start: None,
             pre_stop: None,
+            pre_stop_sleep: Duration::ZERO,
         }
     }
 
@@ -121,6 +124,8 @@ pub(super) struct PodSpec {
     pub(super) handler: &'static str,
     pub(super) init: Vec<Container>,
     pub(super) containers: Vec<Container>,
+    /// One that is added once they are up.
+    pub(super) ephemeral: Option<Container>,
     pub(super) restart: Restart,
     /// `terminationGracePeriodSeconds`.
     pub(super) grace: i64,
@@ -148,6 +153,7 @@ impl PodSpec {
             handler: "",
             init: Vec::new(),
             containers,
+            ephemeral: None,
             restart: Restart::Always,
             grace: 30,
             host_network: false,

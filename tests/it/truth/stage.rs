@@ -73,8 +73,16 @@ impl Relay {
         // socat binds the socket before it listens.
         let connects = || async { UnixStream::connect(&self.socket).await.ok() };
         crate::harness::until("the relay", connects).await;
-        Kubelet::of(&self.socket, cgroup, &root.join("logs")).await
+        Kubelet::of(&self.socket, cgroup, root).await
     }
+}
+
+/// The directory of the kubelet, below that of the node.
+pub(super) const KUBELET: &str = "kubelet";
+
+/// The configuration of criscope.
+fn story(root: &Path) -> String {
+    format!("[story]\nkubelet_dir = {:?}\n", root.join(KUBELET))
 }
 
 impl Stage {
@@ -91,6 +99,7 @@ impl Stage {
         .await;
         let proxy = Start::new(crate::CRISCOPE)
             .upstream(&containerd.socket())
+            .config(&story(&containerd.root()))
             .ready()
             .await;
         let (name, root) = (containerd.name().to_owned(), containerd.root());
@@ -112,6 +121,7 @@ impl Stage {
         registries::fill(&registry);
         let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
         parts::break_daemon(&mut daemon);
+        daemon.configure(&story(&daemon.root()));
         daemon.start().await;
         let (name, root) = (daemon.name().to_owned(), daemon.root());
         let relay = Relay::to(&daemon.socket());

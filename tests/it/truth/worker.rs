@@ -1,5 +1,7 @@
 //! The worker of one pod in a [`Kubelet`]: brings it to where its manifest wants it, again and again.
 
+mod ending;
+
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::{Arc, Mutex};
@@ -18,9 +20,6 @@ use crate::harness::lock;
 /// The kubelet's are 10 s, 10 s and 10 s; they double, up to five minutes.
 const BACK_OFF: Duration = Duration::from_millis(1200);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(5);
-
-/// The least that a container gets to end, in seconds.
-const LEAST_GRACE: i64 = 2;
 
 pub(super) struct Worker {
     kubelet: Arc<Kubelet>,
@@ -86,6 +85,7 @@ impl Worker {
         while self.terminate().await.is_err() {
             tokio::time::sleep(BACK_OFF).await;
         }
+        self.kubelet.remove_dir(&self.spec);
         self.forget();
     }
 
@@ -117,7 +117,11 @@ impl Worker {
             }
         }
         let mut wait = None::<Duration>;
-        for container in &self.spec.containers {
+        // Added later, as by kubectl debug.
+        let is_up =
+            usize::try_from(lock(&self.done).started).expect("few") >= self.spec.containers.len();
+        let added = self.spec.ephemeral.iter().filter(|_| is_up);
+        for container in added.chain(&self.spec.containers) {
             let here = status.here(container.name);
             if let Some(it) = here.filter(|it| is_running(it)) {
                 if !lock(&self.unhealthy).contains(&it.id) {
@@ -365,82 +369,5 @@ impl Worker {
             () = self.deleted.cancelled() => {}
             () = until_forgotten.cancelled() => {}
         }
-    }
-
-    /// Runs its preStop hook and stops it, within the grace period.
-    async fn kill_container(&self, container: &Container, id: &str) -> Result<(), Status> {
-        let mut grace = self.spec.grace;
-        if let Some(hook) = container.pre_stop {
-            let began = Instant::now();
-            let all = Duration::from_secs(grace.unsigned_abs());
-            let _ = tokio::time::timeout(all, self.kubelet.exec(id, hook, 0)).await;
-            grace -= i64::try_from(began.elapsed().as_secs()).expect("short");
-        }
-        let grace = grace.max(LEAST_GRACE);
-        let request = v1::StopContainerRequest {
-            container_id: id.to_owned(),
-            timeout: grace,
-        };
-        let deadline = DEADLINE + Duration::from_secs(grace.unsigned_abs());
-        let request = self.kubelet.timed(request, deadline);
-        match self.kubelet.runtime.clone().stop_container(request).await {
-            Err(status) if status.code() != Code::NotFound => Err(status),
-            _ => Ok(()),
-        }
-    }
-
-    /// Ends all that runs, at the same time.
-    async fn kill(&self, status: &PodStatus) -> Result<(), Status> {
-        let all = self.spec.init.iter().chain(&self.spec.containers);
-        let kills = all.filter_map(|container| {
-            let here = status.here(container.name).filter(|it| is_running(it))?;
-            Some(self.kill_container(container, &here.id))
-        });
-        let ended = futures_util::future::join_all(kills).await;
-        ended.into_iter().collect()
-    }
-
-    async fn stop_sandbox(&self, id: &str) -> Result<(), Status> {
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: id.to_owned(),
-        };
-        let request = self.kubelet.timed(request, DEADLINE);
-        self.kubelet
-            .runtime
-            .clone()
-            .stop_pod_sandbox(request)
-            .await?;
-        Ok(())
-    }
-
-    /// The end of a deleted pod, and the garbage collection after it.
-    async fn terminate(&self) -> Result<(), Status> {
-        let status = self.status().await?;
-        self.kill(&status).await?;
-        let Some(sandbox) = &status.sandbox else {
-            return Ok(());
-        };
-        if let Err(error) = self.stop_sandbox(&sandbox.id).await {
-            let mut done = lock(&self.done);
-            done.failed += 1;
-            done.error = Some(error.clone());
-            return Err(error);
-        }
-        tokio::time::sleep(self.spec.clears_up_after).await;
-        let mut runtime = self.kubelet.runtime.clone();
-        for (_, status) in self.status().await?.containers {
-            let request = v1::RemoveContainerRequest {
-                container_id: status.id,
-            };
-            let request = self.kubelet.timed(request, DEADLINE);
-            runtime.remove_container(request).await?;
-        }
-        self.stop_sandbox(&sandbox.id).await?;
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: sandbox.id.clone(),
-        };
-        let request = self.kubelet.timed(request, DEADLINE);
-        runtime.remove_pod_sandbox(request).await?;
-        Ok(())
     }
 }

@@ -22,6 +22,7 @@ fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Exit {
         oom_kills: 0,
         oom_at: None,
         evicted: None,
+        node_restarted: None,
         by_event: false,
     }
 }

@@ -16,6 +16,7 @@ fn done(container: &str, ran: u64, ended: u64) -> Exit {
         oom_kills: 0,
         oom_at: None,
         evicted: None,
+        node_restarted: None,
         by_event: false,
     }
 }

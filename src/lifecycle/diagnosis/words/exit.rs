@@ -4,6 +4,7 @@ use crate::cri::subject::ExitReason;
 use crate::lifecycle::diagnosis::sandbox::Death;
 use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::episode_store::{Exit, OomKills};
+use crate::lifecycle::node::restarted;
 use crate::units::duration;
 
 /// A program that ended earlier has most likely not begun its work, in microseconds.
@@ -13,6 +14,9 @@ const QUICK_END: u64 = 1_000_000;
 pub(super) fn ended(exit: &Exit) -> String {
     let code = code(exit);
     let after = after(exit);
+    if let Some(booted) = exit.node_restarted {
+        return format!("ended{after}: {}", restarted(booted));
+    }
     match exit.reason {
         _ if exit.is_out_of_memory() => {
             format!("was killed for lack of memory{after} (exit code {code})")

@@ -8,7 +8,7 @@ use crate::cri::{Method, error_chain};
 use crate::lifecycle::diagnosis::cause::{Failure, How, Progress};
 use crate::lifecycle::diagnosis::failure::message;
 use crate::lifecycle::diagnosis::fault::Fault;
-use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::units::{self, duration};
 
 const HOLDS: &str = "the runtime still holds its name (name is reserved)";
@@ -18,6 +18,17 @@ pub(super) const MESSAGE: usize = 300;
 
 impl Display for Failure<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.how(f)?;
+        if self.is_not_tried_again {
+            let ago = duration(millis(self.now.saturating_sub(self.last.end_us())));
+            write!(f, "; not tried again for {ago}, as when the pod is deleted")?;
+        }
+        Ok(())
+    }
+}
+
+impl Failure<'_> {
+    fn how(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.how {
             How::Late { deadline, times: n } => self.late(f, deadline, n),
             How::GaveUp { after, deadline } => self.gave_up(f, after, deadline),
@@ -50,9 +61,7 @@ impl Display for Failure<'_> {
             How::Network { .. } | How::PauseImage { .. } | How::Error { .. } => self.error(f),
         }
     }
-}
 
-impl Failure<'_> {
     /// The observed work, as a suffix.
     fn work(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.work {

@@ -10,6 +10,7 @@ use crate::lifecycle::diagnosis::kubelet::{Hook, HookKind, KubeletCause, Stop};
 use crate::lifecycle::diagnosis::syncs::BeforeCalls;
 use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::kubelet::images::Absent;
+use crate::lifecycle::kubelet::probes::{Evidence, FailedProbe};
 use crate::lifecycle::kubelet::pulls::Pulling;
 use crate::units;
 
@@ -124,7 +125,11 @@ impl Display for KubeletCause<'_> {
                 }
                 f.write_str(": it pulls one image at a time")
             }
-            Self::HookRuns { hook } => {
+            Self::HookRuns { hook, kills_for } => {
+                if let Some(probe) = kills_for {
+                    let reason = KillReason::Probe(*probe);
+                    write!(f, "the kubelet kills {}{reason}: ", hook.container)?;
+                }
                 write!(f, "{hook} has run for {}", duration(hook.took))
             }
             Self::PostStart { hook, of } => {
@@ -147,9 +152,17 @@ impl Display for KubeletCause<'_> {
                 match reason {
                     KillReason::Unknown => write!(
                         f,
-                        "the kubelet stopped {} for an HTTP, TCP or gRPC probe, or a change of the pod, unknown which",
+                        "the kubelet stopped {} for {UNSEEN}, unknown which",
                         stop.container
                     )?,
+                    KillReason::Probe(weak) if weak.evidence == Evidence::Weak => {
+                        write!(
+                            f,
+                            "the kubelet stopped {} for {}",
+                            stop.container,
+                            one_of(weak)
+                        )?;
+                    }
                     known => write!(f, "the kubelet killed {}{known}", stop.container)?,
                 }
                 write!(f, ": {stop}; started again, {} in all", duration(*of))
@@ -198,20 +211,38 @@ impl Display for Stop<'_> {
     }
 }
 
+/// Reasons of a kill that no call shows.
+const UNSEEN: &str = "an HTTP, TCP or gRPC probe, or a change of the pod";
+
+/// The last failures of a probe.
+fn failures(probe: &FailedProbe) -> String {
+    match probe.in_a_row {
+        1 => probe.result.to_string(),
+        n => format!("{}, {} in a row", probe.result, times(n as usize)),
+    }
+}
+
+/// The likely reasons of a kill, where the failed probe is one of them.
+fn one_of(probe: &FailedProbe) -> String {
+    format!(
+        "an exec probe ({}, the last {} before), {UNSEEN}, unknown which",
+        failures(probe),
+        duration(probe.before)
+    )
+}
+
 impl Display for KillReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Probe(weak) if weak.evidence == Evidence::Weak => {
+                write!(f, ": {}", one_of(weak))
+            }
             Self::Probe(probe) => {
                 write!(f, " after a failing liveness or startup probe (exec, ")?;
-                match probe.in_a_row {
-                    1 => write!(f, "{})", probe.result),
-                    n => write!(f, "{}, {} in a row)", probe.result, times(n as usize)),
-                }
+                write!(f, "{})", failures(probe))
             }
             Self::PostStart(result) => write!(f, " after its postStart hook failed ({result})"),
-            Self::Unknown => f.write_str(
-                ": no exec probe explains it; an HTTP, TCP or gRPC probe, or a change of the pod, unknown which",
-            ),
+            Self::Unknown => write!(f, ": no exec probe explains it; {UNSEEN}, unknown which"),
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::call::{CallFacts, Client};
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::Awaited;
+use crate::lifecycle::node::restarted;
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::usual::{CROWD, Compared};
 use crate::units::{duration, since};
@@ -31,6 +32,13 @@ impl Display for Cause<'_> {
         match self {
             Self::InFlight(call) => call.fmt(f),
             Self::Failing(failure) => failure.fmt(f),
+            Self::Deleted { ago, failure } => {
+                let ago = ago_of(*ago);
+                write!(
+                    f,
+                    "the pod was deleted {ago}, before it had a sandbox: {failure}"
+                )
+            }
             Self::Recovered {
                 failure,
                 kind,
@@ -108,6 +116,17 @@ impl Display for Cause<'_> {
                     [] => f.write_str("in other pods it was an init container: others may follow"),
                     some => write!(f, "not started yet: {}", some.join(", ")),
                 }
+            }
+            Self::EndedWithNode { containers, booted } => {
+                let restarted = restarted(*booted);
+                match &containers[..] {
+                    [name] => write!(f, "container {name} ended: {restarted}")?,
+                    [_, _] | [_, _, _] => {
+                        write!(f, "containers {} ended: {restarted}", containers.join(", "))?;
+                    }
+                    many => write!(f, "{} containers ended: {restarted}", many.len())?,
+                }
+                f.write_str(", and nothing of the pod since")
             }
             Self::GivenUp { after } => write!(
                 f,
@@ -370,10 +389,11 @@ impl Display for Replaced<'_> {
                 "the sandbox was stopped by crictl and replaced (attempt {attempt})"
             ),
             _ => {
-                write!(
-                    f,
-                    "the sandbox was replaced (attempt {attempt}): the one before "
-                )?;
+                write!(f, "the sandbox was replaced (attempt {attempt}): ")?;
+                if let Some(restart) = self.lost.filter(|fact| fact.booted().is_some()) {
+                    return f.write_str(&restart.sentence(0));
+                }
+                f.write_str("the one before ")?;
                 match (self.death, self.lost) {
                     (Some(death), _) => write!(f, "died: {}", of_sandbox(death)),
                     // It has ended: the time does not matter.

@@ -25,6 +25,7 @@ fn an_end_counts_once_and_goes_to_the_start_it_ended() {
         oom_kills: 0,
         oom_at: None,
         evicted: None,
+        node_restarted: None,
         by_event: false,
     };
     assert_eq!(store.note_exit(&pod.0, Some("c0"), ended(0)), Noted::New);
@@ -206,6 +207,7 @@ fn what_ended_before_its_start_was_recorded_has_run() {
 
 fn told(pod: &crate::lifecycle::script::Pod, code: i32, from: u64, to: u64) -> Exit {
     Exit {
+        node_restarted: None,
         by_event: true,
         ..pod.exit(("app", 0), code, from, to)
     }

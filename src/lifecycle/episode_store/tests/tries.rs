@@ -198,10 +198,10 @@ fn a_pod_deleted_while_its_sandbox_failed_does_not_stay_open() {
     let (mut store, pod) = (store(), pod("a"));
     let fails = |from| pod.run(from, 1000).fails(Code::Unknown, "cni: no plugin");
     apply(&mut store, [fails(0), fails(14_000), fails(29_000)]);
-    store.tick(at(209_000), &[]);
+    store.tick(at(89_000), &[]);
     assert_eq!(store.get(0).map(Episode::is_failing), Some(true));
     // The kubelet would have tried again.
-    store.tick(at(211_000), &[]);
+    store.tick(at(91_000), &[]);
     assert_eq!(store.get(0).map(|t| t.state), Some(State::Failed));
     // A call in flight is no silence.
     let mut other = super::store();

@@ -172,20 +172,49 @@ fn a_look_that_comes_much_too_late_is_a_stall() {
     );
 }
 
+fn boot(id: &str, at: u64) -> Boot {
+    Boot {
+        id: id.to_owned(),
+        at,
+    }
+}
+
 #[test]
 fn the_time_in_which_nobody_looked_is_known() {
     let dir = tempfile::tempdir().expect("a directory");
-    let alive = Alive::new(&dir.path().join("state"));
-    assert_eq!(Watch::downtime(&alive, 0, 9 * SECOND), None, "never run");
+    let (alive, boot) = (Alive::new(&dir.path().join("state"), "a"), boot("a", 1));
+    let downtime = |last, now| Watch::downtime(&alive, &boot, last, now);
+    assert_eq!(downtime(0, 9 * SECOND), None, "never run");
     alive.write(5 * SECOND).expect("written");
-    let gap = Watch::downtime(&alive, 0, 9 * SECOND).expect("known");
+    let gap = downtime(0, 9 * SECOND).expect("known");
     assert_eq!((gap.from, gap.to), (5 * SECOND, Some(9 * SECOND)));
-    let gap = Watch::downtime(&alive, 7 * SECOND, 9 * SECOND).expect("known");
+    assert_eq!(gap.kind, FactKind::CriscopeDown);
+    let gap = downtime(7 * SECOND, 9 * SECOND).expect("known");
     assert_eq!(gap.from, 7 * SECOND, "the journal knows better");
-    assert_eq!(Watch::downtime(&alive, 0, 5 * SECOND + 10), None, "at once");
+    assert_eq!(downtime(0, 5 * SECOND + 10), None, "at once");
+    assert_eq!(downtime(0, 1), None, "the clock was set back");
+}
+
+#[test]
+fn another_boot_is_a_restart_of_the_node() {
+    let dir = tempfile::tempdir().expect("a directory");
+    Alive::new(dir.path(), "a")
+        .write(5 * SECOND)
+        .expect("written");
+    let alive = Alive::new(dir.path(), "b");
+    let found = |boot: Boot| Watch::downtime(&alive, &boot, 0, 60 * SECOND).expect("a fact");
+    let fact = found(boot("b", 40 * SECOND));
+    let booted = 40 * SECOND;
+    assert_eq!(fact.kind, FactKind::NodeRestarted { booted });
+    assert_eq!((fact.from, fact.to), (5 * SECOND, Some(60 * SECOND)));
     assert_eq!(
-        Watch::downtime(&alive, 0, 1),
-        None,
-        "the clock was set back"
+        fact.sentence(0),
+        "the node was started again at 00:00:40 UTC"
     );
+    // The id of this boot cannot be read, or that of the one before is not known.
+    assert_eq!(found(boot("", 1)).kind, FactKind::CriscopeDown);
+    Alive::new(dir.path(), "")
+        .write(5 * SECOND)
+        .expect("written");
+    assert_eq!(found(boot("b", 1)).kind, FactKind::CriscopeDown);
 }

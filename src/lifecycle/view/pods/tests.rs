@@ -193,6 +193,18 @@ fn trouble_comes_first_and_the_gone_last() {
     assert_eq!(names(&pods), slowest);
 }
 
+/// `kubectl debug` with an image that does not exist.
+#[test]
+fn a_container_that_was_added_does_not_hide_the_state_of_the_others() {
+    let mut debugger = failing(restart("debugger", 0, 60, State::Open));
+    debugger.ephemeral = true;
+    let crashes = looping(restart("app", 4, 50, State::Ok));
+    let it = pod([episode("start", 10, State::Ok), crashes, debugger.clone()]);
+    assert_eq!(it.state, PodState::CrashLoop);
+    let it = pod([episode("start", 10, State::Ok), debugger]);
+    assert_eq!(it.state, PodState::Failing);
+}
+
 #[test]
 fn filters_know_states_and_groups_of_them() {
     let meant = |word: &str| {

@@ -93,6 +93,18 @@ pub(super) fn common() -> Vec<Case> {
             |it| fails(it, "noipam"),
         ),
         case(
+            "cni: deleted without a sandbox",
+            &["deleted", "before it had a sandbox", "network|cni"],
+            &["registry", "runc", "nothing slow", "not tried"],
+            |it| async move {
+                let pod = it.add(of(&it, "full"));
+                it.wait(&pod, "two failures", |done| done.failed >= 2).await;
+                seconds(2.0).await;
+                pod.gone().await;
+                it.line_with("deleted").await
+            },
+        ),
+        case(
             "cni: slow to take down",
             &["slow-del-bridge", "CNI plugin", "~2.8..8"],
             &["kubelet:", "registry", "runc", "cannot", "nothing slow"],

@@ -1,11 +1,9 @@
 //! Containers that end, are killed, or do not begin: what the kubelet does with them.
 
-use std::time::Duration;
-
-use super::super::spec::{Asks, Container, PodSpec, Probe, linux};
+use super::super::spec::{Container, PodSpec, Probe, linux};
 use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
-use super::stops;
+use super::{probes, stops};
 
 /// Somebody who has nothing to do with it.
 const OTHERS: &[&str] = &["cni", "registry", "runc", "nothing slow", "cannot be"];
@@ -24,14 +22,6 @@ fn after(it: &Play, init: Vec<Container>) -> PodSpec {
     let mut spec = it.spec(vec![Container::idle("app")]);
     spec.init = init;
     spec
-}
-
-/// A container with a liveness probe, killed so often.
-async fn killed(it: Play, probe: Probe) -> String {
-    let mut spec = app(&it, "trap 'exit 0' TERM; sleep 100000 & wait");
-    spec.containers[0].liveness = Some(probe);
-    it.tell(spec, "kills", |done| done.killed >= 2 && done.started >= 3)
-        .await
 }
 
 /// What both runtimes have.
@@ -207,17 +197,6 @@ pub(super) fn common() -> Vec<Case> {
             OTHERS,
             |it| starts(it, "sh -c 'kill -ABRT $$'; exit $?", 3),
         ),
-        case(
-            "container: liveness probe kills",
-            &[
-                "app",
-                "liveness|probe",
-                "exit 7|exit code 7",
-                "twice|2 times|3 times|killed 2",
-            ],
-            OTHERS,
-            |it| killed(it, Probe::exec("exit 7")),
-        ),
     ]
 }
 
@@ -225,7 +204,8 @@ pub(in super::super) fn all() -> Vec<Case> {
     let mut all = common();
     all.extend(ends());
     all.extend(begins());
-    all.extend(probes());
+    all.extend(probes::all());
+    all.extend(ephemeral());
     all.extend(stops::all());
     all
 }
@@ -357,64 +337,22 @@ fn begins() -> Vec<Case> {
     ]
 }
 
-fn probes() -> Vec<Case> {
-    vec![
-        case(
-            "container: liveness probe over HTTP kills",
-            &[
-                "app",
-                "kubelet",
-                "kill|stopp|restart",
-                "probe",
-                "twice|2 times|3 times",
-            ],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "nothing slow",
-                "cannot be",
-                "exit code 7",
-            ],
-            |it| {
-                killed(
-                    it,
-                    Probe {
-                        asks: Asks::HttpFailsAfter(Duration::from_secs(2)),
-                        ..Probe::exec("")
-                    },
-                )
-            },
-        ),
-        case(
-            "container: liveness probe times out",
-            &[
-                "app",
-                "liveness|probe",
-                "timed out|timeout|1 s|1.00 s",
-                "twice|2 times|3 times|killed 2",
-            ],
-            OTHERS,
-            |it| killed(it, Probe::exec("sleep 5")),
-        ),
-        case(
-            "container: readiness probe fails",
-            &["app", "probe", "exit 6|exit code 6"],
-            &[
-                "cni",
-                "registry",
-                "runc",
-                "cannot be",
-                "keeps ending",
-                "killed",
-                "liveness",
-            ],
-            |it| async move {
-                let mut spec = it.spec(vec![Container::idle("app")]);
-                spec.containers[0].readiness = Some(Probe::exec("exit 6"));
-                it.tell(spec, "failed probes", |done| done.probes_failed >= 6)
-                    .await
-            },
-        ),
-    ]
+/// Containers that are added to a running pod.
+fn ephemeral() -> Vec<Case> {
+    vec![case(
+        "container: one is added and refused beside a crash loop",
+        &["app", "keeps", "exit code 3"],
+        &["registry", "pulled", "debugger", "cannot be"],
+        |it| async move {
+            let crashes = Container::shell("app", "sleep 1; exit 3");
+            let mut spec = it.spec(vec![crashes, Container::idle("side")]);
+            spec.ephemeral = Some(Container::of("debugger", &it.image("no/such:1")));
+            let pod = it.add(spec);
+            it.wait(&pod, "failures and exits", |done| {
+                done.failed >= 2 && done.exited >= 3
+            })
+            .await;
+            it.line().await
+        },
+    )]
 }

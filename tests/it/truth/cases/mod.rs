@@ -8,6 +8,7 @@ pub(super) mod images;
 pub(super) mod node;
 pub(super) mod oci;
 pub(super) mod own;
+pub(super) mod probes;
 pub(super) mod runtimes;
 pub(super) mod sandboxes;
 mod stops;

@@ -1,7 +1,7 @@
 //! The built-in runtime.
 
 use super::super::Case;
-use super::{cni, containers, events, healthy, images, oci};
+use super::{cni, containers, events, healthy, images, oci, probes};
 
 pub(in super::super) fn all() -> Vec<Case> {
     let all = images::common()
@@ -10,6 +10,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         .chain(oci::common())
         .chain(oci::own())
         .chain(containers::common())
+        .chain(probes::common())
         .chain(events::common())
         .chain(events::own())
         .chain(healthy::common());

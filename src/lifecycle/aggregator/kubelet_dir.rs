@@ -1,0 +1,62 @@
+//! What the kubelet's directory tells: which containers a pod has, and that a pod is gone.
+
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::Aggregator;
+use crate::lifecycle::journal::JournalLine;
+use crate::lifecycle::{allocated_pods, pod_dirs};
+
+/// Longest time that a read may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Aggregator {
+    /// Reads which containers the pods have that began to start since the last time.
+    pub(super) async fn read_containers(&mut self) {
+        let Some(dir) = self.parts.kubelet_dir.clone() else {
+            return;
+        };
+        let pods = self.parts.stories.store().take_unasked();
+        if pods.is_empty() {
+            return;
+        }
+        let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
+        let read = spawn_blocking(move || allocated_pods::read(&dir, &uids));
+        let Ok(Ok(mut known)) = timeout(PATIENCE, read).await else {
+            // A disk that hangs would delay every tick.
+            self.parts.kubelet_dir = None;
+            return;
+        };
+        for pod in pods {
+            if let Some(names) = known.remove(&pod.uid) {
+                self.write(Some(JournalLine::containers(&pod, &names)));
+                self.parts.stories.store().expect(&pod, names);
+            }
+        }
+    }
+
+    /// Looks for the directories of the pods of which no sandbox could be made. No call says that such a pod is deleted.
+    pub(super) async fn look_for_deleted(&mut self, now: u64) {
+        let Some(dir) = self.parts.kubelet_dir.clone() else {
+            return;
+        };
+        let pods = self.parts.stories.store().without_sandbox();
+        if pods.is_empty() {
+            return self.pod_dirs.clear();
+        }
+        let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
+        let look = spawn_blocking(move || pod_dirs::look(&dir, &uids));
+        let Ok(Ok(found)) = timeout(PATIENCE, look).await else {
+            // A disk that hangs would delay every tick.
+            self.parts.kubelet_dir = None;
+            return;
+        };
+        let gone = self.pod_dirs.note(found);
+        for pod in pods.iter().filter(|pod| gone.contains(&pod.uid)) {
+            self.parts.stories.store().note_deleted(pod, now);
+        }
+        self.report_closed();
+    }
+}

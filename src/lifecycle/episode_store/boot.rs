@@ -1,0 +1,82 @@
+//! What is known of the time before the boot of the node without a journal, which may be lost with `/run`: after a restart of the node the
+//! kubelet asks for the containers of before, and their times are older than the boot.
+
+use std::collections::VecDeque;
+
+use super::exits::Exit;
+use super::{Episode, EpisodeStore};
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::cri::subject::PodIdentity;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::node::{FactKind, NodeFact, note};
+
+/// Most pods that are remembered; a node has some hundred.
+const PODS: usize = 1024;
+
+/// Clocks are set while a node boots; in microseconds.
+const SLACK: u64 = 2_000_000;
+
+/// When the newest run of an unknown pod began, and the boot.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Booted {
+    /// In microseconds since 1970; 0 if it is not known.
+    at: u64,
+    /// By pod uid.
+    runs: VecDeque<(Box<str>, u64)>,
+}
+
+impl Booted {
+    /// What is known of this pod.
+    pub(super) fn of(&self, uid: &str) -> Self {
+        let runs = self.runs.iter().filter(|(of, _)| **of == *uid);
+        Self {
+            at: self.at,
+            runs: runs.cloned().collect(),
+        }
+    }
+}
+
+impl EpisodeStore {
+    /// Notes when the node booted, in microseconds since 1970.
+    pub(in crate::lifecycle) fn booted(&mut self, at: u64) {
+        self.booted.at = at;
+    }
+
+    /// Remembers the exit of a container of a pod of which no call is known.
+    pub(super) fn note_early_run(&mut self, pod: &PodIdentity, exit: &Exit) {
+        let began = exit.at.saturating_sub(exit.ran);
+        let is_known = self.of_pod(pod).next().is_some();
+        if self.booted.at == 0 || exit.ran == 0 || is_known {
+            return;
+        }
+        let runs = &mut self.booted.runs;
+        if let Some((_, newest)) = runs.iter_mut().find(|(uid, _)| *uid == pod.uid) {
+            *newest = began.max(*newest);
+            return;
+        }
+        if runs.len() >= PODS {
+            runs.pop_front();
+        }
+        runs.push_back((pod.uid.clone(), began));
+    }
+
+    /// Tells the first start of a pod that the node was restarted, if the pod has run before the boot and not since.
+    pub(super) fn tell_of_boot(&self, episode: &mut Episode, first: &EpisodeCall) {
+        let Booted { at, runs } = &self.booted;
+        let is_replaced = first.method == Method::RunPodSandbox && episode.pod.attempt > 0;
+        let is_first = self.of_pod(&episode.pod).next().is_none();
+        if episode.kind != Kind::Start || !is_replaced || !is_first {
+            return;
+        }
+        let mut runs = runs.iter().filter(|(uid, _)| *uid == episode.pod.uid);
+        if runs.any(|(_, began)| began.saturating_add(SLACK) < *at) {
+            let kind = FactKind::NodeRestarted { booted: *at };
+            let fact = NodeFact {
+                to: Some(*at),
+                ..NodeFact::new(kind, *at, "")
+            };
+            note(&mut episode.node, &fact);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Exec probes of containers, and which of them led to a kill.
+//!
+//! The commands themselves are not read. Two probes of a container are told apart by the size of their requests and their timeouts.
+//! If these are equal too, their results are as one; that there are two shows when they run at the same time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::execs::{ExecResult, timeout};
+use crate::call::CallRecord;
+use crate::lifecycle::view;
+
+/// Most containers whose probes are remembered; a node runs some hundred.
+const CONTAINERS: usize = 1024;
+/// Most probes per container: a liveness, a readiness and a startup probe, and one after a change.
+const PROBES: usize = 4;
+/// Most results per probe.
+const RESULTS: usize = 8;
+/// The kubelet kills a container this soon after the probe that failed once too often, or begins its preStop hook, in microseconds.
+const REACTION: u64 = 2_000_000;
+/// A preStop hook that is no exec takes up to this time, in microseconds: the grace period by default.
+const HOOK: u64 = 30_000_000;
+/// How late the kubelet may run a probe, in microseconds.
+const LATE: u64 = 1_000_000;
+
+/// An exec probe that had failed before its container was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::lifecycle) struct FailedProbe {
+    /// The last result.
+    pub(in crate::lifecycle) result: ExecResult,
+    /// Failures in a row.
+    pub(in crate::lifecycle) in_a_row: u32,
+    /// What shows that it was the reason.
+    #[serde(default, skip_serializing_if = "Evidence::is_at_once")]
+    pub(in crate::lifecycle) evidence: Evidence,
+    /// From its last failure to the stop, or to the preStop hook before it, in microseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(in crate::lifecycle) before: u64,
+}
+
+/// What shows that a failed probe was the reason of a stop, the best first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::lifecycle) enum Evidence {
+    /// The stop, or a hook before it, followed at once.
+    #[default]
+    AtOnce,
+    /// It was due and was not run again: the kubelet runs a liveness or startup probe no more once it has led to a kill. That of a pod
+    /// that is deleted it does not run either.
+    GivenUp,
+    /// Nothing. Another reason is as likely.
+    Weak,
+}
+
+impl Evidence {
+    fn is_at_once(&self) -> bool {
+        *self == Self::AtOnce
+    }
+}
+
+fn is_zero(time: &u64) -> bool {
+    *time == 0
+}
+
+/// A run of a probe. Times in microseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    began: u64,
+    ended: u64,
+    result: ExecResult,
+}
+
+impl Run {
+    /// Returns whether it counts as a failure. The kubelet ignores a probe that could not be run or was broken off.
+    fn is_failure(&self) -> bool {
+        match self.result {
+            ExecResult::Exit(code) => code != 0,
+            ExecResult::TimedOut => true,
+            ExecResult::Cancelled | ExecResult::Error => false,
+        }
+    }
+
+    /// A probe has one run at a time.
+    fn overlaps(&self, other: &Self) -> bool {
+        self.began < other.ended && other.began < self.ended
+    }
+}
+
+/// A probe of a container.
+#[derive(Clone, Debug)]
+struct Probe {
+    /// The size of its request and its timeout in seconds.
+    key: (u64, u32),
+    runs: u64,
+    failed: u64,
+    failed_in_a_row: u32,
+    /// The longest series of failures after which it was run once more, since it first succeeded.
+    tolerated: u32,
+    /// The same before it first succeeded: it may have been the startup probe until then.
+    at_first: u32,
+    /// Whether it is two probes.
+    is_shared: bool,
+    last: VecDeque<Run>,
+}
+
+/// The probes of containers, by container id.
+#[derive(Clone, Debug, Default)]
+pub(in crate::lifecycle) struct Probes {
+    containers: HashMap<Arc<str>, Vec<Probe>>,
+    order: VecDeque<Arc<str>>,
+}
+
+impl Probe {
+    fn new(key: (u64, u32)) -> Self {
+        Self {
+            key,
+            runs: 0,
+            failed: 0,
+            failed_in_a_row: 0,
+            tolerated: 0,
+            at_first: 0,
+            is_shared: false,
+            last: VecDeque::new(),
+        }
+    }
+
+    fn note(&mut self, run: Run) {
+        let is_first = self.runs == u64::from(self.failed_in_a_row);
+        let survived = match is_first {
+            true => &mut self.at_first,
+            false => &mut self.tolerated,
+        };
+        *survived = self.failed_in_a_row.max(*survived);
+        self.runs += 1;
+        self.is_shared |= self.last.iter().any(|other| other.overlaps(&run));
+        match run.result.is_good() {
+            true => self.failed_in_a_row = 0,
+            false => {
+                self.failed += 1;
+                self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
+            }
+        }
+        if self.last.len() >= RESULTS {
+            self.last.pop_front();
+        }
+        self.last.push_back(run);
+    }
+
+    /// How it had failed before a stop that began at `at`; `None` if it was not the reason. `until`: up to when the container is known to
+    /// have been up.
+    fn failed_before(&self, at: u64, until: u64) -> Option<FailedProbe> {
+        let before = || self.last.iter().rev().filter(|run| run.ended <= at);
+        let last = before().next().filter(|run| run.is_failure())?;
+        let gap = at - last.ended;
+        if self.is_shared {
+            let in_a_row = before().take_while(|run| run.is_failure()).count();
+            let in_a_row = u32::try_from(in_a_row.div_ceil(2)).unwrap_or(u32::MAX);
+            let failed = FailedProbe {
+                result: last.result,
+                in_a_row,
+                evidence: Evidence::Weak,
+                before: gap,
+            };
+            return (gap <= REACTION).then_some(failed);
+        }
+        // A readiness probe, which kills nothing, goes on, and also after as many failures.
+        let goes_on = self.last.back().is_some_and(|run| run.ended > at);
+        if goes_on || self.failed_in_a_row <= self.tolerated {
+            return None;
+        }
+        let is_at_once = gap <= REACTION && self.failed_in_a_row > self.at_first_over();
+        let evidence = match is_at_once {
+            true => Evidence::AtOnce,
+            false if self.is_overdue(last, until) => Evidence::GivenUp,
+            false if gap <= HOOK => Evidence::Weak,
+            false => return None,
+        };
+        Some(FailedProbe {
+            result: last.result,
+            in_a_row: self.failed_in_a_row,
+            evidence,
+            before: gap,
+        })
+    }
+
+    /// The failures before it first succeeded; 0 if it never did.
+    fn at_first_over(&self) -> u32 {
+        match self.runs > u64::from(self.failed_in_a_row) {
+            true => self.at_first,
+            false => 0,
+        }
+    }
+
+    /// Returns whether it should have been run again by this time.
+    fn is_overdue(&self, last: &Run, until: u64) -> bool {
+        let runs = || self.last.iter();
+        let periods = runs().zip(runs().skip(1));
+        let period = periods
+            .map(|(one, next)| next.began.saturating_sub(one.began))
+            .max();
+        period.is_some_and(|period| {
+            let due = last.began.saturating_add(period).max(last.ended);
+            until >= due.saturating_add(period / 2).saturating_add(LATE)
+        })
+    }
+
+    fn view(&self, container: &str, attempt: u32) -> Option<view::Probe> {
+        let last = self.last.back()?;
+        Some(view::Probe {
+            container: container.to_owned(),
+            attempt,
+            timeout_s: self.key.1,
+            runs: self.runs,
+            failed: self.failed,
+            failed_in_a_row: self.failed_in_a_row,
+            last_result: last.result.to_string(),
+            last_unix_us: last.ended,
+            last_ms: last.ended.saturating_sub(last.began) as f64 / 1000.0,
+        })
+    }
+}
+
+impl Probes {
+    /// Adds the result of a probe.
+    pub(in crate::lifecycle) fn note(&mut self, record: &CallRecord) {
+        let Some(id) = record.container_id.clone() else {
+            return;
+        };
+        let key = (record.request_bytes, timeout(record).unwrap_or_default());
+        let run = Run {
+            began: record.began_us(),
+            ended: record.end_us(),
+            result: ExecResult::of(record),
+        };
+        if !self.containers.contains_key(&id) {
+            self.make_room();
+            self.order.push_back(Arc::clone(&id));
+        }
+        let probes = self.containers.entry(id).or_default();
+        if let Some(probe) = probes.iter_mut().find(|probe| probe.key == key) {
+            return probe.note(run);
+        }
+        if probes.len() >= PROBES {
+            let oldest = |probe: &Probe| probe.last.back().map_or(0, |run| run.ended);
+            probes.sort_by_key(oldest);
+            probes.remove(0);
+        }
+        let mut probe = Probe::new(key);
+        probe.note(run);
+        probes.push(probe);
+    }
+
+    fn make_room(&mut self) {
+        while self.order.len() >= CONTAINERS {
+            if let Some(oldest) = self.order.pop_front() {
+                self.containers.remove(&oldest);
+            }
+        }
+    }
+
+    /// The container was removed.
+    pub(in crate::lifecycle) fn forget(&mut self, container_id: &str) {
+        if self.containers.remove(container_id).is_some() {
+            self.order.retain(|id| **id != *container_id);
+        }
+    }
+
+    /// The probe that failed before the container was stopped, with the best evidence. `at`: when the stop began, or the preStop hook
+    /// before it; `until`: up to when the container is known to have been up. Both in microseconds since 1970.
+    pub(in crate::lifecycle) fn failed_before(
+        &self,
+        container_id: &str,
+        at: u64,
+        until: u64,
+    ) -> Option<FailedProbe> {
+        let probes = self.containers.get(container_id)?;
+        let failed = probes.iter().filter_map(|it| it.failed_before(at, until));
+        failed.min_by_key(|failed| (failed.evidence, failed.before))
+    }
+
+    /// The probes of a container.
+    pub(in crate::lifecycle) fn of(
+        &self,
+        container_id: &str,
+        name: &str,
+        attempt: u32,
+    ) -> Vec<view::Probe> {
+        let probes = self.containers.get(container_id).into_iter().flatten();
+        probes.filter_map(|it| it.view(name, attempt)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
