@@ -7,7 +7,7 @@
 //! | callers | [`client`] (raw HTTP/2), [`kubelet`] (typed, for real pods), [`pods`] (typed, for the fake), [`cadvisor`] |
 //! | servers around it | [`registry`], [`docker_registry`], [`collector`] (OTLP), [`prometheus`]; [`pki`] |
 //! | images | [`busybox`], [`image`], [`image_store`] |
-//! | the machine | [`packages`], [`executable`], [`process`], [`pid_namespace`] |
+//! | the machine | [`packages`], [`executable`], [`process`], [`pid_namespace`], [`hierarchies`] |
 //! | benchmarks | [`mod@bench`] |
 //!
 //! Nothing sleeps for a fixed time: [`until`] polls a condition for at most [`PATIENCE`]. Helpers panic, because a test
@@ -31,6 +31,7 @@ pub mod error;
 pub mod executable;
 pub mod fake;
 mod grpc;
+pub mod hierarchies;
 pub mod image;
 pub mod image_store;
 pub mod kubelet;

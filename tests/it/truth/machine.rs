@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::mount::{MsFlags, mount, umount};
+use nix::mount::{MsFlags, mount};
 use nix::unistd::Pid;
 
 use crate::harness::containerd::{Config, Containerd};
-use crate::harness::{leaks, until};
+use crate::harness::leaks;
 
 /// A containerd whose disk for unpacked images is small.
 pub(super) fn small_disk(containerd: &Containerd, _: &mut Config) {
@@ -18,30 +18,6 @@ pub(super) fn small_disk(containerd: &Containerd, _: &mut Config) {
     // As the directory of a machine: containers of other users pass through it.
     let (tmpfs, options) = (Some("tmpfs"), Some("size=32m,mode=711"));
     mount(tmpfs, &disk, tmpfs, MsFlags::empty(), options).expect("tmpfs");
-}
-
-/// Waits while a hierarchy of cgroup v1 is in use that is not mounted, as while another test has `hugetlb` in a mount namespace of its
-/// own: with it containerd 1.6 watches no cgroup, and tells of no OOM kill. A hierarchy whose last mount went before its last cgroup stays in
-/// use until it is mounted and unmounted once more.
-pub(super) async fn all_hierarchies_mounted() {
-    until("the mounts of all hierarchies", || async {
-        let dir = tempfile::tempdir().expect("a directory");
-        let (kind, controller) = (Some("cgroup"), Some("hugetlb"));
-        let table = fs::read_to_string("/proc/cgroups").unwrap_or_default();
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let all = table.lines().all(|line| {
-            let fields: Vec<_> = line.split_ascii_whitespace().collect();
-            match fields[..] {
-                ["hugetlb", hierarchy, ..] => hierarchy == "0" || mounts.contains("hugetlb"),
-                _ => true,
-            }
-        });
-        if !all && mount(kind, dir.path(), kind, MsFlags::empty(), controller).is_ok() {
-            umount(dir.path()).expect("unmounted");
-        }
-        all.then_some(())
-    })
-    .await;
 }
 
 /// What containerd keeps of a sandbox or container while it runs.

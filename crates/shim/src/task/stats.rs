@@ -32,9 +32,14 @@ impl Shim {
     }
 }
 
-/// The answer to [`Shim::stats_task`].
+/// The answer to [`Shim::stats_task`]. That something does not exist is not about the container, which runs: runc's shim says so of one whose
+/// cgroup it could not open.
 pub(super) fn reported(result: Result) -> Result<Answer> {
-    let any = decode::<Reported>(&result?)?.stats.unwrap_or_default();
+    let any = match result {
+        Err(failed) if failed.kind == NOT_FOUND => None,
+        result => decode::<Reported>(&result?)?.stats,
+    };
+    let any = any.unwrap_or_default();
     let len = any.type_url.len() + any.value.len();
     if len > MAX_METRICS {
         let text = format!("metrics of {len} bytes are too long");
@@ -74,7 +79,9 @@ mod tests {
             "whether or not they can be decoded"
         );
         let none = Answer::Metrics(Metrics::default());
-        assert_eq!(reported(response(None)), Ok(none));
+        assert_eq!(reported(response(None)), Ok(none.clone()));
+        let no_cgroup = failure(NOT_FOUND, "cgroup does not exist");
+        assert_eq!(reported(Err(no_cgroup)), Ok(none));
     }
 
     #[test]
@@ -87,7 +94,7 @@ mod tests {
         assert_eq!(long.kind, RUNTIME);
         let damaged = reported(Ok(vec![0x0a, 0x7f])).expect_err("damaged");
         assert_eq!(damaged.kind, SYSTEM);
-        let failed = failure(NOT_FOUND, "gone");
+        let failed = failure(RUNTIME, "no");
         assert_eq!(reported(Err(failed.clone())), Err(failed));
     }
 }

