@@ -76,6 +76,11 @@ impl Pod {
         self.worker.deleted.cancel();
     }
 
+    /// Its ephemeral container is added, which the next sync sees.
+    pub(super) fn debug(&self) {
+        self.worker.debugged.cancel();
+    }
+
     /// Waits until it is deleted and everything of it is removed.
     pub(super) async fn gone(mut self) {
         self.delete();

@@ -124,7 +124,7 @@ pub(super) struct PodSpec {
     pub(super) handler: &'static str,
     pub(super) init: Vec<Container>,
     pub(super) containers: Vec<Container>,
-    /// One that is added once they are up.
+    /// One that `kubectl debug` adds.
     pub(super) ephemeral: Option<Container>,
     pub(super) restart: Restart,
     /// `terminationGracePeriodSeconds`.

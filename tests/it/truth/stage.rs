@@ -22,6 +22,7 @@ use crate::harness::packages::program;
 use crate::harness::process::Process;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::registry::Registry;
+use crate::harness::until;
 
 /// How long a case may wait for what it provokes.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -230,6 +231,17 @@ impl Play {
         // Calls become a story beside the request path.
         tokio::time::sleep(Duration::from_millis(700)).await;
         self.line_of(&self.pod).await
+    }
+
+    /// Waits until the start of the pod is complete.
+    pub(super) async fn begun(&self) {
+        let path = format!("/debug/pods/{NAMESPACE}/{}?format=json", self.pod);
+        until("the end of its start", || async {
+            let (_, text) = self.stage.proxy().get(&path).await;
+            let story: Value = serde_json::from_str(&text).unwrap_or_default();
+            (story["episodes"][0]["state"] == "ok").then_some(())
+        })
+        .await;
     }
 
     /// The first line, once it has these words, or after a time without them.

@@ -27,6 +27,8 @@ pub(super) struct Worker {
     seen: SystemTime,
     wake: Arc<Notify>,
     pub(super) deleted: CancellationToken,
+    /// Whether it has its ephemeral container.
+    pub(super) debugged: CancellationToken,
     pub(super) done: Mutex<Done>,
     /// Probes end with it.
     forgotten: CancellationToken,
@@ -44,6 +46,7 @@ impl Worker {
             spec,
             wake,
             deleted: CancellationToken::new(),
+            debugged: CancellationToken::new(),
             done: Mutex::default(),
             forgotten: CancellationToken::new(),
             back_off: Mutex::default(),
@@ -117,10 +120,8 @@ impl Worker {
             }
         }
         let mut wait = None::<Duration>;
-        // Added later, as by kubectl debug.
-        let is_up =
-            usize::try_from(lock(&self.done).started).expect("few") >= self.spec.containers.len();
-        let added = self.spec.ephemeral.iter().filter(|_| is_up);
+        let added = self.spec.ephemeral.iter();
+        let added = added.filter(|_| self.debugged.is_cancelled());
         for container in added.chain(&self.spec.containers) {
             let here = status.here(container.name);
             if let Some(it) = here.filter(|it| is_running(it)) {

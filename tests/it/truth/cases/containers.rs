@@ -348,6 +348,9 @@ fn ephemeral() -> Vec<Case> {
             let mut spec = it.spec(vec![crashes, Container::idle("side")]);
             spec.ephemeral = Some(Container::of("debugger", &it.image("no/such:1")));
             let pod = it.add(spec);
+            // Until then its image could be that of a container of the pod.
+            it.begun().await;
+            pod.debug();
             it.wait(&pod, "failures and exits", |done| {
                 done.failed >= 2 && done.exited >= 3
             })
