@@ -222,6 +222,15 @@ impl Runtime {
         self: &Arc<Self>,
         sandboxes: Vec<Arc<Sandbox>>,
     ) -> Result<Vec<v1::PodSandboxStats>> {
+        self.measure_pods(sandboxes, Self::stats_of_pod).await
+    }
+
+    /// Measures these pods, each with its containers, the counters of its interfaces, and what the shims of containerd report.
+    async fn measure_pods<T: Send + 'static>(
+        self: &Arc<Self>,
+        sandboxes: Vec<Arc<Sandbox>>,
+        measure: fn(&Self, &Sandbox, &[Arc<Container>], &[Counters], &Reports) -> T,
+    ) -> Result<Vec<T>> {
         let (counters, reports) = tokio::join!(
             self.counters_of(&sandboxes),
             self.reports_of_pods(&sandboxes)
@@ -233,7 +242,7 @@ impl Runtime {
             let all = sandboxes.iter().zip(&counters);
             Ok(all
                 .map(|(sandbox, counters)| {
-                    runtime.stats_of_pod(sandbox, &of(sandbox), counters, &reports)
+                    measure(&runtime, sandbox, &of(sandbox), counters, &reports)
                 })
                 .collect())
         })

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use std::{env, fs, io, thread};
 
 use nix::sys::prctl::set_child_subreaper;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde::Serialize;
 use tokio::net::UnixStream;
 
+use crate::PATIENCE;
 use crate::error::{Error, IoContext, Result};
 
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -59,6 +60,30 @@ pub fn adopt_orphans(adopt: bool) -> Result<()> {
     set_child_subreaper(adopt)
         .map_err(io::Error::from)
         .during(|| "becoming a subreaper".to_owned())
+}
+
+/// Stops a process (SIGSTOP) and waits until all of its threads have stopped. Until then a process with several threads may go on
+/// for some milliseconds, more on a busy machine: only the thread that receives the signal tells the others.
+///
+/// # Panics
+/// If there is no such process, or after [`PATIENCE`].
+pub fn halt(pid: Pid) {
+    kill(pid, Signal::SIGSTOP).expect("SIGSTOP");
+    let deadline = Instant::now() + PATIENCE;
+    while !has_stopped(pid) {
+        assert!(Instant::now() < deadline, "process {pid} does not stop");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn has_stopped(pid: Pid) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    tasks.flatten().all(|task| {
+        // A thread that has ended is not in the way.
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+        state.is_none_or(|state| state.starts_with('T'))
+    })
 }
 
 /// A child and its process group. Dropping it terminates the group: SIGTERM, then SIGKILL after five seconds. If the

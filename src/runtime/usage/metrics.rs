@@ -9,7 +9,6 @@ use super::Reports;
 use crate::cri::v1;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
-use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::stats::metrics::{self, Filesystem, Identity};
 use crate::runtime::stats::processes::{self, Processes};
 use crate::runtime::store::{Container, ContainerRecord, ContainerState, Sandbox};
@@ -25,23 +24,8 @@ impl Runtime {
     /// # Errors
     /// None of its own.
     pub async fn pod_sandbox_metrics(self: &Arc<Self>) -> Result<Vec<v1::PodSandboxMetrics>> {
-        let sandboxes = self.ready_sandboxes();
-        let (counters, reports) = tokio::join!(
-            self.counters_of(&sandboxes),
-            self.reports_of_pods(&sandboxes)
-        );
-        let runtime = Arc::clone(self);
-        blocking(move || {
-            let mut containers = runtime.store.containers_by_sandbox();
-            let mut of = |sandbox: &Sandbox| containers.remove(&sandbox.id).unwrap_or_default();
-            let all = sandboxes.iter().zip(&counters);
-            Ok(all
-                .map(|(sandbox, counters)| {
-                    runtime.metrics_of(sandbox, &of(sandbox), counters, &reports)
-                })
-                .collect())
-        })
-        .await
+        self.measure_pods(self.ready_sandboxes(), Self::metrics_of)
+            .await
     }
 
     fn metrics_of(

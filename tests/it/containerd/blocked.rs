@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use super::explained::Kubelet;
 use super::{before, end};
 use crate::harness::containerd::Containerd;
+use crate::harness::process::halt;
 use crate::harness::proxy::Proxy;
 use crate::harness::until;
 
@@ -31,7 +32,7 @@ async fn a_stopped_containerd_is_the_cause() {
     let proxy = before(&containerd).await;
     let mut kubelet = Kubelet::on(&proxy, &containerd, "halted").await;
     let pid = Pid::from_raw(containerd.pid().cast_signed());
-    kill(pid, Signal::SIGSTOP).expect("stop");
+    halt(pid);
     let running = kubelet.sandbox(DEADLINE);
     let looking = async {
         says(&proxy, "halted", "now in containerd, stopped by a signal").await;
@@ -40,7 +41,7 @@ async fn a_stopped_containerd_is_the_cause() {
     let (sandbox, ()) = tokio::join!(running, looking);
     let sandbox = sandbox.expect("a sandbox");
     // A short deadline: the runtime alone is the cause.
-    kill(pid, Signal::SIGSTOP).expect("stop");
+    halt(pid);
     let pulling = kubelet.pull("127.0.0.1:1/nothing:1");
     let looking = async {
         says(&proxy, "halted", "now in containerd, stopped by a signal").await;

@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use criscope_linux::cgroup::usage::{Cpu, DeviceIo, HugePages, Io, Memory, Usage};
+use criscope_linux::cgroup::usage::{Cpu, HugePages, Io, Memory, Usage};
 
 use super::{PidsStat, known, limit};
 
@@ -191,7 +191,7 @@ fn memory(memory: MemoryStat, oom_kills: Option<u64>) -> Option<Memory> {
 }
 
 fn io(all: &BlkIoStat) -> Io {
-    let mut devices: Vec<DeviceIo> = Vec::new();
+    let mut io = Io::default();
     let bytes = all.io_service_bytes_recursive.iter();
     let counts = all.io_serviced_recursive.iter();
     for (entry, is_bytes) in bytes
@@ -201,16 +201,7 @@ fn io(all: &BlkIoStat) -> Io {
         let (Ok(major), Ok(minor)) = (entry.major.try_into(), entry.minor.try_into()) else {
             continue;
         };
-        let is_its = |one: &DeviceIo| (one.major, one.minor) == (major, minor);
-        let at = devices.iter().position(is_its).unwrap_or_else(|| {
-            devices.push(DeviceIo {
-                major,
-                minor,
-                ..DeviceIo::default()
-            });
-            devices.len() - 1
-        });
-        let one = &mut devices[at];
+        let one = io.device(major, minor);
         match (entry.op.as_str(), is_bytes) {
             ("Read" | "read", true) => one.read_bytes = entry.value,
             ("Write" | "write", true) => one.write_bytes = entry.value,
@@ -219,8 +210,5 @@ fn io(all: &BlkIoStat) -> Io {
             _ => {}
         }
     }
-    Io {
-        devices,
-        pressure: None,
-    }
+    io
 }

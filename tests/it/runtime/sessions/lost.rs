@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use super::WAYS;
 use super::node::Node;
 use crate::harness::kubelet::idle;
+use crate::harness::process::halt;
 use crate::harness::{leaks, soon, until};
 use crate::streaming::client::Client;
 
@@ -122,7 +123,7 @@ async fn a_shim_that_is_held_up_is_not_taken_for_the_end_of_output() {
             (scripts.len() == 1).then(|| scripts[0])
         })
         .await;
-        signal::kill(shim, Signal::SIGSTOP).expect("stopped");
+        halt(shim);
         // Within the grace period, after which silence counts as the end.
         let go = format!("/proc/{child}/root/go");
         fs::write(&go, "").expect("written");

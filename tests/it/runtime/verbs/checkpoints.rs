@@ -1,6 +1,7 @@
 //! CheckpointContainer: what is in an archive, and what is left when none can be made.
 
 mod criu;
+mod lock;
 mod node;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,6 @@ use tonic::{Code, Status};
 use super::full_disk::Disk;
 use crate::harness::daemon::{Daemon, oci_runtime};
 use crate::harness::kubelet::{Kubelet, idle, shell};
-use crate::harness::packages::program;
 use crate::harness::{soon, until};
 
 /// An OCI runtime whose `checkpoint` writes files of CRIU when the gate is open; all other verbs are real. CRIU itself depends on
@@ -428,53 +428,4 @@ async fn a_container_that_was_paused_before_stays_paused() {
     assert_eq!(state["status"], "paused");
     runc("resume");
     assert_untouched(&daemon, &kubelet, &id).await;
-}
-
-/// What CRIU writes to `iptables-restore` when a dump begins.
-const LOCK: &str = "*filter
-:CRIU - [0:0]
--I INPUT -j CRIU
--I OUTPUT -j CRIU
--A CRIU -m mark --mark 0xC114 -j ACCEPT
--A CRIU -j DROP
-COMMIT
-";
-
-/// A CRIU that is killed cannot remove its rules, which drop every packet of the pod.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_network_of_a_pod_is_unlocked_when_criu_is_killed() {
-    program("iptables", "iptables");
-    let (daemon, dumps) = Dumps::start().await;
-    dumps.set("open");
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet
-        .try_run(kubelet.pod_config("locked"), "second")
-        .await;
-    let pod = pod.expect("RunPodSandbox");
-    let id = kubelet.launch(&pod, idle("main")).await;
-    let namespace = daemon.state().join("state/ns").join(&pod.id).join("net");
-    fs::write(dumps.gate.join("rules"), LOCK).expect("gate");
-    fs::write(dumps.gate.join("lock"), namespace.display().to_string()).expect("gate");
-    let archive = dumps.archive();
-    let rules = || {
-        let mut command = Command::new("nsenter");
-        let net = format!("--net={}", namespace.display());
-        let done = command.args([&net, "iptables", "-S"]).output();
-        String::from_utf8(done.expect("iptables").stdout).expect("text")
-    };
-    let before = rules();
-    let error = checkpoint(&kubelet, &id, &archive, 0)
-        .await
-        .expect_err("killed");
-    assert_eq!(error.code(), Code::Unknown, "{error}");
-    assert_eq!(rules(), before);
-    assert_untouched(&daemon, &kubelet, &id).await;
-    let ping = "busybox ping -c 1 -W 5 127.0.0.1 > /dev/null && echo reached";
-    assert_eq!(kubelet.says(&id, ping).await, "reached");
-    fs::remove_file(dumps.gate.join("lock")).expect("gate");
-    checkpoint(&kubelet, &id, &archive, 0)
-        .await
-        .expect("CheckpointContainer");
-    kubelet.end(&pod).await;
-    daemon.assert_clean();
 }

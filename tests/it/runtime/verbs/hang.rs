@@ -1,13 +1,13 @@
 //! A hanging shim: how it is reported, and that its pod can still be stopped and removed.
 
 use criscope::cri::v1;
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tonic::{Code, Status};
 
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, Pod, idle};
 use crate::harness::leaks;
+use crate::harness::process::halt;
 
 /// Stops the shim of a pod, like a process that is stuck in the kernel.
 fn hang(daemon: &Daemon, pod: &Pod) {
@@ -16,7 +16,7 @@ fn hang(daemon: &Daemon, pod: &Pod) {
         .iter()
         .find(|(_, what)| what.contains("criscope-shim") && what.contains(&pod.id));
     let (pid, _) = shim.expect("a shim");
-    kill(Pid::from_raw(*pid), Signal::SIGSTOP).expect("stop");
+    halt(Pid::from_raw(*pid));
 }
 
 async fn stop_container(kubelet: &Kubelet, id: &str) -> Result<(), Status> {

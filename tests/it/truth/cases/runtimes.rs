@@ -12,13 +12,22 @@ use super::super::machine;
 use super::super::spec::{Container, PodSpec};
 use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
+use crate::harness::process::halt;
 
 /// Somebody who has nothing to do with it.
 const OTHERS: &[&str] = &["cni", "registry", "runc", "kubelet:", "nothing slow"];
 
-async fn signal(it: &Play, signal: Signal) {
+async fn pid(it: &Play) -> Pid {
     let pid = it.stage.lock().await.pid();
-    kill(Pid::from_raw(pid.try_into().expect("pid")), signal).expect("signal");
+    Pid::from_raw(pid.try_into().expect("pid"))
+}
+
+async fn stop(it: &Play) {
+    halt(pid(it).await);
+}
+
+async fn go_on(it: &Play) {
+    kill(pid(it).await, Signal::SIGCONT).expect("SIGCONT");
 }
 
 /// A pod whose kubelet waits for so many seconds once it has its sandbox.
@@ -70,10 +79,10 @@ pub(in super::super) fn all() -> Vec<Case> {
                 it.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
                     .await;
                 seconds(1.5).await;
-                signal(&it, Signal::SIGSTOP).await;
+                stop(&it).await;
                 seconds(6.0).await;
                 let line = it.line().await;
-                signal(&it, Signal::SIGCONT).await;
+                go_on(&it).await;
                 line
             },
         ),
@@ -93,10 +102,10 @@ pub(in super::super) fn all() -> Vec<Case> {
             ],
             |it| async move {
                 let _pod = paused(&it, 1).await;
-                signal(&it, Signal::SIGSTOP).await;
+                stop(&it).await;
                 seconds(7.0).await;
                 let line = it.line().await;
-                signal(&it, Signal::SIGCONT).await;
+                go_on(&it).await;
                 line
             },
         ),
@@ -108,9 +117,9 @@ pub(in super::super) fn all() -> Vec<Case> {
             ],
             &["cni", "registry", "runc", "nothing slow", "admission"],
             |it| async move {
-                signal(&it, Signal::SIGSTOP).await;
+                stop(&it).await;
                 seconds(9.0).await;
-                signal(&it, Signal::SIGCONT).await;
+                go_on(&it).await;
                 let mut spec = it.spec(vec![Container::idle("app")]);
                 spec.seen_ago = Duration::from_secs(8);
                 it.tell(spec, "its start", |done| done.started == 1).await
@@ -203,7 +212,7 @@ pub(in super::super) fn all() -> Vec<Case> {
                 let pod = up(&it, 2).await;
                 let sandbox = pod.done().sandbox.expect("a sandbox");
                 let shim = machine::shim_of(&it.stage.name, &sandbox);
-                kill(shim, Signal::SIGSTOP).expect("stop");
+                halt(shim);
                 pod.delete();
                 seconds(7.0).await;
                 let line = it.line().await;

@@ -158,6 +158,22 @@ pub struct Io {
     pub pressure: Option<Pressure>,
 }
 
+impl Io {
+    /// The entry of a device, which is added if there is none yet.
+    pub fn device(&mut self, major: u32, minor: u32) -> &mut DeviceIo {
+        let is_its = |one: &DeviceIo| (one.major, one.minor) == (major, minor);
+        let at = self.devices.iter().position(is_its).unwrap_or_else(|| {
+            self.devices.push(DeviceIo {
+                major,
+                minor,
+                ..DeviceIo::default()
+            });
+            self.devices.len() - 1
+        });
+        &mut self.devices[at]
+    }
+}
+
 /// One block device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceIo {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::parse::{device, flat, limit, number, text};
 use super::v2::{pids, sizes};
-use super::{Cpu, Detail, DeviceIo, Error, HugePages, Io, Memory, Usage};
+use super::{Cpu, Detail, Error, HugePages, Io, Memory, Usage};
 use crate::cgroup::Cgroup;
 
 /// Nanoseconds of a clock tick: `USER_HZ` is 100 on all architectures that containers run on.
@@ -99,7 +99,7 @@ fn io(dir: &Path) -> Result<Option<Io>, Error> {
     let (Some(bytes), Some(counts)) = (bytes, counts) else {
         return Ok(None);
     };
-    let mut devices: Vec<DeviceIo> = Vec::new();
+    let mut io = Io::default();
     for (text, is_bytes) in [(bytes, true), (counts, false)] {
         for line in text.lines() {
             let words: Vec<_> = line.split_whitespace().collect();
@@ -109,18 +109,7 @@ fn io(dir: &Path) -> Result<Option<Io>, Error> {
             let (Some((major, minor)), Ok(value)) = (device(numbers), value.parse()) else {
                 continue;
             };
-            let known = devices
-                .iter()
-                .position(|one| (one.major, one.minor) == (major, minor));
-            let at = known.unwrap_or_else(|| {
-                devices.push(DeviceIo {
-                    major,
-                    minor,
-                    ..DeviceIo::default()
-                });
-                devices.len() - 1
-            });
-            let one = &mut devices[at];
+            let one = io.device(major, minor);
             match (kind, is_bytes) {
                 ("Read", true) => one.read_bytes = value,
                 ("Write", true) => one.write_bytes = value,
@@ -130,10 +119,7 @@ fn io(dir: &Path) -> Result<Option<Io>, Error> {
             }
         }
     }
-    Ok(Some(Io {
-        devices,
-        pressure: None,
-    }))
+    Ok(Some(io))
 }
 
 fn huge_pages(dir: &Path) -> Result<Vec<HugePages>, Error> {

@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 
 use super::super::pod::{Pod, exit};
 use super::{containerd_shims, create, end, logged, pod, signal};
+use crate::harness::process::halt;
 use crate::harness::{PATIENCE, hierarchies};
 
 async fn usage(pod: &Pod, id: &str) -> criscope_linux::cgroup::usage::Usage {
@@ -81,12 +82,11 @@ async fn a_container_that_does_not_run_has_no_usage() {
 async fn a_containerd_shim_that_hangs_is_given_up_and_floods_nothing() {
     let (pod, sandbox) = pod().await;
     let shims = containerd_shims(&sandbox);
-    let all = |signal| {
-        for shim in &shims {
-            kill(Pid::from_raw(shim.cast_signed()), signal).expect("kill");
-        }
-    };
-    all(Signal::SIGSTOP);
+    let shims: Vec<_> = shims
+        .iter()
+        .map(|pid| Pid::from_raw(pid.cast_signed()))
+        .collect();
+    shims.iter().copied().for_each(halt);
     let short = Duration::from_millis(1);
     let refused = loop {
         match pod.shim.stats(&sandbox, short).await {
@@ -99,7 +99,9 @@ async fn a_containerd_shim_that_hangs_is_given_up_and_floods_nothing() {
         Err(Error::Timeout(why)) => assert!(why.contains("does not read"), "{why}"),
         other => panic!("{other:?}"),
     }
-    all(Signal::SIGCONT);
+    for shim in shims {
+        kill(shim, Signal::SIGCONT).expect("SIGCONT");
+    }
     crate::harness::until("an answer", || async {
         pod.shim.stats(&sandbox, PATIENCE).await.ok()
     })

@@ -11,6 +11,7 @@ use super::reports::{Reporter, failed, gvisor, metrics, unknown};
 use super::{Shimmed, containerd_shims, daemon};
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::process::halt;
 use crate::harness::scrape::Scrape;
 
 /// The directories of a container's cgroup, and the root of the hierarchy of each.
@@ -257,7 +258,7 @@ async fn a_shim_that_fails_or_hangs_costs_its_containers_their_statistics_only()
     let other = kubelet.launch(&well.pod, idle("other")).await;
     let shims = containerd_shims(&own.pod.id);
     for shim in &shims {
-        kill(Pid::from_raw(*shim), Signal::SIGSTOP).expect("stop");
+        halt(Pid::from_raw(*shim));
     }
     let all = list(&kubelet).await;
     assert_eq!(numbers(of(&all, &main)), None);
