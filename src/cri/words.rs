@@ -54,7 +54,7 @@ annotation annotations another answer answered answers antrea any api apparmor a
 applies apply applying arch architecture architectures archive archives are arg argument arguments arm64 armv6 armv7
 arp artifact as ask asked assign assigned associated at atomic attach attached attaching attachment attempt attempted
 attempting attempts attribute attributes audit auth authenticate authenticating authentication authority authorization
-authorized auto available away aws azurecr back backend backoff backward bad bandwidth base base64 base64url bash basic be bearer
+authorized auto autoconf available away aws azurecr back backend backlog backoff backward bad bandwidth base base64 base64url bash basic be bearer
 because become been before begin beginning begun behavior behaviour behind being belong belongs below beside best
 between beyond bin binary bind binding bit bits blkio blob blobs block blocked blocking blockio blocks body bond boot both
 bound bounds bpf break bridge bring broke broken btrfs bucket buffer bug build buildah built bundle busy busybox but by
@@ -89,7 +89,7 @@ exceed exceeded exceeding exceeds except exception excessive exchange exclude ex
 execute executed executing execution exhausted exist existed existent existing exists exit exited exiting exits expand
 expect expected expecting expire expired explicit export exported exposed expression extended extension extensions external
 extra extract extracting extraction facts fail failed failing fails failure failures fallback false far fast fatal fault fd fds feature features
-fetch fetched fetcher fetching field fields fifo file filename files filesystem filesystems filled filter filters final
+fetch fetched fetcher fetching field fields fifo file filename files filesystem filesystems filled filter filters fin final
 finalize find finding finish finished firewall first fit fits flag flags flannel flow flush flushing folder folders follow
 following follows for forbidden force forced forcibly forged forgotten fork form format formatted forward forwarded forwarding
 found fractional frame free freeze freezer freezing frequency from frozen fs fsync fulcio full fully function fuse
@@ -104,7 +104,7 @@ inaccessible inactive incoming incompatible incomplete inconsistent incorrect in
 information ingest init initial initialization initialize initialized initializer initializing inject inode inodes
 inotify input insecure inside inspect install installed instance instances instead instruction insufficient integer
 integrity intel intended interface interfaces interior intermediate intermediates internal interrupt interrupted interrupting
-into introspect introspection invalid invoke invoked io ioctl ip ip6tables ipam ipc ips iptables ipv4 ipv6 ipvlan is
+into introspect introspection intvl invalid invoke invoked io ioctl ip ip6tables ipam ipc ips iptables ipv4 ipv6 ipvlan is
 iscsi isn isolated isolation issue issuer issuers istio it item items its itself ivshmem job jobs join joined joining journal
 json just jwe k8s kata keep keepalive keeps kept kernel key keyring keys kill killed killing kind kindnet know known knows
 kube kubelet kubelets kubepods kubernetes label labelled labels lack large larger last late latency later latest launch
@@ -112,13 +112,14 @@ launched launching layer layers layout leads lease leases least leave left lengt
 libcontainer libcrun libexec library lies lifetime like limit limited limiter limits line lines link linked links linux
 list listed listen listener listening listing lists little live lo load loaded loader loading loads local localdomain
 localhost location lock locked log logged logger logging logic logical login logs long longer look looking lookup
-loongarch64 loop loopback lost low lower lowerdir lsetxattr lstat lvm machine macvlan made magic main maintain major
+loongarch64 loop loopback lost low lower lowercase lowerdir lsetxattr lstat lvm machine macvlan made magic main maintain major
 make makes making malformed man manage managed manager mandatory manifest manifests manner many map mapped mapping
 mappings mask masked maskedpaths masquerade master match matched matches matching max maximum may mb mean measured
 measurement media mediatype meet member memory memswap merge merged message messages meta metadata method metric
 metrics microvm might migrate migrated migration millicores min minimum minor minute minutes mirror mirrors
 misconfigured mismatch mismatched missing mixed mkdir mknod mnt mode modes modified modify module monitor monitoring
-more most mount mounted mounting mountpoint mounts move moved moving ms mtu multi multiple multus must mutex name named
+more most mount mounted mounting mountpoint mounts move moved moving mqueue ms
+msg msgmax msgmnb msgmni mtu multi multiple multus must mutex name named
 names namespace namespaced namespaces near necessary need needed needs negative neither nested net netfilter netlink
 netmask netns network networking networkready networks never new newer next nf nfs nft nftables nil no nobody node
 nodes non nonce none nor normal nosuchimage not notation note nothing notice notification notify notready now nowhere nri ns
@@ -150,44 +151,44 @@ requests require required requirement requirements requires reread resctrl reser
 resolution resolv resolve resolved resolver resolving resource resources respond responded response responses rest
 restart restarted restarting restore restored restoring restrict restricted result results resume resumed resumes
 resuming resync retained retried retries retrieve retrieved retrieving retry retrying return returned returning returns
-reuse revision revoked riscv64 rlimit rlimits rm rmdir role roll rollback root rootfs rootfstype rootless rotate rotated
-rotation round route router routes routing rpc rsa rtnetlink rule rules run runc runcv running runs runsc runtime
+reuse revision revoked riscv64 rlimit rlimits rm rmdir rmem rmid role roll rollback root rootfs rootfstype rootless rotate rotated
+rotation round route router routes routing rp rpc rsa rtnetlink rule rules run runc runcv running runs runsc runtime
 runtimeclass runtimeready runtimes rwm s s390x safe safely said same sandbox sandboxed sandboxer sandboxes save saved
 saving saw say says sbr schedule scheduled schema schemata scheme scope score scratch script scripts search seccomp second
 secondary seconds secret section secure security see seek seeker seem seen segmentation selection self selinux
-semaphore send sending sends sent separate sequence serial serialize serve served server servers serves service
+sem semaphore send sending sends sent separate sequence serial serialize serve served server servers serves service
 services session sessions set setgid setgroups sethostname setns sets setting settings setuid setup several severity sh
-sha sha256 sha512 shadow share shared shares sharing shell shim shims shm short shorter should show shut shutdown
+sha sha256 sha512 shadow share shared shares sharing shell shim shims shm shmall shmmax shmmni short shorter should show shut shutdown
 shutting side sigint sigkill sign signal signaled signals signature signatures signed signer sigquit sigstore sigterm similar
 simple since single size sizes skip skipped skipping skopeo slave sleep slice slow small smaller snapshot snapshots
-snapshotter snapshotters snat so sock socket sockets soft some something soon source sources space span sparse spawn
+snapshotter snapshotters snat so sock socket sockets soft somaxconn some something soon source sources space span sparse spawn
 spawning spec special specific specification specified specify split spoken squash src sriov stack stacked stage stages
 staging stale standard stands start started starterror starting starts startup stat state stateful states statfs static
 statistics stats status stays stderr stdin stdio stdout step still stop stopcontainer stopped stopping stops storage
 store stored stores storing stream streaming streams strict string stuck sub subdirectory subject subkey subnet subpath subpaths
 subprocess subreaper subscribe subscriber subscription subset subsystem succeed succeeded success successful
 successfully such sufficient suffix supervise supplied support supported supports suspended svc swap swapped swappiness
-switch symlink symlinks sync synchronize synchronized syntax sys syscall sysctl sysctls sysfs system systemd t table tag tags take
+switch symlink symlinks syn sync synchronize synchronized syncookies syntax sys syscall sysctl sysctls sysfs system systemd t table tag tags take
 taken takes taking tap tar target targets task tasks tcp tcp4 tcp6 tear teardown tears tell temp template temporarily
 temporary terminal terminate terminated terminating termination test text texts tgz than that the their them then there
 therefore these they thin this those thread threaded threads threshold throttled throttling through time timed timely
 timeout timeouts timer times timestamp timing tls tmp tmpfs to together token tokens toml too took tool tools
 toomanyrequests top topology total touch trace track tracked trailer trailers transaction transfer transferred
 transient translate transport trap tree tried trigger triggered true truncated trusted try trying ttrpc tty tun tuning
-tunnel turn twice two type typed types typeurl udp udp4 udp6 uid uids umask umount unable unauthenticated unauthorized
+tunnel turn tw twice two type typed types typeurl udp udp4 udp6 uid uids umask umount unable unauthenticated unauthorized
 unavailable unbound unchanged uncompressed undefined under understood undo undoing unexpected unexpectedly unhealthy
 unified unimplemented uninitialized union unique unit units unix unknown unless unlink unlock unmanaged unmarshal
 unmarshaling unmarshalling unmasked unmount unmounted unmounting unpack unpacked unpacker unpacking unpacks
 unprivileged unqualified unreachable unreadable unready unrecognised unrecognized unregister unrelated unresolved
 unresponsive unsafe unset unshare unspecific unspecified unstable unstructured unsupported untar until untrusted
-unusable unused unusual unwanted unwrapped up update updated updates updating upgrade upgrading upload upper upperdir upstream
+unusable unused unusual unwanted unwrapped up update updated updates updating upgrade upgrading upload upper uppercase upperdir upstream
 upwards uri url urls us usage use used useful user userdata username userns users uses using usr utf util uts uuid v1
 v1alpha2 v2 valid validate validated validating validation validator value values var variable variables variant vendor
 verification verified verifier verifiers verify verifying versa version versions very veth via vice victim view
 violated violation virtiofs virtual visible vlan vm vmm vnd volume volumes vouch vrf wait waited waiter waiting waitpid waits
 want wanted wants warm warning warnings was wasn watch watchdog watcher watching way ways we weave web weight well went
 were what when where whereabouts whether which while whiteout who whole whose why wide wildcard will window windows
-wire with within without word work workdir worker workers working workload would wouldn wrap wrapped wrapper writable
+wire with within without wmem word work workdir worker workers working workload would wouldn wrap wrapped wrapper writable
 write writer writes writing written wrong wrongly wrote www x509 x86 xattr xattrs xtables xz yaml yes yet you youki
 your zero zfs zombie zone zstd
 ";

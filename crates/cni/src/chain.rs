@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::capabilities::runtime_config;
 use super::conf::{Network, Plugin};
 use super::error::{Error, Verb};
-use super::exec::Run;
-use super::observer::Invocation;
+use super::exec::{Run, is_installed, missing};
+use super::observer::{Invocation, PluginRun};
 use super::pod::Attachment;
 use super::result::CniResult;
 use super::settings::Settings;
@@ -29,6 +29,19 @@ pub(crate) struct Chain<'a> {
 }
 
 impl Chain<'_> {
+    /// Checks that all plugins are installed. An ADD that fails at a missing one could not be rolled back either.
+    pub(crate) async fn installed(&self) -> Result<(), Error> {
+        let bin_dirs = &self.settings.bin_dirs;
+        for plugin in &self.network.plugins {
+            if !is_installed(&plugin.kind, bin_dirs).await? {
+                let failure = async { Err(missing(&plugin.kind, bin_dirs)) };
+                let told = self.observed(Verb::Add, plugin, Box::pin(failure)).await;
+                return told.map(drop);
+            }
+        }
+        Ok(())
+    }
+
     /// Runs the plugins forward, each with the result of the previous one.
     pub(crate) async fn add(&self) -> Result<CniResult, Error> {
         let mut last = None;
@@ -104,23 +117,31 @@ impl Chain<'_> {
         result: Option<&CniResult>,
         valid: Option<&Value>,
     ) -> Result<Vec<u8>, Error> {
-        let observer = &self.settings.observer;
-        let work = Box::pin(async {
+        let work = async {
             let run = Run {
                 plugin: &plugin.kind,
                 verb,
                 bin_dirs: &self.settings.bin_dirs,
-                env: self.env(verb, observer.environment()),
+                env: self.env(verb, self.settings.observer.environment()),
                 stdin: self.config(plugin, result, valid),
                 deadline: self.deadline,
             };
             run.output().await
-        });
+        };
+        self.observed(verb, plugin, Box::pin(work)).await
+    }
+
+    async fn observed(
+        &self,
+        verb: Verb,
+        plugin: &Plugin,
+        run: PluginRun<'_>,
+    ) -> Result<Vec<u8>, Error> {
         let invocation = Invocation {
             plugin: &plugin.kind,
             verb,
         };
-        observer.wrap(invocation, work).await
+        self.settings.observer.wrap(invocation, run).await
     }
 
     fn env(&self, verb: Verb, more: Vec<(&'static str, String)>) -> Vec<(&'static str, String)> {

@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout_at;
 
 use super::error::{Error, PluginError, Verb};
+use super::network::blocking;
 
 /// Maximum size of the output, in bytes.
 const MAX_STDOUT: u64 = 1 << 20;
@@ -48,11 +49,7 @@ impl Drop for Group {
 impl Run<'_> {
     /// Runs the plugin; returns its standard output if it succeeds.
     pub(crate) async fn output(self) -> Result<Vec<u8>, Error> {
-        let candidates: Vec<_> = self
-            .bin_dirs
-            .iter()
-            .map(|dir| dir.join(self.plugin))
-            .collect();
+        let candidates = candidates(self.plugin, self.bin_dirs);
         let started = Instant::now();
         let Self {
             plugin,
@@ -67,10 +64,7 @@ impl Run<'_> {
             source,
         };
         let Some(mut group) = start(candidates, env).await.map_err(run)? else {
-            return Err(Error::PluginMissing {
-                plugin: plugin.to_owned(),
-                dirs: bin_dirs.to_vec(),
-            });
+            return Err(missing(plugin, bin_dirs));
         };
         match timeout_at(deadline.into(), converse(&mut group.0, &stdin)).await {
             Ok(Ok(done)) => done.judge(plugin, verb),
@@ -87,6 +81,29 @@ impl Run<'_> {
     }
 }
 
+/// Returns whether a plugin is installed.
+pub(crate) async fn is_installed(plugin: &str, bin_dirs: &[PathBuf]) -> Result<bool, Error> {
+    let programs = candidates(plugin, bin_dirs);
+    blocking(move || Ok(installed(programs).is_some())).await
+}
+
+/// Where the program of a plugin may be.
+fn candidates(plugin: &str, bin_dirs: &[PathBuf]) -> Vec<PathBuf> {
+    bin_dirs.iter().map(|dir| dir.join(plugin)).collect()
+}
+
+/// The first of these programs that exists.
+fn installed(candidates: Vec<PathBuf>) -> Option<PathBuf> {
+    candidates.into_iter().find(|path| path.is_file())
+}
+
+pub(crate) fn missing(plugin: &str, bin_dirs: &[PathBuf]) -> Error {
+    Error::PluginMissing {
+        plugin: plugin.to_owned(),
+        dirs: bin_dirs.to_vec(),
+    }
+}
+
 /// Starts the first of these programs that exists. Spawning blocks the thread until the program is loaded, and a slow disk
 /// may delay the search, so it does not run on the caller's thread.
 async fn start(
@@ -94,7 +111,7 @@ async fn start(
     env: Vec<(&'static str, String)>,
 ) -> io::Result<Option<Group>> {
     let work = move || {
-        let program = candidates.into_iter().find(|path| path.is_file());
+        let program = installed(candidates);
         program.map(|program| spawn(&program, env)).transpose()
     };
     tokio::task::spawn_blocking(work)

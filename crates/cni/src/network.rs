@@ -78,7 +78,7 @@ impl Cni {
         Ok(())
     }
 
-    /// Attaches a pod to all networks. A failure is rolled back, with its own timeout. If the future is dropped, the
+    /// Attaches a pod to all networks, if all of their plugins are installed. A failure is rolled back, with its own timeout. If the future is dropped, the
     /// running plugin is killed, and a later [`del`](Self::del) removes what was attached.
     ///
     /// # Errors
@@ -98,6 +98,9 @@ impl Cni {
                 format!("{}{number}", self.settings.interface_prefix),
                 network,
             ));
+        }
+        for (_, network) in &wanted {
+            self.chain(network, deadline).installed().await?;
         }
         let (mut entries, mut interfaces) = (Vec::new(), Vec::new());
         for (interface, network) in wanted {

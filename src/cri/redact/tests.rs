@@ -81,6 +81,9 @@ fn what_runtimes_say_stays_readable() {
         "the answer ended without grpc-status (http status 404 Not Found)",
         "unknown service runtime.v1.RuntimeService",
         "unexpected status from HEAD request: 500 Internal Server Error",
+        "cannot set sysctl kernel.shm_rmid_forced: Invalid argument (os error 22)",
+        "cannot set sysctl net.ipv4.tcp_keepalive_intvl: Invalid argument (os error 22)",
+        "invalid reference format: repository name must be lowercase",
     ];
     for text in texts {
         let got = error_text(text, Some(b"request"), Some(&subject()), None);

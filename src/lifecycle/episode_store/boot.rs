@@ -46,7 +46,7 @@ impl EpisodeStore {
     /// Remembers the exit of a container of a pod of which no call is known.
     pub(super) fn note_early_run(&mut self, pod: &PodIdentity, exit: &Exit) {
         let began = exit.at.saturating_sub(exit.ran);
-        let is_known = self.of_pod(pod).next().is_some();
+        let is_known = self.has_started(pod);
         if self.booted.at == 0 || exit.ran == 0 || is_known {
             return;
         }
@@ -61,11 +61,16 @@ impl EpisodeStore {
         runs.push_back((pod.uid.clone(), began));
     }
 
+    /// Returns whether a start or restart of this pod is known. The kubelet stops what is left of the sandboxes of before.
+    fn has_started(&self, pod: &PodIdentity) -> bool {
+        self.of_pod(pod).any(|episode| episode.kind != Kind::Stop)
+    }
+
     /// Tells the first start of a pod that the node was restarted, if the pod has run before the boot and not since.
     pub(super) fn tell_of_boot(&self, episode: &mut Episode, first: &EpisodeCall) {
         let Booted { at, runs } = &self.booted;
         let is_replaced = first.method == Method::RunPodSandbox && episode.pod.attempt > 0;
-        let is_first = self.of_pod(&episode.pod).next().is_none();
+        let is_first = !self.has_started(&episode.pod);
         if episode.kind != Kind::Start || !is_replaced || !is_first {
             return;
         }

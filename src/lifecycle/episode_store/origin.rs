@@ -55,7 +55,7 @@ impl EpisodeStore {
 
     /// Returns whether the pod of the call was stopped when the kubelet saw it, at this time in microseconds since 1970: a
     /// static pod keeps its uid when its manifest is taken away and put back, and its attempt goes on until the stopped
-    /// sandbox is removed. A kubelet that replaces a sandbox stops it after it saw the pod.
+    /// sandbox is removed. A kubelet that replaces a sandbox stops it after it saw the pod, but may have cleaned up an older one before.
     fn was_stopped_by(&self, seen: u64, call: &EpisodeCall) -> bool {
         let Some(pod) = call.pod.as_deref() else {
             return false;
@@ -68,7 +68,8 @@ impl EpisodeStore {
             let is_over = e.state == State::Ok && e.ended <= seen;
             let is_of =
                 |start: &Episode| e.pod.attempt == start.pod.attempt && e.began >= start.began;
-            e.kind == Kind::Stop && is_over && last.is_none_or(is_of)
+            let is_newest = pod.attempt == 0 || e.pod.attempt + 1 >= pod.attempt;
+            e.kind == Kind::Stop && is_over && is_newest && last.is_none_or(is_of)
         };
         earlier().any(is_end) && earlier().all(|e| e.kind == Kind::Stop || e.began < seen)
     }

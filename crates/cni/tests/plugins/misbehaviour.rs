@@ -6,7 +6,7 @@ use std::time::Duration;
 use criscope_cni::{Error, Verb};
 
 use super::fake::{Fake, pod, runs};
-use super::support::until;
+use super::support::{Runs, until};
 
 /// Returns the error of an ADD whose only plugin runs this script, and checks that nothing is left.
 async fn add(arms: &str) -> Error {
@@ -161,15 +161,21 @@ async fn gone(fake: &Fake) {
 
 #[tokio::test]
 async fn a_missing_plugin_is_named_with_the_searched_directories() {
-    let fake = Fake::new();
-    fake.list("a.conflist", "1.0.0", r#"{"type":"nowhere"}"#);
+    let mut fake = Fake::new();
+    // The others do not run: their work could not be undone, because a DEL begins with the last plugin.
+    fake.plugin("x", "")
+        .list("a.conflist", "1.0.0", r#"{"type":"x"},{"type":"nowhere"}"#);
+    let runs = Runs::default();
+    fake.settings.observer = runs.clone().into();
     let error = fake.cni().add(&pod("c1")).await.expect_err("missing");
+    assert_eq!(runs.all(), ["nowhere ADD error"]);
+    let said = error.to_string();
     assert!(
-        error
-            .to_string()
-            .contains("nowhere was not found in /no/such/dir:"),
-        "{error}"
+        said.starts_with("CNI plugin nowhere was not found in /no/such/dir:"),
+        "{said}"
     );
+    assert!(!said.contains("rollback"), "{said}");
+    assert!(fake.log().is_empty() && fake.cached().is_empty());
 }
 
 #[tokio::test]

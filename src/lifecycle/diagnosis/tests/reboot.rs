@@ -158,3 +158,24 @@ fn without_a_journal_the_times_of_containers_tell_of_the_restart() {
         "the sandbox was replaced (attempt 1): the one before was not usable; container app up after 370 ms"
     );
 }
+
+/// A kubelet that starts cleans up old sandboxes before it sees their pods, and the last one after it.
+#[test]
+fn after_several_restarts_of_the_node_the_last_one_is_told() {
+    let web = pod("web");
+    let (oldest, last, new) = (web.attempt(0), web.attempt(1), web.attempt(2));
+    let mut store = store([]);
+    store.booted(at(160_000));
+    store.apply(oldest.stop(174_000, 1));
+    let mut exit = web.exit(("app", 2), 255, 1000, 172_000);
+    exit.reason = ExitReason::Unknown;
+    store.note_exit(&last.0, Some("a"), exit);
+    store.apply(last.stop(175_800, 80));
+    store.apply(new.run(176_000, 300).seen_before(1000));
+    store.apply(new.create(("app", 3), 176_310, 20));
+    store.apply(new.start(("app", 3), 176_340, 30));
+    assert_eq!(
+        of(&store, 177_000),
+        format!("the sandbox was replaced (attempt 2): {RESTARTED}; container app up after 370 ms")
+    );
+}
