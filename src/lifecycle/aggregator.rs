@@ -173,6 +173,7 @@ impl Aggregator {
     /// Replays the journal and opens it for writing.
     async fn begin(&mut self) {
         self.counts_from = self.now();
+        self.parts.stories.store().booted(self.boot.at);
         let Some(dir) = self.parts.state_dir.clone() else {
             return self.parts.stories.store().watch_since(self.counts_from);
         };
@@ -216,8 +217,7 @@ impl Aggregator {
                 return spans.into_iter().for_each(|span| store.add_span(span));
             }
             Event::Syncs(spans) => {
-                let mut store = self.parts.stories.store();
-                return spans.into_iter().for_each(|span| store.note_sync(span));
+                return spans.into_iter().for_each(|span| self.sync(span));
             }
             Event::Polled(poll) => {
                 let took = self.parts.stories.relists().note(poll);

@@ -1,4 +1,5 @@
-//! What the kubelet's directory tells: which containers a pod has, and that a pod is gone.
+//! What the kubelet tells beside its calls: by its directory, which containers a pod has and that a pod is gone; by its spans, how it
+//! fails at a pod.
 
 use std::time::Duration;
 
@@ -7,12 +8,22 @@ use tokio::time::timeout;
 
 use super::Aggregator;
 use crate::lifecycle::journal::JournalLine;
+use crate::lifecycle::kubelet::syncs::KubeletSpan;
 use crate::lifecycle::{allocated_pods, pod_dirs};
 
 /// Longest time that a read may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Aggregator {
+    /// Takes in a span.
+    pub(super) fn sync(&self, span: KubeletSpan) {
+        let pod = span.pod.clone();
+        let noted = self.parts.stories.store().note_sync(span);
+        if let Some(sync) = noted {
+            self.write(Some(JournalLine::sync(&pod, &sync)));
+        }
+    }
+
     /// Reads which containers the pods have that began to start since the last time.
     pub(super) async fn read_containers(&mut self) {
         let Some(dir) = self.parts.kubelet_dir.clone() else {

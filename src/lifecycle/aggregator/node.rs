@@ -12,7 +12,6 @@ impl Aggregator {
     pub(super) async fn begin_node(&mut self) {
         let now = self.now();
         let kubelet = self.parts.stories.store().has_seen_kubelet();
-        self.parts.stories.store().booted(self.boot.at);
         self.watch.begin(now, kubelet);
         *self.parts.stories.node() = self.watch.status.clone();
         let Some(alive) = self.alive.clone() else {

@@ -20,6 +20,7 @@ use crate::lifecycle::CallSink;
 use crate::lifecycle::recorder::Recorder;
 use crate::lifecycle::view::{Episode, State};
 
+mod boot;
 mod events;
 
 /// Records closed episodes.

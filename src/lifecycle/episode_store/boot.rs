@@ -70,7 +70,8 @@ impl EpisodeStore {
     pub(super) fn tell_of_boot(&self, episode: &mut Episode, first: &EpisodeCall) {
         let Booted { at, runs } = &self.booted;
         let is_replaced = first.method == Method::RunPodSandbox && episode.pod.attempt > 0;
-        let is_first = !self.has_started(&episode.pod);
+        // In a journal there may be starts of before.
+        let is_first = *at <= episode.began && !self.has_started(&episode.pod);
         if episode.kind != Kind::Start || !is_replaced || !is_first {
             return;
         }

@@ -26,14 +26,29 @@ fn failed(episode: &Episode) -> bool {
 }
 
 impl EpisodeStore {
-    /// Takes in a span of the kubelet.
-    pub(in crate::lifecycle) fn note_sync(&mut self, span: KubeletSpan) {
+    /// Takes in a span of the kubelet. Returns what the journal has to know: a failure, ever less often if it is repeated, and its end.
+    pub(in crate::lifecycle) fn note_sync(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
         let pod = span.pod.clone();
         self.note_end(&span);
-        let Some(sync) = self.syncs.note(span) else {
-            return;
+        let last = self.syncs.of(&pod.uid).last();
+        let has_failed = last.is_some_and(|last| last.error.is_some());
+        let sync = self.syncs.note(span)?;
+        self.tell_of_sync(&pod, &sync);
+        let is_news = match sync.error {
+            Some(_) => sync.tries.is_power_of_two(),
+            None => has_failed,
         };
-        let of_pod = self.of_pod(&pod).filter(|it| fits(&sync, it.kind));
+        is_news.then_some(sync)
+    }
+
+    /// Takes in what [`Self::note_sync`] returned before a restart.
+    pub(in crate::lifecycle) fn note_earlier_sync(&mut self, pod: &PodIdentity, sync: PodSync) {
+        let sync = self.syncs.put(pod.clone(), sync);
+        self.tell_of_sync(pod, &sync);
+    }
+
+    fn tell_of_sync(&mut self, pod: &PodIdentity, sync: &Arc<PodSync>) {
+        let of_pod = self.of_pod(pod).filter(|it| fits(sync, it.kind));
         let of_time = of_pod.take(EPISODES).enumerate().filter(|(n, episode)| {
             let is_newest = *n == 0;
             let began = episode.began.saturating_sub(before(episode.calls.front()));
@@ -43,7 +58,7 @@ impl EpisodeStore {
         let numbers: Vec<_> = of_time.map(|(_, episode)| episode.number).collect();
         for number in numbers {
             if let Some(episode) = self.episodes.get_mut(&number) {
-                put(episode, &sync);
+                put(episode, sync);
             }
         }
     }

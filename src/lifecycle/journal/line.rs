@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Exit, SandboxEnd};
+use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::view::State;
 
@@ -25,6 +26,8 @@ pub(in crate::lifecycle) enum JournalLine<'a> {
     SandboxEnd(SandboxEndLine<'a>),
     /// The containers of a pod that starts, without ordinary init containers.
     Containers(ContainersLine<'a>),
+    /// The kubelet failed at a pod, or no longer does.
+    Sync(SyncLine<'a>),
     /// An episode is over and was reported.
     Closed(ClosedLine),
     /// A fact about the node began or ended.
@@ -62,6 +65,13 @@ pub(in crate::lifecycle) struct SandboxEndLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     #[serde(flatten)]
     pub(super) end: Cow<'a, SandboxEnd>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::lifecycle) struct SyncLine<'a> {
+    pub(super) pod: Cow<'a, PodIdentity>,
+    #[serde(flatten)]
+    pub(super) sync: Cow<'a, PodSync>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -115,6 +125,12 @@ impl<'a> JournalLine<'a> {
     pub(in crate::lifecycle) fn sandbox_end(pod: &'a PodIdentity, end: &'a SandboxEnd) -> Self {
         let (pod, end) = (Cow::Borrowed(pod), Cow::Borrowed(end));
         Self::SandboxEnd(SandboxEndLine { pod, end })
+    }
+
+    /// The line of the kubelet's work on a pod.
+    pub(in crate::lifecycle) fn sync(pod: &'a PodIdentity, sync: &'a PodSync) -> Self {
+        let (pod, sync) = (Cow::Borrowed(pod), Cow::Borrowed(sync));
+        Self::Sync(SyncLine { pod, sync })
     }
 
     /// The line of a fact about the node.

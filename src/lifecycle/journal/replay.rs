@@ -147,6 +147,10 @@ impl Replayed {
             JournalLine::Containers(line) => {
                 store().expect(&line.pod, line.names.into_owned().into());
             }
+            JournalLine::Sync(line) => {
+                self.last = self.last.max(line.sync.ended);
+                store().note_earlier_sync(&line.pod, line.sync.into_owned());
+            }
             JournalLine::Closed(closed) => {
                 self.last = self.last.max(closed.at);
                 self.closed(&mut store(), &closed);

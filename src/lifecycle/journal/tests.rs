@@ -11,6 +11,7 @@ use crate::cri::status::Code;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{EpisodeStore, Exit, Limits, Noted, SandboxEnd};
+use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::script::{at, pod};
 use crate::lifecycle::usual::Usual;
@@ -279,6 +280,47 @@ fn a_crash_loop_is_known_again() {
     let text = "container app keeps ending: exit code 1 after 100 ms, 3 starts in 40.0 s; its log may have the reason";
     let marks: Vec<_> = after.iter().map(|(_, _, mark)| mark.as_deref()).collect();
     assert_eq!(marks, [Some(text), Some(text), Some(text), None]);
+}
+
+/// Such as a missing Secret, of which no call tells.
+#[test]
+fn failures_of_the_kubelet_are_known_again() {
+    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let calls = [pod.run(0, 100)];
+    let mut before = store();
+    before.apply(calls[0].clone());
+    let text = "failed to \"StartContainer\" for \"app\" with CreateContainerConfigError: \"secret \\\"db\\\" not found\"";
+    let mut written = Vec::new();
+    for n in 1..=16 {
+        written.extend(before.note_sync(pod.sync_fails(1000 * n, 10, text)));
+    }
+    let tries: Vec<_> = written.iter().map(|sync| sync.tries).collect();
+    assert_eq!(tries, [1, 2, 4, 8, 16], "the journal is bounded");
+    let shown = |store: &EpisodeStore| {
+        let start = store.get(0).expect("a start");
+        store.view(start, at(60_000))
+    };
+    let failing = shown(&before);
+    assert!(
+        failing.headline.contains("16 tries"),
+        "{}",
+        failing.headline
+    );
+    let replayed = |written: &[Arc<PodSync>]| {
+        let syncs = written.iter().map(|sync| JournalLine::sync(&pod.0, sync));
+        state.write(&lines(&calls).into_iter().chain(syncs).collect::<Vec<_>>());
+        let (after, replayed) = state.replay();
+        assert_eq!(replayed.damaged, 0);
+        fs::remove_dir_all(&state.files.dir).expect("removed");
+        after
+    };
+    assert_eq!(shown(&replayed(&written)), failing);
+
+    written.extend(before.note_sync(pod.syncs(20_000, 10)));
+    assert_eq!(before.note_sync(pod.syncs(21_000, 10)), None, "routine");
+    let over = shown(&before);
+    assert_ne!(over.headline, failing.headline);
+    assert_eq!(shown(&replayed(&written)), over);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::cri::redact;
 use crate::cri::subject::{ContainerIdentity, PodIdentity, Subject};
 
@@ -29,13 +31,16 @@ const SEEN: [&str; 11] = [
 ];
 
 /// The error of a sync. Its `Display` is redacted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncError {
     /// The container that could not be started, if the error names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     container: Option<Box<str>>,
     /// The kubelet's reason, such as `CreateContainerConfigError`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<Box<str>>,
     /// Volumes that were not mounted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     volumes: Vec<Box<str>>,
     /// The rest, redacted.
     text: Box<str>,

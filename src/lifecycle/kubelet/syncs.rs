@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use lru::LruCache;
+use serde::{Deserialize, Serialize};
 
 use super::sync_error::SyncError;
 use crate::cri::subject::PodIdentity;
@@ -19,7 +20,8 @@ pub(in crate::lifecycle) const MOST: usize = 16;
 const WORTH: u64 = 100_000;
 
 /// What the kubelet was at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SyncKind {
     /// Starting the pod, or keeping it as it should be.
     Sync,
@@ -62,7 +64,7 @@ pub struct KubeletSpan {
 }
 
 /// A span, or several that failed in the same way one after the other. Times in microseconds since 1970.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::lifecycle) struct PodSync {
     pub(in crate::lifecycle) kind: SyncKind,
     /// When the first of them began.
@@ -72,6 +74,7 @@ pub(in crate::lifecycle) struct PodSync {
     /// When the last of them ended.
     pub(in crate::lifecycle) ended: u64,
     pub(in crate::lifecycle) tries: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::lifecycle) error: Option<SyncError>,
 }
 
@@ -89,6 +92,10 @@ impl PodSync {
             tries: self.tries,
             error: self.error.as_ref().map(ToString::to_string),
         }
+    }
+
+    fn is_of_same_failures(&self, other: &Self) -> bool {
+        self.error.is_some() && self.error == other.error
     }
 
     /// How much of the time between these the last of them took, in microseconds.
@@ -119,8 +126,7 @@ impl KubeletSyncs {
     /// Adds a span. Returns how it is remembered, or `None` if it tells nothing.
     pub(in crate::lifecycle) fn note(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
         let is_routine = span.error.is_none() && span.ended.saturating_sub(span.began) < WORTH;
-        let known = self.0.get_mut(&span.pod.uid);
-        let last = known.and_then(|it| it.syncs.last_mut());
+        let last = self.last(&span.pod);
         let mut sync = PodSync {
             kind: span.kind,
             first: span.began,
@@ -130,29 +136,41 @@ impl KubeletSyncs {
             error: span.error,
         };
         match last {
-            Some(last) if last.error.is_some() && last.error == sync.error => {
+            Some(last) if last.is_of_same_failures(&sync) => {
                 (sync.first, sync.tries) = (last.first, last.tries.saturating_add(1));
-                *last = Arc::new(sync);
-                return Some(Arc::clone(last));
             }
             // After a failure it says that it is over.
             Some(last) if is_routine && last.error.is_none() => return None,
             None if is_routine => return None,
             _ => {}
         }
+        Some(self.put(span.pod, sync))
+    }
+
+    fn last(&mut self, pod: &PodIdentity) -> Option<&PodSync> {
+        let last = self.0.get(&pod.uid)?.syncs.last()?;
+        Some(last)
+    }
+
+    /// Adds an entry, or replaces the last one if that is of the same failures.
+    pub(in crate::lifecycle) fn put(&mut self, pod: PodIdentity, sync: PodSync) -> Arc<PodSync> {
         let sync = Arc::new(sync);
-        let pod = self.0.get_or_insert_mut(span.pod.uid.clone(), || PodSyncs {
-            pod: span.pod,
+        let known = self.0.get_or_insert_mut(pod.uid.clone(), || PodSyncs {
+            pod,
             syncs: Vec::new(),
         });
-        if pod.syncs.len() >= MOST {
-            pod.syncs.remove(0);
+        let last = known.syncs.last();
+        if last.is_some_and(|last| last.is_of_same_failures(&sync)) {
+            known.syncs.pop();
         }
-        pod.syncs.push(Arc::clone(&sync));
+        if known.syncs.len() >= MOST {
+            known.syncs.remove(0);
+        }
+        known.syncs.push(Arc::clone(&sync));
         if self.0.len() > PODS.get() {
             self.0.pop_lru();
         }
-        Some(sync)
+        sync
     }
 
     /// Those of the pod with this uid.

@@ -179,3 +179,15 @@ fn after_several_restarts_of_the_node_the_last_one_is_told() {
         format!("the sandbox was replaced (attempt 2): {RESTARTED}; container app up after 370 ms")
     );
 }
+
+/// A journal may be older than the boot.
+#[test]
+fn a_start_before_the_boot_is_not_of_it() {
+    let web = pod("web");
+    let mut store = store([]);
+    store.booted(at(500_000));
+    store.note_exit(&web.0, Some("a"), web.exit(("app", 2), 255, 1000, 172_000));
+    replaced(&mut store, &web, 176_000);
+    let said = of(&store, 177_000);
+    assert!(said.contains("was not usable"), "{said}");
+}

@@ -10,7 +10,9 @@ fn with(
     now: u64,
 ) -> String {
     let mut store = store(calls);
-    spans.into_iter().for_each(|span| store.note_sync(span));
+    for span in spans {
+        store.note_sync(span);
+    }
     store.tick(at(now), &[]);
     of_pod(&episodes(&store), at(now))
 }
