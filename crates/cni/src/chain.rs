@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::capabilities::runtime_config;
 use super::conf::{Network, Plugin};
 use super::error::{Error, Verb};
-use super::exec::{Run, is_installed, missing};
+use super::exec::{Run, first_missing, missing};
 use super::observer::{Invocation, PluginRun};
 use super::pod::Attachment;
 use super::result::CniResult;
@@ -31,15 +31,12 @@ pub(crate) struct Chain<'a> {
 impl Chain<'_> {
     /// Checks that all plugins are installed. An ADD that fails at a missing one could not be rolled back either.
     pub(crate) async fn installed(&self) -> Result<(), Error> {
-        let bin_dirs = &self.settings.bin_dirs;
-        for plugin in &self.network.plugins {
-            if !is_installed(&plugin.kind, bin_dirs).await? {
-                let failure = async { Err(missing(&plugin.kind, bin_dirs)) };
-                let told = self.observed(Verb::Add, plugin, Box::pin(failure)).await;
-                return told.map(drop);
-            }
-        }
-        Ok(())
+        let Some(plugin) = self.missing().await? else {
+            return Ok(());
+        };
+        let failure = async { Err(missing(&plugin.kind, &self.settings.bin_dirs)) };
+        let told = self.observed(Verb::Add, plugin, Box::pin(failure)).await;
+        told.map(drop)
     }
 
     /// Runs the plugins forward, each with the result of the previous one.
@@ -82,8 +79,18 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Runs the plugins forward. `Ok` if the version has no STATUS.
+    async fn missing(&self) -> Result<Option<&Plugin>, Error> {
+        let plugins = &self.network.plugins;
+        let kinds = plugins.iter().map(|plugin| &*plugin.kind);
+        let number = first_missing(kinds, &self.settings.bin_dirs).await?;
+        Ok(number.and_then(|number| plugins.get(number)))
+    }
+
+    /// Checks that all plugins are installed, and runs them forward if the version has STATUS.
     pub(crate) async fn status(&self) -> Result<(), Error> {
+        if let Some(plugin) = self.missing().await? {
+            return Err(missing(&plugin.kind, &self.settings.bin_dirs));
+        }
         if self.network.version < Version::V1_1_0 {
             return Ok(());
         }

@@ -81,10 +81,14 @@ impl Run<'_> {
     }
 }
 
-/// Returns whether a plugin is installed.
-pub(crate) async fn is_installed(plugin: &str, bin_dirs: &[PathBuf]) -> Result<bool, Error> {
-    let programs = candidates(plugin, bin_dirs);
-    blocking(move || Ok(installed(programs).is_some())).await
+/// The number of the first of these plugins that is not installed.
+pub(crate) async fn first_missing(
+    plugins: impl Iterator<Item = &str>,
+    bin_dirs: &[PathBuf],
+) -> Result<Option<usize>, Error> {
+    let programs = plugins.map(|plugin| candidates(plugin, bin_dirs));
+    let mut programs = programs.collect::<Vec<_>>().into_iter();
+    blocking(move || Ok(programs.position(|one| installed(one).is_none()))).await
 }
 
 /// Where the program of a plugin may be.

@@ -62,8 +62,8 @@ impl Cni {
         self.confs.path()
     }
 
-    /// Checks whether pods can be attached: networks are configured, and the STATUS of their plugins succeeds if their
-    /// version has it.
+    /// Checks whether pods can be attached: networks are configured, their plugins are installed, and the STATUS of these succeeds
+    /// if their version has it.
     ///
     /// # Errors
     /// [`Error::NotReady`] with the reason.

@@ -175,6 +175,8 @@ async fn a_missing_plugin_is_named_with_the_searched_directories() {
         "{said}"
     );
     assert!(!said.contains("rollback"), "{said}");
+    let ready = fake.cni().ready().await.expect_err("not ready").to_string();
+    assert!(ready.contains("nowhere was not found in"), "{ready}");
     assert!(fake.log().is_empty() && fake.cached().is_empty());
 }
 
