@@ -144,8 +144,8 @@ impl Drop for Ground {
         leaks::end(|| leaks::processes(&self.name));
         leaks::unmount(&leaks::mounts(&self.name));
         leaks::remove_cgroups(&self.name);
+        self.remove_hugetlb();
         if self.hugetlb {
-            self.remove_hugetlb();
             let _ = fs::remove_dir(Path::new(CGROUPS).join("hugetlb"));
         }
         self.remove_networks();
