@@ -41,6 +41,9 @@ impl Measured {
     }
 }
 
+/// Measures a pod.
+type Measure<T> = fn(&Runtime, &Sandbox, &[Arc<Container>], &[Counters], &Reports) -> T;
+
 /// The usage of a container.
 struct Reading {
     usage: Usage,
@@ -229,7 +232,7 @@ impl Runtime {
     async fn measure_pods<T: Send + 'static>(
         self: &Arc<Self>,
         sandboxes: Vec<Arc<Sandbox>>,
-        measure: fn(&Self, &Sandbox, &[Arc<Container>], &[Counters], &Reports) -> T,
+        measure: Measure<T>,
     ) -> Result<Vec<T>> {
         let (counters, reports) = tokio::join!(
             self.counters_of(&sandboxes),
