@@ -29,14 +29,14 @@ pub(crate) struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    /// Checks that all plugins are installed. An ADD that fails at a missing one could not be rolled back either.
-    pub(crate) async fn installed(&self) -> Result<(), Error> {
+    /// Checks before an ADD that all plugins are installed: one that failed at a missing plugin could not be rolled back either.
+    pub(crate) async fn check_installed(&self) -> Result<(), Error> {
         let Some(plugin) = self.missing().await? else {
             return Ok(());
         };
         let failure = async { Err(missing(&plugin.kind, &self.settings.bin_dirs)) };
-        let told = self.observed(Verb::Add, plugin, Box::pin(failure)).await;
-        told.map(drop)
+        let observed = self.observed(Verb::Add, plugin, Box::pin(failure));
+        observed.await.map(drop)
     }
 
     /// Runs the plugins forward, each with the result of the previous one.

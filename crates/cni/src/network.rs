@@ -78,8 +78,8 @@ impl Cni {
         Ok(())
     }
 
-    /// Attaches a pod to all networks, if all of their plugins are installed. A failure is rolled back, with its own timeout. If the future is dropped, the
-    /// running plugin is killed, and a later [`del`](Self::del) removes what was attached.
+    /// Attaches a pod to all networks, if all of their plugins are installed. A failure is rolled back, with its own timeout.
+    /// If the future is dropped, the running plugin is killed, and a later [`del`](Self::del) removes what was attached.
     ///
     /// # Errors
     /// The first failure; [`Error::NotUndone`] if something may remain.
@@ -100,7 +100,7 @@ impl Cni {
             ));
         }
         for (_, network) in &wanted {
-            self.chain(network, deadline).installed().await?;
+            self.chain(network, deadline).check_installed().await?;
         }
         let (mut entries, mut interfaces) = (Vec::new(), Vec::new());
         for (interface, network) in wanted {
