@@ -78,8 +78,9 @@ async fn a_plugin_of_a_slow_call_is_observed() {
         .config(SETTINGS)
         .ready()
         .await;
-    let scrape = proxy.scrape().await;
-    assert_eq!(scrape.metric("criscope_sampler_enabled").sum(), 1.0);
+    // The first scan, which shows whether it is possible, may outlast the start.
+    let enabled = |scrape: &Scrape| scrape.metric("criscope_sampler_enabled").sum() == 1.0;
+    let scrape = proxy.wait_scrape("a sampler", enabled).await;
     assert_eq!(looks(&scrape), 0.0, "no call is slow");
     let client = proxy.client().await;
     let calls = [
