@@ -62,8 +62,8 @@ pub fn adopt_orphans(adopt: bool) -> Result<()> {
         .during(|| "becoming a subreaper".to_owned())
 }
 
-/// Stops a process (SIGSTOP) and waits until all of its threads have stopped. Until then a process with several threads may go on
-/// for some milliseconds, more on a busy machine: only the thread that receives the signal tells the others.
+/// Stops a process (SIGSTOP) and waits until all of its threads have stopped. On a busy machine that takes some milliseconds: the
+/// thread that receives the signal stops the others.
 ///
 /// # Panics
 /// If there is no such process, or after [`PATIENCE`].

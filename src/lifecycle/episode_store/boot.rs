@@ -61,7 +61,8 @@ impl EpisodeStore {
         runs.push_back((pod.uid.clone(), began));
     }
 
-    /// Returns whether a start or restart of this pod is known. The kubelet stops what is left of the sandboxes of before.
+    /// Returns whether a start or restart of this pod is known. A stop does not count: the kubelet cleans up sandboxes from before
+    /// the boot.
     fn has_started(&self, pod: &PodIdentity) -> bool {
         self.of_pod(pod).any(|episode| episode.kind != Kind::Stop)
     }
@@ -70,7 +71,7 @@ impl EpisodeStore {
     pub(super) fn tell_of_boot(&self, episode: &mut Episode, first: &EpisodeCall) {
         let Booted { at, runs } = &self.booted;
         let is_replaced = first.method == Method::RunPodSandbox && episode.pod.attempt > 0;
-        // In a journal there may be starts of before.
+        // The journal may hold starts from before the boot.
         let is_first = *at <= episode.began && !self.has_started(&episode.pod);
         if episode.kind != Kind::Start || !is_replaced || !is_first {
             return;

@@ -26,7 +26,8 @@ fn failed(episode: &Episode) -> bool {
 }
 
 impl EpisodeStore {
-    /// Takes in a span of the kubelet. Returns what the journal has to know: a failure, ever less often if it is repeated, and its end.
+    /// Takes in a span of the kubelet. Returns what belongs in the journal: a failure, less and less often while it repeats, and the success
+    /// that ends it.
     pub(in crate::lifecycle) fn note_sync(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
         let pod = span.pod.clone();
         self.note_end(&span);
@@ -41,7 +42,7 @@ impl EpisodeStore {
         is_news.then_some(sync)
     }
 
-    /// Takes in what [`Self::note_sync`] returned before a restart.
+    /// Takes in what [`Self::note_sync`] returned before a restart of criscope.
     pub(in crate::lifecycle) fn note_earlier_sync(&mut self, pod: &PodIdentity, sync: PodSync) {
         let sync = self.syncs.put(pod.clone(), sync);
         self.tell_of_sync(pod, &sync);

@@ -282,7 +282,7 @@ fn a_crash_loop_is_known_again() {
     assert_eq!(marks, [Some(text), Some(text), Some(text), None]);
 }
 
-/// Such as a missing Secret, of which no call tells.
+/// For instance a missing Secret, which no CRI call shows.
 #[test]
 fn failures_of_the_kubelet_are_known_again() {
     let (state, pod) = (state(MAX_BYTES), pod("a"));
