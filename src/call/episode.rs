@@ -6,7 +6,7 @@ use opentelemetry::trace::{SpanId, TraceId};
 use sha2::{Digest, Sha256};
 
 use crate::cri::Method;
-use crate::cri::subject::Subject;
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
 
 /// Kind of episode. A metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,9 +81,14 @@ impl Ids {
 
     /// The episode of a call, as far as it follows from the call alone; `None` if it belongs to none. A pull, and the first
     /// start of a container, belong to the start of the pod.
-    pub fn of_call(method: Method, subject: &Subject) -> Option<Self> {
-        let pod = subject.pod.as_deref().filter(|pod| !pod.uid.is_empty())?;
-        let restarted = subject.container.as_deref().filter(|c| c.attempt > 0);
+    pub fn of_call(
+        method: Method,
+        pod: Option<&PodIdentity>,
+        container: Option<&ContainerIdentity>,
+        sandbox_id: Option<&str>,
+    ) -> Option<Self> {
+        let pod = pod.filter(|pod| !pod.uid.is_empty())?;
+        let restarted = container.filter(|c| c.attempt > 0);
         match (method, restarted) {
             (Method::CreateContainer | Method::StartContainer, Some(container)) => {
                 Some(Self::restart(&pod.uid, &container.name, container.attempt))
@@ -101,7 +106,7 @@ impl Ids {
                 | Method::RemoveContainer
                 | Method::RemovePodSandbox,
                 _,
-            ) => Some(Self::stop(&pod.uid, subject.sandbox_id.as_deref()?)),
+            ) => Some(Self::stop(&pod.uid, sandbox_id?)),
             _ => None,
         }
     }

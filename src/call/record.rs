@@ -95,9 +95,6 @@ pub struct CallRecord {
     /// Its spans, when traces are on; `None` for a call read from the journal. Boxed, because thousands of records are kept.
     #[serde(skip)]
     pub spans: Option<Box<SpanIds>>,
-    /// The trace of its episode.
-    #[serde(skip)]
-    pub episode: Option<episode::Ids>,
     /// The largest share of its deadline that was reported while it ran, in percent; 0 if none.
     #[serde(skip)]
     pub share_used: u32,
@@ -175,7 +172,6 @@ impl CallRecord {
                     kept: call.is_kept(),
                 })
             }),
-            episode: call.episode.get().copied(),
             share_used: call.share_used(),
             state,
         }
@@ -204,6 +200,12 @@ impl CallRecord {
     /// When it ended, or now, in microseconds since 1970.
     pub fn end_us(&self) -> u64 {
         self.began_us().saturating_add(self.elapsed_us())
+    }
+
+    /// The trace of its episode; `None` if it is part of none.
+    pub fn episode(&self) -> Option<episode::Ids> {
+        let (pod, container) = (self.pod.as_deref(), self.container.as_deref());
+        episode::Ids::of_call(self.method, pod, container, self.sandbox_id.as_deref())
     }
 
     /// Its outcome; `None` while it is in flight.

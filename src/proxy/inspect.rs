@@ -156,7 +156,9 @@ impl InspectLayer {
             None => Subject::default(),
         };
         self.index.complete(&mut subject);
-        if let Some(ids) = episode::Ids::of_call(call.method, &subject) {
+        let (pod, container) = (subject.pod.as_deref(), subject.container.as_deref());
+        let sandbox_id = subject.sandbox_id.as_deref();
+        if let Some(ids) = episode::Ids::of_call(call.method, pod, container, sandbox_id) {
             let _ = call.episode.set(ids);
         }
         let _ = call.subject.set(subject);

@@ -123,11 +123,11 @@ mod tests {
         assert!(numbers(&none).is_empty());
     }
 
-    /// Those of two rings of the default sizes (3,072 records) take less than 1.5 MB.
+    /// Those of two rings of the default sizes (3,072 records) take less than 1 MB.
     #[test]
     fn records_are_small() {
         assert!(
-            size_of::<CallRecord>() <= 464,
+            size_of::<CallRecord>() <= 304,
             "{}",
             size_of::<CallRecord>()
         );

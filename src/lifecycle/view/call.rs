@@ -163,7 +163,7 @@ impl Call {
             request_bytes: record.request_bytes,
             response_bytes: record.response_bytes,
             trace_id: record.spans.as_ref().map(|s| s.trace_id.to_string()),
-            episode_trace_id: record.episode.map(|e| e.trace_id.to_string()),
+            episode_trace_id: record.episode().map(|e| e.trace_id.to_string()),
             spans: record.spans.clone(),
             ..Self::default()
         }

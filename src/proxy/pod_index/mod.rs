@@ -77,6 +77,13 @@ fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>
 /// Full ids have 64 characters; people may type a prefix.
 const FULL_ID: usize = 64;
 
+/// Replaces an id by the equal one of the table: what is kept of many calls then shares it.
+fn share(id: &mut Option<Arc<str>>, known: Arc<str>) {
+    if id.as_deref() == Some(&*known) {
+        *id = Some(known);
+    }
+}
+
 fn find<'a, V>(table: &'a mut LruCache<Arc<str>, V>, id: &str) -> Option<(Arc<str>, &'a V)> {
     if table.contains(id) {
         return table.get_key_value(id).map(|(k, v)| (Arc::clone(k), v));
@@ -114,7 +121,7 @@ impl Index {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Completes a subject from its ids: container to sandbox to pod.
+    /// Completes a subject from its ids, container to sandbox to pod, and shares them.
     pub fn complete(&self, subject: &mut Subject) {
         if subject.container_id.is_none() && subject.sandbox_id.is_none() {
             return;
@@ -123,21 +130,23 @@ impl Index {
         let mut known = true;
         if let Some(id) = &subject.container_id {
             match find(&mut tables.containers, id) {
-                Some((_, entry)) => {
+                Some((id, entry)) => {
                     subject
                         .container
                         .get_or_insert_with(|| Arc::clone(&entry.container));
                     subject
                         .sandbox_id
                         .get_or_insert_with(|| Arc::clone(&entry.sandbox_id));
+                    share(&mut subject.container_id, id);
                 }
                 None => known = false,
             }
         }
         if let Some(id) = &subject.sandbox_id {
             match find(&mut tables.sandboxes, id) {
-                Some((_, entry)) => {
+                Some((id, entry)) => {
                     subject.pod.get_or_insert_with(|| Arc::clone(&entry.pod));
+                    share(&mut subject.sandbox_id, id);
                 }
                 None => known = false,
             }
@@ -288,6 +297,31 @@ mod tests {
         assert_eq!(pod_of(&index, "c1").as_deref(), Some("pod-2"));
         assert_eq!(pod_of(&index, "other"), None);
         assert_eq!(index.lookups(), (1, 1));
+    }
+
+    #[test]
+    fn the_ids_of_calls_are_those_of_the_index() {
+        let index = index_with(1);
+        container_of(&index, "c1", &format!("{:064}", 0));
+        let subject_of = |container: Option<&str>, sandbox: Option<&str>| {
+            let mut subject = Subject {
+                container_id: container.map(Arc::from),
+                sandbox_id: sandbox.map(Arc::from),
+                ..Subject::default()
+            };
+            index.complete(&mut subject);
+            (subject.container_id, subject.sandbox_id)
+        };
+        let shared = |one: Option<Arc<str>>, other: Option<Arc<str>>| {
+            Arc::ptr_eq(&one.expect("an id"), &other.expect("an id"))
+        };
+        let (first, second) = (subject_of(Some("c1"), None), subject_of(Some("c1"), None));
+        assert!(shared(first.0, second.0));
+        let id = format!("{:064}", 0);
+        let (first, second) = (subject_of(None, Some(&id)), subject_of(None, Some(&id)));
+        assert!(shared(first.1, second.1));
+        // What was typed stays as it was.
+        assert_eq!(subject_of(Some("c"), None).0.as_deref(), Some("c"));
     }
 
     #[test]
