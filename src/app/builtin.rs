@@ -2,7 +2,6 @@
 
 mod knobs;
 mod registry_certificates;
-mod spare_heap;
 
 use std::env;
 use std::path::PathBuf;
@@ -100,7 +99,6 @@ impl Builtin {
         threads.block_on(runtime.start_nri());
         // After recovery: layers that no container needs may be removed.
         threads.spawn(Arc::clone(&runtime).housekeeping());
-        threads.spawn(spare_heap::trim_after_pulls(runtime.images().clone()));
         let backend = grpc::Builtin::new(Arc::clone(&runtime), threads.handle().clone(), limit);
         Ok(Self {
             service: CriService::new(backend),

@@ -1,33 +1,95 @@
-//! Settings of the allocator.
+//! Settings of the allocator, and when free memory goes back to the kernel.
 
-/// Makes glibc give memory back. By default it makes up to eight arenas for each processor, and after the first large allocation that is
-/// freed it keeps ever more: a daemon that has pulled images stays at 60 MB instead of 25 (`cargo bench --bench pulls`). Two arenas are
-/// enough: the request path has one thread of its own, and the rest seldom allocates. musl has no such settings and needs none.
 #[cfg(target_env = "gnu")]
-#[allow(unsafe_code)]
-pub(super) fn give_memory_back() {
-    const ARENAS: i32 = 2;
-    /// Bytes at the end of the heap that are kept, for the next message: with less, each list of 1,000 containers has its pages
-    /// faulted in again.
-    const KEPT: i32 = 1 << 20;
-    for (parameter, value) in [(libc::M_ARENA_MAX, ARENAS), (libc::M_TRIM_THRESHOLD, KEPT)] {
-        // SAFETY: mallopt(3) takes two numbers, and may be called at any time. A value that it refuses changes nothing.
-        unsafe { libc::mallopt(parameter, value) };
-    }
-}
+pub(super) use gnu::{give_memory_back, trim_when_grown};
 
-/// See the other one.
+/// musl has no such settings and needs none.
 #[cfg(not(target_env = "gnu"))]
 pub(super) fn give_memory_back() {}
 
-/// Returns whole pages that are free inside the heap to the kernel. It takes well under a millisecond for each 10 MB of heap.
-#[cfg(target_env = "gnu")]
-#[allow(unsafe_code)]
-pub(super) fn trim() {
-    // SAFETY: malloc_trim(3) takes a number, and locks what it looks at.
-    unsafe { libc::malloc_trim(0) };
-}
-
-/// See the other one.
+/// See [`give_memory_back`].
 #[cfg(not(target_env = "gnu"))]
-pub(super) fn trim() {}
+pub(super) async fn trim_when_grown() {}
+
+#[cfg(target_env = "gnu")]
+mod gnu {
+    use std::fs;
+    use std::time::Duration;
+
+    use tokio::time::{MissedTickBehavior, interval};
+
+    /// How often is looked whether memory has grown.
+    const LOOK: Duration = Duration::from_secs(10);
+    /// Growth of the anonymous memory, in bytes, after which free pages are returned.
+    const GROWN: u64 = 1 << 20;
+
+    /// Makes glibc give memory back. By default it makes up to eight arenas for each processor, and after the first large allocation
+    /// that is freed it keeps ever more: a daemon that has pulled images stays at 60 MB instead of 25 (`cargo bench --bench pulls`).
+    /// Two arenas are enough: the request path has one thread of its own, and the rest seldom allocates.
+    #[allow(unsafe_code)]
+    pub(in crate::app) fn give_memory_back() {
+        const ARENAS: i32 = 2;
+        /// Bytes at the end of the heap that are kept, for the next message: with less, each list of 1,000 containers has its pages
+        /// faulted in again.
+        const KEPT: i32 = 1 << 20;
+        for (parameter, value) in [(libc::M_ARENA_MAX, ARENAS), (libc::M_TRIM_THRESHOLD, KEPT)] {
+            // SAFETY: mallopt(3) takes two numbers, and may be called at any time. A value that it refuses changes nothing.
+            unsafe { libc::mallopt(parameter, value) };
+        }
+    }
+
+    /// Returns free pages to the kernel each time memory has grown. Pulls, sessions and calls free nearly all that they allocated, but
+    /// what others allocated meanwhile lies between: without this, the pages stay.
+    pub(in crate::app) async fn trim_when_grown() {
+        let mut tick = interval(LOOK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut least = 0;
+        loop {
+            tick.tick().await;
+            if anonymous() > least + GROWN {
+                trim();
+                least = anonymous();
+            } else {
+                least = least.min(anonymous());
+            }
+        }
+    }
+
+    /// Returns whole pages that are free inside the heap to the kernel. It takes well under a millisecond for each 10 MB of heap.
+    #[allow(unsafe_code)]
+    fn trim() {
+        // SAFETY: malloc_trim(3) takes a number, and locks what it looks at.
+        unsafe { libc::malloc_trim(0) };
+    }
+
+    /// Resident anonymous memory of this process in bytes (`RssAnon` in proc(5)); 0 if it cannot be read.
+    fn anonymous() -> u64 {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let value = status.lines().find_map(|it| it.strip_prefix("RssAnon:"));
+        let kilobytes = value.and_then(|it| it.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kilobytes.unwrap_or(0) * 1024
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn what_is_free_between_pieces_in_use_goes_back() {
+            const PIECES: usize = 64 << 10;
+            let before = anonymous();
+            let mut pieces: Vec<_> = (0..PIECES).map(|_| vec![1_u8; 1000]).collect();
+            let full = anonymous();
+            assert!(full > before + (32 << 20), "{before}, then {full}");
+            let mut n = 0;
+            pieces.retain(|_| {
+                n += 1;
+                n % 64 == 0
+            });
+            trim();
+            let after = anonymous();
+            assert!(after + (32 << 20) < full, "{full}, then {after}");
+            drop(pieces);
+        }
+    }
+}

@@ -233,6 +233,10 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     serving.extend(session_thread.as_mut().and_then(SessionThread::serving));
     let proxy = session_thread.as_ref().map(SessionThread::proxy).cloned();
     parts.start_background(&side, &stop);
+    side.spawn(
+        stop.clone()
+            .run_until_cancelled_owned(heap::trim_when_grown()),
+    );
     let end_aggregator = CancellationToken::new();
     let aggregator = parts
         .aggregator
