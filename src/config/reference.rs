@@ -69,7 +69,8 @@ Flags of `serve` replace keys of the file.
 ## Reload
 
 On SIGHUP the files are read again with the same flags, and drop-in files that were added. Keys marked *live* take effect at once; changes of other keys are
-logged and wait for a restart, which touches no pod. A file with errors changes nothing.
+logged and wait for a restart, which touches no pod. A file with errors changes nothing, and neither
+does one with a handler or a class that the built-in runtime cannot use ([RUNTIME.md](RUNTIME.md#a-reload)).
 
 Other files need no SIGHUP:
 

@@ -15,6 +15,7 @@ use super::error::{Error, Result};
 use super::oci::containerd_shim::NAMESPACE;
 use super::oci::spec::{CgroupDriver, HandlerOptions, RuntimeSupport};
 use super::oci::{Filters, OciRuntime};
+use super::paths::Paths;
 use super::settings::HandlerSettings;
 use super::shim_client::{self, TaskShim};
 use super::store::{Container, SandboxRecord};
@@ -48,13 +49,22 @@ pub struct Handlers {
     by_name: BTreeMap<String, Arc<Handler>>,
     /// The default networks.
     cni: Cni,
+    usual: Usual,
+}
+
+/// How the OCI runtime of a handler is called of which only the name is known: records of old versions have no more.
+#[derive(Debug)]
+pub struct Usual {
+    /// The directories of the runtime.
+    pub paths: Paths,
+    /// The cgroup driver of the node.
+    pub driver: CgroupDriver,
 }
 
 impl Handlers {
-    /// Builds the handlers of the settings with their networks.
-    pub fn new(default: &str, handlers: Vec<HandlerSettings>, cni: criscope_cni::Settings) -> Self {
-        let shared = Cni::new(cni);
-        let by_name = handlers.into_iter().map(|handler| {
+    /// Builds the handlers of the settings with their networks; `shared` are those of handlers without networks of their own.
+    pub fn new(default: &str, handlers: &[HandlerSettings], shared: Cni, usual: Usual) -> Self {
+        let by_name = handlers.iter().cloned().map(|handler| {
             let networks = match handler.cni {
                 Some((dir, max)) => shared.with_conf_dir(dir, max),
                 None => shared.clone(),
@@ -83,17 +93,18 @@ impl Handlers {
             default: default.to_owned(),
             by_name: by_name.collect(),
             cni: shared,
+            usual,
         }
     }
 
+    /// The handler of an existing pod, with the OCI runtime that the pod was created with.
+    pub fn of_pod(&self, record: &SandboxRecord) -> Arc<Handler> {
+        self.of(&record.handler, record.oci.as_ref())
+    }
+
     /// The handler of an existing pod. It uses the OCI runtime that the pod was created with, `then`, even if the configuration
-    /// has changed or the handler was removed. `usual` creates an OCI runtime for a handler that is known by name only.
-    fn of(
-        &self,
-        name: &str,
-        then: Option<&OciRuntime>,
-        usual: impl FnOnce() -> OciRuntime,
-    ) -> Arc<Handler> {
+    /// has changed or the handler was removed.
+    fn of(&self, name: &str, then: Option<&OciRuntime>) -> Arc<Handler> {
         let now = self.by_name.get(name);
         let oci = match (then, now) {
             (None, Some(now)) => return Arc::clone(now),
@@ -104,7 +115,7 @@ impl Handlers {
                 ..then.clone()
             },
             (Some(then), _) => then.clone(),
-            (None, None) => usual(),
+            (None, None) => self.usual.oci_runtime(name),
         };
         let handler = match now {
             Some(now) => Handler {
@@ -143,12 +154,17 @@ impl Handlers {
     pub fn get(&self, name: &str) -> Result<&Arc<Handler>> {
         let wanted = if name.is_empty() { &self.default } else { name };
         self.by_name.get(wanted).ok_or_else(|| {
-            let names: Vec<_> = self.by_name.keys().map(String::as_str).collect();
+            let names: Vec<_> = self.names().collect();
             Error::invalid(format!(
                 "there is no runtime handler {wanted:?}; there are: {}",
                 names.join(", ")
             ))
         })
+    }
+
+    /// The names of all handlers, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
     }
 
     /// All handlers by name; the default first, under the empty name.
@@ -166,10 +182,19 @@ impl Handlers {
     }
 }
 
+impl Usual {
+    fn oci_runtime(&self, name: &str) -> OciRuntime {
+        OciRuntime {
+            systemd_cgroup: self.driver == CgroupDriver::Systemd,
+            ..OciRuntime::new(Path::new(name), self.paths.oci(name))
+        }
+    }
+}
+
 impl Runtime {
     /// The handler of an existing pod, with the OCI runtime that the pod was created with.
     pub(in crate::runtime) fn handler_of_pod(&self, record: &SandboxRecord) -> Arc<Handler> {
-        self.handler_then(&record.handler, record.oci.as_ref())
+        self.live().handlers.of_pod(record)
     }
 
     /// The handler of an existing container.
@@ -177,16 +202,8 @@ impl Runtime {
         let record = container.record();
         match self.store.sandboxes.get(&record.sandbox) {
             Ok(sandbox) => self.handler_of_pod(&sandbox.record()),
-            Err(_) => self.handler_then(&record.handler, None),
+            Err(_) => self.live().handlers.of(&record.handler, None),
         }
-    }
-
-    fn handler_then(&self, name: &str, then: Option<&OciRuntime>) -> Arc<Handler> {
-        let usual = || OciRuntime {
-            systemd_cgroup: self.settings.node.cgroup_driver == CgroupDriver::Systemd,
-            ..OciRuntime::new(Path::new(name), self.settings.paths.oci(name))
-        };
-        self.handlers.of(name, then, usual)
     }
 }
 
@@ -260,15 +277,19 @@ mod tests {
             support: RuntimeSupport::default(),
             takes_filters: false,
         };
-        Handlers::new("one", vec![settings], criscope_cni::Settings::default())
+        let usual = Usual {
+            paths: Paths::new("/root", "/run/state"),
+            driver: CgroupDriver::Cgroupfs,
+        };
+        let cni = Cni::new(criscope_cni::Settings::default());
+        Handlers::new("one", &[settings], cni, usual)
     }
 
     #[test]
     fn a_pod_keeps_the_oci_runtime_that_it_was_created_with() {
         let handlers = handlers("/bin/sh");
-        let usual = || OciRuntime::new("name", "/run/usual");
         let of = |name: &str, then: Option<&OciRuntime>| {
-            let handler = handlers.of(name, then, usual);
+            let handler = handlers.of(name, then);
             (handler.oci.path.clone(), handler.oci.root.clone())
         };
         let is = |path: &str, root: &str| (path.into(), root.into());
@@ -279,9 +300,9 @@ mod tests {
         assert_eq!(of("one", Some(&then)), is("/bin/true", "/run/then"));
         assert_eq!(of("one", Some(&moved)), is("/bin/sh", "/run/then"));
         assert_eq!(of("gone", Some(&then)), is("/bin/true", "/run/then"));
-        assert_eq!(of("gone", None), is("name", "/run/usual"));
+        assert_eq!(of("gone", None), is("gone", "/run/state/oci/gone"));
         // New containers are created with the current configuration.
-        let made = handlers.of("one", Some(&then), usual).call_create("pod");
+        let made = handlers.of("one", Some(&then)).call_create("pod");
         assert_eq!(made.args, ["--no-pivot"]);
         assert!(handlers.get("gone").is_err());
     }

@@ -205,11 +205,10 @@ impl Runtime {
 
     /// Returns whether the configuration pins any of its names.
     fn is_pinned(&self, image: &Image) -> bool {
+        let live = self.live();
+        let patterns = &live.settings.pinned_images;
         let mut names = image.tags.iter().chain(&image.digests);
-        names.any(|name| {
-            let patterns = &self.settings.pinned_images;
-            patterns.iter().any(|pattern| pattern.matches(name))
-        })
+        names.any(|name| patterns.iter().any(|pattern| pattern.matches(name)))
     }
 }
 

@@ -32,6 +32,7 @@ pub mod handler;
 mod housekeeping;
 pub mod id;
 mod image_service;
+mod live;
 pub mod load;
 pub(crate) mod metrics;
 mod network_config;
@@ -58,7 +59,7 @@ mod validate;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use criscope_cni::Observer;
+use criscope_cni::{Cni, Observer};
 use criscope_linux::cgroup::Hierarchies;
 use criscope_linux::namespace::Pins;
 
@@ -66,9 +67,8 @@ pub use self::error::{Error, Result, What};
 use self::events::Events;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
-use self::handler::Handlers;
+use self::live::Live;
 pub use self::nri::NriSettings;
-use self::oci::spec::NodeFacts;
 pub use self::recover::Problem;
 use self::recover::Problems;
 pub use self::settings::{HandlerSettings, LiveSettings, Settings, Shown};
@@ -82,8 +82,9 @@ use criscope_image::ImageStore;
 #[derive(Debug)]
 pub struct Runtime {
     settings: Settings,
-    live: ArcSwap<LiveSettings>,
-    handlers: Handlers,
+    live: ArcSwap<Live>,
+    /// The networks of handlers without networks of their own.
+    networks: Cni,
     images: ImageStore,
     pins: Pins,
     store: Store,
@@ -99,7 +100,6 @@ pub struct Runtime {
     problems: Problems,
     labels: Option<selinux::Labels>,
     nri: nri::Nri,
-    classes: classes::Classes,
     _bound: store::identity::Bound,
 }
 
@@ -129,17 +129,14 @@ impl Runtime {
         images.failpoint = failpoint::image_failpoints().unwrap_or(images.failpoint);
         images.observer = Arc::new(steps.clone());
         let images = ImageStore::open(images).await?;
-        let networks = criscope_cni::Settings {
+        let networks = Cni::new(criscope_cni::Settings {
             observer: Observer::from(steps.clone()),
             ..settings.cni.clone()
-        };
-        let handlers = Handlers::new(
-            &settings.default_handler,
-            settings.handlers.clone(),
-            networks,
-        );
+        });
+        let live = Live::open(settings.live.clone(), &networks, paths);
         let runtime = Arc::new(Self {
-            handlers,
+            live: ArcSwap::from_pointee(live),
+            networks,
             images,
             pins: Pins::new(paths.namespaces()).with_helper(&settings.shim),
             store: Store::default(),
@@ -156,9 +153,7 @@ impl Runtime {
             problems: Problems::default(),
             labels: labels(&settings),
             nri: nri::Nri::default(),
-            classes: classes::Classes::open(&settings.classes),
             _bound: bound,
-            live: ArcSwap::from_pointee(settings.live.clone()),
             settings,
         });
         runtime.recover().await?;
@@ -166,21 +161,6 @@ impl Runtime {
             runtime.collect_attachments().await;
         }
         Ok(runtime)
-    }
-
-    /// Changes the live settings.
-    pub fn reconfigure(&self, live: LiveSettings) {
-        self.live.store(Arc::new(live));
-    }
-
-    /// The live settings; one call reads them once.
-    fn live(&self) -> Arc<LiveSettings> {
-        self.live.load_full()
-    }
-
-    /// The facts of the node with the live settings.
-    fn node(&self) -> NodeFacts {
-        self.live().of_node(&self.settings.node)
     }
 
     /// The event queue, for listeners.
@@ -201,7 +181,7 @@ impl Runtime {
 
 /// The allocator of SELinux labels, if SELinux is enabled. Without a container policy pods have no labels.
 fn labels(settings: &Settings) -> Option<selinux::Labels> {
-    let node = &settings.node;
+    let node = &settings.live.node;
     let range = node.policy.selinux_categories;
     let opened = node
         .selinux

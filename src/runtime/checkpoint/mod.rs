@@ -73,7 +73,7 @@ impl Runtime {
         self: &Arc<Self>,
         request: CheckpointContainerRequest,
     ) -> Result<()> {
-        if !self.live().criu {
+        if !self.live().settings.criu {
             return Err(Error::Unsupported(
                 "checkpoints are off: see runtime.enable_criu".to_owned(),
             ));

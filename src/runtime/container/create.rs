@@ -132,6 +132,7 @@ impl Runtime {
         record.image_volumes = volumes;
         let assembly = Assembly {
             runtime: Arc::clone(self),
+            live: self.live(),
             sandbox: sandbox.record(),
             image: Arc::clone(&image.config),
             layers: layers.paths().to_vec(),

@@ -87,7 +87,7 @@ settings! {
         /// Images that the garbage collection of the kubelet must keep, pulled or imported; a removal by name still removes
         /// them. Names are complete: `docker.io/library/busybox:1.36`.
         pinned_images: Vec<ImagePattern> = Vec::new(),
-            List { of: ImageName, words: "an array of image names, which may begin and end with `*`" };
+            List { of: ImageName, words: "an array of image names, which may begin and end with `*`" } => live;
         /// The platform to choose from a multi-platform image, for nodes that emulate another.
         platform: Option<Platform> = None, Maybe(PlatformName), or "that of this machine" like "\"linux/amd64\"";
     }

@@ -21,11 +21,11 @@ async fn live_settings_apply_to_containers_after_a_reload() {
     let before = kubelet.launch(&pod, idle("before")).await;
     daemon.set_runtime(&format!(
         "pids_limit = 400\ndefault_ulimits = [\"nofile=77:77\"]\nhooks_dir = [{hooks:?}]\n\
-         ignore_image_defined_volumes = true\nignore_rdt_not_enabled_errors = true\n"
+         ignore_image_defined_volumes = true\nselinux_category_range = 100\n"
     ));
     daemon.reload();
     let waits = daemon.program().wait_event("config.restart_needed").await;
-    assert_eq!(waits["keys"], "runtime.ignore_rdt_not_enabled_errors");
+    assert_eq!(waits["keys"], "runtime.selinux_category_range");
     let after = kubelet.launch(&pod, idle("after")).await;
     let spec = |id: &str| -> Value {
         let bundle = daemon.root().join("root/containers").join(id);
