@@ -102,7 +102,7 @@ impl Builtin {
         threads.block_on(runtime.start_nri());
         // After recovery: layers that no container needs may be removed.
         threads.spawn(Arc::clone(&runtime).housekeeping());
-        threads.spawn(spare_heap::trim_after_pulls(runtime.images().clone()));
+        threads.spawn(spare_heap::trim_after_pulls(runtime.images()));
         let backend = grpc::Builtin::new(Arc::clone(&runtime), threads.handle().clone(), limit);
         Ok(Self {
             service: CriService::new(backend),
@@ -132,7 +132,7 @@ impl Builtin {
 
     /// The image pulls in progress.
     pub(super) fn pulls(&self) -> admin::Pulling {
-        let images = self.runtime.images().clone();
+        let images = self.runtime.images();
         let of_ended = images.clone();
         admin::Pulling::new(move || images.pulls().iter().map(shown).collect())
             .with_ended(move || of_ended.ended_pulls().iter().map(ended).collect())
@@ -158,7 +158,7 @@ impl Builtin {
     ) {
         let clients = Arc::new(Clients::new("registry"));
         certificates.measure_clients(Arc::clone(&clients));
-        let watching = registry_certificates::watch(clients, self.runtime.images().clone());
+        let watching = registry_certificates::watch(clients, Arc::clone(&self.runtime));
         self.threads.spawn(stop.run_until_cancelled_owned(watching));
     }
 
@@ -216,7 +216,7 @@ fn settings(config: &config::Runtime, shim: PathBuf, found: Found) -> Settings {
         paths: Paths::new(&config.root, &config.state),
         shim,
         shim_cgroup: SHIMS.into(),
-        images: images(&config.images),
+        keep_unused: config.images.keep_unused,
         import_dir: Some(config.images.import_dir.clone()),
         cni: networks(&config.cni),
         cni_template: config.cni.conf_template.clone(),

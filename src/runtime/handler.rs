@@ -38,7 +38,7 @@ pub struct Handler {
     /// Whether it supports user namespaces.
     pub user_namespaces: bool,
     /// The cache of compiled seccomp filters, if its runtime accepts them.
-    pub filters: Option<Filters>,
+    pub filters: Option<Arc<Filters>>,
     create: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl Handlers {
                 recursive_read_only: handler.recursive_read_only,
                 support: handler.support,
                 user_namespaces: handler.user_namespaces,
-                filters: handler.takes_filters.then(Filters::default),
+                filters: handler.takes_filters.then(Arc::default),
                 create,
             };
             (handler.name, Arc::new(made))
@@ -109,26 +109,30 @@ impl Handlers {
         let oci = match (then, now) {
             (None, Some(now)) => return Arc::clone(now),
             (Some(then), Some(now)) if *then == now.oci => return Arc::clone(now),
-            // The program may have been moved: the configured path is used.
-            (Some(then), Some(now)) if !then.path.exists() => OciRuntime {
-                path: now.oci.path.clone(),
-                ..then.clone()
-            },
+            // The program may have been moved: the configured path is used, unless it is one of the other kind.
+            (Some(then), Some(now))
+                if !then.path.exists() && then.shim.is_some() == now.oci.shim.is_some() =>
+            {
+                OciRuntime {
+                    path: now.oci.path.clone(),
+                    ..then.clone()
+                }
+            }
             (Some(then), _) => then.clone(),
             (None, None) => self.usual.oci_runtime(name),
         };
+        // What another program knows says nothing about this one, and filters that it compiled are not valid.
+        let same = now.filter(|now| oci.path == now.oci.path && oci.shim == now.oci.shim);
         let handler = match now {
             Some(now) => Handler {
+                support: same.map(|now| now.support).unwrap_or_default(),
+                filters: same.and_then(|now| now.filters.clone()),
                 name: now.name.clone(),
                 oci,
                 options: now.options.clone(),
                 cni: now.cni.clone(),
                 recursive_read_only: now.recursive_read_only,
-                // What another program knows says nothing about this one.
-                support: RuntimeSupport::default(),
                 user_namespaces: now.user_namespaces,
-                // Filters compiled by another program are not valid.
-                filters: None,
                 create: now.create.clone(),
             },
             // New containers are no longer created with it.
@@ -262,7 +266,10 @@ impl Handler {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::runtime::oci::ShimOptions;
 
     fn handlers(path: &str) -> Handlers {
         let settings = HandlerSettings {
@@ -275,7 +282,7 @@ mod tests {
             recursive_read_only: false,
             user_namespaces: false,
             support: RuntimeSupport::default(),
-            takes_filters: false,
+            takes_filters: true,
         };
         let usual = Usual {
             paths: Paths::new("/root", "/run/state"),
@@ -302,8 +309,27 @@ mod tests {
         assert_eq!(of("gone", Some(&then)), is("/bin/true", "/run/then"));
         assert_eq!(of("gone", None), is("gone", "/run/state/oci/gone"));
         // New containers are created with the current configuration.
-        let made = handlers.of("one", Some(&then)).call_create("pod");
+        let made = handlers.of("one", Some(&then));
+        assert!(made.filters.is_none(), "those of another program");
+        let made = made.call_create("pod");
         assert_eq!(made.args, ["--no-pivot"]);
         assert!(handlers.get("gone").is_err());
+        // The same program with another timeout.
+        let then = OciRuntime {
+            limit: Duration::from_secs(7),
+            ..OciRuntime::new("/bin/sh", "/run/now")
+        };
+        let handler = handlers.of("one", Some(&then));
+        assert_eq!(handler.oci, then);
+        assert!(handler.filters.is_some());
+        // A shim of containerd is no OCI runtime that was moved.
+        let gone = OciRuntime {
+            shim: Some(ShimOptions::Other {
+                config_path: None,
+                type_url: None,
+            }),
+            ..moved
+        };
+        assert_eq!(handlers.of("one", Some(&gone)).oci, gone);
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use criscope_cni::Cni;
+use criscope_image::ImageStore;
 
 use super::Runtime;
 use super::classes::Classes;
@@ -19,16 +20,28 @@ pub(super) struct Live {
     pub(super) settings: LiveSettings,
     pub(super) handlers: Handlers,
     pub(super) classes: Classes,
+    pub(super) images: ImageStore,
 }
 
 impl Live {
     /// Those of the start. Blocks.
-    pub(super) fn open(settings: LiveSettings, networks: &Cni, paths: &Paths) -> Self {
+    pub(super) fn open(
+        settings: LiveSettings,
+        images: ImageStore,
+        networks: &Cni,
+        paths: &Paths,
+    ) -> Self {
         let classes = Classes::open(&settings.classes);
-        Self::new(settings, classes, networks, paths)
+        Self::new(settings, classes, images, networks, paths)
     }
 
-    fn new(settings: LiveSettings, classes: Classes, networks: &Cni, paths: &Paths) -> Self {
+    fn new(
+        settings: LiveSettings,
+        classes: Classes,
+        images: ImageStore,
+        networks: &Cni,
+        paths: &Paths,
+    ) -> Self {
         let usual = Usual {
             paths: paths.clone(),
             driver: settings.node.cgroup_driver,
@@ -37,6 +50,7 @@ impl Live {
         Self {
             handlers: Handlers::new(default, handlers, networks.clone(), usual),
             classes,
+            images,
             settings,
         }
     }
@@ -57,13 +71,15 @@ impl Runtime {
         let before = self.live();
         settings.node = node_after(&before.settings.node, settings.node)?;
         let old = Arc::clone(&before);
-        let wanted = settings.classes.clone();
+        let (classes, images) = (settings.classes.clone(), settings.images.clone());
         let work = blocking(move || {
-            let after = old.classes.after(&wanted);
-            after.map_err(|error| Error::Unsupported(error.to_string()))
+            let after = old.classes.after(&classes);
+            let classes = after.map_err(|error| Error::Unsupported(error.to_string()))?;
+            Ok((classes, old.images.with_settings(images)))
         });
-        let classes = work.await?;
-        let live = Live::new(settings, classes, &self.networks, &self.settings.paths);
+        let (classes, images) = work.await?;
+        let paths = &self.settings.paths;
+        let live = Live::new(settings, classes, images, &self.networks, paths);
         let live = Arc::new(live);
         self.live.store(Arc::clone(&live));
         self.report_handlers(&before.handlers, &live.handlers);

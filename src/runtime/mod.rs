@@ -85,7 +85,6 @@ pub struct Runtime {
     live: ArcSwap<Live>,
     /// The networks of handlers without networks of their own.
     networks: Cni,
-    images: ImageStore,
     pins: Pins,
     store: Store,
     singleflight: Singleflight,
@@ -113,7 +112,7 @@ impl Runtime {
     pub async fn open(settings: Settings) -> Result<Arc<Self>> {
         let paths = &settings.paths;
         // Before anything is changed.
-        let bound = store::identity::bind(paths, &settings.images.root)?;
+        let bound = store::identity::bind(paths, &settings.live.images.root)?;
         for dir in [
             paths.copies(),
             paths.sandboxes(),
@@ -125,7 +124,7 @@ impl Runtime {
             store::disk::make_dir(&dir)?;
         }
         let steps = StepRecorder::default();
-        let mut images = settings.images.clone();
+        let mut images = settings.live.images.clone();
         images.failpoint = failpoint::image_failpoints().unwrap_or(images.failpoint);
         images.observer = Arc::new(steps.clone());
         let images = ImageStore::open(images).await?;
@@ -133,11 +132,10 @@ impl Runtime {
             observer: Observer::from(steps.clone()),
             ..settings.cni.clone()
         });
-        let live = Live::open(settings.live.clone(), &networks, paths);
+        let live = Live::open(settings.live.clone(), images, &networks, paths);
         let runtime = Arc::new(Self {
             live: ArcSwap::from_pointee(live),
             networks,
-            images,
             pins: Pins::new(paths.namespaces()).with_helper(&settings.shim),
             store: Store::default(),
             singleflight: Singleflight::default(),
@@ -173,9 +171,9 @@ impl Runtime {
         &self.steps
     }
 
-    /// The image store.
-    pub fn images(&self) -> &ImageStore {
-        &self.images
+    /// The image store with the settings in effect.
+    pub fn images(&self) -> ImageStore {
+        self.live().images.clone()
     }
 }
 

@@ -23,8 +23,8 @@ pub struct Settings {
     /// The cgroup of the shims, in each hierarchy where it can be created, so that a service manager that kills the daemon's
     /// cgroup does not kill them.
     pub shim_cgroup: PathBuf,
-    /// The image store.
-    pub images: ImageStoreConfig,
+    /// How long layers that no image needs are kept.
+    pub keep_unused: Duration,
     /// The directory whose archives are imported at start and when they appear or change.
     pub import_dir: Option<PathBuf>,
     /// The network, unless a handler has its own.
@@ -55,6 +55,8 @@ pub struct LiveSettings {
     pub node: NodeFacts,
     /// The classes of block I/O and RDT.
     pub classes: ClassSettings,
+    /// The image store, whose directory is that of the start.
+    pub images: ImageStoreConfig,
     /// Images that are reported as pinned, so that the kubelet does not remove them. An explicit RemoveImage still does.
     pub pinned_images: Vec<ImagePattern>,
     /// The directories of CDI specifications; empty turns CDI off.

@@ -52,6 +52,7 @@ pub(super) fn live(config: &config::Runtime, found: Found) -> LiveSettings {
             rdt_file: pods.rdt_config_file.clone(),
             ignore_rdt: pods.ignore_rdt_not_enabled_errors,
         },
+        images: super::images(&config.images),
         pinned_images: config.images.pinned_images.clone(),
         cdi_dirs: pods.cdi_spec_dirs.clone(),
         hooks_dirs: pods.hooks_dir.clone(),

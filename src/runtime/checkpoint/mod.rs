@@ -153,7 +153,7 @@ impl Runtime {
         steps
             .step(RuntimeStep::OciCheckpoint, program, dumping)
             .await?;
-        let layers = self.images.hold(record.layers.iter().cloned())?;
+        let layers = self.live().images.hold(record.layers.iter().cloned())?;
         let (upper, to) = (Rootfs::new(container.dir()).upper(), dir.clone());
         let copying = blocking(move || diff::write(&upper, layers.paths(), &to, until));
         steps

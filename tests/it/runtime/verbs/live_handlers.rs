@@ -37,7 +37,7 @@ fn handler(path: &Path) -> String {
 }
 
 /// Replaces or removes the drop-in file, and waits for the result of the reload, which is the last one in the log then.
-async fn reload(daemon: &Daemon, drop_in: Option<&str>) -> Value {
+pub(super) async fn reload(daemon: &Daemon, drop_in: Option<&str>) -> Value {
     let results = || {
         let mut events = daemon.program().events();
         events.retain(|line| {
