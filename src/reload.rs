@@ -78,6 +78,7 @@ impl Reloader {
                 for error in errors.iter() {
                     tracing::error!(event = "config.rejected", error.message = %error, "configuration not reloaded");
                 }
+                self.hash.refused();
                 return;
             }
         };
@@ -87,6 +88,7 @@ impl Reloader {
             && let Err(error) = reconfigure(runtime).await
         {
             tracing::error!(event = "config.rejected", error.message = %error, "configuration not reloaded");
+            self.hash.refused();
             return;
         }
         // Also without a difference: the level may have been changed at the admin endpoint since.

@@ -9,6 +9,7 @@ use tonic::Code;
 
 use crate::harness::daemon::{Daemon, oci_runtime};
 use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::scrape::Scrape;
 use crate::harness::until;
 
 const DROP_IN: &str = "50-second.toml";
@@ -185,6 +186,14 @@ async fn a_configuration_that_cannot_be_used_changes_nothing() {
     ] {
         let result = reload(&daemon, Some(&with(keys))).await;
         assert_eq!(result["event"], "config.rejected", "{result}");
+        let taken_over = |scrape: &Scrape| {
+            let metric = scrape.metric("criscope_config_last_reload_successful");
+            !metric.is_empty() && metric.sum() == 0.0
+        };
+        daemon
+            .program()
+            .wait_scrape("the refusal", taken_over)
+            .await;
         let error = result["error.message"].as_str().expect("an error");
         assert!(error.contains(why), "{error}");
         let (names, config) = listed(&kubelet).await;
