@@ -49,8 +49,8 @@ impl Running {
         Ok(())
     }
 
-    /// A program that is missing and was not before. A start does without it, so that the other handlers serve pods; here those that
-    /// there are serve them.
+    /// A program that is missing and was not before. A start does without it, so that the other handlers can serve pods; the running
+    /// ones can go on without a reload.
     fn first_lost(&self, missing: &[ProgramError]) -> Option<ProgramError> {
         let before = self.missing();
         missing.iter().find(|one| !before.contains(one)).cloned()
