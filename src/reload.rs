@@ -1,9 +1,11 @@
 //! SIGHUP: reads the configuration again, applies the reloadable changes, and logs the others.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
 use sd_notify::NotifyState;
 
 use crate::config::{self, Loaded, reload_diff};
@@ -24,8 +26,12 @@ pub struct Reloader {
     runtime: RuntimeReload,
 }
 
-/// Gives the built-in runtime the configuration in effect.
-type Reconfigure = dyn Fn(&config::Runtime) + Send + Sync;
+/// Why the built-in runtime keeps the configuration that it has.
+pub type Refusal = Box<dyn StdError + Send + Sync>;
+
+/// Gives the built-in runtime another configuration, of which it takes all or nothing.
+pub type Reconfigure =
+    dyn Fn(&config::Runtime) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync;
 
 /// How the built-in runtime is reconfigured, if there is one.
 pub struct RuntimeReload(pub Option<Box<Reconfigure>>);
@@ -56,27 +62,35 @@ impl Reloader {
         }
     }
 
-    /// Reads the configuration again. An invalid one changes nothing.
-    pub fn reload(&mut self) {
+    /// Reads the configuration again. An invalid one changes nothing, and neither does one that the built-in runtime cannot use.
+    pub async fn reload(&mut self) {
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             watchdog::notify(&[NotifyState::Reloading, now]);
         }
-        self.take_over();
+        self.take_over().await;
         watchdog::notify(&[NotifyState::Ready]);
     }
 
-    fn take_over(&mut self) {
+    async fn take_over(&mut self) {
         let new = match self.loaded.reload() {
             Ok(new) => new,
             Err(errors) => {
                 for error in errors.iter() {
                     tracing::error!(event = "config.rejected", error.message = %error, "configuration not reloaded");
                 }
+                self.hash.refused();
                 return;
             }
         };
         let diff = reload_diff(&self.loaded.config, &new.config);
         let config = self.loaded.config.with_reloadable_of(&new.config);
+        if let (Some(reconfigure), Some(runtime)) = (&self.runtime.0, &config.runtime)
+            && let Err(error) = reconfigure(runtime).await
+        {
+            tracing::error!(event = "config.rejected", error.message = %error, "configuration not reloaded");
+            self.hash.refused();
+            return;
+        }
         // Also without a difference: the level may have been changed at the admin endpoint since.
         if let Err(error) = self.log.configure(&config.telemetry.log.level) {
             tracing::error!(event = "config.rejected", error.message = %error, "log level not changed");
@@ -84,9 +98,6 @@ impl Reloader {
         self.signals.set_sampling(&config.telemetry.sampling);
         self.hash.set(&config.fingerprint());
         self.in_effect.store(Arc::new(config.settings()));
-        if let (Some(reload), Some(runtime)) = (&self.runtime.0, &config.runtime) {
-            reload(runtime);
-        }
         self.loaded.config = config;
         tracing::info!(
             event = "config.reloaded",

@@ -1,7 +1,9 @@
 //! Builds the built-in runtime from the configuration.
 
+mod handlers;
 mod knobs;
 mod registry_certificates;
+mod reload;
 
 use std::env;
 use std::path::PathBuf;
@@ -19,15 +21,14 @@ use crate::call::times::unix_micros;
 use crate::config::{self, Streaming};
 use crate::grpc::CriService;
 use crate::lifecycle::view::{Layer, Progress};
-use crate::runtime::classes::ClassSettings;
+use crate::reload::Reconfigure;
 use crate::runtime::events::ProcessEvent;
-use crate::runtime::node::{self, NodeError, NodeOptions};
-use crate::runtime::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, RuntimeSupport, hooks};
-use crate::runtime::oci::{Filters, runtime::Version};
+use crate::runtime::node::NodeError;
+use crate::runtime::oci::spec::hooks;
 use crate::runtime::paths::Paths;
 use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
 use crate::runtime::streams::Sessions;
-use crate::runtime::{self, HandlerSettings, NriSettings, Runtime, Settings, grpc};
+use crate::runtime::{self, NriSettings, Runtime, Settings, grpc};
 use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::tls::{Certificates, Clients};
@@ -36,6 +37,7 @@ use criscope_image::{
     Timeouts, VerifierPlugins,
 };
 
+use self::handlers::Found;
 use super::Error;
 
 /// Name of the cgroup of the shims.
@@ -50,9 +52,6 @@ const WAITING: usize = 4096;
 /// How long such a thread waits for more. They wait in turn: with tokio's ten seconds, the periodic work of the daemon, a few tasks in
 /// ten seconds, keeps all threads that a pull has started.
 const IDLE: Duration = Duration::from_secs(1);
-
-/// The first kernel whose overlayfs supports id-mapped layers.
-const USER_NAMESPACES: (u32, u32) = (5, 19);
 
 /// How long shutdown waits for background work.
 const LAST_WORK: Duration = Duration::from_secs(5);
@@ -81,6 +80,8 @@ pub enum BuiltinError {
 pub(super) struct Builtin {
     threads: tokio::runtime::Runtime,
     runtime: Arc<Runtime>,
+    /// The programs of handlers that were missing at the start.
+    missing: Vec<ProgramError>,
     service: CriService,
 }
 
@@ -95,7 +96,8 @@ impl Builtin {
             .enable_all()
             .build()
             .map_err(Error::Start)?;
-        let runtime = threads.block_on(open(config)).map_err(Error::Builtin)?;
+        let opened = threads.block_on(open(config)).map_err(Error::Builtin)?;
+        let (runtime, missing) = opened;
         threads.block_on(runtime.start_nri());
         // After recovery: layers that no container needs may be removed.
         threads.spawn(Arc::clone(&runtime).housekeeping());
@@ -103,6 +105,7 @@ impl Builtin {
         Ok(Self {
             service: CriService::new(backend),
             runtime,
+            missing,
             threads,
         })
     }
@@ -127,19 +130,16 @@ impl Builtin {
 
     /// The image pulls in progress.
     pub(super) fn pulls(&self) -> admin::Pulling {
-        let images = self.runtime.images().clone();
+        let images = self.runtime.images();
         let of_ended = images.clone();
         admin::Pulling::new(move || images.pulls().iter().map(shown).collect())
             .with_ended(move || of_ended.ended_pulls().iter().map(ended).collect())
     }
 
     /// Takes over the live settings of a configuration.
-    pub(super) fn reconfigure(&self) -> Box<dyn Fn(&config::Runtime) + Send + Sync> {
-        let runtime = Arc::clone(&self.runtime);
-        Box::new(move |config| {
-            report_hooks(config);
-            runtime.reconfigure(knobs::live(config));
-        })
+    pub(super) fn reconfigure(&self) -> Box<Reconfigure> {
+        let threads = self.threads.handle().clone();
+        reload::reconfigure(threads, Arc::clone(&self.runtime), self.missing.clone())
     }
 
     /// Subscribes to what happens to its containers and sandboxes by itself.
@@ -156,7 +156,7 @@ impl Builtin {
     ) {
         let clients = Arc::new(Clients::new("registry"));
         certificates.measure_clients(Arc::clone(&clients));
-        let watching = registry_certificates::watch(clients, self.runtime.images().clone());
+        let watching = registry_certificates::watch(clients, Arc::clone(&self.runtime));
         self.threads.spawn(stop.run_until_cancelled_owned(watching));
     }
 
@@ -187,54 +187,20 @@ impl Builtin {
     }
 }
 
-/// Opens it: finds the programs, detects the facts of the node, and recovers the objects of the previous run.
-pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, BuiltinError> {
+/// Opens it: finds the programs, detects the facts of the node, and recovers the objects of the previous run. Also returns the
+/// programs of handlers that are missing.
+pub(super) async fn open(
+    config: &config::Runtime,
+) -> Result<(Arc<Runtime>, Vec<ProgramError>), BuiltinError> {
     let search = env::var_os("PATH").unwrap_or_default();
     let own = env::current_exe().map_err(BuiltinError::Own)?;
     let shim = config.shim_program(&own, &search)?;
-    let programs = config.handler_programs(&search)?;
-    for missing in &programs.missing {
-        tracing::warn!(event = "runtime.handler", error.message = %missing, "a runtime handler cannot be used");
-    }
+    let found = handlers::find(config, &search).await?;
+    found.report_missing();
     report_hooks(config);
-    let mut handlers = Vec::new();
-    let mut facts = None;
-    for (handler, program) in &programs.handlers {
-        let mut oci = knobs::oci_runtime(config, handler, program);
-        let is_shim = oci.shim.is_some();
-        let asked = knobs::asked(handler, &oci);
-        let version = match &asked {
-            Some(asked) => asked.version().await.ok(),
-            None => None,
-        };
-        let takes_filters = !is_shim && version.as_ref().is_some_and(Filters::supported_by);
-        let features = match &asked {
-            Some(asked) => asked.features().await.ok(),
-            None => None,
-        };
-        let support = RuntimeSupport::of_features(features.as_ref());
-        let node = look(config, features, version).await?;
-        // As containerd: with v1 a container has no cgroup namespace of its own.
-        if handler.cgroup_writable && node.cgroup_version != CgroupVersion::V2 {
-            return Err(BuiltinError::CgroupWritable(handler.name.clone()));
-        }
-        oci.systemd_cgroup = handler
-            .systemd_cgroup
-            .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);
-        handlers.push(HandlerSettings {
-            recursive_read_only: node.recursive_read_only,
-            support,
-            user_namespaces: !is_shim && node.kernel >= USER_NAMESPACES,
-            takes_filters,
-            ..knobs::handler(config, handler, oci)
-        });
-        if handler.name == programs.default {
-            facts = Some(node);
-        }
-    }
-    let node = facts.ok_or(ProgramError::NoRuntime)?;
-    let settings = settings(config, shim, programs.default, handlers, node);
-    Ok(Runtime::open(settings).await?)
+    let missing = found.missing.clone();
+    let settings = settings(config, shim, found);
+    Ok((Runtime::open(settings).await?, missing))
 }
 
 fn report_hooks(config: &config::Runtime) {
@@ -243,51 +209,20 @@ fn report_hooks(config: &config::Runtime) {
     }
 }
 
-/// The facts of the node with the features of an OCI runtime, if there is one to ask.
-async fn look(
-    config: &config::Runtime,
-    features: Option<serde_json::Value>,
-    version: Option<Version>,
-) -> Result<NodeFacts, BuiltinError> {
-    let options = NodeOptions {
-        runtime_features: features,
-        runtime_version: version,
-        ..knobs::node_options(config)
-    };
-    let facts = tokio::task::spawn_blocking(move || node::detect(&options)).await;
-    Ok(facts.map_err(runtime::Error::from)??)
-}
-
-fn settings(
-    config: &config::Runtime,
-    shim: PathBuf,
-    default_handler: String,
-    handlers: Vec<HandlerSettings>,
-    node: NodeFacts,
-) -> Settings {
+fn settings(config: &config::Runtime, shim: PathBuf, found: Found) -> Settings {
     Settings {
         paths: Paths::new(&config.root, &config.state),
         shim,
         shim_cgroup: SHIMS.into(),
-        default_handler,
-        handlers,
-        images: images(&config.images),
-        pinned_images: config.images.pinned_images.clone(),
+        keep_unused: config.images.keep_unused,
         import_dir: Some(config.images.import_dir.clone()),
         cni: networks(&config.cni),
         cni_template: config.cni.conf_template.clone(),
         cni_gc: config.cni.gc_at_start,
-        node,
-        classes: ClassSettings {
-            blockio_file: config.pods.blockio_config_file.clone(),
-            ignore_blockio: config.pods.ignore_blockio_not_enabled_errors,
-            rdt_file: config.pods.rdt_config_file.clone(),
-            ignore_rdt: config.pods.ignore_rdt_not_enabled_errors,
-        },
         sandbox_process: config.containerd_socket.is_some(),
         stats_period: config.stats_collect_period,
         nri: config.nri.enable.then(|| nri(&config.nri)),
-        live: knobs::live(config),
+        live: knobs::live(config, found),
     }
 }
 

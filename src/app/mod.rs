@@ -17,6 +17,7 @@ mod recording;
 mod runtime_events;
 mod sessions;
 mod sight;
+mod signals;
 mod supervise;
 
 use std::error::Error as StdError;
@@ -44,8 +45,6 @@ use crate::call::Peer;
 use crate::config::{Config, Loaded};
 use crate::grpc::CriService;
 use crate::lifecycle::otlp_receiver;
-use crate::lifecycle::recorder::Dumps;
-use crate::lifecycle::recorder::dumps::Reason;
 use crate::proxy::listener::{self, Socket};
 use crate::proxy::sessions::SessionProxy;
 use crate::proxy::stack;
@@ -283,11 +282,8 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         Arc::clone(&parts.config),
         RuntimeReload(builtin.as_ref().map(Builtin::reconfigure)),
     );
-    side.spawn(watch_signals(
-        reloader,
-        Arc::clone(&parts.dumps),
-        stop.clone(),
-    ));
+    side.spawn(signals::reload(reloader, stop.clone()));
+    side.spawn(signals::watch(Arc::clone(&parts.dumps), stop.clone()));
     let last_dump = recording::on_panic(&parts.dumps);
 
     let second = containerd_socket.zip(builtin.as_ref().map(Builtin::containerd));
@@ -376,41 +372,6 @@ async fn carry(
         );
     }
     Ok(())
-}
-
-/// SIGTERM and SIGINT stop, SIGHUP reloads, SIGUSR2 dumps the flight recorder.
-async fn watch_signals(
-    mut reloader: Reloader,
-    dumps: Arc<Dumps>,
-    stop: CancellationToken,
-) -> io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut user2 = signal(SignalKind::user_defined2())?;
-    loop {
-        let name = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-            _ = hangup.recv() => {
-                reloader.reload();
-                continue;
-            }
-            _ = user2.recv() => {
-                dumps.ask(Reason::Signal, None);
-                continue;
-            }
-        };
-        tracing::info!(
-            event = "stopping",
-            signal = name,
-            "stopping: calls in flight may finish"
-        );
-        watchdog::notify(&[NotifyState::Stopping]);
-        stop.cancel();
-        return Ok(());
-    }
 }
 
 /// Each connection takes two or three descriptors; the usual soft limit of 1024 is soon reached.

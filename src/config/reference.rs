@@ -69,9 +69,10 @@ Flags of `serve` replace keys of the file.
 ## Reload
 
 On SIGHUP the files are read again with the same flags, and drop-in files that were added. Keys marked *live* take effect at once; changes of other keys are
-logged and wait for a restart, which touches no pod. A file with errors changes nothing.
+logged and wait for a restart, which touches no pod. A file with errors changes nothing, and neither
+does one with a handler or a class that the built-in runtime cannot use ([RUNTIME.md](RUNTIME.md#a-reload)).
 
-Other files need no SIGHUP:
+SIGHUP also applies RDT classes that have changed in `runtime.rdt_config_file`. Other files need no SIGHUP:
 
 | file | when it is read |
 |---|---|
@@ -81,7 +82,6 @@ Other files need no SIGHUP:
 | CDI devices in `runtime.cdi_spec_dirs` | for each container that asks for one |
 | hooks in `runtime.hooks_dir` | for each container |
 | block I/O classes in `runtime.blockio_config_file` | for each container that has one |
-| RDT classes in `runtime.rdt_config_file` | when criscope starts; after an error for each container that has one |
 | archives in `runtime.images.import_dir` | when criscope starts, and when they appear or change |
 ";
 

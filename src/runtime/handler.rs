@@ -15,6 +15,7 @@ use super::error::{Error, Result};
 use super::oci::containerd_shim::NAMESPACE;
 use super::oci::spec::{CgroupDriver, HandlerOptions, RuntimeSupport};
 use super::oci::{Filters, OciRuntime};
+use super::paths::Paths;
 use super::settings::HandlerSettings;
 use super::shim_client::{self, TaskShim};
 use super::store::{Container, SandboxRecord};
@@ -37,7 +38,7 @@ pub struct Handler {
     /// Whether it supports user namespaces.
     pub user_namespaces: bool,
     /// The cache of compiled seccomp filters, if its runtime accepts them.
-    pub filters: Option<Filters>,
+    pub filters: Option<Arc<Filters>>,
     create: Vec<String>,
 }
 
@@ -48,13 +49,22 @@ pub struct Handlers {
     by_name: BTreeMap<String, Arc<Handler>>,
     /// The default networks.
     cni: Cni,
+    usual: Usual,
+}
+
+/// How the OCI runtime of a handler is called of which only the name is known: records of old versions have no more.
+#[derive(Debug)]
+pub struct Usual {
+    /// The directories of the runtime.
+    pub paths: Paths,
+    /// The cgroup driver of the node.
+    pub driver: CgroupDriver,
 }
 
 impl Handlers {
-    /// Builds the handlers of the settings with their networks.
-    pub fn new(default: &str, handlers: Vec<HandlerSettings>, cni: criscope_cni::Settings) -> Self {
-        let shared = Cni::new(cni);
-        let by_name = handlers.into_iter().map(|handler| {
+    /// Builds the handlers of the settings with their networks; `shared` are those of handlers without networks of their own.
+    pub fn new(default: &str, handlers: &[HandlerSettings], shared: Cni, usual: Usual) -> Self {
+        let by_name = handlers.iter().cloned().map(|handler| {
             let networks = match handler.cni {
                 Some((dir, max)) => shared.with_conf_dir(dir, max),
                 None => shared.clone(),
@@ -74,7 +84,7 @@ impl Handlers {
                 recursive_read_only: handler.recursive_read_only,
                 support: handler.support,
                 user_namespaces: handler.user_namespaces,
-                filters: handler.takes_filters.then(Filters::default),
+                filters: handler.takes_filters.then(Arc::default),
                 create,
             };
             (handler.name, Arc::new(made))
@@ -83,41 +93,46 @@ impl Handlers {
             default: default.to_owned(),
             by_name: by_name.collect(),
             cni: shared,
+            usual,
         }
     }
 
+    /// The handler of an existing pod, with the OCI runtime that the pod was created with.
+    pub fn of_pod(&self, record: &SandboxRecord) -> Arc<Handler> {
+        self.of(&record.handler, record.oci.as_ref())
+    }
+
     /// The handler of an existing pod. It uses the OCI runtime that the pod was created with, `then`, even if the configuration
-    /// has changed or the handler was removed. `usual` creates an OCI runtime for a handler that is known by name only.
-    fn of(
-        &self,
-        name: &str,
-        then: Option<&OciRuntime>,
-        usual: impl FnOnce() -> OciRuntime,
-    ) -> Arc<Handler> {
+    /// has changed or the handler was removed.
+    fn of(&self, name: &str, then: Option<&OciRuntime>) -> Arc<Handler> {
         let now = self.by_name.get(name);
         let oci = match (then, now) {
             (None, Some(now)) => return Arc::clone(now),
             (Some(then), Some(now)) if *then == now.oci => return Arc::clone(now),
-            // The program may have been moved: the configured path is used.
-            (Some(then), Some(now)) if !then.path.exists() => OciRuntime {
-                path: now.oci.path.clone(),
-                ..then.clone()
-            },
+            // The program may have been moved: the configured path is used, unless it is one of the other kind.
+            (Some(then), Some(now))
+                if !then.path.exists() && then.shim.is_some() == now.oci.shim.is_some() =>
+            {
+                OciRuntime {
+                    path: now.oci.path.clone(),
+                    ..then.clone()
+                }
+            }
             (Some(then), _) => then.clone(),
-            (None, None) => usual(),
+            (None, None) => self.usual.oci_runtime(name),
         };
+        // What another program knows says nothing about this one, and filters that it compiled are not valid.
+        let same = now.filter(|now| oci.path == now.oci.path && oci.shim == now.oci.shim);
         let handler = match now {
             Some(now) => Handler {
+                support: same.map(|now| now.support).unwrap_or_default(),
+                filters: same.and_then(|now| now.filters.clone()),
                 name: now.name.clone(),
                 oci,
                 options: now.options.clone(),
                 cni: now.cni.clone(),
                 recursive_read_only: now.recursive_read_only,
-                // What another program knows says nothing about this one.
-                support: RuntimeSupport::default(),
                 user_namespaces: now.user_namespaces,
-                // Filters compiled by another program are not valid.
-                filters: None,
                 create: now.create.clone(),
             },
             // New containers are no longer created with it.
@@ -143,12 +158,17 @@ impl Handlers {
     pub fn get(&self, name: &str) -> Result<&Arc<Handler>> {
         let wanted = if name.is_empty() { &self.default } else { name };
         self.by_name.get(wanted).ok_or_else(|| {
-            let names: Vec<_> = self.by_name.keys().map(String::as_str).collect();
+            let names: Vec<_> = self.names().collect();
             Error::invalid(format!(
                 "there is no runtime handler {wanted:?}; there are: {}",
                 names.join(", ")
             ))
         })
+    }
+
+    /// The names of all handlers, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
     }
 
     /// All handlers by name; the default first, under the empty name.
@@ -166,10 +186,19 @@ impl Handlers {
     }
 }
 
+impl Usual {
+    fn oci_runtime(&self, name: &str) -> OciRuntime {
+        OciRuntime {
+            systemd_cgroup: self.driver == CgroupDriver::Systemd,
+            ..OciRuntime::new(Path::new(name), self.paths.oci(name))
+        }
+    }
+}
+
 impl Runtime {
     /// The handler of an existing pod, with the OCI runtime that the pod was created with.
     pub(in crate::runtime) fn handler_of_pod(&self, record: &SandboxRecord) -> Arc<Handler> {
-        self.handler_then(&record.handler, record.oci.as_ref())
+        self.live().handlers.of_pod(record)
     }
 
     /// The handler of an existing container.
@@ -177,16 +206,8 @@ impl Runtime {
         let record = container.record();
         match self.store.sandboxes.get(&record.sandbox) {
             Ok(sandbox) => self.handler_of_pod(&sandbox.record()),
-            Err(_) => self.handler_then(&record.handler, None),
+            Err(_) => self.live().handlers.of(&record.handler, None),
         }
-    }
-
-    fn handler_then(&self, name: &str, then: Option<&OciRuntime>) -> Arc<Handler> {
-        let usual = || OciRuntime {
-            systemd_cgroup: self.settings.node.cgroup_driver == CgroupDriver::Systemd,
-            ..OciRuntime::new(Path::new(name), self.settings.paths.oci(name))
-        };
-        self.handlers.of(name, then, usual)
     }
 }
 
@@ -245,7 +266,10 @@ impl Handler {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::runtime::oci::ShimOptions;
 
     fn handlers(path: &str) -> Handlers {
         let settings = HandlerSettings {
@@ -258,17 +282,21 @@ mod tests {
             recursive_read_only: false,
             user_namespaces: false,
             support: RuntimeSupport::default(),
-            takes_filters: false,
+            takes_filters: true,
         };
-        Handlers::new("one", vec![settings], criscope_cni::Settings::default())
+        let usual = Usual {
+            paths: Paths::new("/root", "/run/state"),
+            driver: CgroupDriver::Cgroupfs,
+        };
+        let cni = Cni::new(criscope_cni::Settings::default());
+        Handlers::new("one", &[settings], cni, usual)
     }
 
     #[test]
     fn a_pod_keeps_the_oci_runtime_that_it_was_created_with() {
         let handlers = handlers("/bin/sh");
-        let usual = || OciRuntime::new("name", "/run/usual");
         let of = |name: &str, then: Option<&OciRuntime>| {
-            let handler = handlers.of(name, then, usual);
+            let handler = handlers.of(name, then);
             (handler.oci.path.clone(), handler.oci.root.clone())
         };
         let is = |path: &str, root: &str| (path.into(), root.into());
@@ -279,10 +307,29 @@ mod tests {
         assert_eq!(of("one", Some(&then)), is("/bin/true", "/run/then"));
         assert_eq!(of("one", Some(&moved)), is("/bin/sh", "/run/then"));
         assert_eq!(of("gone", Some(&then)), is("/bin/true", "/run/then"));
-        assert_eq!(of("gone", None), is("name", "/run/usual"));
+        assert_eq!(of("gone", None), is("gone", "/run/state/oci/gone"));
         // New containers are created with the current configuration.
-        let made = handlers.of("one", Some(&then), usual).call_create("pod");
+        let made = handlers.of("one", Some(&then));
+        assert!(made.filters.is_none(), "those of another program");
+        let made = made.call_create("pod");
         assert_eq!(made.args, ["--no-pivot"]);
         assert!(handlers.get("gone").is_err());
+        // The same program with another timeout.
+        let then = OciRuntime {
+            limit: Duration::from_secs(7),
+            ..OciRuntime::new("/bin/sh", "/run/now")
+        };
+        let handler = handlers.of("one", Some(&then));
+        assert_eq!(handler.oci, then);
+        assert!(handler.filters.is_some());
+        // A shim of containerd is no OCI runtime that was moved.
+        let gone = OciRuntime {
+            shim: Some(ShimOptions::Other {
+                config_path: None,
+                type_url: None,
+            }),
+            ..moved
+        };
+        assert_eq!(handlers.of("one", Some(&gone)).oci, gone);
     }
 }

@@ -37,7 +37,7 @@ impl Runtime {
         let mut last_error = String::new();
         loop {
             ticks.tick().await;
-            match folder.scan(&self.images).await {
+            match folder.scan(&self.images()).await {
                 Ok(done) => {
                     last_error.clear();
                     for (archive, images) in done.imported {
@@ -56,11 +56,11 @@ impl Runtime {
 
     async fn collect(&self) {
         let (least, most) = COLLECT;
-        let mut ticks = interval(self.settings.images.keep_unused.clamp(least, most));
+        let mut ticks = interval(self.settings.keep_unused.clamp(least, most));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            match self.images.collect().await {
+            match self.live().images.collect().await {
                 Ok(found) if found.layers + found.contents + found.partials > 0 => {
                     tracing::info!(
                         event = "image.collect",
@@ -80,14 +80,14 @@ impl Runtime {
 
     async fn take_in(&self) {
         let state = self.settings.paths.state().to_owned();
-        if let Err(error) = load::serve(self.images.clone(), state).await {
+        if let Err(error) = load::serve(|| self.images(), state).await {
             tracing::warn!(event = "image.load", error.message = %error, "criscope load-image is not available");
         }
     }
 
     async fn give_out(&self) {
         let state = self.settings.paths.state().to_owned();
-        if let Err(error) = export::serve(self.images.clone(), state).await {
+        if let Err(error) = export::serve(|| self.images(), state).await {
             tracing::warn!(event = "image.export", error.message = %error, "criscope export is not available");
         }
     }

@@ -23,7 +23,7 @@ impl Runtime {
             .and_then(|filter| filter.image.as_ref())
             .map(|image| image.image.as_str())
             .filter(|reference| !reference.is_empty());
-        let images = self.images.list(asked)?;
+        let images = self.live().images.list(asked)?;
         Ok(images.iter().map(|image| self.shown(image)).collect())
     }
 
@@ -35,12 +35,13 @@ impl Runtime {
         &self,
         request: &v1::ImageStatusRequest,
     ) -> Result<v1::ImageStatusResponse> {
-        let found = self.images.status(asked(request.image.as_ref())?)?;
+        let images = self.images();
+        let found = images.status(asked(request.image.as_ref())?)?;
         let mut info = HashMap::new();
         if let (true, Some(image)) = (request.verbose, &found) {
-            let layers = self.images.layers(image.id.as_str())?;
-            let labels = self.images.labels(&image.id).await?;
-            let usage = self.images.layer_usage(image.id.as_str())?;
+            let layers = images.layers(image.id.as_str())?;
+            let labels = images.labels(&image.id).await?;
+            let usage = images.layer_usage(image.id.as_str())?;
             let usage = usage
                 .iter()
                 .map(|it| json!({"id": it.id, "bytes": it.bytes, "inodes": it.inodes}));
@@ -95,7 +96,7 @@ impl Runtime {
             deadline: call.deadline().map(Into::into),
             namespace: sandbox.map(|metadata| metadata.namespace),
         };
-        let pull = async { Ok(self.images.pull_with(reference, &options).await?) };
+        let pull = async { Ok(self.live().images.pull_with(reference, &options).await?) };
         Ok(call.wait(pull).await?.to_string())
     }
 
@@ -110,7 +111,8 @@ impl Runtime {
         spec: &v1::ImageSpec,
         namespace: &str,
     ) -> Result<()> {
-        if self.settings.images.policy.is_none() {
+        let live = self.live();
+        if live.settings.images.policy.is_none() {
             return Ok(());
         }
         // Callers other than the kubelet send only one name.
@@ -121,7 +123,7 @@ impl Runtime {
                 "the request names the image by its id only: no signature policy can be applied",
             )
         })?;
-        let allowed = self.images.allow(&image.id, name, Some(namespace)).await;
+        let allowed = live.images.allow(&image.id, name, Some(namespace)).await;
         Ok(allowed?)
     }
 
@@ -131,7 +133,7 @@ impl Runtime {
     /// # Errors
     /// If the name is not an image reference.
     pub async fn remove_image(&self, image: Option<&v1::ImageSpec>) -> Result<()> {
-        self.images.remove(asked(image)?).await?;
+        self.live().images.remove(asked(image)?).await?;
         Ok(())
     }
 
@@ -141,7 +143,7 @@ impl Runtime {
     /// # Errors
     /// If the store cannot be read.
     pub async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse> {
-        let info = self.images.fs_info().await?;
+        let info = self.live().images.fs_info().await?;
         let at = info.at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = at.as_nanos().try_into().unwrap_or_else(|_| id::now());
         let usage = |root: &Path, used_bytes, inodes_used| v1::FilesystemUsage {
@@ -162,7 +164,8 @@ impl Runtime {
 
     /// The mount point reported for writable layers: that of images if the file system is the same.
     pub(super) fn writable_root(&self) -> &Path {
-        let images = &self.settings.images.root;
+        // A reload does not change it.
+        let images = &self.settings.live.images.root;
         let root = self.settings.paths.root();
         let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
         if device(root) == device(images) {
@@ -175,7 +178,7 @@ impl Runtime {
     /// As [`Self::shown`], with the annotations of its manifest, which CRI-O returns for a single image and not in lists.
     fn annotated(&self, image: &Image) -> v1::Image {
         let mut shown = self.shown(image);
-        let annotations = self.images.annotations(&image.id);
+        let annotations = self.live().images.annotations(&image.id);
         if let Some(spec) = &mut shown.spec {
             let annotations = annotations.iter();
             spec.annotations = annotations
@@ -205,11 +208,10 @@ impl Runtime {
 
     /// Returns whether the configuration pins any of its names.
     fn is_pinned(&self, image: &Image) -> bool {
+        let live = self.live();
+        let patterns = &live.settings.pinned_images;
         let mut names = image.tags.iter().chain(&image.digests);
-        names.any(|name| {
-            let patterns = &self.settings.pinned_images;
-            patterns.iter().any(|pattern| pattern.matches(name))
-        })
+        names.any(|name| patterns.iter().any(|pattern| pattern.matches(name)))
     }
 }
 

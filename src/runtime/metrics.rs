@@ -157,8 +157,8 @@ impl Runtime {
             shims: sandboxes.iter().filter(|one| one.shim().is_some()).count(),
             sandboxes: sandboxes.iter().map(|one| one.record().state).collect(),
             containers: containers.iter().map(|one| one.record().state).collect(),
-            images: self.images.len(),
-            image_bytes: self.images.layer_bytes(),
+            images: self.live().images.len(),
+            image_bytes: self.live().images.layer_bytes(),
             problems: self.problems().len(),
         }
     }

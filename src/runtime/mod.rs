@@ -32,6 +32,7 @@ pub mod handler;
 mod housekeeping;
 pub mod id;
 mod image_service;
+mod live;
 pub mod load;
 pub(crate) mod metrics;
 mod network_config;
@@ -58,7 +59,7 @@ mod validate;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use criscope_cni::Observer;
+use criscope_cni::{Cni, Observer};
 use criscope_linux::cgroup::Hierarchies;
 use criscope_linux::namespace::Pins;
 
@@ -66,9 +67,8 @@ pub use self::error::{Error, Result, What};
 use self::events::Events;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
-use self::handler::Handlers;
+use self::live::Live;
 pub use self::nri::NriSettings;
-use self::oci::spec::NodeFacts;
 pub use self::recover::Problem;
 use self::recover::Problems;
 pub use self::settings::{HandlerSettings, LiveSettings, Settings, Shown};
@@ -82,9 +82,9 @@ use criscope_image::ImageStore;
 #[derive(Debug)]
 pub struct Runtime {
     settings: Settings,
-    live: ArcSwap<LiveSettings>,
-    handlers: Handlers,
-    images: ImageStore,
+    live: ArcSwap<Live>,
+    /// The networks of handlers without networks of their own.
+    networks: Cni,
     pins: Pins,
     store: Store,
     singleflight: Singleflight,
@@ -99,7 +99,6 @@ pub struct Runtime {
     problems: Problems,
     labels: Option<selinux::Labels>,
     nri: nri::Nri,
-    classes: classes::Classes,
     _bound: store::identity::Bound,
 }
 
@@ -113,7 +112,7 @@ impl Runtime {
     pub async fn open(settings: Settings) -> Result<Arc<Self>> {
         let paths = &settings.paths;
         // Before anything is changed.
-        let bound = store::identity::bind(paths, &settings.images.root)?;
+        let bound = store::identity::bind(paths, &settings.live.images.root)?;
         for dir in [
             paths.copies(),
             paths.sandboxes(),
@@ -125,22 +124,18 @@ impl Runtime {
             store::disk::make_dir(&dir)?;
         }
         let steps = StepRecorder::default();
-        let mut images = settings.images.clone();
+        let mut images = settings.live.images.clone();
         images.failpoint = failpoint::image_failpoints().unwrap_or(images.failpoint);
         images.observer = Arc::new(steps.clone());
         let images = ImageStore::open(images).await?;
-        let networks = criscope_cni::Settings {
+        let networks = Cni::new(criscope_cni::Settings {
             observer: Observer::from(steps.clone()),
             ..settings.cni.clone()
-        };
-        let handlers = Handlers::new(
-            &settings.default_handler,
-            settings.handlers.clone(),
-            networks,
-        );
+        });
+        let live = Live::open(settings.live.clone(), images, &networks, paths);
         let runtime = Arc::new(Self {
-            handlers,
-            images,
+            live: ArcSwap::from_pointee(live),
+            networks,
             pins: Pins::new(paths.namespaces()).with_helper(&settings.shim),
             store: Store::default(),
             singleflight: Singleflight::default(),
@@ -156,9 +151,7 @@ impl Runtime {
             problems: Problems::default(),
             labels: labels(&settings),
             nri: nri::Nri::default(),
-            classes: classes::Classes::open(&settings.classes),
             _bound: bound,
-            live: ArcSwap::from_pointee(settings.live.clone()),
             settings,
         });
         runtime.recover().await?;
@@ -166,21 +159,6 @@ impl Runtime {
             runtime.collect_attachments().await;
         }
         Ok(runtime)
-    }
-
-    /// Changes the live settings.
-    pub fn reconfigure(&self, live: LiveSettings) {
-        self.live.store(Arc::new(live));
-    }
-
-    /// The live settings; one call reads them once.
-    fn live(&self) -> Arc<LiveSettings> {
-        self.live.load_full()
-    }
-
-    /// The facts of the node with the live settings.
-    fn node(&self) -> NodeFacts {
-        self.live().of_node(&self.settings.node)
     }
 
     /// The event queue, for listeners.
@@ -193,15 +171,15 @@ impl Runtime {
         &self.steps
     }
 
-    /// The image store.
-    pub fn images(&self) -> &ImageStore {
-        &self.images
+    /// The image store with the settings in effect.
+    pub fn images(&self) -> ImageStore {
+        self.live().images.clone()
     }
 }
 
 /// The allocator of SELinux labels, if SELinux is enabled. Without a container policy pods have no labels.
 fn labels(settings: &Settings) -> Option<selinux::Labels> {
-    let node = &settings.node;
+    let node = &settings.live.node;
     let range = node.policy.selinux_categories;
     let opened = node
         .selinux

@@ -27,7 +27,7 @@ impl Runtime {
         let Some(template) = self.settings.cni_template.clone() else {
             return Ok(());
         };
-        if cidr.is_empty() || self.handlers.get("")?.cni.ready().await.is_ok() {
+        if cidr.is_empty() || self.live().handlers.get("")?.cni.ready().await.is_ok() {
             return Ok(());
         }
         let target = self.settings.cni.conf_dir.join(MADE);

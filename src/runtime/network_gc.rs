@@ -12,7 +12,8 @@ impl Runtime {
     /// are problems.
     pub(super) async fn collect_attachments(&self) {
         let mut done = BTreeSet::new();
-        for (_, handler) in self.handlers.list() {
+        let live = self.live();
+        for (_, handler) in live.handlers.list() {
             let cni = &handler.cni;
             let configured = !cni.networks().await.networks.is_empty();
             if !configured || !done.insert(cni.conf_dir().to_owned()) {

@@ -4,12 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use oci_spec::runtime::Capability;
-
 use super::classes::ClassSettings;
 use super::nri::NriSettings;
 use super::oci::OciRuntime;
-use super::oci::spec::{HandlerOptions, NodeFacts, Policy, RuntimeSupport};
+use super::oci::spec::{HandlerOptions, NodeFacts, RuntimeSupport};
 use super::paths::Paths;
 use crate::cri::image_pattern::ImagePattern;
 use crate::settings::InEffect;
@@ -25,14 +23,8 @@ pub struct Settings {
     /// The cgroup of the shims, in each hierarchy where it can be created, so that a service manager that kills the daemon's
     /// cgroup does not kill them.
     pub shim_cgroup: PathBuf,
-    /// The handler of pods that request none: one of `handlers`.
-    pub default_handler: String,
-    /// The OCI runtimes.
-    pub handlers: Vec<HandlerSettings>,
-    /// The image store.
-    pub images: ImageStoreConfig,
-    /// Images that are reported as pinned, so that the kubelet does not remove them. An explicit RemoveImage still does.
-    pub pinned_images: Vec<ImagePattern>,
+    /// How long layers that no image needs are kept.
+    pub keep_unused: Duration,
     /// The directory whose archives are imported at start and when they appear or change.
     pub import_dir: Option<PathBuf>,
     /// The network, unless a handler has its own.
@@ -41,10 +33,6 @@ pub struct Settings {
     pub cni_template: Option<PathBuf>,
     /// Whether plugins release at start what no cached attachment holds (CNI's GC).
     pub cni_gc: bool,
-    /// The facts of the node; those that a reload changes are in `live`.
-    pub node: NodeFacts,
-    /// The classes of block I/O and RDT.
-    pub classes: ClassSettings,
     /// Whether each sandbox with a network of its own has a process, for cAdvisor.
     pub sandbox_process: bool,
     /// The period of measurements of writable layers.
@@ -58,12 +46,19 @@ pub struct Settings {
 /// Settings that a reload changes, for pods, containers and calls that come after it.
 #[derive(Clone, Debug)]
 pub struct LiveSettings {
-    /// The policy for pods; the number of SELinux categories is that of the start.
-    pub policy: Policy,
-    /// The capabilities of containers that ask for none.
-    pub default_capabilities: Vec<Capability>,
-    /// The most processes of a container; 0 sets no limit.
-    pub pids_limit: i64,
+    /// The handler of pods that request none: one of `handlers`.
+    pub default_handler: String,
+    /// The OCI runtimes.
+    pub handlers: Vec<HandlerSettings>,
+    /// The facts of the node, the policy for pods among them. What only a restart changes of them, such as the cgroup driver, is
+    /// that of the start.
+    pub node: NodeFacts,
+    /// The classes of block I/O and RDT.
+    pub classes: ClassSettings,
+    /// The image store, whose directory is that of the start.
+    pub images: ImageStoreConfig,
+    /// Images that are reported as pinned, so that the kubelet does not remove them. An explicit RemoveImage still does.
+    pub pinned_images: Vec<ImagePattern>,
     /// The directories of CDI specifications; empty turns CDI off.
     pub cdi_dirs: Vec<PathBuf>,
     /// The directories of hooks of all containers.
@@ -78,18 +73,6 @@ pub struct LiveSettings {
     pub criu: bool,
     /// The configuration in effect, to be shown.
     pub in_effect: Shown,
-}
-
-impl LiveSettings {
-    /// The facts of the node with the values that are live.
-    pub fn of_node(&self, node: &NodeFacts) -> NodeFacts {
-        NodeFacts {
-            policy: self.policy.clone(),
-            default_capabilities: self.default_capabilities.clone(),
-            pids_limit: self.pids_limit,
-            ..node.clone()
-        }
-    }
 }
 
 /// Settings as they are shown, by key path in the syntax of the file. `Debug` leaves them out: they say again what the other

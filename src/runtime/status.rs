@@ -8,7 +8,9 @@ use criscope_cni::Loaded;
 use serde_json::{Value, json};
 
 use super::Runtime;
+use super::handler::Handlers;
 use super::oci::spec::CgroupDriver;
+use super::settings::LiveSettings;
 use crate::cri::v1;
 use crate::settings::without_user;
 
@@ -31,7 +33,8 @@ impl Runtime {
 
     /// The conditions of the runtime and the features of the handlers.
     pub async fn status(self: &Arc<Self>, verbose: bool) -> v1::StatusResponse {
-        let network = match self.handlers.get("") {
+        let live = self.live();
+        let network = match live.handlers.get("") {
             Ok(handler) => handler.cni.ready().await,
             Err(error) => Err(criscope_cni::Error::NotReady {
                 why: error.to_string(),
@@ -54,15 +57,15 @@ impl Runtime {
         };
         let mut info = HashMap::new();
         if verbose {
-            info.insert("config".to_owned(), self.configuration());
-            info.extend(self.networks().await);
+            info.insert("config".to_owned(), self.configuration(&live.settings));
+            info.extend(self.networks_of(&live.handlers).await);
             let problems = self.problems().into_iter().map(|problem| {
                 json!({"what": problem.what, "path": problem.path, "reason": problem.reason})
             });
             let problems = problems.collect::<serde_json::Value>();
             info.insert("problems".to_owned(), problems.to_string());
         }
-        let handlers = self.handlers.list();
+        let handlers = live.handlers.list();
         v1::StatusResponse {
             status: Some(v1::RuntimeStatus {
                 conditions: vec![condition("RuntimeReady", true, "", String::new()), network],
@@ -89,7 +92,7 @@ impl Runtime {
 
     /// The configuration that the kubelet adopts.
     pub fn runtime_config(&self) -> v1::RuntimeConfigResponse {
-        let driver = match self.settings.node.cgroup_driver {
+        let driver = match self.live().settings.node.cgroup_driver {
             CgroupDriver::Systemd => v1::CgroupDriver::Systemd,
             CgroupDriver::Cgroupfs => v1::CgroupDriver::Cgroupfs,
         };
@@ -102,9 +105,9 @@ impl Runtime {
 
     /// The configuration in effect, shown by `crictl info`: under containerd's names what scripts read there, and under
     /// `settings` every key of `[runtime]`.
-    fn configuration(&self) -> String {
+    fn configuration(&self, live: &LiveSettings) -> String {
         let settings = &self.settings;
-        let handlers: HashMap<_, _> = settings
+        let handlers: HashMap<_, _> = live
             .handlers
             .iter()
             .map(|handler| {
@@ -112,22 +115,21 @@ impl Runtime {
                 (handler.name.clone(), shown)
             })
             .collect();
-        let live = self.live();
         let in_effect = live.in_effect.0.iter();
         let in_effect = in_effect.map(|(key, setting)| (key, without_user(&setting.value)));
         json!({
             "root": settings.paths.root(),
             "state": settings.paths.state(),
-            "defaultHandler": settings.default_handler,
+            "defaultHandler": live.default_handler,
             "handlers": handlers,
-            "containerd": {"defaultRuntimeName": settings.default_handler, "runtimes": handlers},
+            "containerd": {"defaultRuntimeName": live.default_handler, "runtimes": handlers},
             "cni": {
                 "confDir": settings.cni.conf_dir,
                 "binDir": settings.cni.bin_dirs.first(),
                 "binDirs": settings.cni.bin_dirs,
                 "maxConfNum": settings.cni.max_conf_num,
             },
-            "enableSelinux": settings.node.selinux,
+            "enableSelinux": live.node.selinux,
             "maxContainerLogLine": live.max_log_line,
             "enableCriu": live.criu,
             "settings": in_effect.collect::<BTreeMap<_, _>>(),
@@ -137,9 +139,9 @@ impl Runtime {
 
     /// The networks of each handler, under containerd's names: which are configured, and what is wrong with those that are
     /// not. Not the configurations of the plugins, which may have credentials.
-    async fn networks(&self) -> HashMap<String, String> {
+    async fn networks_of(&self, handlers: &Handlers) -> HashMap<String, String> {
         let mut info = HashMap::new();
-        for (name, handler) in self.handlers.list() {
+        for (name, handler) in handlers.list() {
             let loaded = handler.cni.networks().await;
             let status = load_status(&loaded);
             let dir = handler.cni.conf_dir();

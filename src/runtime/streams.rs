@@ -186,7 +186,7 @@ impl Runtime {
             target: running.target.clone(),
             tty: exec.tty,
             ended: CancellationToken::new(),
-            drain: self.live().drain_exec,
+            drain: self.live().settings.drain_exec,
         };
         let gone = streams.gone;
         // Always ends: the shim reports the exit of the command, or disconnects.

@@ -206,7 +206,7 @@ impl Runtime {
 
     /// The cgroup of a container, whether or not it exists.
     pub(super) fn cgroup_of(&self, record: &ContainerRecord) -> Option<Cgroup> {
-        let driver = self.settings.node.cgroup_driver;
+        let driver = self.live().settings.node.cgroup_driver;
         let path = match &record.cgroup_path {
             Some(path) => path.clone(),
             None => {
@@ -287,7 +287,7 @@ impl Runtime {
     /// The usage of the pod's cgroup, the cgroup parent of its config; the sum of that of its containers if a shim of containerd
     /// leaves it empty.
     fn usage_of_pod(&self, record: &SandboxRecord, containers: &[Measured]) -> Option<Usage> {
-        let driver = self.settings.node.cgroup_driver;
+        let driver = self.live().settings.node.cgroup_driver;
         let hierarchies = self.hierarchies.as_ref();
         let pod = hierarchies.and_then(|all| all.of_pod(record.cgroup_parent(), driver).ok());
         let usage = pod.and_then(|pod| cgroup_usage::read(&pod, Detail::Statistics).ok());

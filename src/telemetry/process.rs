@@ -1,6 +1,7 @@
 //! Metrics of this process: the conventional `process_*`, the async runtimes, and the version and configuration in use.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,6 +20,8 @@ metrics! {
         "The program that runs; always 1.");
     CONFIG_HASH_INFO = Metric::gauge("config_hash_info", Unit::Flag, &[one("hash", "hash of the configuration in force")],
         "The configuration in force; always 1.");
+    CONFIG_TAKEN_OVER = Metric::gauge("config_last_reload_successful", Unit::Flag, &[],
+        "1 if the configuration was taken over when it was last read; 0 if the one before it is still in force.");
     START_TIME = Metric::gauge("start_time_seconds", Unit::Seconds, &[],
         "When the process set up its telemetry.");
     TOKIO_WORKERS = Metric::gauge("tokio_workers", Unit::Count, &[],
@@ -43,19 +46,28 @@ metrics! {
         "When the kernel started the process.");
 }
 
-/// Hash of the configuration in force. Changes on a reload.
+/// Hash of the configuration in force, which a reload changes, and whether the last reload was refused.
 #[derive(Clone, Debug, Default)]
-pub struct ConfigHash(Arc<Mutex<String>>);
+pub struct ConfigHash {
+    hash: Arc<Mutex<String>>,
+    is_refused: Arc<AtomicBool>,
+}
 
 impl ConfigHash {
     /// Sets the hash of the configuration now in force.
     pub fn set(&self, hash: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = hash.to_owned();
+        *self.hash.lock().unwrap_or_else(PoisonError::into_inner) = hash.to_owned();
+        self.is_refused.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes that another configuration was refused: this one stays in force.
+    pub fn refused(&self) {
+        self.is_refused.store(true, Ordering::Relaxed);
     }
 
     /// Returns the hash.
     pub fn get(&self) -> String {
-        self.0
+        self.hash
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -75,7 +87,12 @@ pub fn register(
     registry.computed(&BUILD_INFO, |out| {
         out.put(&[VERSION, version::commit().unwrap_or("unknown")], 1.0);
     })?;
+    let is_refused = Arc::clone(&config.is_refused);
     registry.computed(&CONFIG_HASH_INFO, move |out| out.put(&[&config.get()], 1.0))?;
+    registry.computed(&CONFIG_TAKEN_OVER, move |out| {
+        let taken_over = !is_refused.load(Ordering::Relaxed);
+        out.put(&[], if taken_over { 1.0 } else { 0.0 });
+    })?;
     registry.computed(&START_TIME, move |out| out.put(&[], started))?;
     register_runtimes(registry, runtimes)?;
     register_process(registry)
@@ -204,7 +221,11 @@ mod tests {
         let age = now - value("process_start_time_seconds");
         assert!((-1.0..3600.0).contains(&age), "{age}");
         assert_eq!(value("criscope_tokio_workers"), 1.0);
+        assert_eq!(value("criscope_config_last_reload_successful"), 1.0);
+        config.refused();
+        assert_eq!(value("criscope_config_last_reload_successful"), 0.0);
         config.set("def");
+        assert_eq!(value("criscope_config_last_reload_successful"), 1.0);
         let text = String::from_utf8(registry.encode().expect("encodes")).expect("utf-8");
         assert!(
             text.contains("criscope_config_hash_info{hash=\"def\"} 1\n"),

@@ -114,6 +114,31 @@ impl ImageStore {
         })
     }
 
+    /// The same store with other settings, for pulls, imports and checks by the returned handle. What is under way is completed with the
+    /// settings that it began with; a layer that is being fetched is shared.
+    ///
+    /// What belongs to the open store stays: its directory, the boot ID, the number of concurrent downloads, `wait_for_disk`, failpoint
+    /// and observer.
+    #[must_use]
+    pub fn with_settings(&self, config: ImageStoreConfig) -> Self {
+        let own = &self.config;
+        let config = ImageStoreConfig {
+            root: own.root.clone(),
+            boot: own.boot.clone(),
+            max_concurrent_downloads: own.max_concurrent_downloads,
+            wait_for_disk: own.wait_for_disk,
+            failpoint: own.failpoint.clone(),
+            observer: Arc::clone(&own.observer),
+            ..config
+        };
+        Self {
+            registries: Arc::new(RegistryClient::new(&config)),
+            layers: Arc::new(self.layers.with_settings(config.clone())),
+            config: Arc::new(config),
+            ..self.clone()
+        }
+    }
+
     /// The image that a reference, an ID or a prefix of an ID means. A short name can stand for several references.
     pub(crate) fn resolve(&self, text: &str) -> Result<Option<ImageId>> {
         if self.config.registries_conf.is_none() || Reference::parse(text).is_err() {

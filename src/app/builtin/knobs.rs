@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use super::handlers::Found;
 use crate::config;
+use crate::runtime::classes::ClassSettings;
 use crate::runtime::node::NodeOptions;
 use crate::runtime::oci::spec::{
     CgroupDriver, HandlerOptions, HugePages, Policy, RuntimeSupport, UnsetSeccomp,
@@ -35,15 +37,23 @@ pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
 }
 
 /// What a reload changes.
-pub(super) fn live(config: &config::Runtime) -> LiveSettings {
+pub(super) fn live(config: &config::Runtime, found: Found) -> LiveSettings {
     let pods = &config.pods;
     let max_log_line = config.max_container_log_line_size;
     let mut in_effect = InEffect::new();
     config.list(config::Runtime::PATH, &mut in_effect);
     LiveSettings {
-        policy: policy(pods),
-        default_capabilities: pods.default_capabilities.clone(),
-        pids_limit: pids_limit(pods),
+        default_handler: found.default,
+        handlers: found.handlers,
+        node: found.node,
+        classes: ClassSettings {
+            blockio_file: pods.blockio_config_file.clone(),
+            ignore_blockio: pods.ignore_blockio_not_enabled_errors,
+            rdt_file: pods.rdt_config_file.clone(),
+            ignore_rdt: pods.ignore_rdt_not_enabled_errors,
+        },
+        images: super::images(&config.images),
+        pinned_images: config.images.pinned_images.clone(),
         cdi_dirs: pods.cdi_spec_dirs.clone(),
         hooks_dirs: pods.hooks_dir.clone(),
         max_log_line: max_log_line.try_into().unwrap_or(u32::MAX),

@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use criscope_image::ImageStore;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::runtime::Runtime;
 use crate::tls::Clients;
 
 /// How often the directories are read.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Looks at the certificates for ever.
-pub(super) async fn watch(clients: Arc<Clients>, images: ImageStore) {
+pub(super) async fn watch(clients: Arc<Clients>, runtime: Arc<Runtime>) {
     let mut tick = interval(LOOK);
     // A disk that hangs must not be followed by a burst.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        let (clients, images) = (Arc::clone(&clients), images.clone());
+        let (clients, images) = (Arc::clone(&clients), runtime.images());
         let looking = spawn_blocking(move || {
             let found = images.client_certificates().into_iter();
             let files: Vec<_> = found.map(|one| (one.cert, one.key)).collect();

@@ -337,12 +337,31 @@ fn several_handlers_need_a_default() {
 #[test]
 fn a_reload_names_the_settings_of_the_runtime_that_wait() {
     let old = load(BUILTIN).expect("valid");
-    let text = "[runtime]\nstate = \"/s\"\npids_limit = 7\n[runtime.images]\nretries = 9\n";
+    let text = "[runtime]\nstate = \"/s\"\npids_limit = 7\ndefault_handler = \"kata\"\n\
+                [runtime.handlers.kata]\n[runtime.images]\nkeep_unused = \"9s\"\nretries = 9\n";
     let new = load(&format!("{BUILTIN}{text}")).expect("valid");
     let diff = reload_diff(&old, &new);
-    assert_eq!(diff.restart, ["runtime.images.retries", "runtime.state"]);
-    assert_eq!(diff.reloadable, ["runtime.pids_limit"]);
+    let restart = ["runtime.images.keep_unused", "runtime.state"];
+    assert_eq!(diff.restart, restart);
+    let handler = |key: &String| key.starts_with("runtime.handlers.kata.");
+    assert!(diff.reloadable.iter().any(handler), "{diff:?}");
+    let others: Vec<_> = { diff.reloadable.iter() }
+        .filter(|key| !handler(key))
+        .collect();
+    assert_eq!(
+        others,
+        [
+            "runtime.default_handler",
+            "runtime.images.retries",
+            "runtime.pids_limit"
+        ]
+    );
     let after = old.with_reloadable_of(&new);
+    let runtime = after.runtime.as_ref().expect("built in");
+    assert_eq!(runtime.handlers[0].name, "kata");
+    // Below the directory in effect, which is that of the start.
+    let root = runtime.handler_root(&runtime.handlers[0]);
+    assert!(root.starts_with("/run/criscope"), "{}", root.display());
     assert_eq!(reload_diff(&old, &after).reloadable, diff.reloadable);
     assert!(reload_diff(&old, &after).restart.is_empty());
     assert_ne!(old.fingerprint(), new.fingerprint());

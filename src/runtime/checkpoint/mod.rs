@@ -73,7 +73,7 @@ impl Runtime {
         self: &Arc<Self>,
         request: CheckpointContainerRequest,
     ) -> Result<()> {
-        if !self.live().criu {
+        if !self.live().settings.criu {
             return Err(Error::Unsupported(
                 "checkpoints are off: see runtime.enable_criu".to_owned(),
             ));
@@ -153,7 +153,7 @@ impl Runtime {
         steps
             .step(RuntimeStep::OciCheckpoint, program, dumping)
             .await?;
-        let layers = self.images.hold(record.layers.iter().cloned())?;
+        let layers = self.live().images.hold(record.layers.iter().cloned())?;
         let (upper, to) = (Rootfs::new(container.dir()).upper(), dir.clone());
         let copying = blocking(move || diff::write(&upper, layers.paths(), &to, until));
         steps

@@ -43,6 +43,22 @@ pub enum ClassFileError {
     Invalid(String),
 }
 
+/// Why other files of classes cannot be put into effect.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::runtime) enum ReloadError {
+    /// The file of block I/O classes.
+    #[error("runtime.blockio_config_file: {}: {source}", path.display())]
+    Blockio {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: ClassFileError,
+    },
+    /// The file of RDT classes, or the groups of resctrl.
+    #[error("runtime.rdt_config_file: {0}")]
+    Rdt(#[from] RdtError),
+}
+
 /// The classes of the node.
 #[derive(Debug)]
 pub(in crate::runtime) struct Classes {
@@ -61,15 +77,35 @@ impl Classes {
         if let Some(path) = &settings.blockio_file
             && let Err(error) = blockio::Classes::read(path)
         {
-            tracing::error!(event = "runtime.blockio", file = %path.display(), error.message = %error, "containers with a block I/O class cannot be created");
+            report_blockio(path, &error);
         }
         match (&settings.rdt_file, classes.rdt.applied()) {
-            (Some(path), Err(error)) => {
-                tracing::error!(event = "runtime.rdt", file = %path.display(), error.message = %error, "containers with an RDT class cannot be created");
-            }
+            (Some(path), Err(error)) => rdt::report(path, &error),
             (None, _) | (_, Ok(_)) => {}
         }
         classes
+    }
+
+    /// The classes after a reload: the files are read, and RDT classes that have changed are configured. Blocks.
+    ///
+    /// # Errors
+    /// If a file cannot be used that could be before, or that is another one: then the classes stay as they are. Others are logged, as
+    /// at the start.
+    pub(in crate::runtime) fn after(&self, settings: &ClassSettings) -> Result<Self, ReloadError> {
+        if let Some(path) = &settings.blockio_file
+            && let Err(source) = blockio::Classes::read(path)
+        {
+            // The same file is read again for each container, whatever is decided here.
+            if self.settings.blockio_file.as_ref() != Some(path) {
+                let path = path.clone();
+                return Err(ReloadError::Blockio { path, source });
+            }
+            report_blockio(path, &source);
+        }
+        Ok(Self {
+            settings: settings.clone(),
+            rdt: self.rdt.after(settings.rdt_file.as_deref())?,
+        })
     }
 
     /// Sets the classes that a container has by annotations. Blocks.
@@ -164,6 +200,10 @@ impl Classes {
         }
         Ok(resolved.limits)
     }
+}
+
+fn report_blockio(path: &Path, error: &ClassFileError) {
+    tracing::error!(event = "runtime.blockio", file = %path.display(), error.message = %error, "containers with a block I/O class cannot be created");
 }
 
 fn set_blockio(spec: &mut Spec, limits: LinuxBlockIo) {

@@ -141,6 +141,34 @@ fn a_class_is_set_or_its_container_refused() {
 }
 
 #[test]
+fn another_file_that_is_broken_leaves_the_classes_as_they_are() {
+    let node = Node::new(Some("Classes: {slow: [{Weight: 40}]}"));
+    let classes = Classes::open(&node.settings);
+    let path = node.dir.path().join("other.yaml");
+    fs::write(&path, "Classes: {slow: [{Weight: 1}]}").expect("written");
+    let other = ClassSettings {
+        blockio_file: Some(path.clone()),
+        ..node.settings.clone()
+    };
+    let error = classes.after(&other).expect_err("broken").to_string();
+    let expected = format!("runtime.blockio_config_file: {}: ", path.display());
+    assert!(error.starts_with(&expected), "{error}");
+    assert_eq!(classes.blockio("slow").expect("kept").weight(), Some(40));
+    fs::write(&path, "Classes: {slow: [{Weight: 50}]}").expect("written");
+    let classes = classes.after(&other).expect("valid");
+    assert_eq!(classes.blockio("slow").expect("there").weight(), Some(50));
+    // The same file is read for each container; that it is broken now refuses no other setting.
+    fs::write(&path, "broken").expect("written");
+    let classes = classes.after(&other).expect("the same");
+    assert!(classes.blockio("slow").is_err());
+    let none = classes.after(&ClassSettings::default()).expect("none");
+    assert!(matches!(
+        none.blockio("slow"),
+        Err(SpecError::Unsupported(_))
+    ));
+}
+
+#[test]
 fn a_node_without_classes_refuses_or_ignores_them() {
     let mut node = Node::new(None);
     for (annotation, key) in [(POD, "blockio_config_file"), (RDT, "rdt_config_file")] {

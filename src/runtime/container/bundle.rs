@@ -14,6 +14,7 @@ use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::failpoint::{Failpoint, failpoint};
+use crate::runtime::live::Live;
 use crate::runtime::nri;
 use crate::runtime::oci::spec::{
     self, Action, ImageConfig, Machine, Propagation, ResolvedUser, SandboxFacts, UserDatabase,
@@ -30,6 +31,8 @@ pub(in crate::runtime) const SPEC: &str = "config.json";
 /// The inputs of a bundle. All methods block.
 pub(super) struct Assembly {
     pub(super) runtime: Arc<Runtime>,
+    /// The live settings at the beginning of the call.
+    pub(super) live: Arc<Live>,
     pub(super) sandbox: Arc<SandboxRecord>,
     pub(super) image: Arc<criscope_image::ImageConfig>,
     /// Layers of the image, from the bottom up.
@@ -89,7 +92,7 @@ impl Assembly {
             ..sandbox
         };
         let mut built = self.specification(record, root, &sandbox)?;
-        let classes = &self.runtime.classes;
+        let classes = &self.live.classes;
         classes.apply(&mut built.spec, &self.sandbox.config, &record.config)?;
         let adjusting = self.runtime.nri_create(&self.sandbox, record, &built.spec);
         // The work runs on a thread that may block, and plugins answer within their timeout.
@@ -97,7 +100,7 @@ impl Assembly {
         let mut cgroup_path = None;
         if let Some(adjusted) = adjusted {
             let registry = self.cdi(!adjusted.cdi_devices.is_empty());
-            let node = &self.runtime.node();
+            let node = &self.live.settings.node;
             let more = nri::adjust(
                 &mut built.spec,
                 &adjusted,
@@ -112,7 +115,7 @@ impl Assembly {
         }
         self.mount_by_options(dir, &mut built.spec)?;
         // The OCI runtime recorded with the sandbox, which may not be the configured one.
-        let handler = self.runtime.handler_of_pod(&self.sandbox);
+        let handler = self.live.handlers.of_pod(&self.sandbox);
         // After all that adds to the specification.
         handler.support.check(&built.spec, &Machine)?;
         if let Some(filters) = &handler.filters {
@@ -143,8 +146,8 @@ impl Assembly {
         root: &Path,
         sandbox: &SandboxFacts,
     ) -> Result<spec::Built> {
-        let handler = self.runtime.handlers.get(&record.handler)?;
-        let mut node = self.runtime.node();
+        let handler = self.live.handlers.get(&record.handler)?;
+        let mut node = self.live.settings.node.clone();
         node.recursive_read_only = handler.recursive_read_only;
         let image = ImageConfig {
             entrypoint: self.image.entrypoint.clone(),
@@ -156,7 +159,7 @@ impl Assembly {
         let users = UserDatabase::of_rootfs(root)?;
         let cdi = self.cdi(spec::cdi::is_asked(&record.config));
         // Read for every container, so that changes need no restart.
-        let hooks = spec::hooks::Registry::read(&self.runtime.live().hooks_dirs);
+        let hooks = spec::hooks::Registry::read(&self.live.settings.hooks_dirs);
         Ok(build(&spec::Request {
             id: &record.id,
             pod: &self.sandbox.config,
@@ -177,7 +180,7 @@ impl Assembly {
     fn cdi(&self, needed: bool) -> spec::cdi::Registry {
         match needed {
             // Read for every container: devices and their CDI files may appear at any time.
-            true => spec::cdi::Registry::read(&self.runtime.live().cdi_dirs),
+            true => spec::cdi::Registry::read(&self.live.settings.cdi_dirs),
             false => spec::cdi::Registry::default(),
         }
     }
@@ -197,7 +200,7 @@ impl Assembly {
         root: &Path,
         record: &ContainerRecord,
     ) -> Result<BTreeMap<String, PathBuf>> {
-        if self.runtime.live().ignore_image_volumes {
+        if self.live.settings.ignore_image_volumes {
             return Ok(BTreeMap::new());
         }
         let mounted = |path: &str| {

@@ -58,7 +58,7 @@ impl Runtime {
         let mut config = request.config.unwrap_or_default();
         let image = self.image_of(&config)?;
         self.check_policies(&sandbox, &config, &image).await?;
-        let layers = self.images.layers(image.id.as_str())?;
+        let layers = self.live().images.layers(image.id.as_str())?;
         let id = id::new_id()?;
         let reservation = self.store.container_names.reserve(&name, &id)?;
         config.image.get_or_insert_default();
@@ -111,7 +111,7 @@ impl Runtime {
         }
         for (_, spec) in image_mounts(config) {
             // What is missing is reported when it is to be mounted.
-            if let Some(volume) = self.images.status(&spec.image)? {
+            if let Some(volume) = self.live().images.status(&spec.image)? {
                 self.check_policy(&volume, spec, namespace).await?;
             }
         }
@@ -132,6 +132,7 @@ impl Runtime {
         record.image_volumes = volumes;
         let assembly = Assembly {
             runtime: Arc::clone(self),
+            live: self.live(),
             sandbox: sandbox.record(),
             image: Arc::clone(&image.config),
             layers: layers.paths().to_vec(),
@@ -185,7 +186,7 @@ impl Runtime {
         if name.is_empty() {
             return Err(Error::invalid("the container config has no image"));
         }
-        let found = self.images.status(name)?;
+        let found = self.live().images.status(name)?;
         let found = found.ok_or_else(|| Error::not_found(What::Image, name))?;
         match &found.artifact_type {
             Some(kind) => Err(Error::invalid(format!(

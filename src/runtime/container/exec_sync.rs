@@ -55,7 +55,7 @@ impl Runtime {
             .await?;
         let limit = u64::try_from(request.timeout).ok();
         let limit = limit.filter(|limit| *limit > 0).map(Duration::from_secs);
-        let drain = self.live().drain_exec;
+        let drain = self.live().settings.drain_exec;
         let outcome = tokio::select! {
             outcome = collect(&mut running, limit, drain) => outcome,
             error = call.abandoned() => Err(error),

@@ -51,8 +51,9 @@ impl Runtime {
         }
         self.check_ready(&sandbox).await?;
         // No starts with a handler that is no longer configured.
-        self.handlers.get(&record.handler)?;
-        let handler = self.handler_of(container);
+        let live = self.live();
+        live.handlers.get(&record.handler)?;
+        let handler = live.handlers.of_pod(&sandbox.record());
         let starting = container.update(|record| record.state = ContainerState::Starting);
         starting.await?;
         failpoint(Failpoint::ContainerStarting);
@@ -104,7 +105,7 @@ impl Runtime {
                     stdin_once: record.config.stdin_once,
                     hold: false,
                     log: record.log.display().to_string(),
-                    max_line: self.live().max_log_line,
+                    max_line: self.live().settings.max_log_line,
                 },
                 runtime: handler.call_create(&sandbox.id),
             };

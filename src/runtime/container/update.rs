@@ -65,7 +65,8 @@ impl Runtime {
         let old = read_spec(container).await?;
         let mut linux = old.linux().clone().unwrap_or_default();
         let before = linux.resources().clone().unwrap_or_default();
-        let mut after = updated_resources(&before, &requested, &self.node())?;
+        let node = &self.live().settings.node;
+        let mut after = updated_resources(&before, &requested, node)?;
         more.apply(&mut after);
         if state == ContainerState::Running {
             self.check_memory(container, &requested).await?;

@@ -32,9 +32,9 @@ impl Runtime {
                     mount.container_path
                 )));
             }
-            let found = self.images.status(&image.image)?;
+            let found = self.live().images.status(&image.image)?;
             let found = found.ok_or_else(|| Error::not_found(What::Image, &image.image))?;
-            let layers = self.images.layers(found.id.as_str())?;
+            let layers = self.live().images.layers(found.id.as_str())?;
             let volume = ImageVolume {
                 image_id: found.id.to_string(),
                 image_ref: reference(&found),

@@ -33,11 +33,14 @@ const ROOM: Timespec = Timespec {
 ///
 /// # Errors
 /// The socket cannot be created.
-pub(in crate::runtime) async fn serve(images: ImageStore, state: PathBuf) -> io::Result<()> {
+pub(in crate::runtime) async fn serve(
+    images: impl Fn() -> ImageStore,
+    state: PathBuf,
+) -> io::Result<()> {
     let path = socket(&state);
     let listener = bind(&path)?;
     tracing::info!(event = "image.export.ready", socket = %path.display(), "images can be exported by command");
-    serve_clients(listener, AT_ONCE, |stream| answer(stream, images.clone())).await
+    serve_clients(listener, AT_ONCE, |stream| answer(stream, images())).await
 }
 
 /// Ends the export when the client or the daemon does.

@@ -21,11 +21,14 @@ const AT_ONCE: usize = 4;
 ///
 /// # Errors
 /// The socket cannot be created.
-pub(in crate::runtime) async fn serve(images: ImageStore, state: PathBuf) -> io::Result<()> {
+pub(in crate::runtime) async fn serve(
+    images: impl Fn() -> ImageStore,
+    state: PathBuf,
+) -> io::Result<()> {
     let path = socket(&state);
     let listener = bind(&path)?;
     tracing::info!(event = "image.load.ready", socket = %path.display(), "images can be loaded by command");
-    serve_clients(listener, AT_ONCE, |stream| answer(stream, images.clone())).await
+    serve_clients(listener, AT_ONCE, |stream| answer(stream, images())).await
 }
 
 async fn answer(stream: UnixStream, images: ImageStore) -> io::Result<()> {

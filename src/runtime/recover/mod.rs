@@ -212,7 +212,7 @@ impl Runtime {
             let volumes = record.image_volumes.values();
             let all = volumes.map(|volume| &volume.layers).chain([&record.layers]);
             for ids in all {
-                match self.images.hold(ids.iter().cloned()) {
+                match self.live().images.hold(ids.iter().cloned()) {
                     Ok(held) => layers.push(held),
                     Err(error) => self.problem("container", dir, &error),
                 }

@@ -65,7 +65,8 @@ impl Runtime {
 
     /// Pods with a CNI attachment whose network namespace is below our directories.
     async fn attached(&self) -> Vec<String> {
-        let Ok(handler) = self.handlers.get("") else {
+        let live = self.live();
+        let Ok(handler) = live.handlers.get("") else {
             return Vec::new();
         };
         let ours = self.settings.paths.namespaces();
@@ -77,7 +78,8 @@ impl Runtime {
 
     /// The OCI runtimes of the configuration and of all pods whose state directory is below ours: no other program uses those.
     fn own_oci_runtimes(&self) -> Vec<OciRuntime> {
-        let handlers = self.handlers.list().into_iter();
+        let live = self.live();
+        let handlers = live.handlers.list().into_iter();
         let now = handlers.map(|(_, handler)| handler.oci.clone());
         let pods = self.store.sandboxes.all().into_iter();
         let then = pods.map(|pod| self.handler_of_pod(&pod.record()).oci.clone());
@@ -106,7 +108,7 @@ impl Runtime {
             }
         }
         let copy = self.settings.paths.copy(id);
-        let (own, driver) = (dir.clone(), self.settings.node.cgroup_driver);
+        let (own, driver) = (dir.clone(), self.live().settings.node.cgroup_driver);
         let name = id.to_owned();
         let done = blocking(move || {
             let cgroup = remove_cgroup(&own, &name, driver);
@@ -185,7 +187,7 @@ impl Runtime {
             netns: pinned.then(|| self.pins.path(id, Kind::Net)),
             ..Pod::default()
         };
-        Ok(self.handlers.get("")?.cni.del(&pod).await?)
+        Ok(self.live().handlers.get("")?.cni.del(&pod).await?)
     }
 }
 

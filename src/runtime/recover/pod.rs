@@ -29,7 +29,7 @@ impl Runtime {
         if record.state == SandboxState::Making {
             return self.undo_half_made(&sandbox, name).await;
         }
-        if self.handlers.get(&record.handler).is_err() {
+        if self.live().handlers.get(&record.handler).is_err() {
             tracing::warn!(event = "runtime.handler", cri.sandbox.id = %sandbox.id, cri.runtime_handler = %record.handler, "the runtime handler of a pod is no longer configured: the pod keeps running, but can only be stopped and removed");
         }
         if record.boot == self.boot {

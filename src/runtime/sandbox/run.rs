@@ -14,6 +14,8 @@ use crate::runtime::call_context::CallContext;
 use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::handler::Handler;
+use crate::runtime::live::Live;
+use crate::runtime::oci::spec::Policy;
 use crate::runtime::selinux::Lease;
 use crate::runtime::singleflight::fingerprint;
 use crate::runtime::steps::in_scope;
@@ -50,7 +52,8 @@ impl Runtime {
     }
 
     async fn make_sandbox(self: Arc<Self>, request: RunPodSandboxRequest) -> Result<String> {
-        let handler = Arc::clone(self.handlers.get(&request.runtime_handler)?);
+        let live = self.live();
+        let handler = live.handlers.get(&request.runtime_handler)?;
         let mut record = SandboxRecord {
             version: VERSION,
             id: id::new_id()?,
@@ -64,7 +67,7 @@ impl Runtime {
             ..SandboxRecord::default()
         };
         namespaces::mappings(&record)?;
-        self.check_userns(&record, &handler)?;
+        self.check_userns(&record, handler)?;
         // Held until the sandbox is in the store, whose records then reserve its labels.
         let _labels = self.label(&mut record)?;
         let id = record.id.clone();
@@ -73,7 +76,7 @@ impl Runtime {
         self.write_record(&sandbox).await?;
         failpoint(Failpoint::SandboxRecorded);
         self.store.making.insert(&id, Arc::clone(&sandbox));
-        let made = self.set_up(&sandbox, &handler).await;
+        let made = self.set_up(&sandbox, handler, &live).await;
         // Until it is in the store.
         let _unsynced = self.nri.block_sync(&self.steps).await;
         let made = match made {
@@ -126,11 +129,16 @@ impl Runtime {
     }
 
     /// Creates all parts of a sandbox, concurrently where possible. No part is still being created when this returns.
-    async fn set_up(self: &Arc<Self>, sandbox: &Arc<Sandbox>, handler: &Handler) -> Result<()> {
+    async fn set_up(
+        self: &Arc<Self>,
+        sandbox: &Arc<Sandbox>,
+        handler: &Handler,
+        live: &Arc<Live>,
+    ) -> Result<()> {
         let record = sandbox.record();
         let hostname = files::hostname(&record.config, record.own_host_name());
         let files = self.write_files(&record, &hostname);
-        let network = self.make_network(sandbox, &hostname, handler);
+        let network = self.make_network(sandbox, &hostname, handler, &live.settings.node.policy);
         let shim = self.launch_shim(&sandbox.id);
         let (files, network, shim) = tokio::join!(files, network, shim);
         // Set even if another part failed, so that the rollback shuts the shim down.
@@ -139,7 +147,10 @@ impl Runtime {
         files?;
         let network = network?;
         let pid_namespace = match handler.has_containerd_shim() {
-            true => self.make_sandbox_container(&record, handler, &shim).await?,
+            true => {
+                let making = self.make_sandbox_container(&record, handler, live, &shim);
+                making.await?
+            }
             false => self.create_pid_namespace(&record, &shim).await?,
         };
         let ready = sandbox.update(|record| {
@@ -190,9 +201,10 @@ impl Runtime {
         sandbox: &Arc<Sandbox>,
         hostname: &str,
         handler: &Handler,
+        policy: &Policy,
     ) -> Result<Option<Attached>> {
         let record = &*sandbox.record();
-        let request = namespaces::request(record, hostname, &self.live().policy)?;
+        let request = namespaces::request(record, hostname, policy)?;
         let making = self.pins.make(&record.id, request);
         let making = self.steps.step(RuntimeStep::Namespaces, None, making);
         if record.host_network() {

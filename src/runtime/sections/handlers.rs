@@ -18,50 +18,51 @@ const ANNOTATIONS: List<Text> = List {
 settings! {
     /// An OCI runtime with runc's command line (runc, crun), or with `runtime_type` a shim of containerd (Kata Containers, gVisor,
     /// runwasi), under the name that RuntimeClasses refer to. Without any of these tables there are `runc` and `crun`, those
-    /// that are on `PATH`; drop-in files add to these.
+    /// that are on `PATH`; drop-in files add to these. A reload applies them to new pods; pods keep the OCI runtime that they were
+    /// created with ([RUNTIME.md](RUNTIME.md#a-reload)).
     pub struct Handler in "runtime.handlers.NAME" named name {
         /// The shim of containerd that runs the pods of this handler; no containerd is needed. As in containerd's configuration:
         /// `io.containerd.kata.v2` is the program `containerd-shim-kata-v2` on `PATH`, and an absolute path is the program itself.
-        runtime_type: Option<String> = None, Maybe(Text), or "none: an OCI runtime" like "\"io.containerd.kata.v2\"";
+        runtime_type: Option<String> = None, Maybe(Text), or "none: an OCI runtime" like "\"io.containerd.kata.v2\"" => live;
         /// The configuration file of that shim (`ConfigPath` in containerd's configuration), if it is not runc's.
         config_path: Option<PathBuf> = None, Maybe(FilePath),
-            or "that of the shim" like "\"/etc/kata-containers/configuration.toml\"";
+            or "that of the shim" like "\"/etc/kata-containers/configuration.toml\"" => live;
         /// The type of that file (`TypeUrl`), for shims that ask for it.
-        type_url: Option<String> = None, Maybe(Text), or "none" like "\"io.containerd.runsc.v1.options\"";
+        type_url: Option<String> = None, Maybe(Text), or "none" like "\"io.containerd.runsc.v1.options\"" => live;
         /// The OCI runtime. With runc's shim it is the program that the shim calls (`BinaryName`).
         path: Option<PathBuf> = None, Maybe(FilePath),
-            or "the program called NAME on `PATH`" like "\"/usr/sbin/runc\"";
+            or "the program called NAME on `PATH`" like "\"/usr/sbin/runc\"" => live;
         /// Global options of the OCI runtime, before its verb: `["--debug"]`.
-        options: Vec<String> = Vec::new(), List { of: Text, words: "an array of strings" };
+        options: Vec<String> = Vec::new(), List { of: Text, words: "an array of strings" } => live;
         /// The directory for its state (`--root`). No other runtime of the node may use the same.
-        root: Option<PathBuf> = None, Maybe(DirPath), or "`oci/NAME` below `runtime.state`" like "\"/run/runc\"";
+        root: Option<PathBuf> = None, Maybe(DirPath), or "`oci/NAME` below `runtime.state`" like "\"/run/runc\"" => live;
         /// Whether it is called with `--systemd-cgroup`. Set it for a runtime without this option.
-        systemd_cgroup: Option<bool> = None, Maybe(Switch), or "as `runtime.cgroup_driver` says" like "false";
+        systemd_cgroup: Option<bool> = None, Maybe(Switch), or "as `runtime.cgroup_driver` says" like "false" => live;
         /// Does not pivot the root: for nodes that run from a RAM disk.
-        no_pivot: bool = false, Switch;
+        no_pivot: bool = false, Switch => live;
         /// Creates no session keyring for each container.
-        no_new_keyring: bool = false, Switch;
+        no_new_keyring: bool = false, Switch => live;
         /// Annotations of pods that are passed to the OCI runtime. Those that reach the node (`run.oci.`,
         /// `org.systemd.property.`, `org.criu.`, `dev.gvisor.`, `io.katacontainers.`) need a key that spells out that much
         /// of them before its `*`.
-        pod_annotations: Vec<String> = Vec::new(), ANNOTATIONS;
+        pod_annotations: Vec<String> = Vec::new(), ANNOTATIONS => live;
         /// The same for annotations of containers, which device plugins set.
-        container_annotations: Vec<String> = Vec::new(), ANNOTATIONS;
+        container_annotations: Vec<String> = Vec::new(), ANNOTATIONS => live;
         /// Gives privileged containers no devices of the host: for runtimes that start a virtual machine.
-        privileged_without_host_devices: bool = false, Switch;
+        privileged_without_host_devices: bool = false, Switch => live;
         /// Still allows such a container all devices that it creates itself. Only with `privileged_without_host_devices`.
-        privileged_without_host_devices_all_devices_allowed: bool = false, Switch;
+        privileged_without_host_devices_all_devices_allowed: bool = false, Switch => live;
         /// Mounts `/sys/fs/cgroup` read-write in containers that are not privileged, so that a container can have cgroups of its
         /// own below its cgroup, as systemd and container runtimes in containers need. Only with cgroup v2. Its limits stay out of
         /// its reach only where the node mounts cgroups with `nsdelegate`, as systemd does.
-        cgroup_writable: bool = false, Switch;
+        cgroup_writable: bool = false, Switch => live;
         /// The directory with the networks of its pods.
-        cni_conf_dir: Option<PathBuf> = None, Maybe(DirPath), or "that of `runtime.cni`" like "\"/etc/cni/net.d\"";
+        cni_conf_dir: Option<PathBuf> = None, Maybe(DirPath), or "that of `runtime.cni`" like "\"/etc/cni/net.d\"" => live;
         /// How many of them a pod is attached to; 0 means all.
-        cni_max_conf_num: Option<usize> = None, Maybe(Count::between(0, 64)), or "that of `runtime.cni`" like "1";
+        cni_max_conf_num: Option<usize> = None, Maybe(Count::between(0, 64)), or "that of `runtime.cni`" like "1" => live;
         /// How long one call of the OCI runtime may take before it is killed. Virtual machines may need more; the kubelet
         /// waits two minutes (`runtimeRequestTimeout`).
-        timeout: Duration = secs(60), Span::between(secs(1), secs(600));
+        timeout: Duration = secs(60), Span::between(secs(1), secs(600)) => live;
     }
 }
 

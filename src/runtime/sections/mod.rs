@@ -56,7 +56,7 @@ settings! {
         ]);
         /// The handler of pods without a RuntimeClass.
         default_handler: Option<String> = None, Maybe(HandlerName),
-            or "`runc` if there is a handler of that name, else the only one" like "\"runc\"";
+            or "`runc` if there is a handler of that name, else the only one" like "\"runc\"" => live;
         /// A second unix socket, for root only, that serves the CRI and, of containerd's own API, what the cAdvisor in the
         /// kubelet asks for: `/metrics/cadvisor` then has containers and pods by name, and their network. cAdvisor looks at
         /// `/run/containerd/containerd.sock`, or where the kubelet's flag `--containerd` says, once at its start
@@ -95,19 +95,19 @@ settings! {
     pub struct PodDefaults in "runtime" {
         /// Treats the node as if it had no AppArmor: a container that asks for a profile, `RuntimeDefault` included, is
         /// refused, as by containerd; one that asks for none runs unconfined.
-        disable_apparmor: bool = false, Switch;
+        disable_apparmor: bool = false, Switch => live;
         /// The AppArmor profile for `RuntimeDefault` and for containers that ask for none. A profile named here must be
         /// loaded when criscope starts; otherwise an error is logged, containers that ask for `RuntimeDefault` are refused,
-        /// and those that ask for none run unconfined.
+        /// and those that ask for none run unconfined. A reload is refused by one that is not loaded.
         apparmor_profile: Option<String> = None, Maybe(Text),
-            or "`criscope-default`, which criscope makes and loads itself" like "\"my-default\"";
+            or "`criscope-default`, which criscope makes and loads itself" like "\"my-default\"" => live;
         /// Labels processes and files on nodes with SELinux.
         enable_selinux: bool = false, Switch;
         /// The number of SELinux categories from which each pod gets a unique pair.
         selinux_category_range: usize = 1024, Count::between(2, 1024);
         /// Gives no container a lower `oom_score_adj` than that of criscope. For nodes where it may not be lowered (no
         /// CAP_SYS_RESOURCE).
-        restrict_oom_score_adj: bool = false, Switch;
+        restrict_oom_score_adj: bool = false, Switch => live;
         /// Ignores limits of huge pages on nodes without the hugetlb controller. With `false` such containers are refused.
         tolerate_missing_hugetlb_controller: bool = true, Switch => live;
         /// Ignores limits of huge pages on every node.
@@ -147,17 +147,17 @@ settings! {
         /// and CRI-O ([RUNTIME.md](RUNTIME.md#classes-of-block-io-and-rdt)). Read, with the devices of the node, for each container that
         /// has a class.
         blockio_config_file: Option<PathBuf> = None, Maybe(FilePath),
-            or "no classes" like "\"/etc/criscope/blockio.yaml\"";
+            or "no classes" like "\"/etc/criscope/blockio.yaml\"" => live;
         /// Creates a container that has a block I/O class without it, instead of refusing it, if `blockio_config_file` is not set.
-        ignore_blockio_not_enabled_errors: bool = false, Switch;
+        ignore_blockio_not_enabled_errors: bool = false, Switch => live;
         /// RDT classes (shares of caches and memory bandwidth), which pods choose by annotations
         /// (`rdt.resources.beta.kubernetes.io/pod`): a YAML file as of containerd and CRI-O. Written into the groups of resctrl when
-        /// criscope starts; if that fails, again for each container that has a class.
+        /// criscope starts, and by a reload if its classes have changed; if that fails, again for each container that has a class.
         rdt_config_file: Option<PathBuf> = None, Maybe(FilePath),
-            or "no classes" like "\"/etc/criscope/rdt.yaml\"";
+            or "no classes" like "\"/etc/criscope/rdt.yaml\"" => live;
         /// Creates a container that has an RDT class without it, instead of refusing it, if `rdt_config_file` is not set or resctrl is
         /// not mounted.
-        ignore_rdt_not_enabled_errors: bool = false, Switch;
+        ignore_rdt_not_enabled_errors: bool = false, Switch => live;
     }
 }
 

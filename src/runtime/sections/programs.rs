@@ -16,7 +16,7 @@ pub(super) const USUAL: [&str; 2] = ["runc", "crun"];
 const SHIM: &str = "criscope-shim";
 
 /// A required program is missing.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProgramError {
     /// No handler is configured, and none of the default ones is installed.

@@ -74,6 +74,17 @@ impl LayerFetcher {
         }
     }
 
+    /// A fetcher with other settings, which shares the layers that are being fetched.
+    pub(super) fn with_settings(&self, config: ImageStoreConfig) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            config,
+            flights: self.flights.clone(),
+            permits: self.permits.clone(),
+            windows: self.windows.clone(),
+        }
+    }
+
     /// Starts fetching a layer, or joins the flight that fetches it. The caller holds the layer in the store.
     pub(super) fn request(
         self: &Arc<Self>,

@@ -155,7 +155,13 @@ fn passed(text: &str) -> String {
         ..NodeOptions::default()
     };
     let node = crate::runtime::node::detect(&looked).expect("a node");
-    let settings = builtin::settings(&config, "/shim".into(), "runc".into(), handlers, node);
+    let found = Found {
+        handlers,
+        default: "runc".into(),
+        node,
+        missing: Vec::new(),
+    };
+    let settings = builtin::settings(&config, "/shim".into(), found);
     let cni = &settings.cni;
     // Those that its `Debug` omits.
     let cni = (

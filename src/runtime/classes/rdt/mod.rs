@@ -15,9 +15,10 @@ mod node;
 mod plan;
 mod share;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::file::RdtFile;
 pub use self::node::Resctrl;
@@ -97,6 +98,8 @@ impl RdtError {
 pub(super) struct Applied {
     root: PathBuf,
     file: RdtFile,
+    /// What was written into each group.
+    schemata: BTreeMap<String, String>,
 }
 
 /// The RDT classes of the node.
@@ -114,6 +117,44 @@ impl Rdt {
         }
     }
 
+    /// The classes after a reload, of the file that is configured then. Those that have changed are written into resctrl. No group is
+    /// removed.
+    ///
+    /// # Errors
+    /// If the file cannot be used, or the kernel refuses a class: what was written is taken back. A file that could not be used before
+    /// either, and resctrl that is not mounted, are logged, and tried again for each container, as after a start.
+    pub(super) fn after(&self, path: Option<&Path>) -> Result<Self, RdtError> {
+        self.after_on(path, Resctrl::find)
+    }
+
+    fn after_on(
+        &self,
+        path: Option<&Path>,
+        find: impl FnOnce() -> Result<Option<Resctrl>, RdtError>,
+    ) -> Result<Self, RdtError> {
+        let after = Self::new(path.map(Path::to_owned));
+        let Some(path) = path else {
+            return Ok(after);
+        };
+        let before = lock(&self.applied).clone();
+        let applied = match find() {
+            Ok(Some(resctrl)) => apply(path, resctrl, before.as_deref()),
+            Ok(None) => read(path).and(Err(RdtError::NotMounted)),
+            Err(error) => Err(error),
+        };
+        match applied {
+            Ok(applied) => *lock(&after.applied) = Some(Arc::new(applied)),
+            Err(error) => {
+                let was_broken = before.is_none() && self.path.as_deref() == Some(path);
+                if !was_broken && !error.is_not_enabled() {
+                    return Err(error);
+                }
+                report(path, &error);
+            }
+        }
+        Ok(after)
+    }
+
     /// Writes the classes of the file into resctrl, unless that was done before. What failed is tried again: the file may have been
     /// mended, or resctrl mounted.
     pub(super) fn applied(&self) -> Result<Arc<Applied>, RdtError> {
@@ -125,13 +166,12 @@ impl Rdt {
         find: impl FnOnce() -> Result<Option<Resctrl>, RdtError>,
     ) -> Result<Arc<Applied>, RdtError> {
         let path = self.path.as_deref().ok_or(RdtError::NotConfigured)?;
-        // A poisoned lock holds all or nothing too.
-        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut applied = lock(&self.applied);
         if let Some(applied) = &*applied {
             return Ok(Arc::clone(applied));
         }
         let resctrl = find()?.ok_or(RdtError::NotMounted)?;
-        let done = Arc::new(apply(path, resctrl)?);
+        let done = Arc::new(apply(path, resctrl, None)?);
         *applied = Some(Arc::clone(&done));
         Ok(done)
     }
@@ -142,14 +182,49 @@ impl Rdt {
     }
 }
 
-fn apply(path: &Path, resctrl: Resctrl) -> Result<Applied, RdtError> {
+/// Logs that the classes of a file cannot be used.
+pub(super) fn report(path: &Path, error: &RdtError) {
+    tracing::error!(event = "runtime.rdt", file = %path.display(), error.message = %error, "containers with an RDT class cannot be created");
+}
+
+/// A poisoned lock holds all or nothing too.
+fn lock(applied: &Mutex<Option<Arc<Applied>>>) -> MutexGuard<'_, Option<Arc<Applied>>> {
+    applied.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes the classes of a file into resctrl, except those that were written `before`, which are written back if one fails.
+fn apply(path: &Path, resctrl: Resctrl, before: Option<&Applied>) -> Result<Applied, RdtError> {
     let plan = plan(path, &resctrl)?;
+    let root = resctrl.root;
+    let before = before.filter(|before| before.root == root);
+    let before = |class: &str| before.and_then(|before| before.schemata.get(class));
+    let mut written = Vec::new();
     for (class, schemata) in &plan.schemata {
-        group::write(&resctrl.root, class, schemata)?;
+        let exists = is_system(class) || group::exists(&root, class);
+        if exists && before(class) == Some(schemata) {
+            continue;
+        }
+        written.extend(before(class).map(|before| (class, before)));
+        if let Err(error) = group::write(&root, class, schemata) {
+            for (class, before) in written {
+                if let Err(error) = group::write(&root, class, before) {
+                    tracing::error!(event = "runtime.rdt", class, error.message = %error, "the shares of an RDT class cannot be set back");
+                }
+            }
+            return Err(error);
+        }
     }
     Ok(Applied {
-        root: resctrl.root,
+        root,
         file: plan.file,
+        schemata: plan.schemata,
+    })
+}
+
+fn read(path: &Path) -> Result<RdtFile, RdtError> {
+    RdtFile::read(path).map_err(|source| RdtError::File {
+        path: path.to_owned(),
+        source,
     })
 }
 
@@ -158,9 +233,10 @@ fn apply(path: &Path, resctrl: Resctrl) -> Result<Applied, RdtError> {
 /// # Errors
 /// [`RdtError::File`] and [`RdtError::Plan`].
 pub fn plan(path: &Path, resctrl: &Resctrl) -> Result<Plan, RdtError> {
-    let at = || path.to_owned();
-    let file = RdtFile::read(path).map_err(|source| RdtError::File { path: at(), source })?;
-    Plan::of(file, resctrl).map_err(|reason| RdtError::Plan { path: at(), reason })
+    Plan::of(read(path)?, resctrl).map_err(|reason| RdtError::Plan {
+        path: path.to_owned(),
+        reason,
+    })
 }
 
 impl Applied {

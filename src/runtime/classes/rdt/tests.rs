@@ -348,6 +348,72 @@ fn classes_are_written_once_and_become_groups() {
 }
 
 #[test]
+fn a_reload_writes_what_has_changed_and_takes_back_what_fails() {
+    let root = resctrl(&[L3]);
+    let find = || Ok(Some(Resctrl::at(root.path(), false)));
+    let read = |name: &str| fs::read_to_string(root.path().join(name)).expect("there");
+    let file = |name: &str, classes: &str| {
+        let path = root.path().join(name);
+        let text = format!("partitions: {{all: {{l3Allocation: 100%, classes: {{{classes}}}}}}}");
+        fs::write(&path, text).expect("written");
+        path
+    };
+    let group = |rdt: &Rdt, class: &str| {
+        let applied = rdt.applied_on(|| unreachable!("it is done"));
+        let applied = applied.expect("written");
+        applied.group(class, Origin::Pod, Some(Path::new("/file")))
+    };
+    let path = file("a.yaml", "x: {l3Allocation: 50%}, y: {l3Allocation: 100%}");
+    let first = Rdt::new(Some(path.clone()));
+    first.applied_on(find).expect("written");
+    for group in ["x", "y"] {
+        fs::write(root.path().join(group).join("tasks"), "").expect("written");
+    }
+    let (x, y) = (read("x/schemata"), read("y/schemata"));
+
+    // What is the same is not written again: somebody may have changed it by hand.
+    fs::write(root.path().join("y/schemata"), "by hand").expect("written");
+    file("a.yaml", "x: {l3Allocation: 20%}, y: {l3Allocation: 100%}");
+    let second = first.after_on(Some(&path), find).expect("written");
+    assert_ne!(read("x/schemata"), x);
+    assert_eq!(read("y/schemata"), "by hand");
+    let x = read("x/schemata");
+
+    // The second group cannot be made, and the first has its shares back. The same of another file.
+    fs::write(root.path().join("z"), "").expect("written");
+    let classes = "x: {l3Allocation: 50%}, y: {l3Allocation: 100%}, z: {l3Allocation: 10%}";
+    for path in [file("a.yaml", classes), file("b.yaml", classes)] {
+        let error = second.after_on(Some(&path), find).expect_err("no group");
+        assert!(matches!(error, RdtError::Group { .. }), "{error}");
+        assert_eq!(read("x/schemata"), x);
+    }
+    fs::write(&path, "broken").expect("written");
+    let error = second.after_on(Some(&path), find).expect_err("broken");
+    assert!(matches!(error, RdtError::File { .. }), "{error}");
+    assert_eq!(group(&second, "x").expect("kept").as_deref(), Some("x"));
+
+    // Without a file there are no classes, and the groups stay.
+    let none = second.after_on(None, find).expect("no file");
+    assert!(matches!(
+        none.applied_on(find),
+        Err(RdtError::NotConfigured)
+    ));
+    assert_eq!(read("x/schemata"), x);
+    // Nothing of a file that is broken on a node that had no classes.
+    assert!(none.after_on(Some(&path), find).is_err());
+    assert!(none.after_on(Some(&path), || Ok(None)).is_err());
+    // What was broken before is tried again for each container, as without resctrl.
+    let broken = Rdt::new(Some(path.clone()));
+    let still = broken.after_on(Some(&path), find).expect("not worse");
+    let path = file("a.yaml", "x: {l3Allocation: 50%}");
+    assert_ne!(read("x/schemata"), y);
+    still.applied_on(find).expect("mended");
+    broken
+        .after_on(Some(&path), || Ok(None))
+        .expect("no resctrl");
+}
+
+#[test]
 fn the_kernels_reason_is_told() {
     let root = resctrl(&[L3]);
     // In the place of the directory of a group.

@@ -22,6 +22,7 @@ use crate::runtime::Runtime;
 use crate::runtime::container::{SPEC, write_private};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::handler::Handler;
+use crate::runtime::live::Live;
 use crate::runtime::oci::ShimOptions;
 use crate::runtime::oci::spec::{
     self, Machine, SandboxFacts, UserDatabase, cdi, hooks, sandbox_annotations, sandbox_sysctls,
@@ -45,10 +46,11 @@ impl Runtime {
         self: &Arc<Self>,
         record: &SandboxRecord,
         handler: &Handler,
+        live: &Arc<Live>,
         shim: &Shim,
     ) -> Result<u32> {
-        let (runtime, own) = (Arc::clone(self), record.clone());
-        let written = blocking(move || runtime.write_sandbox_bundle(&own));
+        let (runtime, own, live) = (Arc::clone(self), record.clone(), Arc::clone(live));
+        let written = blocking(move || runtime.write_sandbox_bundle(&own, &live));
         self.steps.step(RuntimeStep::Spec, None, written).await?;
         let id = &record.id;
         let creating = shim.create(Create {
@@ -141,22 +143,22 @@ impl Runtime {
     }
 
     /// Writes the bundle of the sandbox container.
-    fn write_sandbox_bundle(&self, record: &SandboxRecord) -> Result<()> {
+    fn write_sandbox_bundle(&self, record: &SandboxRecord, live: &Live) -> Result<()> {
         let dir = self.settings.paths.sandbox(&record.id);
         let root = dir.join("rootfs");
         write_root(&root).map_err(|error| Error::io("write", &root, error))?;
         if let Some(label) = &record.mount_label {
             rootfs::relabel(&root, label)?;
         }
-        let spec = self.sandbox_spec(record, &root)?;
+        let spec = self.sandbox_spec(record, live, &root)?;
         let text = serde_json::to_vec(&spec)
             .map_err(|error| Error::Internal(format!("specification: {error}")))?;
         write_private(&dir.join(SPEC), &text)
     }
 
-    fn sandbox_spec(&self, record: &SandboxRecord, root: &Path) -> Result<Spec> {
-        let handler = self.handlers.get(&record.handler)?;
-        let node = &self.node();
+    fn sandbox_spec(&self, record: &SandboxRecord, live: &Live, root: &Path) -> Result<Spec> {
+        let handler = live.handlers.get(&record.handler)?;
+        let node = &live.settings.node;
         let sandbox = SandboxFacts {
             // It has one of its own, which the containers may share.
             pid: None,

@@ -328,6 +328,48 @@ async fn a_cancelled_pull_does_not_stop_another() {
 }
 
 #[tokio::test]
+async fn other_settings_are_those_of_later_pulls_in_the_same_store() {
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let built = gzipped(&[files(1)]);
+    let (blob, digest) = (built.layers[0].clone(), Digest::of(&built.layers[0]));
+    let name = registry.push("a", "1", &built);
+    let own = digest.clone();
+    registry.hook(move |asked| {
+        (asked.path.ends_with(own.as_str()) && asked.before == 0).then(|| stall(&blob, 100_000))
+    });
+    let other = store.images.with_settings(config(store.dir.path()));
+    let begun = [&store.images, &other].map(|images| {
+        let (images, name) = (images.clone(), name.clone());
+        tokio::spawn(async move { images.pull(&name, None, None).await })
+    });
+    // Both wait for one download, and each handle knows both.
+    for images in [&store.images, &other] {
+        until("both pulls", || async {
+            let pulls = images.pulls();
+            let fetching = pulls.iter().filter(|pull| pull.bytes_done >= 100_000);
+            (fetching.count() == 2).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(registry.asked(digest.as_str()).len(), 1);
+    for pull in begun {
+        pull.abort();
+        let _ = pull.await;
+    }
+
+    let mut strict = config(store.dir.path());
+    strict.limits.max_layer_bytes = 1 << 20;
+    strict.root = "/no/such/store".into();
+    let strict = other.with_settings(strict);
+    let error = strict.pull(&name, None, None).await.expect_err("too large");
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    store.images.pull(&name, None, None).await.expect("pull");
+    assert!(strict.status(&name).expect("a name").is_some());
+    assert!(strict.remove(&name).await.expect("remove"));
+    store.assert_empty().await;
+}
+
+#[tokio::test]
 async fn a_busy_registry_is_retried() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let name = registry.push("a", "1", &gzipped(&[layer().file("f", b"x").end()]));

@@ -17,7 +17,7 @@ use crate::harness::registry::Registry;
 use crate::harness::until;
 use crate::runtime::image::encrypted::{encrypt, key};
 
-fn spec(name: &str) -> Option<v1::ImageSpec> {
+pub(super) fn spec(name: &str) -> Option<v1::ImageSpec> {
     Some(v1::ImageSpec {
         image: name.to_owned(),
         user_specified_image: name.to_owned(),
@@ -25,7 +25,11 @@ fn spec(name: &str) -> Option<v1::ImageSpec> {
     })
 }
 
-async fn pull(kubelet: &Kubelet, name: &str, namespace: &str) -> Result<String, tonic::Status> {
+pub(super) async fn pull(
+    kubelet: &Kubelet,
+    name: &str,
+    namespace: &str,
+) -> Result<String, tonic::Status> {
     let mut config = kubelet.pod_config("p");
     if let Some(metadata) = &mut config.metadata {
         namespace.clone_into(&mut metadata.namespace);

@@ -19,6 +19,7 @@ mod hang_up;
 mod hooks;
 mod hostile;
 mod images;
+mod live_handlers;
 mod old_shim;
 mod pods;
 mod reload;

@@ -2,10 +2,15 @@
 
 use std::fs;
 
+use criscope::cri::v1;
 use serde_json::Value;
 
-use crate::harness::daemon::Daemon;
+use super::images::{pull, spec};
+use super::live_handlers::reload;
+use crate::harness::daemon::{Daemon, IMAGE};
+use crate::harness::image::{gzipped, layer};
 use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::registry::Registry;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn live_settings_apply_to_containers_after_a_reload() {
@@ -21,11 +26,11 @@ async fn live_settings_apply_to_containers_after_a_reload() {
     let before = kubelet.launch(&pod, idle("before")).await;
     daemon.set_runtime(&format!(
         "pids_limit = 400\ndefault_ulimits = [\"nofile=77:77\"]\nhooks_dir = [{hooks:?}]\n\
-         ignore_image_defined_volumes = true\nignore_rdt_not_enabled_errors = true\n"
+         ignore_image_defined_volumes = true\nselinux_category_range = 100\n"
     ));
     daemon.reload();
     let waits = daemon.program().wait_event("config.restart_needed").await;
-    assert_eq!(waits["keys"], "runtime.ignore_rdt_not_enabled_errors");
+    assert_eq!(waits["keys"], "runtime.selinux_category_range");
     let after = kubelet.launch(&pod, idle("after")).await;
     let spec = |id: &str| -> Value {
         let bundle = daemon.root().join("root/containers").join(id);
@@ -47,6 +52,74 @@ async fn live_settings_apply_to_containers_after_a_reload() {
         info["config"].contains("\"runtime.pids_limit\":\"400\""),
         "{info:?}"
     );
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_images_apply_to_pulls_after_a_reload() {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let registry = Registry::start().await;
+    let named = registry.push("a", "1", &gzipped(&[layer().file("a", b"a").end()]));
+    let name = "registry.example/a:1";
+    let pinned = || async {
+        let request = v1::ImageStatusRequest {
+            image: spec(IMAGE),
+            verbose: false,
+        };
+        let status = kubelet.images.clone().image_status(request).await;
+        status
+            .expect("ImageStatus")
+            .into_inner()
+            .image
+            .expect("it is here")
+            .pinned
+    };
+    assert!(!pinned().await);
+    let images = |keys: &str| format!("[runtime.images]\n{keys}\n");
+
+    // Another place for the images of a registry.
+    let certs = daemon.root().join("certs.d");
+    fs::create_dir_all(certs.join("registry.example")).expect("a folder");
+    let address = named.split_once('/').expect("a registry").0;
+    let hosts = format!("server = \"http://{address}\"\n");
+    fs::write(certs.join("registry.example/hosts.toml"), hosts).expect("written");
+    let keys = images(&format!(
+        "certs_dirs = [{certs:?}]\npinned_images = [{IMAGE:?}]"
+    ));
+    let result = reload(&daemon, Some(&keys)).await;
+    assert_eq!(
+        result["changed"],
+        "runtime.images.certs_dirs runtime.images.pinned_images"
+    );
+    pull(&kubelet, name, "default").await.expect("PullImage");
+    assert!(pinned().await);
+
+    // A policy, also for images that are here.
+    let policy = daemon.root().join("policy.json");
+    fs::write(&policy, r#"{"default": [{"type": "reject"}]}"#).expect("written");
+    let result = reload(
+        &daemon,
+        Some(&images(&format!("signature_policy = {policy:?}"))),
+    )
+    .await;
+    assert_eq!(result["event"], "config.reloaded");
+    assert!(!pinned().await);
+    let pod = kubelet.plain_pod("pod").await;
+    let mut config = idle("main");
+    config.image = spec(IMAGE);
+    for error in [
+        pull(&kubelet, &named, "default").await.err(),
+        kubelet.try_create(&pod, config).await.err(),
+    ] {
+        let error = error.expect("rejected");
+        let expected = "SignatureValidationFailed: ";
+        assert!(error.message().starts_with(expected), "{error}");
+    }
+    reload(&daemon, None).await;
+    pull(&kubelet, &named, "default").await.expect("PullImage");
+    kubelet.launch(&pod, idle("main")).await;
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
