@@ -118,11 +118,16 @@ impl Labels {
             lease.process = named(&lease.process, options, true);
             lease.file = named(&lease.file, options, false);
             for label in [&lease.process, &lease.file] {
-                check(&self.root, label)
-                    .map_err(|error| Error::invalid(format!("SELinux label {label}: {error}")))?;
+                self.require(label)?;
             }
         }
         Ok(lease)
+    }
+
+    /// Refuses a label of a request that the loaded policy does not know.
+    pub(super) fn require(&self, label: &str) -> Result<()> {
+        check(&self.root, label)
+            .map_err(|error| Error::invalid(format!("SELinux label {label}: {error}")))
     }
 }
 
@@ -242,6 +247,13 @@ mod tests {
         fs::create_dir_all(known.parent().expect("below")).expect("dir");
         std::os::unix::fs::symlink("/dev/full", &known).expect("link");
         check(dir.path(), "u:r:t:s0").expect_err("refused");
+        let known_to_no_policy = Labels {
+            root: dir.path().to_owned(),
+            ..labels(3)
+        };
+        let error = known_to_no_policy.require("u:r:t:s0").expect_err("refused");
+        assert_eq!(error.code(), tonic::Code::InvalidArgument);
+        assert!(error.to_string().contains("u:r:t:s0"), "{error}");
         fs::remove_file(&known).expect("present");
         std::os::unix::fs::symlink("/dev/null", &known).expect("link");
         check(dir.path(), "u:r:t:s0").expect("known");

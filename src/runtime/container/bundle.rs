@@ -53,6 +53,7 @@ pub(super) struct Assembled {
 impl Assembly {
     /// Mounts the root file system and volumes, and writes the bundle. On failure the caller removes the directory.
     pub(super) fn assemble(&self, dir: &Path, record: &ContainerRecord) -> Result<Assembled> {
+        self.check_labels(record)?;
         let steps = &self.runtime.steps;
         let (root, image_mounts, id_mapped) =
             steps.blocking_step(RuntimeStep::RootfsMount, || {
@@ -191,6 +192,21 @@ impl Assembly {
         let context = linux.and_then(|linux| linux.security_context.as_ref());
         let options = context.and_then(|context| context.selinux_options.as_ref());
         selinux::files_of(self.sandbox.mount_label.as_deref(), options)
+    }
+
+    /// Refuses SELinux options that make a label unknown to the loaded policy, before anything is mounted with it. Otherwise
+    /// the OCI runtime fails, without naming the label.
+    fn check_labels(&self, record: &ContainerRecord) -> Result<()> {
+        let linux = record.config.linux.as_ref();
+        let context = linux.and_then(|linux| linux.security_context.as_ref());
+        let (Some(labels), Some(context)) = (&self.runtime.labels, context) else {
+            return Ok(());
+        };
+        let options = context.selinux_options.as_ref();
+        let pod = self.sandbox.process_label.as_deref();
+        let process = spec::selinux_label(options, context.privileged, pod, &self.runtime.node())?;
+        let mut all = process.into_iter().chain(self.file_label(record));
+        all.try_for_each(|label| labels.require(&label))
     }
 
     /// The `Volumes` of the image, except paths that a mount of the request covers.

@@ -1,6 +1,7 @@
 //! The module for SELinux: the real compiler accepts it, and each file of criscope gets the type that containerd's has.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// Paths of an installation, and their types in container-selinux.
@@ -31,9 +32,10 @@ const TYPES: [(&str, &str); 16] = [
         "/var/lib/criscope/sandboxes/s/record.json",
         "container_var_lib_t",
     ),
+    // Below a mount with the label of the pod; without its categories a container could read the layers of others.
     (
         "/var/lib/criscope/containers/c/upper/etc",
-        "container_file_t",
+        "container_var_lib_t",
     ),
     ("/var/lib/criscope/imagesque", "container_var_lib_t"),
     ("/run/criscope/criscope.sock", "container_var_run_t"),
@@ -43,20 +45,9 @@ const TYPES: [(&str, &str); 16] = [
 
 #[test]
 fn files_have_the_types_of_container_selinux() {
-    let repository = env!("CARGO_MANIFEST_DIR");
     let dir = tempfile::tempdir().expect("dir");
     let contexts = dir.path().join("file_contexts");
-    let made = Command::new("secilc")
-        .arg("-o")
-        .arg(dir.path().join("policy"))
-        .arg("-f")
-        .arg(&contexts)
-        .arg(format!("{repository}/tests/it/selinux/base.cil"))
-        .arg(format!("{repository}/deploy/selinux/criscope.cil"))
-        .output()
-        .expect("secilc");
-    let errors = String::from_utf8_lossy(&made.stderr);
-    assert!(made.status.success(), "{errors}");
+    compile(dir.path(), "").expect("compiles");
     let contexts = fs::read_to_string(contexts).expect("contexts");
     for (path, expected) in TYPES {
         // The compiler sorts by how specific an expression is: the last match counts.
@@ -67,6 +58,37 @@ fn files_have_the_types_of_container_selinux() {
         let found = found.and_then(|line| line.split(':').nth(2));
         assert_eq!(found.unwrap_or_default(), expected, "{path}:\n{contexts}");
     }
+}
+
+/// The compiler refuses a second rule for the same directory with another type, which shows that there is a first one.
+#[test]
+fn the_store_of_images_needs_no_restorecon_after_the_first_start() {
+    let dir = tempfile::tempdir().expect("dir");
+    let rule = |name: &str| {
+        format!("(typetransition container_runtime_t container_var_lib_t dir \"{name}\" var_t)")
+    };
+    let error = compile(dir.path(), &rule("images")).expect_err("it has a rule");
+    assert!(error.contains("Conflicting"), "{error}");
+    compile(dir.path(), &rule("another")).expect("compiles");
+}
+
+/// Compiles the module with the policy it needs and further rules; the labels of files are written to `file_contexts`.
+fn compile(dir: &Path, rules: &str) -> Result<(), String> {
+    let repository = env!("CARGO_MANIFEST_DIR");
+    let more = dir.join("more.cil");
+    fs::write(&more, rules).expect("write");
+    let made = Command::new("secilc")
+        .arg("-o")
+        .arg(dir.join("policy"))
+        .arg("-f")
+        .arg(dir.join("file_contexts"))
+        .arg(format!("{repository}/tests/it/selinux/base.cil"))
+        .arg(format!("{repository}/deploy/selinux/criscope.cil"))
+        .arg(more)
+        .output()
+        .expect("secilc");
+    let errors = String::from_utf8_lossy(&made.stderr).into_owned();
+    made.status.success().then_some(()).ok_or(errors)
 }
 
 /// As libselinux does: the whole path, by PCRE.

@@ -6,6 +6,7 @@
 //! in the same way before it ends.
 
 mod error;
+mod mqueue;
 mod pid;
 mod thread;
 mod user;
@@ -322,6 +323,10 @@ fn fill(dir: &Path, request: &Request, helper: Option<&Path>) -> Result<(), Erro
     if let (Some(maker), Some(mappings)) = (&maker, &request.user) {
         // Not earlier: until root is mapped, only the node's root may write all of the namespace's parameters.
         maker.map(mappings)?;
+        if request.kinds.contains(&Kind::Ipc) {
+            mqueue::give(mappings.host(0, 0))
+                .map_err(|error| Error::io("set the owner of message queues for", dir, error))?;
+        }
         own = maker.namespaces();
     }
     for kind in kinds {

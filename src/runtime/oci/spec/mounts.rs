@@ -62,19 +62,19 @@ pub(super) fn mounts(request: &Request<'_>) -> Result<Mounts, SpecError> {
     let own_dev = taken.contains(Path::new("/dev"));
     let mut defaults = kernel_mounts(request);
     defaults.extend(sandbox_mounts(request));
-    for (path, source) in &request.sandbox.image_volumes {
-        defaults.push(mount(
-            &clean(path)?.to_string_lossy(),
-            "bind",
-            source,
-            &["rbind", "rprivate", "rw"],
-        ));
-    }
+    defaults.extend(image_volumes(request)?);
     defaults.retain(|mount| {
         let at = mount.destination();
         let hidden = own_dev && at.starts_with("/dev");
         !hidden && !taken.contains(at)
     });
+    for mount in &defaults {
+        if let Some(source) = mount.source()
+            && is_written_for_pod(request, source)
+        {
+            relabel(request, source, &mut all);
+        }
+    }
     defaults.append(&mut all.list);
     defaults.sort_by_key(|mount| mount.destination().components().count());
     all.list = defaults;
@@ -142,6 +142,46 @@ fn sandbox_mounts(request: &Request<'_>) -> Vec<Mount> {
         .collect()
 }
 
+/// The directories of the image's `Volumes`.
+fn image_volumes(request: &Request<'_>) -> Result<Vec<Mount>, SpecError> {
+    let volumes = request.sandbox.image_volumes.iter();
+    volumes
+        .map(|(path, source)| {
+            let at = clean(path)?;
+            let options = ["rbind", "rprivate", "rw"];
+            Ok(mount(&at.to_string_lossy(), "bind", source, &options))
+        })
+        .collect()
+}
+
+/// Whether a source is a file or directory that the runtime wrote for the pod or the container: the policy lets no container
+/// write those without its label. `/dev/shm` is mounted with its label, or it is the node's.
+fn is_written_for_pod(request: &Request<'_>, source: &Path) -> bool {
+    let sandbox = request.sandbox;
+    let files = [
+        &sandbox.hostname_path,
+        &sandbox.hosts_path,
+        &sandbox.resolv_path,
+    ];
+    let volumes = sandbox.image_volumes.values();
+    volumes
+        .chain(files.into_iter().flatten())
+        .any(|path| path == source)
+}
+
+/// Demands the label of the container's files for a source, if it has one. As with containerd and CRI-O, a container with
+/// another level than its pod takes the pod's files from the others.
+fn relabel(request: &Request<'_>, source: &Path, all: &mut Mounts) {
+    if let Some(label) = &request.sandbox.mount_label
+        && request.node.selinux
+    {
+        all.actions.push(Action::Relabel {
+            path: source.to_owned(),
+            label: label.clone(),
+        });
+    }
+}
+
 /// Returns a container path that is absolute and has no `.` and `..`.
 fn clean(path: &str) -> Result<PathBuf, SpecError> {
     let mut to = PathBuf::from("/");
@@ -179,14 +219,8 @@ fn user_mount(
     let mut options = vec!["rbind".to_owned()];
     options.push(propagate(propagation, &source, all).to_owned());
     options.push(write_mode(request, requested, propagation)?.to_owned());
-    if requested.selinux_relabel
-        && request.node.selinux
-        && let Some(label) = &request.sandbox.mount_label
-    {
-        all.actions.push(Action::Relabel {
-            path: source.clone(),
-            label: label.clone(),
-        });
+    if requested.selinux_relabel {
+        relabel(request, &source, all);
     }
     let mut to = Mount::default();
     to.set_destination(destination)

@@ -83,6 +83,13 @@ async fn the_namespaces_are_owned_by_the_pods_user_namespace() {
         "a",
         "hostname other && echo 1 > /proc/sys/net/ipv4/ip_forward",
     );
+    // Where SELinux is enabled an OCI runtime sets its label as this user.
+    let owner = as_root_of(
+        &pins,
+        "a",
+        "unshare -m sh -c 'mount -t mqueue queues /mnt && stat -c %u:%g /mnt'",
+    );
+    assert_eq!(owner.trim(), "0:0");
     assert_eq!(
         fs::read("/proc/sys/kernel/hostname").expect("read"),
         hostname

@@ -114,6 +114,54 @@ fn nothing_that_confines_is_lost() {
     misspelt.build().expect_err("it would keep NET_RAW");
 }
 
+/// Where SELinux enforces, a container can write only files with its label: those of its pod and its image's volumes too.
+#[test]
+fn files_that_the_runtime_wrote_for_a_container_get_its_label() {
+    const LABEL: &str = "system_u:object_r:container_file_t:s0:c1,c2";
+    let mut case = Case::new(|case| {
+        case.node.selinux = true;
+        let sandbox = &mut case.sandbox;
+        sandbox.mount_label = Some(LABEL.to_owned());
+        sandbox.hostname_path = Some("/sandbox/hostname".into());
+        sandbox.resolv_path = Some("/sandbox/resolv.conf".into());
+        let volumes = &mut sandbox.image_volumes;
+        volumes.insert("/data".to_owned(), "/volumes/0".into());
+    });
+    let labelled = |case: &Case| {
+        let actions = case.build().expect("builds").actions.into_iter();
+        let mut paths: Vec<_> = actions
+            .map(|action| match action {
+                Action::Relabel { path, label } if label == LABEL => path,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        paths.sort();
+        paths
+    };
+    let files = [
+        "/sandbox/hostname",
+        "/sandbox/hosts",
+        "/sandbox/resolv.conf",
+    ]
+    .map(PathBuf::from);
+    let [hostname, hosts, resolv] = files;
+    let volume = PathBuf::from("/volumes/0");
+    let all = [hostname.clone(), hosts, resolv.clone(), volume];
+    assert_eq!(labelled(&case), all);
+    // A mount of the request in place of one of them has the label that it asks for.
+    case.container.mounts = vec![crate::cri::v1::Mount {
+        container_path: "/etc/hosts".to_owned(),
+        host_path: "/data".to_owned(),
+        ..Default::default()
+    }];
+    case.sandbox.image_volumes.clear();
+    assert_eq!(labelled(&case), [hostname, resolv]);
+    // The node's.
+    case.sandbox.shm_path = Some("/dev/shm".into());
+    case.node.selinux = false;
+    assert_eq!(labelled(&case), <[PathBuf; 0]>::default());
+}
+
 #[test]
 fn strings_of_a_request_cannot_inject_further_values() {
     type Change = fn(&mut Case);
