@@ -21,7 +21,7 @@ mod gnu {
     /// How often is looked whether memory has grown.
     const LOOK: Duration = Duration::from_secs(10);
     /// Growth of the anonymous memory, in bytes, after which free pages are returned.
-    const GROWN: u64 = 1 << 20;
+    const GROWN: u64 = 512 << 10;
 
     /// Makes glibc give memory back. By default it makes up to eight arenas for each processor, and after the first large allocation
     /// that is freed it keeps ever more: a daemon that has pulled images stays at 60 MB instead of 25 (`cargo bench --bench pulls`).

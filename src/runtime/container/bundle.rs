@@ -204,7 +204,8 @@ impl Assembly {
         };
         let options = context.selinux_options.as_ref();
         let pod = self.sandbox.process_label.as_deref();
-        let process = spec::selinux_label(options, context.privileged, pod, &self.runtime.node())?;
+        let node = &self.live.settings.node;
+        let process = spec::selinux_label(options, context.privileged, pod, node)?;
         let mut all = process.into_iter().chain(self.file_label(record));
         all.try_for_each(|label| labels.require(&label))
     }
