@@ -1,8 +1,8 @@
-//! criscope's own troubles: a caller makes it late, and its collector is gone.
+//! criscope's own troubles: a caller makes it late, its collector is gone, and its configuration is invalid.
 
 use std::time::Duration;
 
-use super::{Fired, Node, Ordinary};
+use super::{Fired, Node, Ordinary, stays};
 use crate::harness::client::Call;
 use crate::harness::collector::Collector;
 
@@ -14,6 +14,7 @@ pub(super) async fn drill(node: Node<'_>, it: &Ordinary, collector: &Collector) 
     })
     .await;
     collector.stop();
+    it.proxy.reload("no_such_table = true");
     // The body comes late, and until it is there the runtime is not asked.
     let call = Call::plain("StopContainer");
     let late = async || {
@@ -22,9 +23,10 @@ pub(super) async fn drill(node: Node<'_>, it: &Ordinary, collector: &Collector) 
         open.send(call.pieces[0].clone(), true);
         open.finish().await
     };
-    let (overhead, telemetry) = tokio::join!(
+    let (overhead, telemetry, reload) = tokio::join!(
         node.fires("CriscopeOverheadHigh", late),
         node.fires("CriscopeTelemetryDropping", late),
+        node.fires("CriscopeConfigReloadFailed", stays),
     );
-    vec![overhead, telemetry]
+    vec![overhead, telemetry, reload]
 }
