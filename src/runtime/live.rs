@@ -90,7 +90,7 @@ impl Runtime {
     fn report_handlers(&self, before: &Handlers, now: &Handlers) {
         if before.names().ne(now.names()) {
             let names: Vec<_> = now.names().collect();
-            tracing::info!(event = "runtime.handler", handlers = %names.join(" "), "the runtime handlers are others now");
+            tracing::info!(event = "runtime.handler", handlers = %names.join(" "), "the runtime handlers have changed");
         }
         let pods = self.store.sandboxes.all();
         for gone in before.names().filter(|name| now.get(name).is_err()) {

@@ -8,9 +8,9 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 /// Gives the root directory of the IPC namespace of the calling thread to a user and group of the node.
 ///
-/// It belongs to the user who created the namespace, and a user namespace does not map the one of the node. Then nobody in the pod
-/// may change it, nor set its SELinux label, as OCI runtimes do in the user namespace when they mount it: no container would
-/// start. The mount made for this is attached nowhere.
+/// It belongs to the user who created the namespace, and a user namespace does not map the one of the node. Then no process of
+/// the pod may change it or set its SELinux label, as OCI runtimes do in the user namespace when they mount it: no container
+/// would start. The mount made for this is attached nowhere.
 pub(super) fn give((uid, gid): (u32, u32)) -> io::Result<()> {
     let context = match fsopen("mqueue", FsOpenFlags::FSOPEN_CLOEXEC) {
         // A kernel without message queues.

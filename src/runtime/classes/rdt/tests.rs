@@ -371,7 +371,7 @@ fn a_reload_writes_what_has_changed_and_takes_back_what_fails() {
     }
     let (x, y) = (read("x/schemata"), read("y/schemata"));
 
-    // What is the same is not written again: somebody may have changed it by hand.
+    // What is the same is not written again: an administrator may have changed it by hand.
     fs::write(root.path().join("y/schemata"), "by hand").expect("written");
     file("a.yaml", "x: {l3Allocation: 20%}, y: {l3Allocation: 100%}");
     let second = first.after_on(Some(&path), find).expect("written");
