@@ -46,11 +46,12 @@ mod gnu {
         let mut least = 0;
         loop {
             tick.tick().await;
-            if anonymous() > least + GROWN {
+            let now = anonymous();
+            if now > least + GROWN {
                 trim();
                 least = anonymous();
             } else {
-                least = least.min(anonymous());
+                least = least.min(now);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! What a reload replaces. It is replaced as a whole, and each call takes it once: no call sees a part of two configurations.
+//! What a reload replaces, as a whole. RunPodSandbox and CreateContainer take settings, handlers and classes once, so that no object
+//! mixes two configurations; the store of images is the same one before and after a reload.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Those of the start. Blocks.
+    /// The live settings at the start. Blocks.
     pub(super) fn open(
         settings: LiveSettings,
         images: ImageStore,

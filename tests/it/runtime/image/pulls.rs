@@ -281,9 +281,8 @@ async fn a_corrupt_partial_layer_is_discarded() {
     assert!(!path.exists());
 }
 
-#[tokio::test]
-async fn a_cancelled_pull_does_not_stop_another() {
-    let (store, registry) = (Store::new().await, Registry::start().await);
+/// Pushes an image whose layer the registry stops sending after 100,000 bytes, the first time. Returns its name and the digest of the layer.
+fn stalling(registry: &Registry) -> (String, Digest) {
     let built = gzipped(&[files(1)]);
     let (blob, digest) = (built.layers[0].clone(), Digest::of(&built.layers[0]));
     let name = registry.push("a", "1", &built);
@@ -291,6 +290,13 @@ async fn a_cancelled_pull_does_not_stop_another() {
     registry.hook(move |asked| {
         (asked.path.ends_with(own.as_str()) && asked.before == 0).then(|| stall(&blob, 100_000))
     });
+    (name, digest)
+}
+
+#[tokio::test]
+async fn a_cancelled_pull_does_not_stop_another() {
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let (name, digest) = stalling(&registry);
     let pull = || {
         let (images, name) = (store.images.clone(), name.clone());
         tokio::spawn(async move { images.pull(&name, None, None).await })
@@ -330,13 +336,7 @@ async fn a_cancelled_pull_does_not_stop_another() {
 #[tokio::test]
 async fn other_settings_are_those_of_later_pulls_in_the_same_store() {
     let (store, registry) = (Store::new().await, Registry::start().await);
-    let built = gzipped(&[files(1)]);
-    let (blob, digest) = (built.layers[0].clone(), Digest::of(&built.layers[0]));
-    let name = registry.push("a", "1", &built);
-    let own = digest.clone();
-    registry.hook(move |asked| {
-        (asked.path.ends_with(own.as_str()) && asked.before == 0).then(|| stall(&blob, 100_000))
-    });
+    let (name, digest) = stalling(&registry);
     let other = store.images.with_settings(config(store.dir.path()));
     let begun = [&store.images, &other].map(|images| {
         let (images, name) = (images.clone(), name.clone());
