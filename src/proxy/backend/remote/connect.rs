@@ -14,6 +14,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, get
 use tokio::io::BufReader;
 
 use super::held_ping::HeldPing;
+use super::yielding::Yielding;
 use super::{Error, Remote};
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
 use crate::uds::Stream;
@@ -88,7 +89,7 @@ impl Remote {
     ) -> Result<
         (
             SendRequest<Bytes>,
-            Connection<HeldPing<BufReader<Stream>>, Bytes>,
+            Connection<HeldPing<BufReader<Yielding<Stream>>>, Bytes>,
         ),
         Error,
     > {
@@ -101,7 +102,7 @@ impl Remote {
         if let Ok(peer) = getsockopt(&stream, PeerCredentials) {
             self.health.set_pid(peer.pid());
         }
-        let stream = Stream::new(stream).map_err(refused)?;
+        let stream = Yielding::new(Stream::new(stream).map_err(refused)?);
         settings()
             .handshake(HeldPing::new(BufReader::with_capacity(READ_BUFFER, stream)))
             .await

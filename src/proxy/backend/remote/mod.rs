@@ -10,6 +10,7 @@ pub mod error;
 pub mod exchange;
 pub mod forward;
 pub mod held_ping;
+pub mod yielding;
 
 use std::path::PathBuf;
 use std::sync::Arc;

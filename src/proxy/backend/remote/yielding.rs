@@ -1,0 +1,125 @@
+//! Reads a long response piece by piece, so that each piece is on its way to the caller before the next is read.
+//!
+//! h2 reads a connection until it is empty. A runtime writes a list as fast as it is read: up to a whole megabyte would be taken in
+//! before the tasks that pass it on run, while the caller waits.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A stream that lets other tasks run after each read that filled the buffer. See the module documentation.
+#[derive(Debug)]
+pub struct Yielding<S> {
+    inner: S,
+    /// Whether the last read filled the buffer: then there is probably more.
+    filled: bool,
+}
+
+impl<S> Yielding<S> {
+    /// Wraps a stream.
+    pub fn new(inner: S) -> Self {
+        Self {
+            inner,
+            filled: false,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Yielding<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if std::mem::take(&mut self.filled) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        self.filled = buf.remaining() == 0;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Yielding<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    /// Reads until 16 bytes have come, and returns how often another task could run meanwhile.
+    async fn turns(writes: &[&[u8]]) -> u32 {
+        let (ours, mut theirs) = duplex(100);
+        for write in writes {
+            theirs.write_all(write).await.expect("written");
+        }
+        let mut stream = Yielding::new(ours);
+        let (mut buf, mut read) = ([0; 8], 0);
+        let turns = Cell::new(0);
+        let reading = async {
+            while read < 16 {
+                read += stream.read(&mut buf).await.expect("read");
+            }
+        };
+        let other = async {
+            loop {
+                turns.set(turns.get() + 1);
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = reading => {}
+            () = other => {}
+        }
+        turns.get()
+    }
+
+    #[tokio::test]
+    async fn other_tasks_run_between_full_reads_only() {
+        assert_eq!(turns(&[&[1; 8], &[2; 8]]).await, 1);
+        assert_eq!(turns(&[&[1; 16]]).await, 1);
+        let (ours, mut theirs) = duplex(100);
+        let mut stream = Yielding::new(ours);
+        theirs.write_all(&[1; 7]).await.expect("written");
+        let mut buf = [0; 8];
+        assert_eq!(stream.read(&mut buf).await.expect("read"), 7);
+        theirs.write_all(&[1; 7]).await.expect("written");
+        let again = futures_util::FutureExt::now_or_never(stream.read(&mut buf));
+        assert!(again.is_some(), "the buffer was not full: no need to wait");
+    }
+}
