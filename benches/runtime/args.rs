@@ -11,7 +11,7 @@ use crate::node;
 #[derive(Debug, Parser)]
 #[command(name = "runtime", bin_name = "cargo bench --bench runtime --")]
 pub(crate) struct Args {
-    /// Take less than two minutes instead of six: fewer rounds, 40 pods instead of 100
+    /// Take less than two minutes instead of eight: fewer rounds, 40 pods instead of 100
     #[arg(long)]
     quick: bool,
     /// The binary to measure [default: the one that cargo built for this run]
@@ -112,7 +112,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     const FULL: Self = Self {
-        rounds: 25,
+        rounds: 60,
         crowds: 2,
         crowd: 100,
         held: 50,

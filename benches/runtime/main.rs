@@ -2,7 +2,7 @@
 //! run.
 //!
 //! ```text
-//! cargo bench --bench runtime               about six minutes
+//! cargo bench --bench runtime               about eight minutes
 //! cargo bench --bench runtime -- --quick    less than two
 //! cargo bench --bench runtime -- --node     a node full of pods, about eight minutes
 //! cargo bench --bench runtime -- --soak     an hour of load

@@ -123,8 +123,8 @@ pub struct SpanIds {
     pub server: SpanId,
     /// CLIENT span of the call to the backend.
     pub client: SpanId,
-    /// The caller's span, if it sent one.
-    pub caller: Option<SpanContext>,
+    /// The caller's span, if it sent one: few do.
+    pub caller: Option<Box<SpanContext>>,
     /// Whether the spans were handed to the exporter.
     pub kept: bool,
 }
@@ -168,7 +168,11 @@ impl CallRecord {
                     trace_id: placement.trace_id,
                     server: placement.server,
                     client: placement.client,
-                    caller: call.trace.as_ref().and_then(|trace| trace.parent.clone()),
+                    caller: call
+                        .trace
+                        .as_ref()
+                        .and_then(|trace| trace.parent.clone())
+                        .map(Box::new),
                     kept: call.is_kept(),
                 })
             }),

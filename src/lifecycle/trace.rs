@@ -131,7 +131,8 @@ impl Trace {
 }
 
 fn sampling_caller(spans: &SpanIds) -> Option<&SpanContext> {
-    spans.caller.as_ref().filter(|caller| caller.is_sampled())
+    let caller = spans.caller.as_deref();
+    caller.filter(|caller| caller.is_sampled())
 }
 
 /// Builds the spans of one episode.

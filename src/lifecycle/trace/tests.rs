@@ -63,8 +63,8 @@ fn spans(caller: Caller, kept: bool) -> SpanIds {
         client: SpanId::from(2u64),
         caller: match caller {
             Caller::Plain => None,
-            Caller::Samples => Some(context(TraceFlags::SAMPLED)),
-            Caller::DoesNot | Caller::Respected => Some(context(TraceFlags::default())),
+            Caller::Samples => Some(Box::new(context(TraceFlags::SAMPLED))),
+            Caller::DoesNot | Caller::Respected => Some(Box::new(context(TraceFlags::default()))),
         },
         kept,
     }
