@@ -66,8 +66,8 @@ pub(crate) fn judge(results: &Results) -> Vec<Budget> {
         }
     }
     let ours = sessions.peaks.iter().find(|peak| peak.side == RUNC);
-    let peak = ours.map(|peak| peak.peak as f64 / 1e6);
-    let what = "peak memory of the daemon during sessions".to_owned();
-    add(what, peak, Limit::AtMost(40.0), " MB");
+    let added = ours.map(|peak| peak.peak.saturating_sub(peak.before) as f64 / 1e6);
+    let what = "memory that sessions add to the daemon, at their peak".to_owned();
+    add(what, added, Limit::AtMost(10.0), " MB");
     all
 }

@@ -29,9 +29,10 @@ fn of(side: &Side) -> Vec<Budget> {
         most(
             "anonymous memory after it",
             megabytes(after.anonymous),
-            8.0,
+            10.0,
             " MB",
-        ),
+        )
+        .aim(Some(8.0)),
         most("peak memory", megabytes(side.peak), peak, " MB"),
     ];
     if let Some([early, late]) = warm(&side.minutes) {
