@@ -245,7 +245,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("criscope_nri", &["runtime"]),
     ("criscope_shim", &["bin", "runtime"]),
     // For tests and benchmarks only; unit tests have certificates and programs from it.
-    ("criscope_testkit", &["tls"]),
+    ("criscope_testkit", &["app", "cli", "tls"]),
 ];
 
 #[test]
