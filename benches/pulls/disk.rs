@@ -1,6 +1,5 @@
 //! A fresh file system for all sides. ext4 reuses no inode in the minute after its removal, and searches for others in the meantime:
-//! on the disk of a machine, unpacking many files soon after others were removed takes up to twenty times as long, for whoever it
-//! meets.
+//! on the disk of a machine, unpacking many files soon after others were removed takes up to twenty times as long, for every program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

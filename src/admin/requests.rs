@@ -41,7 +41,7 @@ pub(super) async fn begin(
         pid = caller.pid,
         "requests are recorded for criscope capture, with the secrets in them"
     );
-    // Forgets what nobody fetches, also on a node without calls.
+    // Drops a recording that is not fetched, also on a node without calls.
     tokio::spawn(async move {
         while recording.expire(Instant::now()) {
             sleep(Duration::from_secs(1)).await;

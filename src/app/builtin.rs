@@ -1,7 +1,8 @@
 //! Builds the built-in runtime from the configuration.
 
+mod convert;
 mod handlers;
-mod knobs;
+mod probe;
 mod registry_certificates;
 mod reload;
 
@@ -142,7 +143,7 @@ impl Builtin {
         reload::reconfigure(threads, Arc::clone(&self.runtime), self.missing.clone())
     }
 
-    /// Subscribes to what happens to its containers and sandboxes by itself.
+    /// Returns a function that subscribes to the events of its containers and sandboxes.
     pub(super) fn events(&self) -> impl Fn() -> broadcast::Receiver<ProcessEvent> + use<> {
         let runtime = Arc::clone(&self.runtime);
         move || runtime.events().listen_to_processes()
@@ -222,7 +223,7 @@ fn settings(config: &config::Runtime, shim: PathBuf, found: Found) -> Settings {
         sandbox_process: config.containerd_socket.is_some(),
         stats_period: config.stats_collect_period,
         nri: config.nri.enable.then(|| nri(&config.nri)),
-        live: knobs::live(config, found),
+        live: convert::live(config, found),
     }
 }
 

@@ -60,7 +60,7 @@ impl StoreAccess {
             .enable_all()
             .build()
             .map_err(Error::Start)?;
-        // Nobody goes on with the sync when this process has ended.
+        // The sync in the background ends with this process.
         let settings = ImageStoreConfig {
             wait_for_disk: true,
             ..images(&config.images)

@@ -1,9 +1,10 @@
 //! The composition root: builds every part, starts them in order, and stops them in order.
 //!
-//! Two threads. The main thread runs the request path alone: on one thread a call costs fewer wake-ups than on two, and
-//! nothing else can delay it. The side thread runs all the rest: admin endpoint, probes, export of spans, signals. The log
-//! has a separate writer thread.
+//! The main thread runs the request path alone: on one thread a call costs fewer wake-ups than on two, and nothing else can
+//! delay it. The side thread runs the rest: admin endpoint, probes, export of spans, signals. The built-in runtime, sessions
+//! and the writers of files have threads of their own (`docs/ARCHITECTURE.md`, "Threads").
 
+mod admin_endpoint;
 mod build;
 mod builtin;
 pub mod captured;
@@ -16,18 +17,19 @@ mod observer;
 mod recording;
 mod runtime_events;
 mod sessions;
-mod sight;
 mod signals;
 mod supervise;
+mod watchers;
 
 use std::error::Error as StdError;
 use std::io;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -35,14 +37,14 @@ pub use crate::admin::remote::{WebConfigError, check as check_web_config};
 pub use crate::runtime::classes::{ClassFileError, blockio, rdt};
 pub use crate::runtime::oci::spec::hooks::Registry as Hooks;
 
+use self::admin_endpoint::AdminSockets;
 use self::build::{Built, build};
 use self::builtin::Builtin;
 use self::containerd_socket::WithContainerd;
 use self::sessions::SessionThread;
-use self::supervise::supervised;
 use crate::admin;
 use crate::call::Peer;
-use crate::config::{Config, Loaded};
+use crate::config::{self, Config, Loaded};
 use crate::grpc::CriService;
 use crate::lifecycle::otlp_receiver;
 use crate::proxy::listener::{self, Socket};
@@ -51,7 +53,7 @@ use crate::proxy::stack;
 use crate::reload::{Reloader, RuntimeReload};
 use crate::streaming;
 use crate::telemetry::Drops;
-use crate::telemetry::logging::{self, LogError};
+use crate::telemetry::logging::{self, LogError, LogGuard, LogHandle};
 use crate::telemetry::otlp::{self, Otlp};
 use crate::telemetry::registry::RegistryError;
 use crate::tls::{Certificates, Pair};
@@ -134,6 +136,91 @@ impl Error {
     }
 }
 
+/// The threads of the process, see the module documentation.
+struct Threads {
+    main: Runtime,
+    side: Runtime,
+}
+
+impl Threads {
+    fn start() -> Result<Self, Error> {
+        let main = Builder::new_current_thread().enable_all().build();
+        let side = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("side")
+            .enable_all()
+            .build();
+        Ok(Self {
+            main: main.map_err(Error::Start)?,
+            side: side.map_err(Error::Start)?,
+        })
+    }
+}
+
+/// The exporter, if it could be started, and the log.
+struct Telemetry {
+    otlp: Option<Otlp>,
+    log: LogHandle,
+    /// Writes the last lines when it is dropped.
+    log_guard: LogGuard,
+}
+
+impl Telemetry {
+    fn start(
+        config: &config::Telemetry,
+        side: &Runtime,
+        drops: &Arc<Drops>,
+    ) -> Result<Self, Error> {
+        let otlp = {
+            let _inside = side.enter();
+            Otlp::start(&config.otlp, Arc::clone(drops))
+        };
+        // A proxy without traces is better than none.
+        let (otlp, no_export) = match otlp {
+            Ok(otlp) => (Some(otlp), None),
+            Err(error) => (None, Some(error)),
+        };
+        let exports = logging::Exports {
+            tracer: otlp.as_ref().and_then(Otlp::tracer),
+            records: otlp.as_ref().and_then(Otlp::records),
+        };
+        let (log, log_guard) = logging::install(&config.log, exports, drops)?;
+        if let Some(error) = no_export {
+            tracing::error!(event = "config.otlp", error.message = %error, "nothing is exported over OTLP");
+        }
+        otlp::report_ignored_variables();
+        Ok(Self {
+            otlp,
+            log,
+            log_guard,
+        })
+    }
+}
+
+/// All sockets of the daemon.
+struct Sockets {
+    cri: Socket,
+    /// The socket in place of containerd's.
+    containerd: Option<Socket>,
+    admin: AdminSockets,
+    receiver: Option<TcpListener>,
+}
+
+impl Sockets {
+    fn bind(config: &Config) -> Result<Self, Error> {
+        let cri = Socket::open(&config.server)?;
+        let containerd = config.containerd_socket();
+        let containerd = containerd.map(|path| Socket::bind(path, ROOT_ONLY, None));
+        let receiver = config.receiver.listen;
+        Ok(Self {
+            cri,
+            containerd: containerd.transpose()?,
+            admin: AdminSockets::bind(config)?,
+            receiver: receiver.map(otlp_receiver::bind).transpose()?,
+        })
+    }
+}
+
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -141,57 +228,18 @@ impl Error {
 pub fn serve(loaded: Loaded) -> Result<(), Error> {
     heap::give_memory_back();
     let config = loaded.config.clone();
-    let main = Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::Start)?;
-    let side = Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("side")
-        .enable_all()
-        .build()
-        .map_err(Error::Start)?;
-
+    let Threads { main, side } = Threads::start()?;
     let drops = Arc::new(Drops::default());
-    let otlp = {
-        let _inside = side.enter();
-        Otlp::start(&config.telemetry.otlp, Arc::clone(&drops))
-    };
-    // A proxy without traces is better than none.
-    let (mut otlp, no_export) = match otlp {
-        Ok(otlp) => (Some(otlp), None),
-        Err(error) => (None, Some(error)),
-    };
-    let exports = logging::Exports {
-        tracer: otlp.as_ref().and_then(Otlp::tracer),
-        records: otlp.as_ref().and_then(Otlp::records),
-    };
-    let (log, log_guard) = logging::install(&config.telemetry.log, exports, &drops)?;
-    if let Some(error) = no_export {
-        tracing::error!(event = "config.otlp", error.message = %error, "nothing is exported over OTLP");
-    }
-    otlp::report_ignored_variables();
+    let Telemetry {
+        mut otlp,
+        log,
+        log_guard,
+    } = Telemetry::start(&config.telemetry, &side, &drops)?;
     raise_descriptor_limit();
 
     // All addresses are bound before anything starts: a second instance fails here and disturbs nothing.
-    let socket = Socket::open(&config.server)?;
-    let containerd_socket = config.containerd_socket();
-    let containerd_socket = containerd_socket.map(|path| Socket::bind(path, ROOT_ONLY, None));
-    let containerd_socket = containerd_socket.transpose()?;
-    let admin_listener = config.admin.listen.map(admin::bind).transpose()?;
-    let metrics_listener = config.metrics.listen.map(admin::bind).transpose()?;
-    let admin_socket = config.admin.socket.as_deref();
-    let admin_socket = admin_socket.map(|path| Socket::bind(path, ROOT_ONLY, None));
-    let admin_socket = admin_socket.transpose()?.map(Socket::into_parts);
-    let receiver_listener = config
-        .receiver
-        .listen
-        .map(otlp_receiver::bind)
-        .transpose()?;
-
-    let builtin = config
-        .runtime
-        .as_deref()
+    let sockets = Sockets::bind(&config)?;
+    let builtin = { config.runtime.as_deref() }
         .map(|runtime| Builtin::start(runtime, config.server.max_message_bytes))
         .transpose()?;
 
@@ -232,48 +280,15 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     serving.extend(session_thread.as_mut().and_then(SessionThread::serving));
     let proxy = session_thread.as_ref().map(SessionThread::proxy).cloned();
     parts.start_background(&side, &stop);
-    side.spawn(
-        stop.clone()
-            .run_until_cancelled_owned(heap::trim_when_grown()),
-    );
+    let trimming = heap::trim_when_grown();
+    side.spawn(stop.clone().run_until_cancelled_owned(trimming));
     let end_aggregator = CancellationToken::new();
-    let aggregator = parts
-        .aggregator
-        .take()
-        .map(|k| side.spawn(k.run(end_aggregator.clone())));
-    let sampler = parts.sampler(&config, &drops)?;
-    side.spawn(stop.clone().run_until_cancelled_owned(sampler.run()));
-    let pull_watch = parts.pull_watch(&config);
-    side.spawn(stop.clone().run_until_cancelled_owned(pull_watch.run()));
-    let event_watch = parts.event_watch(&config, &drops)?;
-    let watching = supervised("containerd events", move || Arc::clone(&event_watch).run());
-    side.spawn(stop.clone().run_until_cancelled_owned(watching));
-    if let Some(listener) = receiver_listener {
-        let receiver = parts.receiver(listener, &config, &drops)?;
-        side.spawn(stop.clone().run_until_cancelled_owned(receiver.run()));
-    }
-    if let Some(listener) = admin_listener {
-        let sources = parts.sources(&config, log.clone());
-        let served = admin::serve(listener, sources, config.admin.clone(), stop.clone());
-        side.spawn(served);
-    }
-    if let Some(listener) = metrics_listener {
-        let sources = parts.sources(&config, log.clone());
-        let settings = config.metrics.clone();
-        side.spawn(admin::remote::serve(
-            listener,
-            sources,
-            settings,
-            certificates,
-            stop.clone(),
-        ));
-    }
-    // The socket file is removed at the end.
-    let _admin_file = admin_socket.map(|(listener, file)| {
-        let sources = parts.sources(&config, log.clone());
-        side.spawn(admin::serve_socket(listener, sources, stop.clone()));
-        file
-    });
+    let aggregator = { parts.aggregator.take() }
+        .map(|aggregator| side.spawn(aggregator.run(end_aggregator.clone())));
+    parts.start_watchers(&config, sockets.receiver, &drops, &side, &stop)?;
+    let _admin_file = sockets
+        .admin
+        .serve(&parts, &config, &log, certificates, &side, &stop);
     let reloader = Reloader::new(
         loaded,
         log,
@@ -286,8 +301,10 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     side.spawn(signals::watch(Arc::clone(&parts.dumps), stop.clone()));
     let last_dump = recording::on_panic(&parts.dumps);
 
-    let second = containerd_socket.zip(builtin.as_ref().map(Builtin::containerd));
-    let result = main.block_on(carry(&config, socket, second, &parts, proxy, stop.clone()));
+    let containerd = builtin.as_ref().map(Builtin::containerd);
+    let second = sockets.containerd.zip(containerd);
+    let calls = serve_calls(&config, sockets.cri, second, &parts, proxy, stop.clone());
+    let result = main.block_on(calls);
 
     // The last calls and sessions have ended; they are still to be reported.
     stop.cancel();
@@ -313,7 +330,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
 }
 
 /// Serves calls until `stop`, then drains. `second` is a socket that also serves containerd's services.
-async fn carry(
+async fn serve_calls(
     config: &Config,
     socket: Socket,
     second: Option<(Socket, CriService)>,

@@ -1,5 +1,5 @@
-//! What the built-in runtime tells of its containers and sandboxes by itself, on its way into the stories: as events of containerd
-//! ([`crate::lifecycle::containerd::events`]), without a connection.
+//! Passes the built-in runtime's own events of containers and sandboxes (exits, OOM kills) on to the aggregator, like those of
+//! containerd ([`crate::lifecycle::containerd::events`]) but without a connection.
 
 use std::sync::Arc;
 

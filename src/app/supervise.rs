@@ -1,5 +1,5 @@
-//! Tasks of the side thread that begin anew after a panic. Without that a defect would end the probe of a backend or the rates for the
-//! life of the process, and nobody would notice.
+//! Tasks of the side thread that are started again after a panic. Otherwise a defect would end the probe of a backend or the
+//! rates for the life of the process, without a sign of it.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;

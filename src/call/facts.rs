@@ -20,7 +20,7 @@ pub enum CallFacts {
         before_ms: u32,
         /// Where the kubelet saw it.
         source: ConfigSource,
-        /// The first part of that time, in milliseconds, in which nobody watched the calls.
+        /// The first part of that time, in milliseconds, in which criscope was not running.
         #[serde(default, skip_serializing_if = "is_zero")]
         unwatched_ms: u32,
     },

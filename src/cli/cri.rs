@@ -99,7 +99,7 @@ impl Cri {
             };
             work(&cri).await
         });
-        // A thread may be reading a terminal where nobody types.
+        // A thread may still wait for input from a terminal.
         runtime.shutdown_background();
         done
     }

@@ -1,4 +1,4 @@
-//! Commands of kubectl, crictl and linkerd that users type by habit, and what to type here.
+//! Commands of kubectl, crictl and linkerd that users type by habit, and the equivalents here.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 

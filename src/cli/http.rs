@@ -216,16 +216,18 @@ where
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::net::SocketAddr;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
 
     /// Answers one request with these bytes and closes.
-    async fn server(answer: &'static str) -> String {
+    pub(in crate::cli) async fn serve_once(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-        let address = listener.local_addr().expect("bound").to_string();
+        let address = listener.local_addr().expect("bound");
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.expect("accepted");
             let mut request = [0; 1024];
@@ -233,6 +235,10 @@ mod tests {
             let _ = stream.write_all(answer.as_bytes()).await;
         });
         address
+    }
+
+    async fn server(answer: &'static str) -> String {
+        serve_once(answer).await.to_string()
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Failure, output};
+use super::Failure;
 use crate::client;
 use crate::cri::visible::visible;
 use crate::install::{
@@ -243,10 +243,4 @@ fn print(text: &str) -> Result<(), Failure> {
     Ok(io::stdout()
         .lock()
         .write_all(lines.collect::<String>().as_bytes())?)
-}
-
-/// Prints the error of an installation.
-pub(super) fn report(error: &Error) {
-    output::error(visible(&error.to_string()));
-    error.hint().into_iter().for_each(output::hint);
 }

@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             None => Ok(()),
         };
         if copied.is_err() {
-            // Nobody reads on: journalctl --follow would wait for the next line.
+            // The reader of the output is gone: journalctl --follow would notice it only at its next line.
             let _ = journal.kill();
         }
         let ended = journal.wait()?;

@@ -229,87 +229,60 @@ impl Failure {
             Self::Arguments(error) => {
                 // Standard error may be closed.
                 let _ = error.print();
-                habits::hint(error).into_iter().for_each(output::hint);
-                if error.use_stderr() {
-                    ExitCode::from(EX_USAGE)
-                } else {
-                    ExitCode::SUCCESS
-                }
             }
-            Self::Config(errors) => {
-                for error in errors.iter() {
-                    output::error(error);
-                }
+            Self::Config(errors) => errors.iter().for_each(output::error),
+            Self::Found | Self::Command(_) => {}
+            Self::Io(error) if is_broken_pipe(error) => {}
+            // They quote texts of a runtime or names of pods.
+            Self::Cri(_)
+            | Self::Exec(_)
+            | Self::Export(_)
+            | Self::Explain(_)
+            | Self::Install(_) => {
+                output::error(visible(&self.to_string()));
+            }
+            _ => output::error(self),
+        }
+        self.hint().into_iter().for_each(output::hint);
+        self.exit_code()
+    }
+
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Arguments(error) => return habits::hint(error),
+            Self::Explain(error) => return error.hint().map(|hint| visible(&hint)),
+            Self::Ask(error) => error.hint(),
+            Self::Cri(error) => error.hint(),
+            Self::Exec(error) => error.hint(),
+            Self::Export(error) => error.hint(),
+            Self::Logs(error) => error.hint(),
+            Self::Install(error) => error.hint(),
+            Self::Serve(error) => error.hint(),
+            _ => None,
+        };
+        hint.map(str::to_owned)
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            // Help was asked for.
+            Self::Arguments(error) if !error.use_stderr() => ExitCode::SUCCESS,
+            Self::Io(error) if is_broken_pipe(error) => ExitCode::SUCCESS,
+            Self::Arguments(_) | Self::Config(_) | Self::WebConfig(_) | Self::Migrate(_) => {
                 ExitCode::from(EX_USAGE)
             }
-            Self::WebConfig(_) | Self::Migrate(_) => {
-                output::error(self);
-                ExitCode::from(EX_USAGE)
-            }
-            Self::Found => ExitCode::FAILURE,
-            // `criscope doctor | head` is not an error.
-            Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Self::Ask(error) => {
-                output::error(self);
-                error.hint().into_iter().for_each(output::hint);
-                ExitCode::FAILURE
-            }
-            Self::Cri(error) => {
-                output::error(visible(&self.to_string()));
-                error.hint().into_iter().for_each(output::hint);
-                ExitCode::FAILURE
-            }
-            Self::Exec(error) => {
-                output::error(visible(&self.to_string()));
-                error.hint().into_iter().for_each(output::hint);
-                ExitCode::FAILURE
-            }
+            Self::Export(error) if error.is_usage() => ExitCode::from(EX_USAGE),
+            Self::Explain(error) if error.is_usage() => ExitCode::from(EX_USAGE),
+            Self::Serve(error) if error.is_refusal() => ExitCode::from(EX_CONFIG),
             Self::Command(code) => ExitCode::from(*code),
-            Self::Export(error) => {
-                output::error(visible(&self.to_string()));
-                error.hint().into_iter().for_each(output::hint);
-                match error.is_usage() {
-                    true => ExitCode::from(EX_USAGE),
-                    false => ExitCode::FAILURE,
-                }
-            }
-            Self::Logs(error) => {
-                output::error(self);
-                error.hint().into_iter().for_each(output::hint);
-                ExitCode::FAILURE
-            }
-            Self::Explain(error) => {
-                output::error(visible(&self.to_string()));
-                let hint = error.hint().map(|hint| visible(&hint));
-                hint.into_iter().for_each(output::hint);
-                match error.is_usage() {
-                    true => ExitCode::from(EX_USAGE),
-                    false => ExitCode::FAILURE,
-                }
-            }
-            Self::Serve(error) => {
-                output::error(self);
-                error.hint().into_iter().for_each(output::hint);
-                match error.is_refusal() {
-                    true => ExitCode::from(EX_CONFIG),
-                    false => ExitCode::FAILURE,
-                }
-            }
-            Self::Install(error) => {
-                install::report(error);
-                ExitCode::FAILURE
-            }
-            Self::Smoke(_)
-            | Self::Load(_)
-            | Self::Capture { .. }
-            | Self::NoRequests(_)
-            | Self::Replay(_)
-            | Self::Io(_) => {
-                output::error(self);
-                ExitCode::FAILURE
-            }
+            _ => ExitCode::FAILURE,
         }
     }
+}
+
+/// Returns whether the reader of the output is gone: `criscope doctor | head` is not an error.
+fn is_broken_pipe(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
 }
 
 /// The source of the configuration, for every command that needs one.

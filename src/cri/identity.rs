@@ -1,5 +1,5 @@
-//! Fields of the protocol that may be shown. Everything else is secret until someone adds it here and a second person
-//! agrees: a new field of a new CRI version is secret by its absence.
+//! Fields of the protocol that may be shown. Everything else is secret until it is added here, by a change that
+//! a second person has reviewed: a new field of a new CRI version is secret by its absence.
 //!
 //! [`SHOWN`] fields are read and shown on their own. [`QUOTABLE`] ones are not read; they only may be seen where an error text
 //! of a backend quotes them.

@@ -20,10 +20,10 @@ const CRIO_ENDPOINT: &str = "/run/criscope/run/crio/crio.sock";
 /// The annotated example.
 const SAMPLE: &str = include_str!("../../deploy/criscope.toml");
 
-/// What the packages install: for containerd, and nobody's choice.
+/// What the packages install: for containerd, and not a choice of the administrator.
 pub(super) const PACKAGED: &str = include_str!("../../deploy/packaging/criscope.toml");
 
-/// What someone else configured.
+/// A configuration that `install` has not written.
 #[derive(Debug)]
 pub(super) struct Existing {
     text: String,

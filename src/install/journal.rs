@@ -164,7 +164,7 @@ impl Journal<'_> {
         self.write(RECORD, record)
     }
 
-    /// Forgets the transaction, and the contents that nobody needs any more.
+    /// Forgets the transaction, and the contents that are not needed any more.
     pub(super) fn finish(&self) -> io::Result<()> {
         self.remove(TRANSACTION)?;
         let record = self.record()?;

@@ -235,7 +235,7 @@ impl Plan {
         }
         if self.mode == Mode::Runtime {
             let fresh = self.record.is_none() && sockets.old != sockets.endpoint;
-            // One that does not answer has no pods that anybody could stop now.
+            // The pods of a runtime that does not answer cannot be stopped now anyway.
             let pods = machine.pods(&sockets.old).unwrap_or(0);
             if fresh && pods > 0 {
                 return Err(PlanError::Pods {

@@ -74,7 +74,7 @@ impl Removal {
         Ok(removal)
     }
 
-    /// The original, unless someone has changed the file since.
+    /// The original, unless the file was changed since.
     fn target(&mut self, root: &Root, change: &Change) -> io::Result<State> {
         let (now, bytes) = files::capture(&change.file(root))?;
         let same = |one: &State, other: &State| match (one, other) {

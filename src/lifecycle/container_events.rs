@@ -1,5 +1,5 @@
-//! What runtimes tell by themselves of a container or sandbox: that the kernel killed a process of it, how it ended. containerd has
-//! its events service for that ([`super::containerd::events`]); the built-in runtime tells directly.
+//! Events that a runtime reports without being called: an OOM kill in a container, the exit of a container or sandbox. containerd
+//! has its events service for that ([`super::containerd::events`]); the built-in runtime reports them directly.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub enum What {
         code: Option<i32>,
         /// When it was started, if the event says so.
         started: Option<u64>,
-        /// Who evicted it and why, if somebody did: the built-in runtime for a plugin.
+        /// Who evicted it and why, if it was evicted: the built-in runtime does so for an NRI plugin.
         evicted: Option<Box<str>>,
     },
     /// The sandbox container of a sandbox that the built-in runtime runs with a shim of containerd has ended.

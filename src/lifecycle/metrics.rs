@@ -247,7 +247,7 @@ impl StoryMetrics {
         }
     }
 
-    /// A sandbox has ended that nobody asked to end.
+    /// A sandbox has ended without a request to stop it.
     pub(super) fn sandbox_death(&self) {
         if let Some(deaths) = self.sandbox_deaths.at([]) {
             deaths.inc();

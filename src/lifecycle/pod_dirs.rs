@@ -1,5 +1,5 @@
 //! The directories of pods below that of the kubelet. The kubelet makes one before it first calls the runtime for a pod, and removes it some
-//! seconds after the pod is deleted. One that was never seen tells nothing: crictl makes none.
+//! seconds after the pod is deleted. A pod without one says nothing: crictl makes none.
 
 use std::collections::HashSet;
 use std::fs;

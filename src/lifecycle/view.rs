@@ -311,7 +311,7 @@ pub struct Pulls {
     pub recent: Vec<Pull>,
 }
 
-/// Time without bytes, in milliseconds, after which nobody knows how long a pull will take.
+/// Time without bytes, in milliseconds, after which the rest of a pull cannot be estimated.
 const STALLED_MS: f64 = 5e3;
 
 /// The pull of an image.

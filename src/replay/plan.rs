@@ -48,7 +48,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Returns whether its result can be compared: nobody interfered while it was recorded.
+    /// Returns whether its result can be compared: neither its caller nor an injected fault ended it while it was recorded.
     pub(super) fn is_comparable(&self) -> bool {
         self.call.ending != Ending::Cancelled && !self.call.injected
     }

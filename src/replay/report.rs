@@ -160,6 +160,25 @@ impl Report {
         if self.interrupted {
             writeln!(out, "the replay was interrupted")?;
         }
+        self.write_different(out)?;
+        self.write_methods(out)?;
+        for (why, n) in &self.skipped {
+            writeln!(out, "{n} calls not played: {why}")?;
+        }
+        if self.played > self.compared {
+            let n = self.played - self.compared;
+            writeln!(
+                out,
+                "{n} calls not compared: cancelled by their caller, or with an injected fault"
+            )?;
+        }
+        for left in &self.left {
+            writeln!(out, "left on the target: {}", visible(left))?;
+        }
+        Ok(())
+    }
+
+    fn write_different(&self, out: &mut String) -> std::fmt::Result {
         for it in self.different.iter().take(SHOWN) {
             let pod = it.pod.as_deref().unwrap_or("-");
             write!(
@@ -180,6 +199,10 @@ impl Report {
             let more = self.different.len() - SHOWN;
             writeln!(out, "  and {more} more: see -o json")?;
         }
+        Ok(())
+    }
+
+    fn write_methods(&self, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
             "\n{:<26} {:>6} {:>6} {:>6} {:>10} {:>10} {:>10} {:>10} {:>7}",
@@ -205,19 +228,6 @@ impl Report {
                 row.equal,
                 row.calls - row.equal
             )?;
-        }
-        for (why, n) in &self.skipped {
-            writeln!(out, "{n} calls not played: {why}")?;
-        }
-        if self.played > self.compared {
-            let n = self.played - self.compared;
-            writeln!(
-                out,
-                "{n} calls not compared: cancelled by their caller, or with an injected fault"
-            )?;
-        }
-        for left in &self.left {
-            writeln!(out, "left on the target: {}", visible(left))?;
         }
         Ok(())
     }

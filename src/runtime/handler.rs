@@ -49,12 +49,12 @@ pub struct Handlers {
     by_name: BTreeMap<String, Arc<Handler>>,
     /// The default networks.
     cni: Cni,
-    usual: Usual,
+    fallback: FallbackOci,
 }
 
 /// How the OCI runtime of a handler is called of which only the name is known: records of old versions have no more.
 #[derive(Debug)]
-pub struct Usual {
+pub struct FallbackOci {
     /// The directories of the runtime.
     pub paths: Paths,
     /// The cgroup driver of the node.
@@ -63,7 +63,12 @@ pub struct Usual {
 
 impl Handlers {
     /// Builds the handlers of the settings with their networks; `shared` are those of handlers without networks of their own.
-    pub fn new(default: &str, handlers: &[HandlerSettings], shared: Cni, usual: Usual) -> Self {
+    pub fn new(
+        default: &str,
+        handlers: &[HandlerSettings],
+        shared: Cni,
+        fallback: FallbackOci,
+    ) -> Self {
         let by_name = handlers.iter().cloned().map(|handler| {
             let networks = match handler.cni {
                 Some((dir, max)) => shared.with_conf_dir(dir, max),
@@ -93,7 +98,7 @@ impl Handlers {
             default: default.to_owned(),
             by_name: by_name.collect(),
             cni: shared,
-            usual,
+            fallback,
         }
     }
 
@@ -119,7 +124,7 @@ impl Handlers {
                 }
             }
             (Some(then), _) => then.clone(),
-            (None, None) => self.usual.oci_runtime(name),
+            (None, None) => self.fallback.oci_runtime(name),
         };
         // What another program knows says nothing about this one, and filters that it compiled are not valid.
         let same = now.filter(|now| oci.path == now.oci.path && oci.shim == now.oci.shim);
@@ -186,7 +191,7 @@ impl Handlers {
     }
 }
 
-impl Usual {
+impl FallbackOci {
     fn oci_runtime(&self, name: &str) -> OciRuntime {
         OciRuntime {
             systemd_cgroup: self.driver == CgroupDriver::Systemd,
@@ -284,12 +289,12 @@ mod tests {
             support: RuntimeSupport::default(),
             takes_filters: true,
         };
-        let usual = Usual {
+        let fallback = FallbackOci {
             paths: Paths::new("/root", "/run/state"),
             driver: CgroupDriver::Cgroupfs,
         };
         let cni = Cni::new(criscope_cni::Settings::default());
-        Handlers::new("one", &[settings], cni, usual)
+        Handlers::new("one", &[settings], cni, fallback)
     }
 
     #[test]

@@ -9,7 +9,7 @@ use criscope_image::ImageStore;
 use super::Runtime;
 use super::classes::Classes;
 use super::error::{Error, Result};
-use super::handler::{Handlers, Usual};
+use super::handler::{FallbackOci, Handlers};
 use super::oci::spec::NodeFacts;
 use super::paths::Paths;
 use super::sandbox::teardown::blocking;
@@ -43,13 +43,13 @@ impl Live {
         networks: &Cni,
         paths: &Paths,
     ) -> Self {
-        let usual = Usual {
+        let fallback = FallbackOci {
             paths: paths.clone(),
             driver: settings.node.cgroup_driver,
         };
         let (default, handlers) = (&settings.default_handler, &settings.handlers);
         Self {
-            handlers: Handlers::new(default, handlers, networks.clone(), usual),
+            handlers: Handlers::new(default, handlers, networks.clone(), fallback),
             classes,
             images,
             settings,

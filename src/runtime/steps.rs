@@ -83,7 +83,7 @@ impl StepRecorder {
         }
     }
 
-    /// Records that the statistics of a container could not be had from its shim of containerd.
+    /// Records that a shim of containerd did not report the statistics of a container.
     pub fn shim_statistics_failed(&self, why: StatsFailure) {
         if let Some(metrics) = self.metrics() {
             metrics.shim_statistics_failed(why);

@@ -1,4 +1,4 @@
-//! Certificates that criscope shows as a client and that others list: their number and files may change.
+//! Client certificates of criscope that other modules list, since their number and files may change.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! Certificates of TLS servers, and of criscope as a client: a chain and its key in two files of PEM, which are read again when they change.
 //!
 //! Renewal replaces files in many ways: cert-manager and the kubelet swap a symlink, certbot renames, scripts write in place. The
-//! content is compared, so none of them matters, and neither do timestamps. What does not fit together is not used: until the
-//! files are right again the last pair that was is served, and connections that are open are never touched.
+//! content is compared, so none of them matters, and neither do timestamps. A pair that does not match is not used: the
+//! last valid one is served until the files are valid again. Open connections are never touched.
 
 mod clients;
 pub(crate) mod metrics;

@@ -1,4 +1,4 @@
-//! When a certificate expires: the field of it that rustls verifies in those of others and does not tell of its own.
+//! When a certificate expires. rustls verifies this field in certificates of peers, and offers no way to read it.
 
 use ring::error::Unspecified;
 use ring::io::der::{Tag, expect_tag_and_get_value, nested, read_tag_and_get_value};

@@ -249,17 +249,10 @@ pub(crate) fn terminal() -> (File, File) {
     (File::from(OwnedFd::from(master)), slave)
 }
 
-#[tokio::test]
-async fn watching_calls_restores_the_screen() {
-    let fake = Fake::new();
-    fake.always(vec![Step::Read, Step::Hang]);
-    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
-    let client = proxy.client().await;
-    let _call = client.start(run_pod("web-1")).await;
-    fake.wait_count(1).await;
-
+/// Runs a command in a terminal, ends it by Ctrl-C once it has shown `shop/web-1` this many times, and returns what it wrote.
+async fn watched(proxy: &Proxy, args: &[&str], times: usize) -> String {
     let (mut screen, terminal) = terminal();
-    let mut child = command(&proxy, &["calls", "--interval", "100ms"])
+    let mut child = command(proxy, args)
         .stdout(terminal)
         .spawn()
         .expect("started");
@@ -274,8 +267,7 @@ async fn watching_calls_restores_the_screen() {
                 // The slave is closed (EIO).
                 Err(_) => break,
             }
-            // Two frames have been drawn.
-            if !told && text.matches("shop/web-1").count() >= 2 {
+            if !told && text.matches("shop/web-1").count() >= times {
                 told = true;
                 kill(pid, Signal::SIGINT).expect("signal");
             }
@@ -285,6 +277,20 @@ async fn watching_calls_restores_the_screen() {
     let text = reading.await.expect("joined");
     let status = child.wait().expect("waited");
     assert!(status.success(), "{status}: {text}");
+    text
+}
+
+#[tokio::test]
+async fn watching_calls_restores_the_screen() {
+    let fake = Fake::new();
+    fake.always(vec![Step::Read, Step::Hang]);
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let client = proxy.client().await;
+    let _call = client.start(run_pod("web-1")).await;
+    fake.wait_count(1).await;
+
+    // Two frames.
+    let text = watched(&proxy, &["calls", "--interval", "100ms"], 2).await;
     assert!(text.starts_with("\u{1b}[?1049h\u{1b}[?25l"), "{text:?}");
     assert!(text.ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{text:?}");
     assert!(text.contains("1 in flight"), "{text:?}");
@@ -294,30 +300,7 @@ async fn watching_calls_restores_the_screen() {
 async fn watching_pods_updates_their_times() {
     let fake = Fake::new();
     let proxy = failing(&fake, &["web-1"]).await;
-    let (mut screen, terminal) = terminal();
-    let mut child = command(&proxy, &["pods", "-w"])
-        .stdout(terminal)
-        .spawn()
-        .expect("started");
-    let pid = Pid::from_raw(child.id().try_into().expect("pid"));
-    let reading = tokio::task::spawn_blocking(move || {
-        let (mut text, mut bytes, mut told) = (String::new(), [0; 4096], false);
-        loop {
-            match screen.read(&mut bytes) {
-                Ok(0) => break,
-                Ok(n) => text.push_str(&String::from_utf8_lossy(&bytes[..n])),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-            if !told && text.matches("shop/web-1").count() >= 3 {
-                told = true;
-                kill(pid, Signal::SIGINT).expect("signal");
-            }
-        }
-        text
-    });
-    let text = reading.await.expect("joined");
-    assert!(child.wait().expect("waited").success(), "{text}");
+    let text = watched(&proxy, &["pods", "-w"], 3).await;
     let rows: std::collections::BTreeSet<_> = text
         .lines()
         .filter(|line| line.contains("shop/web-1"))

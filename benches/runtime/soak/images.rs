@@ -19,7 +19,7 @@ pub(super) struct Pulled {
 }
 
 impl Pulled {
-    /// Gives it a tag, which nobody has seen before. Returns its full name.
+    /// Gives it a tag, which is new to the registry and its clients. Returns its full name.
     pub(super) fn tag(&self, registry: &Registry, number: u64) -> String {
         let (tag, image) = (number.to_string(), &self.image);
         registry.put_manifest(self.repository, &tag, image.media_type, &image.manifest);

@@ -1,5 +1,4 @@
-//! Who may read what: a TokenReview says who it is, a SubjectAccessReview whether they may. As the kubelet and
-//! kube-rbac-proxy do.
+//! Authentication by TokenReview and authorization by SubjectAccessReview, as in the kubelet and kube-rbac-proxy.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +20,7 @@ use crate::{AUDIENCE, TOKEN_HEADER};
 /// How long a permission counts without asking again.
 const ALLOWED: Duration = Duration::from_secs(60);
 
-/// How long a refusal counts: short, since a forgotten binding is added while somebody waits.
+/// How long a refusal counts: short, since a forgotten binding is added while a user waits for it.
 const REFUSED: Duration = Duration::from_secs(10);
 
 /// Most decisions in memory.
@@ -171,7 +170,7 @@ impl Guard {
         let api = Api::<TokenReview>::all(self.client.clone());
         let review = api.create(&PostParams::default(), &review).await?;
         let status = review.status.unwrap_or_default();
-        // An API server that ignores audiences returns none: such a token may be for anybody.
+        // An API server that ignores audiences returns none: such a token may be for any audience.
         let heard = status.audiences.unwrap_or_default();
         let is_meant = !token.is_for_agents || heard.iter().any(|it| it == AUDIENCE);
         let is_known = status.authenticated == Some(true) && is_meant;
@@ -213,7 +212,7 @@ impl Guard {
         if decisions.len() >= MOST {
             decisions.retain(|_, (until, _)| now < *until);
         }
-        // Whoever sends ever new tokens costs others a review, and no memory.
+        // A client that sends ever new tokens costs reviews, and no memory.
         if decisions.len() >= MOST {
             decisions.clear();
         }

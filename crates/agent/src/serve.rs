@@ -2,8 +2,8 @@
 //!
 //! | path | who | what |
 //! |---|---|---|
-//! | `/livez` | anybody | 200 while the agent runs |
-//! | `/readyz` | anybody | 200 while the daemon on this node is ready |
+//! | `/livez` | all | 200 while the agent runs |
+//! | `/readyz` | all | 200 while the daemon on this node is ready |
 //! | `/metrics` | `get` on `/metrics` | those of the daemon |
 //! | `/criscope/debug/pods` and others, `format=json` | `get` on `/criscope/stories` | pages of the daemon, as JSON |
 

@@ -1,4 +1,4 @@
-//! What a pod is attached to, for those who ask later than its ADD.
+//! The attachments of a pod, for queries after its ADD.
 
 use super::cache::Entry;
 use super::error::Error;

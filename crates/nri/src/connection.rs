@@ -240,7 +240,7 @@ impl Connection {
     fn take_responses(&self, data: &mut BytesMut) -> Result<(), String> {
         while let Some((stream, message)) = decode(data, Kind::Response)? {
             let response = Response::decode(message).map_err(|error| error.to_string())?;
-            // One that nobody waits for was given up.
+            // The caller has given up one that is not waited for.
             if let Some(answer) = self.pending().remove(&stream) {
                 let _given_up = answer.send(response);
             }

@@ -1,4 +1,4 @@
-//! What the interface asks of the container runtime.
+//! The trait that a container runtime implements for the requests of plugins.
 
 use std::fmt;
 use std::future::Future;
@@ -9,7 +9,7 @@ use crate::api::{Container, ContainerEviction, ContainerUpdate, PodSandbox};
 /// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// That a plugin wants a container to be gone.
+/// A plugin's request to evict a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Eviction {
     /// Index and name of the plugin, such as `10-device-injector`.

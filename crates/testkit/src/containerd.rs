@@ -116,7 +116,7 @@ pub struct Containerd {
 }
 
 /// The sockets of shims since this time. All containerds share their directory, their names are hashes, and a shim that is killed
-/// leaves its own. Dropping it removes those that nobody listens on.
+/// leaves its own. Dropping it removes those without a listener.
 struct ShimSockets(SystemTime);
 
 impl Drop for ShimSockets {

@@ -2,8 +2,8 @@
 //! certificates, passwords, tokens. The pages are not served here.
 //!
 //! The file and those it names are read for each connection, so that renewed certificates and changed passwords need no restart, and
-//! an unusable file closes the endpoint instead of opening it. Only the certificate and its key are kept while a renewal is half
-//! done: they say who serves, not who is served.
+//! an unusable file closes the endpoint instead of opening it. Only the certificate and key of the server are kept while a
+//! renewal is half done, because they grant no access.
 
 mod guard;
 mod web_config;

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::verify_server_name;
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
@@ -218,6 +219,20 @@ impl WebConfig {
 }
 
 impl TlsFile {
+    /// Checks that the fields about certificates of clients fit together.
+    fn check_client_auth(&self) -> Result<(), &'static str> {
+        let is_verified = self.client_auth_type != ClientAuth::NoClientCert;
+        if is_verified != self.client_ca_file.is_some() {
+            return Err("client_ca_file and a client_auth_type that verifies belong together");
+        }
+        if !self.client_allowed_sans.is_empty()
+            && self.client_auth_type != ClientAuth::RequireAndVerifyClientCert
+        {
+            return Err("client_allowed_sans needs client_auth_type RequireAndVerifyClientCert");
+        }
+        Ok(())
+    }
+
     /// Paths are relative to that of the web configuration file.
     fn load(
         self,
@@ -231,24 +246,8 @@ impl TlsFile {
             (TlsVersion::Tls13, TlsVersion::Tls13) => &[&TLS13],
             _ => return Err(wrong("min_version is above max_version")),
         };
-        let is_verified = self.client_auth_type != ClientAuth::NoClientCert;
-        if is_verified != self.client_ca_file.is_some() {
-            return Err(wrong(
-                "client_ca_file and a client_auth_type that verifies belong together",
-            ));
-        }
-        if !self.client_allowed_sans.is_empty()
-            && self.client_auth_type != ClientAuth::RequireAndVerifyClientCert
-        {
-            return Err(wrong(
-                "client_allowed_sans needs client_auth_type RequireAndVerifyClientCert",
-            ));
-        }
+        self.check_client_auth().map_err(wrong)?;
         let (cert, key) = (dir.join(&self.cert_file), dir.join(&self.key_file));
-        let unusable = |path: &Path| {
-            let path = path.to_owned();
-            |source| WebConfigError::Certificate { path, source }
-        };
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder
@@ -257,21 +256,8 @@ impl TlsFile {
         let builder = match &self.client_ca_file {
             None => builder.with_no_client_auth(),
             Some(ca) => {
-                let ca = dir.join(ca);
-                let mut roots = RootCertStore::empty();
-                for authority in certificates(&ca)? {
-                    roots.add(authority).map_err(unusable(&ca))?;
-                }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                let verifier = match self.client_auth_type {
-                    ClientAuth::VerifyClientCertIfGiven => verifier.allow_unauthenticated(),
-                    _ => verifier,
-                };
-                let verifier = verifier.build();
-                builder.with_client_cert_verifier(
-                    verifier.map_err(|source| WebConfigError::Authorities { path: ca, source })?,
-                )
+                let verifier = client_verifier(dir.join(ca), self.client_auth_type, provider)?;
+                builder.with_client_cert_verifier(verifier)
             }
         };
         let mut server = builder.with_cert_resolver(open(&cert, &key)?);
@@ -288,6 +274,31 @@ impl TlsFile {
             })?),
         })
     }
+}
+
+/// Verifies certificates of clients by the authorities in a file.
+fn client_verifier(
+    path: PathBuf,
+    client_auth: ClientAuth,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, WebConfigError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(&path)? {
+        roots.add(authority).map_err(unusable(&path))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let verifier = match client_auth {
+        ClientAuth::VerifyClientCertIfGiven => verifier.allow_unauthenticated(),
+        _ => verifier,
+    };
+    verifier
+        .build()
+        .map_err(|source| WebConfigError::Authorities { path, source })
+}
+
+fn unusable(path: &Path) -> impl FnOnce(rustls::Error) -> WebConfigError + use<> {
+    let path = path.to_owned();
+    |source| WebConfigError::Certificate { path, source }
 }
 
 fn read(path: &Path) -> Result<String, WebConfigError> {

@@ -3,11 +3,12 @@
 use std::ffi::OsStr;
 
 use super::BuiltinError;
-use super::knobs;
+use super::convert;
+use super::probe::{self, Answers};
 use crate::config;
 use crate::runtime::node::{self, NodeOptions};
 use crate::runtime::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, RuntimeSupport};
-use crate::runtime::oci::{Filters, runtime::Version};
+use crate::runtime::oci::{Filters, OciRuntime};
 use crate::runtime::sections::ProgramError;
 use crate::runtime::{self, HandlerSettings};
 
@@ -40,37 +41,19 @@ impl Found {
 /// If the default handler cannot be used, or the node cannot run containers as configured.
 pub(super) async fn find(config: &config::Runtime, search: &OsStr) -> Result<Found, BuiltinError> {
     let programs = config.handler_programs(search)?;
+    let runtimes: Vec<_> = { programs.handlers.iter() }
+        .map(|(handler, program)| convert::oci_runtime(config, handler, program))
+        .collect();
+    let asked: Vec<_> = { programs.handlers.iter().zip(&runtimes) }
+        .map(|((handler, _), oci)| convert::asked(handler, oci))
+        .collect();
+    let answers = probe::ask_all(&asked).await;
     let mut handlers = Vec::new();
     let mut facts = None;
-    for (handler, program) in &programs.handlers {
-        let mut oci = knobs::oci_runtime(config, handler, program);
-        let is_shim = oci.shim.is_some();
-        let asked = knobs::asked(handler, &oci);
-        let version = match &asked {
-            Some(asked) => asked.version().await.ok(),
-            None => None,
-        };
-        let takes_filters = !is_shim && version.as_ref().is_some_and(Filters::supported_by);
-        let features = match &asked {
-            Some(asked) => asked.features().await.ok(),
-            None => None,
-        };
-        let support = RuntimeSupport::of_features(features.as_ref());
-        let node = look(config, features, version).await?;
-        // As containerd: with v1 a container has no cgroup namespace of its own.
-        if handler.cgroup_writable && node.cgroup_version != CgroupVersion::V2 {
-            return Err(BuiltinError::CgroupWritable(handler.name.clone()));
-        }
-        oci.systemd_cgroup = handler
-            .systemd_cgroup
-            .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);
-        handlers.push(HandlerSettings {
-            recursive_read_only: node.recursive_read_only,
-            support,
-            user_namespaces: !is_shim && node.kernel >= USER_NAMESPACES,
-            takes_filters,
-            ..knobs::handler(config, handler, oci)
-        });
+    let found = programs.handlers.iter().zip(runtimes).zip(answers);
+    for (((handler, _), oci), answers) in found {
+        let (settings, node) = detect(config, handler, oci, answers).await?;
+        handlers.push(settings);
         if handler.name == programs.default {
             facts = Some(node);
         }
@@ -83,17 +66,92 @@ pub(super) async fn find(config: &config::Runtime, search: &OsStr) -> Result<Fou
     })
 }
 
-/// The facts of the node with the features of an OCI runtime, if there is one to ask.
-async fn look(
+/// A handler with what its OCI runtime and the node support, and the facts of the node with this OCI runtime.
+async fn detect(
     config: &config::Runtime,
-    features: Option<serde_json::Value>,
-    version: Option<Version>,
-) -> Result<NodeFacts, BuiltinError> {
+    handler: &config::Handler,
+    mut oci: OciRuntime,
+    answers: Answers,
+) -> Result<(HandlerSettings, NodeFacts), BuiltinError> {
+    let is_shim = oci.shim.is_some();
+    let takes_filters = !is_shim && answers.version.as_ref().is_some_and(Filters::supported_by);
+    let support = RuntimeSupport::of_features(answers.features.as_ref());
+    let node = node_facts(config, answers).await?;
+    // As containerd: with v1 a container has no cgroup namespace of its own.
+    if handler.cgroup_writable && node.cgroup_version != CgroupVersion::V2 {
+        return Err(BuiltinError::CgroupWritable(handler.name.clone()));
+    }
+    oci.systemd_cgroup = handler
+        .systemd_cgroup
+        .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);
+    let settings = HandlerSettings {
+        recursive_read_only: node.recursive_read_only,
+        support,
+        user_namespaces: !is_shim && node.kernel >= USER_NAMESPACES,
+        takes_filters,
+        ..convert::handler(config, handler, oci)
+    };
+    Ok((settings, node))
+}
+
+/// The facts of the node with the features of an OCI runtime, if there is one to ask.
+async fn node_facts(config: &config::Runtime, answers: Answers) -> Result<NodeFacts, BuiltinError> {
     let options = NodeOptions {
-        runtime_features: features,
-        runtime_version: version,
-        ..knobs::node_options(config)
+        runtime_features: answers.features,
+        runtime_version: answers.version,
+        ..convert::node_options(config)
     };
     let facts = tokio::task::spawn_blocking(move || node::detect(&options)).await;
     Ok(facts.map_err(runtime::Error::from)??)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use criscope_testkit::executable::executable;
+
+    use super::*;
+    use crate::config::{Config, Overrides};
+
+    /// A program that answers a call when all four calls of both programs have begun, and writes down each.
+    fn program(dir: &Path, name: &str) -> String {
+        let path = dir.join(name);
+        let calls = ["one-version", "one-features", "two-version", "two-features"];
+        let begun = calls.map(|call| format!("[ -e {call} ]")).join(" && ");
+        let script = format!(
+            "#!/bin/sh\ncd {dir}\n\
+             case \"$*\" in *features) call=features answer='{{}}';; *) call=version answer='crun version 1';; esac\n\
+             echo $call >> {name}-calls\n: > {name}-$call\n\
+             until {begun}; do sleep 0.01; done\necho \"$answer\"\n",
+            dir = dir.display(),
+        );
+        executable(&path, &script);
+        path.display().to_string()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_oci_runtime_is_asked_once_and_all_at_the_same_time() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (one, two) = (program(dir.path(), "one"), program(dir.path(), "two"));
+        // A test must not load profiles into the kernel.
+        let text = format!(
+            "[runtime]\ndisable_apparmor = true\ndefault_handler = \"a\"\n\
+             [runtime.handlers.a]\npath = \"{one}\"\n\
+             [runtime.handlers.b]\npath = \"{two}\"\n\
+             [runtime.handlers.c]\npath = \"{one}\"\n"
+        );
+        let config = Config::from_text("test", &text, &Overrides::default()).expect("valid");
+        let config = config.runtime.expect("built in");
+        let found = find(&config, OsStr::new("")).await.expect("found");
+        let filters: Vec<_> = found.handlers.iter().map(|one| one.takes_filters).collect();
+        assert_eq!(filters, [true; 3], "every call has got its answer");
+        for name in ["one", "two"] {
+            let calls = fs::read_to_string(dir.path().join(format!("{name}-calls")));
+            let mut calls: Vec<_> = calls.expect("calls").lines().map(str::to_owned).collect();
+            calls.sort();
+            assert_eq!(calls, ["features", "version"], "{name}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 
-use super::{BuiltinError, handlers, knobs, report_hooks};
+use super::{BuiltinError, convert, handlers, report_hooks};
 use crate::config;
 use crate::reload::Reconfigure;
 use crate::runtime::Runtime;
@@ -44,7 +44,9 @@ impl Running {
         found.report_missing();
         report_hooks(config);
         let missing = found.missing.clone();
-        self.runtime.reconfigure(knobs::live(config, found)).await?;
+        self.runtime
+            .reconfigure(convert::live(config, found))
+            .await?;
         *self.missing() = missing;
         Ok(())
     }

@@ -49,29 +49,15 @@ async fn is_criscope(address: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
+    use super::super::super::http::tests::serve_once;
     use super::super::super::output::Level;
     use super::*;
 
-    /// Answers one request with this text.
-    async fn server(answer: &'static str) -> SocketAddr {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-        let address = listener.local_addr().expect("bound");
-        tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.expect("accepted");
-            let mut request = [0; 1024];
-            let _ = stream.read(&mut request).await;
-            let _ = stream.write_all(answer.as_bytes()).await;
-        });
-        address
-    }
-
     #[tokio::test]
     async fn our_own_port_is_told_from_a_foreign_one() {
-        let ours = server("HTTP/1.0 200 OK\r\n\r\n# HELP x\ncriscope_build_info 1\n").await;
+        let ours = serve_once("HTTP/1.0 200 OK\r\n\r\n# HELP x\ncriscope_build_info 1\n").await;
         assert_eq!(occupant(ours).await.level, Level::Ok);
-        let foreign = server("HTTP/1.0 200 OK\r\n\r\nhello\n").await;
+        let foreign = serve_once("HTTP/1.0 200 OK\r\n\r\nhello\n").await;
         let finding = occupant(foreign).await;
         assert_eq!(finding.level, Level::Fail);
         assert_eq!(

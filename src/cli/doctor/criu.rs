@@ -95,16 +95,14 @@ fn run(program: &Path, words: &[&str], search: &OsStr) -> io::Result<Output> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
+    use criscope_testkit::executable::executable;
 
     use super::*;
     use crate::config::{Config, Overrides};
 
     fn script(dir: &Path, name: &str, text: &str) {
         let path = dir.join(name);
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("made executable");
+        executable(&path, &format!("#!/bin/sh\n{text}\n"));
     }
 
     #[test]

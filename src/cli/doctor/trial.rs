@@ -233,14 +233,13 @@ impl Drop for Bundle {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use criscope_testkit::executable::executable;
 
     use super::*;
 
     fn script(dir: &Path, text: &str) -> PathBuf {
         let path = dir.join("runtime");
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("made executable");
+        executable(&path, &format!("#!/bin/sh\n{text}\n"));
         path
     }
 

@@ -1,4 +1,4 @@
-//! The container that a user means.
+//! Finds the container that the arguments name.
 
 use crate::cri::v1;
 

@@ -35,7 +35,7 @@ const LARGEST: usize = 1 << 20;
 /// The secrets of recent requests, and the pods and containers whose secrets are all among them.
 #[derive(Debug, Default)]
 pub struct Secrets {
-    /// With keys of this process, so that nobody can choose values with equal hashes.
+    /// With keys of this process, so that values with equal hashes cannot be constructed.
     hasher: RandomState,
     kept: Mutex<Generations>,
 }

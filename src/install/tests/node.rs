@@ -313,7 +313,7 @@ impl Machine for Node {
                 };
             }
         }
-        Err(format!("nobody listens on {}", socket.display()))
+        Err(format!("no process listens on {}", socket.display()))
     }
 
     fn pods(&self, _socket: &Path) -> Result<usize, String> {

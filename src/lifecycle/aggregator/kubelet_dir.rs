@@ -1,5 +1,5 @@
-//! What the kubelet tells beside its calls: by its directory, which containers a pod has and that a pod is gone; by its spans, how it
-//! fails at a pod.
+//! Facts about pods from the kubelet other than its calls: its directory shows which containers a pod has and that a pod is gone,
+//! its spans why it fails to sync a pod.
 
 use std::time::Duration;
 

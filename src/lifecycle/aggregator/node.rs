@@ -60,7 +60,7 @@ impl Aggregator {
     pub(super) async fn end_node(&mut self) {
         let now = self.now();
         if let Some(alive) = self.alive.clone() {
-            // Without it the next process does not know since when nobody looked, and says nothing.
+            // Without it the next process does not know since when criscope was down, and reports nothing.
             let _ = spawn_blocking(move || alive.write(now)).await;
         }
     }

@@ -418,7 +418,7 @@ async fn a_restart_of_ours_repeats_nothing() {
     assert_eq!(second.stories.recent(&[]).episodes.len(), 4);
 }
 
-/// The root span is exported while a start fails, since nobody knows when it ends.
+/// The root span is exported while a start fails, since its end is not known.
 #[tokio::test(start_paused = true)]
 async fn a_start_that_keeps_failing_is_told_before_it_is_over() {
     let mut aggregator = aggregator(None);

@@ -28,7 +28,7 @@ const WAITING: u64 = 16 << 20;
 /// What a recorded call costs besides its message, in bytes.
 const OVERHEAD: u64 = 512;
 
-/// A recording that nobody fetches from ends after this time.
+/// A recording that is not fetched from ends after this time.
 const ABANDONED: Duration = Duration::from_secs(30);
 
 /// A call with its request.
@@ -250,7 +250,7 @@ impl RequestRecording {
         self.take(now)
     }
 
-    /// Ends a recording whose time is over, and forgets one that nobody fetches from. Returns whether one is in progress or
+    /// Ends a recording whose time is over, and forgets one that is not fetched from. Returns whether one is in progress or
     /// waits to be fetched.
     pub fn expire(&self, now: Instant) -> bool {
         let mut state = self.state();

@@ -1,4 +1,4 @@
-//! What a containerd says besides the CRI, on its CRI socket: how far image pulls are, from its content service, and what
+//! What containerd reports besides the CRI, on its CRI socket: how far image pulls are, from its content service, and what
 //! happens to containers, from its events service ([`events`]).
 //!
 //! Of pulls: a task of the side thread with a connection of its own. While a pull is in flight for longer than `AFTER`, it asks once a

@@ -10,7 +10,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::node::{NodeFact, PressureSample, is_same, note};
 
 /// The first container of a pod that is created this long after a downtime, in microseconds, was perhaps preceded by calls
-/// that nobody saw.
+/// that criscope did not see.
 const AFTER_DOWNTIME: u64 = 300_000_000;
 
 impl EpisodeStore {

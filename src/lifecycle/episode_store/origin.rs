@@ -14,7 +14,7 @@ impl EpisodeStore {
 
     /// Removes the time at which the kubelet saw the pod from all calls but the first of a pod that is new to this node, or
     /// comes back. A replaced sandbox has the time of the first one, or that of the kubelet's last start. Of the first one it
-    /// notes how much of the time nobody watched.
+    /// notes for how much of the time criscope was not running.
     pub(in crate::lifecycle) fn judge_origin(&self, call: &mut EpisodeCall) {
         if !matches!(call.facts, CallFacts::Seen { .. }) {
             return;

@@ -25,7 +25,7 @@ pub(in crate::lifecycle) struct PodStart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lifecycle) struct SeenBefore {
     pub(in crate::lifecycle) before: u64,
-    /// The first part of it, in which nobody watched the calls.
+    /// The first part of it, in which criscope was not running.
     pub(in crate::lifecycle) unwatched: u64,
 }
 
@@ -37,7 +37,7 @@ impl Episode {
         (seen.unwatched == 0).then_some(seen.before)
     }
 
-    /// The same, and how much of it nobody watched.
+    /// The same, and for how much of it criscope was not running.
     pub(in crate::lifecycle) fn seen_before(&self) -> Option<SeenBefore> {
         let mut calls = self.calls.iter().filter(|_| self.kind == Kind::Start);
         let micros = |ms: u32| u64::from(ms) * 1000;

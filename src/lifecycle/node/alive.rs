@@ -1,5 +1,5 @@
 //! The file that says until when criscope was running: the time in microseconds since 1970 and the boot of the node, written every few
-//! seconds and at the end. The next process learns from it how long nobody looked, and whether the node was restarted.
+//! seconds and at the end. The next process learns from it how long criscope was down, and whether the node was restarted.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};

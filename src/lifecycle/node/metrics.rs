@@ -1,4 +1,4 @@
-//! Metrics of the node that nobody else can compute: whether a kubelet uses this socket, and which filesystem is that of the
+//! Metrics of the node that no other exporter has: whether a kubelet uses this socket, and which filesystem is that of the
 //! images. Pressure and other disks are those of the node exporter.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What it means that a pod is not known, and what the node is like.
+//! The answer for a pod that is not known: why that may be, and the state of the node.
 
 use super::{BackendState, FactKind, NodeFact, NodeStatus};
 use crate::call::times::unix_micros;

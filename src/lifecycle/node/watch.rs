@@ -252,7 +252,7 @@ impl Watch {
         let is_free = self.writing.as_ref().is_none_or(JoinHandle::is_finished);
         if let Some(alive) = self.alive.clone().filter(|_| is_due && is_free) {
             self.writing = Some(spawn_blocking(move || {
-                // The next process then does not know since when nobody looked, and says nothing.
+                // The next process then does not know since when criscope was down, and reports nothing.
                 let _ = alive.write(now);
             }));
         }

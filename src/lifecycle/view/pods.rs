@@ -75,7 +75,7 @@ impl PodState {
         }
     }
 
-    /// Returns whether somebody should look at the pod.
+    /// Returns whether the pod needs attention.
     pub const fn is_trouble(self) -> bool {
         matches!(self, Self::Failing | Self::CrashLoop | Self::Failed)
     }

@@ -146,7 +146,7 @@ fn described(id: &str, created_at: i64) -> Container {
     }
 }
 
-/// The labels of the kubelet, and the kind, which nobody else can set.
+/// The labels of the kubelet, and the kind, which pods cannot set.
 fn labels<'a>(
     given: impl IntoIterator<Item = (&'a String, &'a String)>,
     kind: &str,

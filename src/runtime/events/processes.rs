@@ -1,5 +1,5 @@
-//! What happens to containers and sandboxes by itself, for listeners in this process: without the statuses of
-//! GetContainerEvents, and with what the CRI has no word for.
+//! Events of containers and sandboxes for subscribers in this process. Unlike those of GetContainerEvents they have no
+//! statuses, and include what the CRI does not define, such as OOM kills.
 
 use tokio::sync::broadcast;
 

@@ -23,7 +23,7 @@ const PROGRESS: Duration = Duration::from_millis(250);
 /// Maximum number of concurrent exports.
 const AT_ONCE: usize = 2;
 
-/// How long to wait for room in the pipe before the export is looked at again.
+/// How long to wait for space in the pipe before checking again whether the export was cancelled.
 const ROOM: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 250_000_000,

@@ -45,7 +45,7 @@ pub enum ShimEnd {
     Killed,
 }
 
-/// Why the statistics of a container could not be had from its shim of containerd, in the order of the metric's label values.
+/// Why the shim of containerd of a container did not report its statistics, in the order of the metric's label values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatsFailure {
     /// The shim did not answer in time.
@@ -136,7 +136,7 @@ impl RuntimeWork {
         }
     }
 
-    /// Records that the statistics of a container could not be had from its shim of containerd.
+    /// Records that a shim of containerd did not report the statistics of a container.
     pub fn shim_statistics_failed(&self, why: StatsFailure) {
         if let Some(failed) = self.shim_statistics_failed.at([why as usize]) {
             failed.inc();

@@ -1,4 +1,4 @@
-//! What plugins ask of the runtime.
+//! The requests of plugins to the runtime.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! Plugins of the Node Resource Interface: what they learn of pods and containers, and what becomes of their adjustments. The
+//! Plugins of the Node Resource Interface: the events that they receive about pods and containers, and how their adjustments are applied. The
 //! interface itself is `crates/nri`.
 //!
 //! An event is sent where containerd sends it: a plugin's error fails RunPodSandbox, CreateContainer, StartContainer and updates,

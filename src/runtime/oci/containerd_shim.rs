@@ -124,7 +124,7 @@ impl OciRuntime {
     /// Kills and deletes a container whose shim of containerd is gone, with the shim's `delete`, which succeeds if there is none.
     pub async fn delete_abandoned(&self, id: &str, bundle: &Path) -> Result<(), OciError> {
         let mut argv: Vec<OsString> = vec!["-namespace".into(), NAMESPACE.into()];
-        // It reports to nobody: `true` takes every event.
+        // Its events have no consumer: `true` accepts and drops them.
         argv.extend(
             [
                 "-address",

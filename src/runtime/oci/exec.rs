@@ -10,7 +10,7 @@ use criscope_linux::environment;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 /// Maximum output kept of each stream: 1 MiB. The rest is read and discarded, so that the program does not block.
 const OUTPUT_LIMIT: usize = 1 << 20;
@@ -66,25 +66,29 @@ pub(super) struct Call<'a> {
 
 /// Runs a program in a new process group, which is killed at the timeout or when the future is dropped.
 pub(super) async fn run(call: Call<'_>) -> Result<Finished, Fault> {
-    let Call {
-        path,
-        args,
-        dir,
-        env,
-        stdin,
-        limit,
-    } = call;
-    let mut command = Command::new(path);
+    let mut command = command(&call);
+    // Blocks: execve reads the program from disk.
+    let spawned = tokio::task::spawn_blocking(move || command.spawn()).await;
+    let spawned = spawned.map_err(io::Error::from).flatten();
+    let child = spawned.map_err(Fault::Start)?;
+    tokio::time::timeout(call.limit, finish(child, call.stdin))
+        .await
+        .map_err(|_| Fault::Timeout)?
+        .map_err(Fault::Wait)
+}
+
+fn command(call: &Call<'_>) -> Command {
+    let mut command = Command::new(call.path);
     for name in environment::SERVICE_MANAGER {
         command.env_remove(name);
     }
-    if let Some(dir) = dir {
+    if let Some(dir) = call.dir {
         command.current_dir(dir);
     }
     command
-        .args(args)
-        .envs(env.iter().map(|(name, value)| (name, value)))
-        .stdin(if stdin.is_some() {
+        .args(call.args)
+        .envs(call.env.iter().map(|(name, value)| (name, value)))
+        .stdin(if call.stdin.is_some() {
             Stdio::piped()
         } else {
             Stdio::null()
@@ -93,54 +97,49 @@ pub(super) async fn run(call: Call<'_>) -> Result<Finished, Fault> {
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
-    // Blocks: execve reads the program from disk.
-    let spawned = tokio::task::spawn_blocking(move || command.spawn()).await;
-    let spawned = spawned.map_err(io::Error::from).flatten();
-    let mut child = spawned.map_err(Fault::Start)?;
+    command
+}
+
+/// Feeds a program its input, reads its output and waits for its exit. Its process group is killed if the future is dropped before.
+async fn finish(mut child: Child, stdin: Option<&[u8]>) -> io::Result<Finished> {
     let mut group = Group(child.id().map(|id| Pid::from_raw(id.cast_signed())));
     let (pipe, mut out, mut err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let work = async move {
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let feed = async {
-            if let (Some(mut pipe), Some(bytes)) = (pipe, stdin) {
-                // A program that does not read its input reports its own error.
-                let _refused = pipe.write_all(bytes).await;
-            }
-            std::future::pending::<()>().await;
-        };
-        let status = {
-            let reads = async {
-                tokio::join!(
-                    drain(out.as_mut(), &mut stdout),
-                    drain(err.as_mut(), &mut stderr)
-                );
-            };
-            tokio::pin!(reads);
-            tokio::pin!(feed);
-            let mut read = false;
-            let status = loop {
-                tokio::select! {
-                    status = child.wait() => {
-                        // The pid may be reused from here on.
-                        group.release();
-                        break status;
-                    }
-                    () = &mut reads, if !read => read = true,
-                    () = &mut feed => {}
-                }
-            };
-            if !read {
-                let _held_open = tokio::time::timeout(DRAIN, &mut reads).await;
-            }
-            status
-        };
-        Ok((status.map_err(Fault::Wait)?, stdout, stderr))
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let feed = async {
+        if let (Some(mut pipe), Some(bytes)) = (pipe, stdin) {
+            // A program that does not read its input reports its own error.
+            let _refused = pipe.write_all(bytes).await;
+        }
+        std::future::pending::<()>().await;
     };
-    let (status, stdout, stderr) = tokio::time::timeout(limit, work)
-        .await
-        .map_err(|_| Fault::Timeout)??;
+    let status = {
+        let reads = async {
+            tokio::join!(
+                drain(out.as_mut(), &mut stdout),
+                drain(err.as_mut(), &mut stderr)
+            );
+        };
+        tokio::pin!(reads);
+        tokio::pin!(feed);
+        let mut read = false;
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => {
+                    // The pid may be reused from here on.
+                    group.release();
+                    break status;
+                }
+                () = &mut reads, if !read => read = true,
+                () = &mut feed => {}
+            }
+        };
+        if !read {
+            let _held_open = tokio::time::timeout(DRAIN, &mut reads).await;
+        }
+        status
+    };
     Ok(Finished {
-        status,
+        status: status?,
         stdout,
         stderr,
     })

@@ -1,4 +1,4 @@
-//! Puts together what a shim of containerd reports of a container, what the cgroup says, and what was asked for.
+//! Combines the usage that a shim of containerd reports with that of the cgroup and with the limits of the request.
 
 use criscope_linux::cgroup::usage::{Cpu, Io, Memory, Pids, Usage};
 

@@ -1,4 +1,4 @@
-//! Containers whose statistics could not be had from their shim of containerd.
+//! Containers whose shim of containerd did not report statistics.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -74,20 +74,13 @@ impl Kind for Text {
 #[cfg(test)]
 mod tests {
     use super::super::DirPath;
+    use super::super::tests::read_toml as read;
     use super::*;
 
     const DIRS: List<DirPath> = List {
         of: DirPath,
         words: "an array of paths",
     };
-
-    fn read<K: Kind>(kind: &K, text: &str) -> Result<K::Value, String> {
-        let text = format!("a = {text}");
-        let table = toml::de::DeTable::parse(&text).expect("toml");
-        let value = table.get_ref().get("a").expect("there");
-        kind.read(&Raw::new(value.get_ref()))
-            .map_err(|error| error.to_string())
-    }
 
     #[test]
     fn every_wrong_entry_of_a_list_is_told() {

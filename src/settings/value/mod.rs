@@ -353,6 +353,15 @@ fn quoted_text(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Reads a value in TOML.
+    pub(super) fn read_toml<K: Kind>(kind: &K, text: &str) -> Result<K::Value, String> {
+        let text = format!("a = {text}");
+        let table = toml::de::DeTable::parse(&text).expect("toml");
+        let value = table.get_ref().get("a").expect("there");
+        kind.read(&Raw::new(value.get_ref()))
+            .map_err(|error| error.to_string())
+    }
+
     #[test]
     fn a_choice_names_all_its_words() {
         let kind = Choice(&[("json", 1), ("text", 2)]);

@@ -205,15 +205,8 @@ fn is_namespaced(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::read_toml as read;
     use super::*;
-
-    fn read<K: Kind>(kind: &K, text: &str) -> Result<K::Value, String> {
-        let text = format!("a = {text}");
-        let table = toml::de::DeTable::parse(&text).expect("toml");
-        let value = table.get_ref().get("a").expect("there");
-        kind.read(&Raw::new(value.get_ref()))
-            .map_err(|error| error.to_string())
-    }
 
     #[test]
     fn capabilities_are_sets_with_a_name_or_single_ones() {

@@ -91,14 +91,11 @@ fn shown(limit: &PosixRlimit) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::read_toml;
     use super::*;
 
     fn read(text: &str) -> Result<Vec<PosixRlimit>, String> {
-        let text = format!("a = {text}");
-        let table = toml::de::DeTable::parse(&text).expect("toml");
-        let value = table.get_ref().get("a").expect("there");
-        let read = Ulimits.read(&Raw::new(value.get_ref()));
-        read.map_err(|error| error.to_string())
+        read_toml(&Ulimits, text)
     }
 
     #[test]

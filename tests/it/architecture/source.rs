@@ -1,11 +1,15 @@
 //! The source of the workspace as tokens. Comments and strings are not searched, so every match is code.
 
+mod paths;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use self::paths::{SPLIT, after_colons, behind_root, behind_supers, first_names, ident, rows};
 
 /// The directory of `Cargo.toml`.
 pub(super) fn crate_root() -> &'static Path {
@@ -21,6 +25,15 @@ pub(super) fn product_files() -> Vec<File> {
 pub(super) fn source_files() -> Vec<File> {
     let mut files = files_under("crates");
     files.extend(product_files());
+    files
+}
+
+/// All Rust files of the repository: also the tests, benchmarks, examples and fuzz targets.
+pub(super) fn all_files() -> Vec<File> {
+    let folders = ["benches", "examples", "fuzz/fuzz_targets", "tests"];
+    let mut files = source_files();
+    files.extend(folders.into_iter().flat_map(files_under));
+    files.push(File::read(&crate_root().join("build.rs")));
     files
 }
 
@@ -132,7 +145,7 @@ impl File {
                 return;
             }
             if let Some(rest) = behind_root(tokens, around.modules) {
-                found.extend(rooms(rest));
+                found.extend(rows(rest));
             }
             // From one part of a split module into a sibling.
             if let [first, _, ..] = self.modules()[..]
@@ -143,8 +156,8 @@ impl File {
                 found.extend(names.map(|(name, line)| (format!("{first}::{name}"), line)));
             }
         });
-        let (room, mut seen) = (self.module(), BTreeSet::new());
-        found.retain(|(name, _)| *name != room && seen.insert(name.clone()));
+        let (own, mut seen) = (self.module(), BTreeSet::new());
+        found.retain(|(name, _)| *name != own && seen.insert(name.clone()));
         found
             .into_iter()
             .map(|(name, line)| (name, self.place(line)))
@@ -325,80 +338,6 @@ fn is_test_attribute(attribute: TokenStream) -> bool {
         .into_iter()
         .take_while(|token| !matches!(token, TokenTree::Group(_)));
     matches!(path.last(), Some(TokenTree::Ident(last)) if last == "test")
-}
-
-/// The line of the word if the tokens start with it.
-fn ident(tokens: &[TokenTree], word: &str) -> Option<usize> {
-    match tokens.first() {
-        Some(TokenTree::Ident(found)) if *found == word => Some(found.span().start().line),
-        _ => None,
-    }
-}
-
-fn after_colons(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
-    match tokens {
-        [TokenTree::Punct(a), TokenTree::Punct(b), rest @ ..]
-            if a.as_char() == ':' && b.as_char() == ':' =>
-        {
-            Some(rest)
-        }
-        _ => None,
-    }
-}
-
-/// The tokens after a path to the crate root: `crate::`, `criscope::`, or as many `super::` as there are modules.
-fn behind_root(tokens: &[TokenTree], depth: usize) -> Option<&[TokenTree]> {
-    if ident(tokens, "crate").is_some() || ident(tokens, "criscope").is_some() {
-        return after_colons(&tokens[1..]);
-    }
-    behind_supers(tokens, depth)
-}
-
-/// The tokens after this many `super::`; `None` if `depth` is 0.
-fn behind_supers(tokens: &[TokenTree], depth: usize) -> Option<&[TokenTree]> {
-    let mut rest = tokens;
-    for _ in 0..depth {
-        ident(rest, "super")?;
-        rest = after_colons(&rest[1..])?;
-    }
-    (depth > 0).then_some(rest)
-}
-
-/// Top modules whose submodules have their own rows in the table of imports.
-const SPLIT: &[&str] = &["proxy"];
-
-/// The rows named by a path, or group of paths, after the crate root.
-fn rooms(tokens: &[TokenTree]) -> Vec<(String, usize)> {
-    match tokens {
-        [TokenTree::Ident(first), rest @ ..] if SPLIT.contains(&first.to_string().as_str()) => {
-            let seconds = after_colons(rest).map(first_names).unwrap_or_default();
-            seconds
-                .into_iter()
-                .map(|(second, line)| (format!("{first}::{second}"), line))
-                .collect()
-        }
-        [TokenTree::Group(group), ..] if group.delimiter() == Delimiter::Brace => {
-            let tokens: Vec<_> = group.stream().into_iter().collect();
-            tokens.split(is_comma).flat_map(rooms).collect()
-        }
-        _ => first_names(tokens),
-    }
-}
-
-fn is_comma(token: &TokenTree) -> bool {
-    matches!(token, TokenTree::Punct(p) if p.as_char() == ',')
-}
-
-/// The first names of a path or of a group of paths: `a` of `a::b`, `a` and `c` of `{a::b, c}`.
-fn first_names(tokens: &[TokenTree]) -> Vec<(String, usize)> {
-    match tokens.first() {
-        Some(TokenTree::Ident(name)) => vec![(name.to_string(), name.span().start().line)],
-        Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
-            let tokens: Vec<_> = group.stream().into_iter().collect();
-            tokens.split(is_comma).flat_map(first_names).collect()
-        }
-        _ => Vec::new(),
-    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::http::{ask, connect, parts, soon, spdy_head, until, websocket_head};
 use super::server::{Fixture, settings};
 use super::spdy::Spdy;
 
-/// Waits until the commands block because nobody reads; returns the bytes written.
+/// Waits until the commands block because the client does not read; returns the bytes written.
 pub(super) async fn stalled(fixture: &Fixture) -> usize {
     let written = || fixture.seen.flooded.load(Ordering::SeqCst);
     soon("writing to stop", async {

@@ -1,4 +1,4 @@
-//! A token bucket: some events at once, then few.
+//! A token bucket: a burst of events, then a limited rate.
 
 use std::time::Duration;
 

@@ -33,7 +33,7 @@ pub struct Report {
     pub reason: &'static str,
     /// What was being done: `Start`, `Restart` or `Stop`.
     pub action: &'static str,
-    /// Whether somebody should look at it.
+    /// Whether it needs attention.
     pub warning: bool,
     /// The sentence.
     pub note: String,

@@ -112,23 +112,7 @@ enum Command {
     ///
     /// A privileged pod on the node makes it, which is deleted afterwards: that needs the Role criscope-capturer. The file has no
     /// requests, environments, arguments and credentials; names of pods, images and hosts are in it.
-    Capture {
-        /// Only this pod, as POD or NAMESPACE/POD, on its node
-        #[arg(value_name = "POD", required_unless_present = "node")]
-        pod: Option<String>,
-        /// The pod's namespace [default: that of the context]
-        #[arg(long, short, value_name = "NS", requires = "pod")]
-        namespace: Option<String>,
-        /// All pods of this node
-        #[arg(long, value_name = "NODE")]
-        node: Option<String>,
-        /// Only pods with calls in this time until now (30m, 2h)
-        #[arg(long, value_name = "TIME")]
-        since: Option<String>,
-        /// The file to write [default: criscope-NODE-TIME.tar.gz in the working directory]
-        #[arg(long, short, value_name = "FILE")]
-        output: Option<PathBuf>,
-    },
+    Capture(CaptureArgs),
     /// Show which nodes, images and causes the failing and slow pods of the cluster share
     Fleet {
         /// Only pods in this namespace [default: all]
@@ -138,6 +122,48 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
         top: u16,
     },
+}
+
+#[derive(Debug, Args)]
+struct CaptureArgs {
+    /// Only this pod, as POD or NAMESPACE/POD, on its node
+    #[arg(value_name = "POD", required_unless_present = "node")]
+    pod: Option<String>,
+    /// The pod's namespace [default: that of the context]
+    #[arg(long, short, value_name = "NS", requires = "pod")]
+    namespace: Option<String>,
+    /// All pods of this node
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+    /// Only pods with calls in this time until now (30m, 2h)
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// The file to write [default: criscope-NODE-TIME.tar.gz in the working directory]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl CaptureArgs {
+    async fn run(&self, cluster: &Cluster, default: &str) -> Result<Prepared, Failure> {
+        let mut args = Vec::new();
+        let mut of_pod = None;
+        if let Some(pod) = &self.pod {
+            let (namespace, name) = parts(pod, self.namespace.as_deref(), default);
+            args.extend(["--pod".to_owned(), format!("{namespace}/{name}")]);
+            if self.node.is_none() {
+                of_pod = Some(cluster.node_of(namespace, name).await?);
+            }
+        }
+        if let Some(since) = &self.since {
+            args.extend(["--since".to_owned(), since.clone()]);
+        }
+        let node = self.node.clone().or(of_pod.flatten());
+        let node = node.ok_or(CaptureError::Deleted)?;
+        let agent = cluster.agent_of(&node)?;
+        let (file, messages) =
+            capture::capture(cluster, agent, &args, self.output.as_deref()).await?;
+        Ok(Prepared::Text(format!("{}\n", file.display()), messages))
+    }
 }
 
 /// Why the plugin failed, before a command of criscope could run.
@@ -306,32 +332,7 @@ async fn prepare(command: &Command, cluster: Cluster, default: &str) -> Result<P
             }
             Some(node.clone())
         }
-        Command::Capture {
-            pod,
-            namespace,
-            node,
-            since,
-            output,
-        } => {
-            let mut args = Vec::new();
-            let mut of_pod = None;
-            if let Some(pod) = pod {
-                let (namespace, name) = parts(pod, namespace.as_deref(), default);
-                args.extend(["--pod".to_owned(), format!("{namespace}/{name}")]);
-                if node.is_none() {
-                    of_pod = Some(cluster.node_of(namespace, name).await?);
-                }
-            }
-            if let Some(since) = since {
-                args.extend(["--since".to_owned(), since.clone()]);
-            }
-            let node = node.clone().or(of_pod.flatten());
-            let node = node.ok_or(CaptureError::Deleted)?;
-            let agent = cluster.agent_of(&node)?;
-            let (file, messages) =
-                capture::capture(&cluster, agent, &args, output.as_deref()).await?;
-            return Ok(Prepared::Text(format!("{}\n", file.display()), messages));
-        }
+        Command::Capture(args) => return args.run(&cluster, default).await,
         Command::Fleet { namespace, top } => {
             let (text, notes) =
                 fleet::view(&cluster, namespace.as_deref(), usize::from(*top)).await;

@@ -136,7 +136,7 @@ fn merged(known: &[(&Agent, Reply)]) -> Option<Reply> {
     })
 }
 
-/// The answer of the node that knows the pod, else that nobody does.
+/// The answer of the node that knows the pod, else an error that none does.
 fn first(known: Vec<(&Agent, Reply)>) -> Option<Reply> {
     let mut unknown: Option<Unknown> = None;
     for (_, reply) in known {

@@ -6,7 +6,7 @@ use k8s_openapi::api::rbac::v1::{
 
 use crate::support::{documents, parse};
 
-/// Somebody who is authenticated.
+/// A user who is authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,

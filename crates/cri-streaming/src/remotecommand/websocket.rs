@@ -19,7 +19,7 @@ use crate::pipe::{pipe, sizes};
 use crate::request::{Command, StreamOptions};
 use crate::runtime::{Input, Output, Size};
 use crate::session::SessionResult;
-use crate::websocket::{self, Event, Reader};
+use crate::websocket::{self, Control, Event, Reader};
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -62,14 +62,8 @@ where
         resize,
         gone: gone.clone(),
     };
-    // Lets the client start: it waits for an empty message on the first channel that it reads.
-    let ready = match wanted {
-        StreamOptions { stdout: true, .. } => STDOUT,
-        StreamOptions { stderr: true, .. } => STDERR,
-        _ => ERROR,
-    };
-    // The queue has space, because nothing else writes yet.
-    let _ = frames.try_send(encoding.message(ready, b""));
+    // Lets the client start. The queue has space, because nothing else writes yet.
+    let _ = frames.try_send(encoding.message(first_channel(wanted), b""));
     drop(frames);
     let reading = Reading {
         demux: Demux::new(encoding),
@@ -81,18 +75,8 @@ where
             activity: context.activity.clone(),
         },
     };
-    let refusal = control.clone();
-    let reading = tokio::spawn(async move {
-        let result = reading.run(Reader::new(read)).await;
-        let is_broken = result.is_err_and(|error| error.kind() == io::ErrorKind::InvalidData);
-        if is_broken {
-            // Before anything else ends; otherwise the connection would be closed with the normal close code.
-            refusal.fail(PROTOCOL_ERROR);
-        }
-        gone.cancel();
-        is_broken
-    });
-    let mut reading = AbortOnDropHandle::new(reading);
+    let reading = read_to_end(reading, Reader::new(read), control.clone(), gone);
+    let mut reading = AbortOnDropHandle::new(tokio::spawn(reading));
     let mut writing = AbortOnDropHandle::new(tokio::spawn(writing));
     let mut is_written = false;
     let mut ended = tokio::select! {
@@ -124,6 +108,32 @@ where
     let _ = writing.await;
     let _ = timeout(LINGER, reading).await;
     ended
+}
+
+/// The first channel that the client reads: it waits for an empty message there.
+fn first_channel(wanted: StreamOptions) -> u8 {
+    match wanted {
+        StreamOptions { stdout: true, .. } => STDOUT,
+        StreamOptions { stderr: true, .. } => STDERR,
+        _ => ERROR,
+    }
+}
+
+/// Reads until the client has gone, which cancels `gone`. Returns whether it violated the protocol.
+async fn read_to_end<R: AsyncRead + Unpin>(
+    reading: Reading,
+    reader: Reader<R>,
+    control: Control,
+    gone: CancellationToken,
+) -> bool {
+    let result = reading.run(reader).await;
+    let is_broken = result.is_err_and(|error| error.kind() == io::ErrorKind::InvalidData);
+    if is_broken {
+        // Before anything else ends; otherwise the connection would be closed with the normal close code.
+        control.fail(PROTOCOL_ERROR);
+    }
+    gone.cancel();
+    is_broken
 }
 
 /// Reads the client's messages.

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fs;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -147,7 +147,7 @@ impl Flight {
         }
     }
 
-    /// Also returns the number of bytes kept from an earlier pull.
+    /// Downloads a blob and unpacks it meanwhile. Also returns the number of bytes kept from an earlier pull.
     async fn fetch_once(
         self: &Arc<Self>,
         repository: &Repository,
@@ -155,17 +155,8 @@ impl Flight {
         kept_at: &Path,
         key: Option<&Arc<LayerKey>>,
     ) -> (u64, Result<()>) {
-        let min_free = self.layers.config.limits.min_free_bytes;
-        let opened = match Spool::open(kept_at, descriptor.size) {
-            Ok(None) => {
-                let own = self.disk().temporary();
-                Spool::open(&own, descriptor.size).map(|spool| (spool, own))
-            }
-            opened => opened.map(|spool| (spool, kept_at.to_owned())),
-        };
-        let (spool, path) = match opened {
-            Ok((Some(spool), path)) => (Arc::new(spool.keep_free(min_free)), path),
-            Ok((None, path)) => return (0, Err(Error::io(path, Errno::WOULDBLOCK))),
+        let (spool, path) = match self.open_spool(kept_at, descriptor.size) {
+            Ok(opened) => opened,
             Err(error) => return (0, Err(error)),
         };
         let kept = spool.available();
@@ -182,44 +173,13 @@ impl Flight {
         };
         let unpacker = {
             let (own, spool, key) = (Arc::clone(self), Arc::clone(&spool), key.cloned());
-            blocking(move || {
-                let input = Input {
-                    consumed: &spool.consumed,
-                    all: &|| spool.wait_for_all(),
-                    abandon: &|| spool.abandon(),
-                };
-                own.unpack(SpoolReader::new(&spool), &input, key.as_deref())
-            })
+            blocking(move || own.unpack_spool(&spool, key.as_deref()))
         };
         let mut unpacker = Box::pin(tokio::spawn(unpacker));
         let writer = tokio::spawn(writer);
-        let ImageStoreConfig {
-            failpoint,
-            observer,
-            ..
-        } = &self.layers.config;
-        let download = Download {
-            repository,
-            descriptor,
-            permits: &self.layers.permits,
-            requester: self.requester.clone(),
-            monitor: self.monitor(),
-            pieces: Pieces::new(kept, descriptor.size, self.layers.config.piece_bytes),
-            parts: Parts::default(),
-            observer: &**observer,
-            sink: |at, chunk: Bytes| {
-                self.progress.fetched(chunk.len() as u64);
-                observer.bytes_fetched(chunk.len() as u64);
-                failpoint.reached(Failpoint::LayerFetching);
-                let sender = sender.clone();
-                async move { sender.send((at, chunk)).await.is_ok() }
-            },
-        };
-        let download = download.run();
         let mut unpacked = None;
-        let name = short(&self.layer);
         let fetched = tokio::select! {
-            fetched = observed(&*self.steps, Step::Fetch, Some(&name), download) => fetched,
+            fetched = self.download(repository, descriptor, kept, &sender) => fetched,
             () = self.cancel.cancelled() => Err(self.cancelled()),
             () = self.give_up.cancelled() => Err(self.too_slow(repository)),
             // Unpacking ends before the blob is complete only if it fails.
@@ -234,31 +194,75 @@ impl Flight {
         } else {
             self.progress.enter(LayerPhase::Unpacking);
         }
+        // The writer takes its end for that of the blob: not before the spool has an error.
         drop(sender);
         let _ = writer.await;
         let unpacked = match unpacked {
             Some(ended) => joined(ended),
             None => {
+                let name = short(&self.layer);
                 let unpacking = async { joined(unpacker.await) };
                 observed(&*self.steps, Step::Unpack, Some(&name), unpacking).await
             }
         };
         drop(guard);
-        // The cause of the failure, not the reader's error about it.
-        let result = match (unpacked, spool.failure()) {
-            (Err(own), Some(failure))
-                if matches!(failure, Error::Cancelled { .. }) && !broke_off =>
-            {
-                Err(own)
-            }
-            (Err(_), Some(failure)) => Err(failure),
-            (result, _) => result,
-        };
+        let result = with_cause(unpacked, spool.failure(), broke_off);
         // An incomplete blob is kept for the next pull, a wrong one is not.
         if result.is_ok() || !broke_off || spool.available() == 0 || path != kept_at {
             let _ = fs::remove_file(&path);
         }
         (kept, result)
+    }
+
+    /// Opens the spool of a blob with what an earlier pull has kept, or a new one if another pull has that open.
+    fn open_spool(&self, kept_at: &Path, size: u64) -> Result<(Arc<Spool>, PathBuf)> {
+        let min_free = self.layers.config.limits.min_free_bytes;
+        let (spool, path) = match Spool::open(kept_at, size)? {
+            Some(spool) => (Some(spool), kept_at.to_owned()),
+            None => {
+                let own = self.disk().temporary();
+                (Spool::open(&own, size)?, own)
+            }
+        };
+        match spool {
+            Some(spool) => Ok((Arc::new(spool.keep_free(min_free)), path)),
+            None => Err(Error::io(path, Errno::WOULDBLOCK)),
+        }
+    }
+
+    /// Downloads what is missing of a blob, after the first `kept` bytes.
+    async fn download(
+        &self,
+        repository: &Repository,
+        descriptor: &Descriptor,
+        kept: u64,
+        sender: &mpsc::Sender<(u64, Bytes)>,
+    ) -> Result<()> {
+        let ImageStoreConfig {
+            failpoint,
+            observer,
+            piece_bytes,
+            ..
+        } = &self.layers.config;
+        let download = Download {
+            repository,
+            descriptor,
+            permits: &self.layers.permits,
+            requester: self.requester.clone(),
+            monitor: self.monitor(),
+            pieces: Pieces::new(kept, descriptor.size, *piece_bytes),
+            parts: Parts::default(),
+            observer: &**observer,
+            sink: |at, chunk: Bytes| {
+                self.progress.fetched(chunk.len() as u64);
+                observer.bytes_fetched(chunk.len() as u64);
+                failpoint.reached(Failpoint::LayerFetching);
+                let sender = sender.clone();
+                async move { sender.send((at, chunk)).await.is_ok() }
+            },
+        };
+        let name = short(&self.layer);
+        observed(&*self.steps, Step::Fetch, Some(&name), download.run()).await
     }
 
     /// Checks the size and the free space. The unpacked size is checked during unpacking.
@@ -274,6 +278,15 @@ impl Flight {
         }
         self.disk()
             .check_space(size.saturating_add(limits.min_free_bytes))
+    }
+
+    fn unpack_spool(&self, spool: &Spool, key: Option<&LayerKey>) -> Result<()> {
+        let input = Input {
+            consumed: &spool.consumed,
+            all: &|| spool.wait_for_all(),
+            abandon: &|| spool.abandon(),
+        };
+        self.unpack(SpoolReader::new(spool), &input, key)
     }
 
     fn unpack_slice(&self, slice: &ArchiveSlice) -> Result<()> {
@@ -368,6 +381,15 @@ impl Flight {
 
 fn joined(unpacked: std::result::Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
     unpacked.unwrap_or_else(|_| Err(Error::internal("unpacking has ended early")))
+}
+
+/// The result of unpacking, with the failure of the spool in place of the reader's error about it, unless unpacking failed first.
+fn with_cause(unpacked: Result<()>, failure: Option<Error>, broke_off: bool) -> Result<()> {
+    match (unpacked, failure) {
+        (Err(own), Some(Error::Cancelled { .. })) if !broke_off => Err(own),
+        (Err(_), Some(failure)) => Err(failure),
+        (result, _) => result,
+    }
 }
 
 /// Returns whether fetching the blob again may help.

@@ -99,7 +99,7 @@ impl Permits {
         }
     }
 
-    /// A permit for another connection of a layer that has one, if nobody waits.
+    /// A permit for another connection of a layer that has one, if no pull waits.
     pub(super) fn spare(&self, requester: Requester, monitor: Monitor) -> Option<Permit> {
         let mut state = lock(&self.0.state);
         if state.running.len() >= self.0.regular || !state.waiting.is_empty() {
@@ -231,7 +231,7 @@ impl State {
 }
 
 impl Permit {
-    /// Returns whether somebody waits for a permit.
+    /// Returns whether a pull waits for a permit.
     pub(super) fn is_wanted(&self) -> bool {
         !lock(&self.permits.0.state).waiting.is_empty()
     }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use crate::progress::lock;
 
-/// What nobody fetches yet.
+/// The parts that no connection fetches yet.
 #[derive(Debug)]
 pub(super) struct Pieces {
     size: u64,
@@ -44,7 +44,7 @@ impl Pieces {
         (begin < self.size).then_some(begin..state.next)
     }
 
-    /// Claims the piece that begins here, unless somebody has. Returns its end.
+    /// Claims the piece that begins here, unless another connection has. Returns its end.
     pub(super) fn go_on(&self, begin: u64) -> Option<u64> {
         let mut state = lock(&self.state);
         let given_back = state.given_back.iter().position(|it| it.start == begin);
@@ -91,7 +91,7 @@ mod tests {
         let pieces = Pieces::new(5, 32, 10);
         assert_eq!(pieces.claim(), Some(5..15));
         assert!(!pieces.are_many());
-        // Somebody else continues the first.
+        // Another connection continues the first.
         assert_eq!(pieces.go_on(15), Some(25));
         assert_eq!(pieces.go_on(15), None);
         assert_eq!(pieces.claim(), Some(25..32));

@@ -395,7 +395,7 @@ mod tests {
         assert!(spool.failure().is_none());
     }
 
-    /// The part after a hole was written ahead. Of the block before it, nobody knows.
+    /// The part after a hole was written ahead. The block before it may be incomplete.
     #[test]
     fn a_file_with_a_hole_is_resumed_before_it() {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("directory");

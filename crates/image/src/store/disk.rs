@@ -336,7 +336,7 @@ mod tests {
         Disk::open(&dir.path().join("new/root/images"), "b".to_owned()).expect("a store");
         let made = ["new", "new/root", "new/root/images", "new/root/images/tmp"];
         assert_eq!(made.map(mode), [0o711, 0o711, 0o700, 0o700]);
-        // A parent that exists is somebody's decision.
+        // The mode of a parent that exists was chosen by the administrator.
         fs::set_permissions(dir.path().join("new"), fs::Permissions::from_mode(0o750))
             .expect("mode");
         Disk::open(&dir.path().join("new/other"), "b".to_owned()).expect("a store");

@@ -219,7 +219,7 @@ impl ContentStore {
             let added = layers::Layer { record, synced };
             index.layers.entry(id.clone()).or_insert(added).record.proof
         };
-        // It was here, and came again from someone else, whose next pull shall find it.
+        // The layer was here, and was pulled again with another proof: the next pull with it shall find the layer.
         if proof.is_some() && proof != record.proof {
             layers::rewrite(&self.disk, &self.disk.layer(id), new)?;
             if let Some(layer) = lock(&self.index).layers.get_mut(id) {

@@ -2,7 +2,7 @@
 //! this boot of the machine only, so a power failure loses them as a whole. A background thread syncs the file system and moves the
 //! records to `images`.
 //!
-//! Nothing is synced on the way of a pull: a sync waits for all that the disk has not written yet, of others too.
+//! A pull itself syncs nothing: a sync would wait for everything that the disk has not written yet, also of other programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -161,7 +161,7 @@ impl<R> Drop for ReadAhead<'_, '_, R> {
     }
 }
 
-/// Fills buffers until the end, the first error, or until nobody wants them. No read follows an error.
+/// Fills buffers until the end, the first error, or until the reader is gone. No read follows an error.
 fn fill_all(
     source: &mut impl Read,
     buffers: Receiver<Vec<u8>>,

@@ -18,7 +18,7 @@ use crate::reference::Reference;
 const MEDIA_TYPE: &str = "application/vnd.oci.descriptor.v1+json";
 
 /// A directory of verifiers. Unlike in containerd, one that does not exist, is empty, or has more files than allowed refuses
-/// all images: somebody has asked for verification.
+/// all images: the administrator has asked for verification.
 #[derive(Clone, Debug)]
 pub struct VerifierPlugins {
     /// The directory. Every file in it must be executable.

@@ -24,7 +24,7 @@ pub(crate) enum Call {
     Update,
     Stats,
     Connect,
-    /// A call of which only failures are answered, if anybody asked for it.
+    /// A call of which only failures are answered, if the daemon asked for it.
     Other,
 }
 

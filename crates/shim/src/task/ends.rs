@@ -12,7 +12,7 @@ use super::connection::Call;
 use super::messages::{Process, Timestamp, Waited};
 use super::{LAST_OUTPUT, TaskProcess};
 
-/// The code of a container that was killed because nobody observes its exit, as of containerd's shims.
+/// The code of a container that was killed because no process observes its exit, as of containerd's shims.
 const KILLED: i32 = 137;
 
 /// How long the cleanup of a container may take.

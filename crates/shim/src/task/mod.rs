@@ -214,7 +214,7 @@ impl Shim {
             }
         }
         self.close_inputs();
-        // An exit that nobody observed is told when the cleanup has ended.
+        // An exit that no process observed is told when the cleanup has ended.
         let over = |(exit, until): &(Exit, Instant), open: bool| {
             *until <= now || (!open && exit.unobserved.is_empty())
         };

@@ -9,7 +9,7 @@ use crate::error::{IoContext, Result};
 
 /// An unused port on loopback.
 ///
-/// # Errors If none can be had.
+/// # Errors If there is none.
 pub fn free_port() -> Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
@@ -18,7 +18,7 @@ pub fn free_port() -> Result<SocketAddr> {
 
 /// Scrapes `path`; the answer with its HTTP header.
 ///
-/// # Errors If nobody answers.
+/// # Errors If there is no answer.
 pub async fn scrape(address: SocketAddr, path: &str) -> Result<String> {
     let answer = async {
         let mut stream = TcpStream::connect(address).await?;

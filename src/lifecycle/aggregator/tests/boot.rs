@@ -1,4 +1,4 @@
-//! A restart of the node of which only the times of containers tell.
+//! A restart of the node that only the times of containers show.
 
 use std::time::UNIX_EPOCH;
 

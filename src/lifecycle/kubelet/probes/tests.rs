@@ -106,7 +106,7 @@ fn a_probe_that_was_due_and_did_not_run_has_led_to_the_stop() {
     assert_eq!(stopped(5300, 5400), Some(Evidence::Weak), "hardly due");
     assert_eq!(stopped(5300, 6600), Some(Evidence::GivenUp));
     assert_eq!(stopped(20_000, 20_100), Some(Evidence::GivenUp));
-    // After one run nobody knows its period.
+    // After one run its period is not known yet.
     let once = probed(&[1]);
     assert_eq!(
         evidence(once.failed_before(&id, at(9000), at(30_000))),

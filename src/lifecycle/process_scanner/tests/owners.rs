@@ -92,7 +92,7 @@ fn a_wrapper_with_any_name_is_an_oci_runtime() {
     node.add(301, "acme-runtime", 300, ticks_now());
     node.cmdline(301, &["acme-runtime", "--root", "/run/x", "start", "c1"]);
     mounts(&node, 301, 1);
-    // A container with such arguments, which nobody reads.
+    // A container with such arguments, which are not read.
     node.add(302, "app", 300, ticks_now());
     node.cmdline(302, &["app", "--root", "/run/x", "start", "c1"]);
     mounts(&node, 302, 2);

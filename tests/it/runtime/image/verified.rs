@@ -422,7 +422,7 @@ async fn all_verifiers_must_accept_an_image() {
         (&[][..], 2, "there are none"),
         (&[("a", "exit 0"), ("b", "exit 0")][..], 1, "2 files"),
         (&[("a", "kill -9 $$")][..], 1, "killed"),
-        // Nobody waits for what a verifier leaves behind.
+        // The pull does not wait for processes that a verifier leaves behind.
         (&[("a", "sleep 600 & sleep 600")][..], 1, "no answer"),
         (
             &[("a", "head -c 1000000 /dev/zero; echo; exit 1")][..],

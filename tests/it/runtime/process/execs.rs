@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use criscope::runtime::shim_client::{Event, Exec, Kill, Stdio};
+use criscope::runtime::shim_client::{Event, Exec, Stdio};
 
 use super::pod::{Pod, everything, exit, process, read, target};
 use crate::harness::soon;
@@ -45,14 +45,7 @@ async fn execs_and_signals() {
     pod.shim.forget(target("a", "e1")).await.expect("forget");
 
     pod.shim.exec(exec("e2")).await.expect("exec");
-    pod.shim
-        .kill(Kill {
-            target: target("a", "e2"),
-            signal: 9,
-            all: false,
-        })
-        .await
-        .expect("kill");
+    pod.kill("e2", false).await;
     assert_eq!(exit(&mut events, "a", "e2").await.code, 137);
     // Output of an exec that exits before an attach is retained.
     fs::write(
@@ -69,14 +62,7 @@ async fn execs_and_signals() {
         .expect("attach");
     assert_eq!(read(&mut attached, "").await.0, "kept\n");
 
-    pod.shim
-        .kill(Kill {
-            target: target("a", ""),
-            signal: 9,
-            all: true,
-        })
-        .await
-        .expect("kill");
+    pod.kill("", true).await;
     assert_eq!(exit(&mut events, "a", "").await.code, 137);
     pod.end(&["a"]).await;
 }
@@ -125,14 +111,7 @@ async fn concurrent_exits_are_retained_until_forgotten() {
         pod.shim.forget(target("a", &name)).await.expect("forget");
     }
     assert_eq!(known().await, 1);
-    pod.shim
-        .kill(Kill {
-            target: target("a", ""),
-            signal: 9,
-            all: true,
-        })
-        .await
-        .expect("kill");
+    pod.kill("", true).await;
     exit(&mut events, "a", "").await;
     pod.end(&["a"]).await;
 }

@@ -11,7 +11,7 @@ use std::fs;
 use std::time::Duration;
 
 use criscope::runtime::shim_client::{
-    Create, Error, Event, Exit, ExitFate, Kill, PidNamespace, Runtime, Stdio, exit_records,
+    Create, Error, Event, Exit, ExitFate, PidNamespace, Runtime, Stdio, exit_records,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -113,12 +113,7 @@ async fn children_killed_for_want_of_memory_are_reported_while_the_container_run
     }
     let state = pod.shim.state().await.expect("state");
     assert_eq!(state.processes[0].exit, None);
-    let kill = Kill {
-        target: target("a", ""),
-        signal: Signal::SIGKILL as i32,
-        all: false,
-    };
-    pod.shim.kill(kill).await.expect("kill");
+    pod.kill("", false).await;
     let ended = kills(&mut events).await.expect_err("an exit");
     assert_eq!((ended.code, ended.oom_kills), (137, 3));
     pod.end(&["a"]).await;

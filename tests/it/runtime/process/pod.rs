@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use criscope::runtime::shim_client::{
-    Attach, Create, Error, Event, Exit, Launch, Output, Runtime, Shim, Stdio, Target, TaskShim,
-    Verb, exit_records,
+    Attach, Create, Error, Event, Exit, Kill, Launch, Output, Runtime, Shim, Stdio, Target,
+    TaskShim, Verb, exit_records,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -212,6 +212,16 @@ impl Pod {
         text.lines()
             .map(|line| line.split_once(' ').expect("time").1.to_owned())
             .collect()
+    }
+
+    /// Sends SIGKILL to an exec of the container `a`, or with an empty name to its init; with `all` to all of its processes.
+    pub(super) async fn kill(&self, exec: &str, all: bool) {
+        let kill = Kill {
+            target: target("a", exec),
+            signal: 9,
+            all,
+        };
+        self.shim.kill(kill).await.expect("kill");
     }
 
     pub(super) async fn end(self, ids: &[&str]) {

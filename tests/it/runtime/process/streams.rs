@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use criscope::runtime::shim_client::{Attach, Exec, Kill, Resize, Stdio};
+use criscope::runtime::shim_client::{Attach, Exec, Resize, Stdio};
 use tokio::time::sleep;
 
 use super::pod::{Pod, everything, exit, process, read, target};
@@ -123,12 +123,7 @@ async fn the_last_output_waits_for_a_slow_reader() {
         before = (written("a"), written("e"));
         sleep(Duration::from_millis(500)).await;
     }
-    let all = Kill {
-        target: target("a", ""),
-        signal: 9,
-        all: true,
-    };
-    pod.shim.kill(all).await.expect("kill");
+    pod.kill("", true).await;
     exit(&mut events, "a", "").await;
     let written = ["a", "e"].map(|name| usize::try_from(written(name)).expect("few"));
     pod.end(&["a"]).await;

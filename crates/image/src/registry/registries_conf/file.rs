@@ -16,7 +16,7 @@ pub(super) enum Use {
     TagOnly,
 }
 
-/// Whether a short name may be looked for in several registries. Nobody can be asked which one is meant.
+/// Whether a short name may be looked for in several registries. There is no terminal to ask the user which one is meant.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ShortNameMode {

@@ -1,4 +1,4 @@
-//! The extensions of a certificate (RFC 5280, 4.1), which webpki checks but does not show. The certificate must have been
+//! The extensions of a certificate (RFC 5280, 4.1), which webpki checks but does not expose. The certificate must have been
 //! accepted by webpki before.
 
 const SEQUENCE: u8 = 0x30;

@@ -36,7 +36,7 @@ fn a_container_that_asks_for_a_default_profile_that_cannot_be_loaded_is_refused(
 }
 
 #[test]
-fn a_seccomp_profile_that_cannot_be_had_is_no_container_without_one() {
+fn a_container_whose_seccomp_profile_cannot_be_loaded_is_refused() {
     for (kind, reference, file) in [
         (ProfileType::Localhost, "/p.json", None),
         (ProfileType::Localhost, "/p.json", Some("{")),

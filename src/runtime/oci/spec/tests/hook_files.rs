@@ -142,7 +142,7 @@ fn a_file_that_cannot_be_read_refuses_every_container() {
     let never = json!({"when": {"always": false}, "stages": ["poststop"]});
     dirs.write(&dirs.admin, "a.json", "", &never);
     assert!(Case::new(|case| case.hooks = dirs.read()).build().is_ok());
-    // A link that leads nowhere is a file that somebody expects.
+    // A dangling link is a file that the administrator expects to be read.
     std::os::unix::fs::symlink("/no/such", dirs.admin.path().join("b.json")).expect("link");
     assert!(
         refused(&dirs).contains("b.json: No such file"),

@@ -384,7 +384,7 @@ async fn stores_are_files_or_on_the_web() {
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     at.stores("docker: [");
     at.refused("a.yaml").await;
-    // Nobody asks where no requirement is.
+    // Signatures are not looked for where the policy requires none.
     fs::write(
         at.path("policy.json"),
         r#"{"default": [{"type": "insecureAcceptAnything"}]}"#,

@@ -1,8 +1,12 @@
-//! Builds what sees more than the calls: the process scanner, the watches over containerd and the built-in runtime, and the
-//! OTLP receiver. They belong to `lifecycle`, which knows neither the table of calls in flight nor the runtime.
+//! Builds and starts the observers of what calls do not show: the process scanner, the watches over containerd and the
+//! built-in runtime, and the OTLP receiver. They belong to `lifecycle`, which knows neither the table of calls in flight
+//! nor the runtime.
 
 use std::net::TcpListener;
 use std::sync::Arc;
+
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
 
 use super::build::{Built, reading};
 use super::builtin::Builtin;
@@ -22,12 +26,31 @@ use crate::telemetry::otlp::{Collector, Signal};
 use crate::telemetry::registry::RegistryError;
 
 impl Built {
-    /// The process scanner. It scans if the settings and the permissions on the node allow it.
-    pub(super) fn sampler(
+    /// Starts all of them but the events of the built-in runtime, until `stop`; the OTLP receiver on a bound listener.
+    pub(super) fn start_watchers(
         &self,
         config: &Config,
+        receiver: Option<TcpListener>,
         drops: &Arc<Drops>,
-    ) -> Result<Sampler, RegistryError> {
+        side: &Runtime,
+        stop: &CancellationToken,
+    ) -> Result<(), RegistryError> {
+        let sampler = self.sampler(config, drops)?;
+        side.spawn(stop.clone().run_until_cancelled_owned(sampler.run()));
+        let pulls = self.pull_watch(config);
+        side.spawn(stop.clone().run_until_cancelled_owned(pulls.run()));
+        let events = self.event_watch(config, drops)?;
+        let events = supervised("containerd events", move || Arc::clone(&events).run());
+        side.spawn(stop.clone().run_until_cancelled_owned(events));
+        if let Some(listener) = receiver {
+            let receiver = self.receiver(listener, config, drops)?;
+            side.spawn(stop.clone().run_until_cancelled_owned(receiver.run()));
+        }
+        Ok(())
+    }
+
+    /// The process scanner. It scans if the settings and the permissions on the node allow it.
+    fn sampler(&self, config: &Config, drops: &Arc<Drops>) -> Result<Sampler, RegistryError> {
         Ok(Sampler::new(
             config.sampler.clone(),
             reading(&self.in_flight),
@@ -39,7 +62,7 @@ impl Built {
     }
 
     /// The watch over the pulls of containerd.
-    pub(super) fn pull_watch(&self, config: &Config) -> PullWatch {
+    fn pull_watch(&self, config: &Config) -> PullWatch {
         PullWatch {
             settings: config.containerd.clone(),
             calls: reading(&self.in_flight),
@@ -50,7 +73,7 @@ impl Built {
     }
 
     /// The subscription to the events of containerd.
-    pub(super) fn event_watch(
+    fn event_watch(
         &self,
         config: &Config,
         drops: &Arc<Drops>,
@@ -97,7 +120,7 @@ impl Built {
     }
 
     /// The receiver of the runtime's spans on a bound listener.
-    pub(super) fn receiver(
+    fn receiver(
         &self,
         listener: TcpListener,
         config: &Config,

@@ -125,7 +125,9 @@ pub(super) fn asked(handler: &config::Handler, oci: &OciRuntime) -> Option<OciRu
     match oci.shim {
         None => Some(oci.clone()),
         Some(ShimOptions::Runc { .. }) => {
-            Some(OciRuntime::new(handler.called_by_shim(), oci.root.clone()))
+            let mut called = OciRuntime::new(handler.called_by_shim(), oci.root.clone());
+            called.limit = oci.limit;
+            Some(called)
         }
         Some(ShimOptions::Other { .. }) => None,
     }

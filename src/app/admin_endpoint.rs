@@ -1,0 +1,65 @@
+//! The admin endpoint of the daemon: pages over TCP, metrics for other machines, and the socket of root.
+
+use std::net::TcpListener;
+
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use super::build::Built;
+use super::{Error, ROOT_ONLY};
+use crate::admin;
+use crate::config::Config;
+use crate::proxy::listener::Socket;
+use crate::telemetry::logging::LogHandle;
+use crate::tls::Certificates;
+
+/// Its sockets; each is `None` if it is off.
+pub(super) struct AdminSockets {
+    pages: Option<TcpListener>,
+    metrics: Option<TcpListener>,
+    root: Option<Socket>,
+}
+
+impl AdminSockets {
+    pub(super) fn bind(config: &Config) -> Result<Self, Error> {
+        let pages = config.admin.listen.map(admin::bind).transpose()?;
+        let metrics = config.metrics.listen.map(admin::bind).transpose()?;
+        let root = config.admin.socket.as_deref();
+        let root = root.map(|path| Socket::bind(path, ROOT_ONLY, None));
+        Ok(Self {
+            pages,
+            metrics,
+            root: root.transpose()?,
+        })
+    }
+
+    /// Serves until `stop`. Returns a guard that removes the file of the unix socket.
+    pub(super) fn serve(
+        self,
+        built: &Built,
+        config: &Config,
+        log: &LogHandle,
+        certificates: Certificates,
+        side: &Runtime,
+        stop: &CancellationToken,
+    ) -> Option<impl Sized + use<>> {
+        let sources = || built.sources(config, log.clone());
+        if let Some(listener) = self.pages {
+            let settings = config.admin.clone();
+            side.spawn(admin::serve(listener, sources(), settings, stop.clone()));
+        }
+        if let Some(listener) = self.metrics {
+            let settings = config.metrics.clone();
+            side.spawn(admin::remote::serve(
+                listener,
+                sources(),
+                settings,
+                certificates,
+                stop.clone(),
+            ));
+        }
+        let (listener, file) = self.root?.into_parts();
+        side.spawn(admin::serve_socket(listener, sources(), stop.clone()));
+        file
+    }
+}
