@@ -179,7 +179,7 @@ impl Remote {
             tracing::error!(
                 event = "metrics.config",
                 error.message = text,
-                "metrics.listen serves nobody"
+                "metrics.listen answers no requests"
             );
             *last = Some(text);
         }

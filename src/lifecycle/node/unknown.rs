@@ -54,7 +54,7 @@ fn blocked(fact: &NodeFact, now: u64) -> String {
         FactKind::NotReady { .. }
         | FactKind::BackendDown { .. }
         | FactKind::BackendHangs { .. } => "no pod can start",
-        FactKind::NoKubelet => "nobody asks for pods to be started",
+        FactKind::NoKubelet => "no pods are started",
         FactKind::ImageFsFull { .. } => "the kubelet may evict pods and admit no new ones",
         FactKind::CriscopeDown | FactKind::NodeRestarted { .. } => "nothing is known of that time",
         FactKind::CriscopeStalled => "calls waited",

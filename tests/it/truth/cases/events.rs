@@ -1,4 +1,4 @@
-//! What only events of the runtime tell: nobody asks, or the CRI has no word for it.
+//! What only events of the runtime tell: no call tells it.
 
 use nix::sys::signal::{Signal, kill};
 
