@@ -1,4 +1,4 @@
-//! What only events of the runtime tell: no call tells it.
+//! What only events of the runtime tell: the CRI has no word for it, or no call asks.
 
 use nix::sys::signal::{Signal, kill};
 
