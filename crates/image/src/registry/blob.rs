@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::get::GetRequest;
 use super::request::{Attempt, Chunks, Failure, pause};
 use super::{Host, Repository};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::manifest::Descriptor;
 
 /// Progress that resets the count of retries: a connection that breaks occasionally does not mean a dead registry.
@@ -68,7 +68,14 @@ impl Repository {
                 Err(failure) => last = Some(host.failed(failure)),
             }
         }
-        Err(last.unwrap_or_else(|| self.no_host()))
+        let error = last.unwrap_or_else(|| self.no_host());
+        Err(match error {
+            // It is not the image that is missing.
+            Error::NotFound { what } => Error::NotFound {
+                what: format!("blob {}: {what}", descriptor.digest),
+            },
+            other => other,
+        })
     }
 }
 

@@ -407,6 +407,10 @@ impl Host {
                 .to_owned()
         };
         let (media_type, announced) = (text(CONTENT_TYPE.as_str()), text("docker-content-digest"));
+        if media_type.starts_with("text/html") {
+            let reason = "a web page instead of a manifest";
+            return Err(Failure::bad(&self.endpoint.host, reason));
+        }
         let bytes = read_body(
             response,
             MAX_MANIFEST,

@@ -47,7 +47,7 @@ fn of_pulls() {
         (
             Code::NotFound,
             "failed to extract layer sha256:0a: failed to stat snapshot sha256:1b: not found",
-            "",
+            "the runtime's image store has lost a part of the image",
         ),
         (
             Code::Unknown,
@@ -63,7 +63,7 @@ fn of_pulls() {
         (
             Code::Unknown,
             "failed to authorize: failed to fetch oauth token: unexpected status: 401 Unauthorized",
-            unauthorized,
+            "the token service does not accept the credentials, or none were sent",
         ),
         (
             Code::Unauthenticated,
@@ -73,7 +73,7 @@ fn of_pulls() {
         (
             Code::Unknown,
             "failed to authorize: failed to fetch anonymous token: dial tcp: lookup auth.r.io: no such host",
-            dns,
+            "the token service's name cannot be resolved",
         ),
         (
             Code::Unknown,
@@ -190,12 +190,12 @@ fn of_pulls() {
         (
             Code::Unknown,
             "failed to extract layer: write /a: no space left on device",
-            "a disk is full",
+            "a disk is full, or out of inodes",
         ),
         (
             Code::ResourceExhausted,
             "/var/lib/criscope: no space: 1.2 MiB are free, 400.0 MiB are needed",
-            "a disk is full",
+            "a disk is full, or out of inodes",
         ),
         (
             Code::ResourceExhausted,
