@@ -80,11 +80,13 @@ faults! {
         ["fork/exec *resource temporarily unavailable", "clone*resource temporarily unavailable", "pthread_create failed",
          "failed to create new os thread"];
     NoMemory = "no_memory", Some("no memory could be allocated"), Any: ["cannot allocate memory"];
+    AgentSocket = "cni_agent_away", Some("its agent on this node is not up, or does not answer"), Network:
+        ["dial unix *connection refused", "dial unix *no such file or directory"];
     ApiAway = "api_unreachable", Some("the Kubernetes API cannot be reached"), Network:
         ["/api*dial tcp ", "/api*i/o timeout", "/api*tls handshake timeout", "/api*connection refused", "/api*deadline exceeded",
          "/api*\": eof"];
     Agent = "cni_agent_away", Some("its agent on this node is not up, or does not answer"), Network:
-        ["dial unix *connection refused", "dial unix *no such file or directory", "dial tcp 127.*connection refused",
+        ["dial tcp 127.*connection refused",
          "dial tcp [::1]*connection refused", "/run/flannel/subnet.env: no such file", "/var/lib/calico/nodename: no such file",
          "waiting for felix", "readinessindicatorfile", "cilium api client timeout exceeded"];
     LocalService = "local_service_away", Some("a local service cannot be reached"), Any:
@@ -170,7 +172,7 @@ faults! {
     Dhcp = "cni_no_dhcp_answer", Some("no DHCP server answered"), Network: ["dhcp*no more tries"];
     AgentBusy = "cni_agent_busy", Some("its agent on this node limits the rate of requests"), Network: ["[429]"];
     ApiCertificate = "api_certificate", Some("the certificate of the Kubernetes API is not accepted"), Network:
-        ["x509:"];
+        ["/api*x509:"];
     ApiDenied = "api_denied", Some("the Kubernetes API does not accept its credentials"), Network:
         ["connection is unauthorized", "error getting pod: unauthorized", "forbidden: user \"", "the server has asked for the client to provide credentials"];
     NetworkUnready = "cni_not_ready", Some("no CNI configuration is loaded"), Network:

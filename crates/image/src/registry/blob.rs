@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::get::GetRequest;
 use super::request::{Attempt, Chunks, Failure, pause};
 use super::{Host, Repository};
+use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::manifest::Descriptor;
 
@@ -69,13 +70,17 @@ impl Repository {
             }
         }
         let error = last.unwrap_or_else(|| self.no_host());
-        Err(match error {
-            // It is not the image that is missing.
-            Error::NotFound { what } => Error::NotFound {
-                what: format!("blob {}: {what}", descriptor.digest),
-            },
-            other => other,
-        })
+        Err(of_blob(&descriptor.digest, error))
+    }
+}
+
+/// The error of a request for a blob: if that is missing, it is not the image that the registry does not have.
+pub(super) fn of_blob(digest: &Digest, error: Error) -> Error {
+    match error {
+        Error::NotFound { what } => Error::NotFound {
+            what: format!("blob {digest}: {what}"),
+        },
+        other => other,
     }
 }
 

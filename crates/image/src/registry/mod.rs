@@ -299,6 +299,7 @@ impl Repository {
             .await
         })
         .await
+        .map_err(|error| blob::of_blob(digest, error))
     }
 
     /// Fetches the index of what refers to a manifest, of at most `most` bytes.

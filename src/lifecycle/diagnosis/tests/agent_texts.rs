@@ -155,6 +155,11 @@ const TEXTS: &[(&str, &str, &str)] = &[
         "Multus: [shop/web/0b5e2f6c]: error loading k8s delegates k8s args: TryLoadPodDelegates: error in getting k8s network for pod: GetNetworkDelegates: failed getting the delegate: getKubernetesDelegate: cannot find a network-attachment-definition (macvlan-conf) in namespace (shop): network-attachment-definitions.k8s.cni.cncf.io \"macvlan-conf\" not found",
         "",
     ),
+    (
+        "kube-ovn",
+        "RPC failed; Post \"http://dummy/api/v1/add\": dial unix /run/openvswitch/kube-ovn-daemon.sock: connect: connection refused",
+        "its agent on this node is not up, or does not answer",
+    ),
     // The API server on the node itself, or a proxy to it.
     (
         "calico",

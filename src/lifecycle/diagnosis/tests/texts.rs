@@ -1,6 +1,7 @@
 //! Error texts as runtimes write them, and what the first line says of them: the class only where the text proves it.
 
 use super::*;
+use crate::cri::error_chain;
 
 /// The first line five seconds after this call failed with this code and text.
 fn line(call: EpisodeCall, code: Code, text: &str) -> String {
@@ -15,7 +16,8 @@ pub(super) fn check(call: &EpisodeCall, operation: &str, cases: &[(Code, &str, &
             words => format!("{words}: "),
         };
         let code_name = crate::cri::status::code_name(*code);
-        let cause = crate::cri::error_chain::innermost(text);
+        let cause = error_chain::innermost(text);
+        let cause = error_chain::shortened(&cause, 300);
         assert_eq!(
             line(call.clone(), *code, text),
             format!("{operation}: {words}{code_name} {cause} (5 s ago)")
