@@ -108,12 +108,25 @@ const WRAPPERS: &[&str] = &[
     // criscope
     "network",
     "CNI network *",
+    "error configuring pod * networking",
+    "CmdAdd (shim)",
     "the OCI runtime failed",
 ];
 
 /// A sentence that CRI-O puts in front of a refusal.
 const BUSY: &str =
     "Kubelet may be retrying requests that are timing out in CRI-O due to system load. ";
+
+/// Input that programs repeat in their errors, by what it begins and ends with; empty for the end of the text. It is longer
+/// than the cause, which comes before or after it.
+const DUMPS: &[(&str, &str)] = &[
+    // multus: the request, and the configuration of its shim
+    (": 'ContainerID:", " ERRORED"),
+    (": '&{ContainerID:", " ERRORED"),
+    ("': StdinData: {", ""),
+    // runc: what it asks systemd for
+    (" (properties [", "])"),
+];
 
 /// Ends that say nothing: containerd's name for an error without a class, and results of a program that has said more.
 const EMPTY_ENDS: &[&str] = &["unknown", "<nil>", "exit status 1"];
@@ -151,7 +164,7 @@ pub fn shortened(text: &str, max: usize) -> Cow<'_, str> {
 fn unwrapped(text: &str, depth: usize) -> String {
     let text = text.trim();
     let text = text.strip_prefix(BUSY).unwrap_or(text);
-    let text = plain_log(text);
+    let text = without_dumps(plain_log(text));
     let mut kept: Vec<Cow<'_, str>> = Vec::new();
     let mut last = "";
     for segment in segments(&text) {
@@ -260,6 +273,24 @@ fn plain_log(text: &str) -> Cow<'_, str> {
         &text[..begin],
         unescaped(&message[..end])
     ))
+}
+
+/// The text without [`DUMPS`].
+fn without_dumps(mut text: Cow<'_, str>) -> Cow<'_, str> {
+    for (begin, end) in DUMPS {
+        let found = text.find(begin).and_then(|from| {
+            let after = from + begin.len();
+            let to = match *end {
+                "" => text.len(),
+                end => after + text[after..].find(end)? + end.len(),
+            };
+            Some(from..to)
+        });
+        if let Some(range) = found {
+            text.to_mut().replace_range(range, "");
+        }
+    }
+    text
 }
 
 /// Returns whether a text is like a pattern, in which `*` stands for any text.

@@ -315,6 +315,15 @@ time="2026-01-02T03:04:05Z" level=error msg="runc create failed: unable to start
         "crun: executable file `nope` not found in $PATH: No such file or directory",
         "crun: executable file `nope` not found in $PATH: No such file or directory",
     ),
+    // Input that is repeated
+    (
+        "failed to setup network for sandbox \"0a\": plugin type=\"multus-shim\" failed (add): CmdAdd (shim): CNI request failed with status 400: 'ContainerID:\"5e6c\" Netns:\"/var/run/netns/cni-6b\" IfName:\"eth0\" Args:\"K8S_POD_NAME=web\" Path:\"\" ERRORED: error configuring pod [shop/web] networking: [shop/web/8ba5:kube-ovn]: error adding container to network \"kube-ovn\": RPC failed; no address allocated to pod shop/web\n': StdinData: {\"cniVersion\":\"0.3.1\",\"name\":\"multus-cni-network\"}",
+        "CNI request failed with status 400: [shop/web/8ba5:kube-ovn]: error adding container to network \"kube-ovn\": RPC failed; no address allocated to pod shop/web",
+    ),
+    (
+        "runc create failed: unable to start container process: unable to apply cgroup configuration: unable to start unit \"cri-0a.scope\" (properties [{Name:Description Value:\"libcontainer container 0a\"} {Name:PIDs Value:@au [7]}]): Unit cri-0a.scope already exists.: unknown",
+        "unable to apply cgroup configuration: unable to start unit \"cri-0a.scope\": Unit cri-0a.scope already exists.",
+    ),
     // Nothing to unwrap
     ("context deadline exceeded", "context deadline exceeded"),
     ("unknown", "unknown"),

@@ -26,6 +26,13 @@ pub(in crate::lifecycle) enum Before<'a> {
     Sandbox(Replaced<'a>),
 }
 
+impl Before<'_> {
+    /// Returns whether nobody had asked for the end: that matters before anything runs again, too.
+    pub(super) fn is_death(&self) -> bool {
+        matches!(self, Self::Sandbox(replaced) if replaced.death.is_some())
+    }
+}
+
 /// The end of a container that was started again.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lifecycle) struct LastRun<'a> {

@@ -1,6 +1,10 @@
 //! What an error text proves. Each row of the table is a class of faults and the wordings of containerd, CRI-O, runc, crun,
 //! libcni and the built-in runtime that only this fault has. A text that matches no row has no class: it is shown as it is.
 
+mod server;
+
+use std::borrow::Cow;
+
 use crate::cri::Method;
 use crate::cri::status::Code;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -17,9 +21,11 @@ enum Scope {
     Node,
     /// Networks of sandboxes.
     Network,
+    /// Calls in which no program of a container runs: those that are missing are the node's.
+    NoContainer,
 }
 
-use Scope::{Any, Container, Image, Network, Node};
+use Scope::{Any, Container, Image, Network, NoContainer, Node};
 
 macro_rules! faults {
     ($($fault:ident = $name:literal, $words:expr, $scope:ident: [$($wording:literal),* $(,)?];)*) => {
@@ -33,8 +39,8 @@ macro_rules! faults {
                 match self {$(Self::$fault => $name),*}
             }
 
-            /// The class in plain words; `None` if the texts say it themselves.
-            pub(super) const fn words(self) -> Option<&'static str> {
+            /// The class in plain words, with `the registry` for any server of images; `None` if the texts say it themselves.
+            const fn plain(self) -> Option<&'static str> {
                 match self {$(Self::$fault => $words),*}
             }
         }
@@ -50,16 +56,23 @@ faults! {
     RuntimeAway = "runtime_away", Some("the runtime cannot be reached"), Any:
         ["backend *at unix://"];
     // A text about a limit of the kernel, not about a disk.
-    KernelLimit = "kernel_limit", None, Any:
-        ["inotify*no space left on device", "cgroup*no space left on device", "cpuset*no space left on device"];
+    KernelLimit = "kernel_limit", Some("a limit of the kernel is reached, no disk is full"), Any:
+        ["inotify*no space left on device", "cgroup*no space left on device", "cpuset*no space left on device",
+         "/dev/ptmx: no space left on device"];
+    KeyQuota = "key_quota", Some("the kernel's quota of keys is used up"), Any:
+        ["session key*disk quota exceeded", "keyctl*disk quota exceeded", "keyring*disk quota exceeded"];
+    // It answers over a socket, whose errors read like those of a file system.
+    Systemd = "systemd_fails", Some("systemd did not make its cgroup"), Node:
+        ["sd-bus", "unable to start unit", "error creating systemd unit", "/run/systemd/private", "message bus",
+         "org.freedesktop.systemd1", "d-bus connection"];
     NoInodes = "no_inodes", Some("no inodes are left"), Any: ["no space: * inodes are free"];
-    NoSpace = "no_space", Some("a disk is full"), Any:
+    NoSpace = "no_space", Some("a disk is full, or out of inodes"), Any:
         ["no space left on device", "no space: * are free"];
     Quota = "disk_quota", Some("a disk quota is used up"), Any: ["disk quota exceeded"];
     ReadOnly = "read_only", Some("a file system is read-only"), Any: ["read-only file system"];
     DiskError = "disk_error", Some("a disk or file system fails"), Any:
         ["input/output error", "structure needs cleaning"];
-    BrokenMount = "broken_mount", Some("a network file system is not connected"), Any:
+    BrokenMount = "broken_mount", Some("a network or FUSE file system is not connected"), Any:
         ["stale file handle", "stale nfs file handle", "transport endpoint is not connected"];
     TooManyFiles = "too_many_files", Some("the limit of open files or inotify instances is reached"), Any:
         ["too many open files"];
@@ -67,8 +80,36 @@ faults! {
         ["fork/exec *resource temporarily unavailable", "clone*resource temporarily unavailable", "pthread_create failed",
          "failed to create new os thread"];
     NoMemory = "no_memory", Some("no memory could be allocated"), Any: ["cannot allocate memory"];
+    AgentSocket = "cni_agent_away", Some("its agent on this node is not up, or does not answer"), Network:
+        ["dial unix *connection refused", "dial unix *no such file or directory"];
+    ApiAway = "api_unreachable", Some("the Kubernetes API cannot be reached"), Network:
+        ["/api*dial tcp ", "/api*i/o timeout", "/api*tls handshake timeout", "/api*connection refused", "/api*deadline exceeded",
+         "/api*\": eof"];
+    Agent = "cni_agent_away", Some("its agent on this node is not up, or does not answer"), Network:
+        ["dial tcp 127.*connection refused",
+         "dial tcp [::1]*connection refused", "/run/flannel/subnet.env: no such file", "/var/lib/calico/nodename: no such file",
+         "waiting for felix", "readinessindicatorfile", "cilium api client timeout exceeded"];
     LocalService = "local_service_away", Some("a local service cannot be reached"), Any:
         ["dial unix *connection refused", "dial unix *no such file or directory"];
+
+    // The words of layers and parts come first: what breaks at them may read like a broken connection, or a missing image.
+    StoreBroken = "image_store_broken", Some("the runtime's image store has lost a part of the image"), Any:
+        ["failed to get reader from content store", "failed to stat snapshot *not found", "missing parent *bucket: not found",
+         "content digest *not found", "blob not found: not found", "layer not known",
+         "failed to prepare extraction snapshot *not found"];
+    PartMissing = "image_part_missing", Some("the registry lacks a part of the image"), Image:
+        ["could not fetch content descriptor *not found", "blob_unknown", "blob unknown to registry", "fetching blob*404",
+         "blob sha256:*404 not found"];
+    LayerBroken = "image_layer_broken", Some("a layer cannot be unpacked"), Image:
+        ["failed to extract layer *unexpected eof", "failed to extract layer *invalid tar header",
+         "failed to extract layer *invalid header", "failed to extract layer *magic number mismatch",
+         "failed to extract layer *archive/tar", "failed to extract layer *flate", "layer sha256:*: archive:"];
+    NoRegistry = "image_web_page", Some("a web page was sent, as by a portal or a proxy, in place of the image's manifest"), Image:
+        ["media type text/html", "media type \"text/html", "a web page instead of a manifest"];
+    OldManifest = "image_schema_1", Some("its manifest has Docker's schema 1, which the runtime does not read"), Image:
+        ["manifest.v1+*no longer supported", "manifest.v1+*not supported", "schema 1 of docker is not supported"];
+    ManifestBroken = "image_manifest_broken", Some("its manifest cannot be read"), Image:
+        ["children: invalid desc", "manifest: * at line ", "unmarshal*manifest", "manifest*unmarshal"];
 
     RateLimited = "registry_rate_limit", Some("the registry limits the rate of pulls"), Image:
         ["429 too many requests", "toomanyrequests", "rate limit", "too many requests"];
@@ -92,15 +133,18 @@ faults! {
     Tls = "registry_tls", Some("the TLS handshake with the registry failed"), Image:
         ["tls: handshake failure", "remote error: tls", "tls: protocol version", "received fatal alert"];
     Broke = "registry_connection_broke", Some("the connection to the registry broke"), Image:
-        ["connection reset by peer", "broken pipe"];
+        ["connection reset by peer", "broken pipe", "unexpected eof", "\": eof", "connection closed before message completed",
+         "cut off after"];
     RegistryFails = "registry_error", Some("the registry failed"), Image:
         ["500 internal server error", "502 bad gateway", "503 service unavailable", "504 gateway time"];
+    BadRequest = "registry_bad_request", Some("the registry calls the request invalid, as one without TLS to a port with TLS"), Image:
+        ["400 bad request"];
     Platform = "image_platform", Some("the image has no variant for this node's platform"), Image:
         ["no match for platform", "no matching manifest", "no image found in manifest list", "no image found in image index",
          ": no image for "];
     Digest = "image_digest", Some("the content does not match its digest"), Image:
         ["wrong digest", "failed commit on ref*unexpected commit digest", "unexpected commit digest",
-         "digest did not match", "does not match the digest"];
+         "digest did not match", "does not match the digest", "wrong diff id"];
     Reference = "image_reference", Some("the image reference is invalid"), Image:
         ["invalid reference format", "invalid image reference", "couldn't parse image", "failed to parse reference",
          "failed to parse image reference"];
@@ -109,7 +153,7 @@ faults! {
     NoAccess = "image_no_access", Some("the registry has no such image, or denies access with these credentials"), Image:
         ["pull access denied", "insufficient_scope", "requested access to the resource is denied"];
     Unauthorized = "registry_unauthorized", Some("the registry does not accept the credentials, or none were sent"), Image:
-        ["401 unauthorized", "unauthorized: ", "authentication required", "no basic auth credentials",
+        ["authorization token has expired", "401 unauthorized", "unauthorized: ", "authentication required", "no basic auth credentials",
          "invalid username/password", "incorrect username or password", ": authentication failed"];
     Denied = "registry_denied", Some("the registry denies access"), Image: ["403 forbidden", ": access denied"];
     ImageMissing = "image_not_found", Some("the registry has no such image"), Image:
@@ -118,8 +162,19 @@ faults! {
     PluginMissing = "cni_plugin_missing", Some("the program is not installed"), Network:
         ["failed to find plugin", "cni plugin * was not found in"];
     Addresses = "cni_no_addresses", Some("no addresses are left"), Network:
-        ["no ip addresses available", "no addresses available", "no available ip", "ip pool exhausted", "no free ip",
-         "no more ip"];
+        ["no ip addresses available", "no addresses available", "no available addresses", "no available ip", "ip pool exhausted", "no free ip",
+         "no more ip", "failed to assign an ip address", "could not allocate ip in range", "no more free affine blocks",
+         "ipam*range is full", "no address allocated"];
+    NetworkNamespace = "cni_no_namespace", Some("the pod's network namespace is gone"), Network:
+        ["failed to statfs *no such file", "failed to open netns*no such file", "unknown fs magic on"];
+    Interface = "cni_no_interface", Some("an interface of the node that its configuration names does not exist"), Network:
+        ["failed (add): link not found", " add: link not found", "failed to lookup master"];
+    Dhcp = "cni_no_dhcp_answer", Some("no DHCP server answered"), Network: ["dhcp*no more tries"];
+    AgentBusy = "cni_agent_busy", Some("its agent on this node limits the rate of requests"), Network: ["[429]"];
+    ApiCertificate = "api_certificate", Some("the certificate of the Kubernetes API is not accepted"), Network:
+        ["/api*x509:"];
+    ApiDenied = "api_denied", Some("the Kubernetes API does not accept its credentials"), Network:
+        ["connection is unauthorized", "error getting pod: unauthorized", "forbidden: user \"", "the server has asked for the client to provide credentials"];
     NetworkUnready = "cni_not_ready", Some("no CNI configuration is loaded"), Network:
         ["cni plugin not initialized", "cni config uninitialized", "no cni configuration file", "no network is ready",
          "no networks found in", "no network config found"];
@@ -137,21 +192,51 @@ faults! {
         ["fork/exec *no such file or directory", "unable to retrieve oci runtime error *executable file *not found",
          "exec: \"runc\": executable file not found", "exec: \"crun\": executable file not found",
          "exec: \"containerd-shim*executable file not found", "binary not installed"];
+    // Of containerd itself, which leaves a container's command to the OCI runtime.
+    HelperOfContainer = "program_missing", Some("a program of the node is missing"), Container:
+        ["failed to create containerd container*exec: \"*executable file not found", "apparmor_parser*executable file not found"];
+    Helper = "program_missing", Some("a program of the node is missing"), NoContainer: ["exec: \"*executable file not found"];
     ProgramBroken = "program_broken", Some("a program of the node cannot be executed"), Node:
         ["fork/exec *exec format error", "fork/exec *permission denied"];
     OciRuntime = "oci_runtime_fails", Some("the OCI runtime ended without saying why"), Node:
         ["unable to retrieve oci runtime error *did not terminate successfully"];
     Hook = "oci_hook_failed", Some("an OCI hook failed"), Container: ["error running *hook", "error executing hook"];
     MemoryLimit = "memory_limit_too_low", Some("its memory limit is too low to start"), Container:
-        ["container init was oom-killed", "oom-killed (memory limit too low"];
+        ["container init was oom-killed", "oom-killed (memory limit too low", "unable to set memory limit to"];
+    // They end in words that a missing command has as well.
+    AppArmorGone = "apparmor_profile", Some("its AppArmor profile is not loaded"), Container:
+        ["apparmor failed to apply profile*no such file"];
+    AppArmorFails = "apparmor_fails", Some("its AppArmor profile cannot be applied"), Container:
+        ["apparmor failed to apply profile"];
+    Selinux = "selinux_label", Some("its SELinux label is not accepted"), Container:
+        ["unable to set process label", "/attr/keycreate: ", "failed to set selinux", "/attr/exec: invalid argument"];
+    Cgroup = "cgroup_missing", Some("its cgroup, or a controller of it, is not there"), Node:
+        ["open /sys/fs/cgroup/*: no such file or directory", "openat2 /sys/fs/cgroup/*: no such file or directory",
+         "stat /sys/fs/cgroup/*: no such file or directory", "mkdir /sys/fs/cgroup/*: no such file or directory"];
+    CgroupLimit = "cgroup_limit", Some("the kernel does not accept a limit of its resources"), Node:
+        ["/sys/fs/cgroup/*cpuset.*: numerical result out of range", "/sys/fs/cgroup/*cpuset.*: permission denied",
+         "/sys/fs/cgroup/*quota_us: invalid argument", "/sys/fs/cgroup/*: numerical result out of range",
+         "/sys/fs/cgroup/*.max: invalid argument"];
+    Sysctl = "unknown_sysctl", Some("the kernel has no such sysctl here, or its module is not loaded"), Node:
+        ["open /proc/sys/*no such file or directory", "open `/proc/sys/*no such file or directory",
+         "write to `/proc/sys/*no such file or directory"];
+    Rlimit = "rlimit", Some("a limit of its processes (ulimit) is above what the runtime may set"), Container:
+        ["error setting rlimit*operation not permitted"];
+    InitDied = "init_died", Some("it ended before its command ran, as when memory runs out or a seccomp profile forbids too much"), Node:
+        ["read init-p: connection reset", "final child's pid from pipe: eof", "cannot start a stopped process",
+         "cannot start a container that has stopped", "init preliminary setup: eof"];
+    WorkingDir = "working_dir", Some("its working directory cannot be entered"), Container: ["chdir to "];
+    CommandPath = "command_or_interpreter_not_found", Some("its command is not in the image"), Container:
+        ["executable file `/*` not found"];
     CommandMissing = "command_not_found", Some("the image's PATH has no executable of that name"), Container:
         ["executable file *not found"];
     CommandOrInterpreterMissing = "command_or_interpreter_not_found",
         Some("its command, or its interpreter, is not in the image"), Container:
-        ["exec: *no such file or directory", "exec /*no such file or directory",
-         "exec <redacted>: no such file or directory"];
+        ["exec: \"*no such file or directory", "exec /*no such file or directory", "exec: <redacted>*no such file or directory",
+         "exec <redacted>: no such file or directory", "exec container process *no such file or directory"];
     CommandDenied = "command_not_executable", Some("its command may not be executed"), Container:
-        ["exec: *permission denied", "exec /*permission denied", "exec: *is a directory", "open executable: permission denied"];
+        ["exec: \"*permission denied", "exec /*permission denied", "exec: <redacted>*permission denied", "exec: \"*is a directory",
+         "exec container process *permission denied", "open executable: permission denied"];
     CommandFormat = "command_format", Some("its command is made for another architecture, or is no program"), Container:
         ["exec format error"];
     User = "unknown_user", Some("the image does not have its user or group"), Container:
@@ -162,10 +247,10 @@ faults! {
     SandboxGone = "sandbox_gone", Some("its sandbox does not exist any more"), Container:
         ["failed to find sandbox id", "sandbox \"*\" does not exist", "sandbox \"*\": not found"];
     SandboxEnded = "sandbox_ended", Some("its sandbox has ended"), Container:
-        ["sandbox *is not running", "sandbox *is not ready"];
+        ["sandbox *is not running", "sandbox *is not ready", "failed to get sandbox container task*not found"];
     ImageGone = "image_gone", Some("its image is not on this node"), Container:
         ["failed to get image", "failed to resolve image", "image \"*\": not found", "image \"*\" does not exist",
-         "does not resolve to an image id"];
+         "does not resolve to an image id", "image not known"];
     Mount = "mount_failed", Some("a mount failed"), Container:
         ["error mounting", "failed to fulfil mount request", "failed to mount", "failed to generate spec: failed to stat",
          "failed to generate container*spec: failed to stat", "failed to apply oci options: *failed to stat",
@@ -176,6 +261,11 @@ faults! {
 }
 
 impl Fault {
+    /// The class of this failed call in plain words; `None` if the text says it itself.
+    pub(super) fn words(self, call: &EpisodeCall) -> Option<Cow<'static, str>> {
+        self.plain().map(|words| server::named(words, call))
+    }
+
     /// The class that code and text of a failed call prove.
     pub(super) fn of(call: &EpisodeCall) -> Option<Self> {
         let text = lower(call);
@@ -190,6 +280,7 @@ impl Fault {
             Container => creates,
             Node => !pulls,
             Network => !pulls && is_of_network(call),
+            NoContainer => !creates && call.method != Method::ExecSync,
         };
         let mut rows = TABLE.iter().filter(|(_, scope, _)| counts(*scope));
         let row = rows.find(|(.., wordings)| wordings.iter().any(|it| has(&text, it)));

@@ -129,7 +129,8 @@ fn of_calls<'a>(episode: &'a Episode, pod: &[&'a Episode], node: &Node<'_>, now:
             None => Cause::Exited { exit, then },
         };
     }
-    match before::of(episode, pod, now).filter(|_| has_run(&time)) {
+    let is_worth = |before: &Before<'_>| has_run(&time) || before.is_death();
+    match before::of(episode, pod, now).filter(is_worth) {
         Some(before) => Cause::Again {
             before,
             then: Box::new(time),

@@ -1,5 +1,6 @@
 //! Scenarios from real nodes, and the sentence each must begin with. They pass through the same store as real calls.
 
+mod agent_texts;
 mod before;
 mod crash;
 mod deleted;
@@ -13,10 +14,12 @@ mod injected;
 mod kills;
 mod kubelet;
 mod node;
+mod oci_texts;
 mod pod_texts;
 mod probes;
 mod reboot;
 mod scripts;
+mod server_texts;
 mod syncs;
 mod texts;
 mod usual;

@@ -33,6 +33,18 @@ fn command(name: &str) -> String {
     format!(r#"case " $* " in *" {name} "*) true;; *) false;; esac"#)
 }
 
+/// What plugins that are not here have written, by name.
+const SAYINGS: [(&str, &str); 2] = [
+    (
+        "multus-shim",
+        "CmdAdd (shim): CNI request failed with status 400: 'ContainerID:\"5e6c3d48e76c438eedfae156ff296b22fc25800bb192bca0c5e93eeb117247da\" Netns:\"/var/run/netns/cni-6b56adca-52a8-4fb4-dd71-88c36d440d1d\" IfName:\"eth0\" Args:\"IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web\" Path:\"\" ERRORED: error configuring pod [shop/web] networking: [shop/web/8ba5:kube-ovn]: error adding container to network \"kube-ovn\": RPC failed; request ip return 500 no address allocated to pod shop/web provider ovn\n': StdinData: {\"capabilities\":{\"portMappings\":true},\"clusterNetwork\":\"/host/etc/cni/net.d/01-kube-ovn.conflist\",\"cniVersion\":\"0.3.1\",\"logLevel\":\"verbose\",\"logToStderr\":true,\"name\":\"multus-cni-network\",\"type\":\"multus-shim\"}",
+    ),
+    (
+        "flannel",
+        "loadFlannelSubnetEnv failed: open /run/flannel/subnet.env: no such file or directory",
+    ),
+];
+
 /// The plugins, scripts and configurations of a node's network, below its root.
 pub(super) struct Networks {
     root: PathBuf,
@@ -79,6 +91,16 @@ impl Networks {
         ] {
             executable(&bin.join(name), &script);
         }
+        for (name, text) in SAYINGS {
+            let error = bin.join(format!("{name}.json"));
+            let json = serde_json::json!({"cniVersion": "1.0.0", "code": 999, "msg": text});
+            fs::write(&error, json.to_string()).expect("an error");
+            let says = format!(
+                "#!/bin/sh\nif {ADD}; then cat {}; exit 1; fi\n",
+                error.display()
+            );
+            executable(&bin.join(name), &says);
+        }
     }
 
     fn bridge(&self, plugin: &str, addresses: &str) -> String {
@@ -104,6 +126,8 @@ impl Networks {
         vec![
             ("nonet", None),
             ("absent", Some(r#"{"type": "cilium-cni"}"#.to_owned())),
+            ("repeats", Some(r#"{"type": "multus-shim"}"#.to_owned())),
+            ("agentless", Some(r#"{"type": "flannel"}"#.to_owned())),
             ("full", Some(self.bridge("bridge", &one))),
             ("slownet", Some(self.bridge("slow-bridge", &range))),
             ("hungnet", Some(self.bridge("hung-bridge", &range))),

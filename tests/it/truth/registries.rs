@@ -1,16 +1,20 @@
 //! What a registry answers for some repositories.
 
 use std::collections::HashMap;
+use std::io;
 
+use axum::body::Body;
 use axum::http::header;
 use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream;
 
 use crate::harness::busybox;
-use crate::harness::image::{INDEX, OCI, digest, gzipped, image_for, layer, noise};
+use crate::harness::image::{INDEX, Image, OCI, digest, gzipped, image_for, layer, noise};
 use crate::harness::registry::{Registry, status, trickle};
 
 /// Repositories, and in how many pieces, ten a second, their last layer arrives.
-const REPOSITORIES: [(&str, usize); 9] = [
+const REPOSITORIES: [(&str, usize); 12] = [
     ("good", 0),
     ("slow", 30),
     ("usual", 22),
@@ -20,6 +24,9 @@ const REPOSITORIES: [(&str, usize); 9] = [
     ("again-second", 0),
     ("stalled", 300),
     ("corrupt", 0),
+    ("partial", 0),
+    ("cut", 0),
+    ("stored-away", 0),
 ];
 
 /// Fills the registry: the name of a repository says what becomes of its pulls.
@@ -42,6 +49,7 @@ pub(super) fn fill(registry: &Registry) {
     registry.put_manifest("foreign", "1", INDEX, index.to_string().as_bytes());
     let large = layer().file("large", &vec![0; 64 << 20]).end();
     registry.push("large", "1", &gzipped(&[busybox::layer(), large]));
+    registry.push("no-archive", "1", &no_archive());
     registry.hook(move |asked| {
         let (repository, rest) = asked.path.strip_prefix("/v2/")?.split_once('/')?;
         let layer = || layers.get(rest.strip_prefix("blobs/")?);
@@ -53,6 +61,11 @@ pub(super) fn fill(registry: &Registry) {
             )),
             // To itself, which does not speak TLS.
             "moved" => Some(redirect(&format!("https://{plain}{}", asked.path))),
+            "partial" if layer().is_some() => Some(status(404, "")),
+            "portal" => Some(page()),
+            "cut" => Some(cut(&layer()?.1)),
+            "stored-away" if layer().is_some() => Some(redirect("http://127.0.0.1:19/blob")),
+            "tokens" => Some(bearer("http://127.0.0.1:19/token")),
             "failing" => Some(status(503, "upstream connect error")),
             "corrupt" => {
                 let (_, mut bytes) = layer()?.clone();
@@ -75,6 +88,51 @@ fn challenge() -> Response {
     let basic = "Basic realm=\"registry\"".parse().expect("a value");
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
     answer
+}
+
+/// Sends for a token.
+fn bearer(realm: &str) -> Response {
+    let mut answer = status(401, "");
+    let bearer = format!("Bearer realm=\"{realm}\",service=\"registry\"");
+    let bearer = bearer.parse().expect("a value");
+    answer
+        .headers_mut()
+        .insert(header::WWW_AUTHENTICATE, bearer);
+    answer
+}
+
+/// What a portal sends in place of everything.
+fn page() -> Response {
+    let mut answer = status(200, "<html>Log in first</html>");
+    let html = "text/html".parse().expect("a value");
+    answer.headers_mut().insert(header::CONTENT_TYPE, html);
+    answer
+}
+
+/// The first half; then the connection breaks.
+fn cut(bytes: &[u8]) -> Response {
+    let half = Bytes::copy_from_slice(&bytes[..bytes.len() / 2]);
+    let broken = Err(io::Error::other("the connection breaks"));
+    let body = Body::from_stream(stream::iter([Ok(half), broken]));
+    let answer = Response::builder().header(header::CONTENT_LENGTH, bytes.len());
+    answer.body(body).expect("an answer")
+}
+
+/// An image with a layer that is no archive, as its manifest says.
+fn no_archive() -> Image {
+    let mut image = gzipped(&[busybox::layer(), layer().file("own", b"own").end()]);
+    let was = image.layers[1].clone();
+    let is = b"no archive, but a text".to_vec();
+    let manifest = String::from_utf8(image.manifest).expect("JSON");
+    let manifest = manifest
+        .replace(digest(&was).as_str(), digest(&is).as_str())
+        .replace(
+            &format!("\"size\":{}", was.len()),
+            &format!("\"size\":{}", is.len()),
+        );
+    image.manifest = manifest.into_bytes();
+    image.layers[1] = is;
+    image
 }
 
 fn redirect(to: &str) -> Response {

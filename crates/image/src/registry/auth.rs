@@ -218,7 +218,8 @@ impl Authorizer {
         if !is_safe {
             return Err(bad("its token service is not reached by https").into());
         }
-        let host = url.host_str().unwrap_or_default().to_owned();
+        let host = Challenger::of(&url, challenger.client).host;
+        let host = format!("token service {host}");
         let http = request.http(challenger, url, credentials)?;
         let response = send(challenger.client, http, &host, self.stall).await?;
         let status = response.status();

@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use super::get::GetRequest;
 use super::request::{Attempt, Chunks, Failure, pause};
 use super::{Host, Repository};
-use crate::error::Result;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
 use crate::manifest::Descriptor;
 
 /// Progress that resets the count of retries: a connection that breaks occasionally does not mean a dead registry.
@@ -68,7 +69,18 @@ impl Repository {
                 Err(failure) => last = Some(host.failed(failure)),
             }
         }
-        Err(last.unwrap_or_else(|| self.no_host()))
+        let error = last.unwrap_or_else(|| self.no_host());
+        Err(of_blob(&descriptor.digest, error))
+    }
+}
+
+/// The error of a request for a blob: if that is missing, it is not the image that the registry does not have.
+pub(super) fn of_blob(digest: &Digest, error: Error) -> Error {
+    match error {
+        Error::NotFound { what } => Error::NotFound {
+            what: format!("blob {digest}: {what}"),
+        },
+        other => other,
     }
 }
 

@@ -54,7 +54,6 @@ impl Host {
         let mut left = [MAX_RENEWALS; 2];
         loop {
             let (used, response) = self.follow(url, get).await?;
-            let host = &self.endpoint.host;
             match response.status() {
                 StatusCode::OK | StatusCode::PARTIAL_CONTENT => return Ok(response),
                 StatusCode::UNAUTHORIZED => {
@@ -80,13 +79,26 @@ impl Host {
                     }
                 }
                 _ => {
-                    let status_only = Failure::of_status(&response, host, "");
+                    let host = self.server_of(response.url(), url);
+                    let status_only = Failure::of_status(&response, &host, "");
                     if status_only.retry.is_some() {
                         return Err(status_only);
                     }
-                    let (head, message) = refusal(response, host, self.timeouts.stall).await;
-                    return Err(Failure::of_status(&head, host, &message));
+                    let (head, message) = refusal(response, &host, self.timeouts.stall).await;
+                    return Err(Failure::of_status(&head, &host, &message));
                 }
+            }
+        }
+    }
+
+    /// The server of a URL for errors: this host, or another that the request for `first` was redirected to.
+    fn server_of(&self, url: &Url, first: &Url) -> String {
+        let own = &self.endpoint.host;
+        match url.origin() == first.origin() {
+            true => own.clone(),
+            false => {
+                let other = Challenger::of(url, &self.endpoint.client).host;
+                format!("{other}, to which {own} redirects")
             }
         }
     }
@@ -121,7 +133,9 @@ impl Host {
             }
             let mut request = Request::new(Method::GET, target.clone());
             *request.headers_mut() = headers;
-            let response = send(&self.endpoint.client, request, host, self.timeouts.stall).await?;
+            let server = self.server_of(&target, url);
+            let response =
+                send(&self.endpoint.client, request, &server, self.timeouts.stall).await?;
             if !response.status().is_redirection() {
                 return Ok((used, response));
             }

@@ -299,6 +299,7 @@ impl Repository {
             .await
         })
         .await
+        .map_err(|error| blob::of_blob(digest, error))
     }
 
     /// Fetches the index of what refers to a manifest, of at most `most` bytes.
@@ -407,6 +408,10 @@ impl Host {
                 .to_owned()
         };
         let (media_type, announced) = (text(CONTENT_TYPE.as_str()), text("docker-content-digest"));
+        if media_type.starts_with("text/html") {
+            let reason = "a web page instead of a manifest";
+            return Err(Failure::bad(&self.endpoint.host, reason));
+        }
         let bytes = read_body(
             response,
             MAX_MANIFEST,

@@ -119,7 +119,7 @@ fn a_network_that_fails() {
 #[test]
 fn a_container_that_cannot_start() {
     let pod = pod("web");
-    let error = "exec: no such file or directory";
+    let error = "exec: \"/srv\": stat /srv: no such file or directory";
     let calls = [
         pod.run(0, 100),
         pod.create(("app", 0), 100, 100),
@@ -130,7 +130,7 @@ fn a_container_that_cannot_start() {
     ];
     assert_eq!(
         says(calls, 17_000),
-        "container app cannot be started: its command, or its interpreter, is not in the image: UNKNOWN exec: no such file or directory (2 tries, the last 1 s ago)"
+        "container app cannot be started: its command, or its interpreter, is not in the image: UNKNOWN exec: \"/srv\": stat /srv: no such file or directory (2 tries, the last 1 s ago)"
     );
 }
 

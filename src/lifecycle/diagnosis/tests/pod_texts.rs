@@ -88,12 +88,12 @@ fn of_containers() {
             (
                 Code::Unknown,
                 "mkdir /sys/fs/cgroup/cpuset/kubepods: no space left on device",
-                "",
+                "a limit of the kernel is reached, no disk is full",
             ),
             (
                 Code::Unknown,
                 "failed to create inotify watch: no space left on device",
-                "",
+                "a limit of the kernel is reached, no disk is full",
             ),
             (
                 Code::Unknown,
@@ -108,7 +108,7 @@ fn of_containers() {
             (
                 Code::Unknown,
                 "error mounting \"/data\" to rootfs: stale NFS file handle",
-                "a network file system is not connected",
+                "a network or FUSE file system is not connected",
             ),
             (
                 Code::Unknown,

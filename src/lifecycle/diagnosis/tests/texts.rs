@@ -1,6 +1,7 @@
 //! Error texts as runtimes write them, and what the first line says of them: the class only where the text proves it.
 
 use super::*;
+use crate::cri::error_chain;
 
 /// The first line five seconds after this call failed with this code and text.
 fn line(call: EpisodeCall, code: Code, text: &str) -> String {
@@ -15,7 +16,8 @@ pub(super) fn check(call: &EpisodeCall, operation: &str, cases: &[(Code, &str, &
             words => format!("{words}: "),
         };
         let code_name = crate::cri::status::code_name(*code);
-        let cause = crate::cri::error_chain::innermost(text);
+        let cause = error_chain::innermost(text);
+        let cause = error_chain::shortened(&cause, 300);
         assert_eq!(
             line(call.clone(), *code, text),
             format!("{operation}: {words}{code_name} {cause} (5 s ago)")
@@ -47,7 +49,7 @@ fn of_pulls() {
         (
             Code::NotFound,
             "failed to extract layer sha256:0a: failed to stat snapshot sha256:1b: not found",
-            "",
+            "the runtime's image store has lost a part of the image",
         ),
         (
             Code::Unknown,
@@ -63,7 +65,7 @@ fn of_pulls() {
         (
             Code::Unknown,
             "failed to authorize: failed to fetch oauth token: unexpected status: 401 Unauthorized",
-            unauthorized,
+            "the token service does not accept the credentials, or none were sent",
         ),
         (
             Code::Unauthenticated,
@@ -73,7 +75,7 @@ fn of_pulls() {
         (
             Code::Unknown,
             "failed to authorize: failed to fetch anonymous token: dial tcp: lookup auth.r.io: no such host",
-            dns,
+            "the token service's name cannot be resolved",
         ),
         (
             Code::Unknown,
@@ -190,12 +192,12 @@ fn of_pulls() {
         (
             Code::Unknown,
             "failed to extract layer: write /a: no space left on device",
-            "a disk is full",
+            "a disk is full, or out of inodes",
         ),
         (
             Code::ResourceExhausted,
             "/var/lib/criscope: no space: 1.2 MiB are free, 400.0 MiB are needed",
-            "a disk is full",
+            "a disk is full, or out of inodes",
         ),
         (
             Code::ResourceExhausted,

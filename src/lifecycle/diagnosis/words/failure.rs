@@ -7,7 +7,6 @@ use crate::cri::status::code_name;
 use crate::cri::{Method, error_chain};
 use crate::lifecycle::diagnosis::cause::{Failure, How, Progress};
 use crate::lifecycle::diagnosis::failure::message;
-use crate::lifecycle::diagnosis::fault::Fault;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::units::{self, duration};
 
@@ -119,7 +118,7 @@ impl Failure<'_> {
 
     fn error(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.operation())?;
-        if let Some(words) = self.how.fault().and_then(Fault::words) {
+        if let Some(words) = self.how.fault().and_then(|it| it.words(self.last)) {
             write!(f, "{words}: ")?;
         }
         write!(f, "{}", said(self.last))?;

@@ -225,3 +225,36 @@ async fn retry_after_is_respected() {
         "{error}"
     );
 }
+
+/// The registry is not to blame for its token service, nor for a host that it redirects to.
+#[tokio::test]
+async fn errors_name_the_server_that_failed() {
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let name = registry.push("a", "1", &small());
+    let own = registry.address.to_string();
+    let refused = |error: Error, server: &str| {
+        let text = error.to_string();
+        assert!(text.contains(server), "{text}");
+    };
+    wants(&registry, "Bearer none", |_| None);
+    let error = store.images.pull(&name, None, None).await;
+    refused(
+        error.expect_err("no token"),
+        &format!("token service {own}: "),
+    );
+    let away = Registry::start().await;
+    let elsewhere = format!("http://{}/blob", away.address);
+    away.hook(|_| Some(status(403, "")));
+    registry.hook(move |asked| {
+        let is_blob = asked.path.contains("/blobs/");
+        is_blob.then(|| with(status(307, ""), "location", &elsewhere))
+    });
+    let error = store.images.pull(&name, None, None).await;
+    refused(
+        error.expect_err("no access"),
+        &format!("{}, to which {own} redirects: ", away.address),
+    );
+    registry.hook(|asked| asked.path.contains("/blobs/").then(|| status(404, "")));
+    let error = store.images.pull(&name, None, None).await;
+    refused(error.expect_err("no blob"), "blob sha256:");
+}

@@ -83,6 +83,24 @@ pub(super) fn common() -> Vec<Case> {
             |it| fails(it, "panicnet"),
         ),
         case(
+            "cni: plugin repeats its input",
+            &["network", "multus-shim", "no address", "kube-ovn"],
+            &[
+                "kubelet:",
+                "registry",
+                "runc",
+                "StdinData",
+                "clusterNetwork",
+            ],
+            |it| fails(it, "repeats"),
+        ),
+        case(
+            "cni: agent of the plugin is away",
+            &["network", "flannel", "agent", "/run/flannel/subnet.env"],
+            OTHERS,
+            |it| fails(it, "agentless"),
+        ),
+        case(
             "cni: address management missing",
             &[
                 "network",

@@ -116,6 +116,28 @@ pub(super) fn common() -> Vec<Case> {
             |it| fails(it, "corrupt:1"),
         ),
         case(
+            "image: a layer that the registry does not have",
+            &[
+                "partial:1",
+                "cannot be pulled",
+                "the registry lacks a part of the image",
+            ],
+            &["kubelet:", "cni", "runc", "no such image"],
+            |it| fails(it, "partial:1"),
+        ),
+        case(
+            "image: a web page in place of the manifest",
+            &["portal:1", "cannot be pulled", "web page"],
+            &["kubelet:", "cni", "runc", "no such image"],
+            |it| fails(it, "portal:1"),
+        ),
+        case(
+            "image: a layer that is no archive",
+            &["no-archive:1", "cannot be pulled", "layer", "unpacked"],
+            &["kubelet:", "cni", "runc", "connection"],
+            |it| fails(it, "no-archive:1"),
+        ),
+        case(
             "image: slow registry",
             &["image pull", "slow:1", "~2.5..4.9"],
             &["kubelet:", "cni", "runc", "unpack"],
@@ -157,6 +179,25 @@ pub(in super::super) fn all() -> Vec<Case> {
             ],
             OTHERS,
             |it| fails(it, "moved:1"),
+        ),
+        // The built-in runtime tries these for longer.
+        case(
+            "image: the registry redirects to a store that is down",
+            &["stored-away:1", "127.0.0.1:19", "refuses connections"],
+            &["kubelet:", "cni", "runc", "registry's address"],
+            |it| fails(it, "stored-away:1"),
+        ),
+        case(
+            "image: token service down",
+            &["tokens:1", "token service", "127.0.0.1:19", "refused"],
+            &["kubelet:", "cni", "runc", "registry's address"],
+            |it| fails(it, "tokens:1"),
+        ),
+        case(
+            "image: connection breaks",
+            &["cut:1", "cannot be pulled", "connection", "broke"],
+            OTHERS,
+            |it| fails(it, "cut:1"),
         ),
         case(
             "image: absent and never pulled",

@@ -177,6 +177,41 @@ pub(super) fn common() -> Vec<Case> {
             },
         ),
         case(
+            "oci: seccomp profile forbids everything",
+            &[
+                "app",
+                "cannot be started",
+                "before its command ran",
+                "seccomp",
+            ],
+            OTHERS,
+            |it| async move {
+                let profile = it.stage.root.join("forbids.json");
+                let nothing = r#"{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": []}"#;
+                std::fs::write(&profile, nothing).expect("profile");
+                let mut spec = it.spec(vec![Container::idle("app").with(|config| {
+                    let root = config.mounts[0].host_path.clone();
+                    security(config).seccomp = Some(v1::SecurityProfile {
+                        profile_type: v1::security_profile::ProfileType::Localhost.into(),
+                        localhost_ref: format!("{root}/forbids.json"),
+                    });
+                })]);
+                spec.volume = Some((it.stage.root.clone(), "/data"));
+                it.tell(spec, "two failures", |done| done.failed >= 2).await
+            },
+        ),
+        case(
+            "oci: no such CPU",
+            &["app", "cannot be", "cpuset", "900", "limit"],
+            OTHERS,
+            |it| {
+                fails(it, |config| {
+                    let resources = linux(config).resources.get_or_insert_default();
+                    resources.cpuset_cpus = "900".to_owned();
+                })
+            },
+        ),
+        case(
             "oci: device missing",
             &[
                 "app",

@@ -45,6 +45,26 @@ pub(in super::super) fn all() -> Vec<Case> {
             },
         ),
         case(
+            "sandbox: dies before it has a container",
+            &["sandbox was replaced", "died", "pause", "137|SIGKILL"],
+            &["cni", "registry", "runc", "nothing slow"],
+            |it| async move {
+                let mut spec = it.spec(vec![Container::idle("app")]);
+                spec.pause = Duration::from_secs(2);
+                let pod = it.add(spec);
+                it.wait(&pod, "the sandbox", |done| done.sandbox.is_some())
+                    .await;
+                let first = pod.done().sandbox.expect("a sandbox");
+                end_process(&it, &first);
+                let is_new = |sandbox: &String| *sandbox != first;
+                it.wait(&pod, "a new one", |done| {
+                    done.sandbox.as_ref().is_some_and(is_new)
+                })
+                .await;
+                it.line().await
+            },
+        ),
+        case(
             "sandbox: all new after a restart of the node",
             &["up after"],
             &[

@@ -1,0 +1,64 @@
+//! Which server did not do its part: a pull asks the registry, but also its token service, mirrors, and stores of blobs that
+//! it redirects to. What breaks there is not the registry's fault.
+
+use std::borrow::Cow;
+
+use crate::lifecycle::diagnosis::failure::message;
+use crate::lifecycle::episode_call::EpisodeCall;
+
+/// How words name the server.
+const REGISTRY: &str = "the registry";
+
+/// What texts have that is about the token service.
+const TOKEN: [&str; 4] = [
+    "fetch anonymous token",
+    "fetch oauth token",
+    "requesting bearer token",
+    "token service",
+];
+
+/// The registry of image references without one.
+const DEFAULT: &str = "docker.io";
+
+/// The words with the server that this failed call is about.
+pub(super) fn named(words: &'static str, call: &EpisodeCall) -> Cow<'static, str> {
+    if !words.contains(REGISTRY) {
+        return Cow::Borrowed(words);
+    }
+    let text = message(call);
+    if TOKEN.iter().any(|it| text.contains(it)) {
+        return Cow::Owned(words.replace(REGISTRY, "the token service"));
+    }
+    match host(text).zip(call.image.as_deref()) {
+        Some((host, image)) if !is_of(registry(image), host) => {
+            Cow::Owned(words.replace(REGISTRY, host))
+        }
+        _ => Cow::Borrowed(words),
+    }
+}
+
+/// The host that a text is about: that of its last URL, or that which the built-in runtime was redirected to.
+fn host(text: &str) -> Option<&str> {
+    let is_end = |c: char| !(c.is_ascii_alphanumeric() || "-._:[]".contains(c));
+    if let Some((before, _)) = text.split_once(", to which ") {
+        return before.rsplit(' ').next();
+    }
+    let (_, rest) = text.rsplit_once("://")?;
+    let host = &rest[..rest.find(is_end).unwrap_or(rest.len())];
+    (!host.is_empty()).then_some(host)
+}
+
+/// The registry of an image reference.
+fn registry(image: &str) -> &str {
+    match image.split_once('/') {
+        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
+        _ => DEFAULT,
+    }
+}
+
+/// Returns whether a host belongs to a registry, as registry-1.docker.io to docker.io.
+fn is_of(registry: &str, host: &str) -> bool {
+    let host = host.trim_end_matches(":443").trim_end_matches(":80");
+    host.strip_suffix(registry)
+        .is_some_and(|before| before.is_empty() || before.ends_with('.'))
+}
