@@ -1,5 +1,6 @@
 //! Pods of a handler with `runtime_type`: containerd's shim for runc, without a containerd.
 
+mod others;
 mod reports;
 mod usage;
 
