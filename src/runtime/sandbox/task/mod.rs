@@ -3,6 +3,7 @@
 //!
 //! Its bundle is the directory of the sandbox: shims find bundles by the id.
 
+mod cgroup;
 mod pause;
 
 use std::fs::{self, OpenOptions};
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use criscope_linux::rootfs;
 use oci_spec::runtime::{Capability, Spec};
 
+pub use self::cgroup::SandboxLimit;
 use super::pid_namespace::{OOM_SCORE_ADJ, shares_pid_namespace, user};
 use super::teardown::blocking;
 use crate::call::steps::RuntimeStep;
@@ -140,6 +142,7 @@ impl Runtime {
         if let Err(error) = step.await {
             tracing::warn!(event = "runtime.delete", cri.sandbox.id = %record.id, error.message = %error, "the sandbox container of a pod could not be deleted");
         }
+        self.remove_sandbox_cgroup(record).await;
     }
 
     /// Writes the bundle of the sandbox container.

@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
 
 use criscope::cri::v1;
 use tokio::net::{TcpListener, TcpSocket};
 
-use super::{Shimmed, daemon, daemon_with};
+use super::{HANDLER, Shimmed, daemon, daemon_with};
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, Pod};
 use crate::streaming::client::{forwarding, open};
@@ -112,6 +114,61 @@ async fn the_sandbox_container_of_runcs_shim_has_the_share_of_a_program_that_wai
     let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("waits")).await;
     assert_eq!(shares(&daemon, &own.pod), 2);
     own.end(&kubelet, &daemon).await;
+}
+
+/// The sandbox of gVisor is in the cgroup of its sandbox container, or of the pod.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_story_of_a_sandbox_that_reached_its_limit_of_processes_says_so() {
+    let daemon = daemon().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("many")).await;
+    let below = Path::new(daemon.cgroup().trim_start_matches('/')).join(&own.pod.id);
+    let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
+    let mut cgroups = roots.iter().map(|root| root.join(&below));
+    let cgroup = cgroups.find(|dir| dir.join("pids.max").exists());
+    let cgroup = cgroup.expect("a cgroup");
+    fs::write(cgroup.join("pids.max"), "1").expect("a limit");
+    // A process may enter a full cgroup, and then creates none.
+    let script = format!("echo $$ > {}/cgroup.procs; true & wait", cgroup.display());
+    let forked = Command::new("sh").args(["-c", &script]).output();
+    assert!(!forked.expect("a shell").status.success());
+    own.loses_its_sandbox_container(&kubelet).await;
+    let words = "its sandbox container ended after the pod reached its limit of processes, and no call had stopped it";
+    own.story_has(&daemon, words).await;
+    own.end(&kubelet, &daemon).await;
+}
+
+/// gVisor's shim leaves the cgroup of a sandbox container that it could not create.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_container_that_cannot_be_created_leaves_no_cgroup() {
+    let daemon = daemon_with(|daemon| {
+        let program = daemon.root().join("containerd-shim-fails-v1");
+        let parent = daemon.cgroup();
+        let parent = parent.trim_start_matches('/');
+        let script = format!(
+            "#!/bin/sh\n\
+             while [ $# -gt 1 ]; do [ \"$1\" = -id ] && id=$2; shift; done\n\
+             [ \"$1\" = start ] || exit 0\n\
+             for root in /sys/fs/cgroup/pids /sys/fs/cgroup; do\n\
+             [ -e $root/cgroup.procs ] && mkdir -p $root/{parent}/$id && break\n\
+             done\n\
+             echo made $root/{parent}/$id\n\
+             exit 1\n"
+        );
+        fs::write(&program, script).expect("a program");
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&program, mode).expect("executable");
+        program.display().to_string()
+    })
+    .await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let failed = kubelet.try_run(kubelet.pod_config("fails"), HANDLER).await;
+    let failed = failed.err().expect("no sandbox container");
+    let made = failed.message().split_whitespace().next_back();
+    let made = Path::new(made.expect("a path"));
+    assert!(made.starts_with("/sys/fs/cgroup"), "{failed}");
+    assert!(!made.exists(), "{failed}");
+    daemon.assert_clean();
 }
 
 /// The weight of the sandbox container in its specification.
