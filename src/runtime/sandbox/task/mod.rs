@@ -211,7 +211,7 @@ impl Runtime {
 }
 
 /// The weight of the processor time of the sandbox container; 0 for the default. gVisor runs all containers of the pod in its cgroup,
-/// unless a part of the path above begins with `pod`: with the weight of a program that waits they took 18 s to start on a busy node.
+/// unless a part of the path above begins with `pod`: with the weight of a program that waits they took 19 s to start on a busy node.
 fn cpu_shares(shim: Option<&ShimOptions>) -> i64 {
     match shim {
         Some(ShimOptions::Other { .. }) => 0,
