@@ -9,9 +9,9 @@ use tokio::sync::mpsc::Sender;
 
 use crate::cri::subject::Subject;
 use crate::lifecycle::Event;
-use crate::lifecycle::container_events::{ContainerEvent, What};
+use crate::lifecycle::container_events::{ContainerEvent, ReachedLimit, What};
 use crate::proxy::pod_index::Index;
-use crate::runtime::events::{ProcessChange, ProcessEvent};
+use crate::runtime::events::{ProcessChange, ProcessEvent, SandboxLimit};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
@@ -63,7 +63,12 @@ fn of_pod(event: &ProcessEvent, subject: Subject) -> Option<ContainerEvent> {
             started: None,
             evicted: None,
         },
-        ProcessChange::SandboxContainerExited => What::SandboxContainerEnded,
+        ProcessChange::SandboxContainerExited { limit } => What::SandboxContainerEnded {
+            limit: limit.map(|limit| match limit {
+                SandboxLimit::Memory => ReachedLimit::Memory,
+                SandboxLimit::Processes => ReachedLimit::Processes,
+            }),
+        },
     };
     Some(ContainerEvent {
         id: event.id.as_str().into(),
@@ -128,12 +133,15 @@ mod tests {
             started_at: 2_000_000,
             evicted: Some("evicted by NRI plugin 10-a".into()),
         };
+        let limited = ProcessChange::SandboxContainerExited {
+            limit: Some(SandboxLimit::Processes),
+        };
         for event in [
             event("c", OOM),
             event("unknown", OOM),
             event("c", exited),
             event("s", ProcessChange::InitExited),
-            event("s", ProcessChange::SandboxContainerExited),
+            event("s", limited),
         ] {
             to.send(event).expect("a listener");
         }
@@ -161,7 +169,12 @@ mod tests {
                     ended(Some(137), Some(2000), Some("evicted by NRI plugin 10-a"))
                 ),
                 (None, ended(None, None, None)),
-                (None, What::SandboxContainerEnded),
+                (
+                    None,
+                    What::SandboxContainerEnded {
+                        limit: Some(ReachedLimit::Processes)
+                    }
+                ),
             ]
         );
         assert_eq!(drops.count(DropReason::StoryQueueFull), 0);

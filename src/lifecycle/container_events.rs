@@ -8,6 +8,8 @@ use lru::LruCache;
 use crate::cri::subject::{ContainerIdentity, ExitReason, PodIdentity};
 use crate::lifecycle::episode_store::{AT_ONCE, Exit, SandboxEnd, UNSEEN};
 
+pub use crate::lifecycle::episode_store::ReachedLimit;
+
 /// Running containers that are remembered. A node has some hundred.
 const KNOWN: usize = 4096;
 
@@ -47,7 +49,10 @@ pub enum What {
         evicted: Option<Box<str>>,
     },
     /// The sandbox container of a sandbox that the built-in runtime runs with a shim of containerd has ended.
-    SandboxContainerEnded,
+    SandboxContainerEnded {
+        /// The limit that its cgroup had reached.
+        limit: Option<ReachedLimit>,
+    },
 }
 
 /// What follows from an event for the story of a pod.
@@ -92,8 +97,8 @@ impl Runs {
                 self.run(&event.id).oom_at = Some(event.at);
                 Some(ContainerFact::OutOfMemory(container, *kills))
             }
-            What::SandboxContainerEnded => {
-                let end = SandboxEnd::of_container(event.at);
+            What::SandboxContainerEnded { limit } => {
+                let end = SandboxEnd::of_container(event.at, *limit);
                 Some(ContainerFact::SandboxEnded(end))
             }
             What::Ended {

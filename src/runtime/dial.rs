@@ -1,10 +1,14 @@
 //! Connections to the ports of a pod, from inside its network namespace.
 //!
+//! Not all that runs in a pod is in that namespace: gVisor and virtual machines have a network stack of their own, which takes the
+//! pod's address away from the namespace or bridges it, and a loopback that only they reach. Ports of such pods are reached at
+//! the pod's address, from the node, as kubelet's probes do. containerd has no such attempt: its port-forward fails.
+//!
 //! A socket stays in the network namespace it was created in. So a short-lived thread enters the namespace only to create it;
 //! the connect itself is asynchronous, and is cancelled if the session ends.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use cri_streaming::RuntimeError;
@@ -13,7 +17,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::Runtime;
-use super::store::Sandbox;
+use super::store::{Sandbox, SandboxRecord};
 
 /// The connect timeout; short, because the port is on this machine.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -21,38 +25,66 @@ const CONNECT: Duration = Duration::from_secs(10);
 type Result<T> = std::result::Result<T, RuntimeError>;
 
 impl Runtime {
-    /// Connects to a port on a pod's loopback: IPv4 first, then IPv6.
+    /// Connects to a port on a pod's loopback: IPv4 first, then IPv6. If a shim of containerd runs the pod, then to its addresses.
     ///
     /// # Errors
-    /// If the pod is not ready, or neither address accepts.
+    /// If the pod is not ready, or no address accepts.
     pub(super) async fn dial(&self, sandbox: &str, port: u16) -> Result<TcpStream> {
         let sandbox = self.store.sandboxes.get(sandbox)?;
         sandbox.ready()?;
-        let four = self.connect(&sandbox, (Ipv4Addr::LOCALHOST, port).into());
+        let four = self.inside(&sandbox, (Ipv4Addr::LOCALHOST, port).into());
         let error = match four.await {
             Ok(stream) => return Ok(stream),
             Err(error) => error,
         };
-        let six = self.connect(&sandbox, (Ipv6Addr::LOCALHOST, port).into());
-        // Users expect the error of the IPv4 attempt.
-        six.await.map_err(|_| error)
+        let six = self.inside(&sandbox, (Ipv6Addr::LOCALHOST, port).into());
+        if let Ok(stream) = six.await {
+            return Ok(stream);
+        }
+        for address in addresses_from_node(&sandbox.record()) {
+            let to = (address, port).into();
+            if let Ok(stream) = connect(new_socket(to)?, to).await {
+                return Ok(stream);
+            }
+        }
+        // Users expect the error of the first attempt.
+        Err(error)
     }
 
-    async fn connect(&self, sandbox: &Sandbox, to: SocketAddr) -> Result<TcpStream> {
-        let make = move || match to {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        };
+    /// Connects from the network of the pod.
+    async fn inside(&self, sandbox: &Sandbox, to: SocketAddr) -> Result<TcpStream> {
         let socket = if sandbox.record().host_network() {
-            make()
+            new_socket(to)
         } else {
             let failed = |error: Error| RuntimeError::Failed(error.to_string());
             let (pins, id) = (self.pins.clone(), sandbox.id.clone());
             let open = move || pins.open(&id, Kind::Net);
+            let make = move || new_socket(to);
             run_in(open, Kind::Net, make).await.map_err(failed)?
         };
-        let connected = timeout(CONNECT, socket?.connect(to)).await;
-        let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
-        Ok(connected.map_err(slow)??)
+        connect(socket?, to).await
     }
+}
+
+/// The addresses at which the node reaches what has a network stack of its own; none if everything is in the pod's namespace.
+fn addresses_from_node(record: &SandboxRecord) -> impl Iterator<Item = IpAddr> {
+    let mut all = Vec::new();
+    if record.has_containerd_shim() {
+        all.extend(record.ip);
+        all.extend(&record.additional_ips);
+    }
+    all.into_iter()
+}
+
+fn new_socket(to: SocketAddr) -> io::Result<TcpSocket> {
+    match to {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }
+}
+
+async fn connect(socket: TcpSocket, to: SocketAddr) -> Result<TcpStream> {
+    let connected = timeout(CONNECT, socket.connect(to)).await;
+    let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
+    Ok(connected.map_err(slow)??)
 }

@@ -37,6 +37,7 @@ pub(super) use self::init::Awaited;
 use self::init::KnownInits;
 use self::kubelet::KubeletWork;
 pub(super) use self::oom::OomKills;
+pub use self::sandbox::ReachedLimit;
 pub(super) use self::sandbox::SandboxEnd;
 use self::spans::PendingSpans;
 use self::stops::Orders;

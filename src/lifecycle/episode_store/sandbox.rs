@@ -6,6 +6,16 @@ use super::EpisodeStore;
 use crate::call::episode::Kind;
 use crate::cri::subject::PodIdentity;
 
+/// A limit of a cgroup that was reached before a sandbox ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReachedLimit {
+    /// The kernel killed a process for lack of memory.
+    Memory,
+    /// The kernel refused to create a process or thread.
+    Processes,
+}
+
 /// The end of the first process of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::lifecycle) struct SandboxEnd {
@@ -18,6 +28,9 @@ pub(in crate::lifecycle) struct SandboxEnd {
     /// Whether it was a sandbox container, which a sandbox of the built-in runtime has with a shim of containerd.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::lifecycle) is_container: bool,
+    /// The limit that the cgroup of that container, or of the pod, had reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::lifecycle) limit: Option<ReachedLimit>,
     /// Whether a StopPodSandbox or RemovePodSandbox was received before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::lifecycle) ordered: bool,
@@ -29,13 +42,15 @@ impl SandboxEnd {
             at,
             code,
             is_container: false,
+            limit: None,
             ordered: false,
         }
     }
 
-    pub(in crate::lifecycle) fn of_container(at: u64) -> Self {
+    pub(in crate::lifecycle) fn of_container(at: u64, limit: Option<ReachedLimit>) -> Self {
         Self {
             is_container: true,
+            limit,
             ..Self::new(at, None)
         }
     }

@@ -15,6 +15,7 @@ use super::store::{Container, Sandbox};
 use crate::cri::v1::{
     ContainerEventResponse, ContainerEventType, ContainerStatus, PodSandboxStatus,
 };
+pub use crate::runtime::sandbox::SandboxLimit;
 
 /// Length of the event queue. The stream of a listener that falls behind ends; the listener then lists again.
 const WAITING: usize = 1024;

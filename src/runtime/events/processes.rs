@@ -5,6 +5,7 @@ use tokio::sync::broadcast;
 
 use crate::runtime::container::watch::was_seen_to_end;
 use crate::runtime::error::shown;
+use crate::runtime::sandbox::SandboxLimit;
 use crate::runtime::store::{Container, EVICTED, Sandbox};
 use crate::runtime::{Runtime, id};
 
@@ -42,7 +43,10 @@ pub enum ProcessChange {
     /// The init of the sandbox's shared PID namespace has exited, and with it all containers.
     InitExited,
     /// The sandbox container, which a sandbox with a shim of containerd has, has exited, and with it the pod.
-    SandboxContainerExited,
+    SandboxContainerExited {
+        /// The limit that its cgroup had reached.
+        limit: Option<SandboxLimit>,
+    },
 }
 
 /// The event queue and its listeners.
@@ -94,8 +98,11 @@ impl Runtime {
     /// Tells that the init of a sandbox's shared PID namespace, or its sandbox container, has exited, at this time in nanoseconds
     /// since 1970.
     pub(in crate::runtime) fn tell_init_exit(&self, sandbox: &Sandbox, at: i64) {
-        let what = match sandbox.record().has_containerd_shim() {
-            true => ProcessChange::SandboxContainerExited,
+        let record = sandbox.record();
+        let what = match record.has_containerd_shim() {
+            true => ProcessChange::SandboxContainerExited {
+                limit: self.sandbox_limit(&record),
+            },
             false => ProcessChange::InitExited,
         };
         self.events.processes.send(&sandbox.id, what, at);

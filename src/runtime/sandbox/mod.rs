@@ -19,3 +19,4 @@ pub(super) mod teardown;
 mod unresponsive_shim;
 
 pub(super) use self::list::selects;
+pub use self::task::SandboxLimit;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cri::subject::{ContainerIdentity, ExitReason};
-use crate::lifecycle::episode_store::SandboxEnd;
+use crate::lifecycle::episode_store::{ReachedLimit, SandboxEnd};
 
 /// A pod that is up at 1.2 s.
 fn web() -> (Pod, EpisodeStore) {
@@ -212,11 +212,26 @@ fn a_sandbox_dies_with_the_init_of_its_shared_pid_namespace() {
         tells(&mut store, 34_000),
         "the sandbox died 4 s ago: the init of its shared PID namespace ended, and no call had stopped it"
     );
-    store.note_sandbox_end(&pod.0, SandboxEnd::of_container(at(30_000)));
-    assert_eq!(
-        tells(&mut store, 34_000),
-        "the sandbox died 4 s ago: its sandbox container ended, and no call had stopped it"
-    );
+    for (limit, words) in [
+        (None, ""),
+        (
+            Some(ReachedLimit::Memory),
+            " after the kernel killed a process for lack of memory",
+        ),
+        (
+            Some(ReachedLimit::Processes),
+            " after the pod reached its limit of processes",
+        ),
+    ] {
+        let end = SandboxEnd::of_container(at(30_000), limit);
+        store.note_sandbox_end(&pod.0, end);
+        assert_eq!(
+            tells(&mut store, 34_000),
+            format!(
+                "the sandbox died 4 s ago: its sandbox container ended{words}, and no call had stopped it"
+            )
+        );
+    }
 }
 
 /// The end of a sandbox is told before the call that asked for it is answered.

@@ -3,7 +3,7 @@
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::diagnosis::sandbox::Death;
 use crate::lifecycle::episode_call::millis;
-use crate::lifecycle::episode_store::{Exit, OomKills};
+use crate::lifecycle::episode_store::{Exit, OomKills, ReachedLimit};
 use crate::lifecycle::node::restarted;
 use crate::units::duration;
 
@@ -146,7 +146,12 @@ pub(super) fn of_sandbox(death: Death<'_>) -> String {
             .to_owned();
     }
     if death.end.is_container {
-        return "its sandbox container ended, and no call had stopped it".to_owned();
+        let limit = match death.end.limit {
+            Some(ReachedLimit::Memory) => " after the kernel killed a process for lack of memory",
+            Some(ReachedLimit::Processes) => " after the pod reached its limit of processes",
+            None => "",
+        };
+        return format!("its sandbox container ended{limit}, and no call had stopped it");
     }
     let Some(code) = death.end.code.map(of_code) else {
         return "the init of its shared PID namespace ended, and no call had stopped it".to_owned();

@@ -47,11 +47,15 @@ pub(super) fn process(request: &Request<'_>, user: &ResolvedUser) -> Result<Proc
     Ok(process)
 }
 
+/// The groups are in the order in which Linux keeps them: gVisor keeps the order of the specification, and a container would see another
+/// than with runc.
 fn oci_user(user: &ResolvedUser) -> User {
+    let mut groups = user.groups.clone();
+    groups.sort_unstable();
     let mut to = User::default();
     to.set_uid(user.uid)
         .set_gid(user.gid)
-        .set_additional_gids(Some(user.groups.clone()));
+        .set_additional_gids(Some(groups));
     to
 }
 

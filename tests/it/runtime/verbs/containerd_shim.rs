@@ -1,5 +1,6 @@
 //! Pods of a handler with `runtime_type`: containerd's shim for runc, without a containerd.
 
+mod others;
 mod reports;
 mod usage;
 
@@ -85,6 +86,32 @@ impl Shimmed {
         .await;
         until("the removal of its socket", || async {
             (!self.socket.exists()).then_some(())
+        })
+        .await;
+    }
+
+    /// Kills the sandbox container.
+    async fn loses_its_sandbox_container(&self, kubelet: &Kubelet) {
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: self.pod.id.clone(),
+            verbose: true,
+        };
+        let status = kubelet.runtime.clone().pod_sandbox_status(request).await;
+        let info = &status.expect("PodSandboxStatus").into_inner().info["info"];
+        let info: serde_json::Value = serde_json::from_str(info).expect("JSON");
+        let pid = info["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        let pid = pid.filter(|pid| *pid > 1).expect("a process");
+        kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill");
+        self.is_not_ready(kubelet).await;
+    }
+
+    /// Waits until the page of the pod says this.
+    async fn story_has(&self, daemon: &Daemon, words: &str) {
+        let name = &self.pod.config.metadata.as_ref().expect("a name").name;
+        let path = format!("/debug/pods/test/{name}?format=json");
+        until("the end in the story", || async {
+            let (_, text) = daemon.program().get(&path).await;
+            text.contains(words).then_some(())
         })
         .await;
     }
@@ -305,23 +332,11 @@ async fn the_story_of_a_pod_that_lost_its_sandbox_container_names_it() {
     let kubelet = Kubelet::of(&daemon).await;
     let own = Shimmed::run(&daemon, &kubelet, kubelet.pod_config("headless")).await;
     kubelet.launch(&own.pod, idle("main")).await;
-    let request = v1::PodSandboxStatusRequest {
-        pod_sandbox_id: own.pod.id.clone(),
-        verbose: true,
-    };
-    let status = kubelet.runtime.clone().pod_sandbox_status(request).await;
-    let info = &status.expect("PodSandboxStatus").into_inner().info["info"];
-    let info: serde_json::Value = serde_json::from_str(info).expect("JSON");
-    let pid = info["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-    let pid = pid.filter(|pid| *pid > 1).expect("a process");
-    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill");
-    own.is_not_ready(&kubelet).await;
-    until("the end in the story", || async {
-        let path = "/debug/pods/test/headless?format=json";
-        let (_, text) = daemon.program().get(path).await;
-        text.contains("its sandbox container ended, and no call had stopped it")
-            .then_some(())
-    })
+    own.loses_its_sandbox_container(&kubelet).await;
+    own.story_has(
+        &daemon,
+        "its sandbox container ended, and no call had stopped it",
+    )
     .await;
     own.end(&kubelet, &daemon).await;
 }

@@ -293,3 +293,17 @@ fn no_defaults_of_the_library_remain() {
         assert!(json["linux"].get(key).is_none(), "{key}");
     }
 }
+
+/// gVisor keeps the order that it is given, and Linux does not.
+#[test]
+fn groups_are_in_the_order_of_linux() {
+    let case = Case::new(|case| {
+        let id = |value| Some(crate::cri::v1::Int64Value { value });
+        case.context().run_as_user = id(7);
+        case.context().run_as_group = id(80);
+        case.context().supplemental_groups = vec![900, 3];
+    });
+    let user = &case.json()["process"]["user"];
+    assert_eq!(user["gid"], 80);
+    assert_eq!(user["additionalGids"], serde_json::json!([3, 80, 900]));
+}
