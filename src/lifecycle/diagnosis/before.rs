@@ -27,7 +27,7 @@ pub(in crate::lifecycle) enum Before<'a> {
 }
 
 impl Before<'_> {
-    /// Returns whether nobody had asked for the end: that matters before anything runs again, too.
+    /// Returns whether the sandbox died unasked: that matters before anything runs again, too.
     pub(super) fn is_death(&self) -> bool {
         matches!(self, Self::Sandbox(replaced) if replaced.death.is_some())
     }

@@ -1,4 +1,4 @@
-//! Error texts of CNI plugins that ask somebody else: an agent on the node, the Kubernetes API, a DHCP server.
+//! Error texts of CNI plugins that depend on something else: an agent on the node, the Kubernetes API, a DHCP server.
 
 use super::texts::check;
 use super::*;
