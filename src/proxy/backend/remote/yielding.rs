@@ -1,6 +1,6 @@
 //! Reads a long response piece by piece, so that each piece is on its way to the caller before the next is read.
 //!
-//! h2 reads a connection until it is empty. A runtime writes a list as fast as it is read: up to a whole megabyte would be taken in
+//! h2 reads a connection until it is empty. A runtime writes a list as fast as it is read: up to a whole megabyte would be read
 //! before the tasks that pass it on run, while the caller waits.
 
 use std::io::{self, IoSlice};

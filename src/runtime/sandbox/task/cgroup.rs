@@ -1,5 +1,7 @@
-//! The cgroup of a sandbox container, and limits that end a sandbox: gVisor and Kata run a whole pod in few processes, in the cgroup of the pod or of its sandbox container.
-//! When these run out of memory or of processes, the sandbox ends, and neither the shim of containerd nor the exit code says why.
+//! The cgroup of a sandbox container, and limits that end a sandbox.
+//!
+//! gVisor and Kata run a whole pod in few processes, in the cgroup of the pod or of its sandbox container. When these reach the limit of
+//! memory or of processes, the sandbox ends, and neither the shim of containerd nor the exit code says why.
 
 use std::fs;
 use std::time::Duration;
