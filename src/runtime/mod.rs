@@ -14,6 +14,7 @@
 //! until removed. After a crash at any [`failpoint`], a restart recovers everything that was running and removes the rest.
 
 pub mod call_context;
+mod cgroup_migration;
 mod checkpoint;
 pub mod classes;
 pub mod code;

@@ -85,6 +85,7 @@ impl Runtime {
         call: &CallContext,
     ) -> Result<Running> {
         check_arguments(&command)?;
+        self.prepare_cgroup_migration();
         let record = container.record();
         let handler = self.handler_of(container);
         let sandbox = self.store.sandboxes.get(&record.sandbox)?;

@@ -54,6 +54,7 @@ impl Runtime {
         let live = self.live();
         live.handlers.get(&record.handler)?;
         let handler = live.handlers.of_pod(&sandbox.record());
+        self.prepare_cgroup_migration();
         let starting = container.update(|record| record.state = ContainerState::Starting);
         starting.await?;
         failpoint(Failpoint::ContainerStarting);

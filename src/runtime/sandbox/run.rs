@@ -68,6 +68,7 @@ impl Runtime {
         };
         namespaces::mappings(&record)?;
         self.check_userns(&record, handler)?;
+        self.prepare_cgroup_migration();
         // Held until the sandbox is in the store, whose records then reserve its labels.
         let _labels = self.label(&mut record)?;
         let id = record.id.clone();

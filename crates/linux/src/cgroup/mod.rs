@@ -6,6 +6,7 @@
 //! All functions block.
 
 mod make;
+mod migration;
 mod mounts;
 mod place;
 mod remove;

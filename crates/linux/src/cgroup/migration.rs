@@ -1,0 +1,53 @@
+//! Moves of processes between cgroups, and the wait of the first one.
+
+use std::fs;
+
+use super::{Error, Hierarchies};
+
+impl Hierarchies {
+    /// Makes the next move of a process between cgroups fast, whichever process and cgroup it concerns. Blocks for some
+    /// milliseconds, or returns at once if a process was moved shortly before.
+    ///
+    /// A move takes `cgroup_threadgroup_rwsem` for writing, a lock that favours its readers, the forks and exits of all
+    /// processes. The first writer waits for an RCU grace period; writers in the next tens of milliseconds do not
+    /// (`kernel/rcu/sync.c`). An OCI runtime moves each process that it starts, some milliseconds after its own start:
+    /// a caller that is about to run it can have the grace period pass in the meantime.
+    ///
+    /// Moves the calling process to the cgroup that it is in, which has no other effect.
+    ///
+    /// # Errors
+    /// [`Error::NotMounted`], [`Error::Invalid`] if its cgroup is outside the mounts, or a failed system call.
+    pub fn prepare_migration(&self) -> Result<(), Error> {
+        let own = self.of_pid(std::process::id())?;
+        // One lock for all hierarchies.
+        let dir = own.dirs().next().ok_or_else(|| own.not_found())?;
+        let file = dir.join("cgroup.procs");
+        fs::write(&file, "0").map_err(|error| Error::io("move a process to", &file, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_calling_process_stays_where_it_is() {
+        let all = Hierarchies::detect().expect("mounted");
+        let pid = std::process::id();
+        let before = all.of_pid(pid).expect("a cgroup");
+        all.prepare_migration().expect("prepared");
+        assert_eq!(all.of_pid(pid).expect("a cgroup"), before);
+    }
+
+    #[test]
+    fn a_failure_names_the_file() {
+        let mounts = "1 0 0:1 / /nowhere rw - cgroup2 cgroup2 rw\n2 0 0:2 / /nowhere rw - cgroup cgroup rw,cpu\n";
+        let all = Hierarchies::parse(mounts.as_bytes()).expect("mounts");
+        let error = all.prepare_migration().expect_err("not there").to_string();
+        assert!(error.starts_with("/nowhere/"), "{error}");
+        assert!(
+            error.contains("cgroup.procs: cannot move a process to"),
+            "{error}"
+        );
+    }
+}
