@@ -74,7 +74,8 @@ check_architectures() {
 
 # --- programs --------------------------------------------------------------------------------------------------------
 
-# Paths of this machine do not get into the programs: not by Rust, nor by the C code of ring and zstd.
+# Paths of this machine do not get into the programs: not by Rust, nor by the C code of ring and zstd. Relocations are packed
+# (DT_RELR): a program reads all of them when it starts, so that they stay in its memory. Linkers that cannot pack them ignore it.
 build() {
     local arch=$1 triple=$2 cc linker variable package
     linker=$(compiler "$arch") cc=$linker
@@ -86,7 +87,8 @@ build() {
     for package in criscope criscope-agent; do
         env "CARGO_TARGET_${variable^^}_LINKER=$linker" "CC_$variable=$cc" \
             "CFLAGS_$variable=-ffile-prefix-map=$CARGO_DIR=/cargo -ffile-prefix-map=$REPO=/criscope -ffile-prefix-map=$TARGET=/target" \
-            CARGO_ENCODED_RUSTFLAGS="$(printf '%s\x1f' -C target-feature=+crt-static "--remap-path-prefix=$CARGO_DIR=/cargo" \
+            CARGO_ENCODED_RUSTFLAGS="$(printf '%s\x1f' -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs \
+                "--remap-path-prefix=$CARGO_DIR=/cargo" \
                 "--remap-path-prefix=$REPO=/criscope" "--remap-path-prefix=$TARGET=/target" | head -c -1)" \
             "$CARGO" build --manifest-path "$REPO/Cargo.toml" --profile dist --locked --target "$triple" -p "$package" --bins
     done

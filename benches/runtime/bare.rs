@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use criscope_linux::namespace::{Kind, Pins, Request};
@@ -11,6 +12,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use crate::cri::{BEFORE_EXEC, TRUE};
 use crate::error::{Error, IoContext, Result};
 use crate::network::Network;
 
@@ -21,6 +23,8 @@ pub(crate) struct Floor {
     pub(crate) add: Duration,
     /// `create` and `start`.
     pub(crate) start: Duration,
+    /// `exec`.
+    pub(crate) exec: Duration,
     /// `kill` with SIGKILL, the end of the process, and `delete`.
     pub(crate) delete: Duration,
     /// DEL of all plugins.
@@ -43,6 +47,20 @@ pub(crate) struct Prepared {
     rootfs: Rootfs,
     bundle: PathBuf,
     netns: PathBuf,
+}
+
+/// A pod that runs.
+struct Up {
+    /// What the plugins answered.
+    result: Value,
+    add: Duration,
+    start: Duration,
+}
+
+impl Prepared {
+    fn pid_file(&self) -> PathBuf {
+        self.bundle.join("pid")
+    }
 }
 
 impl Bare {
@@ -123,9 +141,31 @@ impl Bare {
     /// All calls of a pod with one container: ADD, create, start, kill, delete, DEL. Blocks.
     ///
     /// # Errors
-    /// If a call fails.
-    pub(crate) fn live(&self, pod: &Prepared) -> Result<Floor> {
-        let pid_file = pod.bundle.join("pid");
+    /// If a call fails; the same for the parts.
+    pub(crate) fn live(&self, pod: &Prepared) -> Result<()> {
+        let up = self.start(pod)?;
+        self.end(pod, &up).map(drop)
+    }
+
+    /// The same with an `exec` after the start, and the durations. Blocks.
+    #[allow(clippy::missing_errors_doc)]
+    pub(crate) fn measure(&self, pod: &Prepared) -> Result<Floor> {
+        let up = self.start(pod)?;
+        thread::sleep(BEFORE_EXEC);
+        let begin = Instant::now();
+        self.runc(pod, &["exec".as_ref()], &TRUE)?;
+        let exec = begin.elapsed();
+        let (delete, del) = self.end(pod, &up)?;
+        Ok(Floor {
+            add: up.add,
+            start: up.start,
+            exec,
+            delete,
+            del,
+        })
+    }
+
+    fn start(&self, pod: &Prepared) -> Result<Up> {
         let begin = Instant::now();
         let result = self.network.add(&pod.id, &pod.netns)?;
         let added = Instant::now();
@@ -136,15 +176,24 @@ impl Bare {
                 "--bundle".as_ref(),
                 pod.bundle.as_ref(),
                 "--pid-file".as_ref(),
-                pid_file.as_ref(),
+                pod.pid_file().as_ref(),
             ],
             &[],
         )?;
         self.runc(pod, &["start".as_ref()], &[])?;
-        let started = Instant::now();
+        Ok(Up {
+            result,
+            add: added - begin,
+            start: added.elapsed(),
+        })
+    }
+
+    /// Returns the durations of `kill` and `delete`, and of DEL.
+    fn end(&self, pod: &Prepared, up: &Up) -> Result<(Duration, Duration)> {
+        let begin = Instant::now();
         self.runc(pod, &["kill".as_ref()], &["KILL"])?;
-        let text =
-            fs::read_to_string(&pid_file).during(|| format!("reading {}", pid_file.display()))?;
+        let file = pod.pid_file();
+        let text = fs::read_to_string(&file).during(|| format!("reading {}", file.display()))?;
         let pid = text
             .trim()
             .parse()
@@ -155,13 +204,8 @@ impl Bare {
             .during(|| format!("waiting for {pid}"))?;
         self.runc(pod, &["delete".as_ref()], &[])?;
         let deleted = Instant::now();
-        self.network.del(&pod.id, &pod.netns, &result)?;
-        Ok(Floor {
-            add: added - begin,
-            start: started - added,
-            delete: deleted - started,
-            del: deleted.elapsed(),
-        })
+        self.network.del(&pod.id, &pod.netns, &up.result)?;
+        Ok((deleted - begin, deleted.elapsed()))
     }
 
     fn runc(&self, pod: &Prepared, verb: &[&Path], last: &[&str]) -> Result<()> {

@@ -36,7 +36,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Budget> {
                 let what = format!("{name} with crun, of containerd's with runc");
                 add(what, whole(row, CRUN), Limit::AtMost(0.4), "x");
             }
-            Group::Remove | Group::End => {}
+            Group::Exec | Group::Remove | Group::End => {}
         }
     }
     let crowd = |name| results.crowds.iter().find(|crowd| crowd.side == name);

@@ -18,6 +18,13 @@ use crate::error::{Error, Result};
 /// Timeout for a runtime to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The command of exec calls: as short as a probe can be.
+pub(crate) const TRUE: [&str; 2] = ["/bin/busybox", "true"];
+
+/// The pause before an exec call: a probe does not follow directly on the start of its container, by which the kernel would
+/// be prepared for another migration between cgroups.
+pub(crate) const BEFORE_EXEC: Duration = Duration::from_millis(100);
+
 /// The common settings of the pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -49,6 +56,8 @@ pub(crate) struct Life {
     pub(crate) run: Duration,
     /// CreateContainer and StartContainer.
     pub(crate) start: Duration,
+    /// ExecSync.
+    pub(crate) exec: Duration,
     /// StopContainer without grace period, RemoveContainer.
     pub(crate) remove: Duration,
     /// StopPodSandbox with a running container, RemovePodSandbox.
@@ -234,6 +243,10 @@ impl Cri {
         let begin = Instant::now();
         let first = self.start(&pod, "first").await?;
         let start = begin.elapsed();
+        tokio::time::sleep(BEFORE_EXEC).await;
+        let begin = Instant::now();
+        self.exec_sync(&first, &TRUE).await?;
+        let exec = begin.elapsed();
         let begin = Instant::now();
         self.remove(first).await?;
         let remove = begin.elapsed();
@@ -243,9 +256,25 @@ impl Cri {
         Ok(Life {
             run,
             start,
+            exec,
             remove,
             end: begin.elapsed(),
         })
+    }
+
+    /// ExecSync of a command that must succeed.
+    #[allow(clippy::missing_errors_doc)]
+    async fn exec_sync(&mut self, container_id: &str, command: &[&str]) -> Result<()> {
+        let request = v1::ExecSyncRequest {
+            container_id: container_id.to_owned(),
+            cmd: words(command),
+            timeout: 10,
+        };
+        let answer = self.client.exec_sync(request).await;
+        match answer.map_err(failed("ExecSync"))?.into_inner().exit_code {
+            0 => Ok(()),
+            code => Err(Error::Setup(format!("{command:?} ended with {code}"))),
+        }
     }
 
     /// Exec of a command with input and output. Returns the URL of its session.
@@ -253,7 +282,7 @@ impl Cri {
     pub(crate) async fn exec(&mut self, container_id: &str, command: &[&str]) -> Result<String> {
         let request = v1::ExecRequest {
             container_id: container_id.to_owned(),
-            cmd: command.iter().map(|&word| word.to_owned()).collect(),
+            cmd: words(command),
             stdin: true,
             stdout: true,
             ..Default::default()
@@ -314,6 +343,10 @@ impl Cri {
             ..Default::default()
         }
     }
+}
+
+fn words(command: &[&str]) -> Vec<String> {
+    command.iter().map(|&word| word.to_owned()).collect()
 }
 
 fn spec(image: &str) -> v1::ImageSpec {

@@ -19,6 +19,8 @@ pub(crate) enum Group {
     Run,
     /// CreateContainer and StartContainer; `create` and `start`.
     Start,
+    /// ExecSync; `exec`.
+    Exec,
     /// StopContainer and RemoveContainer; `kill` and `delete`.
     Remove,
     /// StopPodSandbox and RemovePodSandbox; `kill`, `delete` and DEL.
@@ -27,13 +29,14 @@ pub(crate) enum Group {
 
 impl Group {
     /// All of them.
-    pub(crate) const ALL: [Self; 4] = [Self::Run, Self::Start, Self::Remove, Self::End];
+    pub(crate) const ALL: [Self; 5] = [Self::Run, Self::Start, Self::Exec, Self::Remove, Self::End];
 
     /// The calls of the CRI.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Run => "RunPodSandbox",
             Self::Start => "CreateContainer + StartContainer",
+            Self::Exec => "ExecSync",
             Self::Remove => "StopContainer(0) + RemoveContainer",
             Self::End => "StopPodSandbox + RemovePodSandbox",
         }
@@ -43,6 +46,7 @@ impl Group {
         match self {
             Self::Run => floor.add,
             Self::Start => floor.start,
+            Self::Exec => floor.exec,
             Self::Remove => floor.delete,
             Self::End => floor.delete + floor.del,
         }
@@ -52,6 +56,7 @@ impl Group {
         match self {
             Self::Run => life.run,
             Self::Start => life.start,
+            Self::Exec => life.exec,
             Self::Remove => life.remove,
             Self::End => life.end,
         }
@@ -140,10 +145,10 @@ async fn one_bare(bare: &Bare, id: &str, cgroup: &str) -> Result<Floor> {
     let pod = bare.prepare(id, cgroup).await?;
     // Only while it runs runc itself: children of the measured daemons are reparented to init.
     adopt_orphans(true)?;
-    let lived = bare.live(&pod);
+    let measured = bare.measure(&pod);
     adopt_orphans(false)?;
     bare.clear(pod).await?;
-    lived
+    measured
 }
 
 /// Milliseconds.
