@@ -40,7 +40,7 @@ fn of_thousand(latency: &Latency) -> Option<Budget> {
     }
     let ratio = added(latency, Kind::Criscope)? / added(latency, Kind::Nginx)?;
     let what = format!("added p50 of a {THOUSAND}, of what nginx adds");
-    Some(Budget::new(what, ratio, Limit::AtMost(1.0), "x"))
+    Some(Budget::new(what, ratio, Limit::AtMost(1.2), "x").aim(Some(1.0)))
 }
 
 fn of_latency(latency: &Latency) -> Vec<Budget> {
