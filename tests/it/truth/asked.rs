@@ -15,7 +15,7 @@ use crate::harness::executable::executable;
 pub(super) const GREEDY: &str = "greedy";
 
 /// The annotation of a container whose hook fails.
-pub(super) const LICENSED: &str = "hooks.example/licensed";
+pub(super) const HOOKED: &str = "hooks.example/on";
 
 /// Called with `-name IMAGE`.
 const VERIFIER: &str = "#!/bin/sh
@@ -51,7 +51,7 @@ pub(super) fn configure(daemon: &mut Daemon) {
     let hook = serde_json::json!({
         "version": "1.0.0",
         "hook": {"path": keys.join("hook")},
-        "when": {"annotations": {LICENSED: "^yes$"}},
+        "when": {"annotations": {HOOKED: "^yes$"}},
         "stages": ["createRuntime"],
     });
     fs::write(hooks.join("licence.json"), hook.to_string()).expect("a hook");

@@ -2,7 +2,7 @@
 
 use criscope::cri::v1;
 
-use super::super::asked::{GREEDY, LICENSED};
+use super::super::asked::{GREEDY, HOOKED};
 use super::super::spec::Container;
 use super::super::stage::Play;
 use super::super::{Case, case};
@@ -89,7 +89,7 @@ pub(in super::super) fn own() -> Vec<Case> {
             |it| {
                 fails(
                     it,
-                    Container::idle("app").with(|config| annotate(config, LICENSED, "yes")),
+                    Container::idle("app").with(|config| annotate(config, HOOKED, "yes")),
                 )
             },
         ),
