@@ -401,7 +401,8 @@ async fn the_worker_of_a_step_is_named_by_its_kind() {
     .await;
     for (step, name, key) in STEPS {
         let span = spans.iter().find(|span| span.name == step.name());
-        let named = attribute(span.expect(step.name()), key).map(|value| value.to_string());
+        let named =
+            attribute(span.expect("a span of the step"), key).map(|value| value.to_string());
         assert_eq!(named.as_deref(), Some(name), "{key}");
     }
 }
