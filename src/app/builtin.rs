@@ -35,7 +35,7 @@ use crate::telemetry::registry::{Registry, RegistryError};
 use crate::tls::{Certificates, Clients};
 use criscope_image::{
     Decryption, EndedPull, ImageStoreConfig, LayerPhase, Limits, Platform, PolicyFiles, PullView,
-    Timeouts, VerifierPlugins,
+    Timeouts, UnusableFile, VerifierPlugins,
 };
 
 use self::handlers::Found;
@@ -199,6 +199,7 @@ pub(super) async fn open(
     let found = handlers::find(config, &search).await?;
     found.report_missing();
     report_hooks(config);
+    report_images(config);
     let missing = found.missing.clone();
     let settings = settings(config, shim, found);
     Ok((Runtime::open(settings).await?, missing))
@@ -207,6 +208,17 @@ pub(super) async fn open(
 fn report_hooks(config: &config::Runtime) {
     for (path, error) in hooks::Registry::read(&config.pods.hooks_dir).broken {
         tracing::error!(event = "runtime.hooks", file = %path.display(), error.message = %error, "no container can be created: a file of runtime.hooks_dir cannot be used");
+    }
+}
+
+/// The files of `[runtime.images]` that cannot be used. Blocks.
+pub fn unusable_image_files(config: &config::Runtime) -> Vec<UnusableFile> {
+    images(&config.images).unusable_files()
+}
+
+fn report_images(config: &config::Runtime) {
+    for file in unusable_image_files(config) {
+        tracing::error!(event = "runtime.images", what = file.affected.words(), error.message = %file.reason, "a file that decides about images cannot be used");
     }
 }
 

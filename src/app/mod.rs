@@ -33,6 +33,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+pub use self::builtin::unusable_image_files;
 pub use crate::admin::remote::{WebConfigError, check as check_web_config};
 pub use crate::runtime::classes::{ClassFileError, blockio, rdt};
 pub use crate::runtime::oci::spec::hooks::Registry as Hooks;

@@ -69,9 +69,16 @@ fn warnings(config: &Config) -> Vec<String> {
     });
     let classes = config.runtime.iter();
     let classes = classes.flat_map(|runtime| self::classes(runtime));
+    let images = config.runtime.iter();
+    let images = images.flat_map(|runtime| app::unusable_image_files(runtime));
+    let images = images.map(|file| {
+        let (reason, words) = (file.reason, file.affected.words());
+        format!("runtime.images: {reason}; {words}")
+    });
     { found.chain(without_effect) }
         .chain(hooks)
         .chain(classes)
+        .chain(images)
         .collect()
 }
 

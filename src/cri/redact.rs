@@ -229,12 +229,12 @@ impl<'a> Judge<'a> {
             return true;
         }
         let encodes = |it: &Marks| it.quoted[at..at + word.len()].contains(&Mark::Encoded);
-        let is_in_path = |it: &Marks| {
+        let is_in_name = |it: &Marks| {
             !it.quoted[at..at + word.len()]
                 .iter()
-                .any(|it| *it != Mark::Path)
+                .any(|it| *it != Mark::Named)
         };
-        if self.marks.as_ref().is_some_and(is_in_path) {
+        if self.marks.as_ref().is_some_and(is_in_name) {
             self.digits = 0;
             return true;
         }

@@ -82,6 +82,13 @@ pub(crate) const NRI_METHODS: &[&str] = &[
 pub(crate) const NRI_RESULTS: &[&str] =
     &["ok", "error", "timeout", "closed", "malformed", "too_large"];
 
+/// Methods of containerd's API, and results of requests to it.
+pub(crate) const CONTAINERD_METHODS: &[&str] =
+    &["Version", "Containers.Get", "Tasks.Get", OTHER_METHODS];
+pub(crate) const CONTAINERD_RESULTS: &[&str] = &["ok", "not_found", "error"];
+/// The `method` label of those that are not served.
+pub(crate) const OTHER_METHODS: &str = "other";
+
 metrics! {
     RUNTIME_PHASE = Metric::histogram("runtime_phase_duration_seconds", Unit::Seconds, &[fixed("phase", &STEP_NAMES), STEP_OUTCOME], STEP_BUCKETS,
         "Steps of the built-in runtime's work; some are parts of others.");
@@ -122,6 +129,9 @@ metrics! {
         "Requests to plugins of the Node Resource Interface. Their names are in log lines and spans.");
     RUNTIME_NRI_CLOSED = Metric::counter("runtime_nri_plugins_closed_total", &[fixed("reason", &CloseReason::LABELS)],
         "Connections of plugins that were closed, those that never registered included.");
+    RUNTIME_CONTAINERD_REQUESTS = Metric::counter("runtime_containerd_requests_total",
+        &[fixed("method", CONTAINERD_METHODS), fixed("result", CONTAINERD_RESULTS)],
+        "Requests of containerd's own API at `runtime.containerd_socket`, as the kubelet's cAdvisor makes them. Without any, the kubelet was not restarted after the setting was turned on, or asks another socket.");
     RUNTIME_EVENTS_DROPPED = Metric::counter("runtime_events_dropped_total", &[],
         "Events of containers that a listener was too slow for.");
     RUNTIME_RECOVERY_PROBLEMS = Metric::gauge("runtime_recovery_problems", Unit::Count, &[],
@@ -216,6 +226,11 @@ pub(crate) fn populate(registry: &Registry) {
     for method in NRI_METHODS {
         for result in NRI_RESULTS {
             work.nri_request(method, result);
+        }
+    }
+    for method in CONTAINERD_METHODS {
+        for result in CONTAINERD_RESULTS {
+            work.containerd_request(method, result);
         }
     }
     register(registry, || Some(Having::default())).expect("once");

@@ -87,6 +87,15 @@ fn namespace_of(address: &str, repository: &str) -> Option<usize> {
     (rest.is_empty() || rest.starts_with('/')).then_some(namespace.len())
 }
 
+/// Reads the file, which need not exist, without looking for credentials. Blocks.
+///
+/// # Errors
+///
+/// [`Error::Settings`], [`Error::Io`].
+pub(super) fn check(path: &Path) -> Result<()> {
+    read(path).map(drop)
+}
+
 fn read(path: &Path) -> Result<Option<File>> {
     let length = match std::fs::metadata(path) {
         Ok(metadata) => metadata.len(),

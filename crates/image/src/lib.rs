@@ -38,6 +38,7 @@ mod image_store;
 mod import;
 mod layer;
 mod manifest;
+mod node_files;
 mod observer;
 mod platform;
 mod program;
@@ -63,6 +64,7 @@ pub use self::image_config::ImageConfig;
 pub use self::image_store::{FsInfo, Image, ImageId, ImageStore, LayerLease};
 pub use self::import::{DirectoryImport, ImportDirectory, ImportedImage};
 pub use self::manifest::{Descriptor, ImageManifest, Manifest};
+pub use self::node_files::{Affected, UnusableFile};
 pub use self::observer::{
     ActiveStep, NoObserver, Observer, Outcome, Step, Steps, Verdict, Verifier,
 };

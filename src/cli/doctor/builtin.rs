@@ -13,6 +13,7 @@ use super::super::output::Finding;
 use super::classes;
 use super::criu;
 use super::hooks;
+use super::images;
 use super::trial::{self, Trial};
 use crate::config::{CgroupDriver, Cni, Misfit, Runtime};
 use crate::units;
@@ -40,6 +41,7 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     let pods = &runtime.pods;
     let (blockio, rdt) = (&pods.blockio_config_file, &pods.rdt_config_file);
     findings.extend(classes::check(blockio.as_deref(), rdt.as_deref()));
+    findings.extend(images::check(runtime));
     findings.extend(criu::check(runtime, &search, is_root));
     findings
 }

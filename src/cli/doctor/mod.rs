@@ -7,6 +7,7 @@ mod classes;
 mod clients;
 mod criu;
 mod hooks;
+mod images;
 mod kubelet;
 mod limits;
 mod listen;

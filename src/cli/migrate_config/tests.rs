@@ -163,7 +163,7 @@ fn crio_with_drop_in_files() {
         [crio.runtime.runtimes.kata]\nruntime_path = \"/opt/kata/bin/containerd-shim-kata-v2\"\nruntime_type = \"vm\"\n\
         runtime_config_path = \"/opt/kata/clh.toml\"\n\
         [crio.runtime.runtimes.odd]\nruntime_path = \"/usr/bin/runc\"\nruntime_type = \"pod\"\n\
-        [crio.image]\npinned_images = [\"quay.io/a/*\"]\nimage_volumes = \"ignore\"\n\
+        [crio.image]\npinned_images = [\"quay.io/a/*\"]\nimage_volumes = \"ignore\"\nshort_name_mode = \"disabled\"\n\
         signature_policy = \"/etc/containers/policy.json\"\nsignature_policy_dir = \"/etc/crio/policies\"\n";
     let drop_in = "[crio.runtime]\ndefault_runtime = \"crun\"\n[crio.runtime.runtimes.crun]\nruntime_path = \"/usr/bin/crun\"\n\
         [crio.network]\nplugin_dirs = [\"/opt/cni/bin\"]\n";
@@ -197,6 +197,8 @@ fn crio_with_drop_in_files() {
             "handler odd has an unknown type (pod) and is left out",
             "crio.runtime.hooks_dir: runtime.hooks_dir; only schema 1.0.0",
             "default of runtime.default_capabilities: ",
+            "default of runtime.images.registries_conf: none here; /etc/containers/registries.conf there",
+            "crio.image.short_name_mode: ",
         ],
     );
 }

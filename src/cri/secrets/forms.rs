@@ -93,8 +93,8 @@ pub enum Mark {
     Quoted,
     /// Part of what encodes a secret, so that it is no word, whatever it looks like.
     Encoded,
-    /// Part of a path that a request names as such, whatever else it is a part of.
-    Path,
+    /// Part of a path or device that a request names as such, whatever else it is a part of.
+    Named,
 }
 
 /// Most places of a text at which a path is looked for.
@@ -103,25 +103,70 @@ const MOST_PATHS: usize = 256;
 /// Longest path that is looked for, in bytes.
 const LONGEST_PATH: usize = 512;
 
-/// Returns whether a value that is no secret is recognised in texts: a path.
-pub(super) fn is_path(value: &[u8]) -> bool {
+/// Returns whether a value that is no secret is recognised in texts: a path, or a CDI device.
+pub(super) fn is_name(value: &[u8]) -> bool {
+    is_path(value) || is_device(value)
+}
+
+fn is_path(value: &[u8]) -> bool {
     value.starts_with(b"/") && (4..=LONGEST_PATH).contains(&value.len())
 }
 
-/// Marks the paths in `text` that are known to `holds` as a whole. A runtime also names them below the root of a container.
-pub(super) fn mark_paths(text: &str, holds: &dyn Fn(&[u8]) -> bool, marks: &mut [Mark]) {
-    let bytes = text.as_bytes();
+/// Returns whether a value has the form of a CDI device, `vendor.example/class=name`.
+fn is_device(value: &[u8]) -> bool {
+    let is_part = |part: &[u8]| {
+        let mut bytes = part.iter();
+        !part.is_empty() && bytes.all(|b| b.is_ascii_alphanumeric() || b"._-:".contains(b))
+    };
+    let at = |sign: u8| value.iter().position(|b| *b == sign);
+    match (at(b'/'), at(b'=')) {
+        (Some(slash), Some(equals)) if slash < equals && value.len() <= LONGEST_PATH => {
+            let parts = [
+                &value[..slash],
+                &value[slash + 1..equals],
+                &value[equals + 1..],
+            ];
+            parts.into_iter().all(is_part)
+        }
+        _ => false,
+    }
+}
+
+/// Returns whether a path or device ends in front of this byte of a text.
+fn is_end(b: &u8) -> bool {
+    b.is_ascii_whitespace() || b"\"'`()[]{}<>,;\\".contains(b)
+}
+
+/// The length of a word without the end of a sentence.
+fn without_stop(word: &[u8]) -> usize {
+    let last = word.iter().rposition(|b| !matches!(b, b'.' | b':'));
+    last.map_or(0, |at| at + 1)
+}
+
+/// Marks the paths and devices in `text` that are known to `holds` as a whole.
+pub(super) fn mark_names(text: &str, holds: &dyn Fn(&[u8]) -> bool, marks: &mut [Mark]) {
+    mark_paths(text.as_bytes(), holds, marks);
+    let mut begin = 0;
+    for word in text.as_bytes().split(is_end) {
+        let device = &word[..without_stop(word)];
+        if is_device(device) && holds(device) {
+            marks[begin..begin + device.len()].fill(Mark::Named);
+        }
+        begin += word.len() + 1;
+    }
+}
+
+/// A runtime also names paths below the root of a container.
+fn mark_paths(bytes: &[u8], holds: &dyn Fn(&[u8]) -> bool, marks: &mut [Mark]) {
     let slashes = (0..bytes.len()).filter(|at| bytes[*at] == b'/');
     for begin in slashes.take(MOST_PATHS) {
-        let is_end = |b: &u8| b.is_ascii_whitespace() || b"\"'`()[]{}<>,;\\".contains(b);
         let rest = &bytes[begin..bytes.len().min(begin + LONGEST_PATH + 2)];
         let run = &rest[..rest.iter().position(is_end).unwrap_or(rest.len())];
-        let last = run.iter().rposition(|b| !matches!(b, b'.' | b':'));
-        let sentence = &run[..last.map_or(0, |at| at + 1)];
+        let sentence = &run[..without_stop(run)];
         let up_to_colon = run.iter().position(|b| *b == b':').unwrap_or(run.len());
         for path in [run, sentence, &run[..up_to_colon]] {
             if is_path(path) && holds(path) {
-                marks[begin..begin + path.len()].fill(Mark::Path);
+                marks[begin..begin + path.len()].fill(Mark::Named);
             }
         }
     }

@@ -55,9 +55,27 @@ faults! {
         ["backend *at unix://*: connection lost"];
     RuntimeAway = "runtime_away", Some("the runtime cannot be reached"), Any:
         ["backend *at unix://"];
+    // What a plugin, a verifier or a key provider says may read like the fault of a disk or of the registry.
+    Nri = "nri_plugin", None, Any: ["nri plugin ", "nri plugins ", "nri runpodsandbox failed", "nri container *failed"];
+    Verifier = "image_verifier", Some("an image verifier of this node rejects it"), Image:
+        ["signaturevalidationfailed: *verifier * rejected it", "image verifier * blocked pull of "];
+    VerifierFails = "image_verifier_fails", Some("an image verifier of this node fails"), Image:
+        ["signaturevalidationfailed: *verifier *: ", "signaturevalidationfailed: *verifier * was killed",
+         "signaturevalidationfailed: *: verifiers in "];
+    SignaturePolicy = "signature_policy", Some("the signature policy of this node cannot be used"), Any:
+        ["signaturevalidationfailed: *: policy /"];
+    SignatureOfContainer = "image_signature", Some("the signature of its image is not accepted"), Container:
+        ["signaturevalidationfailed"];
+    Signature = "image_signature", Some("its signature is not accepted"), Image:
+        ["signaturevalidationfailed", "source image rejected"];
+    KeyProvider = "image_key_provider", Some("a key provider of this node fails"), Image:
+        ["layer sha256:* is encrypted: *key provider *: "];
+    LayerKey = "image_key", Some("the key of an encrypted layer is not available"), Image:
+        ["layer sha256:* is encrypted: ", "missing private key needed for decryption", "no suitable key unwrapper found",
+         "no suitable key found for decrypting layer key"];
     // A text about a limit of the kernel, not about a disk.
     KernelLimit = "kernel_limit", Some("a limit of the kernel is reached, no disk is full"), Any:
-        ["inotify*no space left on device", "cgroup*no space left on device", "cpuset*no space left on device",
+        ["inotify*no space left on device", "cgroup*no space left on device", "cpuset*no space left on device", "resctrl*no space left on device",
          "/dev/ptmx: no space left on device"];
     KeyQuota = "key_quota", Some("the kernel's quota of keys is used up"), Any:
         ["session key*disk quota exceeded", "keyctl*disk quota exceeded", "keyring*disk quota exceeded"];
@@ -148,8 +166,6 @@ faults! {
     Reference = "image_reference", Some("the image reference is invalid"), Image:
         ["invalid reference format", "invalid image reference", "couldn't parse image", "failed to parse reference",
          "failed to parse image reference"];
-    Signature = "image_signature", Some("its signature is not accepted"), Image:
-        ["signaturevalidationfailed", "source image rejected"];
     NoAccess = "image_no_access", Some("the registry has no such image, or denies access with these credentials"), Image:
         ["pull access denied", "insufficient_scope", "requested access to the resource is denied"];
     Unauthorized = "registry_unauthorized", Some("the registry does not accept the credentials, or none were sent"), Image:
@@ -200,6 +216,7 @@ faults! {
         ["fork/exec *exec format error", "fork/exec *permission denied"];
     OciRuntime = "oci_runtime_fails", Some("the OCI runtime ended without saying why"), Node:
         ["unable to retrieve oci runtime error *did not terminate successfully"];
+    NodeHooks = "hooks_dir", Some("the node's own hooks cannot be used"), Container: ["hooks: /"];
     Hook = "oci_hook_failed", Some("an OCI hook failed"), Container: ["error running *hook", "error executing hook"];
     MemoryLimit = "memory_limit_too_low", Some("its memory limit is too low to start"), Container:
         ["container init was oom-killed", "oom-killed (memory limit too low", "unable to set memory limit to"];
@@ -243,7 +260,7 @@ faults! {
         ["unable to find user", "unable to find group", "no matching entries in passwd", "no users found"];
     AppArmor = "apparmor_profile", Some("its AppArmor profile is not loaded"), Container:
         ["apparmor*not loaded", "apparmor profile not found", "no profile of this name is loaded", "apparmor*not found"];
-    Device = "cdi_device", Some("its CDI device is not known"), Container: ["unresolvable cdi device"];
+    Device = "cdi_device", Some("its CDI device is not known"), Container: ["unresolvable cdi device", "cdi device * does not exist on this node"];
     SandboxGone = "sandbox_gone", Some("its sandbox does not exist any more"), Container:
         ["failed to find sandbox id", "sandbox \"*\" does not exist", "sandbox \"*\": not found"];
     SandboxEnded = "sandbox_ended", Some("its sandbox has ended"), Container:
@@ -345,12 +362,17 @@ pub(super) fn is_of_network(call: &EpisodeCall) -> bool {
     let text = lower(call);
     let is_cni = |word: &str| matches!(word, "cni" | "ipam");
     let sandbox = matches!(call.method, Method::RunPodSandbox | Method::StopPodSandbox);
-    // The names of the handlers that there are may be any words, and an OCI runtime with a network stack of its own (gVisor) has its
+    // The names of handlers and of NRI plugins may be any words, and an OCI runtime with a network stack of its own (gVisor) has its
     // own troubles with it.
     sandbox
-        && !["runtime handler", "oci runtime"]
-            .iter()
-            .any(|it| text.contains(it))
+        && ![
+            "runtime handler",
+            "oci runtime",
+            "nri plugin",
+            "nri runpodsandbox",
+        ]
+        .iter()
+        .any(|it| text.contains(it))
         && !is_of_sandbox_image(call)
         && (wordings.iter().any(|it| text.contains(it))
             || text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_cni))

@@ -1,6 +1,7 @@
 //! Scenarios from real nodes, and the sentence each must begin with. They pass through the same store as real calls.
 
 mod agent_texts;
+mod asked_texts;
 mod before;
 mod crash;
 mod deleted;

@@ -1,6 +1,7 @@
 //! ListContainers.
 
 use super::super::sandbox::selects;
+use super::status::of_all_handlers;
 use crate::cri::v1;
 use crate::runtime::Runtime;
 use crate::runtime::store::{ContainerRecord, ContainerState};
@@ -29,7 +30,7 @@ impl Runtime {
             id: record.id.clone(),
             pod_sandbox_id: record.sandbox.clone(),
             metadata: record.config.metadata.clone(),
-            image: record.config.image.clone(),
+            image: Some(of_all_handlers(record)),
             image_ref: record.image_ref.clone(),
             state: state_of(record) as i32,
             created_at: record.created_at,

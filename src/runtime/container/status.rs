@@ -80,9 +80,17 @@ fn live_pid(record: &ContainerRecord) -> u32 {
     }
 }
 
+/// The requested image as every handler has it, since there is one store. If it had a handler, the kubelet with its gate
+/// `RuntimeClassInImageCriApi` would not find it among those of ListImages, and take that image for unused.
+pub(super) fn of_all_handlers(record: &ContainerRecord) -> v1::ImageSpec {
+    let mut image = record.config.image.clone().unwrap_or_default();
+    image.runtime_handler.clear();
+    image
+}
+
 /// The requested image under its display name, which the kubelet shows.
 fn image(record: &ContainerRecord) -> v1::ImageSpec {
-    let mut image = record.config.image.clone().unwrap_or_default();
+    let mut image = of_all_handlers(record);
     if !record.image_name.is_empty() {
         image.image.clone_from(&record.image_name);
     }

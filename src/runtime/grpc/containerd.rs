@@ -10,11 +10,13 @@ use tonic::{Code, Request as Call, Response as Answer, Status as Refusal};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
+use crate::grpc::frame;
 use crate::grpc::status::Status;
 use crate::grpc::{Answering, Body, BoxError, Handler, Request, Response};
 use crate::runtime::containerd::NAMESPACE;
 use crate::runtime::containerd::messages::{GetContainer, GetTask, GotContainer, GotTask, Version};
 use crate::runtime::error::{Error, What};
+use crate::runtime::metrics::OTHER_METHODS;
 use crate::runtime::{Result, Runtime};
 
 /// Largest request, in bytes: an id.
@@ -25,6 +27,10 @@ const HEADER: &str = "containerd-namespace";
 
 /// Longest name of a namespace, in bytes.
 const LONGEST_NAME: usize = 76;
+
+const VERSION: &str = "/containerd.services.version.v1.Version/Version";
+const GET_CONTAINER: &str = "/containerd.services.containers.v1.Containers/Get";
+const GET_TASK: &str = "/containerd.services.tasks.v1.Tasks/Get";
 
 /// containerd's services. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -39,23 +45,33 @@ impl Containerd {
         Self { runtime, threads }
     }
 
+    /// Serves a call, and counts it.
     async fn serve(self, request: Request) -> Response {
+        let method = label(request.uri().path());
+        let response = self.answer_to(request).await;
+        if let Some(metrics) = self.runtime.steps().metrics() {
+            metrics.containerd_request(method, result(&response));
+        }
+        response
+    }
+
+    async fn answer_to(&self, request: Request) -> Response {
         let runtime = Arc::clone(&self.runtime);
         match request.uri().path() {
-            "/containerd.services.version.v1.Version/Version" => {
+            VERSION => {
                 let version = Version {
                     version: env!("CARGO_PKG_VERSION").to_owned(),
                 };
                 unary(request, async move |(): ()| Ok(version)).await
             }
-            "/containerd.services.containers.v1.Containers/Get" => {
+            GET_CONTAINER => {
                 let get = async move |asked: GetContainer| {
                     let container = Some(runtime.containerd_container(&asked.id)?);
                     Ok(GotContainer { container })
                 };
                 in_namespace(request, get, |asked| &asked.id).await
             }
-            "/containerd.services.tasks.v1.Tasks/Get" => {
+            GET_TASK => {
                 let get = async move |asked: GetTask| {
                     if !asked.exec_id.is_empty() {
                         return Err(Error::not_found(What::Task, &asked.exec_id));
@@ -84,6 +100,25 @@ impl Handler for Containerd {
                 Status::new(Code::Internal, format!("a call failed: {error}")).into_response()
             }))
         })
+    }
+}
+
+/// The metric's label of a method.
+fn label(path: &str) -> &'static str {
+    match path {
+        VERSION => "Version",
+        GET_CONTAINER => "Containers.Get",
+        GET_TASK => "Tasks.Get",
+        _ => OTHER_METHODS,
+    }
+}
+
+/// The metric's label of a response. One with a message has its status, which is `OK`, at its end.
+fn result(response: &Response) -> &'static str {
+    match frame::status(response.headers()) {
+        None | Some((Code::Ok, _)) => "ok",
+        Some((Code::NotFound, _)) => "not_found",
+        Some(_) => "error",
     }
 }
 

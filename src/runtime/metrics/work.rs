@@ -5,11 +5,12 @@ use std::time::Duration;
 use criscope_image::{Verdict, Verifier};
 
 use super::{
-    NRI_METHODS, NRI_RESULTS, OTHER_PLUGINS, PLUGIN_VERBS, PLUGINS, RUNTIME_CNI_PLUGIN,
-    RUNTIME_EVENTS_DROPPED, RUNTIME_IMAGE_PULL_BYTES, RUNTIME_IMAGE_PULLS,
-    RUNTIME_IMAGE_PULLS_IN_PROGRESS, RUNTIME_IMAGE_VERIFICATIONS, RUNTIME_LAYERS_INCOMPLETE,
-    RUNTIME_NRI_CLOSED, RUNTIME_NRI_PLUGINS, RUNTIME_NRI_REQUESTS, RUNTIME_PHASE,
-    RUNTIME_SHIM_MESSAGES_UNREADABLE, RUNTIME_SHIM_STATISTICS_FAILED, RUNTIME_SHIMS_LOST,
+    CONTAINERD_METHODS, CONTAINERD_RESULTS, NRI_METHODS, NRI_RESULTS, OTHER_PLUGINS, PLUGIN_VERBS,
+    PLUGINS, RUNTIME_CNI_PLUGIN, RUNTIME_CONTAINERD_REQUESTS, RUNTIME_EVENTS_DROPPED,
+    RUNTIME_IMAGE_PULL_BYTES, RUNTIME_IMAGE_PULLS, RUNTIME_IMAGE_PULLS_IN_PROGRESS,
+    RUNTIME_IMAGE_VERIFICATIONS, RUNTIME_LAYERS_INCOMPLETE, RUNTIME_NRI_CLOSED,
+    RUNTIME_NRI_PLUGINS, RUNTIME_NRI_REQUESTS, RUNTIME_PHASE, RUNTIME_SHIM_MESSAGES_UNREADABLE,
+    RUNTIME_SHIM_STATISTICS_FAILED, RUNTIME_SHIMS_LOST,
 };
 use criscope_nri::CloseReason;
 
@@ -34,6 +35,7 @@ pub struct RuntimeWork {
     nri_plugins: Gauges<0>,
     nri_requests: Counters<2>,
     nri_closed: Counters<1>,
+    containerd_requests: Counters<2>,
 }
 
 /// How a shim was lost before its pod was stopped, in the order of the metric's label values.
@@ -77,6 +79,7 @@ impl RuntimeWork {
             nri_plugins: registry.gauges(&RUNTIME_NRI_PLUGINS)?,
             nri_requests: registry.counters(&RUNTIME_NRI_REQUESTS)?,
             nri_closed: registry.counters(&RUNTIME_NRI_CLOSED)?,
+            containerd_requests: registry.counters(&RUNTIME_CONTAINERD_REQUESTS)?,
         };
         for how in 0..2 {
             let _ = work.shims_lost.at([how]);
@@ -200,9 +203,16 @@ impl RuntimeWork {
 
     /// Records the end of a request to an NRI plugin.
     pub fn nri_request(&self, method: &str, result: &str) {
-        let index = |list: &[&str], name: &str| list.iter().position(|one| *one == name);
         let at = index(NRI_METHODS, method).zip(index(NRI_RESULTS, result));
         if let Some(requests) = at.and_then(|(m, r)| self.nri_requests.at([m, r])) {
+            requests.inc();
+        }
+    }
+
+    /// Records a request of containerd's own API.
+    pub fn containerd_request(&self, method: &str, result: &str) {
+        let at = index(CONTAINERD_METHODS, method).zip(index(CONTAINERD_RESULTS, result));
+        if let Some(requests) = at.and_then(|(m, r)| self.containerd_requests.at([m, r])) {
             requests.inc();
         }
     }
@@ -220,6 +230,11 @@ impl RuntimeWork {
             dropped.inc_by(n);
         }
     }
+}
+
+/// The index of a label value.
+fn index(values: &[&str], value: &str) -> Option<usize> {
+    values.iter().position(|one| *one == value)
 }
 
 #[cfg(test)]

@@ -8,13 +8,14 @@ use axum::http::header;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
+use serde_json::{Value, json};
 
 use crate::harness::busybox;
 use crate::harness::image::{INDEX, Image, OCI, digest, gzipped, image_for, layer, noise};
 use crate::harness::registry::{Registry, status, trickle};
 
 /// Repositories, and in how many pieces, ten a second, their last layer arrives.
-const REPOSITORIES: [(&str, usize); 12] = [
+const REPOSITORIES: [(&str, usize); 14] = [
     ("good", 0),
     ("slow", 30),
     ("usual", 22),
@@ -27,6 +28,8 @@ const REPOSITORIES: [(&str, usize); 12] = [
     ("partial", 0),
     ("cut", 0),
     ("stored-away", 0),
+    ("vulnerable", 0),
+    ("unjudged", 0),
 ];
 
 /// Fills the registry: the name of a repository says what becomes of its pulls.
@@ -50,6 +53,7 @@ pub(super) fn fill(registry: &Registry) {
     let large = layer().file("large", &vec![0; 64 << 20]).end();
     registry.push("large", "1", &gzipped(&[busybox::layer(), large]));
     registry.push("no-archive", "1", &no_archive());
+    registry.push("sealed", "1", &sealed());
     registry.hook(move |asked| {
         let (repository, rest) = asked.path.strip_prefix("/v2/")?.split_once('/')?;
         let layer = || layers.get(rest.strip_prefix("blobs/")?);
@@ -132,6 +136,18 @@ fn no_archive() -> Image {
         );
     image.manifest = manifest.into_bytes();
     image.layers[1] = is;
+    image
+}
+
+/// An image with a layer that is encrypted, as its manifest says; the key is wrapped for a key provider.
+fn sealed() -> Image {
+    let mut image = gzipped(&[busybox::layer(), layer().file("own", b"sealed").end()]);
+    let mut manifest: Value = serde_json::from_slice(&image.manifest).expect("JSON");
+    let layer = &mut manifest["layers"][1];
+    let media_type = layer["mediaType"].as_str().expect("text");
+    layer["mediaType"] = format!("{media_type}+encrypted").into();
+    layer["annotations"] = json!({"org.opencontainers.image.enc.keys.provider.kms": "a2V5"});
+    image.manifest = manifest.to_string().into_bytes();
     image
 }
 

@@ -7,11 +7,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use criscope_nri::PluginEnd;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex as AsyncMutex;
 
+use super::asked;
 use super::kubelet::{Done, Kubelet, Pod};
 use super::parts;
 use super::registries;
@@ -42,6 +44,8 @@ pub(super) struct Stage {
     pub(super) name: String,
     _relay: Relay,
     pub(super) runtime: Runtime,
+    /// The NRI plugin of the built-in runtime.
+    _plugin: Option<PluginEnd>,
     /// When criscope began to watch.
     began: Instant,
 }
@@ -112,6 +116,7 @@ impl Stage {
             name,
             _relay: relay,
             runtime: Runtime::Containerd(Box::new(AsyncMutex::new(containerd)), Box::new(proxy)),
+            _plugin: None,
             began: Instant::now(),
         })
     }
@@ -122,8 +127,10 @@ impl Stage {
         registries::fill(&registry);
         let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
         parts::break_daemon(&mut daemon);
+        asked::configure(&mut daemon);
         daemon.configure(&story(&daemon.root()));
         daemon.start().await;
+        let plugin = asked::plugin(&daemon).await;
         let (name, root) = (daemon.name().to_owned(), daemon.root());
         let relay = Relay::to(&daemon.socket());
         Arc::new(Self {
@@ -133,6 +140,7 @@ impl Stage {
             name,
             _relay: relay,
             runtime: Runtime::Own(Box::new(daemon)),
+            _plugin: Some(plugin),
             began: Instant::now(),
         })
     }

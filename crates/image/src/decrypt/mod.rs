@@ -67,6 +67,22 @@ impl Default for Decryption {
     }
 }
 
+impl Decryption {
+    /// Reads the keys and the configuration of providers. Blocks. Returns the reasons why they cannot be used.
+    pub(crate) fn check(&self) -> Vec<String> {
+        let keys = self.keys_dir.as_deref().map(PrivateKeys::read);
+        let keys = keys.and_then(|keys| Some(keys.err()?.to_string()));
+        let providers = self.key_providers.as_deref().map(KeyProviders::read);
+        let mut reasons = Vec::from_iter(keys);
+        match providers {
+            Some(Ok(providers)) => reasons.extend(providers.without_program()),
+            Some(Err(error)) => reasons.push(error.to_string()),
+            None => {}
+        }
+        reasons
+    }
+}
+
 /// Why the key of a layer is not available.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum KeyFailure {

@@ -86,6 +86,16 @@ impl KeyProviders {
         })
     }
 
+    /// Names the providers whose program does not exist.
+    pub(super) fn without_program(&self) -> impl Iterator<Item = String> {
+        let providers = self.key_providers.iter();
+        providers.filter_map(|(name, provider)| {
+            let path = &provider.cmd.as_ref()?.path;
+            let reason = || format!("key provider {name}: {} does not exist", path.display());
+            (!path.exists()).then(reason)
+        })
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&KeyProvider> {
         self.key_providers.get(name)
     }

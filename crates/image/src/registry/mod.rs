@@ -16,7 +16,7 @@ mod request;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -185,6 +185,15 @@ impl RegistryClient {
             hosts: hosts.collect(),
         })
     }
+}
+
+/// Reads `registries.conf` and the files of its directory. Blocks.
+///
+/// # Errors
+///
+/// [`Error::Settings`], [`Error::Io`].
+pub(crate) fn check_conf(path: &Path) -> Result<()> {
+    registries_conf::read(Some(path)).map(drop)
 }
 
 impl RegistryClient {

@@ -2,6 +2,7 @@
 //! accept the image.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -51,11 +52,26 @@ impl VerifierPlugins {
     }
 
     async fn programs(&self) -> Judged<Vec<PathBuf>> {
-        let dir = self.bin_dir.clone();
-        let read = blocking(move || Ok(files(&dir)));
-        let listed = read.await.map_err(|e| e.to_string())?;
+        let this = self.clone();
+        let listing = blocking(move || Ok(this.listed()));
+        listing.await.map_err(|e| e.to_string())?
+    }
+
+    /// Checks that the directory has verifiers that can be executed. Blocks. The error is the reason why not.
+    pub(crate) fn check(&self) -> Judged<()> {
+        for program in self.listed()? {
+            let shown = program.display();
+            let found = fs::metadata(&program).map_err(|e| format!("verifier {shown}: {e}"))?;
+            if !found.is_file() || found.permissions().mode() & 0o111 == 0 {
+                return Err(format!("verifier {shown}: it cannot be executed"));
+            }
+        }
+        Ok(())
+    }
+
+    fn listed(&self) -> Judged<Vec<PathBuf>> {
         let fault = |reason: &str| format!("verifiers in {}: {reason}", self.bin_dir.display());
-        let programs = listed.map_err(|e| fault(&e.to_string()))?;
+        let programs = files(&self.bin_dir).map_err(|e| fault(&e.to_string()))?;
         match programs.len() {
             0 => Err(fault("there are none")),
             count if count > self.max_verifiers => Err(fault(&format!(

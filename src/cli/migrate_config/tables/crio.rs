@@ -245,6 +245,20 @@ pub(in super::super) const CRIO: &[Row] = &[
         "crio.image.signature_policy_dir",
         Key("runtime.images.signature_policy_dir", same),
     ),
+    row(
+        "crio.image.short_name_mode",
+        None(
+            "`short-name-mode` in the file of `runtime.images.registries_conf`",
+            &["enforcing"],
+        ),
+    ),
+    row(
+        "crio.image.namespaced_auth_dir",
+        None(
+            "credentials are those that the kubelet sends, or of `runtime.images.docker_config`",
+            &["/etc/crio/auth"],
+        ),
+    ),
     row("crio.image.pause_*", Quiet),
     row(
         "crio.image.default_transport",
@@ -331,6 +345,14 @@ pub(in super::super) const DEFAULTS_OF_CRIO: &[(&str, &str)] = &[
     (
         "runtime.images.image_pull_progress_timeout",
         "1m here; 10s there",
+    ),
+    (
+        "runtime.images.registries_conf",
+        "none here; /etc/containers/registries.conf there: mirrors, blocked registries and short names are those of `hosts.toml` and Docker Hub until it is named",
+    ),
+    (
+        "runtime.images.signature_policy",
+        "none here; /etc/containers/policy.json there: what it requires is not required until it is named",
     ),
     ("runtime.default_handler", "`runc` here; crun there"),
     (

@@ -68,6 +68,43 @@ fn paths_of_mounts_and_devices_are_shown_in_any_case() {
     }
 }
 
+/// Its name has the form of an assignment. What only looks like one stays hidden.
+#[test]
+fn cdi_devices_of_the_request_are_shown() {
+    let secrets = Secrets::default();
+    let name = |name: &str| v1::CdiDevice { name: name.into() };
+    let request = create(v1::ContainerConfig {
+        cdi_devices: vec![
+            name("vendor.example/zebra=0"),
+            name("vendor.example/zebra=all"),
+        ],
+        ..with_env("zebra")
+    });
+    remember(&secrets, &request);
+    for (text, want) in [
+        (
+            "CDI device vendor.example/zebra=0 does not exist on this node; /etc/cdi/a.json was not read",
+            "CDI device vendor.example/zebra=0 does not exist on this node; /etc/cdi/a.json was not read",
+        ),
+        (
+            "unresolvable CDI devices vendor.example/zebra=0, vendor.example/zebra=all.",
+            "unresolvable CDI devices vendor.example/zebra=0, vendor.example/zebra=all.",
+        ),
+        (
+            "no device vendor.example/zebra=77",
+            "no device vendor.example/<redacted>",
+        ),
+        ("zebra is missing", "<redacted> is missing"),
+    ] {
+        for (method, request) in [
+            (Method::StartContainer, start()),
+            (Method::CreateContainer, request.clone()),
+        ] {
+            assert_eq!(shown(&secrets, method, &request, text), want);
+        }
+    }
+}
+
 /// Values that are words of the field, numbers or addresses hide nothing.
 #[test]
 fn common_values_hide_nothing() {

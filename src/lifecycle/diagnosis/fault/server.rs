@@ -17,6 +17,9 @@ const TOKEN: [&str; 4] = [
     "token service",
 ];
 
+/// How the built-in runtime begins where a server does not answer: its name follows.
+const UNAVAILABLE: &str = "RegistryUnavailable: ";
+
 /// The registry of image references without one.
 const DEFAULT: &str = "docker.io";
 
@@ -37,11 +40,15 @@ pub(super) fn named(words: &'static str, call: &EpisodeCall) -> Cow<'static, str
     }
 }
 
-/// The host that a text is about: that of its last URL, or that which the built-in runtime was redirected to.
+/// The host that a text is about: that of its last URL, or that which the built-in runtime asked or was redirected to.
 fn host(text: &str) -> Option<&str> {
     let is_end = |c: char| !(c.is_ascii_alphanumeric() || "-._:[]".contains(c));
     if let Some((before, _)) = text.split_once(", to which ") {
         return before.rsplit(' ').next();
+    }
+    if let Some((_, rest)) = text.split_once(UNAVAILABLE) {
+        let (host, _) = rest.split_once(": ")?;
+        return (!host.contains(is_end)).then_some(host);
     }
     let (_, rest) = text.rsplit_once("://")?;
     let host = &rest[..rest.find(is_end).unwrap_or(rest.len())];

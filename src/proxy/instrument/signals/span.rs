@@ -186,8 +186,11 @@ impl Steps {
             let key = match phase.worker() {
                 Worker::Cni => "cri.cni.plugin",
                 Worker::Oci => key::CONTAINER_RUNTIME_NAME,
-                _ if phase == RuntimeStep::Nri => "cri.nri.plugin",
-                _ => "cri.image.layer",
+                _ => match phase {
+                    RuntimeStep::Nri => "cri.nri.plugin",
+                    RuntimeStep::ImageVerify => "cri.image.verifier",
+                    _ => "cri.image.layer",
+                },
             };
             attributes.push(text(key, name));
         }

@@ -1,11 +1,13 @@
 //! Plugins that refuse, hang or die.
 
+use criscope::lifecycle::view::PodStory;
 use criscope_nri::Reply;
 use criscope_nri::api::Event;
 use tonic::Code;
 
-use super::{Plugin, daemon, daemon_with};
+use super::{Plugin, daemon, daemon_with, resize};
 use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_can_refuse_a_pod_a_container_and_a_start() {
@@ -26,6 +28,11 @@ async fn a_plugin_can_refuse_a_pod_a_container_and_a_start() {
     plugin.end.close();
 
     let pod = kubelet.plain_pod("refused").await;
+    let plugin = Plugin::new(&daemon, "15", &[], refuses("UpdatePodSandbox")).await;
+    let error = resize(&kubelet, &pod).await.expect_err("refused");
+    assert!(error.message().contains("15-test"), "{error}");
+    plugin.end.close();
+
     let plugin = Plugin::new(&daemon, "20", &[], refuses("CreateContainer")).await;
     let error = kubelet.try_create(&pod, idle("main")).await;
     assert!(error.expect_err("refused").message().contains("20-test"));
@@ -69,6 +76,20 @@ async fn a_pod_goes_on_without_a_plugin_that_hangs_or_dies() {
         let closed = scrape.metric(closed).with("reason", reason);
         assert_eq!(closed.sum(), 1.0, "{reason}");
     }
+    // It waited for the first one, whose name is in its story.
+    let waited = until("the plugin in the story", || async {
+        let (_, text) = daemon
+            .program()
+            .get("/debug/pods/test/alone?format=json")
+            .await;
+        let story: PodStory = serde_json::from_str(&text).ok()?;
+        let mut calls = story.episodes.into_iter().flat_map(|it| it.calls);
+        let run = calls.find(|call| call.method == "RunPodSandbox")?;
+        let mut details = run.details.into_iter();
+        details.find(|detail| detail.name == "the NRI plugin 10-test")
+    })
+    .await;
+    assert!(waited.duration_ms >= 1000.0, "{}", waited.duration_ms);
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }

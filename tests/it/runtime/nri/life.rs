@@ -2,14 +2,15 @@
 
 use std::sync::{Arc, Mutex};
 
-use criscope_nri::Reply;
 use criscope_nri::api::*;
+use criscope_nri::{PluginEnd, Reply};
 use prost::Message as _;
 
-use super::{Plugin, configure, daemon, socket};
+use super::{Plugin, configure, daemon, resize, socket};
 use crate::harness::daemon::Daemon;
 use crate::harness::executable::executable;
 use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::packages::program;
 use crate::harness::until;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,6 +21,7 @@ async fn every_event_of_a_pod_arrives_once_and_in_order() {
     let pod = kubelet.plain_pod("life").await;
     let ran = kubelet.launch(&pod, idle("ran")).await;
     kubelet.update(&ran, Default::default()).await;
+    resize(&kubelet, &pod).await.expect("resized");
     let never = kubelet.try_create(&pod, idle("never")).await.expect("made");
     kubelet.stop(&ran, 5).await;
     kubelet.remove(&ran).await;
@@ -34,6 +36,8 @@ async fn every_event_of_a_pod_arrives_once_and_in_order() {
         ("PostStartContainer", &ran),
         ("UpdateContainer", &ran),
         ("PostUpdateContainer", &ran),
+        ("UpdatePodSandbox", ""),
+        ("PostUpdatePodSandbox", ""),
         ("CreateContainer", &never),
         ("ValidateContainerAdjustment", &never),
         ("PostCreateContainer", &never),
@@ -113,6 +117,63 @@ async fn installed_plugins_are_started_and_none_outlives_the_daemon() {
     drop(starting);
     let process = std::path::Path::new("/proc").join(plugin.trim());
     until("its end", || async { (!process.exists()).then_some(()) }).await;
+}
+
+/// It is socat, which connects its socket with this process.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installed_plugin_adjusts_the_first_container() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    configure(&mut daemon, "plugin_registration_timeout = \"60s\"");
+    let plugins = daemon.root().join("plugins");
+    std::fs::create_dir_all(&plugins).expect("a directory");
+    let path = daemon.root().join("relay.sock");
+    let socat = program("socat", "socat");
+    let script = format!(
+        "#!/bin/sh\nexec {} UNIX-LISTEN:{} FD:3\n",
+        socat.display(),
+        path.display()
+    );
+    executable(&plugins.join("10-adds"), &script);
+    let serve = |method: &str, _: bytes::Bytes| match method {
+        "CreateContainer" => Reply::message(&CreateContainerResponse {
+            adjust: Some(ContainerAdjustment {
+                env: vec![KeyValue {
+                    key: "ADDED".to_owned(),
+                    value: "by an installed plugin".to_owned(),
+                }],
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        _ => Reply::empty(),
+    };
+    // It is synchronized before the first call is served.
+    let registers = async {
+        let connects = || async {
+            let connected = PluginEnd::connect(&path, "99", "ignored", &[], serve).await;
+            connected.ok()
+        };
+        let (end, registered) = until("the socket of the plugin", connects).await;
+        registered.expect("registers");
+        end
+    };
+    let ((), end) = tokio::join!(daemon.start(), registers);
+    let is_installed =
+        |line: &serde_json::Value| line["nri.plugin"] == "10-adds" && line["nri.installed"] == true;
+    let program = daemon.program();
+    program.wait_line("its name", is_installed).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("first").await;
+    let id = kubelet.launch(&pod, idle("main")).await;
+    let script = "tr '\\0' '\\n' < /proc/1/environ | grep ADDED";
+    assert_eq!(
+        kubelet.says(&id, script).await,
+        "ADDED=by an installed plugin"
+    );
+    kubelet.end(&pod).await;
+    daemon.kill();
+    end.closed().await;
+    daemon.assert_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,14 +11,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use criscope::cri::v1;
 use criscope_nri::api::{
     ContainerAdjustment, ContainerRequest, CreateContainerResponse, Event, PodRequest,
 };
 use criscope_nri::{PluginEnd, Reply};
 use prost::Message as _;
 use tokio::sync::mpsc;
+use tonic::Status;
 
 use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, Pod};
 
 /// A daemon that plugins can connect to.
 async fn daemon() -> Daemon {
@@ -118,4 +121,19 @@ async fn adjusting(daemon: &Daemon, index: &str, adjust: ContainerAdjustment) ->
         _ => Reply::empty(),
     };
     Plugin::new(daemon, index, &[Event::CreateContainer], serve).await
+}
+
+/// UpdatePodSandboxResources, of which plugins may refuse an update.
+async fn resize(kubelet: &Kubelet, pod: &Pod) -> Result<(), Status> {
+    let request = v1::UpdatePodSandboxResourcesRequest {
+        pod_sandbox_id: pod.id.clone(),
+        resources: Some(v1::LinuxContainerResources {
+            memory_limit_in_bytes: 64 << 20,
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let mut runtime = kubelet.runtime.clone();
+    runtime.update_pod_sandbox_resources(request).await?;
+    Ok(())
 }

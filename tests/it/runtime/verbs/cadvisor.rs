@@ -143,6 +143,13 @@ async fn cadvisor_finds_containers_and_the_network_of_their_pod() {
     );
     kubelet.remove(&container).await;
     no_task(&cadvisor, &container).await;
+    let scrape = daemon.program().scrape().await;
+    let requests = |result| {
+        let requests = scrape.metric("criscope_runtime_containerd_requests_total");
+        let tasks = requests.with("method", "Tasks.Get");
+        tasks.with("result", result).sum()
+    };
+    assert!(requests("ok") >= 1.0 && requests("not_found") >= 1.0);
     stop(&kubelet, &pod).await;
     no_task(&cadvisor, &pod.id).await;
     gone(pid).await;
@@ -173,6 +180,10 @@ async fn the_socket_is_for_root_and_serves_the_cri_too() {
     let refused = refused.expect_err("not served");
     assert_eq!(refused.code(), Code::Unimplemented);
     assert!(refused.message().contains("criscope is not containerd"));
+    let scrape = daemon.program().scrape().await;
+    let requests = scrape.metric("criscope_runtime_containerd_requests_total");
+    let others = requests.with("method", "other").with("result", "error");
+    assert_eq!(others.sum(), 1.0);
 
     daemon.kill();
     // As containerd does at its start.

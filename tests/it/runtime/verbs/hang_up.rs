@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use criscope::cri::v1;
 
 use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, Pod, idle};
+use crate::harness::kubelet::{Kubelet, Pod, idle, shell};
 use crate::harness::until;
 
 /// A bridge plugin that records each ADD, waits until the gate opens, and can be made to fail.
@@ -122,6 +122,27 @@ async fn a_caller_that_hangs_up_never_leaves_a_half_made_pod() {
     gate.set("fail", false);
     let again: Pod = kubelet.run(failed).await;
     kubelet.end(&again).await;
+    daemon.assert_clean();
+}
+
+/// As when the kubelet restarts: a container that got its SIGTERM gets its SIGKILL, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_is_carried_out_when_its_caller_hangs_up() {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("stopped").await;
+    let script = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done";
+    let id = kubelet.launch(&pod, shell("deaf", script)).await;
+    kubelet.logged(&id, "up").await;
+    let (caller, stopped) = (kubelet.clone(), id.clone());
+    let call = tokio::spawn(async move { caller.stop(&stopped, 4).await });
+    kubelet.logged(&id, "asked").await;
+    call.abort();
+    // A slow machine may have come to its end.
+    let _cancelled = call.await;
+    let status = kubelet.ended(&id).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (137, "Error"));
+    kubelet.end(&pod).await;
     daemon.assert_clean();
 }
 

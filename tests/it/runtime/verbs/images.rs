@@ -137,6 +137,33 @@ async fn an_image_has_the_annotations_of_its_manifest() {
     }
 }
 
+/// The kubelet with `RuntimeClassInImageCriApi` looks for the images of containers among those of ListImages by id and handler.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_is_the_same_for_all_handlers() {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("handlers").await;
+    let mut config = idle("main");
+    config.image = spec(IMAGE).map(|image| v1::ImageSpec {
+        runtime_handler: "second".to_owned(),
+        ..image
+    });
+    let id = kubelet.launch(&pod, config).await;
+    let request = v1::ListContainersRequest::default();
+    let listed = kubelet.runtime.clone().list_containers(request).await;
+    let listed = listed.expect("ListContainers").into_inner().containers;
+    let status = kubelet.status(&id).await;
+    for image in [listed[0].image.as_ref(), status.image.as_ref()] {
+        let image = image.expect("an image");
+        assert_eq!(
+            (image.image.as_str(), image.runtime_handler.as_str()),
+            (IMAGE, "")
+        );
+    }
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_the_certificates_for_registries_is_measured() {
     let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
@@ -228,6 +255,23 @@ async fn a_policy_applies_to_pulls_and_to_images_that_are_here() {
         error.message()
     );
     kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// Its pods run, so it starts; but what refuses every image is not told by the first one only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_directory_of_verifiers_is_told_at_start() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let dir = daemon.root().join("verifiers");
+    daemon.configure(&format!("\n[runtime.images]\nverifier_bin_dir = {dir:?}\n"));
+    daemon.start().await;
+    let told = daemon.program().wait_event("runtime.images").await;
+    assert_eq!(told["what"], "no image can be pulled", "{told}");
+    let kubelet = Kubelet::of(&daemon).await;
+    let registry = Registry::start().await;
+    let name = push(&registry, b"content");
+    let error = pull(&kubelet, &name, "default").await.expect_err("refused");
+    assert!(error.message().contains("verifiers"), "{error}");
     daemon.assert_clean();
 }
 

@@ -1,5 +1,7 @@
 //! Namespaces, memory and volumes shared by containers of a pod.
 
+use std::fs;
+
 use criscope::cri::v1;
 
 use crate::harness::daemon::Daemon;
@@ -62,6 +64,28 @@ async fn the_processes_of_a_pod_and_of_a_target() {
         (kubelet.says(&ids[1], zombies).await == "0").then_some(())
     })
     .await;
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// The kubelet always names the mode; other callers leave it out, which is the enum's zero.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_without_a_mode_has_the_processes_of_a_pod_that_shares_the_nodes() {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut config = kubelet.pod_config("of-the-node");
+    let linux = config.linux.get_or_insert_default();
+    let context = linux.security_context.get_or_insert_default();
+    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Node.into();
+    let pod = kubelet.run(config).await;
+    let mut config = idle("main");
+    mode(&mut config, v1::NamespaceMode::Pod, "");
+    let id = kubelet.launch(&pod, config).await;
+    let own = kubelet
+        .says(&id, "busybox readlink /proc/self/ns/pid")
+        .await;
+    let node = fs::read_link("/proc/self/ns/pid").expect("link");
+    assert_eq!(own, node.to_string_lossy());
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }

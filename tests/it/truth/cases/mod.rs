@@ -1,5 +1,6 @@
 //! The cases, by what fails.
 
+pub(super) mod asked;
 pub(super) mod cni;
 pub(super) mod containers;
 pub(super) mod events;

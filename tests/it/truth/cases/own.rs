@@ -1,7 +1,7 @@
 //! The built-in runtime.
 
 use super::super::Case;
-use super::{cni, containers, events, healthy, images, oci, probes};
+use super::{asked, cni, containers, events, healthy, images, oci, probes};
 
 pub(in super::super) fn all() -> Vec<Case> {
     let all = images::common()
@@ -9,6 +9,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         .chain(cni::common())
         .chain(oci::common())
         .chain(oci::own())
+        .chain(asked::own())
         .chain(containers::common())
         .chain(probes::common())
         .chain(events::common())

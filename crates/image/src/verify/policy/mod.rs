@@ -74,17 +74,27 @@ impl PolicyFiles {
             .map_err(|reason| format!("{reason} ({})", path.display()))
     }
 
-    /// The signatures of this image that a policy needs: that of any namespace, because an image that was pulled for one can be used
-    /// in another.
-    pub(super) fn needs(&self, reference: &Reference) -> Needs {
+    /// Reads all policies. Blocks. Returns the reasons why some cannot be used.
+    pub(crate) fn check(&self) -> Vec<String> {
+        self.files().filter_map(|path| read(&path).err()).collect()
+    }
+
+    /// The default policy, and those of namespaces.
+    fn files(&self) -> impl Iterator<Item = PathBuf> {
         let dir = self.namespaces.as_deref();
         let entries = dir.and_then(|dir| fs::read_dir(dir).ok());
         let entries = entries.into_iter().flatten().flatten();
         let others = entries
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|end| end == "json"));
+        self.default.clone().into_iter().chain(others)
+    }
+
+    /// The signatures of this image that a policy needs: that of any namespace, because an image that was pulled for one can be used
+    /// in another.
+    pub(super) fn needs(&self, reference: &Reference) -> Needs {
         let mut needs = Needs::default();
-        for path in self.default.clone().into_iter().chain(others) {
+        for path in self.files() {
             // One that cannot be read allows nothing, whatever the signatures are.
             let Ok(policy) = read(&path) else { continue };
             for requirement in policy.requirements(reference) {

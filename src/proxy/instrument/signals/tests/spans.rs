@@ -374,3 +374,35 @@ async fn steps_are_exported_with_their_call_or_not_at_all() {
     let mode = attribute(server, "cri.mode").map(|value| value.to_string());
     assert_eq!(mode.as_deref(), Some("runtime"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_worker_of_a_step_is_named_by_its_kind() {
+    const STEPS: [(RuntimeStep, &str, &str); 5] = [
+        (RuntimeStep::CniAdd, "bridge", "cri.cni.plugin"),
+        (RuntimeStep::Nri, "10-quota", "cri.nri.plugin"),
+        (RuntimeStep::ImageVerify, "policy", "cri.image.verifier"),
+        (RuntimeStep::LayerFetch, "sha256:0a1b", "cri.image.layer"),
+        (RuntimeStep::LayerKey, "sha256:0a1b", "cri.image.layer"),
+    ];
+    let spans = exported(|signals| {
+        let mut call = full(Method::PullImage);
+        call.trace = signals.trace(&HeaderMap::new(), Method::PullImage);
+        call.backend_begins();
+        let placement = call.placement().expect("traced");
+        let steps = Arc::new(RuntimeSteps::new(Some(&placement)));
+        assert!(call.steps.set(Arc::clone(&steps)).is_ok());
+        for (step, name, _) in STEPS {
+            let begun = steps.begin(step, Some(name.into()), steps.root());
+            steps.end(begun, StepOutcome::Ok);
+        }
+        let hour = Duration::from_secs(3600);
+        signals.end(&call, &outcome(Ending::Ok, Code::Ok, hour));
+    })
+    .await;
+    for (step, name, key) in STEPS {
+        let span = spans.iter().find(|span| span.name == step.name());
+        let named =
+            attribute(span.expect("a span of the step"), key).map(|value| value.to_string());
+        assert_eq!(named.as_deref(), Some(name), "{key}");
+    }
+}

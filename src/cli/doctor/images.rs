@@ -1,0 +1,40 @@
+//! Checks the files that decide about images: where they come from, which are accepted, and with what keys.
+
+use super::super::output::Finding;
+use crate::app::unusable_image_files;
+use crate::config::Runtime;
+
+const TOPIC: &str = "images";
+
+/// No finding if all can be used, or none is configured.
+pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
+    let unusable = unusable_image_files(runtime).into_iter();
+    let findings =
+        unusable.map(|file| Finding::fail(TOPIC, file.reason).hint(file.affected.words()));
+    findings.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::output::Level;
+    use super::*;
+    use crate::config::{Config, Overrides};
+
+    #[test]
+    fn files_that_refuse_images_are_failures() {
+        let dir = tempfile::tempdir().expect("made");
+        let missing = dir.path().join("verifiers");
+        let findings = |more: &str| {
+            let text = format!("[runtime.images]\n{more}");
+            let config = Config::from_text("test", &text, &Overrides::default());
+            check(&config.expect("valid").runtime.expect("built in"))
+        };
+        assert!(findings("").is_empty());
+        let found = findings(&format!("verifier_bin_dir = {missing:?}\n"));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].level, Level::Fail);
+        std::fs::create_dir(&missing).expect("made");
+        let found = findings(&format!("decryption_keys_path = {missing:?}\n"));
+        assert!(found.is_empty());
+    }
+}
