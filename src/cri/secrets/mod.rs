@@ -1,5 +1,5 @@
 //! The secrets of requests, so that an error text of a later call can be searched for them. Only keyed hashes of parts of
-//! their values, and of paths, are kept, in bounded memory; see `docs/adr/0030-redaction-by-value.md`.
+//! their values, and of paths and devices, are kept, in bounded memory; see `docs/adr/0030-redaction-by-value.md`.
 
 mod fields;
 mod forms;
@@ -132,8 +132,8 @@ impl Secrets {
             &|key| is_kept(Key::Secret(key)),
             &mut marks,
         );
-        let is_path = |path: &[u8]| is_own(Key::Path(path)) || is_kept(Key::Path(path));
-        forms::mark_paths(text, &is_path, &mut marks);
+        let is_named = |name: &[u8]| is_own(Key::Named(name)) || is_kept(Key::Named(name));
+        forms::mark_names(text, &is_named, &mut marks);
         Some(marks)
     }
 
@@ -162,8 +162,8 @@ impl Secrets {
 enum Key<'a> {
     /// A window of a secret; see [`forms`].
     Secret(u64),
-    /// A path that is no secret, as a whole.
-    Path(&'a [u8]),
+    /// A path or device that is no secret, as a whole.
+    Named(&'a [u8]),
 }
 
 /// Calls `f` with the keys of all values of a request; `None` if it does not decode, or its fields are not known.
@@ -175,7 +175,7 @@ fn each_key(
 ) -> Option<()> {
     each_value(method, message, &mut |value| match value {
         Value::Secret(secret) => forms::keys(secret, length, &mut |key| f(Key::Secret(key))),
-        Value::Plain(path) if forms::is_path(path) => f(Key::Path(path)),
+        Value::Plain(name) if forms::is_name(name) => f(Key::Named(name)),
         Value::Plain(_) => {}
     })
 }
