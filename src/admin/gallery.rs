@@ -1,5 +1,5 @@
 //! Pages of invented data. With `CRISCOPE_GALLERY=DIR` they are written to files for a browser; `docs/live.png` is `readme.html` in a
-//! window of 1240 by 1000.
+//! window of 1440 by 1000.
 
 use std::fs;
 use std::path::PathBuf;

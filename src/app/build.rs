@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 use arc_swap::ArcSwap;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{Receiver, Sender};
 use tokio_util::sync::CancellationToken;
 
 use super::node::Node;
@@ -95,51 +95,27 @@ pub(super) fn build(
         .map(|settings| backend(settings, builtin).map(Arc::new))
         .collect::<Result<_, _>>()?;
     let connections = Arc::new(Connections::new(&registry)?);
-    let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
-    let (call_sink, events) = CallSink::new(Arc::clone(&recorder), Arc::clone(drops));
-    let feed = call_sink.feed();
     let in_flight = Arc::new(InFlight::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
-    let observations = Arc::<Observations>::default();
-    let dumps = recording::dumps(config, &recorder, &in_flight, &observations, &hash, drops);
-    let requests = Arc::<RequestRecording>::default();
-    let observer: Arc<dyn CallObserver> = Arc::new(LifecycleObserver {
-        sink: call_sink,
-        observations: Arc::clone(&observations),
-        dumps: Arc::clone(&dumps),
-        backends: backends.clone(),
-        requests: Arc::clone(&requests),
-    });
+    let records = Records::new(config, &in_flight, &backends, &hash, drops);
     let signals = Signals::new(
         &registry,
         &config.into(),
         sink.clone(),
-        Arc::clone(&observer),
+        Arc::clone(&records.observer),
     )?;
     let signals = Arc::new(signals);
-    let stories = Arc::new(Stories::new(&config.story, Arc::clone(&observations)));
-    let aggregator = aggregator::Parts {
-        stories: Arc::clone(&stories),
-        events,
-        in_flight: reading(&in_flight),
-        state_dir: Some(config.story.state_dir.clone()),
-        kubelet_dir: Some(config.story.kubelet_dir.clone()),
-        drops: Arc::clone(drops),
-        subscriber: sink.map(|sink| Arc::new(Trace::new(sink, signals.sampling())) as _),
-        node: Arc::new(Node {
-            backends: backends.clone(),
-            connections: Arc::clone(&connections),
-        }),
-        clock: Arc::new(SystemTime::now),
+    let stories = Stories::new(&config.story, Arc::clone(&records.observations));
+    let stories = Arc::new(stories);
+    let trace = sink.map(|sink| Trace::new(sink, signals.sampling()));
+    let node = Node {
+        backends: backends.clone(),
+        connections: Arc::clone(&connections),
     };
+    let inputs = (Arc::clone(&stories), records.events, reading(&in_flight));
+    let aggregator = aggregator(config, inputs, trace, node, drops);
     let aggregator = Aggregator::new(aggregator, &registry)?;
-
-    let limits = config.telemetry.identity;
-    let index = Arc::new(Index::new(limits.sandboxes, limits.containers));
-    backend::metrics::register(&registry, &backends)?;
-    pod_index::metrics::register(&registry, &index)?;
-    let names = backends.iter().map(|b| Arc::clone(b.name())).collect();
-    let table = Table::new(rules(config)?, Arc::clone(&index), names);
+    let (index, table) = table(config, &backends, &registry)?;
     let faults = match config.faults.enabled {
         true => Some(Arc::new(Faults::new(&registry)?)),
         false => None,
@@ -151,25 +127,106 @@ pub(super) fn build(
         signals,
         stories,
         aggregator: Some(aggregator),
-        recorder,
-        observations,
-        feed,
-        dumps,
-        requests,
+        recorder: records.recorder,
+        observations: records.observations,
+        feed: records.feed,
+        dumps: records.dumps,
+        requests: records.requests,
         config: Arc::new(ArcSwap::from_pointee(config.settings())),
         routing: Arc::new(config.routing.clone()),
         hash,
         in_flight,
-        observer,
+        observer: records.observer,
         index,
         backends,
-        table: Arc::new(table),
+        table,
         faults,
         heartbeat: Arc::default(),
         pulling: None,
         pull_progress: Arc::default(),
         started: Instant::now(),
     })
+}
+
+/// What receives the records of calls.
+struct Records {
+    recorder: Arc<Recorder>,
+    observations: Arc<Observations>,
+    dumps: Arc<Dumps>,
+    requests: Arc<RequestRecording>,
+    observer: Arc<dyn CallObserver>,
+    /// To the aggregator, and its end.
+    feed: Sender<Event>,
+    events: Receiver<Event>,
+}
+
+impl Records {
+    fn new(
+        config: &Config,
+        in_flight: &Arc<InFlight>,
+        backends: &[Arc<Backend>],
+        hash: &ConfigHash,
+        drops: &Arc<Drops>,
+    ) -> Self {
+        let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
+        let (sink, events) = CallSink::new(Arc::clone(&recorder), Arc::clone(drops));
+        let feed = sink.feed();
+        let observations = Arc::<Observations>::default();
+        let dumps = recording::dumps(config, &recorder, in_flight, &observations, hash, drops);
+        let requests = Arc::<RequestRecording>::default();
+        let observer = LifecycleObserver {
+            sink,
+            observations: Arc::clone(&observations),
+            dumps: Arc::clone(&dumps),
+            backends: backends.to_vec(),
+            requests: Arc::clone(&requests),
+        };
+        Self {
+            recorder,
+            observations,
+            dumps,
+            requests,
+            observer: Arc::new(observer),
+            feed,
+            events,
+        }
+    }
+}
+
+/// The parts of the aggregator. `trace` exports finished episodes.
+fn aggregator(
+    config: &Config,
+    (stories, events, in_flight): (Arc<Stories>, Receiver<Event>, CallsInFlight),
+    trace: Option<Trace>,
+    node: Node,
+    drops: &Arc<Drops>,
+) -> aggregator::Parts {
+    aggregator::Parts {
+        stories,
+        events,
+        in_flight,
+        state_dir: Some(config.story.state_dir.clone()),
+        kubelet_dir: Some(config.story.kubelet_dir.clone()),
+        drops: Arc::clone(drops),
+        subscriber: trace.map(|trace| Arc::new(trace) as _),
+        node: Arc::new(node),
+        clock: Arc::new(SystemTime::now),
+    }
+}
+
+/// The index of pods, and which backend a call goes to.
+fn table(
+    config: &Config,
+    backends: &[Arc<Backend>],
+    registry: &Registry,
+) -> Result<(Arc<Index>, Arc<Table>), Error> {
+    let limits = config.telemetry.identity;
+    let index = Arc::new(Index::new(limits.sandboxes, limits.containers));
+    backend::metrics::register(registry, backends)?;
+    pod_index::metrics::register(registry, &index)?;
+    let names = backends.iter().map(|b| Arc::clone(b.name())).collect();
+    let table = Table::new(rules(config)?, Arc::clone(&index), names);
+    Ok((index, Arc::new(table)))
 }
 
 /// A registry with the names in the configuration, which may be label values.
@@ -182,8 +239,11 @@ fn registry(config: &Config) -> Registry {
         .with_handlers(handlers.map(|rule| rule.runtime_handler.as_str()))
 }
 
+/// Returns the calls in flight.
+type CallsInFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
+
 /// Reads the calls in flight, for `lifecycle`, which does not know their table.
-pub(super) fn reading(in_flight: &Arc<InFlight>) -> Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync> {
+pub(super) fn reading(in_flight: &Arc<InFlight>) -> CallsInFlight {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move || in_flight.calls())
 }

@@ -10,10 +10,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::net::Ipv4Addr;
 use std::ops::Range;
-
-use time::format_description::well_known::Rfc3339;
 
 use super::error_chain::shortened;
 use super::method::Method;
@@ -26,9 +23,6 @@ const MAX_MESSAGE: usize = 1024;
 
 /// Replaces redacted text.
 const HIDDEN: &str = "<redacted>";
-
-/// Most digits in a row of numbers that are shown: ports, sizes, codes and times have fewer, cards and keys more.
-const MOST_DIGITS: usize = 6;
 
 /// Length of the ids that containerd and CRI-O make, and of a SHA-256 digest, in hexadecimal digits.
 const ID_LENGTH: usize = 64;
@@ -104,7 +98,8 @@ fn redacted(text: &str, mut judge: Judge<'_>) -> Box<str> {
     let mut rest = text;
     while let Some(start) = rest.find(is_in_word) {
         let (between, from_word) = rest.split_at(start);
-        let time = time_of_day(from_word).filter(|time| judge.admits_time(text, time, between));
+        let time =
+            numbers::time_of_day(from_word).filter(|time| judge.admits_time(text, time, between));
         if let Some(time) = time {
             out.put_between(between);
             out.put_word(time);
@@ -115,11 +110,7 @@ fn redacted(text: &str, mut judge: Judge<'_>) -> Box<str> {
         let word = from_word[..end].trim_end_matches(JOINERS);
         out.put_between(between);
         let at = text.len() - from_word.len();
-        // In an escape, a number is a character.
-        let is_value = between.trim_end_matches(['"', '\'']).ends_with('=')
-            || between.ends_with(['%', '\\'])
-            || between.ends_with("&#");
-        match judge.admits(word, at, is_value) {
+        match judge.admits(word, &text[..at]) {
             true => out.put_word(word),
             false => out.hide(),
         }
@@ -221,9 +212,10 @@ impl<'a> Judge<'a> {
         is_shown && !before.trim_end_matches(['"', '\'']).ends_with('=')
     }
 
-    /// Returns whether the word may be shown, which begins `at` that byte of the text. `is_value`: it follows what makes a
-    /// number possibly a secret.
-    fn admits(&mut self, word: &str, at: usize, is_value: bool) -> bool {
+    /// Returns whether the word may be shown, which follows the text `before`.
+    fn admits(&mut self, word: &str, before: &str) -> bool {
+        let at = before.len();
+        let is_value = numbers::is_value_behind(before);
         if pieces(word).all(|p| self.identity.contains(p)) {
             self.digits = 0;
             return true;
@@ -248,18 +240,21 @@ impl<'a> Judge<'a> {
             let is_quoted = quoted.is_some_and(|it| !it.contains(&Mark::None));
             return !is_quoted && request.is_some_and(|request| !holds(request, word));
         }
-        if is_address(word) {
+        if numbers::is_address(word) {
             self.digits = 0;
             return !is_value;
         }
-        let is_number = |p: &str| p.bytes().all(|b| b.is_ascii_digit());
+        let is_number = |p: &str| numbers::digits(p).is_some();
         if !pieces(word).all(is_number) {
             self.digits = 0;
         }
-        let numbers = pieces(word).filter(|p| is_number(p) && !self.identity.contains(p));
-        self.digits += numbers.map(str::len).sum::<usize>();
-        let is_amount =
-            |p: &str| !is_value && (is_number(p) || is_quantity(p)) && self.digits <= MOST_DIGITS;
+        let shown = pieces(word).filter(|p| !self.identity.contains(p));
+        self.digits += shown.filter_map(numbers::digits).sum::<usize>();
+        let is_amount = |p: &str| {
+            (!is_value || numbers::is_amount_behind(before))
+                && (is_number(p) || numbers::is_quantity(p))
+                && self.digits <= numbers::MOST_DIGITS
+        };
         let is_unmarked = |p: &str| {
             let begin = at + (p.as_ptr() as usize - word.as_ptr() as usize);
             let marks = self.marks.as_ref();
@@ -270,25 +265,6 @@ impl<'a> Judge<'a> {
         };
         pieces(word)
             .all(|p| self.identity.contains(p) || is_known(p) || is_amount(p) || is_unmarked(p))
-    }
-}
-
-/// The time with which a text begins (RFC 3339).
-fn time_of_day(text: &str) -> Option<&str> {
-    let is_in_time = |c: char| c.is_ascii_digit() || matches!(c, 'T' | 'Z' | ':' | '.' | '-' | '+');
-    let end = text.find(|c| !is_in_time(c)).unwrap_or(text.len());
-    let time = text[..end].trim_end_matches([':', '.', '-', '+']);
-    let is_cut = text[time.len()..].starts_with(is_in_word);
-    let parsed = time::OffsetDateTime::parse(time, &Rfc3339).ok()?;
-    (!is_cut && (1970..2200).contains(&parsed.year())).then_some(time)
-}
-
-/// An IPv4 address, or a range of two.
-fn is_address(word: &str) -> bool {
-    let is_one = |text: &str| text.parse::<Ipv4Addr>().is_ok();
-    match word.split_once('-') {
-        Some((first, last)) => is_one(first) && is_one(last),
-        None => is_one(word),
     }
 }
 
@@ -342,21 +318,6 @@ fn humps(piece: &str) -> Vec<&str> {
     humps
 }
 
-/// Numbers with units, such as `2m0s` and `64KiB`.
-fn is_quantity(piece: &str) -> bool {
-    const UNITS: [&str; 14] = [
-        "h", "m", "s", "ms", "us", "µs", "ns", "b", "kb", "mb", "gb", "kib", "mib", "gib",
-    ];
-    let digits = piece.bytes().filter(u8::is_ascii_digit).count();
-    let units = piece.split(|c: char| c.is_ascii_digit());
-    piece.starts_with(|c: char| c.is_ascii_digit())
-        && !piece.ends_with(|c: char| c.is_ascii_digit())
-        && digits <= MOST_DIGITS
-        && units
-            .filter(|unit| !unit.is_empty())
-            .all(|unit| UNITS.contains(&unit.to_ascii_lowercase().as_str()))
-}
-
 /// The redacted text. Adjacent hidden words are merged.
 #[derive(Default)]
 struct Shown {
@@ -392,6 +353,7 @@ impl Shown {
     }
 }
 
+mod numbers;
 mod patterns;
 
 #[cfg(test)]

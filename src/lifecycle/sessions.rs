@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stays_of_those_whose_end_nobody_told() {
+    fn nothing_stays_of_sessions_whose_end_was_not_reported() {
         let mut sessions = Sessions::default();
         for number in 0..1000 {
             let (open, over) = open(number, Some("web"));

@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 use self::line::{Drained, Line};
 use super::Runtime;
 use super::call_context::CallContext;
+use super::container::Running;
 use super::container::watch::was_seen_to_end;
 use super::error::{Error, Result};
-use super::shim_client;
+use super::shim_client::{self, Attached, Input, Target};
 use super::store::Container;
 use crate::call::Call;
 use crate::cri::v1;
@@ -157,21 +158,11 @@ impl Runtime {
         let container = self.store.containers.get(&exec.container)?;
         container.running()?;
         let stdin = streams.stdin.is_some();
+        let call = CallContext::default();
         let mut running = self
-            .begin_exec(
-                &container,
-                exec.argv,
-                exec.tty,
-                stdin,
-                &CallContext::default(),
-            )
+            .begin_exec(&container, exec.argv, exec.tty, stdin, &call)
             .await?;
-        let attach = shim_client::Attach {
-            target: running.target.clone(),
-            stdin,
-            stdout: streams.stdout.is_some(),
-            stderr: streams.stderr.is_some(),
-        };
+        let attach = attach_to(&running.target, stdin, &streams);
         // The shim closes the command's output with the last attached stream, so both streams are kept until the command exits.
         let (mut output, mut input) = match running.shim.attach(attach).await {
             Ok(both) => both,
@@ -188,43 +179,11 @@ impl Runtime {
             ended: CancellationToken::new(),
             drain: self.live().settings.drain_exec,
         };
-        let gone = streams.gone;
-        // Always ends: the shim reports the exit of the command, or disconnects.
-        let outputs = line.drain(&mut output, streams.stdout, streams.stderr);
-        // While the command is running: it may read after closing its outputs.
-        let inputs = async {
-            tokio::join!(
-                line.feed(streams.stdin, &mut input),
-                line.resize(streams.resize)
-            );
-        };
-        tokio::pin!(outputs, inputs);
-        let (mut drained, mut code) = (None, None);
-        let result = loop {
-            if let (Some(code), Some(_)) = (code, &drained) {
-                break Ok(code);
-            }
-            tokio::select! {
-                exit = running.exit(), if code.is_none() => match exit {
-                    Ok(exit) => {
-                        code = Some(exit.code);
-                        line.ended.cancel();
-                    }
-                    Err(error) => break Err(error),
-                },
-                end = &mut outputs, if drained.is_none() => drained = Some(end),
-                () = &mut inputs => {}
-                () = gone.cancelled() => {
-                    line.hang_up().await;
-                    break Err(Error::Cancelled("the client has gone".to_owned()));
-                }
-            }
-        };
+        let result = until_exit(&mut running, &line, streams, (&mut output, &mut input)).await;
         running.forget().await;
-        let code = result?;
+        let (code, drained) = result?;
         // A code would let the output pass for complete.
-        if let Some(drained) = drained
-            && !was_seen_to_end(&container)
+        if !was_seen_to_end(&container)
             && let Some(error) = line.lost(drained).await
         {
             return Err(error);
@@ -244,17 +203,12 @@ impl Runtime {
         let record = container.record();
         let sandbox = self.store.sandboxes.get(&record.sandbox)?;
         let shim = self.shim_of(&sandbox).await?;
-        let target = shim_client::Target {
+        let target = Target {
             container: container.id.clone(),
             exec: String::new(),
         };
         let takes_input = streams.stdin.is_some() && record.config.stdin;
-        let attach = shim_client::Attach {
-            target: target.clone(),
-            stdin: takes_input,
-            stdout: streams.stdout.is_some(),
-            stderr: streams.stderr.is_some(),
-        };
+        let attach = attach_to(&target, takes_input, &streams);
         let (mut output, mut input) = shim.attach(attach).await?;
         let tty = record.config.tty;
         let line = Line {
@@ -264,54 +218,9 @@ impl Runtime {
             ended: CancellationToken::new(),
             drain: Some(LAST_WORDS),
         };
-        let has_output = streams.stdout.is_some() || streams.stderr.is_some();
         let stays = !takes_input || record.config.stdin_once && !tty;
-        let fed = async {
-            let all = line.feed(streams.stdin, &mut input).await;
-            if has_output {
-                if stays {
-                    return std::future::pending().await;
-                }
-                sleep(ANSWER).await;
-            }
-            // If output is left, the shim disconnected the client; the client did not leave.
-            if !all || input.leave().await.is_err() {
-                std::future::pending().await
-            }
-        };
-        let over = async {
-            ended(&container).await;
-            line.ended.cancel();
-            // The shim closed the streams with the container, so the remaining output is finite.
-            if has_output {
-                std::future::pending().await
-            }
-        };
-        let outputs = async {
-            if has_output {
-                let (stdout, stderr) = (streams.stdout, streams.stderr);
-                return line.drain(&mut output, stdout, stderr).await;
-            }
-            while output.next().await.is_some() {}
-            Drained::Cut
-        };
-        tokio::pin!(outputs);
-        let carried = async {
-            tokio::select! {
-                drained = &mut outputs => drained,
-                () = fed => {
-                    // The shim detaches now, as requested.
-                    outputs.await;
-                    Drained::Whole
-                }
-            }
-        };
-        let drained = tokio::select! {
-            drained = carried => drained,
-            () = line.resize(streams.resize) => Drained::Whole,
-            () = over => Drained::Whole,
-            () = streams.gone.cancelled() => Drained::Whole,
-        };
+        let attached = (&mut output, &mut input);
+        let drained = until_detached(&container, &line, streams, attached, stays).await;
         // The cleanup of an exited container detaches its clients once the container is removed.
         if !was_seen_to_end(&container)
             && let Some(error) = line.lost(drained).await
@@ -319,6 +228,110 @@ impl Runtime {
             return Err(error);
         }
         Ok(())
+    }
+}
+
+/// Attaches to those streams of a process that the client asks for.
+fn attach_to(target: &Target, stdin: bool, streams: &Streams) -> shim_client::Attach {
+    shim_client::Attach {
+        target: target.clone(),
+        stdin,
+        stdout: streams.stdout.is_some(),
+        stderr: streams.stderr.is_some(),
+    }
+}
+
+/// Copies the streams of a command until it has exited and its output has ended. Returns its exit code.
+async fn until_exit(
+    running: &mut Running,
+    line: &Line,
+    streams: Streams,
+    (output, input): (&mut Attached, &mut Input),
+) -> Result<(i32, Drained)> {
+    let gone = streams.gone;
+    // Always ends: the shim reports the exit of the command, or disconnects.
+    let outputs = line.drain(output, streams.stdout, streams.stderr);
+    // While the command is running: it may read after closing its outputs.
+    let inputs = async {
+        tokio::join!(line.feed(streams.stdin, input), line.resize(streams.resize));
+    };
+    tokio::pin!(outputs, inputs);
+    let (mut drained, mut code) = (None, None);
+    loop {
+        if let Some(code) = code
+            && let Some(drained) = drained.take()
+        {
+            return Ok((code, drained));
+        }
+        tokio::select! {
+            exit = running.exit(), if code.is_none() => {
+                code = Some(exit?.code);
+                line.ended.cancel();
+            }
+            end = &mut outputs, if drained.is_none() => drained = Some(end),
+            () = &mut inputs => {}
+            () = gone.cancelled() => {
+                line.hang_up().await;
+                return Err(Error::Cancelled("the client has gone".to_owned()));
+            }
+        }
+    }
+}
+
+/// Copies the streams of an attached client until it leaves or the container's streams end. `stays`: the end of its input is not
+/// its leaving.
+async fn until_detached(
+    container: &Container,
+    line: &Line,
+    streams: Streams,
+    (output, input): (&mut Attached, &mut Input),
+    stays: bool,
+) -> Drained {
+    let has_output = streams.stdout.is_some() || streams.stderr.is_some();
+    let fed = async {
+        let all = line.feed(streams.stdin, input).await;
+        if has_output {
+            if stays {
+                return std::future::pending().await;
+            }
+            sleep(ANSWER).await;
+        }
+        // If output is left, the shim disconnected the client; the client did not leave.
+        if !all || input.leave().await.is_err() {
+            std::future::pending().await
+        }
+    };
+    let over = async {
+        ended(container).await;
+        line.ended.cancel();
+        // The shim closed the streams with the container, so the remaining output is finite.
+        if has_output {
+            std::future::pending().await
+        }
+    };
+    let outputs = async {
+        if has_output {
+            return line.drain(output, streams.stdout, streams.stderr).await;
+        }
+        while output.next().await.is_some() {}
+        Drained::Cut
+    };
+    tokio::pin!(outputs);
+    let carried = async {
+        tokio::select! {
+            drained = &mut outputs => drained,
+            () = fed => {
+                // The shim detaches now, as requested.
+                outputs.await;
+                Drained::Whole
+            }
+        }
+    };
+    tokio::select! {
+        drained = carried => drained,
+        () = line.resize(streams.resize) => Drained::Whole,
+        () = over => Drained::Whole,
+        () = streams.gone.cancelled() => Drained::Whole,
     }
 }
 

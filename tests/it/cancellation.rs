@@ -126,7 +126,7 @@ async fn the_callers_deadline_is_passed_on_and_has_its_own_outcome() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_ends_ends_by_itself() {
+async fn a_call_that_neither_side_ends_ends_by_itself() {
     let fake = Fake::new();
     fake.always(hang());
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;

@@ -175,7 +175,7 @@ async fn only_those_who_show_everything_are_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_usable_file_nobody_is_served() {
+async fn without_a_usable_file_no_client_is_served() {
     let node = Node::new(None).await;
     let scraper = node.authority.client("scraper", Validity::Now);
     node.get("/metrics", Some(&scraper), TOKEN)

@@ -1,5 +1,7 @@
 //! The pages in a browser: a headless Chromium, in front of a proxy with calls in flight.
 
+mod width;
+
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -45,6 +47,11 @@ struct Shown {
 
 /// Loads a page, runs its scripts for some seconds of the browser's virtual time, and returns the DOM at that point.
 async fn show(url: &str, profile: &Path) -> Shown {
+    show_in(url, profile, 800).await
+}
+
+/// The same in a window of this width in pixels.
+async fn show_in(url: &str, profile: &Path, width: u32) -> Shown {
     let mut command = Command::new(packages::program("chromium", "chromium"));
     command
         .args([
@@ -61,6 +68,7 @@ async fn show(url: &str, profile: &Path) -> Shown {
             "--enable-logging=stderr",
             "--dump-dom",
         ])
+        .arg(format!("--window-size={width},900"))
         .arg(format!("--user-data-dir={}", profile.display()))
         .arg(url)
         .stdin(Stdio::null())

@@ -262,7 +262,7 @@ impl Drop for Small {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_counted_and_harms_nobody() {
+async fn a_full_disk_is_counted_and_harms_no_call() {
     let small = Small::new();
     let ballast = small.0.path().join("ballast");
     fs::write(&ballast, vec![0; 56 << 10]).expect("written");

@@ -160,8 +160,8 @@ async fn a_recording_is_replayed_and_a_failure_of_the_target_found() {
         table.contains("CreateContainer  shop/web  OK -> NOT_FOUND"),
         "{table}"
     );
-    let nobody = dir.path().join("nobody.sock").display().to_string();
-    let gone = said(&run(&["replay", file, "--to", &nobody], "").await);
+    let unused = dir.path().join("unused.sock").display().to_string();
+    let gone = said(&run(&["replay", file, "--to", &unused], "").await);
     assert!(gone.contains("cannot connect"), "{gone}");
 }
 

@@ -89,7 +89,7 @@ async fn a_plugin_of_a_slow_call_is_observed() {
     ];
     fake.wait_count(2).await;
     let _ours = plugin("calico", "cart");
-    let _others = plugin("bridge", "nobody");
+    let _others = plugin("bridge", "unrelated");
     let scrape = proxy
         .wait_scrape("a sighting", |scrape| sightings(scrape, "cni") > 0.0)
         .await;
@@ -155,8 +155,8 @@ async fn the_units_capabilities_are_sufficient_and_necessary() {
         // One with a known name, for the pod, and unrelated ones.
         let _running = [
             plugin("calico", "cart"),
-            plugin("some-program", "nobody"),
-            plugin("another-one", "nobody"),
+            plugin("some-program", "unrelated"),
+            plugin("another-one", "unrelated"),
         ];
         let scrape = proxy
             .wait_scrape("a sighting", |scrape| sightings(scrape, "cni") > 0.0)

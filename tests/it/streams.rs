@@ -50,7 +50,7 @@ async fn a_large_response_arrives_while_it_is_still_being_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_that_stops_reading_stalls_nobody_else() {
+async fn a_consumer_that_stops_reading_stalls_no_other() {
     let fake = Fake::new();
     let large = message(&pattern(16 * MIB));
     let answer = script::ok(std::slice::from_ref(&large));

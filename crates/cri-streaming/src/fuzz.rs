@@ -66,7 +66,7 @@ async fn session(protocol: u8, wanted: u8, bytes: &[u8]) -> Outcome {
     let session =
         ObservedSession::begin(info, protocol.transport(), "fuzz", &Observers(Arc::new([])));
     let activity = Activity::new();
-    let (_nobody_stops_it, stop) = StopSignal::new();
+    let (_trigger, stop) = StopSignal::new();
     let context = SessionContext {
         runtime: Arc::new(Fake),
         meter: session.meter(),
@@ -203,7 +203,7 @@ impl StreamingRuntime for Fake {
     }
 
     fn dial(&self, _: &str, _: u16) -> BoxFuture<'static, Result<TcpStream, RuntimeError>> {
-        Box::pin(async { Err(RuntimeError::Failed("nobody listens".to_owned())) })
+        Box::pin(async { Err(RuntimeError::Failed("nothing listens".to_owned())) })
     }
 }
 

@@ -86,7 +86,7 @@ async fn apply(
                 }
             }
         }
-        let _nobody_waits = job.failed.send(failed);
+        let _unreceived = job.failed.send(failed);
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn updates_that_hang_hold_nobody_up_and_do_not_pile_up() {
+    async fn updates_that_hang_delay_no_call_and_do_not_pile_up() {
         let queue = UpdateQueue::start(Arc::new(Hangs), Arc::new(NoObserver));
         let one = |ignore_failure| ContainerUpdate {
             container_id: "c".to_owned(),

@@ -20,7 +20,7 @@ use super::web_config::WebConfig;
 const REMEMBERED: usize = 64;
 
 /// For users that do not exist, so that an answer takes as long as for those that do. It is the hash of nothing in use.
-const NOBODY: &str = "$2b$10$abcdefghijklmnopqrstuuCVJq9D0Zz4uM9mEkzN1BqWcqdZ1zB8K";
+const UNKNOWN_USER: &str = "$2b$10$abcdefghijklmnopqrstuuCVJq9D0Zz4uM9mEkzN1BqWcqdZ1zB8K";
 
 type Hash = [u8; 32];
 
@@ -87,7 +87,7 @@ impl Guard {
     async fn knows(&self, user: &str, password: &str) -> bool {
         let hash = self.users.get(user);
         let exists = hash.is_some();
-        let hash = hash.map_or(NOBODY, String::as_str).to_owned();
+        let hash = hash.map_or(UNKNOWN_USER, String::as_str).to_owned();
         let key = sha256(&[user, password, &hash]);
         let right = &self.attempts.right;
         if right
@@ -179,8 +179,8 @@ mod tests {
             "Basic one",
             "Digest one",
             &basic("scraper:hunter3"),
-            &basic("nobody:hunter2"),
-            &basic("nobody:"),
+            &basic("unknown:hunter2"),
+            &basic("unknown:"),
             &basic("hunter2"),
         ];
         for wrong in wrong {
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_user_who_does_not_exist_is_hashed_too() {
-        assert!(matches!(bcrypt::verify("x", NOBODY), Ok(false)));
+        assert!(matches!(bcrypt::verify("x", UNKNOWN_USER), Ok(false)));
     }
 
     #[tokio::test]

@@ -20,6 +20,8 @@ use crate::units;
 
 const TOPIC: &str = "runtime";
 
+/// Where cgroups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
 /// Exists if cgroups are v2 only.
 const CGROUP_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
 
@@ -122,6 +124,7 @@ fn trials(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
             systemd_cgroup: systemd.unwrap_or_else(|| is_systemd(runtime.cgroup_driver)),
             options: &handler.options,
             temp: &temp,
+            cgroups: Path::new(CGROUPS),
         };
         tried(&handler.name, handler.name == found.default, trial.run())
     });

@@ -3,6 +3,7 @@
 
 mod admin;
 mod builtin;
+mod cgroups;
 mod classes;
 mod clients;
 mod criu;

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::cgroups::Cgroups;
+
 /// How long the container may take, and how long its removal.
 const LIMIT: Duration = Duration::from_secs(10);
 const REMOVAL: Duration = Duration::from_secs(5);
@@ -33,6 +35,8 @@ pub(super) struct Trial<'a> {
     pub(super) options: &'a [String],
     /// Where its directory is made.
     pub(super) temp: &'a Path,
+    /// Where the hierarchies of cgroups are mounted.
+    pub(super) cgroups: &'a Path,
 }
 
 /// Why the container did not run.
@@ -63,11 +67,13 @@ impl Trial<'_> {
         let argument = argument.ok_or(Error::NoProgram)?;
         let bundle = Bundle::make(self.temp, &spec(argument, self.systemd_cgroup))
             .map_err(Error::Prepare)?;
+        let cgroups = Cgroups::before(self.cgroups);
         let result = self.verb(&bundle, &["run", "--bundle"], LIMIT);
         // It is gone already unless something went wrong.
         if result.is_err() {
             let _ = self.verb(&bundle, &["delete", "--force"], REMOVAL);
         }
+        cgroups.remove(&name());
         result
     }
 
@@ -246,18 +252,42 @@ mod tests {
     fn trial(text: &str) -> (Result<Duration, Error>, Vec<String>) {
         let dir = tempfile::tempdir().expect("a directory");
         let program = script(dir.path(), text);
-        let temp = dir.path().join("temp");
-        fs::create_dir(&temp).expect("made");
+        let [temp, cgroups] = ["temp", "cgroups"].map(|name| dir.path().join(name));
+        for made in [&temp, &cgroups, &cgroups.join("memory")] {
+            fs::create_dir(made).expect("made");
+        }
         let trial = Trial {
             program: &program,
             systemd_cgroup: false,
             options: &[],
             temp: &temp,
+            cgroups: &cgroups,
         };
         let result = trial.run();
-        let left = fs::read_dir(&temp).expect("there").flatten();
+        fs::remove_dir(cgroups.join("memory")).expect("it existed before, and is empty");
+        let left = [temp, cgroups].map(|dir| fs::read_dir(dir).expect("there").flatten());
+        let left = left.into_iter().flatten();
         let left = left.map(|entry| entry.file_name().to_string_lossy().into_owned());
         (result, left.collect())
+    }
+
+    /// As crun does where a hierarchy is not mounted, whether the container ran or not.
+    #[test]
+    fn directories_in_place_of_cgroups_are_removed() {
+        for code in [0, 1] {
+            let (result, left) = trial(&format!(
+                "for name; do :; done; cd \"${{0%/*}}/cgroups\"\n\
+                 mkdir -p \"hugetlb/$name\" \"memory/$name\" \"$name\"; echo 1 > \"hugetlb/$name/cgroup.procs\"; exit {code}"
+            ));
+            assert_eq!(result.is_ok(), code == 0, "{result:?}");
+            assert_eq!(left, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_directory_that_another_program_uses_is_kept() {
+        let (_, left) = trial("cd \"${0%/*}/cgroups\"; mkdir -p hugetlb/other");
+        assert_eq!(left, ["hugetlb"]);
     }
 
     #[test]

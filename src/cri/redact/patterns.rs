@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// Behind these words follows a credential.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "accesskey",
     "apikey",
     "auth",
@@ -22,6 +22,7 @@ const NAMES: [&str; 20] = [
     "privatekey",
     "pwd",
     "secret",
+    "secrets",
     "sig",
     "signature",
     "token",

@@ -1,5 +1,7 @@
 //! Texts that must stay readable, and texts that must not.
 
+mod harmless;
+
 use std::sync::Arc;
 
 use super::super::subject::{ContainerIdentity, PodIdentity};

@@ -97,79 +97,61 @@ pub enum Mark {
     Named,
 }
 
-/// Most places of a text at which a path is looked for.
-const MOST_PATHS: usize = 256;
+/// Most places of a text at which a name is looked for.
+const MOST_NAMES: usize = 256;
 
-/// Longest path that is looked for, in bytes.
-const LONGEST_PATH: usize = 512;
+/// Longest name that is looked for, in bytes.
+const LONGEST_NAME: usize = 512;
 
-/// Returns whether a value that is no secret is recognised in texts: a path, or a CDI device.
+/// Returns whether a value that is no secret is recognised in texts as a whole: a path, or the name of a CDI device.
 pub(super) fn is_name(value: &[u8]) -> bool {
-    is_path(value) || is_device(value)
+    (4..=LONGEST_NAME).contains(&value.len()) && (value.starts_with(b"/") || is_device(value))
 }
 
-fn is_path(value: &[u8]) -> bool {
-    value.starts_with(b"/") && (4..=LONGEST_PATH).contains(&value.len())
-}
-
-/// Returns whether a value has the form of a CDI device, `vendor.example/class=name`.
+/// `VENDOR/CLASS=NAME` (Container Device Interface, "CDI device names"), in letters that such names may have.
 fn is_device(value: &[u8]) -> bool {
-    let is_part = |part: &[u8]| {
-        let mut bytes = part.iter();
-        !part.is_empty() && bytes.all(|b| b.is_ascii_alphanumeric() || b"._-:".contains(b))
+    let parts = std::str::from_utf8(value).ok().and_then(|value| {
+        let (vendor, rest) = value.split_once('/')?;
+        let (class, name) = rest.split_once('=')?;
+        Some((vendor, class, name))
+    });
+    let is_plain = |part: &str, also: &[u8]| {
+        let is_in = |b: u8| b.is_ascii_alphanumeric() || also.contains(&b);
+        !part.is_empty() && part.bytes().all(is_in)
     };
-    let at = |sign: u8| value.iter().position(|b| *b == sign);
-    match (at(b'/'), at(b'=')) {
-        (Some(slash), Some(equals)) if slash < equals && value.len() <= LONGEST_PATH => {
-            let parts = [
-                &value[..slash],
-                &value[slash + 1..equals],
-                &value[equals + 1..],
-            ];
-            parts.into_iter().all(is_part)
-        }
-        _ => false,
-    }
+    parts.is_some_and(|(vendor, class, name)| {
+        is_plain(vendor, b"-_.") && is_plain(class, b"-_") && is_plain(name, b"-_.:")
+    })
 }
 
-/// Returns whether a path or device ends in front of this byte of a text.
-fn is_end(b: &u8) -> bool {
-    b.is_ascii_whitespace() || b"\"'`()[]{}<>,;\\".contains(b)
-}
-
-/// The length of a word without the end of a sentence.
-fn without_stop(word: &[u8]) -> usize {
-    let last = word.iter().rposition(|b| !matches!(b, b'.' | b':'));
-    last.map_or(0, |at| at + 1)
-}
-
-/// Marks the paths and devices in `text` that are known to `holds` as a whole.
+/// Marks the paths and devices in `text` that are known to `holds` as a whole. A runtime also names paths below the root of a
+/// container.
 pub(super) fn mark_names(text: &str, holds: &dyn Fn(&[u8]) -> bool, marks: &mut [Mark]) {
-    mark_paths(text.as_bytes(), holds, marks);
-    let mut begin = 0;
-    for word in text.as_bytes().split(is_end) {
-        let device = &word[..without_stop(word)];
-        if is_device(device) && holds(device) {
-            marks[begin..begin + device.len()].fill(Mark::Named);
-        }
-        begin += word.len() + 1;
-    }
-}
-
-/// A runtime also names paths below the root of a container.
-fn mark_paths(bytes: &[u8], holds: &dyn Fn(&[u8]) -> bool, marks: &mut [Mark]) {
+    let bytes = text.as_bytes();
     let slashes = (0..bytes.len()).filter(|at| bytes[*at] == b'/');
-    for begin in slashes.take(MOST_PATHS) {
-        let rest = &bytes[begin..bytes.len().min(begin + LONGEST_PATH + 2)];
-        let run = &rest[..rest.iter().position(is_end).unwrap_or(rest.len())];
-        let sentence = &run[..without_stop(run)];
-        let up_to_colon = run.iter().position(|b| *b == b':').unwrap_or(run.len());
-        for path in [run, sentence, &run[..up_to_colon]] {
-            if is_path(path) && holds(path) {
-                marks[begin..begin + path.len()].fill(Mark::Named);
+    for slash in slashes.take(MOST_NAMES) {
+        // The slash begins a path, or stands behind the vendor of a device.
+        let is_in_vendor = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
+        let vendor = bytes[..slash].iter().rev().take_while(|b| is_in_vendor(b));
+        for begin in [slash, slash - vendor.count()] {
+            if let Some(length) = name_at(&bytes[begin..], holds) {
+                marks[begin..begin + length].fill(Mark::Named);
             }
         }
     }
+}
+
+/// The length of the known name with which a text begins.
+fn name_at(text: &[u8], holds: &dyn Fn(&[u8]) -> bool) -> Option<usize> {
+    let is_end = |b: &u8| b.is_ascii_whitespace() || b"\"'`()[]{}<>,;\\".contains(b);
+    let text = &text[..text.len().min(LONGEST_NAME + 2)];
+    let run = &text[..text.iter().position(is_end).unwrap_or(text.len())];
+    let last = run.iter().rposition(|b| !matches!(b, b'.' | b':'));
+    let sentence = &run[..last.map_or(0, |at| at + 1)];
+    let up_to_colon = run.iter().position(|b| *b == b':').unwrap_or(run.len());
+    let candidates = [run, sentence, &run[..up_to_colon]];
+    let known = candidates.iter().find(|it| is_name(it) && holds(it));
+    known.map(|it| it.len())
 }
 
 /// Marks the bytes of `text` that quote a secret whose keys of `length` letters are known to `holds`.

@@ -132,7 +132,7 @@ impl Secrets {
             &|key| is_kept(Key::Secret(key)),
             &mut marks,
         );
-        let is_named = |name: &[u8]| is_own(Key::Name(name)) || is_kept(Key::Name(name));
+        let is_named = |name: &[u8]| is_own(Key::Named(name)) || is_kept(Key::Named(name));
         forms::mark_names(text, &is_named, &mut marks);
         Some(marks)
     }
@@ -163,7 +163,7 @@ enum Key<'a> {
     /// A window of a secret; see [`forms`].
     Secret(u64),
     /// A path or device that is no secret, as a whole.
-    Name(&'a [u8]),
+    Named(&'a [u8]),
 }
 
 /// Calls `f` with the keys of all values of a request; `None` if it does not decode, or its fields are not known.
@@ -175,7 +175,7 @@ fn each_key(
 ) -> Option<()> {
     each_value(method, message, &mut |value| match value {
         Value::Secret(secret) => forms::keys(secret, length, &mut |key| f(Key::Secret(key))),
-        Value::Plain(name) if forms::is_name(name) => f(Key::Name(name)),
+        Value::Plain(name) if forms::is_name(name) => f(Key::Named(name)),
         Value::Plain(_) => {}
     })
 }

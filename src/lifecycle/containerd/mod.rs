@@ -204,10 +204,10 @@ impl Watched {
         let now = SystemTime::now();
         let only = self.pulls.len() == 1;
         let unknown = self.pulls.iter().filter(|pull| !pull.is_known()).count();
-        let nobodys = ingests
+        let unattributed = ingests
             .iter()
             .filter(|it| !self.pulls.iter().any(|pull| pull.has(&it.digest)));
-        let (bytes, sharing) = (nobodys.map(Ingest::bytes).sum(), unknown as u64);
+        let (bytes, sharing) = (unattributed.map(Ingest::bytes).sum(), unknown as u64);
         for pull in &mut self.pulls {
             if !pull.is_known() && !only {
                 pull.share(bytes, sharing, now);

@@ -137,7 +137,7 @@ impl<'a> Runs<'a> {
             return false;
         };
         let is_good = |end: &&SandboxExit<'_>| end.0.code == 0;
-        // One that failed and one that nobody saw, as when its shim was killed, are no series.
+        // One that failed and one that was not observed, as when its shim was killed, are no series.
         let is_unseen = |end: &&SandboxExit<'_>| end.0.reason == ExitReason::Unknown;
         let unseen = self.ends.iter().filter(is_unseen).count();
         let good = self.ends.iter().filter(is_good).count();

@@ -28,7 +28,7 @@ pub(in crate::lifecycle) enum KubeletCause<'a> {
     BeforeFirstCall {
         /// From the moment at which the kubelet saw the pod to its first call.
         waited: u64,
-        /// The last part of it, if nobody watched the calls before.
+        /// The last part of it, if the calls before were not observed.
         watched: Option<u64>,
         /// From the first call to the end of the last.
         then: u64,

@@ -1,13 +1,14 @@
 //! Exec probes of containers, and which of them led to a kill.
 //!
-//! The commands themselves are not read. Two probes of a container are told apart by the size of their requests and their timeouts.
-//! If these are equal too, their results are as one; that there are two shows when they run at the same time.
+//! The commands themselves are not read. Two probes of a container are told apart by the size of their requests and their timeouts;
+//! if these are equal, by when they run (`rhythm`). If they run at the same time, their results are as one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use self::rhythm::TwoSeries;
 use super::execs::{ExecResult, timeout};
 use crate::call::CallRecord;
 use crate::lifecycle::view;
@@ -93,6 +94,8 @@ impl Run {
 struct Probe {
     /// The size of its request and its timeout in seconds.
     key: (u64, u32),
+    /// In microseconds, if it is told by it from another one with the same key.
+    period: Option<u64>,
     runs: u64,
     failed: u64,
     failed_in_a_row: u32,
@@ -116,6 +119,7 @@ impl Probe {
     fn new(key: (u64, u32)) -> Self {
         Self {
             key,
+            period: None,
             runs: 0,
             failed: 0,
             failed_in_a_row: 0,
@@ -146,6 +150,55 @@ impl Probe {
             self.last.pop_front();
         }
         self.last.push_back(run);
+    }
+
+    /// Divides it, if its runs are those of two probes: it keeps those of one, and returns the other. Runs that are no longer
+    /// remembered are not counted any more, since it is not known whose they were.
+    fn divide(&mut self) -> Option<Self> {
+        if self.is_shared || self.period.is_some() {
+            return None;
+        }
+        let two = TwoSeries::of(self.last.make_contiguous())?;
+        if two.are_close() {
+            self.is_shared = true;
+            return None;
+        }
+        let [one, other] = [0, 1].map(|n| {
+            let mut probe = Self::new(self.key);
+            two.runs[n].iter().for_each(|run| probe.note(*run));
+            probe.period = Some(two.periods[n]);
+            probe
+        });
+        *self = one;
+        Some(other)
+    }
+
+    /// Adds what was taken for another probe.
+    fn join(&mut self, other: Self) {
+        self.period = None;
+        self.is_shared = true;
+        self.runs += other.runs;
+        self.failed += other.failed;
+        self.last.extend(other.last);
+        self.last.make_contiguous().sort_by_key(|run| run.ended);
+        self.last.drain(..self.last.len().saturating_sub(RESULTS));
+    }
+
+    /// How far a run that began at this time is from the rhythm of the probe, in microseconds.
+    fn distance(&self, began: u64) -> u64 {
+        let (Some(period), Some(last)) = (self.period, self.last.back()) else {
+            return 0;
+        };
+        let late = began.abs_diff(last.began) % period.max(1);
+        late.min(period.saturating_sub(late))
+    }
+
+    /// Returns whether it can have run at this time again.
+    fn is_due(&self, began: u64) -> bool {
+        let (Some(period), Some(last)) = (self.period, self.last.back()) else {
+            return true;
+        };
+        began.saturating_sub(last.began) > period / 2
     }
 
     /// How it had failed before a stop that began at `at`; `None` if it was not the reason. `until`: up to when the container is known to
@@ -239,17 +292,26 @@ impl Probes {
             self.order.push_back(Arc::clone(&id));
         }
         let probes = self.containers.entry(id).or_default();
-        if let Some(probe) = probes.iter_mut().find(|probe| probe.key == key) {
-            return probe.note(run);
+        let nearest = (0..probes.len())
+            .filter(|n| probes[*n].key == key)
+            .min_by_key(|n| probes[*n].distance(run.began));
+        let Some(nearest) = nearest else {
+            let mut probe = Probe::new(key);
+            probe.note(run);
+            return add(probes, probe);
+        };
+        let mut probe = probes.remove(nearest);
+        if !probe.is_due(run.began) {
+            // The rhythms have changed, as when the kubelet was restarted.
+            let others = probes.extract_if(.., |other| other.key == key);
+            others.for_each(|other| probe.join(other));
         }
-        if probes.len() >= PROBES {
-            let oldest = |probe: &Probe| probe.last.back().map_or(0, |run| run.ended);
-            probes.sort_by_key(oldest);
-            probes.remove(0);
-        }
-        let mut probe = Probe::new(key);
         probe.note(run);
-        probes.push(probe);
+        let other = probe.divide();
+        probes.insert(nearest.min(probes.len()), probe);
+        if let Some(other) = other {
+            add(probes, other);
+        }
     }
 
     fn make_room(&mut self) {
@@ -291,6 +353,18 @@ impl Probes {
         probes.filter_map(|it| it.view(name, attempt)).collect()
     }
 }
+
+/// Adds a probe, in place of the one that has not run for longest.
+fn add(probes: &mut Vec<Probe>, probe: Probe) {
+    if probes.len() >= PROBES {
+        let oldest = |probe: &Probe| probe.last.back().map_or(0, |run| run.ended);
+        probes.sort_by_key(oldest);
+        probes.remove(0);
+    }
+    probes.push(probe);
+}
+
+mod rhythm;
 
 #[cfg(test)]
 mod tests;

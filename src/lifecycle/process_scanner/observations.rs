@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asks_for_is_forgotten() {
+    fn what_is_not_asked_for_is_forgotten() {
         let observations = Observations::default();
         let start = Instant::now();
         for seq in [1, 2] {

@@ -240,7 +240,7 @@ fn what_was_learnt_from_a_plugin_helps_to_know_the_runtime() {
 }
 
 #[test]
-fn what_could_be_anyones_is_nobodys() {
+fn what_fits_several_calls_is_attributed_to_none() {
     let node = Node::new();
     let mut scanner = node.scanner();
     let two = [

@@ -67,7 +67,7 @@ fn what_is_unusual() {
         median: 1.0,
         high: 2.0,
     };
-    assert!(!short.is_exceeded_by(100.0), "nobody minds");
+    assert!(!short.is_exceeded_by(100.0), "too short to matter");
 }
 
 #[test]

@@ -18,5 +18,6 @@ mod volumes;
 pub(super) mod watch;
 
 pub(super) use self::bundle::{SPEC, write_private};
+pub(super) use self::exec_sync::Running;
 pub(super) use self::remove::remove_dir;
 pub(super) use self::update::read_spec_json;

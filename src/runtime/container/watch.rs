@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_code_of_an_exit_that_nobody_observed_says_nothing() {
+    fn the_code_of_an_unobserved_exit_says_nothing() {
         let mut exit = shim_client::Exit {
             code: 137,
             ..shim_client::Exit::default()

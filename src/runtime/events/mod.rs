@@ -69,7 +69,7 @@ impl Runtime {
             return;
         }
         let (created_at, (pod, containers)) = dated(|| self.pod_status(sandbox));
-        let _nobody_left = self.events.to.send(Arc::new(ContainerEventResponse {
+        let _unreceived = self.events.to.send(Arc::new(ContainerEventResponse {
             container_id: id.to_owned(),
             container_event_type: kind as i32,
             created_at,

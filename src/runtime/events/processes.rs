@@ -65,7 +65,7 @@ impl ProcessEvents {
     }
 
     fn send(&self, id: &str, what: ProcessChange, at: i64) {
-        let _nobody_listens = self.0.send(ProcessEvent {
+        let _unreceived = self.0.send(ProcessEvent {
             id: id.to_owned(),
             what,
             at,

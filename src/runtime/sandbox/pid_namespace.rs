@@ -15,7 +15,7 @@ use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
 use crate::runtime::{Runtime, id};
 
 /// Default user and group of the init: those of the pause image.
-const NOBODY: u32 = 65535;
+const UNPRIVILEGED: u32 = 65535;
 
 /// `oom_score_adj` of the init, as of containerd's pause container: the OOM killer prefers the containers of the pod.
 pub(super) const OOM_SCORE_ADJ: i32 = -998;
@@ -203,16 +203,16 @@ pub(super) fn user(
 ) -> Result<(u32, u32)> {
     let options = record.namespaces().userns_options;
     // At most the highest id that the pod's user namespace maps.
-    let nobody = options.map_or(NOBODY, |users| {
+    let unprivileged = options.map_or(UNPRIVILEGED, |users| {
         let mappings = users.uids.iter().chain(&users.gids);
         let last = mappings.map(|mapping| mapping.length.saturating_sub(1));
-        last.min().unwrap_or(NOBODY).min(NOBODY)
+        last.min().unwrap_or(UNPRIVILEGED).min(UNPRIVILEGED)
     });
     let user = context.and_then(|context| context.run_as_user.as_ref());
     let group = context.and_then(|context| context.run_as_group.as_ref());
     Ok((
-        user.map_or(Ok(nobody), |user| number("user", user.value))?,
-        group.map_or(Ok(nobody), |group| number("group", group.value))?,
+        user.map_or(Ok(unprivileged), |user| number("user", user.value))?,
+        group.map_or(Ok(unprivileged), |group| number("group", group.value))?,
     ))
 }
 
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_init_runs_as_the_requested_user_or_nobody() {
+    fn the_init_runs_as_the_requested_user_or_an_unprivileged_one() {
         let mut context = LinuxSandboxSecurityContext::default();
         assert_eq!(user_of(&context).expect("valid"), (65535, 65535));
         context.run_as_user = Some(Int64Value { value: 1000 });

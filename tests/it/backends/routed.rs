@@ -190,8 +190,8 @@ async fn an_image_is_pulled_by_the_backend_of_its_pod() {
     };
     pair.goes_to(pull("uid-web", ""), true, false).await;
     pair.goes_to(pull("uid-vm", ""), false, true).await;
-    pair.goes_to(pull("nobody", ""), true, false).await;
-    pair.goes_to(pull("nobody", "kata"), false, true).await;
+    pair.goes_to(pull("unknown", ""), true, false).await;
+    pair.goes_to(pull("unknown", "kata"), false, true).await;
     pair.goes_to(Call::image("RemoveImage", message(b"")), true, true)
         .await;
     pair.goes_to(

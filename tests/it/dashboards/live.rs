@@ -92,7 +92,7 @@ async fn fail(kubelet: &Kubelet, manners: &Manners, name: &str) {
     manners.reset("CreateContainer");
     manners.reset("PullImage");
     let unknown = criscope::cri::v1::StopContainerRequest {
-        container_id: "nobody".into(),
+        container_id: "unknown".into(),
         timeout: 0,
     };
     kubelet.call("StopContainer", &unknown).await;

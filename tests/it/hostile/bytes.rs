@@ -153,7 +153,7 @@ fn broken_sessions() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_harms_nobody() {
+async fn garbage_harms_no_other() {
     let siege = Siege::new().await;
     let path = siege.proxy.socket();
     let mut rng = StdRng::seed_from_u64(7);
@@ -180,7 +180,7 @@ async fn garbage_harms_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn malformed_frames_harm_nobody() {
+async fn malformed_frames_harm_no_other() {
     let siege = Siege::new().await;
     let path = siege.proxy.socket();
     for (what, bytes) in broken_sessions() {
@@ -203,7 +203,7 @@ async fn malformed_frames_harm_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn floods_harm_nobody() {
+async fn floods_harm_no_other() {
     let siege = Siege::new().await;
     let path = siege.proxy.socket();
     let good = request("/runtime.v1.RuntimeService/Version");
@@ -247,7 +247,7 @@ async fn oversized_headers_are_refused_and_large_ones_are_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_idle_connections_harm_nobody() {
+async fn a_thousand_idle_connections_harm_no_other() {
     let siege = Siege::new().await;
     let path = siege.proxy.socket();
     siege

@@ -12,7 +12,7 @@ use crate::harness::script;
 use crate::harness::{message, soon, until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_readers_of_large_answers_harm_nobody() {
+async fn slow_readers_of_large_answers_harm_no_other() {
     let siege = Siege::new().await;
     let large = script::ok(&[message(&vec![7; 8 << 20])]);
     siege.fake.on(move |head| match head.uri.path() {
@@ -40,7 +40,7 @@ async fn slow_readers_of_large_answers_harm_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_of_reset_streams_harm_nobody() {
+async fn thousands_of_reset_streams_harm_no_other() {
     let siege = Siege::hanging("StopContainer").await;
     let path = siege.proxy.socket();
     siege
@@ -64,7 +64,7 @@ async fn thousands_of_reset_streams_harm_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_are_never_finished_harm_nobody() {
+async fn calls_that_are_never_finished_harm_no_other() {
     let siege = Siege::new().await;
     let path = siege.proxy.socket();
     siege
@@ -97,7 +97,7 @@ async fn calls_that_are_never_finished_harm_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_calls_at_once_on_one_connection_harm_nobody() {
+async fn many_calls_at_once_on_one_connection_harm_no_other() {
     let siege = Siege::new().await;
     let path = siege.proxy.socket();
     siege

@@ -36,7 +36,7 @@ async fn answer(mut stream: TcpStream, request: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_thousand_idle_connections_to_the_admin_port_harm_nobody() {
+async fn two_thousand_idle_connections_to_the_admin_port_harm_no_other() {
     let siege = Siege::new().await;
     let port = siege.proxy.admin_port();
     let before = descriptors(&siege.proxy);

@@ -120,7 +120,7 @@ async fn without_tracing_in_the_kubelet_a_start_is_one_trace() {
     let root = find(&spans, "pod.start");
     assert_eq!(root.kind, INTERNAL);
     assert_eq!(hex(&root.span_id), root_id);
-    assert!(root.parent_span_id.is_empty(), "nobody's child");
+    assert!(root.parent_span_id.is_empty(), "it is a root");
     assert_attributes(
         root,
         &[

@@ -93,7 +93,7 @@ async fn metrics_are_pushed_as_they_are_scraped() {
         assert!(!scrape.metric(&series).is_empty(), "{name} is scraped too");
     }
     assert!(collector.seen().iter().any(|it| it.path == "/v1/metrics"));
-    assert!(collector.logs().is_empty(), "nobody asked for them");
+    assert!(collector.logs().is_empty(), "they are off");
     proxy.stop().await;
 }
 
@@ -129,7 +129,7 @@ async fn log_lines_become_records_of_their_trace() {
         let span = span.expect("its span");
         assert_eq!(hex(&span.trace_id), hex(&record.trace_id));
     }
-    assert!(collector.metrics().is_empty(), "nobody asked for them");
+    assert!(collector.metrics().is_empty(), "they are off");
     // The last lines arrive too.
     proxy.stop().await;
     assert_eq!(records(&collector, "stopping").len(), 1);

@@ -50,7 +50,7 @@ impl Pod {
                     Ok(0) => return (all, None),
                     Ok(_) => {
                         if let Some(tell) = tell.take_if(|_| all.len() >= PART.len()) {
-                            let _nobody_asks = tell.send(());
+                            let _unreceived = tell.send(());
                         }
                     }
                     Err(error) => return (all, Some(error.kind())),

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client::open;
-use super::http::{ask, connect, nobody, parts, soon, spdy_head, websocket_head};
+use super::http::{ask, closed_port, connect, parts, soon, spdy_head, websocket_head};
 use super::server::Fixture;
 use super::spdy::{Got, Spdy};
 use super::websocket::{WebSocket, tunnel};
@@ -127,7 +127,7 @@ async fn fifty_at_once_do_not_mix() {
 async fn a_port_without_listener_is_reported_and_affects_no_other() {
     let fixture = Fixture::start().await;
     let port = echo("127.0.0.1:0").await;
-    let (_held, closed) = nobody();
+    let (_held, closed) = closed_port();
     let closed = closed.port();
     let mut spdy = direct(&fixture.forward("pod", &[])).await;
     let (error, data) = open(&mut spdy, 0, closed).await;

@@ -43,7 +43,7 @@ pub(super) async fn connect(url: &str) -> TcpStream {
 }
 
 /// A loopback address without a listener. It stays reserved while the bound socket is held.
-pub(super) fn nobody() -> (TcpSocket, SocketAddr) {
+pub(super) fn closed_port() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().expect("a socket");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     socket.bind(any).expect("bound");

@@ -223,7 +223,7 @@ async fn beyond_the_limit_a_session_is_refused_and_may_be_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_read_takes_little_and_harms_nobody() {
+async fn a_client_that_does_not_read_takes_little_and_harms_no_other() {
     let fixture = Fixture::start().await;
     for way in [WAYS[3], WAYS[10]] {
         let before = fixture.seen.flooded.load(Ordering::SeqCst);

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::client::QUIET;
-use super::http::{connect, nobody, parts};
+use super::http::{closed_port, connect, parts};
 use super::upstream::{CONTAINER, SECRET, SWITCHING, Upstream, answer, before, exec, head, url_of};
 use crate::harness::client::Call;
 use crate::harness::lock;
@@ -191,7 +191,7 @@ async fn a_refusal_is_passed_on_and_is_not_a_session() {
 
     // The upstream is gone.
     drop(upstream);
-    let (_held, address) = nobody();
+    let (_held, address) = closed_port();
     let gone = format!("http://{address}/exec/T0ken");
     fake.always(script::ok(&[message(&answer(&gone))]));
     let url = url_of(&proxy).await;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::http::{connect, nobody, parts};
+use super::http::{closed_port, connect, parts};
 use super::tls::{certificate, connect_with_tls};
 use super::upstream::{CONTAINER, SWITCHING, Upstream, answer, before, head, url_of};
 use crate::harness::lock;
@@ -155,7 +155,7 @@ async fn clients_that_do_not_speak_tls_do_not_reach_the_upstream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absent_upstream_creates_no_session() {
-    let (_held, address) = nobody();
+    let (_held, address) = closed_port();
     let (_fake, proxy) = before("", &format!("https://{address}/exec/T0ken")).await;
     let url = url_of(&proxy).await;
     let mut tcp = connect(&url).await;
@@ -218,5 +218,5 @@ async fn sessions_under_tls_end_with_the_program() {
     assert!(end.is_some_and(|line| line.contains("shutdown")), "{log:?}");
     TcpStream::connect(parts(&six).0)
         .await
-        .expect_err("nobody listens");
+        .expect_err("nothing listens");
 }

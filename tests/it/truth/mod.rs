@@ -1,6 +1,6 @@
 //! Is the first line of `criscope explain` right? Faults on real parts, each with what an engineer would have to read.
 //!
-//! A case says what happens to a pod, which facts the first line must name, and which words would blame somebody else
+//! A case says what happens to a pod, which facts the first line must name, and which words would blame another component
 //! ([`score`]). A kubelet drives its pod ([`kubelet`]) through criscope to Debian's containerd, or to the built-in
 //! runtime, with runc, CNI plugins and a registry, some of which are made to fail ([`parts`]). The suite prints a table.
 //! It fails if a line is wrong, or not right: [`KNOWN`] has the cases that are not right yet, and may only become shorter.

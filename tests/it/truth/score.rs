@@ -7,7 +7,7 @@ use std::fmt;
 pub(super) struct Expected {
     /// Facts that it must name, the cause first. `a|b` is either of them; `~2..5` is a duration of 2 to 5 seconds.
     pub(super) says: &'static [&'static str],
-    /// Words that would blame somebody else.
+    /// Words that would blame another component.
     pub(super) never: &'static [&'static str],
 }
 

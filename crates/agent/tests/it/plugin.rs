@@ -196,7 +196,7 @@ async fn without_rights_the_plugin_says_which_are_missing() {
         err.contains("cannot get pod a/b") && err.contains("forbidden"),
         "{err}"
     );
-    let (_, err) = said(&run(PLUGIN, &["explain", "web-1"], &api.kubeconfig("nobody")).await);
+    let (_, err) = said(&run(PLUGIN, &["explain", "web-1"], &api.kubeconfig("unknown")).await);
     assert!(err.contains("Unauthorized"), "{err}");
     let (_, err) = said(
         &run(

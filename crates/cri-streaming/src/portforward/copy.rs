@@ -85,7 +85,7 @@ impl CopyProgress {
 /// # Errors
 /// If the pod reset the connection.
 pub(super) async fn copy<R, W>(
-    (mut client_read, mut client_write): (R, W),
+    (mut client_read, client_write): (R, W),
     pod: TcpStream,
     meter: &Meter,
     broke_off: impl Fn(&R) -> bool,
@@ -95,50 +95,27 @@ where
     R: AsyncBufRead + Unpin,
     W: ClientWriter,
 {
-    let (mut pod_read, pod_write) = pod.into_split();
+    let (pod_read, pod_write) = pod.into_split();
     let (there, back) = (&CopyProgress::default(), &CopyProgress::default());
     // A reset is reported to the first caller only; the reader then sees an end of file.
     let was_reset = &AtomicBool::new(false);
     // Each direction owns its halves. Once it has ended, further input of the client is discarded by the task that reads
     // the connection, and blocks no other stream.
+    let count = |direction| move |n| meter.count(direction, n);
     let inward = async move {
         let mut pod_writer = PodWriter::new(pod_write);
-        let count = |n| meter.count(Direction::In, n);
-        let over = upload(&mut client_read, &mut pod_writer, there, count).await;
-        match over {
-            CopyEnd::End if broke_off(&client_read) => {
-                pod_writer.tear();
-                CopyEnd::ReadFailed(io::ErrorKind::ConnectionAborted.into())
-            }
-            CopyEnd::ReadFailed(error) => {
-                pod_writer.tear();
-                CopyEnd::ReadFailed(error)
-            }
-            CopyEnd::End => {
-                let _ = pod_writer.shutdown().await;
-                over
-            }
-            CopyEnd::WriteFailed(ref error) => {
-                let is_reset = error.kind() == io::ErrorKind::ConnectionReset;
-                was_reset.store(is_reset, Ordering::Relaxed);
-                let _ = pod_writer.shutdown().await;
-                over
-            }
-        }
+        let moved = count(Direction::In);
+        let over = upload(&mut client_read, &mut pod_writer, there, moved).await;
+        let is_broken_off = broke_off(&client_read);
+        end_pod(pod_writer, over, is_broken_off, was_reset).await
     };
-    let outward = async move {
-        let count = |n| meter.count(Direction::Out, n);
-        match download(&mut pod_read, &mut client_write, back, count).await {
-            CopyEnd::End if was_reset.load(Ordering::Relaxed) => {
-                CopyEnd::ReadFailed(io::ErrorKind::ConnectionReset.into())
-            }
-            CopyEnd::ReadFailed(error) => CopyEnd::ReadFailed(error),
-            over => {
-                let _ = client_write.shutdown().await;
-                over
-            }
-        }
-    };
+    let outward = copy_out(
+        pod_read,
+        client_write,
+        back,
+        count(Direction::Out),
+        was_reset,
+    );
     tokio::pin!(inward, outward);
     tokio::select! {
         over = &mut inward => match over {
@@ -159,6 +136,58 @@ where
                 () = there.silent() => {}
             }
             Ok(())
+        }
+    }
+}
+
+/// Ends the pod's stream as that of the client has ended: a stream that was broken off is reset.
+async fn end_pod(
+    mut pod: PodWriter,
+    over: CopyEnd,
+    is_broken_off: bool,
+    was_reset: &AtomicBool,
+) -> CopyEnd {
+    match over {
+        CopyEnd::End if is_broken_off => {
+            pod.tear();
+            CopyEnd::ReadFailed(io::ErrorKind::ConnectionAborted.into())
+        }
+        CopyEnd::ReadFailed(error) => {
+            pod.tear();
+            CopyEnd::ReadFailed(error)
+        }
+        CopyEnd::End => {
+            let _ = pod.shutdown().await;
+            over
+        }
+        CopyEnd::WriteFailed(ref error) => {
+            let is_reset = error.kind() == io::ErrorKind::ConnectionReset;
+            was_reset.store(is_reset, Ordering::Relaxed);
+            let _ = pod.shutdown().await;
+            over
+        }
+    }
+}
+
+/// Copies from the pod to the client, and ends the client's stream unless the pod's was reset.
+async fn copy_out<W>(
+    mut pod: OwnedReadHalf,
+    mut client: W,
+    way: &CopyProgress,
+    moved: impl Fn(usize),
+    was_reset: &AtomicBool,
+) -> CopyEnd
+where
+    W: ClientWriter,
+{
+    match download(&mut pod, &mut client, way, moved).await {
+        CopyEnd::End if was_reset.load(Ordering::Relaxed) => {
+            CopyEnd::ReadFailed(io::ErrorKind::ConnectionReset.into())
+        }
+        CopyEnd::ReadFailed(error) => CopyEnd::ReadFailed(error),
+        over => {
+            let _ = client.shutdown().await;
+            over
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Port-forward over WebSocket channels, for old clients: two channels and one connection for each port in the request.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +20,7 @@ use crate::heartbeat::Heartbeat;
 use crate::observe::Outcome;
 use crate::pipe::{Pipe, pipe};
 use crate::session::SessionResult;
-use crate::websocket::{self, Event, Frames, Reader};
+use crate::websocket::{self, Control, Event, Frames, Reader};
 
 /// Maximum number of ports per session: each has two channels, and channel numbers are one byte.
 pub(crate) const MAX_PORTS: usize = 127;
@@ -46,28 +47,21 @@ where
     };
     let (read, write) = tokio::io::split(io);
     let (frames, control, writing) = websocket::start(write);
-    let mut writing = AbortOnDropHandle::new(tokio::spawn(writing));
-    let sandbox: Arc<str> = sandbox.into();
-    let mut forwards = JoinSet::new();
-    let mut inputs = Vec::new();
+    let writing = AbortOnDropHandle::new(tokio::spawn(writing));
     let (lost, gone) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
-    for (i, port) in ports.into_iter().take(MAX_PORTS).enumerate() {
-        let (sender, input) = pipe();
-        inputs.push(Some(sender));
-        let forward = ForwardedPort {
-            context: context.clone(),
-            sandbox: Arc::clone(&sandbox),
-            port,
-            // There are no more ports than channels.
-            channel: u8::try_from(2 * i).unwrap_or(u8::MAX),
-            frames: frames.clone(),
-            encoding,
-            lost: Arc::clone(&lost),
-            gone: gone.clone(),
-        };
-        forwards.spawn(forward.run(input));
-    }
-    drop(frames);
+    let first = ForwardedPort {
+        context: context.clone(),
+        sandbox: sandbox.into(),
+        port: 0,
+        channel: 0,
+        frames,
+        encoding,
+        lost: Arc::clone(&lost),
+        gone: gone.clone(),
+    };
+    let (forwards, inputs) = forward_all(&first, ports);
+    // Writing ends with the last port.
+    drop(first);
     let heartbeat = Heartbeat {
         control: control.clone(),
         activity: context.activity.clone(),
@@ -78,40 +72,99 @@ where
         lost: Arc::clone(&lost),
         heartbeat,
     };
-    let mut reading = AbortOnDropHandle::new(tokio::spawn(input.run(Reader::new(read))));
-    let ended = tokio::select! {
-        // In this order: after a protocol violation the close code has been sent to the client, which also ends writing.
-        biased;
-        outcome = &mut reading => {
-            gone.cancel();
-            finish(forwards, Instant::now() + LINGER).await;
-            let _ = timeout(LINGER, writing).await;
-            return outcome.unwrap_or(Outcome::Failed).into();
-        }
-        () = async { while forwards.join_next().await.is_some() {} } => Outcome::Done,
-        _ = &mut writing => {
-            // The reason may follow data that has not been read yet.
-            let end = Instant::now() + LINGER;
-            let outcome = timeout_at(end, &mut reading).await;
-            lost.fetch_or(outcome.is_err(), Ordering::Relaxed);
-            drop(reading);
-            gone.cancel();
-            finish(forwards, end).await;
-            return match outcome {
-                Ok(Ok(outcome)) => outcome.into(),
-                _ => Outcome::ClientGone.into(),
-            };
-        }
-        ending = context.stop.fired() => {
-            control.fail(GOING_AWAY);
-            let _ = timeout(LINGER, writing).await;
-            forwards.shutdown().await;
-            return Outcome::from(ending).into();
-        }
+    let reading = AbortOnDropHandle::new(tokio::spawn(input.run(Reader::new(read))));
+    let session = Session {
+        context,
+        control,
+        writing,
+        reading,
+        forwards,
+        lost,
+        gone,
     };
-    let _ = writing.await;
-    let _ = timeout(LINGER, reading).await;
-    ended.into()
+    session.finish().await
+}
+
+/// Begins to forward each port, like `first` but for its port and channel. Returns the inputs of the ports.
+fn forward_all(
+    first: &ForwardedPort,
+    ports: Vec<u16>,
+) -> (JoinSet<()>, Vec<Option<mpsc::Sender<Bytes>>>) {
+    let mut forwards = JoinSet::new();
+    let mut inputs = Vec::new();
+    for (i, port) in ports.into_iter().take(MAX_PORTS).enumerate() {
+        let (sender, input) = pipe();
+        inputs.push(Some(sender));
+        let forward = ForwardedPort {
+            port,
+            // There are no more ports than channels.
+            channel: u8::try_from(2 * i).unwrap_or(u8::MAX),
+            ..first.clone()
+        };
+        forwards.spawn(forward.run(input));
+    }
+    (forwards, inputs)
+}
+
+/// The tasks of a session.
+struct Session<'a> {
+    context: &'a SessionContext,
+    control: Control,
+    writing: AbortOnDropHandle<io::Result<()>>,
+    reading: AbortOnDropHandle<Outcome>,
+    forwards: JoinSet<()>,
+    /// Set if the connection ends without a close frame, so that the input is truncated.
+    lost: Arc<AtomicBool>,
+    /// Cancelled when the client has disconnected.
+    gone: CancellationToken,
+}
+
+impl Session<'_> {
+    /// Waits for the first end: of the client, of all ports, of the connection or of the server.
+    async fn finish(self) -> SessionResult {
+        let Self {
+            context,
+            control,
+            mut writing,
+            mut reading,
+            mut forwards,
+            lost,
+            gone,
+        } = self;
+        tokio::select! {
+            // In this order: after a protocol violation the close code has been sent to the client, which also ends writing.
+            biased;
+            outcome = &mut reading => {
+                gone.cancel();
+                finish(forwards, Instant::now() + LINGER).await;
+                let _ = timeout(LINGER, writing).await;
+                return outcome.unwrap_or(Outcome::Failed).into();
+            }
+            () = async { while forwards.join_next().await.is_some() {} } => {}
+            _ = &mut writing => {
+                // The reason may follow data that has not been read yet.
+                let end = Instant::now() + LINGER;
+                let outcome = timeout_at(end, &mut reading).await;
+                lost.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                drop(reading);
+                gone.cancel();
+                finish(forwards, end).await;
+                return match outcome {
+                    Ok(Ok(outcome)) => outcome.into(),
+                    _ => Outcome::ClientGone.into(),
+                };
+            }
+            ending = context.stop.fired() => {
+                control.fail(GOING_AWAY);
+                let _ = timeout(LINGER, writing).await;
+                forwards.shutdown().await;
+                return Outcome::from(ending).into();
+            }
+        }
+        let _ = writing.await;
+        let _ = timeout(LINGER, reading).await;
+        Outcome::Done.into()
+    }
 }
 
 /// Waits for data that the client sent and is still being written to the pod; output no longer has a receiver.
@@ -167,7 +220,7 @@ impl ClientInput {
                     }
                 }
                 Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     control.fail(PROTOCOL_ERROR);
                     return Outcome::Protocol;
                 }
@@ -178,6 +231,7 @@ impl ClientInput {
 }
 
 /// One port.
+#[derive(Clone)]
 struct ForwardedPort {
     context: SessionContext,
     sandbox: Arc<str>,

@@ -40,7 +40,7 @@ impl StreamingRuntime for Writes {
     }
 
     fn dial(&self, _: &str, _: u16) -> BoxFuture<'static, Result<TcpStream, RuntimeError>> {
-        Box::pin(async { Err(RuntimeError::Failed("nobody listens".to_owned())) })
+        Box::pin(async { Err(RuntimeError::Failed("nothing listens".to_owned())) })
     }
 }
 
@@ -66,7 +66,7 @@ async fn context(stop: StopSignal) -> SessionContext {
 
 #[tokio::test(start_paused = true)]
 async fn the_result_never_overtakes_output_that_the_client_has_not_read() {
-    let (_nobody_stops_it, stop) = StopSignal::new();
+    let (_trigger, stop) = StopSignal::new();
     let context = context(stop).await;
     let (near, far) = tokio::io::duplex(1000);
     let exec = Exec {

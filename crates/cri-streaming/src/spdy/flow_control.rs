@@ -32,12 +32,12 @@ impl Core {
     ) -> Poll<io::Result<usize>> {
         let (each, all) = (self.limits.unsent, self.limits.unsent_all);
         let all = all.saturating_sub(self.counters.unsent);
-        let nobody_waits = self.capacity_queue.is_empty();
+        let is_queue_empty = self.capacity_queue.is_empty();
         let Some(state) = self.writable(id) else {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
         let own = each.saturating_sub(state.unsent);
-        let is_turn = nobody_waits || state.turn == QueueState::Admitted;
+        let is_turn = is_queue_empty || state.turn == QueueState::Admitted;
         if own >= least && all >= least && is_turn {
             // A subsequent write finds this capacity, whatever happens in between.
             state.turn = QueueState::Admitted;

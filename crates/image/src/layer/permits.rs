@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_spare_permit_is_one_that_nobody_waits_for() {
+    async fn a_spare_permit_is_one_without_a_waiter() {
         let permits = permits(2);
         let first = take(&permits, "a", 1);
         let spare = permits.spare(requester("a", 1), monitor()).expect("one");

@@ -98,7 +98,7 @@ mod tests {
         assert_eq!((stdin.as_str(), stderr.as_str()), ("", ""));
         let mut out = out.expect("stdout");
         let mut room = [0; 16];
-        let nothing = out.read(&mut room).expect_err("nobody has written");
+        let nothing = out.read(&mut room).expect_err("nothing was written");
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         let mut late = open(Path::new(&stdout), false, true).expect("the containerd shim");
         fifos.release();

@@ -105,6 +105,40 @@ fn cdi_devices_of_the_request_are_shown() {
     }
 }
 
+/// A device that the request names is shown, although `kubectl apply` writes it into an annotation; not another one.
+#[test]
+fn devices_are_shown_in_any_case() {
+    let secrets = Secrets::default();
+    let device = "zendor.example/gpu=GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c";
+    let applied = format!("{{\"devices\":[\"{device}\",\"zendor.example/nic=orderz\"]}}");
+    let name = device.to_owned();
+    let request = create(v1::ContainerConfig {
+        annotations: [("applied".to_owned(), applied)].into(),
+        cdi_devices: vec![v1::CdiDevice { name }],
+        ..with_env("hunter2")
+    });
+    remember(&secrets, &request);
+    let hidden = "<redacted>/nic=<redacted>";
+    for (text, want) in [
+        (
+            format!("unresolvable CDI devices {device}: unknown"),
+            format!("unresolvable CDI devices {device}: unknown"),
+        ),
+        (
+            format!("CDI devices [{device} zendor.example/nic=orderz]."),
+            format!("CDI devices [{device} {hidden}]."),
+        ),
+        (format!("{device}0"), "<redacted>/gpu=<redacted>".to_owned()),
+    ] {
+        for (method, request) in [
+            (Method::StartContainer, &start()),
+            (Method::CreateContainer, &request),
+        ] {
+            assert_eq!(shown(&secrets, method, request, &text), want);
+        }
+    }
+}
+
 /// Values that are words of the field, numbers or addresses hide nothing.
 #[test]
 fn common_values_hide_nothing() {

@@ -356,9 +356,9 @@ fn a_long_run_ends_a_crash_loop() {
     assert!(marks.iter().all(|(.., crash_loop)| crash_loop.is_none()));
 }
 
-/// Runtimes report 255 and `Unknown` when nobody saw the exit.
+/// Runtimes report 255 and `Unknown` when the exit was not observed.
 #[test]
-fn an_exit_that_nobody_saw_is_told_as_such() {
+fn an_unobserved_exit_is_told_as_such() {
     let pod = pod("web");
     let lost = |attempt, ran, ended| Exit {
         reason: ExitReason::Unknown,

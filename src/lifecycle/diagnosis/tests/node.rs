@@ -174,7 +174,7 @@ fn a_runtime_that_stops_between_two_calls_is_not_the_kubelet() {
         told,
         "the runtime main did not answer from 15:06:41 to 15:06:48 UTC (7.70 s): containerd is stopped by a signal; 9.00 s of 9.30 s in RunPodSandbox"
     );
-    // Somebody is at work for the call.
+    // A program is at work for the call.
     let run = pod.run(0, 9000).under_way(None);
     let run = run.seen(WorkKind::Cni, "bridge", "", 100, 9000);
     let told = tells(&[hangs(1200, None)], vec![run], 9000);
@@ -182,7 +182,7 @@ fn a_runtime_that_stops_between_two_calls_is_not_the_kubelet() {
 }
 
 #[test]
-fn a_gap_in_which_nobody_looked_is_not_blamed_on_the_kubelet() {
+fn a_gap_without_observation_is_not_blamed_on_the_kubelet() {
     let pod = pod("web");
     let mut store = store([pod.run(0, 900)]);
     store.note_fact(NodeFact {
@@ -198,7 +198,7 @@ fn a_gap_in_which_nobody_looked_is_not_blamed_on_the_kubelet() {
         told,
         "criscope was down from 15:06:45 to 15:09:50 UTC: nothing is known of calls in between; 3m 19s of 3m 20s passed between CRI calls"
     );
-    // The sandbox was made while nobody looked.
+    // The sandbox was made while criscope was down.
     let mut store = self::store([]);
     store.note_fact(NodeFact {
         to: Some(at(190_000)),

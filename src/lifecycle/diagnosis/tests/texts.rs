@@ -224,7 +224,7 @@ fn of_pulls() {
             "backend containerd at unix:///run/containerd/containerd.sock: connection lost during the call",
             "the connection to the runtime broke during the call",
         ),
-        // Nobody listed it.
+        // It is not in the table.
         (Code::Unknown, "the moon is in the wrong phase", ""),
     ];
     check(&pull, "image r.io/a:1 cannot be pulled", &cases);

@@ -117,7 +117,7 @@ fn a_probe_that_was_due_and_did_not_run_has_led_to_the_stop() {
 
 /// A readiness probe with the command and the timeout of the liveness probe goes on while that does not.
 #[test]
-fn two_probes_of_one_command_are_not_told_apart() {
+fn two_probes_of_one_command_at_the_same_time_are_not_told_apart() {
     let mut probes = Probes::default();
     for n in 0..4 {
         for of in 0..2 {
@@ -128,6 +128,61 @@ fn two_probes_of_one_command_are_not_told_apart() {
     let found = probes.before(3100).expect("one of them");
     assert_eq!((found.in_a_row, found.evidence), (2, Evidence::Weak));
     assert_eq!(probes.before(1100), None, "they succeed");
+}
+
+/// A liveness probe every 10 s and a readiness probe as often, which begins some seconds later. Both fail from 30 s on, and
+/// the kubelet kills the container after 50 s.
+fn liveness_and_readiness(later: u64) -> Probes {
+    let mut probes = Probes::default();
+    for n in 0..6 {
+        for began in [10_000 * n, 10_000 * n + later] {
+            probes.note(&run(began).exits(i32::from(n > 2)));
+        }
+    }
+    probes
+}
+
+#[test]
+fn two_probes_of_one_command_are_told_apart_by_their_rhythms() {
+    let probes = liveness_and_readiness(3000);
+    let found = probes.before(50_100).expect("the liveness probe");
+    assert_eq!((found.in_a_row, found.evidence), (3, Evidence::AtOnce));
+    let shown = probes.of(&app(&pod("web")), "app", 0);
+    let counts: Vec<_> = shown.iter().map(|it| (it.runs, it.failed)).collect();
+    assert_eq!(counts, [(6, 3), (6, 3)]);
+    // One every 5 s, and one every 10 s.
+    let mut probes = Probes::default();
+    for began in [0, 2, 5, 10, 12, 15, 20, 22, 25, 30, 32] {
+        probes.note(&run(1000 * began).exits(0));
+    }
+    let shown = probes.of(&app(&pod("web")), "app", 0);
+    let runs: Vec<_> = shown.iter().map(|it| it.runs).collect();
+    assert_eq!(runs, [7, 4]);
+}
+
+/// One probe every 5 s has the same runs. So has one of which a run was late.
+#[test]
+fn runs_of_one_rhythm_are_those_of_one_probe() {
+    let mut late = Probes::default();
+    for began in [0, 10_000, 20_400, 30_000, 40_000, 50_000, 60_000, 70_000] {
+        late.note(&run(began).exits(0));
+    }
+    for probes in [liveness_and_readiness(5000), late] {
+        assert_eq!(probes.of(&app(&pod("web")), "app", 0).len(), 1);
+    }
+}
+
+/// So that no run of one is counted for the other.
+#[test]
+fn two_probes_that_run_in_another_rhythm_are_as_one_again() {
+    let mut probes = liveness_and_readiness(3000);
+    for began in [64_000, 65_000] {
+        probes.note(&run(began).exits(1));
+    }
+    let shown = probes.of(&app(&pod("web")), "app", 0);
+    let counts: Vec<_> = shown.iter().map(|it| (it.runs, it.failed)).collect();
+    assert_eq!(counts, [(14, 8)]);
+    assert_eq!(evidence(probes.before(65_100)), Some(Evidence::Weak));
 }
 
 /// The kubelet ignores it.

@@ -180,7 +180,7 @@ fn boot(id: &str, at: u64) -> Boot {
 }
 
 #[test]
-fn the_time_in_which_nobody_looked_is_known() {
+fn the_time_without_observation_is_known() {
     let dir = tempfile::tempdir().expect("a directory");
     let (alive, boot) = (Alive::new(&dir.path().join("state"), "a"), boot("a", 1));
     let downtime = |last, now| Watch::downtime(&alive, &boot, last, now);

@@ -126,7 +126,7 @@ fn a_busy_node_does_no_harm() {
         })
     };
     let mut scanner = scanner();
-    let calls = [call(1, Method::RunPodSandbox, "nobody", [None; 2])];
+    let calls = [call(1, Method::RunPodSandbox, "unrelated", [None; 2])];
     for _ in 0..200 {
         let found = scanner.scan(&calls).expect("scan");
         assert!(plugins(&found, 1).is_empty(), "{found:?}");

@@ -165,7 +165,7 @@ fn what_cannot_be_written_is_counted() {
 }
 
 #[test]
-fn a_writer_that_hangs_holds_nobody_up() {
+fn a_writer_that_hangs_delays_no_caller() {
     let dir = TempDir::new().expect("dir");
     let dumps = dumps(dir.path(), 3, 1 << 20);
     let disk = lock(&dumps.writing);

@@ -67,7 +67,7 @@ async fn output_without_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_that_nobody_reads() {
+async fn sessions_without_a_reader() {
     const SESSIONS: usize = 40;
     let stage = Stage::new().await;
     let kubelet = &stage.kubelet;

@@ -57,7 +57,7 @@ async fn what_a_pod_leaves_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_ends_while_nobody_looks() {
+async fn a_container_ends_while_the_daemon_is_down() {
     let mut node = Node::new().await;
     node.start(None).await;
     let end = node.path("end");

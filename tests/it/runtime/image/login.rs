@@ -43,7 +43,7 @@ async fn a_user_and_a_password() {
         .images
         .pull(&name, None, None)
         .await
-        .expect_err("nobody");
+        .expect_err("refused");
     assert_eq!(error.code(), Code::Unauthenticated);
     let error = store
         .images
@@ -121,7 +121,7 @@ async fn an_expired_token_is_replaced() {
         .images
         .pull(&name, None, None)
         .await
-        .expect_err("nobody");
+        .expect_err("refused");
     assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
 }
 

@@ -9,12 +9,15 @@ use crate::rules::file::{INTERVAL, names_rules, scaled_names};
 
 /// Names without a series after the life of one pod, and why.
 const ABSENT: [(&str, &str); 6] = [
-    ("containerd_cri_sandbox_list_seconds", "nobody lists"),
-    ("containerd_cri_stream_sandbox_list_seconds", "nobody lists"),
-    ("containerd_cri_container_list_seconds", "nobody lists"),
+    ("containerd_cri_sandbox_list_seconds", "no caller lists"),
+    (
+        "containerd_cri_stream_sandbox_list_seconds",
+        "no caller lists",
+    ),
+    ("containerd_cri_container_list_seconds", "no caller lists"),
     (
         "containerd_cri_stream_container_list_seconds",
-        "nobody lists",
+        "no caller lists",
     ),
     ("containerd_cri_container_", "containers end with their pod"),
     (

@@ -76,7 +76,7 @@ async fn an_attach_ends_with_its_input_though_the_container_goes_on_writing() {
         client.end_input().await;
         assert_eq!(client.finish().await.error, SUCCESS, "{way:?}");
     }
-    node.nobody_is_left().await;
+    node.no_session_is_left().await;
     node.end().await;
 }
 
@@ -108,7 +108,7 @@ async fn an_attach_does_not_end_before_its_input_is_consumed() {
     }
     let all = format!("[ $(/bin/busybox wc -c < /all) = {} ]", 2 * LENGTH);
     until_there(&node, &all).await;
-    node.nobody_is_left().await;
+    node.no_session_is_left().await;
     node.end().await;
 }
 
@@ -202,6 +202,6 @@ async fn a_container_can_be_attached_to_after_a_restart() {
             (&b"got after\n"[..], SUCCESS)
         );
     }
-    node.nobody_is_left().await;
+    node.no_session_is_left().await;
     node.end().await;
 }

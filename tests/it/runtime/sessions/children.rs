@@ -33,7 +33,7 @@ async fn a_silent_child_holds_its_session_only_briefly() {
         assert_eq!(String::from_utf8_lossy(&said.out), "x\n");
         assert!(said.error.contains("\"3\""), "{}", said.error);
     }
-    node.nobody_is_left().await;
+    node.no_session_is_left().await;
     // The child belongs to the container now.
     let mut left = 0;
     for (pid, what) in leaks::processes(node.daemon.name()) {

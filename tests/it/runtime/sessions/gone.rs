@@ -67,7 +67,7 @@ async fn a_client_that_vanishes_with_unread_input_leaves_nothing() {
     let clients = clients.join_all().await;
     node.are_open(count).await;
     drop(clients);
-    node.nobody_is_left().await;
+    node.no_session_is_left().await;
     kubelet_says_hello(&node).await;
     // Commands with a terminal get SIGHUP; those without one keep running, and only see the end of their input.
     until("only those without a terminal to run", || async {

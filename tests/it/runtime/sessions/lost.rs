@@ -41,7 +41,7 @@ async fn the_loss_of_the_shim_is_reported_to_clients() {
     for kind in ["exec", "attach"] {
         node.logged(kind, "failed").await;
     }
-    node.nobody_is_left().await;
+    node.no_session_is_left().await;
     node.kubelet.ended(&node.container).await;
     node.end().await;
 }

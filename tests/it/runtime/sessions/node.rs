@@ -41,7 +41,7 @@ impl Node {
         kubelet_says_hello(&node).await;
         let client = Client::connect(&node.exec("true", "oe").await, WAYS[0], "oe").await;
         client.finish().await;
-        node.nobody_is_left().await;
+        node.no_session_is_left().await;
         node.idle = node.processes();
         node.quiet = node.descriptors();
         node
@@ -160,7 +160,7 @@ impl Node {
         told.filter(|it| it["pod"] == "sessions").count()
     }
 
-    pub(super) async fn nobody_is_left(&self) {
+    pub(super) async fn no_session_is_left(&self) {
         until("the end of all sessions", || async {
             (self.open().await == 0.0 && self.told().await == 0).then_some(())
         })
@@ -169,7 +169,7 @@ impl Node {
 
     /// Waits until no session has left a process, a descriptor, or a metric.
     pub(super) async fn is_quiet(&self) {
-        self.nobody_is_left().await;
+        self.no_session_is_left().await;
         let what = format!("only {:?} to run", self.idle);
         until(&what, || async {
             (self.processes() == self.idle).then_some(())

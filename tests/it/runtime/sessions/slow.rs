@@ -115,7 +115,7 @@ async fn a_slow_client_gets_all_output_of_an_exited_container() {
             logged.len()
         );
     }
-    node.nobody_is_left().await;
+    node.no_session_is_left().await;
     node.end().await;
 }
 
@@ -153,6 +153,6 @@ async fn an_attach_that_is_cut_off_reports_it() {
         assert!(said.error.contains("not taken"), "{}", said.error);
     }
     node.logged("attach", "failed").await;
-    node.nobody_is_left().await;
+    node.no_session_is_left().await;
     node.end().await;
 }

@@ -60,7 +60,7 @@ async fn a_container_is_root_in_its_namespace_and_unprivileged_on_the_node() {
     chown(&hosts, Some(HOST), Some(HOST)).expect("owner");
     let volumes = prepare_volumes(&root, ["/data"], &dir.path().join("c")).expect("prepared");
 
-    let script = "cd /bin; ./busybox stat -c '%u:%g' busybox /theirs/file /etc/hosts /dev/shm /data /nobodys > /told; \
+    let script = "cd /bin; ./busybox stat -c '%u:%g' busybox /theirs/file /etc/hosts /dev/shm /data /unmapped > /told; \
                   echo more >> /theirs/file; echo 1.2.3.4 name >> /etc/hosts; echo x > /dev/shm/x; echo x > /data/x; \
                   ./busybox chown 7:8 /data/x; ./busybox hostname >> /told; ./busybox mkdir /done; \
                   exec ./busybox sleep 60";

@@ -67,8 +67,8 @@ fn layer(dir: &Path) -> PathBuf {
     copy_program(&busybox, &layer.join("bin/busybox"));
     fs::write(layer.join("theirs/file"), "old").expect("file");
     chown(layer.join("theirs/file"), Some(33), Some(34)).expect("owner");
-    fs::write(layer.join("nobodys"), "").expect("file");
-    chown(layer.join("nobodys"), Some(LENGTH + 1), Some(0)).expect("owner");
+    fs::write(layer.join("unmapped"), "").expect("file");
+    chown(layer.join("unmapped"), Some(LENGTH + 1), Some(0)).expect("owner");
     layer
 }
 

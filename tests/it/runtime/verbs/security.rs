@@ -41,7 +41,7 @@ async fn users_and_groups() {
     let id = kubelet.launch(&pod, config).await;
     assert_eq!(kubelet.says(&id, "id -u; id -G").await, "1000\n1000 3000");
 
-    let mut config = idle("nobody");
+    let mut config = idle("unknown-user");
     security(&mut config).run_as_username = "not-there".to_owned();
     let refused = kubelet.try_create(&pod, config).await;
     let error = refused.expect_err("there is no such user");

@@ -6,7 +6,7 @@ use super::super::spec::{Container, PodSpec};
 use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
 
-/// Somebody who has nothing to do with it.
+/// What has nothing to do with it.
 const OTHERS: &[&str] = &["kubelet:", "registry", "pulled", "runc", "nothing slow"];
 
 fn of(it: &Play, handler: &'static str) -> PodSpec {

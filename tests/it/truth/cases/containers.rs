@@ -5,7 +5,7 @@ use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
 use super::{probes, stops};
 
-/// Somebody who has nothing to do with it.
+/// What has nothing to do with it.
 const OTHERS: &[&str] = &["cni", "registry", "runc", "nothing slow", "cannot be"];
 
 fn app(it: &Play, script: &str) -> PodSpec {

@@ -8,7 +8,7 @@ use super::super::spec::{Container, Restart, linux};
 use super::super::stage::{Play, Runtime, seconds};
 use super::super::{Case, case};
 
-/// Somebody who has nothing to do with it.
+/// What has nothing to do with it.
 const OTHERS: &[&str] = &["cni", "registry", "runc", "nothing slow", "cannot be"];
 
 /// A child of its shell that takes all the memory, and what follows.

@@ -4,8 +4,8 @@ use super::super::spec::{Container, Restart};
 use super::super::stage::seconds;
 use super::super::{Case, case};
 
-/// Nobody is to blame.
-const NOBODY: &[&str] = &[
+/// Words that the line about a healthy pod must not have.
+const BLAME: &[&str] = &[
     "cni", "registry", "runc", "cannot", "fail", "kubelet:", "crash", "keeps",
 ];
 
@@ -15,7 +15,7 @@ pub(super) fn common() -> Vec<Case> {
         case(
             "well: a quick start",
             &["up after"],
-            NOBODY,
+            BLAME,
             |it| async move {
                 let spec = it.spec(vec![Container::idle("app")]);
                 it.tell(spec, "its start", |done| done.started == 1).await
@@ -24,7 +24,7 @@ pub(super) fn common() -> Vec<Case> {
         case(
             "well: an ordered stop",
             &["gone after"],
-            NOBODY,
+            BLAME,
             |it| async move {
                 let pod = it.add(it.spec(vec![Container::idle("app")]));
                 it.wait(&pod, "its start", |done| done.started == 1).await;
@@ -42,7 +42,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "well: a job that completed",
             &["completed|exit code 0|done|ended"],
-            NOBODY,
+            BLAME,
             |it| async move {
                 let mut spec = it.spec(vec![Container::shell("app", "sleep 1")]);
                 spec.restart = Restart::OnFailure;
@@ -52,7 +52,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "well: init containers and two containers",
             &["up after"],
-            NOBODY,
+            BLAME,
             |it| async move {
                 let mut spec = it.spec(vec![Container::idle("app"), Container::idle("side")]);
                 spec.init = vec![Container::shell("prepare", "exit 0")];
@@ -62,7 +62,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         case(
             "well: a stop long after the end",
             &["gone after"],
-            NOBODY,
+            BLAME,
             |it| async move {
                 // The pod is down at once; the kubelet clears up later.
                 let mut spec = it.spec(vec![Container::idle("app")]);

@@ -4,7 +4,7 @@ use super::super::spec::{Container, Pull};
 use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
 
-/// Somebody who has nothing to do with a pull that fails.
+/// What has nothing to do with a pull that fails.
 const OTHERS: &[&str] = &["kubelet:", "cni", "runc", "nothing slow"];
 
 /// A pod of this image, of which two pulls have failed.

@@ -132,7 +132,7 @@ pub(in super::super) fn all() -> Vec<Case> {
             },
         ),
         case(
-            "node: a pod that nobody has seen",
+            "node: a pod that is not known",
             &[
                 "no record|nothing is known|never|not seen",
                 "kubelet|RunPodSandbox",

@@ -6,7 +6,7 @@ use super::super::spec::{Container, linux, security};
 use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
 
-/// Somebody who has nothing to do with it.
+/// What has nothing to do with it.
 const OTHERS: &[&str] = &[
     "kubelet:",
     "cni",

@@ -6,7 +6,7 @@ use super::super::spec::{Asks, Container, PodSpec, Probe};
 use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
 
-/// Somebody who has nothing to do with it.
+/// What has nothing to do with it.
 const OTHERS: &[&str] = &["cni", "registry", "runc", "nothing slow", "cannot be"];
 
 fn probed(it: &Play, probe: Probe) -> PodSpec {

@@ -14,7 +14,7 @@ use super::super::stage::{Play, seconds};
 use super::super::{Case, case};
 use crate::harness::process::halt;
 
-/// Somebody who has nothing to do with it.
+/// What has nothing to do with it.
 const OTHERS: &[&str] = &["cni", "registry", "runc", "kubelet:", "nothing slow"];
 
 async fn pid(it: &Play) -> Pid {

@@ -1,0 +1,79 @@
+//! Two probes with equal requests and timeouts, told apart by when they run.
+//!
+//! The kubelet runs each probe in a rhythm of its own: at multiples of its period, from a start that is random where the kubelet was
+//! started before. Runs that form two such series belong to two probes.
+//!
+//! Two cases have no such sign. Runs halfway between each other are as those of one probe with half the period, and remain one probe;
+//! of runs at the same time it is known that there are two probes, but not which run is whose.
+
+use super::{ExecResult, Run};
+
+/// By how much a run may be early or late, in microseconds.
+const TOLERANCE: u64 = 150_000;
+/// A run that had to wait for the one before begins this soon after its end, in microseconds.
+const AT_ONCE: u64 = 20_000;
+/// Fewest runs that show a series.
+const FEWEST: usize = 3;
+
+/// The runs of two probes, each with its period in microseconds.
+pub(super) struct TwoSeries {
+    pub(super) runs: [Vec<Run>; 2],
+    pub(super) periods: [u64; 2],
+}
+
+impl TwoSeries {
+    /// Divides the runs of what seemed to be one probe, the oldest first. `None` if they are one series, or show nothing.
+    pub(super) fn of(runs: &[Run]) -> Option<Self> {
+        let is_regular = |run: &Run| matches!(run.result, ExecResult::Exit(_));
+        let has_waited = |pair: &[Run]| pair[1].began < pair[0].ended.saturating_add(AT_ONCE);
+        if !runs.iter().all(is_regular) || runs.windows(2).any(has_waited) || period(runs).is_some()
+        {
+            return None;
+        }
+        let (first, rest) = runs.split_first()?;
+        let newest = runs.last()?.began;
+        rest.iter().find_map(|second| {
+            let runs = divided(runs, second.began.abs_diff(first.began));
+            let periods = [period(&runs[0])?, period(&runs[1])?];
+            let goes_on = |of: usize| {
+                let last = runs[of].last().map_or(0, |run| run.began);
+                last.saturating_add(periods[of] + TOLERANCE) >= newest
+            };
+            (goes_on(0) && goes_on(1)).then_some(Self { runs, periods })
+        })
+    }
+
+    /// Returns whether the two are too close to each other for a later run to be attributed to one of them.
+    pub(super) fn are_close(&self) -> bool {
+        let [one, other] = &self.runs;
+        let mut pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
+        pairs.any(|(a, b)| a.began.abs_diff(b.began) < 2 * TOLERANCE)
+    }
+}
+
+/// The runs that follow the first at multiples of this period, and the others.
+fn divided(runs: &[Run], period: u64) -> [Vec<Run>; 2] {
+    let mut due = runs.first().map_or(0, |run| run.began);
+    let mut divided = [Vec::new(), Vec::new()];
+    for run in runs {
+        let is_due = run.began.abs_diff(due) <= TOLERANCE;
+        if is_due {
+            due = run.began.saturating_add(period);
+        }
+        divided[usize::from(!is_due)].push(*run);
+    }
+    divided
+}
+
+/// The period of a series of runs; `None` if they are none.
+fn period(runs: &[Run]) -> Option<u64> {
+    if runs.len() < FEWEST {
+        return None;
+    }
+    let gaps = || {
+        runs.windows(2)
+            .map(|pair| pair[1].began.abs_diff(pair[0].began))
+    };
+    let (shortest, longest) = (gaps().min()?, gaps().max()?);
+    (longest - shortest <= 2 * TOLERANCE).then_some(shortest.midpoint(longest))
+}
