@@ -48,11 +48,11 @@ const AS_WRITTEN: [&str; 17] = [
 const WORDS: &str = "
 1k 1p a a128gcm a256gcm abandoned able abnormally abort aborted about above absent absolute accept accepted accepts access accessible
 accessing account ack acknowledgement acquire acquired across action activate active actual add added adding additional
-addr address addresses addrs adj adjusted after again against age agent ago algorithm alias alive all alloc allocate allocated
+addr address addresses addrs adj adjusted adjustment adjustments after again against age agent ago algorithm alias alive all alloc allocate allocated
 allocating allocation allow allowed allows almost alpha already also always amazonaws ambiguous amd64 amount an and
 annotation annotations another answer answered answers antrea any api apparmor apparmorfs append application applied
 applies apply applying arch architecture architectures archive archives are arg argument arguments arm64 armv6 armv7
-arp artifact as ask asked assign assigned associated at atomic attach attached attaching attachment attempt attempted
+arp artifact as ask asked assembly assign assigned associated at atomic attach attached attaching attachment attempt attempted
 attempting attempts attribute attributes audit auth authenticate authenticating authentication authority authorization
 authorized auto autoconf available away aws azurecr back backend backlog backoff backward bad bandwidth base base64 base64url bash basic be bearer
 because become been before begin beginning begun behavior behaviour behind being belong belongs below beside best
@@ -71,7 +71,7 @@ consistent console constraint consume contain contained container containercanno
 contains content contents context contexts continue control controller controllers convert converted copied copy
 copying core correct corrupt corrupted cosign could couldn count counted counters cpu cpuacct cpus cpuset crash crashed
 crashloopbackoff create createcontainererror created creates creating creation credential credentials cri crictl crio
-criscope critical criu cross crun ctr cuda current currently custom cut cwd daemon damaged dangling data database datagram date
+criscope critical criu cross crun ctr cuda current currently custom cut cwd daemon damaged dangling dash data database datagram date
 deactivated dead deadline deadlines deadlock debug declared decode decoded decoder decoding decompress decompressed
 decompressing decrease decreased decrypted deeper default defaults defined definition delay delegate delete deleted deleting deletion
 delivered denied deny dependencies dependency deprecated deregister desc describe description descriptor descriptors
@@ -84,7 +84,7 @@ during dynamic eacces each eagain early ebtables ebusy echo econnrefused econnre
 element else email emit empty emulate enable enabled encode encoded encoder encoding encountered encrypted encryption end ended
 endpoint endpoints ends enforced engine enodev enoent enomem enospc enotdir enough ensure enter entered entire entries
 entry entrypoint env environment eof eperm ephemeral epipe equal err errdefs errimagepull error errors escape esrch
-established etc etcdserver eth0 ethernet etimedout evaluate event events every everything evict evicted evicts exact exactly
+established etc etcdserver eth0 ethernet etimedout evaluate event events every everything evict evicted eviction evicts exact exactly
 exceed exceeded exceeding exceeds except exception excessive exchange exclude exclusive exec execsync executable
 execute executed executing execution exhausted exist existed existent existing exists exit exited exiting exits expand
 expect expected expecting expire expired explicit export exported exposed expression extended extension extensions external
@@ -110,7 +110,7 @@ json just jwe k8s kata keep keepalive keeps kept kernel key keyring keys kill ki
 kube kubelet kubelets kubepods kubernetes label labelled labels lack large larger last late latency later latest launch
 launched launching layer layers layout leads lease leases least leave left length less letters level levels lib
 libcontainer libcrun libexec library lies lifetime like limit limited limiter limits line lines link linked links linux
-list listed listen listener listening listing lists little live lo load loaded loader loading loads local localdomain
+list listed listen listener listening listens listing lists little live lo load loaded loader loading loads local localdomain
 localhost location lock locked log logged logger logging logic logical login logs long longer look looking lookup
 loongarch64 loop loopback lost low lower lowercase lowerdir lsetxattr lstat lvm machine macvlan made magic main maintain major
 make makes making malformed man manage managed manager mandatory manifest manifests manner many map mapped mapping
@@ -159,7 +159,7 @@ secondary seconds secret section secure security see seek seeker seem seen segme
 sem semaphore send sending sends sent separate sequence serial serialize serve served server servers serves service
 services session sessions set setgid setgroups sethostname setns sets setting settings setuid setup several severity sh
 sha sha256 sha512 shadow share shared shares sharing shell shim shims shm shmall shmmax shmmni short shorter should show shut shutdown
-shutting side sigint sigkill sign signal signaled signals signature signatures signed signer sigquit sigstore sigterm similar
+shuts shutting side sigint sigkill sign signal signaled signals signature signatures signed signer sigquit sigstore sigterm similar
 simple since single size sizes skip skipped skipping skopeo slave sleep slice slow small smaller snapshot snapshots
 snapshotter snapshotters snat so sock socket sockets soft somaxconn some something soon source sources space span sparse spawn
 spawning spec special specific specification specified specify split spoken squash src sriov stack stacked stage stages
