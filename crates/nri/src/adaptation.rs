@@ -183,14 +183,14 @@ impl Adaptation {
         let configs = self.settings.config_dir.clone();
         let found = tokio::task::spawn_blocking(move || discover(&dir, &configs)).await;
         let (found, problems) = found.unwrap_or_default();
-        for problem in problems {
-            self.observer.problem(&problem);
+        for (path, problem) in problems {
+            self.observer.unusable(&path, &problem);
         }
         let mut arrivals = Vec::new();
         for plugin in found {
             let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-                self.observer
-                    .problem(&format!("{}: {}", plugin.name, CloseReason::TooMany));
+                let problem = CloseReason::TooMany.to_string();
+                self.observer.unusable(&plugin.path, &problem);
                 continue;
             };
             match launch(&plugin) {
@@ -200,9 +200,10 @@ impl Adaptation {
                     installed: Some((plugin.name, plugin.config)),
                     slot,
                 }),
-                Err(error) => self
-                    .observer
-                    .problem(&format!("{} cannot be started: {error}", plugin.name)),
+                Err(error) => {
+                    let problem = format!("it cannot be started: {error}");
+                    self.observer.unusable(&plugin.path, &problem);
+                }
             }
         }
         arrivals

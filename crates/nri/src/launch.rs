@@ -22,12 +22,15 @@ const MAX_CONFIG: u64 = 1 << 20;
 /// The first bytes of a WebAssembly module.
 const WASM: [u8; 4] = *b"\0asm";
 
+/// Why a file is not an installed plugin.
+const NO_INDEX: &str = "its name does not begin with two digits and a dash";
+
 /// An installed plugin.
 #[derive(Debug)]
 pub(crate) struct Installed {
     /// Its file name, `NN-name`.
     pub(crate) name: String,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     pub(crate) config: String,
 }
 
@@ -39,13 +42,13 @@ pub(crate) struct Process {
 }
 
 /// Finds the installed plugins, in the order of their names. Files that are not executable are ignored. What cannot be used is
-/// returned as problems.
-pub(crate) fn discover(dir: &Path, config_dir: &Path) -> (Vec<Installed>, Vec<String>) {
+/// returned as problems, with the path of each.
+pub(crate) fn discover(dir: &Path, config_dir: &Path) -> (Vec<Installed>, Vec<(PathBuf, String)>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return (found, problems),
-        Err(error) => return (found, vec![format!("{}: {error}", dir.display())]),
+        Err(error) => return (found, vec![(dir.to_owned(), error.to_string())]),
     };
     for entry in entries.flatten() {
         let path = entry.path();
@@ -57,7 +60,7 @@ pub(crate) fn discover(dir: &Path, config_dir: &Path) -> (Vec<Installed>, Vec<St
         }
         match installed(&path, config_dir) {
             Ok(plugin) => found.push(plugin),
-            Err(problem) => problems.push(format!("{}: {problem}", path.display())),
+            Err(problem) => problems.push((path, problem)),
         }
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
@@ -67,7 +70,7 @@ pub(crate) fn discover(dir: &Path, config_dir: &Path) -> (Vec<Installed>, Vec<St
 fn installed(path: &Path, config_dir: &Path) -> Result<Installed, String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or("its name is not text")?;
-    let (index, base) = name.split_once('-').ok_or("its name is not NN-name")?;
+    let (index, base) = name.split_once('-').ok_or(NO_INDEX)?;
     check_index(index)?;
     if is_wasm(path).map_err(|error| error.to_string())? {
         return Err("WebAssembly plugins are not supported".to_owned());
@@ -204,7 +207,16 @@ mod tests {
         let (found, problems) = discover(plugins.path(), configs.path());
         let found: Vec<_> = found.iter().map(|p| (&*p.name, &*p.config)).collect();
         assert_eq!(found, [("10-a", "general"), ("20-b", "own")]);
-        assert_eq!(problems.len(), 2, "{problems:?}");
+        let mut problems = problems;
+        problems.sort();
+        let wasm = "WebAssembly plugins are not supported".to_owned();
+        assert_eq!(
+            problems,
+            [
+                (plugins.path().join("30-w"), wasm),
+                (plugins.path().join("nonsense"), NO_INDEX.to_owned())
+            ]
+        );
         let (none, problems) = discover(&plugins.path().join("missing"), configs.path());
         assert!(none.is_empty() && problems.is_empty());
     }

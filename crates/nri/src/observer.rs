@@ -1,6 +1,7 @@
 //! Observation of plugins.
 
 use std::fmt;
+use std::path::Path;
 
 use bytes::Bytes;
 
@@ -93,7 +94,10 @@ pub trait Observer: Send + Sync + fmt::Debug {
     /// The connection of a plugin was closed; `plugin` may not have registered.
     fn closed(&self, _plugin: &PluginInfo, _reason: &CloseReason) {}
 
-    /// Something else went wrong: a plugin that cannot be started, an update that failed.
+    /// An installed plugin cannot be used, or the directory of the installed plugins cannot be read.
+    fn unusable(&self, _path: &Path, _why: &str) {}
+
+    /// Something else went wrong, such as an update of a container.
     fn problem(&self, _what: &str) {}
 
     /// The number of plugins changed.

@@ -103,6 +103,7 @@ fn what_the_built_in_runtime_says_has_no_holes() {
         "crates/cni/src",
         "crates/image/src",
         "crates/linux/src",
+        "crates/nri/src",
         "crates/shim/src",
         "src/runtime",
         "src/proxy/router",

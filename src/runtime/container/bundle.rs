@@ -272,8 +272,12 @@ fn act(action: &Action) -> Result<()> {
             match propagation_of(&text, path) {
                 Some(found) if satisfies(found, *at_least) => Ok(()),
                 _ => Err(Error::invalid(format!(
-                    "{} is on a mount without the propagation that the request needs",
-                    path.display()
+                    "{} is not on a mount that is {}, as its propagation into the container requires",
+                    path.display(),
+                    match at_least {
+                        Propagation::Shared => "shared",
+                        Propagation::Slave | Propagation::Private => "shared or slave",
+                    }
                 ))),
             }
         }

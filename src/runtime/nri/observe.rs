@@ -1,5 +1,7 @@
 //! Observation of plugins: a step for each request, metrics, log lines.
 
+use std::path::Path;
+
 use criscope_nri::{CloseReason, Observer, PluginInfo, PluginRun};
 
 use crate::call::steps::RuntimeStep;
@@ -51,12 +53,21 @@ impl Observer for Plugins {
         if let Some(metrics) = self.steps.metrics() {
             metrics.nri_closed(reason.index());
         }
-        let reason = shown(reason);
-        tracing::warn!(event = "runtime.nri", nri.plugin = %plugin.name, process.pid = plugin.pid, nri.installed = plugin.pre_installed, reason = %reason, "the connection of an NRI plugin was closed");
+        let what = "the connection of an NRI plugin was closed";
+        if *reason == CloseReason::Shutdown {
+            tracing::info!(event = "runtime.nri", nri.plugin = %plugin.name, process.pid = plugin.pid, nri.installed = plugin.pre_installed, reason = %shown(reason), "{what}");
+        } else {
+            tracing::warn!(event = "runtime.nri", nri.plugin = %plugin.name, process.pid = plugin.pid, nri.installed = plugin.pre_installed, reason = %shown(reason), "{what}");
+        }
+    }
+
+    // The path is the operator's and no secret.
+    fn unusable(&self, path: &Path, why: &str) {
+        tracing::warn!(event = "runtime.nri", file.path = %path.display(), error.message = %shown(&why), "an installed NRI plugin cannot be used");
     }
 
     fn problem(&self, what: &str) {
-        tracing::warn!(event = "runtime.nri", error.message = %shown(&what), "an NRI plugin cannot be used as intended");
+        tracing::warn!(event = "runtime.nri", error.message = %shown(&what), "what an NRI plugin asked for was not done");
     }
 
     fn count(&self, plugins: usize) {
