@@ -99,7 +99,6 @@ impl Builtin {
             .map_err(Error::Start)?;
         let opened = threads.block_on(open(config)).map_err(Error::Builtin)?;
         let (runtime, missing) = opened;
-        threads.block_on(runtime.start_nri());
         // After recovery: layers that no container needs may be removed.
         threads.spawn(Arc::clone(&runtime).housekeeping());
         let backend = grpc::Builtin::new(Arc::clone(&runtime), threads.handle().clone(), limit);
@@ -127,6 +126,11 @@ impl Builtin {
     /// Registers its metrics.
     pub(super) fn measure(&self, registry: &Registry) -> Result<(), RegistryError> {
         self.runtime.measure(registry)
+    }
+
+    /// Starts the installed NRI plugins and listens for others. After [`Self::measure`], so that all their requests are counted.
+    pub(super) fn start_plugins(&self) {
+        self.threads.block_on(self.runtime.start_nri());
     }
 
     /// The image pulls in progress.

@@ -254,6 +254,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     )?;
     if let Some(builtin) = &builtin {
         builtin.measure(&parts.registry)?;
+        builtin.start_plugins();
         parts.pulling = Some(builtin.pulls());
     }
     if let Some(otlp) = &mut otlp {

@@ -162,6 +162,10 @@ async fn an_installed_plugin_adjusts_the_first_container() {
         |line: &serde_json::Value| line["nri.plugin"] == "10-adds" && line["nri.installed"] == true;
     let program = daemon.program();
     program.wait_line("its name", is_installed).await;
+    let scrape = program.scrape().await;
+    assert_eq!(scrape.metric("criscope_runtime_nri_plugins").sum(), 1.0);
+    let requests = scrape.metric("criscope_runtime_nri_requests_total");
+    assert_eq!(requests.with("method", "Configure").sum(), 1.0);
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("first").await;
     let id = kubelet.launch(&pod, idle("main")).await;
