@@ -7,7 +7,7 @@ use super::super::spec::Container;
 use super::super::stage::Play;
 use super::super::{Case, case};
 
-/// Somebody who has nothing to do with it.
+/// Components that have nothing to do with it.
 const OTHERS: &[&str] = &[
     "kubelet:",
     "cni",
