@@ -75,7 +75,7 @@ check_architectures() {
 # --- programs --------------------------------------------------------------------------------------------------------
 
 # Paths of this machine do not get into the programs: not by Rust, nor by the C code of ring and zstd. Relocations are packed
-# (DT_RELR): a program reads all of them when it starts, so that they stay in its memory. Linkers that cannot pack them ignore it.
+# (DT_RELR), because a program reads all of them when it starts and they stay resident. Linkers without support ignore the option.
 build() {
     local arch=$1 triple=$2 cc linker variable package
     linker=$(compiler "$arch") cc=$linker

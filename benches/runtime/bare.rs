@@ -49,9 +49,9 @@ pub(crate) struct Prepared {
     netns: PathBuf,
 }
 
-/// A pod that runs.
+/// A running pod, and how long its start took.
 struct Up {
-    /// What the plugins answered.
+    /// The result of the CNI plugins, which DEL needs.
     result: Value,
     add: Duration,
     start: Duration,

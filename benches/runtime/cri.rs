@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The command of exec calls: as short as a probe can be.
 pub(crate) const TRUE: [&str; 2] = ["/bin/busybox", "true"];
 
-/// The pause before an exec call: a probe does not follow directly on the start of its container, by which the kernel would
-/// be prepared for another migration between cgroups.
+/// The pause between start and exec call, as before a probe: directly after the start, the exec call would not wait for an
+/// RCU grace period when its process is migrated to its cgroup.
 pub(crate) const BEFORE_EXEC: Duration = Duration::from_millis(100);
 
 /// The common settings of the pods.

@@ -1,4 +1,4 @@
-//! Has the kernel prepare moves of processes between cgroups while the programs that move them are still starting
+//! Lets the RCU grace period of a migration between cgroups pass while the OCI runtime that migrates a process is still starting
 //! ([why](../../docs/adr/0075-the-grace-period-of-a-cgroup-migration-passes-early.md)).
 
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use criscope_linux::cgroup::Hierarchies;
 use super::Runtime;
 
 impl Runtime {
-    /// Called as early as possible in a call that moves a process to another cgroup. Returns at once; a failure only means that
-    /// the move takes longer.
+    /// Called as early as possible in a call that migrates a process to another cgroup. Returns at once; a failure only means that
+    /// the migration takes longer.
     pub(in crate::runtime) fn prepare_cgroup_migration(self: &Arc<Self>) {
         let runtime = Arc::clone(self);
         tokio::task::spawn_blocking(move || {

@@ -1,5 +1,5 @@
-//! The files of a node that decide about images, all at once. A pull reads them each time, so without this a file that is broken or
-//! missing is told by the first image that is refused.
+//! Checks the node's configuration files for images. Each pull reads them anew: without this check, a broken or missing file
+//! would be reported only when an image is refused.
 
 use crate::config::ImageStoreConfig;
 use crate::{docker_config, registry};

@@ -1,4 +1,4 @@
-//! Checks the files that decide about images: where they come from, which are accepted, and with what keys.
+//! Checks the configuration files for images: registries, credentials, verification and decryption keys.
 
 use super::super::output::Finding;
 use crate::app::unusable_image_files;

@@ -1,19 +1,19 @@
-//! Moves of processes between cgroups, and the wait of the first one.
+//! Migration of processes between cgroups, and the RCU grace period that the first of them waits for.
 
 use std::fs;
 
 use super::{Error, Hierarchies};
 
 impl Hierarchies {
-    /// Makes the next move of a process between cgroups fast, whichever process and cgroup it concerns. Blocks for some
-    /// milliseconds, or returns at once if a process was moved shortly before.
+    /// Makes the next migration of any process between cgroups fast. Blocks for some milliseconds, or returns at once if a
+    /// process was migrated shortly before.
     ///
-    /// A move takes `cgroup_threadgroup_rwsem` for writing, a lock that favours its readers, the forks and exits of all
+    /// A migration takes `cgroup_threadgroup_rwsem` for writing, a lock that favours its readers, the forks and exits of all
     /// processes. The first writer waits for an RCU grace period; writers in the next tens of milliseconds do not
-    /// (`kernel/rcu/sync.c`). An OCI runtime moves each process that it starts, some milliseconds after its own start:
-    /// a caller that is about to run it can have the grace period pass in the meantime.
+    /// (`kernel/rcu/sync.c`). An OCI runtime migrates each process that it starts, some milliseconds after its own
+    /// start: the grace period can pass in the meantime.
     ///
-    /// Moves the calling process to the cgroup that it is in, which has no other effect.
+    /// Migrates the calling process to the cgroup that it is already in, which has no other effect.
     ///
     /// # Errors
     /// [`Error::NotMounted`], [`Error::Invalid`] if its cgroup is outside the mounts, or a failed system call.

@@ -1,4 +1,4 @@
-//! Error texts of what a node asks besides the runtime: NRI plugins, image verifiers, signature policies, key providers, hooks.
+//! Error texts of components that the runtime consults: NRI plugins, image verifiers, signature policies, key providers, hooks.
 //! What these say may read like the fault of a disk, a network or the registry.
 
 use super::texts::check;
