@@ -80,6 +80,9 @@ impl Shim {
         };
         process.open_log().map_err(system)?;
         let mut argv = runtime.argv.clone();
+        // Without a log file, what the OCI runtime logs would end up in the output of the new process.
+        argv.extend(["--log".into(), self.path(number, "log")]);
+        argv.extend(["--log-format".into(), "json".into()]);
         argv.extend_from_slice(verb);
         argv.extend(["--pid-file".into(), self.path(number, "pid")]);
         let mut console = None;
@@ -133,7 +136,7 @@ impl Shim {
     }
 
     fn clear(&self, number: u64) {
-        for suffix in ["pid", "pty"] {
+        for suffix in ["log", "pid", "pty"] {
             let _ = fs::remove_file(self.path(number, suffix));
         }
     }
@@ -244,6 +247,7 @@ impl Shim {
         let pid = fs::read_to_string(self.path(job.process, "pid"))
             .ok()
             .and_then(|text| text.trim().parse().ok());
+        let log = fs::File::open(self.path(job.process, "log"));
         self.clear(job.process);
         let Some(at) = self
             .processes
@@ -264,13 +268,12 @@ impl Shim {
                     .map_err(|e| failure(RUNTIME, format!("terminal: {e}")))
             }
             _ => {
-                let words = process.streams.out[1]
-                    .take()
-                    .map(|file| last_words(file.into()))
-                    .unwrap_or_default();
+                // Of an OCI runtime that does not get as far as its log, such as a panic, stderr has the reason.
+                let words = [log.ok(), process.streams.out[1].take()]
+                    .map(|file| file.map(|file| last_words(file.into())).unwrap_or_default());
                 Err(failure(
                     if job.timed_out { TIMEOUT } else { RUNTIME },
-                    words,
+                    words.join("\n"),
                 ))
             }
         };

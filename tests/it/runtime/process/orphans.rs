@@ -18,9 +18,8 @@ async fn orphans_neither_hide_an_end_nor_fake_one() {
     // the orphan's exit would be taken for its own.
     let script = format!(
         "#!/bin/sh
-verb=$1
+case \" $* \" in *' create '*) ;; *) exit 0 ;; esac
 while [ $# -gt 0 ]; do [ \"$1\" = --pid-file ] && file=$2; shift; done
-[ $verb = create ] || exit 0
 mkfifo $file.go
 # Exits when told to, reparented to the shim: a shell would reap its own children.
 hold() {{ (read x < $file.go; exit $1) > /dev/null & echo $!; }}

@@ -2,8 +2,8 @@
 
 use tonic::Code;
 
-use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, LIMIT, idle, words};
+use crate::harness::daemon::{Daemon, oci_runtime};
+use crate::harness::kubelet::{Kubelet, LIMIT, idle, shell, words};
 use crate::harness::until;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,6 +72,44 @@ async fn commands_in_a_container() {
             .await
             .is_err()
     );
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_oci_runtime_logs_is_in_no_output() {
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
+    let path = oci_runtime();
+    daemon.configure(&format!(
+        "[runtime.handlers.second]\npath = {path:?}\noptions = [\"--debug\"]\n"
+    ));
+    daemon.without_second();
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.try_run(kubelet.pod_config("logs"), "second").await;
+    let pod = pod.expect("RunPodSandbox");
+    let container = kubelet
+        .launch(
+            &pod,
+            shell("main", "echo err >&2; sleep 1; echo out; sleep 54321"),
+        )
+        .await;
+    kubelet.logged(&container, "out").await;
+    let mut log = kubelet.log(&container).await;
+    log.sort();
+    let written = [("stderr", "err"), ("stdout", "out")];
+    assert_eq!(
+        log,
+        written.map(|(stream, line)| (stream.to_owned(), line.to_owned()))
+    );
+
+    let said = kubelet.exec(&container, "echo out; echo err >&2").await;
+    assert_eq!((said.out.as_str(), said.err.as_str()), ("out", "err"));
+    let none = words("/no/such/program");
+    let none = kubelet.try_exec(&container, none, LIMIT).await;
+    let error = none.err().expect("there is no such program");
+    assert!(error.message().contains("exec failed: "), "{error}");
+    assert!(!error.message().contains("level"), "{error}");
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
