@@ -7,6 +7,9 @@
 //! Files in the pod's directory: `shim.lock` (locked while the shim runs), `shim.sock`, and for each container `ID.init`
 //! (the identity of its init process) and `ID.exit` (its exit record), which remain when a shim is killed.
 //!
+//! At the shutdown of the node, systemd sends SIGTERM to all processes that are left, and waits for them: the shim then ends with the
+//! last process of its pod. A SIGTERM of another process than PID 1 is ignored, as are SIGINT and SIGHUP.
+//!
 //! A service manager that kills by cgroup (systemd's default `KillMode=control-group`) would kill the shims with the
 //! daemon: put them into a cgroup of their own with `--cgroup`, or set `KillMode=process`.
 
@@ -98,6 +101,7 @@ fn launch(dir: &str, mut args: impl Iterator<Item = String>) -> io::Result<()> {
             moved => moved.map_err(|e| named(&path, &e))?,
         }
     }
+    signal::block()?;
     if let ForkResult::Parent { .. } = spawn::fork()? {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SigSet, Signal, kill};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Pid, geteuid};
 
@@ -58,6 +58,8 @@ pub(super) struct Shim {
     pub(super) pid_namespace_held: Option<OwnedFd>,
     pub(super) next: u64,
     pub(super) done: bool,
+    /// Whether the node is being shut down: the shim then ends with the last process of the pod.
+    shutting_down: bool,
     /// The shim of containerd that runs the containers, if one does.
     pub(super) task: Option<Task>,
     /// Buffer for log lines.
@@ -82,17 +84,8 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
     super::confine::hide()?;
     detach()?;
     let mut mask = SigSet::empty();
-    for signal in [
-        Signal::SIGCHLD,
-        Signal::SIGTERM,
-        Signal::SIGINT,
-        Signal::SIGHUP,
-    ] {
-        mask.add(signal);
-    }
-    mask.thread_block()?;
-    mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
+    mask.add(Signal::SIGTERM);
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let mut shim = Shim {
         dir,
@@ -103,6 +96,7 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
         pid_namespace_held: None,
         next: 1,
         done: false,
+        shutting_down: false,
         task: None,
         room: Vec::new(),
     };
@@ -117,7 +111,9 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
         for source in ready.drain(..) {
             match source {
                 Source::Signals => {
-                    while signals.read_signal()?.is_some() {}
+                    while let Some(signal) = signals.read_signal()? {
+                        shim.shutting_down |= is_shutdown(&signal);
+                    }
                     shim.reap();
                 }
                 Source::Listener => shim.accept(listener),
@@ -134,9 +130,16 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
         shim.tend_task();
         shim.tidy();
         shim.forget_old();
+        shim.done |= shim.shutting_down && shim.is_idle();
     }
     drop(lock);
     Ok(())
+}
+
+/// Returns whether a signal tells of the shutdown of the node: a SIGTERM of the service manager, which sends it to all processes that
+/// are left and waits for them (systemd-shutdown: 90 s). Any other SIGTERM would take the shim from a pod that runs.
+fn is_shutdown(signal: &siginfo) -> bool {
+    signal.ssi_signo == Signal::SIGTERM as u32 && signal.ssi_pid == 1
 }
 
 /// Closes descriptors that the parent left open.
@@ -208,6 +211,11 @@ impl Shim {
                 .map(|(source, _)| source),
         );
         Ok(())
+    }
+
+    /// Returns whether no process of the pod runs, and no call of the OCI runtime.
+    fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && !self.processes.iter().any(Process::is_alive)
     }
 
     /// Returns whether to read more input: it stays with the client while the process does not read.

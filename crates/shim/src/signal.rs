@@ -5,7 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 
 use nix::libc;
-use nix::sys::signal::{SIGCHLD, SigHandler};
+use nix::sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SigHandler, SigSet};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid};
 
 /// Sends a signal to a process.
@@ -19,6 +19,15 @@ pub(super) fn send(pid: u32, signal: i32) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Blocks the signals that would end the shim, or that it reads. Before the fork: there is no moment in which they do.
+pub(super) fn block() -> io::Result<()> {
+    let mut mask = SigSet::empty();
+    for signal in [SIGCHLD, SIGTERM, SIGINT, SIGHUP] {
+        mask.add(signal);
+    }
+    Ok(mask.thread_block()?)
 }
 
 /// Returns a child that has exited; it is not reaped, and so keeps its pid. `None` if there is none.

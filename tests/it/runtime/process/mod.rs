@@ -4,6 +4,7 @@ mod execs;
 mod orphans;
 mod pod;
 mod restart;
+mod shutdown;
 mod streams;
 mod task;
 
