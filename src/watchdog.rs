@@ -1,7 +1,9 @@
 //! Detects a stuck request path, and sends keep-alives to systemd's watchdog.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
@@ -11,6 +13,12 @@ const BEAT: Duration = Duration::from_secs(1);
 
 /// Time without a heartbeat after which the request path counts as stuck. Nothing on its thread may take this long.
 const STUCK: Duration = Duration::from_secs(5);
+
+/// How many times the heartbeat is checked within the watchdog's limit: one late heartbeat must not end the daemon.
+const CHANCES: u32 = 6;
+
+/// Stack of the thread that sends keep-alives, in bytes.
+const STACK: usize = 256 << 10;
 
 /// The heartbeat of the request path's thread.
 #[derive(Debug)]
@@ -56,26 +64,32 @@ impl Heartbeat {
     }
 }
 
-/// Sends keep-alives to systemd's watchdog (`WatchdogSec=`) as long as heartbeats arrive; returns at once without a
-/// watchdog. Runs on another thread than the heartbeat, since it must notice its absence.
-pub async fn feed(heartbeat: Arc<Heartbeat>) {
+/// Starts the thread that sends keep-alives to systemd's watchdog (`WatchdogSec=`) as long as heartbeats arrive; without a watchdog
+/// it starts none. The thread does nothing else, since on a node that is short of CPU any busy thread may be late: systemd
+/// would kill a daemon that serves calls, if slowly.
+///
+/// # Errors
+/// The system has no room for another thread.
+pub fn feed(heartbeat: Arc<Heartbeat>) -> io::Result<()> {
     let Some(limit) = sd_notify::watchdog_enabled() else {
-        return;
+        return Ok(());
     };
-    // Half the limit, as sd_watchdog_enabled(3) advises.
-    let mut interval = tokio::time::interval(limit / 2);
-    loop {
-        interval.tick().await;
-        if heartbeat.is_alive() {
-            notify(&[NotifyState::Watchdog]);
-        } else {
-            tracing::error!(
-                event = "watchdog.starved",
-                silence_ms = heartbeat.silence().as_millis() as u64,
-                "the request path is stuck; no keep-alive sent to systemd"
-            );
+    let feed = move || {
+        loop {
+            thread::sleep(limit / CHANCES);
+            if heartbeat.is_alive() {
+                notify(&[NotifyState::Watchdog]);
+            } else {
+                tracing::error!(
+                    event = "watchdog.starved",
+                    silence_ms = heartbeat.silence().as_millis() as u64,
+                    "the request path is stuck; no keep-alive sent to systemd"
+                );
+            }
         }
-    }
+    };
+    let thread = thread::Builder::new().name("watchdog".to_owned());
+    thread.stack_size(STACK).spawn(feed).map(drop)
 }
 
 /// Notifies the service manager, if there is one.

@@ -41,7 +41,7 @@ use crate::telemetry::logging;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::process::{self, ConfigHash};
 use crate::telemetry::registry::Registry;
-use crate::watchdog::{self, Heartbeat};
+use crate::watchdog::Heartbeat;
 
 /// Parts with the lifetime of the process.
 pub(super) struct Built {
@@ -332,7 +332,6 @@ impl Built {
         }
         let rates = Arc::clone(&self.rates);
         spawn(side, stop, "rates", move || Arc::clone(&rates).run());
-        side.spawn(watchdog::feed(Arc::clone(&self.heartbeat)));
         let watch = Watch {
             in_flight: Arc::clone(&self.in_flight),
             signals: Arc::clone(&self.signals),

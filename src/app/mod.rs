@@ -341,6 +341,7 @@ async fn serve_calls(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     tokio::spawn(Arc::clone(&built.heartbeat).run());
+    watchdog::feed(Arc::clone(&built.heartbeat)).map_err(Error::Start)?;
     let activated = socket.is_activated();
     let (listener, _file) = socket.into_parts();
     tracing::info!(

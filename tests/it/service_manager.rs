@@ -4,9 +4,11 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::net::UnixDatagram;
+use tokio::time::timeout;
 
 use crate::harness::client::{Call, Client};
 use crate::harness::fake::Fake;
@@ -118,6 +120,30 @@ async fn the_service_manager_is_notified_of_every_state() {
     assert!(manager.next_state().await.contains("STOPPING=1"));
     let (status, _) = proxy.ended().await;
     assert_eq!(status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn one_late_keep_alive_does_not_end_the_daemon() {
+    let fake = Fake::new();
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().join("notify.sock");
+    let manager = Manager(UnixDatagram::bind(&path).expect("bind"));
+    let limit = Duration::from_secs(3);
+    let proxy = Start::before(crate::CRISCOPE, &fake)
+        .config("")
+        .env("NOTIFY_SOCKET", &path.display().to_string())
+        .env("WATCHDOG_USEC", &limit.as_micros().to_string())
+        .spawn();
+    while manager.next().await.trim() != "WATCHDOG=1" {}
+    let mut sent = 0;
+    let count = async {
+        loop {
+            sent += u32::from(manager.next().await.trim() == "WATCHDOG=1");
+        }
+    };
+    assert!(timeout(limit, count).await.is_err());
+    assert!(sent > 3, "{sent} keep-alives within the limit");
+    proxy.stop().await;
 }
 
 #[tokio::test]
