@@ -71,6 +71,8 @@ impl Runtime {
             runtime: handler.call(),
         });
         steps.step(RuntimeStep::OciStart, program, starting).await?;
+        // As of a container: the first answer may have been the pid of the shim, whose PID namespace is that of the node.
+        let pid = shim.pid_of(id).await?.unwrap_or(pid);
         if shares_pid_namespace(record) {
             self.pin_pid_namespace(id, shim, pid).await?;
         }
