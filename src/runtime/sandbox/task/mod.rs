@@ -104,7 +104,10 @@ impl Runtime {
         };
         match deleted {
             // It does not know the container: deleted before, or never created.
-            Ok(()) | Err(shim_client::Error::NotFound(_)) => Ok(()),
+            Ok(()) | Err(shim_client::Error::NotFound(_)) => {
+                self.remove_empty_sandbox_cgroup(&record).await;
+                Ok(())
+            }
             Err(shim_client::Error::Gone { .. }) => {
                 self.end_containerd_shims(&record).await?;
                 self.delete_abandoned_sandbox(&record).await;
