@@ -248,11 +248,13 @@ impl ParsedConfig {
         })
     }
 
-    /// Checks that the image runs on the platform, and that the manifest has as many layers.
+    /// Checks that the image runs on the platform, and that the manifest has as many layers. WebAssembly runs on each, if the handler of the
+    /// pod runs it; containerd does not look at the platform of an image that is not in an index.
     pub(super) fn check(&self, what: &str, layers: usize, platform: &Platform) -> Result<()> {
         // As in containerd, an image without a platform is accepted.
         let silent = self.platform.os.is_empty() && self.platform.architecture.is_empty();
-        if !silent && platform.fits(&self.platform).is_none() {
+        let is_wasm = self.platform.architecture == "wasm";
+        if !silent && !is_wasm && platform.fits(&self.platform).is_none() {
             return Err(Error::NoPlatform {
                 what: what.to_owned(),
                 wanted: platform.to_string(),
@@ -293,6 +295,19 @@ mod tests {
             parsed.check("x", 0, &platform),
             Err(Error::NoPlatform { .. })
         ));
+    }
+
+    /// As runwasi builds them (`wasi-demo-app`), and `docker buildx` with `--platform wasi/wasm`.
+    #[test]
+    fn webassembly_has_no_platform_of_a_machine() {
+        for os in ["wasip1", "wasi"] {
+            let text = format!(
+                r#"{{"architecture":"wasm","os":"{os}","rootfs":{{"type":"layers","diff_ids":[]}}}}"#
+            );
+            let parsed = ParsedConfig::read(text.as_bytes()).expect("a configuration");
+            assert!(parsed.check("x", 0, &Platform::host()).is_ok(), "{os}");
+            assert!(parsed.check("x", 1, &Platform::host()).is_err(), "{os}");
+        }
     }
 
     #[test]

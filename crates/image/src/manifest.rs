@@ -148,7 +148,20 @@ fn image(config: Descriptor, layers: Vec<Descriptor>) -> Result<ImageManifest> {
         );
         return Err(Error::invalid("manifest", reason));
     }
+    if let Some(layer) = layers.iter().find(|layer| is_wasm(layer)) {
+        let kind: String = layer.media_type.chars().take(100).collect();
+        let reason = format!(
+            "its layer of the type {kind} is a WebAssembly module, which runs only as a file in an archive of files"
+        );
+        return Err(Error::invalid("manifest", reason));
+    }
     Ok(ImageManifest { config, layers })
+}
+
+/// Returns whether a layer is a module itself, as runwasi's shims take from containerd's store of content.
+fn is_wasm(layer: &Descriptor) -> bool {
+    let kind = layer.media_type.as_str();
+    kind == "application/wasm" || kind.ends_with("+wasm")
 }
 
 /// Chooses the best manifest for a platform. One without a platform is chosen only if no other fits; its configuration is
@@ -227,6 +240,20 @@ mod tests {
         );
         assert_eq!(artifact.files.len(), 1);
         assert_eq!(artifact.files[0].path, "values.yaml");
+    }
+
+    #[test]
+    fn a_module_as_a_layer_is_told() {
+        for kind in [
+            "application/wasm",
+            "application/vnd.wasm.content.layer.v1+wasm",
+        ] {
+            let layers = [descriptor(kind, None)];
+            let value =
+                serde_json::json!({"config": descriptor(CONFIGS[0], None), "layers": layers});
+            let refused = parse(&value, "").expect_err("no archive").to_string();
+            assert!(refused.contains("WebAssembly"), "{refused}");
+        }
     }
 
     #[test]

@@ -224,7 +224,10 @@ impl Shim {
                 Ok(()) => return,
                 Err(error) => Err(error),
             },
-            Purpose::TaskCleanup => return self.task_ended(job.process),
+            Purpose::TaskCleanup => {
+                self.kill_left(job.process);
+                return self.task_ended(job.process);
+            }
             _ if !success => Err(failure(
                 if job.timed_out { TIMEOUT } else { RUNTIME },
                 job.words.take().map(last_words).unwrap_or_default(),

@@ -44,6 +44,7 @@ use std::time::Duration;
 use nix::unistd::{ForkResult, setsid};
 
 pub use self::log::DEFAULT_MAX_LINE;
+pub use self::task::fifo::close_log;
 
 /// Name of the socket in the pod's directory.
 pub const SOCKET: &str = "shim.sock";

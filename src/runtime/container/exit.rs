@@ -82,16 +82,20 @@ impl Runtime {
                 None => false,
             };
             match by_shim {
-                true => Ok(()),
-                false => self.delete_directly(container, handler).await,
+                true => Ok(false),
+                false => {
+                    let deleted = self.delete_directly(container, handler).await;
+                    deleted.map(|()| handler.has_containerd_shim())
+                }
             }
         };
-        self.steps
+        let may_be_left = self
+            .steps
             .step(RuntimeStep::OciDelete, Some(handler.program()), deleting)
             .await?;
         container.forget();
         failpoint(Failpoint::ContainerDeleted);
-        self.remove_left_cgroup(container).await;
+        self.remove_left_cgroup(container, may_be_left).await;
         Ok(())
     }
 
@@ -113,12 +117,19 @@ impl Runtime {
 
     /// Removes the cgroup of a deleted container if the OCI runtime left it: runc 1.1 drops its state even if the cgroup was
     /// busy, and a second `delete` finds nothing. A failure is logged; it does not keep the container from being removed.
-    async fn remove_left_cgroup(&self, container: &Container) {
-        let Some(cgroup) = self.cgroup_of(&container.record()) else {
+    ///
+    /// With `may_be_left` processes in it are killed: the `delete` of runwasi's shims ends none. Not if an NRI plugin chose the cgroup,
+    /// which others may share.
+    async fn remove_left_cgroup(&self, container: &Container, may_be_left: bool) {
+        let record = container.record();
+        let Some(cgroup) = self.cgroup_of(&record) else {
             return;
         };
         let removing = blocking(move || {
-            let removed = cgroup.remove_empty(EMPTYING);
+            let removed = match may_be_left && record.cgroup_path.is_none() {
+                true => cgroup.remove(EMPTYING),
+                false => cgroup.remove_empty(EMPTYING),
+            };
             removed.map_err(|error| Error::Internal(error.to_string()))
         });
         if let Err(error) = removing.await {

@@ -125,8 +125,14 @@ impl Runtime {
         self.start_process(container, &shim, handler).await?;
         failpoint(Failpoint::ContainerStarted);
         learn_filter(handler, container);
+        // A shim of containerd may know the pid only now, and have answered the create with its own (runwasi's).
+        let pid = match handler.has_containerd_shim() {
+            true => shim.pid_of(&container.id).await.ok().flatten(),
+            false => None,
+        };
         let runs = container.update(|record| {
             record.started_at = started_at;
+            record.pid = pid.unwrap_or(record.pid);
             // It may have exited already.
             if record.state == ContainerState::Starting {
                 record.state = ContainerState::Running;

@@ -4,8 +4,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use criscope_shim::close_log;
 use prost::Message;
 use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
 
 use super::error::OciError;
 use super::exec::Call;
@@ -137,8 +139,14 @@ impl OciRuntime {
             .map(Into::into),
         );
         argv.extend(["-bundle".into(), bundle.into(), "delete".into()]);
+        let log = bundle.to_owned();
+        let _unchanged = spawn_blocking(move || close_log(&log)).await;
+        // Without these, shims in Rust (runwasi's) fail before they delete anything.
+        let env = [("TTRPC_ADDRESS", "/dev/null"), ("NAMESPACE", NAMESPACE)];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let call = Call {
             dir: Some(bundle),
+            env: &env,
             ..self.call(&argv)
         };
         let done = self.finished("delete", call).await?;

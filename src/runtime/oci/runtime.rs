@@ -306,7 +306,7 @@ impl OciRuntime {
         call: Call<'_>,
     ) -> Result<Finished, OciError> {
         let trace = traceparent().map(|trace| ("TRACEPARENT".to_owned(), trace));
-        let env: Vec<_> = trace.into_iter().collect();
+        let env: Vec<_> = call.env.iter().cloned().chain(trace).collect();
         exec::run(Call { env: &env, ..call })
             .await
             .map_err(|fault| match fault {

@@ -221,6 +221,15 @@ impl Shim {
         }
     }
 
+    /// The pid of the init process of a container that was started; `None` if it is not known.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn pid_of(&self, container: &str) -> Result<Option<u32>, Error> {
+        let processes = self.state().await?.processes;
+        let mut inits = processes.iter().filter(|one| one.target.exec.is_empty());
+        let found = inits.find(|one| one.target.container == container);
+        Ok(found.map(|one| one.pid).filter(|pid| *pid != 0))
+    }
+
     /// Creates a container; returns the pid of its init process.
     #[allow(missing_docs, clippy::missing_errors_doc)]
     pub async fn create(&self, create: Create) -> Result<u32, Error> {

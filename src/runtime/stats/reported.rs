@@ -52,6 +52,10 @@ fn joined<T>(reported: Option<T>, cgroup: Option<T>, fill: impl FnOnce(&mut T, T
 }
 
 fn cpu(cpu: &mut Cpu, cgroup: &Cpu) {
+    // runwasi's shims report none with cgroup v1, and microseconds as nanoseconds with v2. Both are counters, and so is the larger one.
+    cpu.usage = cpu.usage.max(cgroup.usage);
+    cpu.user = cpu.user.max(cgroup.user);
+    cpu.system = cpu.system.max(cgroup.system);
     cpu.period_us = cpu.period_us.or(cgroup.period_us);
     cpu.quota_us = cpu.quota_us.or(cgroup.quota_us);
     cpu.shares = cpu.shares.or(cgroup.shares);
@@ -59,6 +63,12 @@ fn cpu(cpu: &mut Cpu, cgroup: &Cpu) {
 }
 
 fn memory(memory: &mut Memory, cgroup: &Memory) {
+    // A zero in what is never zero was not reported.
+    if memory.rss == 0 {
+        memory.rss = cgroup.rss;
+    }
+    memory.page_faults = memory.page_faults.max(cgroup.page_faults);
+    memory.major_page_faults = memory.major_page_faults.max(cgroup.major_page_faults);
     memory.max_usage = memory.max_usage.or(cgroup.max_usage);
     memory.limit = memory.limit.or(cgroup.limit);
     memory.reservation = memory.reservation.or(cgroup.reservation);
@@ -161,6 +171,23 @@ mod tests {
             (80, Some(900), Some(3))
         );
         assert_eq!((complete.at, complete.io), (42, Some(Io::default())));
+    }
+
+    /// As of runwasi's shims, whose containers are in their cgroups.
+    #[test]
+    fn what_the_shim_leaves_out_is_that_of_the_cgroup() {
+        let mut cgroup = usage(7000, 90);
+        if let Some(memory) = &mut cgroup.memory {
+            (memory.rss, memory.page_faults) = (60, 5);
+        }
+        let resources = LinuxContainerResources::default();
+        for time in [0, 7] {
+            let reported = usage(time, 80);
+            let complete = complete(reported, Some(cgroup.clone()), &resources);
+            assert_eq!(complete.cpu.expect("cpu").usage, 7000);
+            let memory = complete.memory.expect("memory");
+            assert_eq!((memory.usage, memory.rss, memory.page_faults), (80, 60, 5));
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod node;
 mod nri;
 mod observed;
 mod oci;
+mod own_pid;
 mod process;
 mod rootfs;
 mod seccomp;

@@ -340,8 +340,8 @@ impl Shim {
                     Err(error)
                 }
             },
-            Call::Start => result.map(|_| {
-                self.with(number, |process| process.started_at = clock::now());
+            Call::Start => result.map(|started| {
+                self.task_runs(number, &started);
                 Some(Answer::Done(Empty {}))
             }),
             Call::Wait => {
@@ -404,6 +404,19 @@ impl Shim {
         let request = process(&found.target);
         self.send(Call::Wait, (number, None), &request, None)?;
         Ok(Answer::Pid(pid))
+    }
+
+    /// Completes the start of a container. Only now the pid is certain: runwasi's shims answer a create with their own.
+    fn task_runs(&mut self, number: u64, started: &[u8]) {
+        let pid = decode::<Pid>(started).map_or(0, |started| started.pid);
+        self.with(number, |process| {
+            process.started_at = clock::now();
+            if pid != 0 && pid != process.pid && process.is_alive() {
+                process.pid = pid;
+                process.oom = Oom::of(pid);
+                let _ = record::write_init(&process.target.container, pid);
+            }
+        });
     }
 
     /// Drops a process that could not be created, here and in the containerd shim.

@@ -1,11 +1,13 @@
 //! Exits of processes of a containerd shim, and the end of the containerd shim itself.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use super::super::job::{Job, Purpose};
 use super::super::protocol::{Exit, SYSTEM};
 use super::super::requests::failure;
 use super::super::server::Shim;
+use super::super::signal;
 use super::super::{clock, protocol::Answer};
 use super::calls::Result;
 use super::connection::Call;
@@ -119,8 +121,23 @@ impl Shim {
                     words: None,
                     console: None,
                 }),
-                _ => self.task_ended(number),
+                _ => {
+                    self.kill_left(number);
+                    self.task_ended(number);
+                }
             }
+        }
+    }
+
+    /// Kills the init of a container that the cleanup left: the `delete` of runwasi's shims ends nothing. Such a process has become a child of
+    /// this shim, so its pid is not reused. gVisor's has one process for several containers, in a cgroup of the sandbox container or of the pod.
+    pub(in super::super) fn kill_left(&self, number: u64) {
+        let mut all = self.processes.iter().filter(|process| process.is_init());
+        if let Some(process) = all.find(|process| process.number == number)
+            && signal::is_child(process.pid)
+            && is_in_cgroup_of(process.pid, &process.target.container)
+        {
+            let _ended_meanwhile = signal::send(process.pid, nix::libc::SIGKILL);
         }
     }
 
@@ -137,6 +154,13 @@ impl Shim {
             self.lose_containerd_shim(number);
         }
     }
+}
+
+/// Returns whether a process is in a cgroup that is named after a container.
+fn is_in_cgroup_of(pid: u32, container: &str) -> bool {
+    let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let mut names = cgroups.lines().filter_map(|line| line.rsplit('/').next());
+    names.any(|name| name.contains(container))
 }
 
 fn unobserved(why: String) -> Exit {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::libc::O_NONBLOCK;
@@ -75,11 +75,30 @@ fn open(path: &Path, read: bool, write: bool) -> io::Result<File> {
     options.open(path)
 }
 
+/// The name of the log of a containerd shim in its bundle.
+const LOG: &str = "log";
+
 /// Creates the FIFO into which a containerd shim logs, and opens it.
-pub(crate) fn log(path: &Path) -> io::Result<File> {
-    let _left = fs::remove_file(path);
-    mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)?;
-    open(path, true, true)
+pub(crate) fn log(bundle: &Path) -> io::Result<File> {
+    let path = bundle.join(LOG);
+    let _left = fs::remove_file(&path);
+    mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    open(&path, true, true)
+}
+
+/// Replaces that FIFO, which nothing reads any more, by a link to the null device. Shims that log in every verb (runwasi's) open it before they
+/// delete a container: they would wait for a reader for ever, and fail if there is no file.
+///
+/// # Errors
+/// If the directory cannot be changed. Something other than a FIFO is left alone.
+pub fn close_log(bundle: &Path) -> io::Result<()> {
+    let path = bundle.join(LOG);
+    match fs::symlink_metadata(&path) {
+        Ok(found) if !found.file_type().is_fifo() => return Ok(()),
+        Ok(_) => fs::remove_file(&path)?,
+        Err(_) => {}
+    }
+    symlink("/dev/null", &path)
 }
 
 #[cfg(test)]
@@ -108,5 +127,24 @@ mod tests {
         assert_eq!(out.read(&mut room).expect("the end"), 0);
         drop(fifos);
         assert!(!Path::new(&stdout).exists());
+    }
+
+    #[test]
+    fn a_log_without_a_reader_holds_nobody_up() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join(LOG);
+        for before in ["none", "a FIFO", "closed"] {
+            if before == "a FIFO" {
+                drop(log(dir.path()).expect("a log"));
+            }
+            close_log(dir.path()).expect(before);
+            // Opened as by runwasi's shims: that would wait for a reader of a FIFO.
+            let written = OpenOptions::new().write(true).open(&path);
+            written
+                .expect("a log")
+                .write_all(b"words")
+                .expect("dropped");
+        }
+        log(dir.path()).expect("a log again");
     }
 }

@@ -41,7 +41,7 @@ impl Shim {
     ) -> Answered<()> {
         let task = self.task.as_mut().ok_or_else(not_running)?;
         let bundle = Path::new(&create.bundle);
-        let log = fifo::log(&bundle.join("log")).map_err(system)?;
+        let log = fifo::log(bundle).map_err(system)?;
         let (words, said) = pipe(true).map_err(system)?;
         let said_too = said.try_clone().map_err(system)?;
         let (options, stdin) = pipe(false).map_err(system)?;
@@ -121,8 +121,9 @@ impl Shim {
         argv.extend(["-bundle".to_owned(), own.bundle.clone()]);
         argv.extend(verb);
         let child = [Child::null(), Child::null(), Child::null()];
-        let dir = Some(Path::new(&own.bundle));
-        spawn_in(&argv, &variables(&task.spec), child, dir)
+        let dir = Path::new(&own.bundle);
+        let _unchanged = fifo::close_log(dir);
+        spawn_in(&argv, &variables(&task.spec), child, Some(dir))
     }
 
     /// Ends the containerd shims with this one. What they still run is cleaned up.

@@ -18,8 +18,8 @@ pub(super) fn result(call: Call, response: Response) -> Result {
         return Ok(response.payload);
     };
     Err(match status.code {
-        CODE_NOT_FOUND => failure(NOT_FOUND, status.message),
-        CODE_UNIMPLEMENTED => {
+        CODE_NOT_FOUND if !is_unknown_method(&status.message) => failure(NOT_FOUND, status.message),
+        CODE_NOT_FOUND | CODE_UNIMPLEMENTED => {
             let text = format!("the containerd shim cannot do this: {}", status.message);
             // The daemon does not query statistics again, as of a shim of the pod that does not know the request.
             let kind = match call {
@@ -30,6 +30,12 @@ pub(super) fn result(call: Call, response: Response) -> Result {
         }
         _ => failure(RUNTIME, status.message),
     })
+}
+
+/// Returns whether this is what the Rust library of ttrpc says of a method that a shim does not have (runwasi's, for Exec and Update): it
+/// is not the container that does not exist.
+fn is_unknown_method(message: &str) -> bool {
+    message.starts_with('/') && message.ends_with(" is not supported")
 }
 
 #[cfg(test)]
@@ -55,6 +61,12 @@ mod tests {
         assert_eq!(refused.message, text);
         let unknown = result(Call::Stats, response(12, "no")).expect_err("refused");
         assert_eq!(unknown.kind, UNIMPLEMENTED);
+        let unknown = "/containerd.task.v2.Task/Update is not supported";
+        let refused = result(Call::Update, response(5, unknown)).expect_err("refused");
+        assert_eq!(refused.kind, PRECONDITION);
+        let unknown = "/containerd.task.v2.Task/Stats is not supported";
+        let refused = result(Call::Stats, response(5, unknown)).expect_err("refused");
+        assert_eq!(refused.kind, UNIMPLEMENTED);
         let failed = result(Call::Update, response(2, "no")).expect_err("failed");
         assert_eq!((failed.kind, &*failed.message), (RUNTIME, "no"));
         let gone = result(Call::Update, response(5, "gone")).expect_err("gone");

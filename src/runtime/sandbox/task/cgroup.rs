@@ -51,18 +51,33 @@ impl Runtime {
         self.hierarchies.as_ref()?.of_container(&path, driver).ok()
     }
 
-    /// Removes the cgroup of a sandbox container if the shim of containerd left it: gVisor's leaves that of one which it could not
-    /// create. A failure is logged; it does not keep the pod from being removed.
+    /// Removes the cgroup of a sandbox container if its shim of containerd, which is gone, left it, and kills what is in it: gVisor's leaves
+    /// that of one which it could not create, and the `delete` of runwasi's ends no process. A failure is logged; it does not keep the pod from
+    /// being removed.
     pub(super) async fn remove_sandbox_cgroup(&self, record: &SandboxRecord) {
         let Some(cgroup) = self.sandbox_cgroup(record) else {
             return;
         };
         let removing = blocking(move || {
-            let removed = cgroup.remove_empty(EMPTYING);
+            let removed = cgroup.remove(EMPTYING);
             removed.map_err(|error| Error::Internal(error.to_string()))
         });
         if let Err(error) = removing.await {
             tracing::warn!(event = "runtime.cgroup", cri.sandbox.id = %record.id, error.message = %error, "the cgroup of a sandbox container could not be removed");
+        }
+    }
+}
+
+impl Runtime {
+    /// Removes the cgroup of a sandbox container that was deleted, if it is left and empty.
+    pub(super) async fn remove_empty_sandbox_cgroup(&self, record: &SandboxRecord) {
+        if let Some(cgroup) = self.sandbox_cgroup(record) {
+            let removing = blocking(move || {
+                // Kata's shim may still be in it, and removes it itself.
+                let _busy = cgroup.remove_empty(Duration::ZERO);
+                Ok(())
+            });
+            let _removed = removing.await;
         }
     }
 }

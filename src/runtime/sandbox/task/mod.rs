@@ -71,6 +71,8 @@ impl Runtime {
             runtime: handler.call(),
         });
         steps.step(RuntimeStep::OciStart, program, starting).await?;
+        // As of a container: the first answer may have been the pid of the shim, whose PID namespace is that of the node.
+        let pid = shim.pid_of(id).await?.unwrap_or(pid);
         if shares_pid_namespace(record) {
             self.pin_pid_namespace(id, shim, pid).await?;
         }
@@ -102,7 +104,10 @@ impl Runtime {
         };
         match deleted {
             // It does not know the container: deleted before, or never created.
-            Ok(()) | Err(shim_client::Error::NotFound(_)) => Ok(()),
+            Ok(()) | Err(shim_client::Error::NotFound(_)) => {
+                self.remove_empty_sandbox_cgroup(&record).await;
+                Ok(())
+            }
             Err(shim_client::Error::Gone { .. }) => {
                 self.end_containerd_shims(&record).await?;
                 self.delete_abandoned_sandbox(&record).await;

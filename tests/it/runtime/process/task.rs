@@ -1,6 +1,7 @@
 //! Containers that containerd's shim for runc runs, with criscope-shim between it and the daemon.
 
 mod alone;
+mod pids;
 mod stats;
 
 use std::fs;

@@ -2,6 +2,7 @@
 
 mod others;
 mod reports;
+mod runwasi;
 mod usage;
 
 use std::fs;
