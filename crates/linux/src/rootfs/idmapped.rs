@@ -111,7 +111,7 @@ fn in_private(
 fn refused(error: io::Error, path: &Path, what: &str) -> Error {
     match error.kind() {
         io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput => Error::Unsupported(format!(
-            "{}: no {what} for a user namespace: it takes Linux 5.19 and a file system that can map owners: \
+            "{}: no {what} for a user namespace: it takes Linux 5.19 (tmpfs: 6.3) and a file system that can map owners: \
              {error}",
             path.display()
         )),
