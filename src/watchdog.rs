@@ -69,7 +69,7 @@ impl Heartbeat {
 /// would kill a daemon that serves calls, if slowly.
 ///
 /// # Errors
-/// The system has no room for another thread.
+/// If the thread cannot be created.
 pub fn feed(heartbeat: Arc<Heartbeat>) -> io::Result<()> {
     let Some(limit) = sd_notify::watchdog_enabled() else {
         return Ok(());

@@ -271,7 +271,7 @@ impl Shim {
                     .map_err(|e| failure(RUNTIME, format!("terminal: {e}")))
             }
             _ => {
-                // Of an OCI runtime that does not get as far as its log, such as a panic, stderr has the reason.
+                // An OCI runtime that panics, or fails before it opens its log, writes to stderr.
                 let words = [log.ok(), process.streams.out[1].take()]
                     .map(|file| file.map(|file| last_words(file.into())).unwrap_or_default());
                 Err(failure(

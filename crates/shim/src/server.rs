@@ -136,8 +136,8 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
     Ok(())
 }
 
-/// Returns whether a signal tells of the shutdown of the node: a SIGTERM of the service manager, which sends it to all processes that
-/// are left and waits for them (systemd-shutdown: 90 s). Any other SIGTERM would take the shim from a pod that runs.
+/// Returns whether a signal announces the shutdown of the node: a SIGTERM of PID 1, which sends it to all processes that are left and
+/// waits for them (systemd-shutdown: 90 s). Any other SIGTERM would deprive a running pod of its shim.
 fn is_shutdown(signal: &siginfo) -> bool {
     signal.ssi_signo == Signal::SIGTERM as u32 && signal.ssi_pid == 1
 }

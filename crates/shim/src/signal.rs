@@ -21,7 +21,7 @@ pub(super) fn send(pid: u32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// Blocks the signals that would end the shim, or that it reads. Before the fork: there is no moment in which they do.
+/// Blocks the signals that would end the shim, and those that it reads. Called before the fork, so that none arrives in between.
 pub(super) fn block() -> io::Result<()> {
     let mut mask = SigSet::empty();
     for signal in [SIGCHLD, SIGTERM, SIGINT, SIGHUP] {

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_without_a_reader_holds_nobody_up() {
+    fn a_log_without_a_reader_blocks_no_shim() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join(LOG);
         for before in ["none", "a FIFO", "closed"] {
