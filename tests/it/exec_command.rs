@@ -135,6 +135,16 @@ impl InTerminal {
         self.screen.write_all(keys.as_bytes()).expect("typed");
     }
 
+    /// Waits for the output of a trap. The shell runs it once a read returns; the signal may arrive right before a read.
+    async fn traps(&mut self, wanted: &str) {
+        until(wanted, || {
+            self.types("\r");
+            let is_shown = lock(&self.shown).contains(wanted);
+            async move { is_shown.then_some(()) }
+        })
+        .await;
+    }
+
     fn has_size(&self, rows: &str, columns: &str) {
         let status = Command::new(program("stty", "coreutils"))
             .args(["rows", rows, "cols", columns])
@@ -178,9 +188,11 @@ async fn a_terminal_works(socket: &Path, target: &str) {
     until("raw mode", || async { session.is_raw().then_some(()) }).await;
     session.types("hello\r");
     session.shows("line: hello").await;
+    // One signal after the other: an interrupt would also end the `stty` of the other trap.
     session.has_size("30", "90");
+    session.traps("size: 30 90").await;
     session.types("\u{3}");
-    session.shows("size: 30 90").await;
+    session.traps("interrupted").await;
     session.types("9\r");
     assert_eq!(session.ended().await, Some(9));
 
