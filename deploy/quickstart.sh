@@ -406,7 +406,7 @@ run_smoke() {
 
 show_story() {
     [ -z "$DIRECT" ] || return 0
-    note "why its start took as long as it did (criscope explain criscope/criscope-smoke):"
+    note "how it ended, and where its time went (criscope explain criscope/criscope-smoke):"
     "$CRISCOPE" explain --admin "http://$ADMIN" criscope/criscope-smoke | sed 's/^/        /' ||
         die "cannot read the pod from http://$ADMIN"
 }

@@ -24,6 +24,11 @@ pub enum CallFacts {
         #[serde(default, skip_serializing_if = "is_zero")]
         unwatched_ms: u32,
     },
+    /// CreateContainer: the kubelet says the pod's own grace period.
+    Create {
+        /// `terminationGracePeriodSeconds`.
+        pod_grace: u32,
+    },
     /// StopContainer.
     Stop {
         /// Seconds until the container is killed.
@@ -61,6 +66,10 @@ impl CallFacts {
                     _ => Self::None,
                 }
             }
+            (Method::CreateContainer, ..) => match subject.grace_period {
+                Some(pod_grace) => Self::Create { pod_grace },
+                None => Self::None,
+            },
             (Method::StopContainer, _, Some(timeout)) => Self::Stop {
                 grace: seconds(timeout),
             },

@@ -1,6 +1,7 @@
-//! The two annotations of a pod that are read: when the kubelet saw the pod first, and from where. The kubelet adds them to
-//! every pod it accepts and sends them with RunPodSandbox. Only a time and a word of a fixed list leave this module; keys and
-//! values of annotations are compared where they lie and never copied.
+//! The annotations that are read: when the kubelet saw a pod first, from where, and the grace period of its specification. The
+//! kubelet adds the first two to every pod it accepts and sends them with RunPodSandbox, the third with CreateContainer. Only a
+//! time, a word of a fixed list and a number leave this module; keys and values of annotations are compared where they lie and
+//! never copied.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,6 +16,9 @@ use super::names::serde_by_name;
 const SEEN: &[u8] = b"kubernetes.io/config.seen";
 /// Where the pod comes from.
 const SOURCE: &[u8] = b"kubernetes.io/config.source";
+
+/// The pod's `terminationGracePeriodSeconds`.
+const GRACE_PERIOD: &[u8] = b"io.kubernetes.pod.terminationGracePeriod";
 
 /// Longest value that is parsed: a time with nanoseconds and an offset takes 35 bytes.
 const LONGEST: usize = 64;
@@ -90,6 +94,17 @@ pub(super) fn origin(request: &[u8]) -> Option<PodOrigin> {
         }
     }
     seen.map(|seen_us| PodOrigin { seen_us, source })
+}
+
+/// The grace period of the pod in a CreateContainer request, in seconds.
+pub(super) fn grace_period(request: &[u8]) -> Option<u32> {
+    let configs = fields(request, 2);
+    let entries = configs.flat_map(|config| fields(config, 10));
+    let mut values = entries.filter(|entry| fields(entry, 1).last() == Some(GRACE_PERIOD));
+    let value = fields(values.next()?, 2).last()?;
+    let is_number = (1..=10).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(value).ok().filter(|_| is_number)?;
+    text.parse().ok()
 }
 
 /// The length-delimited fields with this number, until the message ends or does not decode.
@@ -184,6 +199,41 @@ mod tests {
             assert_eq!(of(nonsense), None, "{nonsense}");
         }
         assert_eq!(of(&"2".repeat(100_000)), None);
+    }
+
+    fn create(annotations: &[(&str, &str)]) -> Vec<u8> {
+        let config = v1::ContainerConfig {
+            working_dir: GRACE.into(),
+            annotations: annotations
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..Default::default()
+        };
+        let request = v1::CreateContainerRequest {
+            config: Some(config),
+            ..Default::default()
+        };
+        request.encode_to_vec()
+    }
+
+    const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+
+    #[test]
+    fn the_grace_period_of_a_pod_is_read_and_nothing_else() {
+        let of = |annotations: &[_]| grace_period(&create(annotations));
+        let hash = ("io.kubernetes.container.hash", "31");
+        assert_eq!(of(&[hash, (GRACE, "30")]), Some(30));
+        assert_eq!(of(&[(GRACE, "0")]), Some(0));
+        assert_eq!(of(&[hash]), None);
+        for nonsense in ["", "-1", "+30", "30s", "1e3", "99999999999", "hunter2"] {
+            assert_eq!(of(&[(GRACE, nonsense)]), None, "{nonsense}");
+        }
+        assert_eq!(of(&[(GRACE, &"3".repeat(100_000))]), None);
+        let whole = create(&[(GRACE, "30")]);
+        for end in 0..whole.len() {
+            assert_eq!(grace_period(&whole[..end]), None, "{end}");
+        }
     }
 
     #[test]

@@ -213,6 +213,7 @@ pub fn request(method: Method, message: &[u8]) -> Subject {
             let m: CreateContainer = decode(message);
             subject.pod = pod(m.sandbox_config.as_ref());
             subject.sandbox_id = id(&m.pod_sandbox_id);
+            subject.grace_period = annotations::grace_period(message);
             if let Some(config) = &m.config {
                 subject.container = config.metadata.as_ref().map(ContainerMetadata::identity);
                 set_image(&mut subject, config.image.as_ref());

@@ -62,6 +62,8 @@ pub struct Subject {
     /// The timeout in the request, in seconds: of the command (ExecSync, 0 for none), or until the container is killed
     /// (StopContainer).
     pub timeout: Option<i64>,
+    /// The pod's `terminationGracePeriodSeconds`, which the kubelet sends with each container (CreateContainer).
+    pub grace_period: Option<u32>,
 }
 
 /// Fields of the response, for the few methods whose response is decoded.

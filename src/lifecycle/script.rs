@@ -232,6 +232,22 @@ impl EpisodeCall {
         self
     }
 
+    /// The grace period of the pod in a CreateContainer, in seconds.
+    pub(super) fn pod_grace(mut self, pod_grace: u32) -> Self {
+        self.facts = CallFacts::Create { pod_grace };
+        self
+    }
+
+    /// Another client makes it.
+    pub(super) fn by(mut self, client: Client) -> Self {
+        self.peer = Arc::new(Peer {
+            client,
+            pid: None,
+            comm: None,
+        });
+        self
+    }
+
     /// The kubelet saw its pod these milliseconds before.
     pub(super) fn seen_before(mut self, before_ms: u32) -> Self {
         let source = ConfigSource::Api;

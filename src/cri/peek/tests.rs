@@ -49,11 +49,15 @@ fn a_container_is_named_by_its_metadata_and_image() {
                 image: "https://me:pw@registry.example/app?token=x".into(),
                 ..Default::default()
             }),
+            annotations: [("io.kubernetes.pod.terminationGracePeriod", "45")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
             ..Default::default()
         }),
         sandbox_config: Some(sandbox_config()),
     };
     let subject = request(Method::CreateContainer, &message.encode_to_vec());
+    assert_eq!(subject.grace_period, Some(45));
     assert_eq!(subject.sandbox_id.as_deref(), Some("s1"));
     assert_eq!(
         subject.container.map(|c| c.name.clone()).as_deref(),

@@ -9,6 +9,7 @@ use super::crash::CrashLoop;
 use super::fault::Fault;
 use super::node::Waits;
 use super::sandbox::Death;
+use super::stopped::PodStop;
 use super::syncs::InGap;
 use super::work::Worker;
 use super::{kills::KillReason, kubelet::KubeletCause};
@@ -114,6 +115,8 @@ pub(in crate::lifecycle) enum Cause<'a> {
         ago: u64,
         is_stopped: bool,
     },
+    /// The pod was stopped while containers ran.
+    PodStopped(PodStop<'a>),
     /// Containers of the pod ended with the node, and no call came for the pod since it was started again, at `booted` in microseconds since
     /// 1970.
     EndedWithNode {
@@ -350,19 +353,6 @@ impl Cause<'_> {
         }
     }
 
-    /// Returns whether it is about containers that run, or ran well: nothing that matters once the pod is gone.
-    pub(super) fn is_past_when_gone(&self) -> bool {
-        match self {
-            Self::Beside { cause, .. } => cause.is_past_when_gone(),
-            Self::Again { .. }
-            | Self::ProbeFails { .. }
-            | Self::OomKills { .. }
-            | Self::Kubelet(KubeletCause::Killed { .. }) => true,
-            Self::Quick(quick) => !matches!(quick.end, End::Done(_)),
-            _ => false,
-        }
-    }
-
     /// Returns whether it says how a run of a container or a sandbox ended.
     pub(super) fn tells_of_an_end(&self) -> bool {
         match self {
@@ -399,6 +389,7 @@ impl Cause<'_> {
             | Self::OomKills { .. }
             | Self::SandboxDied { .. } => true,
             Self::Deleted { .. }
+            | Self::PodStopped(_)
             | Self::Recovered { .. }
             | Self::BackendWasAway { .. }
             | Self::NodeInGap { .. }

@@ -236,7 +236,8 @@ fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
     })
 }
 
-fn stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) -> Stop<'a> {
+/// The stop of a container by this call.
+pub(super) fn stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) -> Stop<'a> {
     let precedes =
         |c: &&EpisodeCall| is_hook(c) && is_same_container(c, call) && c.began <= call.began;
     let hook = episode.calls.iter().rev().find(precedes);

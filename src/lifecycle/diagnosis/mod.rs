@@ -16,6 +16,7 @@ mod pods;
 mod reboot;
 mod sandbox;
 mod slow;
+mod stopped;
 mod syncs;
 #[cfg(test)]
 mod tests;

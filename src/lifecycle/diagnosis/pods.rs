@@ -6,7 +6,7 @@ use super::cause::Cause;
 use super::crash::{self, CrashLoop};
 use super::kills::{self, KeepsKilling};
 use super::kubelet::KubeletCause;
-use super::{ephemeral, failure, hanging, of_episode, oom, reboot, sandbox, syncs};
+use super::{ephemeral, failure, hanging, of_episode, oom, reboot, sandbox, stopped, syncs};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
@@ -248,7 +248,7 @@ impl<'a> Pods<'a> {
         {
             return Some(Cause::CrashLoop(crash_loop.clone()));
         }
-        // A quick stop does not replace the headline of the start.
+        // The end of a pod whose containers ran is told below, if nothing else was the matter.
         let is_slow = |e: &Episode| self.node.usual.is_slow(e.duration_ms());
         let is_current = |e: &Episode| match e.kind {
             Kind::Stop if e.state == State::Ok => {
@@ -302,8 +302,15 @@ impl<'a> Pods<'a> {
             },
             None => cause,
         };
-        match pod.last_stop().filter(|_| cause.is_past_when_gone()) {
-            Some(stop) => Some(self.cause(stop)),
+        let Some(stop) = pod.last_stop() else {
+            return Some(cause);
+        };
+        let is_past = stop.number == matters.number || cause.is_past_when_stopped();
+        let then = self.cause(stop);
+        match stopped::of(stop, &pod.episodes, self.now).filter(|_| is_past) {
+            Some(told) if then.is_fine_stop() => Some(Cause::PodStopped(told.with(then))),
+            Some(_) => Some(then),
+            None if cause.is_past_when_gone() => Some(then),
             None => Some(cause),
         }
     }

@@ -21,6 +21,7 @@ mod probes;
 mod reboot;
 mod scripts;
 mod server_texts;
+mod stopped;
 mod syncs;
 mod texts;
 mod usual;
@@ -114,7 +115,8 @@ fn a_pod_that_goes_quickly_hides_nothing_of_its_start() {
 
     let mut calls = chain([pod.run(0, 900)], up(&pod, 1000));
     calls.extend([pod.kill(("app", 0), 30_000, 20_000), pod.stop(50_000, 300)]);
-    let last = "20.0 s of 20.3 s waiting for container app to end";
+    let last =
+        "the pod was stopped by the kubelet just now: 20.0 s until app ended; gone after 20.3 s";
     assert_eq!(says(calls, 51_000), last);
 }
 
@@ -331,7 +333,7 @@ fn stops() {
     ];
     assert_eq!(
         says(calls, 60_000),
-        "30.0 s of 30.3 s waiting for container app to end"
+        "the pod was stopped by the kubelet 29 s ago: 30.0 s until app ended; gone after 30.3 s"
     );
     let stop = |from| {
         pod.stop(from, 100)

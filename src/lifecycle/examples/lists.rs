@@ -65,7 +65,7 @@ pub(crate) fn gone() -> Episode {
             "web-7d4b9c6f5-qq4fz",
             700,
             120.0,
-            "gone after 120 ms, nothing slow",
+            "the pod was stopped by the kubelet 11 min ago: 20.1 ms until web ended with exit code 0; gone after 120 ms",
         )
     }
 }

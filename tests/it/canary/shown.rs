@@ -215,9 +215,10 @@ fn said(subject: &Subject) -> String {
         handler,
         origin,
         timeout,
+        grace_period,
     } = subject;
     format!(
-        "{pod:?} {sandbox_id:?} {container:?} {container_id:?} {image:?} {handler:?} {origin:?} {timeout:?}"
+        "{pod:?} {sandbox_id:?} {container:?} {container_id:?} {image:?} {handler:?} {origin:?} {timeout:?} {grace_period:?}"
     )
 }
 

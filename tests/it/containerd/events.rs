@@ -104,8 +104,11 @@ async fn a_stop_that_was_asked_for_is_no_fault() {
             events.with("event", "exit").sum() == 2.0
         })
         .await;
-    let line = told(&proxy, "gone after").await;
-    assert!(!line.contains("137") && !line.contains("died"), "{line}");
+    let line = told(&proxy, "app ended with its sandbox").await;
+    assert!(
+        line.starts_with("the pod was stopped by another client ") && !line.contains("died"),
+        "{line}"
+    );
     proxy.stop().await;
     end(containerd);
 }

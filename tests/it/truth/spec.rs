@@ -129,6 +129,8 @@ pub(super) struct PodSpec {
     pub(super) restart: Restart,
     /// `terminationGracePeriodSeconds`.
     pub(super) grace: i64,
+    /// That of its deletion or eviction, if it is another one.
+    pub(super) last_grace: Option<i64>,
     pub(super) host_network: bool,
     /// How long ago the kubelet heard of it.
     pub(super) seen_ago: Duration,
@@ -156,6 +158,7 @@ impl PodSpec {
             ephemeral: None,
             restart: Restart::Always,
             grace: 30,
+            last_grace: None,
             host_network: false,
             seen_ago: Duration::from_millis(60),
             attempts: (0, 0),

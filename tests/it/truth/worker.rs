@@ -128,7 +128,8 @@ impl Worker {
                 if !lock(&self.unhealthy).contains(&it.id) {
                     continue;
                 }
-                self.kill_container(container, &it.id).await?;
+                self.kill_container(container, &it.id, self.spec.grace)
+                    .await?;
                 lock(&self.done).killed += 1;
             } else if here.is_some_and(|it| self.is_over(it)) {
                 continue;
@@ -311,7 +312,7 @@ impl Worker {
         if let Some(hook) = container.post_start
             && self.kubelet.exec(&id, hook, 0).await? != 0
         {
-            self.kill_container(container, &id).await?;
+            self.kill_container(container, &id, self.spec.grace).await?;
             lock(&self.done).killed += 1;
             return Err(Status::internal("PostStartHookError"));
         }

@@ -23,6 +23,7 @@ impl Cause<'_> {
             Self::Beside { cause, .. } | Self::Injected { cause, .. } => cause.name(),
             Self::GivenUp { .. } => "no_container_started",
             Self::CrashLoop(_) => "crash_loop",
+            Self::PodStopped(_) => "pod_stopped",
             Self::EndedWithNode { .. } => "node_restarted",
             Self::Kubelet(cause) => cause.name(),
             Self::Exited { .. } => "container_ended",

@@ -30,7 +30,11 @@ fn tells(store: &mut EpisodeStore, now: u64) -> String {
 #[test]
 fn a_pod_that_was_stopped_is_gone() {
     let pod = pod("web");
-    for (code, grace) in [(0, 1000), (143, 20), (137, 1700)] {
+    for (code, grace, shown) in [
+        (0, 1000, "0"),
+        (143, 20, "143 (SIGTERM)"),
+        (137, 1700, "137 (SIGKILL)"),
+    ] {
         let mut store = up_and(&pod, [pod.kill(("app", 0), 20_000, grace)]);
         store.note_exit(
             &pod.0,
@@ -38,17 +42,20 @@ fn a_pod_that_was_stopped_is_gone() {
             pod.exit(("app", 0), code, 1200, 20_000 + grace),
         );
         store.apply(pod.stop(20_000 + grace, 100));
-        let gone = format!(
-            "gone after {}, nothing slow",
-            crate::units::duration((grace + 100) as f64)
-        );
-        assert_eq!(tells(&mut store, 21_000 + grace), gone, "{code}");
+        let duration = |ms: u64| crate::units::duration(ms as f64);
+        let gone = |ago: &str| {
+            let (took, all) = (duration(grace), duration(grace + 100));
+            format!(
+                "the pod was stopped by the kubelet {ago}: {took} until app ended with exit code {shown}; gone after {all}"
+            )
+        };
+        assert_eq!(tells(&mut store, 20_900 + grace), gone("just now"));
         // The kubelet's clean-up, slow or not, is no part of it.
         store.apply(pod.sweep(("app", 0), 26_000, 10));
         store.apply(pod.stop(26_100, 10));
         store.apply(pod.remove(26_200, 3000));
-        assert_eq!(tells(&mut store, 30_000), gone, "{code}");
-        assert_eq!(tells(&mut store, 3_600_000), gone, "{code}");
+        assert_eq!(tells(&mut store, 30_100 + grace), gone("10 s ago"));
+        assert_eq!(tells(&mut store, 3_620_100 + grace), gone("1 h ago"));
     }
 }
 

@@ -88,7 +88,7 @@ fn a_pod_that_is_deleted_right_after_its_start() {
     ];
     assert_eq!(
         says(calls.into_iter().chain(stop), 6000),
-        "stop: 3.00 s in preStop, then 100 ms until app ended; gone after 3.22 s"
+        "the pod was stopped by the kubelet just now: 3.00 s in preStop, then 100 ms until app ended; gone after 3.22 s"
     );
 }
 

@@ -6,6 +6,7 @@ mod injected;
 mod kubelet;
 mod node;
 mod slow;
+mod stopped;
 mod syncs;
 
 use std::fmt::{self, Display, Formatter};
@@ -134,6 +135,7 @@ impl Display for Cause<'_> {
                 duration(*after)
             ),
             Self::CrashLoop(crash_loop) => crash_loop.fmt(f),
+            Self::PodStopped(stop) => stop.fmt(f),
             Self::Kubelet(cause) => cause.fmt(f),
             Self::Exited { exit, then } => {
                 write!(f, "container {} {}; ", exit.container, ended(exit))?;

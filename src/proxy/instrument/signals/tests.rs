@@ -92,6 +92,7 @@ fn full(method: Method) -> Call {
         handler: Some("runc".into()),
         origin: None,
         timeout: Some(30),
+        grace_period: Some(30),
     };
     call.subject.set(subject).expect("once");
     let answer = ResponseDetails {

@@ -219,7 +219,10 @@ async fn a_pod_that_is_stopped_has_not_died() {
     kubelet.launch(&pod, member("app", &[])).await;
     kubelet.end(&pod).await;
     counted(&daemon).await;
-    let line = told(&daemon, "gone after").await;
-    assert!(!line.contains("137") && !line.contains("died"), "{line}");
+    let line = told(&daemon, "app ended with its sandbox").await;
+    assert!(
+        line.starts_with("the pod was stopped by another client ") && !line.contains("died"),
+        "{line}"
+    );
     daemon.assert_clean();
 }

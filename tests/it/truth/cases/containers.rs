@@ -246,8 +246,19 @@ fn ends() -> Vec<Case> {
         ),
         case(
             "container: ended by SIGTERM as asked",
-            &["gone after"],
-            &["143", "crash", "fail", "keeps", "kubelet:", "exit code"],
+            &[
+                "the pod was stopped by",
+                "app ended with exit code 143 (SIGTERM)",
+                "gone after",
+            ],
+            &[
+                "crash",
+                "fail",
+                "keeps",
+                "kubelet:",
+                "SIGKILL",
+                "grace period",
+            ],
             |it| async move {
                 let mut spec = app(&it, "exec sleep 100000");
                 // The first process ignores signals without a handler.

@@ -23,7 +23,7 @@ pub(super) fn common() -> Vec<Case> {
         ),
         case(
             "well: an ordered stop",
-            &["gone after"],
+            &["the pod was stopped by", "until app ended", "gone after"],
             BLAME,
             |it| async move {
                 let pod = it.add(it.spec(vec![Container::idle("app")]));
@@ -61,7 +61,7 @@ pub(in super::super) fn all() -> Vec<Case> {
         ),
         case(
             "well: a stop long after the end",
-            &["gone after"],
+            &["the pod was stopped by", "until app ended", "gone after"],
             BLAME,
             |it| async move {
                 // The pod is down at once; the kubelet clears up later.

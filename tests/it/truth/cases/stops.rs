@@ -59,6 +59,26 @@ pub(super) fn all() -> Vec<Case> {
             },
         ),
         case(
+            "container: deleted with a shorter grace period",
+            &[
+                "the pod was stopped by",
+                "grace period of 2 s",
+                "own 30 s",
+                "app",
+                "SIGKILL",
+            ],
+            &["cni", "registry", "runc", "nothing slow", "crash", "probe"],
+            |it| async move {
+                let mut spec = app(&it, "trap '' TERM; while :; do sleep 1; done");
+                spec.last_grace = Some(1);
+                let pod = it.add(spec);
+                it.wait(&pod, "its start", |done| done.started == 1).await;
+                seconds(1.0).await;
+                pod.gone().await;
+                it.line().await
+            },
+        ),
+        case(
             "container: slow to end",
             &["app", "~2.8..5", "end|stop"],
             &[

@@ -20,8 +20,8 @@ impl Worker {
         &self,
         container: &Container,
         id: &str,
+        mut grace: i64,
     ) -> Result<(), Status> {
-        let mut grace = self.spec.grace;
         let began = Instant::now();
         let all = Duration::from_secs(grace.unsigned_abs());
         if let Some(hook) = container.pre_stop {
@@ -44,10 +44,11 @@ impl Worker {
 
     /// Ends all that runs, at the same time.
     pub(super) async fn kill(&self, status: &PodStatus) -> Result<(), Status> {
+        let grace = self.spec.last_grace.unwrap_or(self.spec.grace);
         let all = self.spec.init.iter().chain(&self.spec.containers);
         let kills = all.filter_map(|container| {
             let here = status.here(container.name).filter(|it| is_running(it))?;
-            Some(self.kill_container(container, &here.id))
+            Some(self.kill_container(container, &here.id, grace))
         });
         let ended = futures_util::future::join_all(kills).await;
         ended.into_iter().collect()

@@ -1,0 +1,324 @@
+//! Pods that were stopped while containers ran. The CRI carries no reason for a stop; its calls show who asked for it, with which
+//! grace period, and how the containers ended. `words::stopped` makes the sentence.
+
+use super::cause::{Cause, End, What};
+use super::kills::{self, KillReason};
+use super::kubelet::{self, KubeletCause, Stop};
+use super::syncs;
+use crate::call::{CallFacts, Client};
+use crate::cri::Method;
+use crate::cri::subject::ContainerIdentity;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::episode_store::{Episode, Exit};
+
+/// The kubelet stops the sandbox this soon after the last container of a pod that it ends, in microseconds. What ends a single
+/// container, such as a probe, it sees later.
+const FOLLOWS: u64 = 1_000_000;
+/// The kubelet stops the sidecars of a pod that has done its work this soon after its last container, in microseconds.
+const DONE: u64 = 10_000_000;
+
+/// The stop of a pod. Times in microseconds.
+#[derive(Debug)]
+pub(in crate::lifecycle) struct PodStop<'a> {
+    /// The clients that stopped containers or the sandbox, in this order.
+    pub(super) by: Vec<Client>,
+    pub(super) ago: u64,
+    /// From its first call to its last.
+    pub(super) took: u64,
+    /// What had happened just before, if that is why the kubelet stops a container.
+    pub(super) reason: Option<KillReason>,
+    pub(super) shortened: Option<Shortened>,
+    /// The containers that it ended, the one that took longest first; none if it is not known which ran.
+    pub(super) ends: Vec<ContainerEnd<'a>>,
+    /// The last container that ended by itself after these were started.
+    pub(super) before: Option<&'a Exit>,
+    /// What is known of the stop besides.
+    pub(super) then: Option<Box<Cause<'a>>>,
+}
+
+/// The end of a container in the stop of its pod.
+#[derive(Debug)]
+pub(in crate::lifecycle) struct ContainerEnd<'a> {
+    pub(super) name: &'a str,
+    /// `None` if it ended with the sandbox.
+    pub(super) stop: Option<Stop<'a>>,
+    pub(super) exit: Option<&'a Exit>,
+}
+
+/// A grace period that is shorter than the pod's own, both in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) struct Shortened {
+    pub(super) given: u32,
+    pub(super) own: u32,
+    /// Whether the kubelet asked for it.
+    pub(super) by_kubelet: bool,
+    /// Whether a preStop hook that is no exec, and so no call, may have taken the rest.
+    pub(super) may_be_hook: bool,
+}
+
+/// A container that was stopped.
+#[derive(Clone, Copy)]
+struct Stopped<'a> {
+    container: &'a ContainerIdentity,
+    /// The call that ended it.
+    by: &'a EpisodeCall,
+    exit: Option<&'a Exit>,
+}
+
+impl Stopped<'_> {
+    fn is_alone(&self) -> bool {
+        self.by.method == Method::StopContainer
+    }
+}
+
+impl<'a> PodStop<'a> {
+    /// With the cause of its episode.
+    pub(super) fn with(self, then: Cause<'a>) -> Self {
+        let then = Some(Box::new(then));
+        Self { then, ..self }
+    }
+}
+
+/// The stop of a pod; `None` unless it ended containers, and the pod had not just done its work. `now` in microseconds since 1970.
+pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Option<PodStop<'a>> {
+    let mut calls = episode.calls.iter();
+    let sandbox = calls.find(|call| call.is_good() && is_of_sandbox(call))?;
+    let alone = stopped_alone(episode, pod);
+    let with_sandbox = ended_with(sandbox, episode, pod, &alone);
+    let stopped: Vec<_> = alone.into_iter().chain(with_sandbox).collect();
+    if stopped.is_empty() && !may_have_ended(sandbox, episode, pod) {
+        return None;
+    }
+    let before = ended_before(&stopped, episode, pod);
+    let shortened = shortened(&stopped, sandbox, episode, pod);
+    let is_done = |exit: &Exit| exit.code == 0 && episode.began.saturating_sub(exit.at) <= DONE;
+    if before.is_some_and(is_done) && shortened.is_none() {
+        return None;
+    }
+    let mut by = Vec::new();
+    for call in stopped.iter().map(|it| it.by).chain([sandbox]) {
+        if !by.contains(&call.peer.client) {
+            by.push(call.peer.client);
+        }
+    }
+    let mut ends: Vec<_> = stopped.iter().map(|it| end(it, episode)).collect();
+    ends.sort_by_key(|end| std::cmp::Reverse(end.stop.map(|stop| stop.took)));
+    Some(PodStop {
+        by,
+        ago: now.saturating_sub(sandbox.end_us()),
+        took: episode.duration(),
+        reason: stopped.iter().find_map(|it| kills::kills_for(pod, it.by)),
+        shortened,
+        ends,
+        before,
+        then: None,
+    })
+}
+
+fn is_of_sandbox(call: &EpisodeCall) -> bool {
+    matches!(
+        call.method,
+        Method::StopPodSandbox | Method::RemovePodSandbox
+    )
+}
+
+fn exit_of<'a>(container: &ContainerIdentity, pod: &[&'a Episode]) -> Option<&'a Exit> {
+    let mut exits = pod.iter().flat_map(|episode| &episode.exits);
+    exits.find(|exit| exit.container == container.name && exit.attempt == container.attempt)
+}
+
+/// The containers that StopContainer ended; not those that had ended before.
+fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<Stopped<'a>> {
+    let mut stopped = Vec::<Stopped<'_>>::new();
+    for call in &episode.calls {
+        let is_stop = call.method == Method::StopContainer && call.is_good();
+        let Some(container) = call.container.as_deref().filter(|_| is_stop) else {
+            continue;
+        };
+        let exit = exit_of(container, pod);
+        let is_late = exit.is_some_and(|exit| !exit.ordered && exit.at <= call.began_us());
+        if !is_late && !stopped.iter().any(|it| it.container == container) {
+            let by = call;
+            stopped.push(Stopped {
+                container,
+                by,
+                exit,
+            });
+        }
+    }
+    stopped
+}
+
+/// The last run of each container that was started in the sandbox of this stop.
+fn started<'a>(
+    episode: &Episode,
+    pod: &[&'a Episode],
+) -> impl Iterator<Item = (&'a ContainerIdentity, &'a EpisodeCall)> {
+    let attempt = episode.pod.attempt;
+    let of_it = pod.iter().filter(move |it| it.pod.attempt == attempt);
+    let starts = of_it.flat_map(|it| &it.calls);
+    let starts = starts.filter(|call| call.method == Method::StartContainer && call.is_good());
+    let starts: Vec<_> = starts
+        .filter_map(|call| Some((call.container.as_deref()?, call)))
+        .collect();
+    let is_last = |it: &ContainerIdentity| {
+        let mut others = starts.iter().map(|(container, _)| container);
+        !others.any(|other| other.name == it.name && other.attempt > it.attempt)
+    };
+    let last: Vec<_> = starts
+        .iter()
+        .copied()
+        .filter(|(it, _)| is_last(it))
+        .collect();
+    last.into_iter()
+}
+
+/// The containers that ended with the sandbox, as their exits show.
+fn ended_with<'a>(
+    sandbox: &'a EpisodeCall,
+    episode: &Episode,
+    pod: &[&'a Episode],
+    alone: &[Stopped<'_>],
+) -> Vec<Stopped<'a>> {
+    let others = started(episode, pod)
+        .filter(|(container, _)| !alone.iter().any(|it| it.container == *container));
+    let ended = others.filter_map(|(container, _)| {
+        let exit = exit_of(container, pod)?;
+        let is_its = exit.ordered && exit.at >= sandbox.began_us();
+        is_its.then_some(Stopped {
+            container,
+            by: sandbox,
+            exit: Some(exit),
+        })
+    });
+    ended.collect()
+}
+
+/// Returns whether a client stopped the sandbox while containers ran as far as it is known. The kubelet stops those before.
+fn may_have_ended(sandbox: &EpisodeCall, episode: &Episode, pod: &[&Episode]) -> bool {
+    let mut started = started(episode, pod);
+    sandbox.peer.client != Client::Kubelet && started.any(|(it, _)| exit_of(it, pod).is_none())
+}
+
+/// The last container that ended by itself before the stop, and after all that were stopped were started: not an init container.
+fn ended_before<'a>(
+    stopped: &[Stopped<'_>],
+    episode: &Episode,
+    pod: &[&'a Episode],
+) -> Option<&'a Exit> {
+    let is_stopped = |it: &ContainerIdentity| stopped.iter().any(|other| other.container == it);
+    let since = started(episode, pod).filter(|(it, _)| is_stopped(it));
+    let since = since.map(|(_, start)| start.end_us()).max()?;
+    let exits = started(episode, pod).filter_map(|(it, _)| exit_of(it, pod));
+    let own = exits.filter(|exit| !exit.ordered && (since..=episode.ended).contains(&exit.at));
+    own.max_by_key(|exit| exit.at)
+}
+
+fn end<'a>(stopped: &Stopped<'a>, episode: &'a Episode) -> ContainerEnd<'a> {
+    let is_alone = stopped.is_alone();
+    ContainerEnd {
+        name: &stopped.container.name,
+        stop: is_alone.then(|| kubelet::stop(episode, stopped.by)),
+        exit: stopped.exit,
+    }
+}
+
+/// The longest grace period that a container had, if it is shorter than the pod's own although nothing is known that took the rest.
+/// The kubelet subtracts the time of preStop hooks, and the wait for containers that end before.
+fn shortened(
+    stopped: &[Stopped<'_>],
+    sandbox: &EpisodeCall,
+    episode: &Episode,
+    pod: &[&Episode],
+) -> Option<Shortened> {
+    let own = own_grace(pod)?;
+    let before = syncs::before_stop(episode);
+    let began = episode.began - before.unwrap_or_default();
+    let stops = || stopped.iter().filter(|it| it.is_alone()).map(|it| it.by);
+    let grace = |call: &EpisodeCall| match call.facts {
+        CallFacts::Stop { grace } => Some(grace),
+        _ => None,
+    };
+    let given = stops().filter_map(grace).max()?;
+    let is_whole = |call: &EpisodeCall| {
+        let used = call.began_us().saturating_sub(began) / 1_000_000;
+        grace(call).is_none_or(|grace| u64::from(grace) + used >= u64::from(own))
+    };
+    let last = stops().map(|call| call.end_us()).max()?;
+    let is_of_pod = sandbox.began_us().saturating_sub(last) <= FOLLOWS;
+    let is_shorter = is_of_pod && !stops().any(is_whole);
+    is_shorter.then_some(Shortened {
+        given,
+        own,
+        by_kubelet: stops().all(|call| call.peer.client == Client::Kubelet),
+        may_be_hook: before.is_none(),
+    })
+}
+
+/// The pod's own grace period.
+fn own_grace(pod: &[&Episode]) -> Option<u32> {
+    let mut calls = pod.iter().rev().flat_map(|it| it.calls.iter().rev());
+    calls.find_map(|call| match call.facts {
+        CallFacts::Create { pod_grace } => Some(pod_grace),
+        _ => None,
+    })
+}
+
+impl Cause<'_> {
+    /// Returns whether it is about containers that run, or ran well: nothing that matters once the pod is gone.
+    pub(super) fn is_past_when_gone(&self) -> bool {
+        match self {
+            Self::Beside { cause, .. } => cause.is_past_when_gone(),
+            Self::Again { .. }
+            | Self::ProbeFails { .. }
+            | Self::OomKills { .. }
+            | Self::Kubelet(KubeletCause::Killed { .. }) => true,
+            Self::Quick(quick) => !matches!(quick.end, End::Done(_)),
+            _ => false,
+        }
+    }
+
+    /// The same once the pod was stopped while its containers ran: then neither does what took long at its start.
+    pub(super) fn is_past_when_stopped(&self) -> bool {
+        match self {
+            Self::Beside { cause, .. } | Self::Injected { cause, .. } => {
+                cause.is_past_when_stopped()
+            }
+            Self::Kubelet(KubeletCause::PostStart { hook, .. }) => {
+                hook.result.is_none_or(|result| result.is_good())
+            }
+            Self::Kubelet(
+                KubeletCause::BeforeFirstCall { .. } | KubeletCause::PullQueue { .. },
+            )
+            | Self::NodeInGap { .. }
+            | Self::NodeInCall { .. }
+            | Self::Slow(_)
+            | Self::Unusual { .. }
+            | Self::Quick(_) => true,
+            _ => self.is_past_when_gone(),
+        }
+    }
+
+    /// Returns whether it says of a stop where its time went, and of nothing that failed or did not answer.
+    pub(super) fn is_fine_stop(&self) -> bool {
+        match self {
+            Self::Beside { cause, .. } => cause.is_fine_stop(),
+            Self::Kubelet(cause) => matches!(
+                cause,
+                KubeletCause::Stopped { .. } | KubeletCause::BeforeStop { .. }
+            ),
+            Self::Slow(_) | Self::Unusual { .. } | Self::Quick(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns whether it says no more of a stop than the ends of the containers.
+    pub(super) fn is_of_containers(&self) -> bool {
+        match self {
+            Self::Kubelet(cause) => matches!(cause, KubeletCause::Stopped { .. }),
+            Self::Slow(slow) => matches!(slow.what, What::Stop { .. }),
+            Self::Quick(_) => true,
+            _ => false,
+        }
+    }
+}

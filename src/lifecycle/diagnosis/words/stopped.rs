@@ -1,0 +1,136 @@
+//! Sentences on pods that were stopped while containers ran.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::exit::code;
+use super::{ago_of, kubelet};
+use crate::call::Client;
+use crate::cri::subject::ExitReason;
+use crate::lifecycle::diagnosis::cause::Cause;
+use crate::lifecycle::diagnosis::stopped::{ContainerEnd, PodStop, Shortened};
+use crate::lifecycle::episode_store::Exit;
+
+/// The exit code after SIGKILL.
+const KILLED: i32 = 137;
+/// Most containers of which the end is told.
+const MOST: usize = 3;
+/// A hard eviction gives no more seconds: the kubelet allows one, and since the minimum holds for it too, asks for two.
+const HARD_EVICTION: u32 = 2;
+/// The seconds that the kubelet leaves at least to a container after its preStop hook.
+const AFTER_HOOK: u32 = 2;
+
+impl Display for PodStop<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let by: Vec<_> = self.by.iter().map(|client| name(*client)).collect();
+        write!(
+            f,
+            "the pod was stopped by {} {}",
+            by.join(" and "),
+            ago_of(self.ago)
+        )?;
+        if let Some(reason) = &self.reason {
+            write!(f, ",{reason}")?;
+        }
+        if let Some(shortened) = &self.shortened {
+            shortened.fmt(f)?;
+        }
+        self.ends(f)?;
+        if let Some(exit) = self.before {
+            let name = &exit.container;
+            write!(f, "; {name} had ended with exit code {}", code(exit))?;
+        }
+        match &self.then {
+            Some(cause) => then(f, cause, self.took),
+            None => Ok(()),
+        }
+    }
+}
+
+impl PodStop<'_> {
+    fn ends(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let is_listed = self.shortened.is_some_and(|it| it.by_kubelet);
+        let mut before = if is_listed { "; " } else { ": " };
+        for end in self.ends.iter().take(MOST) {
+            write!(f, "{before}{end}")?;
+            before = "; ";
+        }
+        match self.ends.len().saturating_sub(MOST) {
+            0 => Ok(()),
+            n => write!(f, "; {n} more ended"),
+        }
+    }
+}
+
+/// What is known of the stop besides, and how long it took.
+fn then(f: &mut Formatter<'_>, cause: &Cause<'_>, took: u64) -> fmt::Result {
+    match cause {
+        Cause::Beside { cause, beside } => {
+            then(f, cause, took)?;
+            write!(f, "{beside}")
+        }
+        cause if cause.is_of_containers() => write!(f, "; gone after {}", kubelet::duration(took)),
+        cause => write!(f, "; {cause}"),
+    }
+}
+
+const fn name(client: Client) -> &'static str {
+    match client {
+        Client::Kubelet => "the kubelet",
+        Client::Crictl => "crictl",
+        Client::Other => "another client",
+    }
+}
+
+impl Display for Shortened {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { given, own, .. } = self;
+        write!(
+            f,
+            ", with a grace period of {given} s instead of the pod's own {own} s"
+        )?;
+        if !self.by_kubelet {
+            return Ok(());
+        }
+        let eviction = match *given <= HARD_EVICTION {
+            true => "an eviction",
+            false => "a soft eviction",
+        };
+        write!(f, ": {eviction}, a deletion with a shorter grace period")?;
+        match self.may_be_hook && *given >= AFTER_HOOK {
+            true => f.write_str(", a node shutdown or a preStop hook that is no exec")?,
+            false => f.write_str(" or a node shutdown")?,
+        }
+        f.write_str(", unknown which")
+    }
+}
+
+impl Display for ContainerEnd<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Some(mut stop) = self.stop else {
+            write!(f, "{} ended with its sandbox", self.name)?;
+            return match self.exit {
+                Some(exit) => write!(f, ", exit code {}", code(exit)),
+                None => Ok(()),
+            };
+        };
+        let is_killed = self.exit.is_none_or(|exit| exit.code == KILLED);
+        stop.killed_after = stop.killed_after.filter(|_| is_killed);
+        stop.fmt(f)?;
+        match self.exit.filter(|_| stop.killed_after.is_none()) {
+            Some(exit) => with(f, exit),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The exit code, as a suffix.
+fn with(f: &mut Formatter<'_>, exit: &Exit) -> fmt::Result {
+    let code = code(exit);
+    match exit.reason {
+        _ if exit.is_out_of_memory() => {
+            write!(f, ", killed for lack of memory (exit code {code})")
+        }
+        ExitReason::Unknown => write!(f, "; the runtime did not see how (exit code {code})"),
+        _ => write!(f, " with exit code {code}"),
+    }
+}
