@@ -24,7 +24,7 @@ pub enum CallFacts {
         #[serde(default, skip_serializing_if = "is_zero")]
         unwatched_ms: u32,
     },
-    /// CreateContainer: the kubelet says the pod's own grace period.
+    /// CreateContainer with the annotation of the pod's grace period.
     Create {
         /// `terminationGracePeriodSeconds`.
         pod_grace: u32,

@@ -248,7 +248,7 @@ impl<'a> Pods<'a> {
         {
             return Some(Cause::CrashLoop(crash_loop.clone()));
         }
-        // The end of a pod whose containers ran is told below, if nothing else was the matter.
+        // A quick stop is told below, if nothing else was the matter with the pod.
         let is_slow = |e: &Episode| self.node.usual.is_slow(e.duration_ms());
         let is_current = |e: &Episode| match e.kind {
             Kind::Stop if e.state == State::Ok => {

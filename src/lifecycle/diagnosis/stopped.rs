@@ -11,8 +11,8 @@ use crate::cri::subject::ContainerIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, Exit};
 
-/// The kubelet stops the sandbox this soon after the last container of a pod that it ends, in microseconds. What ends a single
-/// container, such as a probe, it sees later.
+/// When the kubelet ends a pod, StopPodSandbox follows the last StopContainer within this time, in microseconds. After a probe has ended a
+/// single container it takes longer.
 const FOLLOWS: u64 = 1_000_000;
 /// The kubelet stops the sidecars of a pod that has done its work this soon after its last container, in microseconds.
 const DONE: u64 = 10_000_000;
@@ -194,13 +194,14 @@ fn ended_with<'a>(
     ended.collect()
 }
 
-/// Returns whether a client stopped the sandbox while containers ran as far as it is known. The kubelet stops those before.
+/// Returns whether a client other than the kubelet stopped the sandbox, and a container of it has no known exit. The kubelet stops the
+/// containers before the sandbox.
 fn may_have_ended(sandbox: &EpisodeCall, episode: &Episode, pod: &[&Episode]) -> bool {
     let mut started = started(episode, pod);
     sandbox.peer.client != Client::Kubelet && started.any(|(it, _)| exit_of(it, pod).is_none())
 }
 
-/// The last container that ended by itself before the stop, and after all that were stopped were started: not an init container.
+/// The last container that ended by itself before the stop. Init containers do not count: they ended before the stopped ones were started.
 fn ended_before<'a>(
     stopped: &[Stopped<'_>],
     episode: &Episode,
@@ -223,8 +224,8 @@ fn end<'a>(stopped: &Stopped<'a>, episode: &'a Episode) -> ContainerEnd<'a> {
     }
 }
 
-/// The longest grace period that a container had, if it is shorter than the pod's own although nothing is known that took the rest.
-/// The kubelet subtracts the time of preStop hooks, and the wait for containers that end before.
+/// The longest grace period that a container had, if it is shorter than the pod's own and no call or span explains the difference: the
+/// kubelet subtracts the time of preStop hooks and of the wait for other containers.
 fn shortened(
     stopped: &[Stopped<'_>],
     sandbox: &EpisodeCall,
@@ -278,7 +279,7 @@ impl Cause<'_> {
         }
     }
 
-    /// The same once the pod was stopped while its containers ran: then neither does what took long at its start.
+    /// Returns whether it no longer matters once the pod was stopped while its containers ran. A slow start does not.
     pub(super) fn is_past_when_stopped(&self) -> bool {
         match self {
             Self::Beside { cause, .. } | Self::Injected { cause, .. } => {
@@ -299,7 +300,7 @@ impl Cause<'_> {
         }
     }
 
-    /// Returns whether it says of a stop where its time went, and of nothing that failed or did not answer.
+    /// Returns whether it says where the time of a stop went, and of no failure and no runtime that did not answer.
     pub(super) fn is_fine_stop(&self) -> bool {
         match self {
             Self::Beside { cause, .. } => cause.is_fine_stop(),
@@ -312,7 +313,7 @@ impl Cause<'_> {
         }
     }
 
-    /// Returns whether it says no more of a stop than the ends of the containers.
+    /// Returns whether it says nothing of a stop but how the containers ended.
     pub(super) fn is_of_containers(&self) -> bool {
         match self {
             Self::Kubelet(cause) => matches!(cause, KubeletCause::Stopped { .. }),

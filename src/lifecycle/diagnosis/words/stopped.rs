@@ -14,7 +14,7 @@ use crate::lifecycle::episode_store::Exit;
 const KILLED: i32 = 137;
 /// Most containers of which the end is told.
 const MOST: usize = 3;
-/// A hard eviction gives no more seconds: the kubelet allows one, and since the minimum holds for it too, asks for two.
+/// The longest grace period of a hard eviction, in seconds: the kubelet sets one, and newer versions raise it to their minimum of two.
 const HARD_EVICTION: u32 = 2;
 /// The seconds that the kubelet leaves at least to a container after its preStop hook.
 const AFTER_HOOK: u32 = 2;
