@@ -8,6 +8,8 @@
 #   --binaries DIR   package the programs in DIR instead of building them: for tests, and for one --arch
 #   --version V      the version of the packages (default: that in Cargo.toml)
 #   --only KIND      tar, deb, rpm, image, plugin or sbom, only this one; may be repeated (default: all)
+#   --profile ARCH=FILE  optimize the programs of the node with a profile of deploy/profile.sh, which is added to the files;
+#                    once for each architecture
 #   --verify         build everything once more in another clone, and fail unless it has the same bytes
 # environment:
 #   CARGO, RUSTC       another toolchain; see docs/RELEASING.md for one that has aarch64 without rustup
@@ -20,6 +22,7 @@ set -euo pipefail
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SELF=$REPO/deploy/release.sh
+NAME=release
 # Programs of a node, of the image besides these, and of a workstation.
 NODE=(criscope criscope-shim)
 CLUSTER=(criscope-agent)
@@ -27,10 +30,9 @@ PLUGIN=kubectl-criscope
 # name=version of the packaging tools, from crates.io
 TOOLS=(cargo-deb=3.8.0 cargo-generate-rpm=0.21.1 cargo-cyclonedx=0.5.9)
 
-die() { printf 'release: %s\n' "$1" >&2; shift; [ $# -eq 0 ] || printf '    %s\n' "$@" >&2; exit 1; }
-note() { printf '    %s\n' "$*"; }
-step() { printf '==> %s\n' "$*"; }
-have() { command -v "$1" > /dev/null 2>&1; }
+# shellcheck source=deploy/programs.sh
+. "$REPO/deploy/programs.sh"
+
 wants() { [ "${#KINDS[@]}" -eq 0 ] || [[ " ${KINDS[*]} " == *" $1 "* ]]; }
 usage() { sed -n '/^# usage:/,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$SELF"; }
 
@@ -38,24 +40,6 @@ usage() { sed -n '/^# usage:/,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$SELF"; }
 
 # The names that Debian, RPM and OCI have for an architecture.
 deb_arch() { case $1 in x86_64) echo amd64 ;; aarch64) echo arm64 ;; esac; }
-
-has_std() { compgen -G "$SYSROOT/lib/rustlib/$1/lib/libstd-*.rlib" > /dev/null; }
-
-# The C compiler for architecture $1. It also links: the rlibs of musl bring their own libc and start files.
-compiler() {
-    if have "$1-linux-gnu-gcc"; then echo "$1-linux-gnu-gcc"
-    elif [ "$1" = "$(uname -m)" ] && have cc; then echo cc
-    else return 1; fi
-}
-
-# The target for an architecture: musl if it is installed, because a static glibc loads its resolver's modules at run time.
-target() {
-    local libc
-    for libc in musl gnu; do
-        if has_std "$1-unknown-linux-$libc"; then echo "$1-unknown-linux-$libc"; return; fi
-    done
-    return 1
-}
 
 check_architectures() {
     local arch missing=()
@@ -70,33 +54,6 @@ check_architectures() {
     done
     [ "${#missing[@]}" -eq 0 ] || die "this machine cannot build every architecture" "${missing[@]}" \
         "To release without it, name the others: --arch $(uname -m)"
-}
-
-# --- programs --------------------------------------------------------------------------------------------------------
-
-# Paths of this machine do not get into the programs: not by Rust, nor by the C code of ring and zstd. Relocations are packed
-# (DT_RELR), because a program reads all of them when it starts and they stay resident. Linkers without support ignore the option.
-build() {
-    local arch=$1 triple=$2 cc linker variable package
-    linker=$(compiler "$arch") cc=$linker
-    # the headers of musl, where they are installed
-    case $triple in *-musl) if have "$arch-linux-musl-gcc"; then cc=$arch-linux-musl-gcc; fi ;; esac
-    variable=${triple//-/_}
-    step "building for $triple (profile dist)"
-    # Each package by itself: the client of the Kubernetes API must add no features to what the daemon links.
-    for package in criscope criscope-agent; do
-        env "CARGO_TARGET_${variable^^}_LINKER=$linker" "CC_$variable=$cc" \
-            "CFLAGS_$variable=-ffile-prefix-map=$CARGO_DIR=/cargo -ffile-prefix-map=$REPO=/criscope -ffile-prefix-map=$TARGET=/target" \
-            CARGO_ENCODED_RUSTFLAGS="$(printf '%s\x1f' -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs \
-                "--remap-path-prefix=$CARGO_DIR=/cargo" \
-                "--remap-path-prefix=$REPO=/criscope" "--remap-path-prefix=$TARGET=/target" | head -c -1)" \
-            "$CARGO" build --manifest-path "$REPO/Cargo.toml" --profile dist --locked --target "$triple" -p "$package" --bins
-    done
-}
-
-# A static program has no interpreter.
-check_static() {
-    if have readelf && readelf -lW "$1" | grep -q INTERP; then die "$1 is not static"; fi
 }
 
 # --- the files of a package ------------------------------------------------------------------------------------------
@@ -282,15 +239,7 @@ tool() {
 # --- all of it -------------------------------------------------------------------------------------------------------
 
 facts() {
-    CARGO=${CARGO:-cargo} RUSTC=${RUSTC:-rustc}
-    export CARGO RUSTC
-    cd "$REPO"
-    have "$CARGO" || die "there is no cargo" "Install Rust: https://rustup.rs"
-    SYSROOT=$("$RUSTC" --print sysroot)
-    TARGET=${CARGO_TARGET_DIR:-$REPO/target}
-    case $TARGET in /*) ;; *) TARGET=$REPO/$TARGET ;; esac
-    export CARGO_TARGET_DIR=$TARGET
-    CARGO_DIR=${CARGO_HOME:-$HOME/.cargo}
+    find_tools
     BIN=$TARGET/release-tools/bin
     VERSION=${VERSION:-$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)}
     SOURCE=$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
@@ -301,6 +250,29 @@ facts() {
     [ -z "$(git status --porcelain)" ] || note "the working tree has changes: this is not what commit ${COMMIT:0:12} makes"
     OUT=${OUT:-$TARGET/release-$VERSION}
     case $OUT in /*) ;; *) OUT=$FROM/$OUT ;; esac
+}
+
+# add_profile ARCH=FILE
+add_profile() {
+    local arch=${1%%=*} file=${1#*=}
+    case $1 in x86_64=* | aarch64=*) ;; *) usage >&2; exit 64 ;; esac
+    [ -f "$file" ] || die "the profile $file is no file" "deploy/profile.sh makes one."
+    PROFILES[$arch]=$(realpath "$file")
+}
+
+# Each package by itself: the client of the Kubernetes API must add no features to what the daemon links.
+build_all() {
+    local flags=() profile=${PROFILES[$1]:-} copy
+    if [ -n "$profile" ]; then
+        # cargo sees that flags change, and not that a file does.
+        copy=$TARGET/$(sha256sum < "$profile" | cut -c 1-16).profdata
+        cp "$profile" "$copy"
+        # Beside calls all else is rare, starts and pods too: only what never ran is cold.
+        flags+=("-Cprofile-use=$copy" -Cllvm-args=-profile-summary-cold-count=0)
+    fi
+    step "building for $2 (profile dist${profile:+, optimized with $profile})"
+    build "$1" "$2" criscope "${flags[@]}"
+    build "$1" "$2" criscope-agent
 }
 
 make() {
@@ -315,7 +287,7 @@ make() {
         triple=$(target "$arch") || triple=$arch-unknown-linux-musl
         from=$BINARIES
         if [ -z "$from" ]; then
-            build "$arch" "$triple"
+            build_all "$arch" "$triple"
             from=$TARGET/$triple/dist
             for program in "${programs[@]}"; do check_static "$from/$program"; done
         fi
@@ -336,6 +308,7 @@ make() {
             if wants "$kind"; then step "$kind for $triple"; "make_$kind" "$arch" "$triple"; fi
         done
     done
+    for arch in "${!PROFILES[@]}"; do install -m 644 "${PROFILES[$arch]}" "$OUT/criscope-$VERSION-$arch.profdata"; done
     if wants image; then step "image for ${ARCHES[*]}"; make_image; fi
     (cd "$OUT" && sha256sum -- * > SHA256SUMS)
     step "$OUT"
@@ -346,6 +319,7 @@ make() {
 verify() {
     local args=() arch
     for arch in "${ARCHES[@]}"; do args+=(--arch "$arch"); done
+    for arch in "${!PROFILES[@]}"; do args+=(--profile "$arch=${PROFILES[$arch]}"); done
     step "the same once more, from another clone"
     git clone --quiet "$REPO" "$WORK/again.clone"
     git -C "$WORK/again.clone" checkout --quiet "$COMMIT"
@@ -358,12 +332,14 @@ verify() {
 
 main() {
     FROM=$PWD OUT='' BINARIES='' VERSION='' VERIFY='' ARCHES=() KINDS=()
+    declare -gA PROFILES=()
     while [ $# -gt 0 ]; do
         case $1 in
-            --arch | --out | --binaries | --version | --only) [ $# -gt 1 ] || { usage >&2; exit 64; } ;;&
+            --arch | --out | --binaries | --profile | --version | --only) [ $# -gt 1 ] || { usage >&2; exit 64; } ;;&
             --arch) case $2 in x86_64 | aarch64) ARCHES+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
             --out) OUT=$2; shift ;;
             --binaries) BINARIES=$(realpath "$2"); shift ;;
+            --profile) add_profile "$2"; shift ;;
             --version) VERSION=$2; shift ;;
             --only) case $2 in tar | deb | rpm | image | plugin | sbom) KINDS+=("$2") ;; *) usage >&2; exit 64 ;; esac; shift ;;
             --verify) VERIFY=1 ;;

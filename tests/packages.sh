@@ -34,8 +34,13 @@ make_packages() {
     # Those of the cluster are run by their own tests; here it only counts where they end up.
     local program
     for program in criscope-agent kubectl-criscope; do strip -o "$WORK/bin/$program" "$TARGET/debug/$program"; done
-    release "$WORK/out" --only tar --only image --only plugin
-    release "$WORK/again" --only tar --only image --only plugin
+    # A profile is not used for programs that are built already, but is a file of the release.
+    echo profile > "$WORK/profile"
+    release "$WORK/out" --only tar --only image --only plugin --profile "$ARCH=$WORK/profile"
+    release "$WORK/again" --only tar --only image --only plugin --profile "$ARCH=$WORK/profile"
+    grep -q " criscope-[0-9].*-$ARCH.profdata\$" "$WORK/out/SHA256SUMS" || die "the profile is not among the files"
+    if deploy/release.sh --profile "$ARCH=$WORK/none" > "$WORK/log" 2>&1; then die "a profile that does not exist is accepted"; fi
+    grep -q "the profile $WORK/none is no file" "$WORK/log" || die "the error does not name the profile: $(cat "$WORK/log")"
     same "$WORK/out/SHA256SUMS" "$WORK/again/SHA256SUMS" "the same files are not packaged into the same bytes"
     note "the same bytes twice: $(cut -c 67- "$WORK/out/SHA256SUMS" | tr '\n' ' ')"
     DEB=$(echo "$WORK"/out/*.deb) RPM=$(echo "$WORK"/out/*.rpm)
