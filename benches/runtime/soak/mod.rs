@@ -85,6 +85,8 @@ pub(crate) async fn run(
             peak,
         });
     }
+    proxy.process.terminate().await?;
+    daemon.process.terminate().await?;
     Ok(Results {
         facts: Vec::new(),
         counts,

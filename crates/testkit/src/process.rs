@@ -180,6 +180,24 @@ impl Process {
         self.child.wait()
     }
 
+    /// Sends the child SIGTERM and waits until it has exited. Dropping it does the same, but blocks the thread and with it the tasks
+    /// of a client, and a gRPC server waits for its clients to acknowledge its GOAWAY before it exits.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if that takes longer than five seconds.
+    pub async fn terminate(&mut self) -> Result<()> {
+        // It may have exited already.
+        let _ = kill(Pid::from_raw(self.pid().cast_signed()), Signal::SIGTERM);
+        let start = Instant::now();
+        while let Ok(None) = self.child.try_wait() {
+            if start.elapsed() > END_LIMIT {
+                return Err(self.problem(format!("did not exit within {END_LIMIT:?} of SIGTERM")));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
     /// Resident memory, in bytes.
     ///
     /// # Errors
