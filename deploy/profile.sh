@@ -36,18 +36,17 @@ bench() {
 main() {
     case ${1:-} in -h | --help) usage; exit ;; -*) usage >&2; exit 64 ;; esac
     [ $# -le 1 ] || { usage >&2; exit 64; }
-    local file=${1:-} flags
+    local file=${1:-}
     [ -z "$file" ] || file=$(realpath -m "$file")
     find_tools
     check_machine
     file=${file:-$TARGET/criscope.profdata}
     RAW=$TARGET/profile/raw PROGRAMS=$TARGET/profile/$TRIPLE/dist
-    flags=("-Cprofile-generate=$RAW")
     rm -rf "$RAW"
     step "building for $TRIPLE with counters"
     # What has counters is linked, needed or not, and some of it names symbols that only the shared library of glibc has.
-    case $TRIPLE in *-gnu) flags+=(-C target-feature=-crt-static) ;; esac
-    CARGO_TARGET_DIR=$TARGET/profile build "$ARCH" "$TRIPLE" criscope "${flags[@]}"
+    case $TRIPLE in *-gnu) CRT=-crt-static ;; esac
+    CARGO_TARGET_DIR=$TARGET/profile build "$ARCH" "$TRIPLE" criscope "-Cprofile-generate=$RAW"
     step "a proxy under load"
     bench proxy --quick --paths criscope
     step "a runtime and a proxy in front of it: pods, sessions, pulls, lists, scrapes"

@@ -37,7 +37,7 @@ target() {
     return 1
 }
 
-# build ARCH TRIPLE PACKAGE [FLAG...]: static, with these flags of rustc besides.
+# build ARCH TRIPLE PACKAGE [FLAG...]: static, or dynamic with CRT=-crt-static, with these flags of rustc besides.
 # Paths of this machine do not get into the programs: not by Rust, nor by the C code of ring and zstd. Relocations are packed
 # (DT_RELR), because a program reads all of them when it starts and they stay resident; code that a profile has found to be cold stays
 # apart from the rest. Linkers without support ignore these options.
@@ -50,7 +50,7 @@ build() {
     variable=${triple//-/_}
     env "CARGO_TARGET_${variable^^}_LINKER=$linker" "CC_$variable=$cc" \
         "CFLAGS_$variable=-ffile-prefix-map=$CARGO_DIR=/cargo -ffile-prefix-map=$REPO=/criscope -ffile-prefix-map=$TARGET=/target" \
-        CARGO_ENCODED_RUSTFLAGS="$(printf '%s\x1f' -C target-feature=+crt-static \
+        CARGO_ENCODED_RUSTFLAGS="$(printf '%s\x1f' -C "target-feature=${CRT:-+crt-static}" \
             -C link-arg=-Wl,-z,pack-relative-relocs -C link-arg=-Wl,-z,keep-text-section-prefix \
             "--remap-path-prefix=$CARGO_DIR=/cargo" "--remap-path-prefix=$REPO=/criscope" \
             "--remap-path-prefix=$TARGET=/target" "$@" | head -c -1)" \
