@@ -1,8 +1,8 @@
-//! Sends the frames of a long response several at a time.
+//! Sends the frames of a response together.
 //!
-//! h2 writes each DATA frame with a system call of its own, and each wakes the caller: 64 of both for a list of 1,000 containers. So a
-//! full frame waits for the next ones, at most until the connection is polled again, which it asks for itself. Everything else is sent
-//! at once.
+//! h2 writes each DATA frame with a system call of its own, and each wakes the caller: 64 of both for a list of 1,000 containers. After a
+//! DATA frame more of the response follows, at least its trailers. So DATA frames wait for it, at most until the connection is
+//! polled again, which it asks for itself. Everything else is sent at once.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,13 +10,13 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The length of a full DATA frame, in bytes: the default and the minimum of `SETTINGS_MAX_FRAME_SIZE` (RFC 9113, section 6.5.2).
+/// The longest payload of a DATA frame, in bytes: the default and the minimum of `SETTINGS_MAX_FRAME_SIZE` (RFC 9113, section 6.5.2).
 const FULL: usize = 16 << 10;
 
-/// How many bytes wait at most: four full frames with their headers.
-const ROOM: usize = 4 * (9 + FULL);
+/// How many bytes wait at most: eight full frames with their headers, what is read from a runtime at once.
+const ROOM: usize = 8 * (9 + FULL);
 
-/// A stream that sends full frames together. See the module documentation.
+/// A stream that sends DATA frames together. See the module documentation.
 #[derive(Debug)]
 pub(super) struct Batched<S> {
     inner: S,
@@ -89,7 +89,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Batched<S> {
             ready!(self.poll_send(cx))?;
         }
         if self.waiting.is_empty() {
-            if !(FULL..=ROOM).contains(&length) {
+            // The payload of a DATA frame is a slice of its own, unless it is so short that h2 copies it.
+            if bufs.len() < 2 || length > ROOM {
                 return Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
             }
             cx.waker().wake_by_ref();
@@ -172,9 +173,20 @@ mod tests {
 
     /// Writes and flushes like h2; returns whether both were done.
     fn write(stream: &mut Batched<Peer>, bytes: &[u8]) -> bool {
+        write_slices(stream, &[IoSlice::new(bytes)])
+    }
+
+    /// A DATA frame: its header, and its payload.
+    fn write_data(stream: &mut Batched<Peer>, frame: &[u8]) -> bool {
+        let (header, payload) = frame.split_at(9);
+        write_slices(stream, &[IoSlice::new(header), IoSlice::new(payload)])
+    }
+
+    fn write_slices(stream: &mut Batched<Peer>, bufs: &[IoSlice<'_>]) -> bool {
+        let length: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut cx = Context::from_waker(std::task::Waker::noop());
-        match Pin::new(&mut *stream).poll_write(&mut cx, bytes) {
-            Poll::Ready(written) => assert_eq!(written.expect("written"), bytes.len()),
+        match Pin::new(&mut *stream).poll_write_vectored(&mut cx, bufs) {
+            Poll::Ready(written) => assert_eq!(written.expect("written"), length),
             Poll::Pending => return false,
         }
         Pin::new(stream).poll_flush(&mut cx).is_ready()
@@ -199,11 +211,21 @@ mod tests {
     }
 
     #[test]
+    fn data_is_sent_together_with_the_trailers() {
+        let mut stream = stream(usize::MAX);
+        assert!(write_data(&mut stream, &[1; 9 + 300]));
+        assert!(write(&mut stream, b"trailers"));
+        assert!(stream.inner.writes.is_empty());
+        read(&mut stream);
+        assert_eq!(lengths(&stream), [9 + 300 + 8]);
+    }
+
+    #[test]
     fn full_frames_are_sent_together_with_what_follows() {
         let mut stream = stream(usize::MAX);
         let full = [1; 9 + FULL];
-        assert!(write(&mut stream, &full));
-        assert!(write(&mut stream, &full));
+        assert!(write_data(&mut stream, &full));
+        assert!(write_data(&mut stream, &full));
         assert!(write(&mut stream, b"trailers"));
         assert!(stream.inner.writes.is_empty());
         read(&mut stream);
@@ -217,7 +239,7 @@ mod tests {
         let mut stream = stream(usize::MAX);
         let full = [1; 9 + FULL];
         for _ in 0..9 {
-            assert!(write(&mut stream, &full));
+            assert!(write_data(&mut stream, &full));
         }
         assert_eq!(lengths(&stream), [ROOM, ROOM]);
         // A caller may allow longer frames.
@@ -230,12 +252,12 @@ mod tests {
         let mut stream = stream(100);
         let frames: Vec<_> = (0..5).map(|number| vec![number; 9 + FULL]).collect();
         for frame in &frames[..3] {
-            assert!(write(&mut stream, frame));
+            assert!(write_data(&mut stream, frame));
         }
-        assert!(!write(&mut stream, &frames[3]), "it is not flushed");
-        assert!(!write(&mut stream, &frames[4]), "there is no room");
+        assert!(!write_data(&mut stream, &frames[3]), "it is not flushed");
+        assert!(!write_data(&mut stream, &frames[4]), "there is no room");
         stream.inner.space = usize::MAX;
-        assert!(write(&mut stream, &frames[4]));
+        assert!(write_data(&mut stream, &frames[4]));
         read(&mut stream);
         assert_eq!(stream.inner.writes.concat(), frames.concat());
     }
@@ -255,7 +277,8 @@ mod tests {
         let waker = Arc::clone(&woken).into();
         let mut cx = Context::from_waker(&waker);
         let mut stream = stream(usize::MAX);
-        let written = Pin::new(&mut stream).poll_write(&mut cx, &[0; 9 + FULL]);
+        let frame = [IoSlice::new(&[0; 9]), IoSlice::new(&[0; FULL])];
+        let written = Pin::new(&mut stream).poll_write_vectored(&mut cx, &frame);
         assert!(written.is_ready() && woken.0.load(Ordering::Relaxed));
         let shut = Pin::new(&mut stream).poll_shutdown(&mut cx);
         assert!(shut.is_ready());

@@ -23,9 +23,9 @@ use crate::uds::Stream;
 const BACKLOG_TRIES: u32 = 20;
 const BACKLOG_WAIT: Duration = Duration::from_millis(25);
 
-/// Bytes read from a runtime at once. h2 alone reads 8 KiB, and the rest of the frame with a second call: two system calls, two allocations
-/// and a copy for each of the 64 frames of a list of 1 MB.
-const READ_BUFFER: usize = 64 << 10;
+/// Bytes read from a runtime at once: 8 full frames. h2 alone reads 8 KiB, and the rest of the frame with a second call: two system calls, two
+/// allocations and a copy for each of the 64 frames of a list of 1 MB.
+const READ_BUFFER: usize = 128 << 10;
 
 /// The settings of a connection to a runtime.
 fn settings() -> Builder {
