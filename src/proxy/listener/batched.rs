@@ -238,7 +238,7 @@ mod tests {
     fn not_more_waits_than_there_is_room_for() {
         let mut stream = stream(usize::MAX);
         let full = [1; 9 + FULL];
-        for _ in 0..9 {
+        for _ in 0..17 {
             assert!(write_data(&mut stream, &full));
         }
         assert_eq!(lengths(&stream), [ROOM, ROOM]);
@@ -250,14 +250,14 @@ mod tests {
     #[test]
     fn a_slow_reader_holds_the_connection_back_and_loses_nothing() {
         let mut stream = stream(100);
-        let frames: Vec<_> = (0..5).map(|number| vec![number; 9 + FULL]).collect();
-        for frame in &frames[..3] {
+        let frames: Vec<_> = (0..9).map(|number| vec![number; 9 + FULL]).collect();
+        for frame in &frames[..7] {
             assert!(write_data(&mut stream, frame));
         }
-        assert!(!write_data(&mut stream, &frames[3]), "it is not flushed");
-        assert!(!write_data(&mut stream, &frames[4]), "there is no room");
+        assert!(!write_data(&mut stream, &frames[7]), "it is not flushed");
+        assert!(!write_data(&mut stream, &frames[8]), "there is no room");
         stream.inner.space = usize::MAX;
-        assert!(write_data(&mut stream, &frames[4]));
+        assert!(write_data(&mut stream, &frames[8]));
         read(&mut stream);
         assert_eq!(stream.inner.writes.concat(), frames.concat());
     }
