@@ -6,7 +6,7 @@
 #   FILE   the profile (default target/criscope.profdata)
 # environment: as for deploy/release.sh
 #
-# Runs as root on a machine of the architecture that the profile is for, for about 40 minutes on two cores. Needs, besides what
+# Runs as root on a machine of the architecture that the profile is for, for about 20 minutes on two cores. Needs, besides what
 # deploy/release.sh needs there, llvm-profdata of the same compiler (`rustup component add llvm-tools`) and what the benchmarks need
 # (docs/PERFORMANCE.md).
 set -euo pipefail
