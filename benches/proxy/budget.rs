@@ -40,7 +40,7 @@ fn of_thousand(latency: &Latency) -> Option<Budget> {
     }
     let ratio = added(latency, Kind::Criscope)? / added(latency, Kind::Nginx)?;
     let what = format!("added p50 of a {THOUSAND}, of what nginx adds");
-    Some(Budget::new(what, ratio, Limit::AtMost(1.2), "x").aim(Some(1.0)))
+    Some(Budget::new(what, ratio, Limit::AtMost(1.0), "x"))
 }
 
 fn of_latency(latency: &Latency) -> Vec<Budget> {
@@ -54,7 +54,7 @@ fn of_latency(latency: &Latency) -> Vec<Budget> {
     let of = |other: &str| format!("added p50 of a call, of what {other} adds");
     let (nginx, socat) = (criscope / nginx, criscope / socat);
     vec![
-        Budget::new(of("nginx"), nginx, Limit::AtMost(1.1), "x").aim(Some(1.0)),
+        Budget::new(of("nginx"), nginx, Limit::AtMost(1.0), "x"),
         Budget::new(of("socat"), socat, Limit::AtMost(2.5), "x").aim(Some(1.8)),
     ]
 }
@@ -85,9 +85,9 @@ fn of_memory(memory: &Memory) -> Vec<Budget> {
     };
     let peak = memory.list_peak.max(memory.slow_list_peak);
     let mut budgets = vec![
-        megabytes("idle memory", memory.idle.rss as f64, 20e6).aim(Some(13.0)),
+        megabytes("idle memory", memory.idle.rss as f64, 16e6).aim(Some(13.0)),
         megabytes("idle memory, anonymous", memory.idle.anonymous as f64, 3e6),
-        megabytes("peak while a list of 10 MB passes", peak as f64, 30e6),
+        megabytes("peak while a list of 10 MB passes", peak as f64, 25e6),
     ];
     if memory.calls() >= CALLS_TO_JUDGE_GROWTH {
         let growth = memory.growth() as f64;
