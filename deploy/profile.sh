@@ -27,7 +27,7 @@ check_machine() {
     [ "$(id -u)" = 0 ] || die "the benchmarks need root"
 }
 
-# The benchmarks themselves need no optimization, and none of the cost of it.
+# The benchmarks are only clients here, so they are built fast.
 bench() {
     CARGO_PROFILE_BENCH_LTO=off CARGO_PROFILE_BENCH_CODEGEN_UNITS=16 LLVM_PROFILE_FILE="$RAW/%m.profraw" \
         "$CARGO" bench --manifest-path "$REPO/Cargo.toml" --locked --bench "$1" -- --criscope "$PROGRAMS/criscope" "${@:2}"
