@@ -264,9 +264,9 @@ add_profile() {
 build_all() {
     local flags=() profile=${PROFILES[$1]:-} copy
     if [ -n "$profile" ]; then
-        # cargo sees that flags change, and not that a file does.
+        # A path of its own for each content: other flags are other programs for cargo. A newer copy of the same would be compiled again.
         copy=$TARGET/$(sha256sum < "$profile" | cut -c 1-16).profdata
-        cp "$profile" "$copy"
+        cmp -s "$profile" "$copy" || cp "$profile" "$copy"
         # Beside calls all else is rare, starts and pods too: only what never ran is cold.
         flags+=("-Cprofile-use=$copy" -Cllvm-args=-profile-summary-cold-count=0)
     fi
