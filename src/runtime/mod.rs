@@ -123,6 +123,7 @@ impl Runtime {
             paths.cni(),
         ] {
             store::disk::make_dir(&dir)?;
+            store::disk::close_to_others(&dir)?;
         }
         let steps = StepRecorder::default();
         let mut images = settings.live.images.clone();

@@ -23,7 +23,7 @@ use crate::runtime::oci::spec::{
 use crate::runtime::sandbox::files::hostname;
 use crate::runtime::sandbox::namespaces::mappings;
 use crate::runtime::selinux;
-use crate::runtime::store::{ContainerRecord, SandboxRecord};
+use crate::runtime::store::{ContainerRecord, SandboxRecord, disk};
 
 /// Name of the specification file in a bundle (OCI runtime specification, "Filesystem Bundle").
 pub(in crate::runtime) const SPEC: &str = "config.json";
@@ -54,6 +54,7 @@ impl Assembly {
     /// Mounts the root file system and volumes, and writes the bundle. On failure the caller removes the directory.
     pub(super) fn assemble(&self, dir: &Path, record: &ContainerRecord) -> Result<Assembled> {
         self.check_labels(record)?;
+        self.let_mapped_users_pass()?;
         let steps = &self.runtime.steps;
         let (root, image_mounts, id_mapped) =
             steps.blocking_step(RuntimeStep::RootfsMount, || {
@@ -139,6 +140,16 @@ impl Assembly {
             namespace: self.runtime.pins.path(&self.sandbox.id, Kind::User),
             mappings,
         }))
+    }
+
+    /// Opens the way to the root file systems of containers for a pod with a user namespace. Without such a pod it stays closed.
+    fn let_mapped_users_pass(&self) -> Result<()> {
+        if self.ids()?.is_none() {
+            return Ok(());
+        }
+        let paths = &self.runtime.settings.paths;
+        disk::let_pass(paths.root())?;
+        disk::let_pass(&paths.containers())
     }
 
     fn specification(

@@ -66,6 +66,7 @@ impl Assembly {
 fn bind(dir: &Path, name: &str, source: &Path, ids: &IdMapped, recursive: bool) -> Result<PathBuf> {
     let parent = dir.join(rootfs::MAPPED);
     disk::make_dir(&parent)?;
+    disk::let_pass(&parent)?;
     let found = source.canonicalize();
     let found = found.map_err(|e| Error::io("find", source, e))?;
     let target = parent.join(name);

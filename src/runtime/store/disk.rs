@@ -6,7 +6,9 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,12 +45,14 @@ pub trait Written: Serialize {
     }
 }
 
-/// Mode of the directories of objects and of those above them: the root file system of a container with a user namespace is below
-/// them. The records in them have mode 0600.
-const DIR_MODE: u32 = 0o711;
+/// Mode of the directories of objects and of those above them. Containers write files and set-user-ID programs below them, so no
+/// other user of the node may enter.
+const DIR_MODE: u32 = 0o700;
 
-/// Creates the directory of an object, and those above it that are missing. Their mode does not depend on the umask: with one of
-/// 0077, as hardened hosts have, no container with a user namespace would reach its root file system.
+/// Mode of directories that other users may pass through and not list.
+const PASSABLE_MODE: u32 = 0o711;
+
+/// Creates the directory of an object, and those above it that are missing, for root alone, whatever the umask.
 pub fn make_dir(dir: &Path) -> Result<()> {
     make_dir_with(dir, DIR_MODE)
 }
@@ -66,9 +70,48 @@ pub fn make_dir_with(dir: &Path, mode: u32) -> Result<()> {
     match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         made => made
-            .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(mode)))
-            .map_err(|e| Error::io("make", dir, e)),
+            .map_err(|e| Error::io("make", dir, e))
+            .and_then(|()| set_mode(dir, mode)),
     }
+}
+
+/// Creates a directory of the runtime for root alone. Missing directories above it are not the runtime's: every user may pass through
+/// them.
+pub fn make_top(dir: &Path) -> Result<()> {
+    match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => make_dir_with(parent, PASSABLE_MODE)?,
+        _ => {}
+    }
+    make_dir(dir)
+}
+
+/// Closes a directory to other users if an earlier version left it open to them.
+pub fn close_to_others(dir: &Path) -> Result<()> {
+    let mode = mode_of(dir)?;
+    match mode == PASSABLE_MODE {
+        true => set_mode(dir, DIR_MODE),
+        false => Ok(()),
+    }
+}
+
+/// Lets every user pass through a directory, without listing it: below it is the root file system of a container with a user
+/// namespace, whose root is another user of the node. What is in the directory has to be closed to others itself.
+pub fn let_pass(dir: &Path) -> Result<()> {
+    let mode = mode_of(dir)?;
+    match mode & 0o011 {
+        0o011 => Ok(()),
+        _ => set_mode(dir, mode | 0o011),
+    }
+}
+
+fn mode_of(dir: &Path) -> Result<u32> {
+    let found = fs::metadata(dir).map_err(|e| Error::io("read the mode of", dir, e))?;
+    Ok(found.mode() & 0o7777)
+}
+
+fn set_mode(dir: &Path, mode: u32) -> Result<()> {
+    let set = fs::set_permissions(dir, Permissions::from_mode(mode));
+    set.map_err(|e| Error::io("set the mode of", dir, e))
 }
 
 /// Replaces the record in a directory, and then, best effort, its copy, which recovery uses if the record cannot be read.
@@ -203,10 +246,32 @@ mod tests {
             fs::create_dir(root.path().join("own")).expect("valid");
             make_dir(&root.path().join("own")).expect("valid");
         });
-        assert_eq!((mode("pods"), mode("pods/a")), (0o711, 0o711));
+        assert_eq!((mode("pods"), mode("pods/a")), (0o700, 0o700));
         assert_eq!(mode("own"), 0o700);
         fs::write(root.path().join("file"), "").expect("valid");
         assert!(make_dir(&root.path().join("file")).is_err());
+    }
+
+    #[test]
+    fn directories_of_earlier_versions_are_closed_and_others_stay() {
+        let root = tempfile::tempdir().expect("valid");
+        for (mode, closed, passable) in [
+            (0o711, 0o700, 0o711),
+            (0o700, 0o700, 0o711),
+            (0o755, 0o755, 0o755),
+            (0o750, 0o750, 0o751),
+        ] {
+            let dir = root.path().join(format!("{mode:o}"));
+            make_dir_with(&dir, mode).expect("valid");
+            close_to_others(&dir).expect("valid");
+            assert_eq!(mode_of(&dir).expect("valid"), closed, "{mode:o}");
+            let_pass(&dir).expect("valid");
+            assert_eq!(mode_of(&dir).expect("valid"), passable, "{mode:o}");
+        }
+        let top = root.path().join("above/top");
+        make_top(&top).expect("valid");
+        let above = mode_of(&root.path().join("above")).expect("valid");
+        assert_eq!((above, mode_of(&top).expect("valid")), (0o711, 0o700));
     }
 
     #[test]

@@ -95,9 +95,12 @@ pub fn bind(paths: &Paths, images: &Path) -> Result<Bound> {
     if locks.len() < dirs.len() {
         locks.clear();
         for dir in dirs {
-            disk::make_dir(dir)?;
+            disk::make_top(dir)?;
             locks.extend(lock(dir, paths)?);
         }
+    }
+    for dir in dirs {
+        disk::close_to_others(dir)?;
     }
     write(found, paths)?;
     Ok(Bound { _locks: locks })

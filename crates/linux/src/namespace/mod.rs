@@ -275,7 +275,7 @@ fn make(dir: &Path, id: String, request: &Request, helper: Option<&Path>) -> Res
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent).map_err(|error| Error::io("make", parent, error))?;
     }
-    match fs::DirBuilder::new().mode(0o711).create(dir) {
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             return Err(Error::Exists { id });

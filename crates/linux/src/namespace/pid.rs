@@ -72,7 +72,7 @@ fn hold(path: &Path, namespace: &File) -> Result<(), Error> {
     }
     if let Some(dir) = path.parent() {
         let mut making = fs::DirBuilder::new();
-        let made = making.recursive(true).mode(0o711).create(dir);
+        let made = making.recursive(true).mode(0o700).create(dir);
         made.map_err(|error| Error::io("make", dir, error))?;
     }
     // Left over from a reboot or a kill.

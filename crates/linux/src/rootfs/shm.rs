@@ -37,7 +37,7 @@ impl Default for Shm {
 /// # Errors
 /// [`Error::Exists`] if something is mounted there.
 pub fn mount_shm(dir: &Path, shm: &Shm) -> Result<()> {
-    make_dir(dir, 0o711)?;
+    make_dir(dir, 0o700)?;
     if mounts::is_mounted(dir)? {
         return Err(Error::Exists {
             path: dir.to_owned(),

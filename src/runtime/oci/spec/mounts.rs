@@ -137,7 +137,8 @@ fn sandbox_mounts(request: &Request<'_>) -> Vec<Mount> {
         .into_iter()
         .filter_map(|(at, path, write)| {
             let path = path.as_deref()?;
-            Some(mount(at, "bind", path, &["rbind", "rprivate", write]))
+            let options = ["rbind", "rprivate", "nosuid", "nodev", "noexec", write];
+            Some(mount(at, "bind", path, &options))
         })
         .collect()
 }

@@ -3,6 +3,7 @@
 //! within [`stage::BOUNDS`]. `docs/THREATS.md` lists the classes.
 
 mod images;
+mod local_user;
 mod neighbours;
 mod pods;
 mod stage;
