@@ -116,7 +116,7 @@ async fn archives_are_loaded_without_the_daemon() {
     let node = Node::new();
     load_three(&node).await;
     assert_eq!(node.names().await, BOTH);
-    // As the daemon would have made it: pods with user namespaces have their root file systems below.
+    // Passable, since pods with user namespaces may have their root file systems below; the daemon closes it until one comes.
     let root = fs::metadata(node.path("root")).expect("root");
     assert_eq!(root.permissions().mode() & 0o7777, 0o711);
     // A process that holds the store without serving it is left alone.
