@@ -64,6 +64,7 @@ impl Assembly {
                     label: self.file_label(record),
                     ids: self.ids()?,
                 })?;
+                rootfs::check_kernel_dirs(&root)?;
                 let image_mounts = self.mount_volumes(dir, record)?;
                 Ok::<_, Error>((root, image_mounts, self.mount_mapped(dir, record)?))
             })?;

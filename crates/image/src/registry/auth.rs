@@ -12,6 +12,7 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use super::challenge::Challenge;
+use super::node_address::may_lead_to;
 use super::request::{Failure, read_body, send};
 use crate::credentials::Credentials;
 use crate::docker_config;
@@ -54,8 +55,8 @@ pub(super) struct Challenger<'a> {
     pub(super) client: &'a Client,
     /// Host and port, for errors.
     pub(super) host: String,
-    /// Whether it is reached without TLS; only then may its token service be, too.
-    pub(super) is_plain: bool,
+    /// Its address. Only a server without TLS may have a token service without it.
+    pub(super) url: Url,
 }
 
 impl<'a> Challenger<'a> {
@@ -66,7 +67,7 @@ impl<'a> Challenger<'a> {
         Self {
             client,
             host,
-            is_plain: url.scheme() == "http",
+            url: url.clone(),
         }
     }
 }
@@ -214,9 +215,13 @@ impl Authorizer {
         };
         let url = Url::parse(request.realm)
             .map_err(|_| bad("the address of its token service is none"))?;
-        let is_safe = url.scheme() == "https" || (url.scheme() == "http" && challenger.is_plain);
+        let is_plain = challenger.url.scheme() == "http";
+        let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_plain);
         if !is_safe {
             return Err(bad("its token service is not reached by https").into());
+        }
+        if !may_lead_to(&challenger.url, &url) {
+            return Err(bad("its token service is an address of this node").into());
         }
         let host = Challenger::of(&url, challenger.client).host;
         let host = format!("token service {host}");

@@ -44,7 +44,7 @@ impl Endpoint {
         Challenger {
             client: &self.client,
             host: self.host.clone(),
-            is_plain: self.base.scheme() == "http",
+            url: self.base.clone(),
         }
     }
 }

@@ -9,6 +9,7 @@ use reqwest::{Method, Request, Response, StatusCode, Url};
 use super::Host;
 use super::auth::{Authorizer, Challenger};
 use super::challenge::Challenge;
+use super::node_address::may_lead_to;
 use super::request::{Attempt, Failure, refusal, send};
 use crate::error::Error;
 use crate::progress::lock;
@@ -148,6 +149,9 @@ impl Host {
             let is_worse = target.scheme() == "https" && next.scheme() != "https";
             if is_worse || !matches!(next.scheme(), "http" | "https") {
                 return Err(Failure::bad(host, "a redirect away from https"));
+            }
+            if !may_lead_to(url, &next) {
+                return Err(Failure::bad(host, "a redirect to an address of this node"));
             }
             target = next;
         }

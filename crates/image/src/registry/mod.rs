@@ -10,6 +10,7 @@ mod client_certificates;
 mod endpoint;
 mod get;
 mod hosts_file;
+mod node_address;
 mod plain;
 mod registries_conf;
 mod request;

@@ -10,6 +10,9 @@ use super::{context_option, make_dir, mounts};
 /// The default of containerd and CRI-O: 64 MiB.
 pub const SHM_SIZE: u64 = 64 << 20;
 
+/// Empty files take kernel memory that the size does not limit: as many are allowed as files of one page fit.
+const BYTES_PER_INODE: u64 = 4096;
+
 /// Options of the mount.
 #[derive(Debug, Clone)]
 pub struct Shm {
@@ -45,7 +48,8 @@ pub fn mount_shm(dir: &Path, shm: &Shm) -> Result<()> {
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let (uid, gid) = shm.owner;
-    let mut options = format!("mode=1777,size={},uid={uid},gid={gid}", shm.size);
+    let (size, inodes) = (shm.size, shm.size / BYTES_PER_INODE);
+    let mut options = format!("mode=1777,size={size},nr_inodes={inodes},uid={uid},gid={gid}");
     if let Some(label) = &shm.label {
         options.push_str(&context_option(label)?);
     }

@@ -6,10 +6,11 @@ use super::build::Request;
 use crate::cri::v1::PodSandboxConfig;
 
 /// Annotations by which an OCI runtime changes the node rather than the container: crun writes the output of hooks to files
-/// of the node, and takes a seccomp filter and another handler from them; systemd takes properties of units; gVisor and Kata
+/// of the node, takes a seccomp filter and another handler from them, and with krun starts a program of the node; systemd takes properties of units; gVisor and Kata
 /// take paths, devices and kernels. A pattern matches them only if it contains the whole prefix.
-const RESERVED: [&str; 5] = [
+const RESERVED: [&str; 6] = [
     "run.oci.",
+    "krun.",
     "org.systemd.property.",
     "org.criu.",
     "dev.gvisor.",
@@ -156,6 +157,7 @@ mod tests {
             ("run.oci.seccomp_bpf_data", &all, false),
             ("org.systemd.property.Slice", &all, false),
             ("io.katacontainers.config.hypervisor.path", &all, false),
+            ("krun.use_passt", &all, false),
             ("run.oci.handler", &some, true),
             ("run.oci.hooks.stdout", &one, true),
             ("run.oci.hooks.stderr", &one, false),

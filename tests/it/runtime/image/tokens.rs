@@ -258,3 +258,27 @@ async fn errors_name_the_server_that_failed() {
     let error = store.images.pull(&name, None, None).await;
     refused(error.expect_err("no blob"), "blob sha256:");
 }
+
+/// A registry that leads to another address of the node, as its token service or by a redirect.
+#[tokio::test]
+async fn a_registry_leads_to_no_address_of_the_node() {
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let name = registry.push("a", "1", &small());
+    for metadata_service in ["http://169.254.169.254/token", "http://127.0.0.2/token"] {
+        let challenge = format!("Bearer realm=\"{metadata_service}\"");
+        registry.hook(move |_| Some(with(status(401, ""), "www-authenticate", &challenge)));
+        let error = store.images.pull(&name, None, None).await;
+        let error = error.expect_err("a token service").to_string();
+        assert!(
+            error.contains("token service is an address of this node"),
+            "{error}"
+        );
+        registry.hook(move |_| Some(with(status(307, ""), "location", metadata_service)));
+        let error = store.images.pull(&name, None, None).await;
+        let error = error.expect_err("a redirect").to_string();
+        assert!(
+            error.contains("redirect to an address of this node"),
+            "{error}"
+        );
+    }
+}

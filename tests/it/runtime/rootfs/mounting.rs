@@ -163,6 +163,7 @@ fn shared_memory_has_its_size_and_options() {
         .find(|line| line.contains(&*dir.to_string_lossy()))
         .expect("mounted");
     assert!(line.contains("nosuid,nodev,noexec"), "{line}");
+    assert!(line.contains("nr_inodes=256"), "{line}");
     unmount(&dir).expect("unmounted");
     unmount(&dir).expect("again");
     assert!(!is_mounted(&dir).expect("known"));
