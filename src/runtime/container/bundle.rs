@@ -92,7 +92,8 @@ impl Assembly {
             image_volumes: self.own_volumes(dir, root, record)?,
             ..sandbox
         };
-        let mut built = self.specification(record, root, &sandbox)?;
+        let users = UserDatabase::of_rootfs(root)?;
+        let mut built = self.specification(record, root, &users, &sandbox)?;
         let classes = &self.live.classes;
         classes.apply(&mut built.spec, &self.sandbox.config, &record.config)?;
         let adjusting = self.runtime.nri_create(&self.sandbox, record, &built.spec);
@@ -114,6 +115,7 @@ impl Assembly {
             let linux = built.spec.linux().as_ref();
             cgroup_path = linux.and_then(|linux| linux.cgroups_path().clone());
         }
+        spec::protect_additional_groups(&mut built.spec, &users)?;
         self.mount_by_options(dir, &mut built.spec)?;
         // The OCI runtime recorded with the sandbox, which may not be the configured one.
         let handler = self.live.handlers.of_pod(&self.sandbox);
@@ -145,6 +147,7 @@ impl Assembly {
         &self,
         record: &ContainerRecord,
         root: &Path,
+        users: &UserDatabase,
         sandbox: &SandboxFacts,
     ) -> Result<spec::Built> {
         let handler = self.live.handlers.get(&record.handler)?;
@@ -157,7 +160,6 @@ impl Assembly {
             user: self.image.user.clone(),
             working_dir: self.image.working_dir.clone(),
         };
-        let users = UserDatabase::of_rootfs(root)?;
         let cdi = self.cdi(spec::cdi::is_asked(&record.config));
         // Read for every container, so that changes need no restart.
         let hooks = spec::hooks::Registry::read(&self.live.settings.hooks_dirs);
@@ -167,7 +169,7 @@ impl Assembly {
             container: &record.config,
             image: &image,
             rootfs: root,
-            users: &users,
+            users,
             node: &node,
             sandbox,
             handler: &handler.options,

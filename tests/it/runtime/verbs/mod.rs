@@ -18,6 +18,7 @@ mod hang;
 mod hang_up;
 mod hooks;
 mod hostile;
+mod image_users;
 mod images;
 mod live_handlers;
 mod old_shim;
