@@ -11,6 +11,7 @@ use crate::call::steps::RuntimeStep;
 use criscope_linux::namespace::Kind;
 use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs};
 
+use super::image_volumes::{VolumeRequest, volume_places};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::failpoint::{Failpoint, failpoint};
@@ -89,7 +90,7 @@ impl Assembly {
         sandbox: SandboxFacts,
     ) -> Result<Assembled> {
         let sandbox = SandboxFacts {
-            image_volumes: self.own_volumes(dir, root, record)?,
+            image_volumes: self.own_volumes(dir, root, record, &sandbox)?,
             ..sandbox
         };
         let users = UserDatabase::of_rootfs(root)?;
@@ -212,26 +213,28 @@ impl Assembly {
         all.try_for_each(|label| labels.require(&label))
     }
 
-    /// The `Volumes` of the image, except paths that a mount of the request covers.
+    /// The directories of the image's `Volumes`, by where they are mounted.
     fn own_volumes(
         &self,
         dir: &Path,
         root: &Path,
         record: &ContainerRecord,
+        sandbox: &SandboxFacts,
     ) -> Result<BTreeMap<String, PathBuf>> {
-        if self.live.settings.ignore_image_volumes {
-            return Ok(BTreeMap::new());
-        }
-        let mounted = |path: &str| {
-            let mounts = record.config.mounts.iter();
-            let clean = |path: &str| path.trim_end_matches('/').to_owned();
-            mounts
-                .into_iter()
-                .any(|m| clean(&m.container_path) == clean(path))
+        let volumes = if self.live.settings.ignore_image_volumes {
+            &[][..]
+        } else {
+            &self.image.volumes
         };
-        let wanted = self.image.volumes.iter().map(String::as_str);
-        let wanted = wanted.filter(|path| !mounted(path));
-        Ok(rootfs::prepare_volumes(root, wanted, dir)?)
+        let places = volume_places(&VolumeRequest {
+            image: &record.image_name,
+            volumes,
+            root,
+            mounts: &record.config.mounts,
+            sandbox,
+        })?;
+        let places = places.iter().map(String::as_str);
+        Ok(rootfs::prepare_volumes(root, places, dir)?)
     }
 }
 

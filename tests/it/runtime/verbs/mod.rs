@@ -19,6 +19,7 @@ mod hang_up;
 mod hooks;
 mod hostile;
 mod image_users;
+mod image_volumes;
 mod images;
 mod live_handlers;
 mod old_shim;
