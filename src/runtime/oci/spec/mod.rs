@@ -17,6 +17,7 @@ mod error;
 mod facts;
 pub mod hooks;
 mod host;
+mod kernel_paths;
 mod labels;
 mod mounts;
 mod namespaces;
