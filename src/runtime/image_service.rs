@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::call_context::CallContext;
 use super::error::{Error, Result};
+use super::oci::spec::{AccountKind, AccountRef, split_image_user};
 use super::{Runtime, id};
 use crate::cri::v1;
 use criscope_image::{Auth, AuthFields, Image, PullOptions, Reference};
@@ -190,7 +191,7 @@ impl Runtime {
 
     /// Converts an image to the CRI's form.
     fn shown(&self, image: &Image) -> v1::Image {
-        let (uid, username) = user(&image.config.user);
+        let (uid, username) = reported_user(&image.config.user);
         v1::Image {
             id: image.id.to_string(),
             repo_tags: image.tags.clone(),
@@ -223,28 +224,43 @@ fn asked(image: Option<&v1::ImageSpec>) -> Result<&str> {
     }
 }
 
-/// The user in an image's configuration: by number or by name.
-fn user(text: &str) -> (Option<v1::Int64Value>, String) {
-    let user = text.split(':').next().unwrap_or_default();
-    match user.parse::<i64>() {
-        _ if user.is_empty() => (None, String::new()),
-        Ok(value) => (Some(v1::Int64Value { value }), String::new()),
-        Err(_) => (None, user.to_owned()),
+/// Returns the user of an image as uid or name. The kubelet judges `runAsNonRoot` by it: it refuses uid 0, every name, and an
+/// image without either, which is root. It then sends the same value with CreateContainer. A text that is no valid user is
+/// reported as a name: the kubelet refuses it, or CreateContainer does.
+fn reported_user(text: &str) -> (Option<v1::Int64Value>, String) {
+    let (user, _) = split_image_user(text);
+    match AccountRef::parse(AccountKind::User, user) {
+        Ok(AccountRef::Id(id)) => (Some(v1::Int64Value { value: id.into() }), String::new()),
+        Ok(AccountRef::Name(_)) | Err(_) => (None, user.to_owned()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::user;
+    use super::reported_user;
 
     #[test]
-    fn the_user_of_an_image_is_parsed_as_number_or_name() {
-        let uid = |text| user(text).0.map(|uid| uid.value);
-        assert_eq!((uid("1000:1"), user("1000").1), (Some(1000), String::new()));
-        assert_eq!(
-            (uid("web:web"), user("web:web").1),
-            (None, "web".to_owned())
-        );
-        assert_eq!((uid(""), user("").1), (None, String::new()));
+    fn the_user_of_an_image_is_reported_as_number_or_name() {
+        for (text, uid, name) in [
+            ("", None, ""),
+            (":1000", None, ""),
+            ("1000:1", Some(1000), ""),
+            ("1000", Some(1000), ""),
+            ("00", Some(0), ""),
+            ("web:web", None, "web"),
+            ("4294967294", Some(4_294_967_294), ""),
+            ("4294967295", None, "4294967295"),
+            ("4294967296:0", None, "4294967296"),
+            ("18446744073709551616", None, "18446744073709551616"),
+            ("+5", None, "+5"),
+            ("-1", None, "-1"),
+            (" 5", None, " 5"),
+            ("0x10", None, "0x10"),
+            ("\u{661}", None, "\u{661}"),
+        ] {
+            let (found, username) = reported_user(text);
+            let found = found.map(|uid| uid.value);
+            assert_eq!((found, username.as_str()), (uid, name), "{text:?}");
+        }
     }
 }

@@ -150,6 +150,15 @@ pub fn uncompressed(run: &Value, layer: Vec<u8>) -> Image {
     build(architecture(), run, TAR, &[(layer.clone(), layer)])
 }
 
+/// An image with this container configuration and uncompressed layers.
+pub fn configured(run: &Value, layers: &[Vec<u8>]) -> Image {
+    let layers: Vec<_> = layers
+        .iter()
+        .map(|layer| (layer.clone(), layer.clone()))
+        .collect();
+    build(architecture(), run, TAR, &layers)
+}
+
 fn build(
     architecture: &str,
     run: &Value,

@@ -11,6 +11,7 @@ use crate::call::steps::RuntimeStep;
 use criscope_linux::namespace::Kind;
 use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs};
 
+use super::image_volumes::{VolumeRequest, volume_places};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::failpoint::{Failpoint, failpoint};
@@ -91,10 +92,11 @@ impl Assembly {
         sandbox: SandboxFacts,
     ) -> Result<Assembled> {
         let sandbox = SandboxFacts {
-            image_volumes: self.own_volumes(dir, root, record)?,
+            image_volumes: self.own_volumes(dir, root, record, &sandbox)?,
             ..sandbox
         };
-        let mut built = self.specification(record, root, &sandbox)?;
+        let users = UserDatabase::of_rootfs(root)?;
+        let mut built = self.specification(record, root, &users, &sandbox)?;
         let classes = &self.live.classes;
         classes.apply(&mut built.spec, &self.sandbox.config, &record.config)?;
         let adjusting = self.runtime.nri_create(&self.sandbox, record, &built.spec);
@@ -116,6 +118,7 @@ impl Assembly {
             let linux = built.spec.linux().as_ref();
             cgroup_path = linux.and_then(|linux| linux.cgroups_path().clone());
         }
+        spec::protect_additional_groups(&mut built.spec, &users)?;
         self.mount_by_options(dir, &mut built.spec)?;
         // The OCI runtime recorded with the sandbox, which may not be the configured one.
         let handler = self.live.handlers.of_pod(&self.sandbox);
@@ -157,6 +160,7 @@ impl Assembly {
         &self,
         record: &ContainerRecord,
         root: &Path,
+        users: &UserDatabase,
         sandbox: &SandboxFacts,
     ) -> Result<spec::Built> {
         let handler = self.live.handlers.get(&record.handler)?;
@@ -169,7 +173,6 @@ impl Assembly {
             user: self.image.user.clone(),
             working_dir: self.image.working_dir.clone(),
         };
-        let users = UserDatabase::of_rootfs(root)?;
         let cdi = self.cdi(spec::cdi::is_asked(&record.config));
         // Read for every container, so that changes need no restart.
         let hooks = spec::hooks::Registry::read(&self.live.settings.hooks_dirs);
@@ -179,7 +182,7 @@ impl Assembly {
             container: &record.config,
             image: &image,
             rootfs: root,
-            users: &users,
+            users,
             node: &node,
             sandbox,
             handler: &handler.options,
@@ -222,26 +225,28 @@ impl Assembly {
         all.try_for_each(|label| labels.require(&label))
     }
 
-    /// The `Volumes` of the image, except paths that a mount of the request covers.
+    /// The directories of the image's `Volumes`, by where they are mounted.
     fn own_volumes(
         &self,
         dir: &Path,
         root: &Path,
         record: &ContainerRecord,
+        sandbox: &SandboxFacts,
     ) -> Result<BTreeMap<String, PathBuf>> {
-        if self.live.settings.ignore_image_volumes {
-            return Ok(BTreeMap::new());
-        }
-        let mounted = |path: &str| {
-            let mounts = record.config.mounts.iter();
-            let clean = |path: &str| path.trim_end_matches('/').to_owned();
-            mounts
-                .into_iter()
-                .any(|m| clean(&m.container_path) == clean(path))
+        let volumes = if self.live.settings.ignore_image_volumes {
+            &[][..]
+        } else {
+            &self.image.volumes
         };
-        let wanted = self.image.volumes.iter().map(String::as_str);
-        let wanted = wanted.filter(|path| !mounted(path));
-        Ok(rootfs::prepare_volumes(root, wanted, dir)?)
+        let places = volume_places(&VolumeRequest {
+            image: &record.image_name,
+            volumes,
+            root,
+            mounts: &record.config.mounts,
+            sandbox,
+        })?;
+        let places = places.iter().map(String::as_str);
+        Ok(rootfs::prepare_volumes(root, places, dir)?)
     }
 }
 

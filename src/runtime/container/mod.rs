@@ -7,6 +7,7 @@ mod create;
 mod exec_sync;
 mod exit;
 mod id_mapped;
+mod image_volumes;
 mod list;
 mod log;
 mod remove;

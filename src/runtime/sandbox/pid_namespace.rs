@@ -10,6 +10,7 @@ use criscope_linux::namespace::{Kind, of_process};
 use super::teardown::blocking;
 use crate::cri::v1::{LinuxSandboxSecurityContext, NamespaceMode};
 use crate::runtime::error::{Error, Result, shown};
+use crate::runtime::oci::spec::{AccountKind, account_id};
 use crate::runtime::shim_client::{PidNamespace, Shim};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
 use crate::runtime::{Runtime, id};
@@ -51,7 +52,9 @@ impl Runtime {
         let context = linux.and_then(|linux| linux.security_context.as_ref());
         let (uid, gid) = user(record, context)?;
         let groups = context.map_or(&[][..], |context| &context.supplemental_groups);
-        let groups = groups.iter().map(|group| number("group", *group));
+        let groups = groups
+            .iter()
+            .map(|group| account_id(AccountKind::SupplementalGroup, *group));
         let runtime = Arc::clone(self);
         let id = record.id.clone();
         Ok(PidNamespace {
@@ -63,7 +66,7 @@ impl Runtime {
             cgroups: blocking(move || Ok(runtime.make_init_cgroup(&id))).await?,
             uid,
             gid,
-            groups: groups.collect::<Result<_>>()?,
+            groups: groups.collect::<std::result::Result<_, _>>()?,
             label: record.process_label.clone().unwrap_or_default(),
             oom_score_adj: OOM_SCORE_ADJ,
             mount_label: record.mount_label.clone().unwrap_or_default(),
@@ -191,11 +194,6 @@ fn init_ended_error(id: &str) -> Error {
     ))
 }
 
-fn number(what: &str, number: i64) -> Result<u32> {
-    let id = u32::try_from(number).ok().filter(|id| *id != u32::MAX);
-    id.ok_or_else(|| Error::invalid(format!("{number} is not a {what} id")))
-}
-
 /// User and group of the init, as ids inside the pod's user namespace.
 pub(super) fn user(
     record: &SandboxRecord,
@@ -211,8 +209,12 @@ pub(super) fn user(
     let user = context.and_then(|context| context.run_as_user.as_ref());
     let group = context.and_then(|context| context.run_as_group.as_ref());
     Ok((
-        user.map_or(Ok(unprivileged), |user| number("user", user.value))?,
-        group.map_or(Ok(unprivileged), |group| number("group", group.value))?,
+        user.map_or(Ok(unprivileged), |user| {
+            account_id(AccountKind::User, user.value)
+        })?,
+        group.map_or(Ok(unprivileged), |group| {
+            account_id(AccountKind::Group, group.value)
+        })?,
     ))
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
+use rustix::path::Arg;
 
 use super::error::{At as _, Error, Result};
 use crate::untrusted;
@@ -41,7 +42,7 @@ pub(super) fn root(rootfs: &Path) -> Result<OwnedFd> {
 
 pub(super) fn resolve(
     root: &OwnedFd,
-    path: &str,
+    path: impl Arg + Copy,
     flags: OFlags,
 ) -> std::result::Result<OwnedFd, Errno> {
     let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;

@@ -26,6 +26,7 @@ mod mounts;
 mod overlay;
 mod relabel;
 mod shm;
+mod view;
 mod volumes;
 
 use std::fs;
@@ -42,6 +43,7 @@ pub use self::mounts::{is_mounted, list_mounts_below, mounts_in_table, unmount};
 pub use self::overlay::MAX_LAYERS;
 pub use self::relabel::relabel;
 pub use self::shm::{SHM_SIZE, Shm, mount_shm};
+pub use self::view::{ContainerView, lexical};
 pub use self::volumes::prepare_volumes;
 
 use self::error::At as _;

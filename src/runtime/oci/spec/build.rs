@@ -9,6 +9,7 @@ use super::cgroup::cgroup_path;
 use super::error::SpecError;
 use super::facts::{HandlerOptions, ImageConfig, NodeFacts, SandboxFacts};
 use super::host::Host;
+use super::kernel_paths::kernel_paths;
 use super::mounts::Propagation;
 use super::user::{ResolvedUser, UserDatabase, resolve_user};
 use super::{cdi, devices, hooks, mounts, namespaces, process, resources, seccomp};
@@ -187,11 +188,7 @@ fn linux(request: &Request<'_>, rootfs_propagation: Option<String>) -> Result<Li
     resources.set_devices(Some(devices.rules));
     let parent = request.pod.linux.as_ref();
     let parent = parent.map_or("", |linux| linux.cgroup_parent.as_str());
-    // Not completed with defaults: the kubelet sends them.
-    let paths = |list: &[String]| match context.privileged {
-        true => Vec::new(),
-        false => list.to_vec(),
-    };
+    let paths = kernel_paths(request);
     let mut linux = Linux::default();
     linux
         .set_namespaces(Some(namespaces.list))
@@ -209,8 +206,8 @@ fn linux(request: &Request<'_>, rootfs_propagation: Option<String>) -> Result<Li
             request.node,
             request.host,
         )?)
-        .set_masked_paths(Some(paths(&context.masked_paths)))
-        .set_readonly_paths(Some(paths(&context.readonly_paths)))
+        .set_masked_paths(Some(paths.masked))
+        .set_readonly_paths(Some(paths.read_only))
         .set_mount_label(
             request
                 .sandbox

@@ -6,6 +6,7 @@
 //!
 //! The rules are those of containerd's CRI plugin where the kubelet or critest depend on them.
 
+mod account;
 mod annotations;
 mod build;
 mod capabilities;
@@ -16,6 +17,7 @@ mod error;
 mod facts;
 pub mod hooks;
 mod host;
+mod kernel_paths;
 mod labels;
 mod mounts;
 mod namespaces;
@@ -47,13 +49,14 @@ pub(in crate::runtime) fn fuzz_users(bytes: &[u8]) {
         return;
     };
     let context = crate::cri::v1::LinuxContainerSecurityContext::default();
-    for user in ["root", "0:0", "nobody:users", "7:root"] {
+    for user in ["root", "0:0", "nobody:users", "7:root", "4294967296"] {
         if let Ok(found) = resolve_user(&context, user, &tables) {
             assert!(found.groups.len() <= 1 + bytes.len());
         }
     }
 }
 
+pub use account::{AccountKind, AccountRef, ImageUser, account_id, split_image_user};
 pub use annotations::sandbox_annotations;
 pub use build::{Action, Built, Request, build};
 pub use cgroup::{CGROUP_PREFIX, cgroup_path, check_cgroup_parent};
@@ -74,4 +77,4 @@ pub use resources::{
 };
 pub use support::RuntimeSupport;
 pub use sysctl::sandbox_sysctls;
-pub use user::{ResolvedUser, UserDatabase, resolve_user};
+pub use user::{ResolvedUser, UserDatabase, protect_additional_groups, resolve_user};

@@ -1,9 +1,10 @@
 //! The mounts of a container: the kernel's file systems, the files of the sandbox, the mounts of the request.
 
 use std::collections::HashSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use criscope_linux::mountinfo::unescape;
+use criscope_linux::rootfs::lexical;
 use oci_spec::runtime::Mount;
 
 use super::build::{Action, Request};
@@ -185,22 +186,12 @@ fn relabel(request: &Request<'_>, source: &Path, all: &mut Mounts) {
 
 /// Returns a container path that is absolute and has no `.` and `..`.
 fn clean(path: &str) -> Result<PathBuf, SpecError> {
-    let mut to = PathBuf::from("/");
     if path.is_empty() {
         return Err(SpecError::Invalid(
             "mount without a container path".to_owned(),
         ));
     }
-    for component in Path::new(path).components() {
-        match component {
-            Component::ParentDir => {
-                to.pop();
-            }
-            Component::Normal(name) => to.push(name),
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
-        }
-    }
-    Ok(to)
+    Ok(lexical(path))
 }
 
 /// Adds one mount of the request.

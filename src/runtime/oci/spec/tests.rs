@@ -3,6 +3,7 @@
 mod cdi_nodes;
 mod confinement;
 mod hook_files;
+mod kernel_paths;
 mod net_devices;
 mod policy;
 mod process;

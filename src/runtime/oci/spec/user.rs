@@ -5,7 +5,9 @@ use std::path::Path;
 
 use criscope_linux::rootfs::{self, open_in_root};
 use criscope_linux::untrusted;
+use oci_spec::runtime::Spec;
 
+use super::account::{AccountKind, AccountRef, ImageUser, account_id, parse_id};
 use super::error::SpecError;
 use crate::cri::v1::{LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 
@@ -54,13 +56,13 @@ impl UserDatabase {
         })
     }
 
-    /// The rows of passwd: name, uid, gid. Invalid rows are skipped.
+    /// The rows of passwd: name, uid, gid. Rows with an id that the kernel does not have are skipped, like other invalid ones.
     fn users(&self) -> impl Iterator<Item = (&str, u32, u32)> {
         self.passwd.lines().filter_map(|line| {
             let mut fields = line.split(':');
             let name = fields.next()?;
-            let uid = fields.nth(1)?.parse().ok()?;
-            let gid = fields.next()?.parse().ok()?;
+            let uid = parse_id(fields.nth(1)?)?;
+            let gid = parse_id(fields.next()?)?;
             Some((name, uid, gid))
         })
     }
@@ -70,8 +72,18 @@ impl UserDatabase {
         self.group.lines().filter_map(|line| {
             let mut fields = line.split(':');
             let name = fields.next()?;
-            let gid = fields.nth(1)?.parse().ok()?;
+            let gid = parse_id(fields.nth(1)?)?;
             Some((name, gid, fields.next().unwrap_or("")))
+        })
+    }
+
+    /// Returns whether a group is named like this id and has another one. Reads rows as runc does, which takes an id that it
+    /// cannot parse for 0.
+    fn has_group_named(&self, id: u32) -> bool {
+        let id = id.to_string();
+        self.group.lines().any(|line| {
+            let mut fields = line.trim().split(':');
+            fields.next() == Some(&*id) && fields.nth(1) != Some(&*id)
         })
     }
 }
@@ -89,14 +101,14 @@ pub struct ResolvedUser {
 
 /// Resolves the user of a container: from the request, else from the image, else root.
 ///
-/// A name must be in the image's databases; a number need not be. A group without a user is an error. With policy Merge
-/// the user's groups in the image are included, with Strict only those of the request.
+/// A name must be in the image's databases; an id need not be, and is never looked up as a name. A group without a user is an
+/// error. With policy Merge the user's groups in the image are included, with Strict only those of the request.
 pub fn resolve_user(
     context: &LinuxContainerSecurityContext,
     image_user: &str,
     tables: &UserDatabase,
 ) -> Result<ResolvedUser, SpecError> {
-    let (user, group) = wanted(context, image_user)?;
+    let ImageUser { user, group } = requested_user(context, image_user)?;
     let (uid, mut gid, name) = find_user(&user, tables)?;
     if let Some(group) = group {
         gid = find_group(&group, tables)?;
@@ -114,78 +126,92 @@ pub fn resolve_user(
         );
     }
     for group in &context.supplemental_groups {
-        groups.push(id(*group, "supplemental group")?);
+        groups.push(account_id(AccountKind::SupplementalGroup, *group)?);
     }
     let mut seen = std::collections::HashSet::new();
     groups.retain(|group| seen.insert(*group));
     Ok(ResolvedUser { uid, gid, groups })
 }
 
-/// User and group as text, from the request, else from the image.
-fn wanted(
+/// User and group of the request, else of the image.
+fn requested_user(
     context: &LinuxContainerSecurityContext,
     image_user: &str,
-) -> Result<(String, Option<String>), SpecError> {
+) -> Result<ImageUser, SpecError> {
     let user = match (&context.run_as_user, context.run_as_username.as_str()) {
-        (Some(uid), _) => Some(id(uid.value, "user")?.to_string()),
+        (Some(uid), _) => Some(AccountRef::Id(account_id(AccountKind::User, uid.value)?)),
         (None, "") => None,
-        (None, name) => Some(name.to_owned()),
+        // The kubelet sends the name that ImageStatus reported.
+        (None, name) => Some(AccountRef::parse(AccountKind::User, name)?),
     };
-    let group = match &context.run_as_group {
-        Some(gid) => Some(id(gid.value, "group")?.to_string()),
-        None => None,
-    };
-    if let Some(user) = user {
-        return Ok((user, group));
-    }
-    if group.is_some() {
-        return Err(SpecError::Invalid(
+    let group = context.run_as_group.as_ref();
+    let group = group.map(|gid| account_id(AccountKind::Group, gid.value));
+    let group = group.transpose()?.map(AccountRef::Id);
+    match (user, group) {
+        (Some(user), group) => Ok(ImageUser { user, group }),
+        (None, None) => ImageUser::parse(image_user),
+        (None, Some(_)) => Err(SpecError::Invalid(
             "user group is specified without user".to_owned(),
-        ));
-    }
-    let (user, group) = match image_user.split_once(':') {
-        Some((user, group)) => (user, Some(group).filter(|group| !group.is_empty())),
-        None => (image_user, None),
-    };
-    let user = if user.is_empty() { "0" } else { user };
-    Ok((user.to_owned(), group.map(str::to_owned)))
-}
-
-fn id(value: i64, what: &str) -> Result<u32, SpecError> {
-    // The kernel takes the highest value as "no change": it is not an id.
-    match u32::try_from(value) {
-        Ok(id) if id != u32::MAX => Ok(id),
-        _ => Err(SpecError::Invalid(format!("{what} {value} is not an id"))),
+        )),
     }
 }
 
 /// Returns the uid, the gid and, if it is in the database, the name.
 fn find_user<'t>(
-    user: &str,
+    user: &AccountRef,
     tables: &'t UserDatabase,
 ) -> Result<(u32, u32, Option<&'t str>), SpecError> {
-    // As usual in Unix, digits are looked up as a name first.
-    if let Some((name, uid, gid)) = tables.users().find(|(name, _, _)| *name == user) {
-        return Ok((uid, gid, Some(name)));
+    let mut users = tables.users();
+    match user {
+        AccountRef::Id(id) => Ok(users
+            .find(|(_, uid, _)| uid == id)
+            .map_or((*id, 0, None), |(name, uid, gid)| (uid, gid, Some(name)))),
+        AccountRef::Name(wanted) => users
+            .find(|(name, _, _)| name == wanted)
+            .map(|(name, uid, gid)| (uid, gid, Some(name)))
+            .ok_or_else(|| {
+                SpecError::NotFound(format!("user {wanted} is not in the image's passwd"))
+            }),
     }
-    let Ok(number) = user.parse::<i64>() else {
-        return Err(SpecError::NotFound(format!(
-            "user {user} is not in the image's passwd"
-        )));
-    };
-    let uid = id(number, "user")?;
-    let known = tables.users().find(|(_, known, _)| *known == uid);
-    Ok(known.map_or((uid, 0, None), |(name, uid, gid)| (uid, gid, Some(name))))
 }
 
-fn find_group(group: &str, tables: &UserDatabase) -> Result<u32, SpecError> {
-    if let Some((_, gid, _)) = tables.groups().find(|(name, _, _)| *name == group) {
-        return Ok(gid);
+fn find_group(group: &AccountRef, tables: &UserDatabase) -> Result<u32, SpecError> {
+    match group {
+        AccountRef::Id(id) => Ok(*id),
+        AccountRef::Name(wanted) => tables
+            .groups()
+            .find(|(name, _, _)| name == wanted)
+            .map(|(_, gid, _)| gid)
+            .ok_or_else(|| {
+                SpecError::NotFound(format!("group {wanted} is not in the image's group file"))
+            }),
     }
-    let number = group.parse().map_err(|_| {
-        SpecError::NotFound(format!("group {group} is not in the image's group file"))
-    })?;
-    id(number, "group")
+}
+
+/// Keeps the image from exchanging additional groups of the finished specification: runc before 1.3 looks each of them up in
+/// the container's group file, by name first. The primary group is taken from that list if a group is named like its id, since
+/// every process has it anyway.
+///
+/// # Errors
+/// [`SpecError::Invalid`] if another group of the list has such a namesake.
+pub fn protect_additional_groups(spec: &mut Spec, tables: &UserDatabase) -> Result<(), SpecError> {
+    let Some(process) = spec.process_mut() else {
+        return Ok(());
+    };
+    let mut user = process.user().clone();
+    let (mut groups, primary) = (
+        user.additional_gids().clone().unwrap_or_default(),
+        user.gid(),
+    );
+    groups.retain(|group| *group != primary || !tables.has_group_named(primary));
+    if let Some(group) = groups.iter().find(|group| tables.has_group_named(**group)) {
+        return Err(SpecError::Invalid(format!(
+            "the image's group file has a group named {group} with another id, which OCI runtimes would take for group {group}"
+        )));
+    }
+    user.set_additional_gids(Some(groups));
+    process.set_user(user);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -252,5 +278,101 @@ mod tests {
         context.supplemental_groups_policy = SupplementalGroupsPolicy::Strict as i32;
         let strict = resolve_user(&context, "", &tables()).expect("present");
         assert_eq!(strict.groups, [34, 900]);
+    }
+
+    /// An image in which users and groups are named like ids of others.
+    fn hostile() -> UserDatabase {
+        let passwd = "root:x:0:0::/:/bin/sh\n1000:x:0:0::/:/bin/sh\n+5:x:0:0::/:\n-1:x:0:0::/:\n 5:x:0:0::/:\n\
+            4294967295:x:0:0::/:\n4294967296:x:0:0::/:\n\u{661}:x:0:0::/:\n\
+            huge:x:4294967296:0::/:\nlast:x:4294967295:0::/:\nsigned:x:+0:0::/:\ngroup:x:7:4294967295::/:\n";
+        let group = "root:x:0:\n2000:x:0:\nhuge:x:4294967296:\nlast:x:4294967295:last\nsigned:x:+0:\n4294967296:x:0:\n";
+        UserDatabase::read(passwd.as_bytes(), group.as_bytes()).expect("tables")
+    }
+
+    #[test]
+    fn a_number_is_an_id_whatever_users_and_groups_are_named() {
+        let number = |value| Some(Int64Value { value });
+        let requested = LinuxContainerSecurityContext {
+            run_as_user: number(1000),
+            run_as_group: number(2000),
+            supplemental_groups: vec![2000, 3000],
+            ..Default::default()
+        };
+        let found = resolve_user(&requested, "root", &hostile()).expect("resolved");
+        assert_eq!((found.uid, found.gid), (1000, 2000));
+        assert_eq!(found.groups, [2000, 3000]);
+        let by_name = |name: &str| LinuxContainerSecurityContext {
+            run_as_username: name.to_owned(),
+            ..Default::default()
+        };
+        for (text, expected) in [
+            ("1000", Some((1000, 0))),
+            ("001000", Some((1000, 0))),
+            ("1000:2000", Some((1000, 2000))),
+            ("7", Some((7, 0))),
+            ("0", Some((0, 0))),
+            ("4294967294", Some((4_294_967_294, 0))),
+            ("4294967295", None),
+            ("4294967296", None),
+            ("+5", None),
+            ("-1", None),
+            (" 5", None),
+            ("\u{661}", None),
+            ("huge", None),
+            ("last", None),
+            ("signed", None),
+            ("group", None),
+            ("1000:4294967295", None),
+            ("1000:4294967296", None),
+            ("1000:huge", None),
+            ("1000:last", None),
+            ("1000:signed", None),
+            ("1000:+5", None),
+        ] {
+            let ids = |user: ResolvedUser| (user.uid, user.gid);
+            let image = resolve_user(&LinuxContainerSecurityContext::default(), text, &hostile());
+            assert_eq!(image.ok().map(ids), expected, "image {text:?}");
+            if !text.contains(':') {
+                let request = resolve_user(&by_name(text), "", &hostile());
+                assert_eq!(request.ok().map(ids), expected, "request {text:?}");
+            }
+        }
+        // A group belongs to the image's `USER` alone.
+        resolve_user(&by_name("1000:0"), "", &hostile()).expect_err("no user");
+        for value in [-1, 4_294_967_295, 4_294_967_296] {
+            let context = LinuxContainerSecurityContext {
+                supplemental_groups: vec![value],
+                ..Default::default()
+            };
+            resolve_user(&context, "", &hostile()).expect_err("no group");
+        }
+    }
+
+    #[test]
+    fn no_group_of_the_image_takes_the_place_of_an_additional_one() {
+        let of = |gid: u32, groups: &[u32], table: &str| {
+            let tables = UserDatabase::read(&b""[..], table.as_bytes()).expect("tables");
+            let mut spec = Spec::default();
+            let process = spec.process_mut().as_mut().expect("a process");
+            let mut user = process.user().clone();
+            user.set_gid(gid).set_additional_gids(Some(groups.to_vec()));
+            process.set_user(user);
+            protect_additional_groups(&mut spec, &tables).ok()?;
+            spec.process().as_ref()?.user().additional_gids().clone()
+        };
+        assert_eq!(of(5, &[5, 6], "5:x:5:\nsix:x:6:\n"), Some(vec![5, 6]));
+        assert_eq!(of(5, &[5, 6], "5:x:0:\n"), Some(vec![6]));
+        // Rows as runc reads them.
+        for row in [
+            "6:x:0:",
+            "6:x:7:",
+            "6:x:nonsense:",
+            "6:x::",
+            "6",
+            " 6:x:0:",
+            "a:x:1:\n6:x:4294967302:",
+        ] {
+            assert_eq!(of(5, &[5, 6], row), None, "{row}");
+        }
     }
 }

@@ -18,6 +18,8 @@ mod hang;
 mod hang_up;
 mod hooks;
 mod hostile;
+mod image_users;
+mod image_volumes;
 mod images;
 mod live_handlers;
 mod old_shim;

@@ -163,3 +163,33 @@ async fn restricted_and_unconfined_containers() {
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_of_the_kernel_are_hidden_without_a_request() {
+    let daemon = Daemon::new(crate::CRISCOPE).await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut config = kubelet.pod_config("hidden");
+    let linux = config.linux.get_or_insert_default();
+    linux.security_context.get_or_insert_default().privileged = true;
+    let pod = kubelet.run(config).await;
+    let mounted = "grep -o ' /proc/[a-z-]* ' /proc/self/mountinfo || true";
+
+    let id = kubelet.launch(&pod, idle("plain")).await;
+    let paths = kubelet.says(&id, mounted).await;
+    for path in ["/proc/interrupts", "/proc/bus", "/proc/sys"] {
+        let mut lines = paths.lines().map(str::trim);
+        assert!(lines.any(|line| line == path), "{path}: {paths}");
+    }
+    assert_eq!(kubelet.says(&id, "cat /proc/interrupts").await, "");
+    let said = kubelet
+        .exec(&id, "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        .await;
+    assert!(said.err.contains("Read-only"), "{}", said.err);
+
+    let mut config = idle("privileged");
+    security(&mut config).privileged = true;
+    let id = kubelet.launch(&pod, config).await;
+    assert_eq!(kubelet.says(&id, mounted).await, "");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}

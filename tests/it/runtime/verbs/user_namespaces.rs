@@ -79,6 +79,9 @@ async fn a_user_namespace_with_the_host_network() {
     assert_eq!(network.trim(), node.to_string_lossy());
     // It sees the node's network and may not change it.
     kubelet.says(&id, "test -d /sys/class/net/lo").await;
+    // As with `procMount: Unmasked`, for which the kubelet sends no paths to hide.
+    let unmasked = "! grep ' /proc/sys ' /proc/self/mountinfo";
+    kubelet.says(&id, unmasked).await;
     let changed = kubelet
         .exec(&id, "busybox ip link set lo mtu 65536 2>/dev/null")
         .await;
