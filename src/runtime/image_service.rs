@@ -12,7 +12,7 @@ use super::error::{Error, Result};
 use super::oci::spec::{AccountKind, AccountRef, split_image_user};
 use super::{Runtime, id};
 use crate::cri::v1;
-use criscope_image::{Auth, AuthFields, Image, PullOptions, Reference};
+use criscope_image::{Auth, AuthFields, FoundImage, Image, PullOptions};
 
 impl Runtime {
     /// Returns the local images, or the one that the filter names.
@@ -102,30 +102,31 @@ impl Runtime {
     }
 
     /// Checks that the signature policy of a pod's namespace allows an image to be used: it may be older than the policy, or
-    /// have been pulled for another namespace. As in CRI-O, the name is that of the pod's specification.
+    /// have been pulled for another namespace.
+    ///
+    /// The kubelet sends the ID of the image, and beside it what the pod's specification says; other callers send only one name. Neither
+    /// is taken for a name of the image before the store confirms it. If the image was found by a name, that one must be allowed too.
     ///
     /// # Errors
-    /// [`criscope_image::Error::SignatureValidationFailed`]; [`Error::Invalid`] if the request has no name, but there is a policy.
+    /// [`criscope_image::Error::SignatureValidationFailed`].
     pub(super) async fn check_policy(
         &self,
-        image: &Image,
+        found: &FoundImage,
         spec: &v1::ImageSpec,
         namespace: &str,
     ) -> Result<()> {
         let live = self.live();
-        if live.settings.images.policy.is_none() {
-            return Ok(());
+        let written = &spec.user_specified_image;
+        let is_other = written.is_empty() || (found.name.is_some() && spec.image != *written);
+        let texts = [
+            (!written.is_empty()).then_some(written),
+            is_other.then_some(&spec.image),
+        ];
+        for text in texts.into_iter().flatten() {
+            let allowed = live.images.allow(&found.image.id, text, Some(namespace));
+            allowed.await?;
         }
-        // Callers other than the kubelet send only one name.
-        let mut names = [&spec.user_specified_image, &spec.image].into_iter();
-        let name = names.find(|name| Reference::parse(name).is_ok());
-        let name = name.ok_or_else(|| {
-            Error::invalid(
-                "the request names the image by its id only: no signature policy can be applied",
-            )
-        })?;
-        let allowed = live.images.allow(&image.id, name, Some(namespace)).await;
-        Ok(allowed?)
+        Ok(())
     }
 
     /// Removes an image with all its names. Succeeds if it is not local. A pinned image is removed as well: the mark only keeps

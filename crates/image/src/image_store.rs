@@ -11,9 +11,8 @@ use crate::error::{Error, Result};
 use crate::image_config::{self, ImageConfig};
 use crate::layer::{LayerFetcher, blocking};
 use crate::progress::{EndedPull, PullView, Pulls};
-use crate::reference::Reference;
 use crate::registry::{ClientCertificate, RegistryClient, client_certificates};
-use crate::store::{Collected, ContentStore, Held, LayerUsage, Problem, Record};
+use crate::store::{Collected, ContentStore, Held, LayerUsage, Problem, Record, Resolved};
 
 /// The digest of an image's configuration.
 pub type ImageId = Digest;
@@ -139,20 +138,6 @@ impl ImageStore {
         }
     }
 
-    /// The image that a reference, an ID or a prefix of an ID means. A short name can stand for several references.
-    pub(crate) fn resolve(&self, text: &str) -> Result<Option<ImageId>> {
-        if self.config.registries_conf.is_none() || Reference::parse(text).is_err() {
-            return self.store.resolve(text);
-        }
-        // None if the name is short and stands for nothing: then it may be the beginning of an ID.
-        for name in self.registries.known_candidates(text).unwrap_or_default() {
-            if let Some(id) = self.store.resolve(&name.to_string())? {
-                return Ok(Some(id));
-            }
-        }
-        self.store.resolve_id(text)
-    }
-
     /// Entries of the store that could not be read when it was opened, and are ignored.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
@@ -165,8 +150,7 @@ impl ImageStore {
     ///
     /// [`Error::InvalidReference`], [`Error::AmbiguousId`].
     pub fn status(&self, reference: &str) -> Result<Option<Image>> {
-        let id = self.resolve(reference)?;
-        Ok(id.and_then(|id| self.store.image(&id)).map(image))
+        Ok(self.find(reference)?.map(|found| found.image))
     }
 
     /// Reads the labels of an image from disk. They are not kept in memory, because they can be large.
@@ -205,7 +189,7 @@ impl ImageStore {
                 .store
                 .images()
                 .into_iter()
-                .map(image)
+                .map(Image::from)
                 .collect::<Vec<_>>(),
         };
         images.sort_by(|a, b| a.id.cmp(&b.id));
@@ -219,7 +203,7 @@ impl ImageStore {
     ///
     /// As [`Self::status`], and [`Error::Io`].
     pub async fn remove(&self, reference: &str) -> Result<bool> {
-        let Some(id) = self.resolve(reference)? else {
+        let Some(Resolved { id, .. }) = self.resolve(reference)? else {
             return Ok(false);
         };
         let store = Arc::clone(&self.store);
@@ -236,7 +220,7 @@ impl ImageStore {
         let missing = || Error::NotFound {
             what: format!("image {reference}"),
         };
-        let id = self.resolve(reference)?.ok_or_else(missing)?;
+        let id = self.resolve(reference)?.ok_or_else(missing)?.id;
         let store = Arc::clone(&self.store);
         let found = blocking(move || store.pin(&id, pinned)).await?;
         if found { Ok(()) } else { Err(missing()) }
@@ -261,7 +245,7 @@ impl ImageStore {
         let missing = || Error::NotFound {
             what: format!("image {reference}"),
         };
-        let id = self.resolve(reference)?.ok_or_else(missing)?;
+        let id = self.resolve(reference)?.ok_or_else(missing)?.id;
         let (record, _) = self.store.image(&id).ok_or_else(missing)?;
         // Held before the check; otherwise they could be removed in between.
         let layers = self.hold(record.layers);
@@ -274,8 +258,8 @@ impl ImageStore {
     ///
     /// As [`Self::status`]; empty if the image is not in the store.
     pub fn layer_usage(&self, reference: &str) -> Result<Vec<LayerUsage>> {
-        let id = self.resolve(reference)?;
-        let usage = id.map(|id| self.store.layer_usage(&id));
+        let found = self.resolve(reference)?;
+        let usage = found.map(|found| self.store.layer_usage(&found.id));
         Ok(usage.unwrap_or_default())
     }
 
@@ -359,15 +343,17 @@ impl ImageStore {
     }
 }
 
-fn image((record, config): (Record, Arc<ImageConfig>)) -> Image {
-    Image {
-        id: record.id,
-        tags: record.tags.into_keys().collect(),
-        digests: record.digests,
-        size: record.size,
-        pinned: record.pinned,
-        pulled_at: record.pulled_at,
-        artifact_type: record.artifact,
-        config,
+impl From<(Record, Arc<ImageConfig>)> for Image {
+    fn from((record, config): (Record, Arc<ImageConfig>)) -> Self {
+        Self {
+            id: record.id,
+            tags: record.tags.into_keys().collect(),
+            digests: record.digests,
+            size: record.size,
+            pinned: record.pinned,
+            pulled_at: record.pulled_at,
+            artifact_type: record.artifact,
+            config,
+        }
     }
 }

@@ -37,6 +37,7 @@ mod image_config;
 mod image_store;
 mod import;
 mod layer;
+mod lookup;
 mod manifest;
 mod node_files;
 mod observer;
@@ -63,6 +64,7 @@ pub use self::fuzz::fuzz;
 pub use self::image_config::ImageConfig;
 pub use self::image_store::{FsInfo, Image, ImageId, ImageStore, LayerLease};
 pub use self::import::{DirectoryImport, ImportDirectory, ImportedImage};
+pub use self::lookup::FoundImage;
 pub use self::manifest::{Descriptor, ImageManifest, Manifest};
 pub use self::node_files::{Affected, UnusableFile};
 pub use self::observer::{

@@ -156,15 +156,23 @@ fn split(path: &str) -> std::result::Result<(String, String), Reason> {
         }
         _ => (DOCKER, path),
     };
-    let registry = match registry {
-        "index.docker.io" => DOCKER,
+    let registry = match canonical(registry) {
+        known if known == "index.docker.io" => DOCKER.to_owned(),
         other => other,
     };
     let repository = match rest.contains('/') {
         false if registry == DOCKER => format!("library/{rest}"),
         _ => rest.to_owned(),
     };
-    Ok((registry.to_owned(), repository))
+    Ok((registry, repository))
+}
+
+/// The registry in lower case: host names have no case, and policies, `blocked` registries and credentials are found by this text. A
+/// single word keeps its capital letters, because only they tell it from a repository.
+fn canonical(registry: &str) -> String {
+    let lower = registry.to_ascii_lowercase();
+    let is_host = lower.contains(['.', ':']) || lower == "localhost";
+    if is_host { lower } else { registry.to_owned() }
 }
 
 fn is_registry(first: &str) -> bool {
@@ -258,6 +266,12 @@ mod tests {
             ("busybox:1", "docker.io/library/busybox:1"),
             ("a/b", "docker.io/a/b:latest"),
             ("index.docker.io/a", "docker.io/library/a:latest"),
+            ("Index.Docker.IO/a", "docker.io/library/a:latest"),
+            ("DOCKER.IO/busybox:1", "docker.io/library/busybox:1"),
+            ("Quay.io/a/b:Tag", "quay.io/a/b:Tag"),
+            ("LOCALHOST/a", "localhost/a:latest"),
+            ("Registry:5000/a", "registry:5000/a:latest"),
+            ("Registry/a", "Registry/a:latest"),
             (
                 "docker.io/library/busybox",
                 "docker.io/library/busybox:latest",

@@ -7,7 +7,7 @@ use criscope_nri::api::Event;
 
 use super::super::sandbox::teardown::blocking;
 use super::bundle::{Assembled, Assembly};
-use super::volumes::image_mounts;
+use super::volumes::{VolumeImage, find_volumes, hold_volumes};
 use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
 use crate::runtime::call_context::CallContext;
 use crate::runtime::error::{Error, Result, What, shown};
@@ -17,7 +17,7 @@ use crate::runtime::steps::in_scope;
 use crate::runtime::store::record::{VERSION, container_name};
 use crate::runtime::store::{Container, ContainerRecord, ContainerState, Sandbox, disk};
 use crate::runtime::{Runtime, id, validate};
-use criscope_image::{Image, LayerLease, Reference};
+use criscope_image::{FoundImage, Image, ImageStore, LayerLease};
 
 impl Runtime {
     /// Creates a container in a ready sandbox from a local image and returns its id. On failure everything created so far is
@@ -56,9 +56,15 @@ impl Runtime {
         let _guard = sandbox.op_lock.read().await;
         self.check_ready(&sandbox).await?;
         let mut config = request.config.unwrap_or_default();
-        let image = self.image_of(&config)?;
-        self.check_policies(&sandbox, &config, &image).await?;
-        let layers = self.live().images.layers(image.id.as_str())?;
+        let images = self.images();
+        let found = image_of(&images, &config)?;
+        let volumes = find_volumes(&images, &config)?;
+        self.check_policies(&sandbox, &config, &found, &volumes)
+            .await?;
+        // From here on images are known by their IDs: a name may be moved to another image at any time.
+        let image = &found.image;
+        let layers = images.layers(image.id.as_str())?;
+        let volumes = hold_volumes(&images, volumes)?;
         let id = id::new_id()?;
         let reservation = self.store.container_names.reserve(&name, &id)?;
         config.image.get_or_insert_default();
@@ -68,8 +74,9 @@ impl Runtime {
             sandbox: sandbox.id.clone(),
             state: ContainerState::Making,
             image_id: image.id.to_string(),
-            image_ref: reference(&image),
-            image_name: name_of(&image, config.image.as_ref()),
+            image_ref: reference(image),
+            image_name: name_of(&images, &found, config.image.as_ref()),
+            image_volumes: volumes.records,
             layers: layers.ids().to_vec(),
             handler: sandbox.record().handler.clone(),
             created_at: id::now(),
@@ -82,7 +89,7 @@ impl Runtime {
         // Until it is in the store.
         let unsynced = self.nri.block_sync(&self.steps).await;
         let container = self
-            .assemble_container(&sandbox, record, &image, layers)
+            .assemble_container(&sandbox, record, image, layers, volumes.held)
             .await?;
         let container = Arc::new(container);
         self.store.containers.insert(&id, Arc::clone(&container));
@@ -101,19 +108,18 @@ impl Runtime {
         &self,
         sandbox: &Sandbox,
         config: &v1::ContainerConfig,
-        image: &Image,
+        found: &FoundImage,
+        volumes: &[VolumeImage],
     ) -> Result<()> {
         let record = sandbox.record();
         let metadata = record.config.metadata.as_ref();
         let namespace = metadata.map_or("", |metadata| &metadata.namespace);
         if let Some(spec) = &config.image {
-            self.check_policy(image, spec, namespace).await?;
+            self.check_policy(found, spec, namespace).await?;
         }
-        for (_, spec) in image_mounts(config) {
-            // What is missing is reported when it is to be mounted.
-            if let Some(volume) = self.live().images.status(&spec.image)? {
-                self.check_policy(&volume, spec, namespace).await?;
-            }
+        for volume in volumes {
+            self.check_policy(&volume.found, &volume.spec, namespace)
+                .await?;
         }
         Ok(())
     }
@@ -125,11 +131,10 @@ impl Runtime {
         mut record: ContainerRecord,
         image: &Image,
         layers: LayerLease,
+        mut held: Vec<(String, LayerLease)>,
     ) -> Result<Container> {
         let dir = self.settings.paths.container(&record.id);
         let copy = self.settings.paths.copy(&record.id);
-        let (mut held, volumes) = self.hold_volumes(&record.config)?;
-        record.image_volumes = volumes;
         let assembly = Assembly {
             runtime: Arc::clone(self),
             live: self.live(),
@@ -179,21 +184,21 @@ impl Runtime {
         all.extend(held.drain(..).map(|(_, layers)| layers));
         Ok(Container::new(&self.settings.paths, record, all))
     }
+}
 
-    /// The image of a container. It must be local: the kubelet pulls it first.
-    fn image_of(&self, config: &v1::ContainerConfig) -> Result<Image> {
-        let name = config.image.as_ref().map_or("", |image| &image.image);
-        if name.is_empty() {
-            return Err(Error::invalid("the container config has no image"));
-        }
-        let found = self.live().images.status(name)?;
-        let found = found.ok_or_else(|| Error::not_found(What::Image, name))?;
-        match &found.artifact_type {
-            Some(kind) => Err(Error::invalid(format!(
-                "{name:?} is an artifact of type {kind:?}, which can be mounted but not run"
-            ))),
-            None => Ok(found),
-        }
+/// The image of a container. It must be local: the kubelet pulls it first.
+fn image_of(images: &ImageStore, config: &v1::ContainerConfig) -> Result<FoundImage> {
+    let name = config.image.as_ref().map_or("", |image| &image.image);
+    if name.is_empty() {
+        return Err(Error::invalid("the container config has no image"));
+    }
+    let found = images.find(name)?;
+    let found = found.ok_or_else(|| Error::not_found(What::Image, name))?;
+    match &found.image.artifact_type {
+        Some(kind) => Err(Error::invalid(format!(
+            "{name:?} is an artifact of type {kind:?}, which can be mounted but not run"
+        ))),
+        None => Ok(found),
     }
 }
 
@@ -205,18 +210,17 @@ pub(super) fn reference(image: &Image) -> String {
 
 /// The image name to show: the one in the container's configuration if the image has it, else any of its names, else the
 /// requested one.
-fn name_of(image: &Image, requested: Option<&v1::ImageSpec>) -> String {
-    let names = || image.tags.iter().chain(&image.digests);
-    let given = |text: &String| {
-        let name = Reference::parse(text).ok()?.to_string();
-        names().find(|one| **one == name)
-    };
-    let found = requested.and_then(|requested| {
-        let user = given(&requested.user_specified_image);
-        user.or_else(|| given(&requested.image))
-    });
-    let found = found.or_else(|| names().next()).cloned();
-    found.unwrap_or_else(|| requested.map_or_else(String::new, |requested| requested.image.clone()))
+fn name_of(images: &ImageStore, found: &FoundImage, requested: Option<&v1::ImageSpec>) -> String {
+    let image = &found.image;
+    let written = requested.map_or("", |requested| &requested.user_specified_image);
+    let written = images.find(written).ok().flatten();
+    let written = written.filter(|other| other.image.id == image.id);
+    let name = written.and_then(|other| other.name);
+    let name = name.as_ref().or(found.name.as_ref());
+    let name = name.map(ToString::to_string);
+    let mut names = image.tags.iter().chain(&image.digests);
+    let name = name.or_else(|| names.next().cloned());
+    name.unwrap_or_else(|| requested.map_or_else(String::new, |requested| requested.image.clone()))
 }
 
 /// `log_directory/log_path`; empty if either is empty.

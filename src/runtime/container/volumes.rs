@@ -15,37 +15,62 @@ use crate::runtime::error::{Error, Result, What};
 use crate::runtime::shim_client::State;
 use crate::runtime::store::record::ImageVolume;
 use crate::runtime::store::{ContainerRecord, Sandbox};
-use criscope_image::LayerLease;
+use criscope_image::{FoundImage, ImageStore, LayerLease};
+
+/// The image of an image volume.
+pub(super) struct VolumeImage {
+    container_path: String,
+    pub(super) spec: ImageSpec,
+    pub(super) found: FoundImage,
+}
+
+/// Image volumes whose layers are held.
+pub(super) struct HeldVolumes {
+    /// By container path.
+    pub(super) held: Vec<(String, LayerLease)>,
+    pub(super) records: BTreeMap<String, ImageVolume>,
+}
+
+/// Looks up the images of all image volumes of a container.
+pub(super) fn find_volumes(
+    images: &ImageStore,
+    config: &ContainerConfig,
+) -> Result<Vec<VolumeImage>> {
+    let volumes = image_mounts(config).map(|(mount, spec)| {
+        if !mount.readonly {
+            return Err(Error::invalid(format!(
+                "image volume at {} must be read-only",
+                mount.container_path
+            )));
+        }
+        let found = images.find(&spec.image)?;
+        Ok(VolumeImage {
+            container_path: mount.container_path.clone(),
+            spec: spec.clone(),
+            found: found.ok_or_else(|| Error::not_found(What::Image, &spec.image))?,
+        })
+    });
+    volumes.collect()
+}
+
+/// Takes leases on the layers of image volumes.
+pub(super) fn hold_volumes(images: &ImageStore, volumes: Vec<VolumeImage>) -> Result<HeldVolumes> {
+    let (mut held, mut records) = (Vec::new(), BTreeMap::new());
+    for volume in volumes {
+        let image = &volume.found.image;
+        let layers = images.layers(image.id.as_str())?;
+        let record = ImageVolume {
+            image_id: image.id.to_string(),
+            image_ref: reference(image),
+            layers: layers.ids().to_vec(),
+        };
+        records.insert(volume.container_path.clone(), record);
+        held.push((volume.container_path, layers));
+    }
+    Ok(HeldVolumes { held, records })
+}
 
 impl Runtime {
-    /// Takes leases on the layers of all image volumes of a container, by container path.
-    #[allow(clippy::type_complexity)]
-    pub(super) fn hold_volumes(
-        &self,
-        config: &ContainerConfig,
-    ) -> Result<(Vec<(String, LayerLease)>, BTreeMap<String, ImageVolume>)> {
-        let (mut held, mut volumes) = (Vec::new(), BTreeMap::new());
-        for (mount, image) in image_mounts(config) {
-            if !mount.readonly {
-                return Err(Error::invalid(format!(
-                    "image volume at {} must be read-only",
-                    mount.container_path
-                )));
-            }
-            let found = self.live().images.status(&image.image)?;
-            let found = found.ok_or_else(|| Error::not_found(What::Image, &image.image))?;
-            let layers = self.live().images.layers(found.id.as_str())?;
-            let volume = ImageVolume {
-                image_id: found.id.to_string(),
-                image_ref: reference(&found),
-                layers: layers.ids().to_vec(),
-            };
-            volumes.insert(mount.container_path.clone(), volume);
-            held.push((mount.container_path.clone(), layers));
-        }
-        Ok((held, volumes))
-    }
-
     /// Pins the PID namespace of the target container, if the request has one (namespace mode TARGET).
     pub(super) async fn target_of(
         self: &Arc<Self>,

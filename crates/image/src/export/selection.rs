@@ -32,7 +32,7 @@ impl ImageStore {
         let mut wanted: BTreeMap<Digest, BTreeSet<String>> = BTreeMap::new();
         for text in &options.images {
             let missing = || not_found(text);
-            let id = self.resolve(text)?.ok_or_else(missing)?;
+            let id = self.resolve(text)?.ok_or_else(missing)?.id;
             let (record, _) = self.store.image(&id).ok_or_else(missing)?;
             wanted
                 .entry(id)
@@ -47,10 +47,7 @@ impl ImageStore {
 
     /// The tag that `text` is; all tags of the image if it is something else.
     fn names(&self, text: &str, record: &Record) -> Vec<String> {
-        let candidates = match self.config.registries_conf {
-            None => Reference::parse(text).into_iter().collect(),
-            Some(_) => self.registries.known_candidates(text).unwrap_or_default(),
-        };
+        let candidates = self.names_for(text).unwrap_or_default();
         let mut named = candidates.iter().map(Reference::to_string);
         match named.find(|name| record.tags.contains_key(name)) {
             Some(name) => vec![name],
@@ -70,7 +67,7 @@ impl ImageStore {
         let held = self.store.hold(record.diff_ids.clone());
         for layer in &record.diff_ids {
             let layer = self.store.layer(layer).ok_or_else(missing)?;
-            if layer.proof.is_some() && !options.allow_decrypted {
+            if layer.came_encrypted && !options.allow_decrypted {
                 let image = names.first().cloned().unwrap_or_else(|| id.to_string());
                 return Err(Error::Decrypted { image });
             }

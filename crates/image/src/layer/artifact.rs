@@ -49,11 +49,11 @@ impl Flight {
         let inodes = files.iter().map(|file| file.path.split('/').count() as u64);
         let inodes = 1 + inodes.sum::<u64>();
         let bytes = total.saturating_add(inodes * BLOCK);
-        let (store, layer) = (self.store(), self.layer.clone());
+        let (store, layer, claim) = (self.store(), self.layer.clone(), self.claim);
         blocking(move || {
             let placed = filled.and_then(|()| {
                 let new = NewLayer::new(bytes, inodes, Vec::new(), store.disk.boot());
-                store.add_layer(&layer, &staging, &new)
+                store.add_layer(&layer, &staging, new.shown_by(claim))
             });
             // Nothing is left of it if it was placed.
             let removed = store.disk.remove(&staging);

@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::progress::{LayerProgress, lock};
-use crate::store::KeyProof;
+use crate::store::LayerClaim;
 
-/// A layer, the registry it is fetched from, and the key that decrypts it.
-pub(super) type Key = (Digest, Arc<str>, Option<KeyProof>);
+/// A layer, the registry it is fetched from, and what is shown of it: a pull that shows something else fetches its own blob.
+pub(super) type Key = (Digest, Arc<str>, LayerClaim);
 
 type Outcome = Option<Result<()>>;
 
@@ -184,7 +184,10 @@ mod tests {
 
     #[tokio::test]
     async fn several_waiters_share_a_flight() {
-        let (flights, layer) = (Flights::default(), (Digest::of(b"x"), Arc::from("r"), None));
+        let (flights, layer) = (
+            Flights::default(),
+            (Digest::of(b"x"), Arc::from("r"), LayerClaim::Key([0; 32])),
+        );
         let (count, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
         let join = || {
             let (count, gate) = (Arc::clone(&count), Arc::clone(&gate));
@@ -209,7 +212,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_last_waiter_cancels_the_flight_and_the_next_waits_for_its_end() {
-        let (flights, layer) = (Flights::default(), (Digest::of(b"x"), Arc::from("r"), None));
+        let (flights, layer) = (
+            Flights::default(),
+            (Digest::of(b"x"), Arc::from("r"), LayerClaim::Key([0; 32])),
+        );
         let gate = Arc::new(Semaphore::new(0));
         let join = || {
             let gate = Arc::clone(&gate);

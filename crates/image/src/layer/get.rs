@@ -27,7 +27,7 @@ use crate::observer::{Step, Steps, observed};
 use crate::progress::{LayerPhase, LayerProgress};
 use crate::pull::short;
 use crate::registry::Repository;
-use crate::store::{ContentStore, Disk, KeyProof, NewLayer};
+use crate::store::{ContentStore, Disk, LayerClaim, NewLayer};
 use crate::unpack::{UnpackJob, carried, carry, unpack_ahead};
 
 /// Chunks buffered between the network and the writing thread. A chunk is one read of a connection, up to 400 KiB; they are most of a
@@ -39,6 +39,8 @@ const CHUNKS: usize = 4;
 pub(super) struct Flight {
     pub(super) layers: Arc<LayerFetcher>,
     pub(super) layer: Digest,
+    /// What its source shows of it, recorded once the content is here.
+    pub(super) claim: LayerClaim,
     pub(super) progress: Arc<LayerProgress>,
     /// Receives its steps.
     pub(super) steps: Arc<dyn Steps>,
@@ -310,7 +312,7 @@ impl Flight {
     ) -> Result<()> {
         let staging = self.disk().staging()?;
         let result = match key {
-            None => self.unpack_in(&staging, reader, input, None),
+            None => self.unpack_in(&staging, reader, input),
             Some(key) => self.decrypt_in(&staging, reader, input, key),
         };
         // On success it contains only files replaced during unpacking, or the whole layer if another flight was faster.
@@ -327,7 +329,7 @@ impl Flight {
         key: &LayerKey,
     ) -> Result<()> {
         let mut plain = DecryptReader::new(reader, key, &self.layer);
-        let unpacked = self.unpack_in(staging, &mut plain, input, Some(key.proof()));
+        let unpacked = self.unpack_in(staging, &mut plain, input);
         if !matches!(unpacked, Err(Error::Unpack { .. })) {
             return unpacked;
         }
@@ -337,13 +339,7 @@ impl Flight {
         }
     }
 
-    fn unpack_in(
-        &self,
-        staging: &Path,
-        reader: impl Read + Send,
-        input: &Input<'_>,
-        proof: Option<KeyProof>,
-    ) -> Result<()> {
+    fn unpack_in(&self, staging: &Path, reader: impl Read + Send, input: &Input<'_>) -> Result<()> {
         let large_window = || -> io::Result<Box<dyn Any + Send>> {
             (input.all)()?;
             let permit = self.layers.windows.acquire(&self.cancel);
@@ -371,8 +367,8 @@ impl Flight {
                     unpacked.implied,
                     self.layers.store.disk.boot(),
                 )
-                .decrypted_with(proof);
-                self.layers.store.add_layer(&self.layer, &named, &new)
+                .shown_by(self.claim);
+                self.layers.store.add_layer(&self.layer, &named, new)
             });
         self.disk().remove(&named)?;
         placed

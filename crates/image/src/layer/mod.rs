@@ -29,7 +29,7 @@ use super::manifest::Descriptor;
 use super::observer::Steps;
 use super::progress::LayerProgress;
 use super::registry::Repository;
-use super::store::{ContentStore, KeyProof};
+use super::store::{ContentStore, LayerClaim};
 
 /// Where the bytes of a layer come from.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub(super) struct LayerFetcher {
     windows: WindowSemaphore,
 }
 
-/// A layer that is in the store or being fetched. Pulls of the same layer from the same registry share one flight; another
+/// A layer that is in the store or being fetched. Pulls of the same blob from the same registry share one flight; another
 /// registry may be slower, or send different content.
 #[derive(Debug)]
 pub(super) enum PendingLayer {
@@ -94,18 +94,19 @@ impl LayerFetcher {
     ) -> PendingLayer {
         let size = source.size();
         let progress = || Arc::new(LayerProgress::new(layer.clone(), size));
-        let proof = source.proof();
-        if self.store.has_layer(layer, proof) {
+        let claim = source.claim(layer);
+        if self.store.has_layer(layer, claim) {
             let progress = progress();
             progress.finished();
             return PendingLayer::Ready(progress);
         }
-        let key = (layer.clone(), source.requester().registry, proof);
+        let key = (layer.clone(), source.requester().registry, claim);
         let joined = self.flights.join(&key, |cancel| {
             let progress = progress();
             let flight = Flight {
                 layers: Arc::clone(self),
                 layer: layer.clone(),
+                claim,
                 progress: Arc::clone(&progress),
                 steps: Arc::clone(steps),
                 requester: source.requester(),
@@ -114,7 +115,7 @@ impl LayerFetcher {
             };
             let source = source.clone();
             // Another flight may have ended since the check above.
-            let is_ready = self.store.has_layer(layer, proof);
+            let is_ready = self.store.has_layer(layer, claim);
             let task = async move {
                 if is_ready {
                     Ok(())
@@ -180,11 +181,17 @@ impl LayerSource {
         }
     }
 
-    /// Identifies the key of an encrypted layer.
-    fn proof(&self) -> Option<KeyProof> {
+    /// What a pull with this source shows of a layer.
+    fn claim(&self, layer: &Digest) -> LayerClaim {
+        /// All archives are imported by root.
+        const ARCHIVES: &str = "";
         match self {
-            Self::Registry(_, _, key) => key.as_ref().map(|key| key.proof()),
-            Self::Artifact(..) | Self::Archive(_) => None,
+            Self::Registry(_, _, Some(key)) => LayerClaim::Key(key.proof()),
+            Self::Registry(repository, blob, None) => {
+                LayerClaim::blob(layer, Some(&blob.digest), &repository.full_name())
+            }
+            Self::Artifact(..) => LayerClaim::artifact(layer),
+            Self::Archive(slice) => LayerClaim::blob(layer, slice.digest.as_ref(), ARCHIVES),
         }
     }
 

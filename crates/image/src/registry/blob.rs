@@ -39,6 +39,11 @@ struct Target<'a, S> {
 }
 
 impl Repository {
+    /// Registry and repository in the reference of the image.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}", self.name.registry(), self.name.repository())
+    }
+
     /// Passes every byte of a part to the sink, with its offset, in order and no more than that. The caller checks the digest.
     ///
     /// # Errors

@@ -18,6 +18,14 @@ pub(super) struct IndexedImage {
     pub(super) annotations: Arc<BTreeMap<String, String>>,
 }
 
+/// An image that was found, and how.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Resolved {
+    pub(crate) id: Digest,
+    /// The name of the image that it was found by; none if it was found by its ID.
+    pub(crate) name: Option<Reference>,
+}
+
 /// Everything that queries need without access to the disk.
 #[derive(Debug)]
 pub(super) struct Index {
@@ -36,29 +44,20 @@ impl Index {
         }
     }
 
-    /// See `ContentStore::resolve`. A reference takes precedence over a prefix of an ID, as in Docker.
-    pub(super) fn resolve(&self, text: &str) -> Result<Option<Digest>> {
-        let hex = text.strip_prefix("sha256:").unwrap_or(text);
-        if let Ok(id) = Digest::parse(&format!("sha256:{hex}")) {
-            return Ok(self.images.contains_key(&id).then_some(id));
+    /// See `ContentStore::resolve`. An ID takes precedence over a name, and a name over the beginning of an ID, as in Docker.
+    pub(super) fn resolve(&self, text: &str, names: Vec<Reference>) -> Result<Option<Resolved>> {
+        let by_id = |id| Resolved { id, name: None };
+        if let Some(id) = whole_id(text) {
+            return Ok(self.images.contains_key(&id).then(|| by_id(id)));
         }
-        let named = Reference::parse(text);
-        if let Ok(name) = &named
-            && let Some(id) = self.by_reference(&name.to_string())
-        {
-            return Ok(Some(id));
+        for name in names {
+            if let Some(id) = self.by_reference(&name.to_string()) {
+                let name = Some(name);
+                return Ok(Some(Resolved { id, name }));
+            }
         }
-        match (self.resolve_id(text)?, named) {
-            (None, Err(error)) if !is_hex(hex) => Err(error),
-            (found, _) => Ok(found),
-        }
-    }
-
-    /// As [`Self::resolve`], without references.
-    pub(super) fn resolve_id(&self, text: &str) -> Result<Option<Digest>> {
-        let hex = text.strip_prefix("sha256:").unwrap_or(text);
-        match is_hex(hex) {
-            true => self.by_prefix(hex),
+        match is_part_of_id(text) {
+            true => Ok(self.by_prefix(text)?.map(by_id)),
             false => Ok(None),
         }
     }
@@ -71,11 +70,12 @@ impl Index {
         images.find_map(|(id, known)| has(&known.record).then(|| id.clone()))
     }
 
-    fn by_prefix(&self, hex: &str) -> Result<Option<Digest>> {
-        let mut fitting = self.images.keys().filter(|id| id.hex().starts_with(hex));
+    fn by_prefix(&self, text: &str) -> Result<Option<Digest>> {
+        let fits = |id: &&Digest| id.hex().starts_with(text) || id.as_str().starts_with(text);
+        let mut fitting = self.images.keys().filter(fits);
         match (fitting.next(), fitting.next()) {
             (Some(_), Some(_)) => Err(Error::AmbiguousId {
-                prefix: hex.to_owned(),
+                prefix: text.to_owned(),
             }),
             (found, _) => Ok(found.cloned()),
         }
@@ -131,9 +131,19 @@ impl Index {
     }
 }
 
-fn is_hex(text: &str) -> bool {
+/// The ID that a text is as a whole, with its algorithm or without.
+pub(crate) fn whole_id(text: &str) -> Option<Digest> {
+    let id = Digest::parse(text).or_else(|_| Digest::parse(&format!("sha256:{text}")));
+    id.ok()
+}
+
+/// Returns whether a text can be an ID or the beginning of one, with its algorithm or without.
+pub(crate) fn is_part_of_id(text: &str) -> bool {
+    let mut algorithms = ["sha256:", "sha512:"].into_iter();
+    let hex = algorithms.find_map(|algorithm| text.strip_prefix(algorithm));
+    let hex = hex.unwrap_or(text);
     let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    !text.is_empty() && text.bytes().all(is_digit)
+    !hex.is_empty() && hex.bytes().all(is_digit)
 }
 
 #[cfg(test)]
@@ -156,12 +166,17 @@ mod tests {
         index
     }
 
+    fn resolve(index: &Index, text: &str) -> Result<Option<Resolved>> {
+        index.resolve(text, Reference::parse(text).into_iter().collect())
+    }
+
     #[test]
     fn images_are_found_by_reference_id_and_prefix() {
         let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
         let by_digest = format!("quay.io/x/y@{b}");
         let index = index(&[(&a, &["busybox"]), (&b, &["quay.io/x/y:1", &by_digest])]);
-        let find = |text: &str| index.resolve(text).expect(text);
+        let resolve = |text: &str| resolve(&index, text).expect(text);
+        let find = |text: &str| resolve(text).map(|found| found.id);
         for text in [
             "busybox",
             "busybox:latest",
@@ -178,7 +193,29 @@ mod tests {
         assert_eq!(find("quay.io/x/y"), None);
         assert_eq!(find(&format!("busybox@{b}")), None);
         assert_eq!(find(Digest::of(b"c").as_str()), None);
-        assert!(index.resolve("not//a name").is_err());
+        let name_of = |text: &str| resolve(text).and_then(|found| found.name);
+        for id in [b.as_str(), b.hex(), &b.as_str()[..20], &b.hex()[..12]] {
+            assert_eq!(name_of(id), None, "{id}");
+        }
+        for (text, name) in [
+            ("busybox", "docker.io/library/busybox:latest"),
+            (&by_digest, &by_digest),
+        ] {
+            let found = name_of(text).map(|name| name.to_string());
+            assert_eq!(found.as_deref(), Some(name));
+        }
+    }
+
+    /// An ID can be parsed as a name with a tag.
+    #[test]
+    fn no_name_hides_an_id() {
+        let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
+        let name = format!("r.example/sha256:{}", a.hex());
+        let index = index(&[(&a, &[]), (&b, &[&name])]);
+        let names = vec![Reference::parse(&name).expect("a name")];
+        let found = index.resolve(a.as_str(), names).expect("found");
+        let (id, name) = (a, None);
+        assert_eq!(found, Some(Resolved { id, name }));
     }
 
     #[test]
@@ -194,8 +231,11 @@ mod tests {
             annotations: Arc::default(),
         });
         assert_eq!(changed.len(), 1);
-        assert_eq!(index.resolve("x").expect("x"), Some(b));
-        assert_eq!(index.resolve("y").expect("y"), Some(a));
+        let find = |text: &str| {
+            let found = resolve(&index, text).expect(text);
+            found.map(|found| found.id)
+        };
+        assert_eq!((find("x"), find("y")), (Some(b), Some(a)));
     }
 
     #[test]
@@ -205,7 +245,7 @@ mod tests {
         let index = index(&images);
         // 40 ids, but only 16 possible first digits.
         let ambiguous = (0..16)
-            .filter(|n| index.resolve(&format!("{n:x}")).is_err())
+            .filter(|n| index.resolve(&format!("{n:x}"), Vec::new()).is_err())
             .count();
         assert!(ambiguous > 0);
     }

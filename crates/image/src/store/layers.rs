@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::claims::{BlobProof, KeyProof, LayerClaim};
 use super::disk::{Disk, names};
 use crate::digest::Digest;
 use crate::error::{At as _, Error, Result};
@@ -22,12 +23,11 @@ pub(crate) struct LayerRecord {
     pub(crate) inodes: u64,
     /// Whether [`NewLayer::implied`] has any.
     pub(crate) implies: bool,
-    /// See [`NewLayer::decrypted_with`].
+    /// The key that it was decrypted with most recently.
     pub(crate) proof: Option<KeyProof>,
+    /// Whether its content came encrypted only.
+    pub(crate) came_encrypted: bool,
 }
-
-/// Identifies the key that a layer was decrypted with, without being of use for decryption.
-pub(crate) type KeyProof = [u8; 32];
 
 /// What a layer takes on the disk, approximately.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,9 +50,13 @@ pub(crate) struct NewLayer {
     /// The boot ID when it was unpacked. A layer of an earlier boot that was not synced cannot be trusted: its name may
     /// have reached the disk before its content.
     boot: String,
-    /// See [`Self::decrypted_with`].
+    /// The key that it was decrypted with; see [`Self::shown_by`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    proof: Option<KeyProof>,
+    pub(super) proof: Option<KeyProof>,
+    /// The blobs that it was unpacked from, the most recent last; see [`Self::shown_by`]. None in records of older versions, whose
+    /// layers are fetched once more when they are pulled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) blobs: Vec<BlobProof>,
 }
 
 /// A layer in the index.
@@ -60,6 +64,8 @@ pub(crate) struct NewLayer {
 pub(super) struct Layer {
     pub(super) record: LayerRecord,
     pub(super) synced: bool,
+    /// See [`NewLayer`].
+    pub(super) blobs: Vec<BlobProof>,
 }
 
 /// The file that marks a layer as synced to disk.
@@ -76,6 +82,8 @@ struct Head {
     boot: String,
     #[serde(default)]
     proof: Option<KeyProof>,
+    #[serde(default)]
+    blobs: Vec<BlobProof>,
 }
 
 /// The paths of [`NewLayer`].
@@ -114,23 +122,32 @@ impl NewLayer {
             implied,
             boot: boot.to_owned(),
             proof: None,
+            blobs: Vec::new(),
         }
     }
 
-    /// Marks the layer as decrypted: its content came encrypted, and is for pulls that have the same key. Others must bring
-    /// the content themselves: a manifest can claim any layer, and wrap any key.
-    pub(crate) fn decrypted_with(mut self, proof: Option<KeyProof>) -> Self {
-        self.proof = proof;
+    /// Records what a pull showed that brought its content. Only pulls that show the same may use the layer as it is; others must
+    /// bring the content themselves: a configuration can name any layer, and a manifest can wrap any key.
+    pub(crate) fn shown_by(mut self, claim: LayerClaim) -> Self {
+        match claim {
+            LayerClaim::Blob(proof) => self.blobs = vec![proof],
+            LayerClaim::Key(proof) => self.proof = Some(proof),
+        }
         self
     }
 
-    /// Its record in memory.
-    pub(super) fn head(&self) -> LayerRecord {
-        LayerRecord {
-            bytes: self.bytes,
-            inodes: self.inodes,
-            implies: !self.implied.is_empty(),
-            proof: self.proof,
+    /// Its entry in the index, before it is synced to disk.
+    pub(super) fn unsynced(&self) -> Layer {
+        Layer {
+            record: LayerRecord {
+                bytes: self.bytes,
+                inodes: self.inodes,
+                implies: !self.implied.is_empty(),
+                proof: self.proof,
+                came_encrypted: self.proof.is_some() && self.blobs.is_empty(),
+            },
+            synced: false,
+            blobs: self.blobs.clone(),
         }
     }
 
@@ -200,8 +217,13 @@ fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, Fault> {
         inodes: head.inodes,
         implies: head.implied,
         proof: head.proof,
+        came_encrypted: head.proof.is_some() && head.blobs.is_empty(),
     };
-    Ok(Layer { record, synced })
+    Ok(Layer {
+        record,
+        synced,
+        blobs: head.blobs,
+    })
 }
 
 /// Parses `layer.json`, for the fuzzer.

@@ -5,6 +5,7 @@
 //! briefly, so that queries never wait for a disk.
 
 mod annotations;
+mod claims;
 mod disk;
 mod garbage;
 mod index;
@@ -24,12 +25,15 @@ use super::digest::Digest;
 use super::error::{At as _, Error, Result};
 use super::image_config::ImageConfig;
 use super::progress::lock;
+use super::reference::Reference;
 
+pub(super) use self::claims::LayerClaim;
 pub(super) use self::disk::Disk;
 pub use self::garbage::Collected;
+pub(super) use self::index::{Resolved, is_part_of_id, whole_id};
 
 pub use self::layers::LayerUsage;
-pub(super) use self::layers::{KeyProof, NewLayer};
+pub(super) use self::layers::NewLayer;
 pub(super) use self::record::Record;
 pub use self::record::VERSION as RECORD_VERSION;
 
@@ -130,14 +134,9 @@ impl ContentStore {
         Ok((store, problems))
     }
 
-    /// Resolves a reference, an ID, or a prefix of an ID to an image ID.
-    pub(super) fn resolve(&self, text: &str) -> Result<Option<Digest>> {
-        lock(&self.index).resolve(text)
-    }
-
-    /// Resolves an ID, or a prefix of an ID, to an image ID.
-    pub(super) fn resolve_id(&self, text: &str) -> Result<Option<Digest>> {
-        lock(&self.index).resolve_id(text)
+    /// Resolves an ID, one of these names, or the beginning of an ID. `names` are what the text stands for as a name.
+    pub(super) fn resolve(&self, text: &str, names: Vec<Reference>) -> Result<Option<Resolved>> {
+        lock(&self.index).resolve(text, names)
     }
 
     pub(super) fn image(&self, id: &Digest) -> Option<(Record, Arc<ImageConfig>)> {
@@ -164,12 +163,6 @@ impl ContentStore {
     pub(super) fn layer(&self, id: &Digest) -> Option<layers::LayerRecord> {
         let index = lock(&self.index);
         index.layers.get(id).map(|layer| layer.record)
-    }
-
-    /// Returns whether a layer is here and may be used by a pull with this key, or without one.
-    pub(super) fn has_layer(&self, id: &Digest, proof: Option<KeyProof>) -> bool {
-        let found = self.layer(id);
-        found.is_some_and(|record| record.proof.is_none() || record.proof == proof)
     }
 
     /// Reads a manifest or a configuration.
@@ -204,31 +197,6 @@ impl ContentStore {
             store: Arc::clone(self),
             layers,
         }
-    }
-
-    /// Renames an unpacked layer, which must be held, to its final name.
-    pub(super) fn add_layer(&self, id: &Digest, staging: &Path, new: &NewLayer) -> Result<()> {
-        new.write(staging)?;
-        self.failpoint.reached(Failpoint::LayerUnpacked);
-        let moving = lock(&self.moving);
-        layers::place(staging, &self.disk.layer(id))?;
-        let synced = false;
-        let record = new.head();
-        let proof = {
-            let mut index = lock(&self.index);
-            let added = layers::Layer { record, synced };
-            index.layers.entry(id.clone()).or_insert(added).record.proof
-        };
-        // The layer was here, and was pulled again with another proof: the next pull with it shall find the layer.
-        if proof.is_some() && proof != record.proof {
-            layers::rewrite(&self.disk, &self.disk.layer(id), new)?;
-            if let Some(layer) = lock(&self.index).layers.get_mut(id) {
-                layer.record.proof = record.proof;
-            }
-        }
-        drop(moving);
-        self.failpoint.reached(Failpoint::LayerPlaced);
-        Ok(())
     }
 
     /// Writes the record of an image, whose layers must be unpacked and held. If they are not on disk yet, that is left to the

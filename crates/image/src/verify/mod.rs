@@ -4,6 +4,7 @@
 //! the policy also when an image that is already here is about to be used. Whatever cannot be decided is a refusal.
 
 mod evidence;
+mod names;
 mod payload;
 mod plugins;
 mod policy;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 pub(crate) use self::evidence::Evidence;
 pub use self::plugins::VerifierPlugins;
 pub use self::policy::PolicyFiles;
+use self::policy::{JudgedName, Refusal};
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::simple_signing::fuzz;
 use crate::ImageStore;
@@ -76,7 +78,8 @@ impl ImageStore {
         if let Some(policy) = &self.config.policy {
             let work = async {
                 evidence = self.signatures(policy, repository, subject).await?;
-                self.evaluate(subject.reference, subject.namespace, evidence.clone())
+                let names = vec![JudgedName::Name(subject.reference.clone())];
+                self.evaluate(names, subject.namespace, evidence.clone())
                     .await
             };
             let judged = observed(&**steps, Step::Verify, Some("policy"), work).await;
@@ -85,45 +88,61 @@ impl ImageStore {
         Ok(evidence)
     }
 
-    /// Checks that the signature policy allows an image of the store to be used under a name, in a Kubernetes namespace. The
-    /// signatures are those that were found when it was pulled. Without a policy everything is allowed.
+    /// Checks that the signature policy allows an image of the store to be used, in a Kubernetes namespace. `text` is how the image is
+    /// asked for; [`names`] says which of its names are judged. The signatures are those that were found when it was pulled. Without a
+    /// policy everything is allowed.
     ///
     /// # Errors
     ///
-    /// [`Error::SignatureValidationFailed`], [`Error::InvalidReference`], [`Error::NotFound`], [`Error::Io`].
-    pub async fn allow(&self, id: &Digest, name: &str, namespace: Option<&str>) -> Result<()> {
+    /// [`Error::SignatureValidationFailed`], [`Error::NotFound`], [`Error::Io`].
+    pub async fn allow(&self, id: &Digest, text: &str, namespace: Option<&str>) -> Result<()> {
         if self.config.policy.is_none() {
             return Ok(());
         }
-        let reference = Reference::parse(name)?;
         let missing = || Error::NotFound {
             what: format!("image {id}"),
         };
-        let (record, _) = self.store.image(id).ok_or_else(missing)?;
+        let known = self.store.image(id).ok_or_else(missing)?;
+        let digests = known.0.evidence.clone();
+        let judged = self.names_to_judge(&known.into(), text)?;
         let store = Arc::clone(&self.store);
         let read = blocking(move || {
-            let all = record.evidence.iter();
+            let all = digests.iter();
             all.map(|digest| Evidence::read(digest, &store.content(digest)?))
                 .collect::<Result<Vec<_>>>()
         });
-        let judged = self.evaluate(&reference, namespace, read.await?).await;
-        self.verified(Verifier::Policy, judged)
+        let result = self.evaluate(judged.names, namespace, read.await?).await;
+        let result = result.map_err(|error| match error {
+            Error::SignatureValidationFailed { reference, reason } if judged.are_all => {
+                let reason = format!(
+                    "{reason}; image {id} is not asked for by one of its names, so all of them must be allowed"
+                );
+                Error::SignatureValidationFailed { reference, reason }
+            }
+            error => error,
+        });
+        self.verified(Verifier::Policy, result)
     }
 
     /// Evaluates the policy of the namespace. Files are read each time: changes need no restart.
     async fn evaluate(
         &self,
-        reference: &Reference,
+        names: Vec<JudgedName>,
         namespace: Option<&str>,
         evidence: Vec<Evidence>,
     ) -> Result<()> {
         let Some(files) = self.config.policy.clone() else {
             return Ok(());
         };
-        let (name, namespace) = (reference.clone(), namespace.map(str::to_owned));
+        let namespace = namespace.map(str::to_owned);
         blocking(move || {
-            let judged = files.judge(&name, namespace.as_deref(), &evidence);
-            judged.map_err(|reason| refused(&name, reason))
+            let judged = files.judge(&names, namespace.as_deref(), &evidence);
+            judged.map_err(
+                |Refusal { name, reason }| Error::SignatureValidationFailed {
+                    reference: name,
+                    reason,
+                },
+            )
         })
         .await
     }

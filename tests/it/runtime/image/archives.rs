@@ -14,7 +14,7 @@ fn some(text: &str) -> Image {
 }
 
 /// An OCI image layout in a tar.
-fn oci_archive(images: &[(&str, &str, &Image)]) -> Vec<u8> {
+pub(super) fn oci_archive(images: &[(&str, &str, &Image)]) -> Vec<u8> {
     let mut archive = layer().file("oci-layout", b"{\"imageLayoutVersion\":\"1.0.0\"}");
     let mut entries = Vec::new();
     for (key, name, image) in images {

@@ -5,6 +5,7 @@ mod archives;
 mod artifacts;
 mod bounds;
 mod bundles;
+mod claimed;
 mod crash;
 pub(super) mod encrypted;
 mod exported;
@@ -18,6 +19,7 @@ mod real;
 mod registries;
 mod signed_by;
 mod tokens;
+mod used_names;
 mod verified;
 
 use std::path::{Path, PathBuf};

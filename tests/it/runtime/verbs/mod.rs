@@ -24,6 +24,7 @@ mod images;
 mod live_handlers;
 mod old_shim;
 mod pods;
+mod policies;
 mod reload;
 mod restart;
 mod security;

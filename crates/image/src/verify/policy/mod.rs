@@ -8,6 +8,7 @@ mod json;
 mod requirement;
 mod signed_by;
 
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use self::json::{NonEmpty, StrictMap};
 use self::requirement::Requirement;
 use super::Evidence;
 use super::simple_signing::RegistriesD;
+use crate::digest::Digest;
 use crate::reference::Reference;
 
 /// Limit of a file's size.
@@ -55,23 +57,53 @@ struct Policy {
     transports: StrictMap<StrictMap<NonEmpty<Requirement>>>,
 }
 
+/// Under what a policy judges an image.
+#[derive(Clone, Debug)]
+pub(super) enum JudgedName {
+    /// A name in full form.
+    Name(Reference),
+    /// The ID of an image that has no name.
+    Nameless(Digest),
+}
+
+impl fmt::Display for JudgedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => name.fmt(f),
+            Self::Nameless(id) => id.fmt(f),
+        }
+    }
+}
+
+/// Why a policy refuses an image.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// The first name that is refused.
+    pub(super) name: String,
+    pub(super) reason: String,
+}
+
 impl PolicyFiles {
-    /// Evaluates the policy of a namespace for an image and its signatures. The error is the reason of the refusal.
+    /// Evaluates the policy of a namespace for all these names of an image, and its signatures. The first refusal counts.
     pub(super) fn judge(
         &self,
-        reference: &Reference,
+        names: &[JudgedName],
         namespace: Option<&str>,
         evidence: &[Evidence],
-    ) -> Judged<()> {
-        let Some(path) = self.file_of(namespace)? else {
+    ) -> std::result::Result<(), Refusal> {
+        let refused = |name: Option<&JudgedName>, reason: String| Refusal {
+            name: name.map_or_else(String::new, JudgedName::to_string),
+            reason,
+        };
+        let path = self.file_of(namespace);
+        let Some(path) = path.map_err(|reason| refused(names.first(), reason))? else {
             return Ok(());
         };
-        let policy = read(&path)?;
-        let requirements = policy.requirements(reference).iter();
-        let mut judged = requirements.map(|one| one.judge(reference, evidence));
-        judged
-            .try_for_each(|one| one)
-            .map_err(|reason| format!("{reason} ({})", path.display()))
+        let policy = read(&path).map_err(|reason| refused(names.first(), reason))?;
+        names.iter().try_for_each(|name| {
+            let judged = policy.judge(name, evidence);
+            judged.map_err(|why| refused(Some(name), format!("{why} ({})", path.display())))
+        })
     }
 
     /// Reads all policies. Blocks. Returns the reasons why some cannot be used.
@@ -140,6 +172,33 @@ fn read(path: &Path) -> Judged<Policy> {
 }
 
 impl Policy {
+    fn judge(&self, name: &JudgedName, evidence: &[Evidence]) -> Judged<()> {
+        match name {
+            JudgedName::Name(name) => {
+                let mut requirements = self.requirements(name).iter();
+                requirements.try_for_each(|one| one.judge(name, evidence))
+            }
+            JudgedName::Nameless(_) => self.judge_nameless(),
+        }
+    }
+
+    /// No scope contains an image without a name, and no signature is one for it: what applies to all images must accept anything.
+    fn judge_nameless(&self) -> Judged<()> {
+        let docker = self.transports.get(DOCKER);
+        let wide = docker.and_then(|docker| docker.get(""));
+        let mut requirements = self
+            .default
+            .iter()
+            .chain(wide.into_iter().flat_map(|all| all.iter()));
+        match requirements.all(|one| matches!(one, Requirement::InsecureAcceptAnything {})) {
+            true => Ok(()),
+            false => Err(
+                "the image has no name, and the default of the policy does not accept every image"
+                    .to_owned(),
+            ),
+        }
+    }
+
     /// The requirements of the narrowest scope that contains an image.
     fn requirements(&self, reference: &Reference) -> &[Requirement] {
         let docker = self.transports.get(DOCKER);

@@ -114,8 +114,10 @@ fn a_namespace_has_its_own_policy_or_the_default() {
         namespaces: Some(dir.path().to_owned()),
         ..PolicyFiles::default()
     };
-    let reference = Reference::parse("q.io/a:1").expect("name");
-    let judge = |files: &PolicyFiles, namespace| files.judge(&reference, namespace, &[]);
+    let names = [JudgedName::Name(
+        Reference::parse("q.io/a:1").expect("name"),
+    )];
+    let judge = |files: &PolicyFiles, namespace| files.judge(&names, namespace, &[]);
     assert!(judge(&files, None).is_err());
     assert!(judge(&files, Some("")).is_err());
     assert!(judge(&files, Some("other")).is_err());
@@ -134,4 +136,54 @@ fn a_namespace_has_its_own_policy_or_the_default() {
         ..PolicyFiles::default()
     };
     assert!(judge(&missing, Some("open")).is_err());
+}
+
+#[test]
+fn all_names_must_be_allowed_and_an_image_without_one_by_what_applies_to_all() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("policy.json");
+    let files = PolicyFiles {
+        default: Some(path.clone()),
+        ..PolicyFiles::default()
+    };
+    let name = |text: &str| JudgedName::Name(Reference::parse(text).expect(text));
+    let nameless = || JudgedName::Nameless(Digest::of(b"image"));
+    let accept = r#"[{"type":"insecureAcceptAnything"}]"#;
+    let reject = r#"[{"type":"reject"}]"#;
+    let signed = r#"[{"type":"sigstoreSigned","keyData":"bm8ga2V5","signedIdentity":{"type":"exactRepository","dockerRepository":"q.io/a"}}]"#;
+    for (default, docker, names, allowed) in [
+        (
+            reject,
+            format!(r#""q.io": {accept}"#),
+            vec![name("q.io/a:1"), name("q.io/b:1")],
+            true,
+        ),
+        (
+            reject,
+            format!(r#""q.io": {accept}"#),
+            vec![name("q.io/a:1"), name("p.io/a:1")],
+            false,
+        ),
+        (
+            accept,
+            format!(r#""q.io": {reject}"#),
+            vec![name("p.io/a:1"), name("Q.io/a:1")],
+            false,
+        ),
+        (accept, String::new(), vec![nameless()], true),
+        (
+            accept,
+            format!(r#""q.io": {reject}"#),
+            vec![nameless()],
+            true,
+        ),
+        (accept, format!(r#""": {reject}"#), vec![nameless()], false),
+        (reject, format!(r#""": {accept}"#), vec![nameless()], false),
+        (signed, String::new(), vec![nameless()], false),
+    ] {
+        let text = format!(r#"{{"default": {default}, "transports": {{"docker": {{{docker}}}}}}}"#);
+        std::fs::write(&path, &text).expect("write");
+        let judged = files.judge(&names, None, &[]);
+        assert_eq!(judged.is_ok(), allowed, "{text} {names:?}: {judged:?}");
+    }
 }
