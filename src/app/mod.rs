@@ -37,6 +37,7 @@ pub use self::builtin::unusable_image_files;
 pub use crate::admin::remote::{WebConfigError, check as check_web_config};
 pub use crate::runtime::classes::{ClassFileError, blockio, rdt};
 pub use crate::runtime::oci::spec::hooks::Registry as Hooks;
+pub use crate::runtime::oci::version::Version as OciVersion;
 
 use self::admin_endpoint::AdminSockets;
 use self::build::{Built, build};

@@ -6,7 +6,7 @@
 use futures_util::future::join_all;
 
 use crate::runtime::oci::OciRuntime;
-use crate::runtime::oci::runtime::Version;
+use crate::runtime::oci::version::Version;
 
 /// The answers of an OCI runtime, `None` where it has not answered.
 #[derive(Clone, Debug, Default)]

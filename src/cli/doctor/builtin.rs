@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::super::output::Finding;
 use super::classes;
 use super::criu;
+use super::hook_environment;
 use super::hooks;
 use super::images;
 use super::trial::{self, Trial};
@@ -40,6 +41,7 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     findings.push(shim(runtime, &own, &search));
     findings.extend(networks(&runtime.cni));
     findings.extend(hooks::check(&runtime.pods.hooks_dir));
+    findings.extend(hook_environment::check(runtime, &search));
     let pods = &runtime.pods;
     let (blockio, rdt) = (&pods.blockio_config_file, &pods.rdt_config_file);
     findings.extend(classes::check(blockio.as_deref(), rdt.as_deref()));

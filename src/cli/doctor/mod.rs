@@ -7,6 +7,7 @@ mod cgroups;
 mod classes;
 mod clients;
 mod criu;
+mod hook_environment;
 mod hooks;
 mod images;
 mod kubelet;

@@ -18,8 +18,8 @@ use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::live::Live;
 use crate::runtime::nri;
 use crate::runtime::oci::spec::{
-    self, Action, ImageConfig, Machine, Propagation, ResolvedUser, SandboxFacts, UserDatabase,
-    build, propagation_of,
+    self, Action, FinishRequest, ImageConfig, Machine, PluginChanges, Propagation, ResolvedUser,
+    SandboxFacts, UserDatabase, build, propagation_of,
 };
 use crate::runtime::sandbox::files::hostname;
 use crate::runtime::sandbox::namespaces::mappings;
@@ -103,7 +103,9 @@ impl Assembly {
         // The work runs on a thread that may block, and plugins answer within their timeout.
         let adjusted = tokio::runtime::Handle::current().block_on(adjusting)?;
         let mut cgroup_path = None;
+        let mut plugins = PluginChanges::default();
         if let Some(adjusted) = adjusted {
+            plugins = nri::confinement_changes(&adjusted);
             let registry = self.cdi(!adjusted.cdi_devices.is_empty());
             let node = &self.live.settings.node;
             let more = nri::adjust(
@@ -122,8 +124,18 @@ impl Assembly {
         self.mount_by_options(dir, &mut built.spec)?;
         // The OCI runtime recorded with the sandbox, which may not be the configured one.
         let handler = self.live.handlers.of_pod(&self.sandbox);
-        // After all that adds to the specification.
-        handler.support.check(&built.spec, &Machine)?;
+        let finishing = FinishRequest {
+            requested: &built.requested,
+            plugins,
+            handler: &handler.options,
+            support: &handler.support,
+            host: &Machine,
+        };
+        let changed = finishing.finish(&mut built.spec)?;
+        if !changed.is_empty() {
+            let changed = changed.join(", ");
+            tracing::warn!(event = "runtime.confinement", container.id = %record.id, spec.fields = changed, "NRI plugins or CDI devices replaced what the request confines a container with, or its mounts");
+        }
         if let Some(filters) = &handler.filters {
             filters.fill(&mut built.spec);
         }

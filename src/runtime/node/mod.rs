@@ -11,8 +11,8 @@ use oci_spec::runtime::Capability;
 
 use self::files::Files;
 use super::code::GrpcCode as _;
-use super::oci::runtime::Version;
 use super::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, Policy, containerd_capabilities};
+use super::oci::version::Version;
 
 pub use self::apparmor::DEFAULT_PROFILE;
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::NodeError;
 use super::files::Files;
-use crate::runtime::oci::runtime::Version;
+use crate::runtime::oci::version::Version;
 
 /// Major and minor number of the kernel.
 pub(super) fn kernel(files: &Files) -> Result<(u32, u32), NodeError> {

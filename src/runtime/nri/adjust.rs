@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::apply::{array, devices, environment, hooks, mounts, object, resources, texts};
 use crate::runtime::classes::Classes;
 use crate::runtime::error::{Error, Result};
-use crate::runtime::oci::spec::{Action, Host, NodeFacts, cdi};
+use crate::runtime::oci::spec::{Action, Host, NodeFacts, PluginChanges, cdi};
 
 /// The facts of the node that adjustments depend on.
 #[derive(Clone, Copy, Default)]
@@ -56,6 +56,18 @@ pub(in crate::runtime) fn adjust(
     }
     *spec = serde_json::from_value(edited).map_err(invalid)?;
     Ok(actions)
+}
+
+/// What adjustments ask to change of the confinement of a container.
+pub(in crate::runtime) fn confinement_changes(adjusted: &ContainerAdjustment) -> PluginChanges {
+    let Some(linux) = &adjusted.linux else {
+        return PluginChanges::default();
+    };
+    PluginChanges {
+        namespaces: !linux.namespaces.is_empty(),
+        seccomp: linux.seccomp_policy.is_some(),
+        cgroup: !linux.cgroups_path.is_empty(),
+    }
 }
 
 fn edit(

@@ -107,6 +107,12 @@ fn hook(from: &Hook) -> Value {
     Value::Object(to)
 }
 
+/// Returns whether a mount is at a path, which may be spelt in another way, such as `/data/`.
+fn is_at(mount: &Value, destination: &str) -> bool {
+    let other = mount["destination"].as_str().map(Path::new);
+    other == Some(Path::new(destination))
+}
+
 /// Replaces and adds mounts, parents before children. Returns what the propagation of sources must be.
 pub(super) fn mounts(spec: &mut Value, wanted: &[Mount]) -> Vec<Action> {
     let mut actions = Vec::new();
@@ -118,7 +124,7 @@ pub(super) fn mounts(spec: &mut Value, wanted: &[Mount]) -> Vec<Action> {
     for mount in wanted {
         let removed = removed_key(&mount.destination);
         let destination = removed.unwrap_or(&mount.destination);
-        mounts.retain(|other| other["destination"] != destination);
+        mounts.retain(|other| !is_at(other, destination));
         if removed.is_some() {
             continue;
         }

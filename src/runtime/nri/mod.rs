@@ -23,7 +23,7 @@ use criscope_nri::{Adaptation, SyncBlock};
 use super::steps::StepRecorder;
 use crate::call::steps::RuntimeStep;
 
-pub(in crate::runtime) use self::adjust::adjust;
+pub(in crate::runtime) use self::adjust::{adjust, confinement_changes};
 pub use self::host::NriSettings;
 
 /// The plugins, once the runtime has started them; none if the interface is off.

@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 use oci_spec::runtime::{LinuxSeccomp, Spec};
 use sha2::{Digest as _, Sha256};
 
-use super::runtime::Version;
+use super::version::Version;
 
 /// The annotation from which crun takes a compiled filter, in base64.
 const ANNOTATION: &str = "run.oci.seccomp_bpf_data";

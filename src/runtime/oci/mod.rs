@@ -9,6 +9,7 @@ mod filters;
 mod reason;
 pub mod runtime;
 pub mod spec;
+pub mod version;
 
 pub use checkpoint::Checkpoint;
 pub use containerd_shim::ShimOptions;

@@ -15,6 +15,7 @@ use super::containerd_shim::ShimOptions;
 use super::error::OciError;
 use super::exec::{self, Call, Fault, Finished};
 use super::reason::reason;
+use super::version::Version;
 use crate::runtime::steps::traceparent;
 
 /// The default timeout of a verb.
@@ -83,17 +84,6 @@ pub struct State {
     /// Its bundle.
     #[serde(default)]
     pub bundle: PathBuf,
-}
-
-/// The output of `--version`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Version {
-    /// `runc` or `crun`, as the program prints it.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-    /// The version of the OCI specification that it implements.
-    pub spec: String,
 }
 
 impl OciRuntime {
@@ -232,22 +222,10 @@ impl OciRuntime {
     pub async fn version(&self) -> Result<Version, OciError> {
         let done = self.run("version", &["--version".into()], None).await?;
         let text = String::from_utf8_lossy(&done.stdout);
-        let mut version = Version::default();
-        for line in text.lines() {
-            if let Some((name, number)) = line.split_once(" version ") {
-                version.name = name.trim().to_owned();
-                version.version = number.trim().to_owned();
-            } else if let Some(spec) = line.strip_prefix("spec: ") {
-                version.spec = spec.trim().to_owned();
-            }
-        }
-        if version.name.is_empty() {
-            return Err(OciError::Answer {
-                verb: "version",
-                reason: "no line with a version".to_owned(),
-            });
-        }
-        Ok(version)
+        Version::parse(&text).ok_or_else(|| OciError::Answer {
+            verb: "version",
+            reason: "no line with a version".to_owned(),
+        })
     }
 
     /// Runs a verb on a container. Errors are read from stderr, as JSON lines or plain text.

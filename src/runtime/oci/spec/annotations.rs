@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::build::Request;
+use super::facts::HandlerOptions;
 use crate::cri::v1::PodSandboxConfig;
 
 /// Annotations by which an OCI runtime changes the node rather than the container: crun writes the output of hooks to files
@@ -33,6 +34,19 @@ fn allowed(key: &str, list: &[String]) -> bool {
         }
         None => key == pattern,
     })
+}
+
+/// Returns whether the runtime sets an annotation itself.
+pub(super) fn is_own(key: &str) -> bool {
+    key.starts_with(OWN)
+}
+
+/// Returns whether a handler allows an annotation that an NRI plugin adds: one that changes only the container, or one that the lists of
+/// the handler have.
+pub(super) fn is_allowed_for(key: &str, handler: &HandlerOptions) -> bool {
+    !RESERVED.iter().any(|prefix| key.starts_with(prefix))
+        || allowed(key, &handler.pod_annotations)
+        || allowed(key, &handler.container_annotations)
 }
 
 /// The annotations that every CRI runtime passes to its OCI runtime, and those that the handler allows.

@@ -117,6 +117,8 @@ pub enum Action {
 pub struct Built {
     /// The contents of `config.json`. It includes the environment: never print it.
     pub spec: Spec,
+    /// The specification without hooks and CDI devices, with which the finished one is compared.
+    pub requested: Spec,
     /// The actions, in order.
     pub actions: Vec<Action>,
     /// The user of the container, for ContainerStatus.
@@ -148,10 +150,12 @@ pub fn build(request: &Request<'_>) -> Result<Built, SpecError> {
         .map_err(|error| SpecError::Invalid(error.to_string()))?;
     // The library's default sets one; the sandbox already has its name, and runc refuses to set it in a joined namespace.
     spec.set_hostname(None).set_domainname(None);
+    let requested = spec.clone();
     hooks::apply(request, &mut spec)?;
     cdi::apply(request, &mut spec)?;
     Ok(Built {
         spec,
+        requested,
         actions: mounts.actions,
         user,
     })

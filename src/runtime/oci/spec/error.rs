@@ -22,6 +22,16 @@ pub enum SpecError {
         /// The cause.
         source: std::io::Error,
     },
+    /// CDI devices, hooks or NRI plugins have made a specification that breaks a rule.
+    #[error("finished specification, rule {rule}: {field}: {reason}")]
+    Finished {
+        /// The rule.
+        rule: &'static str,
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A seccomp profile is invalid.
     #[error("profile {name}: {reason}")]
     Profile {
@@ -37,7 +47,7 @@ impl SpecError {
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(_) => Code::InvalidArgument,
-            Self::Unsupported(_) => Code::FailedPrecondition,
+            Self::Unsupported(_) | Self::Finished { .. } => Code::FailedPrecondition,
             Self::NotFound(_) => Code::NotFound,
             Self::Io { .. } | Self::Profile { .. } => Code::Internal,
         }

@@ -15,6 +15,7 @@ mod cgroup;
 mod devices;
 mod error;
 mod facts;
+mod finished;
 pub mod hooks;
 mod host;
 mod kernel_paths;
@@ -65,6 +66,7 @@ pub use facts::{
     CgroupDriver, CgroupVersion, DeviceNode, HandlerOptions, ImageConfig, NodeFacts, SandboxFacts,
     containerd_capabilities,
 };
+pub use finished::{FinishRequest, PluginChanges};
 pub use host::{Host, Machine};
 pub use labels::{apparmor_profile, check_selinux_options, selinux_label};
 pub use mounts::{Propagation, propagation_of};

@@ -13,8 +13,9 @@ use super::resources::restricted_oom_score_adj;
 use super::user::ResolvedUser;
 use crate::cri::v1::ContainerConfig;
 
-/// The `PATH` of a container whose image has none.
-const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The `PATH` of a container whose image has none, and of a hook without an environment.
+pub(super) const DEFAULT_PATH: &str =
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The process of the specification.
 pub(super) fn process(request: &Request<'_>, user: &ResolvedUser) -> Result<Process, SpecError> {

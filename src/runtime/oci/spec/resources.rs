@@ -90,33 +90,59 @@ impl MoreLimits {
 
 /// Checks the strings that become names or contents of cgroup files.
 fn check_names(requested: &LinuxContainerResources) -> Result<(), SpecError> {
-    let invalid = |what: &str| Err(SpecError::Invalid(what.to_owned()));
-    let set = |text: &str| {
-        text.bytes()
-            .all(|byte| byte.is_ascii_digit() || matches!(byte, b',' | b'-'))
-    };
-    if !set(&requested.cpuset_cpus) || !set(&requested.cpuset_mems) {
-        return invalid("cpuset: not a list such as 0-3,7");
-    }
+    check_cpu_set(&requested.cpuset_cpus)?;
+    check_cpu_set(&requested.cpuset_mems)?;
     for limit in &requested.hugepage_limits {
-        let size = limit.page_size.trim_end_matches('B');
-        let digits = size.trim_end_matches(['K', 'M', 'G', 'T']);
-        let fits = digits.bytes().all(|byte| byte.is_ascii_digit());
-        if digits.is_empty() || !fits || size.len() - digits.len() > 1 {
-            return invalid("size of huge pages: not a size such as 2MB");
-        }
+        check_page_size(&limit.page_size)?;
     }
-    for (key, value) in &requested.unified {
-        let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_');
-        // `cgroup.*` files are not limits: they move, freeze and kill processes.
-        if !key.contains('.') || !key.bytes().all(letters) || key.starts_with("cgroup.") {
-            return invalid("unified resource: not a key such as memory.high");
-        }
-        if value.contains(|c: char| c.is_control() && c != '\n') {
-            return invalid("unified resource: the value has control characters");
-        }
+    requested.unified.iter().try_for_each(check_unified)
+}
+
+/// Checks the same strings of resources that may not be those of a request.
+pub(super) fn check_strings(resources: &LinuxResources) -> Result<(), SpecError> {
+    if let Some(cpu) = resources.cpu() {
+        check_cpu_set(cpu.cpus().as_deref().unwrap_or_default())?;
+        check_cpu_set(cpu.mems().as_deref().unwrap_or_default())?;
+    }
+    for limit in resources.hugepage_limits().iter().flatten() {
+        check_page_size(limit.page_size())?;
+    }
+    let mut unified = resources.unified().iter().flatten();
+    unified.try_for_each(check_unified)
+}
+
+fn check_cpu_set(text: &str) -> Result<(), SpecError> {
+    let mut letters = text.bytes();
+    if letters.all(|byte| byte.is_ascii_digit() || matches!(byte, b',' | b'-')) {
+        return Ok(());
+    }
+    invalid("cpuset: not a list such as 0-3,7")
+}
+
+fn check_page_size(text: &str) -> Result<(), SpecError> {
+    let size = text.trim_end_matches('B');
+    let digits = size.trim_end_matches(['K', 'M', 'G', 'T']);
+    let fits = digits.bytes().all(|byte| byte.is_ascii_digit());
+    if digits.is_empty() || !fits || size.len() - digits.len() > 1 {
+        return invalid("size of huge pages: not a size such as 2MB");
     }
     Ok(())
+}
+
+fn check_unified((key, value): (&String, &String)) -> Result<(), SpecError> {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_');
+    // `cgroup.*` files are not limits: they move, freeze and kill processes.
+    if !key.contains('.') || !key.bytes().all(letters) || key.starts_with("cgroup.") {
+        return invalid("unified resource: not a key such as memory.high");
+    }
+    if value.contains(|c: char| c.is_control() && c != '\n') {
+        return invalid("unified resource: the value has control characters");
+    }
+    Ok(())
+}
+
+fn invalid(what: &str) -> Result<(), SpecError> {
+    Err(SpecError::Invalid(what.to_owned()))
 }
 
 /// Returns the update that restores `before` after `after` was set. Limits that only `after` has become the kernel's defaults;

@@ -54,11 +54,11 @@ pub fn sandbox_sysctls(
 }
 
 /// The namespaces that a pod does not share with the host.
-struct Own {
-    network: bool,
-    uts: bool,
-    ipc: bool,
-    users: bool,
+pub(super) struct Own {
+    pub(super) network: bool,
+    pub(super) uts: bool,
+    pub(super) ipc: bool,
+    pub(super) users: bool,
 }
 
 impl Own {
@@ -77,7 +77,7 @@ impl Own {
     }
 
     /// Returns whether a sysctl, in dotted form, belongs to one of them.
-    fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         let network = name.starts_with("net.");
         let ipc = name.starts_with("fs.mqueue.") || IPC.contains(&name);
         let uts = ["kernel.domainname", "kernel.hostname"].contains(&name);
@@ -87,7 +87,7 @@ impl Own {
 }
 
 /// Converts to dotted form. With slashes as separators, which the kubelet allows, an interface name may contain a dot.
-fn dotted(name: &str) -> String {
+pub(super) fn dotted(name: &str) -> String {
     let slashes = name
         .find('/')
         .is_some_and(|slash| name.find('.').is_none_or(|dot| slash < dot));

@@ -2,6 +2,7 @@
 
 mod cdi_nodes;
 mod confinement;
+mod finished;
 mod hook_files;
 mod kernel_paths;
 mod net_devices;

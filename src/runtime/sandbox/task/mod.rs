@@ -27,7 +27,8 @@ use crate::runtime::handler::Handler;
 use crate::runtime::live::Live;
 use crate::runtime::oci::ShimOptions;
 use crate::runtime::oci::spec::{
-    self, Machine, SandboxFacts, UserDatabase, cdi, hooks, sandbox_annotations, sandbox_sysctls,
+    self, FinishRequest, Machine, PluginChanges, SandboxFacts, UserDatabase, cdi, hooks,
+    sandbox_annotations, sandbox_sysctls,
 };
 use crate::runtime::shim_client::{self, Create, Shim, Verb};
 use crate::runtime::store::{Sandbox, SandboxRecord};
@@ -211,6 +212,15 @@ impl Runtime {
             &record.config,
             spec.annotations_mut().get_or_insert_default(),
         );
+        // Nothing but the runtime has changed it: the rules about its values remain.
+        let finishing = FinishRequest {
+            requested: &spec.clone(),
+            plugins: PluginChanges::default(),
+            handler: &handler.options,
+            support: &handler.support,
+            host: &Machine,
+        };
+        finishing.finish(&mut spec)?;
         Ok(spec)
     }
 }

@@ -4,6 +4,7 @@
 mod classes;
 mod effects;
 mod failures;
+mod finished;
 mod life;
 mod limits;
 

@@ -202,22 +202,23 @@ fn net_devices<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NetDevice>, D::
 }
 
 /// As the kernel's `dev_valid_name`.
-fn is_interface_name(name: &str) -> bool {
+pub(crate) fn is_interface_name(name: &str) -> bool {
     let of_name = |byte: u8| !byte.is_ascii_whitespace() && !matches!(byte, b'/' | b':' | 0);
     !matches!(name, "" | "." | "..")
         && name.len() <= MAX_INTERFACE_NAME
         && name.bytes().all(of_name)
 }
 
-/// The name of a directory of resctrl; `/` is its root.
 fn class_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let name = Option::<String>::deserialize(from)?;
-    match name.as_deref() {
-        None | Some("/") => Ok(name),
-        Some("." | "..") => Err(D::Error::custom("intelRdt: closID is not a name")),
-        Some(id) if id.len() > MAX_CLASS_NAME || id.contains(['/', '\n', '\0']) => {
-            Err(D::Error::custom("intelRdt: closID is not a name"))
-        }
-        Some(_) => Ok(name),
+    if name.as_deref().is_some_and(|name| !is_class_name(name)) {
+        return Err(D::Error::custom("intelRdt: closID is not a name"));
     }
+    Ok(name)
+}
+
+/// Returns whether a text is the name of a directory of resctrl; `/` is its root.
+pub(crate) fn is_class_name(name: &str) -> bool {
+    let is_part = name.len() <= MAX_CLASS_NAME && !name.contains(['/', '\n', '\0']);
+    name == "/" || (is_part && !matches!(name, "." | ".."))
 }

@@ -1,0 +1,86 @@
+//! Name and version of an OCI runtime, and what is known of versions.
+
+/// The first version of runc that runs `createContainer` hooks without the environment of the container.
+const FIXED_RUNC: (u32, u32) = (1, 3);
+
+/// The output of `--version`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Version {
+    /// `runc` or `crun`, as the program prints it.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The version of the OCI specification that it implements.
+    pub spec: String,
+}
+
+impl Version {
+    /// From the output of `--version`; `None` if it has no line with a version.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut version = Self::default();
+        for line in text.lines() {
+            if let Some((name, number)) = line.split_once(" version ") {
+                version.name = name.trim().to_owned();
+                version.version = number.trim().to_owned();
+            } else if let Some(spec) = line.strip_prefix("spec: ") {
+                version.spec = spec.trim().to_owned();
+            }
+        }
+        (!version.name.is_empty()).then_some(version)
+    }
+
+    /// Returns whether a `createContainer` hook without an environment of its own gets one that the image chooses.
+    ///
+    /// runc sets the variables of the container in its own process before it runs these hooks, until commit 06f1e076 of 1.3; the
+    /// candidates of that version still set `PATH`. crun passes its own environment since 1.4.5, and none before. A suffix of a
+    /// distribution, such as `1.3.0-0ubuntu2`, makes no candidate.
+    #[must_use]
+    pub fn gives_hooks_the_image_environment(&self) -> bool {
+        if self.name != "runc" {
+            return false;
+        }
+        let mut numbers = self.version.trim_start_matches('v').split('.');
+        let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
+            return false;
+        };
+        let (Ok(major), Ok(minor)) = (major.parse(), minor.parse()) else {
+            return false;
+        };
+        let is_candidate = numbers.next().is_some_and(|rest| rest.starts_with("0-rc"));
+        (major, minor) < FIXED_RUNC || ((major, minor) == FIXED_RUNC && is_candidate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runc_before_1_3_gives_hooks_the_environment_of_the_image() {
+        for (text, expected) in [
+            (
+                "runc version 1.1.5+ds1\ncommit: 1.1.5\nspec: 1.0.2-dev",
+                true,
+            ),
+            ("runc version 1.0.0-rc95", true),
+            ("runc version 1.2.6-0ubuntu1~24.04", true),
+            ("runc version 1.3.0-rc.2", true),
+            ("runc version 1.3.0", false),
+            ("runc version 1.3.0-0ubuntu2", false),
+            ("runc version 1.4.0-rc.1", false),
+            ("runc version 2.0.0", false),
+            ("runc version unknown", false),
+            ("crun version 1.8.1", false),
+            ("youki version 0.5.3", false),
+        ] {
+            let version = Version::parse(text).expect("a version");
+            assert_eq!(
+                version.gives_hooks_the_image_environment(),
+                expected,
+                "{text}"
+            );
+        }
+        assert_eq!(Version::parse("spec: 1.0.2"), None);
+    }
+}
