@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::call::steps::RuntimeStep;
 use criscope_linux::namespace::Kind;
-use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs};
+use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs, VolumeLimits};
 
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
@@ -39,6 +39,8 @@ pub(super) struct Assembly {
     pub(super) layers: Vec<PathBuf>,
     /// Layers of images that are volumes, by container path.
     pub(super) volumes: Vec<(String, Vec<PathBuf>)>,
+    /// Limits of what is copied to the `Volumes` of the image.
+    pub(super) volume_limits: VolumeLimits,
     /// The PID namespace of the target container (namespace mode TARGET).
     pub(super) target: Option<PathBuf>,
 }
@@ -229,7 +231,7 @@ impl Assembly {
         };
         let wanted = self.image.volumes.iter().map(String::as_str);
         let wanted = wanted.filter(|path| !mounted(path));
-        Ok(rootfs::prepare_volumes(root, wanted, dir)?)
+        self.copy_volumes(root, wanted, dir, record)
     }
 }
 
