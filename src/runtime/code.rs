@@ -49,6 +49,9 @@ impl GrpcCode for rootfs::Error {
             Self::Exists { .. } => Code::AlreadyExists,
             Self::Invalid(_) => Code::InvalidArgument,
             Self::Kind { .. } | Self::Unsupported(_) => Code::FailedPrecondition,
+            Self::TooManyVolumes { .. } | Self::OverBudget { .. } | Self::NoSpace { .. } => {
+                Code::ResourceExhausted
+            }
             Self::Io { source, .. } => match source.kind() {
                 // An oversized file in the image, which no valid container needs.
                 io::ErrorKind::FileTooLarge => Code::FailedPrecondition,

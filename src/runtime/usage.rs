@@ -1,5 +1,6 @@
 //! ContainerStats, PodSandboxStats and their lists.
 
+mod disk;
 mod metrics;
 mod reports;
 mod troubles;
@@ -22,6 +23,7 @@ use super::store::{
 };
 use crate::cri::v1;
 
+use self::disk::{PodFileHolders, has_statistics};
 use self::reports::Report;
 pub(super) use self::reports::Reports;
 pub(super) use self::troubles::Troubles;
@@ -59,8 +61,10 @@ impl Runtime {
     pub async fn container_stats(self: &Arc<Self>, id: &str) -> Result<v1::ContainerStats> {
         let container = self.store.containers.get(id)?;
         let reports = self.reports_of(std::slice::from_ref(&container)).await;
+        let pod = self.store.containers_of(&container.record().sandbox);
+        let holders = PodFileHolders::choose([&pod[..]]);
         let runtime = Arc::clone(self);
-        let found = blocking(move || Ok(runtime.stats_of(&container, &reports))).await?;
+        let found = blocking(move || Ok(runtime.stats_of(&container, &reports, &holders))).await?;
         let measured = found.ok_or_else(|| Error::not_found(What::Container, id))?;
         Ok(measured.stats)
     }
@@ -80,10 +84,12 @@ impl Runtime {
             filter::wants_container(filter, &record.id, &record.sandbox, labels)
         });
         let reports = self.reports_of(&containers).await;
+        let pods = self.store.containers_by_sandbox();
+        let holders = PodFileHolders::choose(pods.values().map(Vec::as_slice));
         let runtime = Arc::clone(self);
         blocking(move || {
             let all = containers.iter();
-            let all = all.filter_map(|container| runtime.stats_of(container, &reports));
+            let all = all.filter_map(|container| runtime.stats_of(container, &reports, &holders));
             Ok(all.map(|measured| measured.stats).collect())
         })
         .await
@@ -124,12 +130,14 @@ impl Runtime {
     }
 
     /// The statistics of a container; `None` if it has exited.
-    fn stats_of(&self, container: &Container, reports: &Reports) -> Option<Measured> {
+    fn stats_of(
+        &self,
+        container: &Container,
+        reports: &Reports,
+        holders: &PodFileHolders,
+    ) -> Option<Measured> {
         let record = container.record();
-        if matches!(
-            record.state,
-            ContainerState::Exited | ContainerState::Making
-        ) {
+        if !has_statistics(&record) {
             return None;
         }
         let attributes = v1::ContainerAttributes {
@@ -144,7 +152,7 @@ impl Runtime {
             .and_then(|usage| self.rate(&record.id, usage));
         let layer = Layer {
             mountpoint: self.writable_root(),
-            measured: self.disks.get(&record.id),
+            measured: self.measured(&record, holders),
         };
         Some(Measured {
             stats: message::container_stats(attributes, usage.as_ref(), rate, layer),
@@ -260,8 +268,10 @@ impl Runtime {
         reports: &Reports,
     ) -> v1::PodSandboxStats {
         let record = sandbox.record();
+        let holders = PodFileHolders::choose([containers]);
         let containers = containers.iter();
-        let containers = containers.filter_map(|container| self.stats_of(container, reports));
+        let containers =
+            containers.filter_map(|container| self.stats_of(container, reports, &holders));
         let containers: Vec<_> = containers.collect();
         let usage = self.usage_of_pod(&record, &containers);
         let rate = usage

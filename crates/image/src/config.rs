@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use criscope_linux::free_space::MinFree;
+
 use super::decrypt::Decryption;
 use super::observer::{NoObserver, Observer};
 use super::platform::Platform;
@@ -114,6 +116,17 @@ impl Default for Limits {
             ratio_from_bytes: 1 << 30,
             min_free_bytes: 256 << 20,
             min_free_inodes: 10_000,
+        }
+    }
+}
+
+impl Limits {
+    /// The space that stays free on the disk.
+    #[must_use]
+    pub fn min_free(&self) -> MinFree {
+        MinFree {
+            bytes: self.min_free_bytes,
+            inodes: self.min_free_inodes,
         }
     }
 }

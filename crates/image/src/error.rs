@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use criscope_linux::free_space::Shortage;
 use thiserror::Error;
 
 use super::decrypt::KeyFailure;
@@ -216,6 +217,13 @@ impl Error {
         Self::Invalid {
             what: what.into(),
             reason: reason.into(),
+        }
+    }
+
+    pub(super) fn no_space(path: PathBuf, shortage: Shortage) -> Self {
+        match shortage {
+            Shortage::Bytes { free, needed } => Self::NoSpace { path, free, needed },
+            Shortage::Inodes { free, needed } => Self::NoInodes { path, free, needed },
         }
     }
 

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use criscope_linux::free_space::MinFree;
+
 use crate::config::ImageStoreConfig;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -261,6 +263,12 @@ impl ImageStore {
         let found = self.resolve(reference)?;
         let usage = found.map(|found| self.store.layer_usage(&found.id));
         Ok(usage.unwrap_or_default())
+    }
+
+    /// The space that pulls leave free on the disk.
+    #[must_use]
+    pub fn min_free(&self) -> MinFree {
+        self.config.limits.min_free()
     }
 
     /// Leases layers by the digests of [`LayerLease::ids`]: after a restart, for containers whose image may have been removed.

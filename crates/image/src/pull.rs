@@ -287,9 +287,10 @@ impl ImageStore {
         steps: &Arc<dyn Steps>,
     ) -> Result<ImageId> {
         let store = Arc::clone(&self.store);
+        let min_free = self.config.limits.min_free();
         let work = blocking(move || {
             let id = new.record.id.clone();
-            let based = super::rebase::rebase(&store, &held)?;
+            let based = super::rebase::rebase(&store, &held, min_free)?;
             new.record.layers.clone_from(&based.layers);
             new.record.size = size(&store, &held) + new.config.len() as u64;
             store.commit(new)?;

@@ -9,6 +9,7 @@
 //! | [`sysctl`] | namespaced kernel parameters |
 //! | [`link`] | network interfaces of a namespace: brings `lo` up, reads counters |
 //! | [`rootfs`] | root file systems on overlayfs, `/dev/shm`, volumes of images, SELinux labels of files |
+//! | [`free_space`] | checks the space that copies leave on a file system |
 //! | [`environment`] | variables that child processes must not inherit |
 //! | [`mountinfo`] | decodes paths in `/proc/self/mountinfo` |
 //! | [`walk`] | walks directory trees of any depth with a bounded number of descriptors |
@@ -18,6 +19,7 @@
 
 pub mod cgroup;
 pub mod environment;
+pub mod free_space;
 pub mod idmap;
 pub mod link;
 pub mod mountinfo;

@@ -145,6 +145,11 @@ pub fn image_for(architecture: &str, layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
     build(architecture, &run, TAR_GZIP, layers)
 }
 
+/// An image with this container configuration and layers that were compressed with gzip, each as downloaded and as unpacked.
+pub fn image_running(run: &Value, layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
+    build(architecture(), run, TAR_GZIP, layers)
+}
+
 /// An image with this container configuration and one uncompressed layer.
 pub fn uncompressed(run: &Value, layer: Vec<u8>) -> Image {
     build(architecture(), run, TAR, &[(layer.clone(), layer)])

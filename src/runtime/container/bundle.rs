@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::call::steps::RuntimeStep;
 use criscope_linux::namespace::Kind;
-use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs};
+use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs, VolumeLimits};
 
 use super::image_volumes::{VolumeRequest, volume_places};
 use crate::runtime::Runtime;
@@ -40,6 +40,8 @@ pub(super) struct Assembly {
     pub(super) layers: Vec<PathBuf>,
     /// Layers of images that are volumes, by container path.
     pub(super) volumes: Vec<(String, Vec<PathBuf>)>,
+    /// Limits of what is copied to the `Volumes` of the image.
+    pub(super) volume_limits: VolumeLimits,
     /// The PID namespace of the target container (namespace mode TARGET).
     pub(super) target: Option<PathBuf>,
 }
@@ -258,7 +260,7 @@ impl Assembly {
             sandbox,
         })?;
         let places = places.iter().map(String::as_str);
-        Ok(rootfs::prepare_volumes(root, places, dir)?)
+        self.copy_volumes(root, places, dir, record)
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use criscope_linux::rootfs::Rootfs;
 use criscope_nri::api::Event;
 
 use super::super::sandbox::teardown::blocking;
 use super::bundle::{Assembled, Assembly};
-use super::volumes::{VolumeImage, find_volumes, hold_volumes};
+use super::volumes::{VolumeImage, find_volumes, hold_volumes, volume_limits};
 use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
 use crate::runtime::call_context::CallContext;
 use crate::runtime::error::{Error, Result, What, shown};
@@ -94,8 +93,7 @@ impl Runtime {
         let container = Arc::new(container);
         self.store.containers.insert(&id, Arc::clone(&container));
         reservation.keep();
-        let upper = Rootfs::new(container.dir()).upper();
-        self.disks.watch(id.as_str(), upper);
+        self.measure_container(&container);
         failpoint(Failpoint::ContainerCreated);
         self.emit_container_event(ContainerEventType::ContainerCreatedEvent, &container);
         self.nri_tell(Event::PostCreateContainer, &container).await;
@@ -135,9 +133,11 @@ impl Runtime {
     ) -> Result<Container> {
         let dir = self.settings.paths.container(&record.id);
         let copy = self.settings.paths.copy(&record.id);
+        let live = self.live();
         let assembly = Assembly {
             runtime: Arc::clone(self),
-            live: self.live(),
+            volume_limits: volume_limits(&live.images, image)?,
+            live,
             sandbox: sandbox.record(),
             image: Arc::clone(&image.config),
             layers: layers.paths().to_vec(),

@@ -1,11 +1,11 @@
-//! Image volumes, and the target container whose PID namespace another container joins.
+//! Image volumes, the `Volumes` of images, and the target container whose PID namespace another container joins.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use criscope_linux::namespace::of_process;
-use criscope_linux::rootfs::{self, MountRequest, Rootfs};
+use criscope_linux::rootfs::{self, MountRequest, Rootfs, VolumeLimits};
 
 use super::bundle::Assembly;
 use super::create::reference;
@@ -15,7 +15,30 @@ use crate::runtime::error::{Error, Result, What};
 use crate::runtime::shim_client::State;
 use crate::runtime::store::record::ImageVolume;
 use crate::runtime::store::{ContainerRecord, Sandbox};
-use criscope_image::{FoundImage, ImageStore, LayerLease};
+use criscope_image::{FoundImage, Image, ImageStore, LayerLease};
+
+/// Number of `Volumes` of an image: each is a mount in the container, which the OCI runtime makes one by one. Images of public
+/// registries have a dozen at most.
+const MAX_VOLUMES: usize = 128;
+/// Bytes that the copies for the `Volumes` of an image may take besides the size of the image.
+const SPARE_VOLUME_BYTES: u64 = 64 << 20;
+/// Files that the copies may have besides those of the image: as many as take these bytes in blocks of 4 KiB.
+const SPARE_VOLUME_FILES: u64 = SPARE_VOLUME_BYTES / 4096;
+
+/// Limits of what is copied to the `Volumes` of an image for one container: about as much as the image takes. That is enough for all
+/// of its files once, and an image can multiply itself only by a little: by volumes that are links to one directory, or that contain
+/// each other. As much space stays free on the disk as with pulls.
+pub(super) fn volume_limits(images: &ImageStore, image: &Image) -> Result<VolumeLimits> {
+    let layers = images.layer_usage(image.id.as_str())?;
+    let files = layers.iter().map(|layer| layer.inodes);
+    let files = files.fold(0, u64::saturating_add);
+    Ok(VolumeLimits {
+        max_volumes: MAX_VOLUMES,
+        max_bytes: image.size.saturating_add(SPARE_VOLUME_BYTES),
+        max_files: files.saturating_add(SPARE_VOLUME_FILES),
+        min_free: images.min_free(),
+    })
+}
 
 /// The image of an image volume.
 pub(super) struct VolumeImage {
@@ -149,6 +172,28 @@ impl Assembly {
             mounted.insert(mount.container_path.clone(), source);
         }
         Ok(mounted)
+    }
+
+    /// Creates the directories of these `Volumes` of the image with its files; returns them by container path.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`], with the image and the limit, if they do not fit.
+    pub(super) fn copy_volumes<'a>(
+        &self,
+        root: &Path,
+        volumes: impl Iterator<Item = &'a str>,
+        dir: &Path,
+        record: &ContainerRecord,
+    ) -> Result<BTreeMap<String, PathBuf>> {
+        let copied = rootfs::prepare_volumes(root, volumes, dir, &self.volume_limits);
+        copied.map_err(|error| match error {
+            rootfs::Error::TooManyVolumes { .. }
+            | rootfs::Error::OverBudget { .. }
+            | rootfs::Error::NoSpace { .. } => {
+                Error::Exhausted(format!("image {}: {error}", record.image_name))
+            }
+            error => error.into(),
+        })
     }
 }
 

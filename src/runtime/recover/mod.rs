@@ -168,6 +168,7 @@ impl Runtime {
                     .into_iter()
                     .for_each(super::store::Reservation::keep);
                 self.store.sandboxes.insert(&id, Arc::clone(&sandbox));
+                self.measure_pod_files(&sandbox);
             }
             pods.push(Pod { sandbox, name });
         }
@@ -199,8 +200,9 @@ impl Runtime {
                 }
             }
             let layers = self.hold_layers(&record, &dir);
-            let container = Container::new(paths, record, layers);
-            self.store.containers.insert(&id, Arc::new(container));
+            let container = Arc::new(Container::new(paths, record, layers));
+            self.measure_container(&container);
+            self.store.containers.insert(&id, container);
         }
         pods
     }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::cri::v1::{DnsConfig, PodSandboxConfig};
 use crate::runtime::error::{Error, Result};
@@ -17,6 +17,16 @@ pub(in crate::runtime) fn hostname(config: &PodSandboxConfig, own: bool) -> Stri
         );
     }
     config.hostname.clone()
+}
+
+const HOSTNAME: &str = "hostname";
+const HOSTS: &str = "hosts";
+const RESOLV_CONF: &str = "resolv.conf";
+
+/// The files in a sandbox directory. Containers can write them, and so make them as large as they like.
+pub(in crate::runtime) fn paths(dir: &Path) -> Vec<PathBuf> {
+    let names = [HOSTNAME, HOSTS, RESOLV_CONF];
+    names.map(|name| dir.join(name)).to_vec()
 }
 
 /// Every user of a container reads them, whatever the umask of the daemon.
@@ -36,13 +46,13 @@ pub(super) fn write(
             .and_then(|()| chown(&path, Some(owner.0), Some(owner.1)))
             .map_err(|e| Error::io("write", &path, e))
     };
-    put("hostname", format!("{hostname}\n").as_bytes())?;
-    put("hosts", &host_file("/etc/hosts")?)?;
+    put(HOSTNAME, format!("{hostname}\n").as_bytes())?;
+    put(HOSTS, &host_file("/etc/hosts")?)?;
     let resolv = match &config.dns_config {
         None => host_file("/etc/resolv.conf")?,
         Some(dns) => resolv_conf(dns).into_bytes(),
     };
-    put("resolv.conf", &resolv)
+    put(RESOLV_CONF, &resolv)
 }
 
 /// Reads a file of the node; empty if it does not exist.

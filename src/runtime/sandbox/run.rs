@@ -86,6 +86,7 @@ impl Runtime {
         };
         if made.is_ok() {
             self.store.sandboxes.insert(&id, Arc::clone(&sandbox));
+            self.measure_pod_files(&sandbox);
         }
         self.store.making.remove(&id);
         match made {

@@ -1,11 +1,11 @@
-//! Disk usage of a directory.
+//! Disk usage of directories and files.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use criscope_linux::walk::{Missed, Step, Walk, is_dir};
+use criscope_linux::walk::{Missed, Step, Walk, is_dir, reopen};
 use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
 
 /// The unit of `st_blocks`, regardless of the block size of the file system (stat(3type)).
@@ -13,7 +13,7 @@ const BLOCK: u128 = 512;
 /// The fraction in which bytes and inodes are counted: a file with n hard links counts 1/n at each.
 const PARTS: u128 = 1 << 40;
 
-/// The usage of a directory.
+/// The usage of a directory, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
     /// Allocated bytes, as `du` counts: holes of sparse files do not count.
@@ -22,7 +22,18 @@ pub struct Size {
     pub inodes: u64,
 }
 
-/// A measurement of a directory.
+impl Size {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+}
+
+/// A measurement of directories and files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
     /// The counted size; a lower bound if incomplete.
@@ -57,19 +68,19 @@ impl Missing {
     }
 }
 
-/// Why a directory cannot be measured.
+/// Why a directory or file cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It does not exist.
     #[error("{}: not found", path.display())]
     NotFound {
-        /// The directory.
+        /// The path.
         path: PathBuf,
     },
     /// Something in it cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The measured directory.
+        /// The measured path.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -77,7 +88,7 @@ pub enum Error {
     /// The measurement was stopped.
     #[error("{}: the measurement was stopped", path.display())]
     Stopped {
-        /// The measured directory.
+        /// The measured path.
         path: PathBuf,
     },
 }
@@ -103,7 +114,7 @@ impl Error {
 /// # Errors
 /// [`Error`], also if the measurement is incomplete.
 pub fn usage(path: &Path, stop: &AtomicBool) -> Result<Size, Error> {
-    let counted = count(path, stop, Duration::MAX)?;
+    let counted = count(&[path.to_owned()], stop, Duration::MAX)?;
     match counted.missing {
         None => Ok(counted.size),
         Some(missing) => Err(Error::Io {
@@ -113,56 +124,94 @@ pub fn usage(path: &Path, stop: &AtomicBool) -> Result<Size, Error> {
     }
 }
 
-/// As [`usage`], but returns an incomplete measurement after the time `most` or if the walk cannot continue.
+/// Measures several directories or regular files together, as [`usage`] does, without those that do not exist. Returns an incomplete
+/// measurement after the time `most`, or if a walk cannot continue.
 ///
 /// # Errors
-/// [`Error`].
-pub fn count(path: &Path, stop: &AtomicBool, most: Duration) -> Result<Counted, Error> {
-    let failed = |error: rustix::io::Errno| match error {
-        rustix::io::Errno::NOENT => Error::NotFound {
-            path: path.to_owned(),
-        },
-        error => Error::Io {
-            path: path.to_owned(),
-            source: error.into(),
-        },
+/// [`Error`]; [`Error::NotFound`] names the first path, and only if none of them exists.
+pub fn count(paths: &[PathBuf], stop: &AtomicBool, most: Duration) -> Result<Counted, Error> {
+    let mut count = Count {
+        began: Instant::now(),
+        most,
+        stop,
+        sum: Sum::default(),
+        missing: None,
     };
-    let began = Instant::now();
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let top = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
-    let mut sum = Sum::default();
-    sum.add(&fstat(&top).map_err(failed)?);
-    let mut walk = Walk::new(top).map_err(failed)?;
-    let mut missing = None;
-    loop {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Stopped {
-                path: path.to_owned(),
-            });
+    let mut absent = 0;
+    for path in paths {
+        match count.add(path) {
+            Err(Error::NotFound { .. }) => absent += 1,
+            counted => counted?,
         }
-        if began.elapsed() >= most {
-            missing = Some(Missing::Time);
+        if count.missing == Some(Missing::Time) {
             break;
         }
-        match walk.step().map_err(failed)? {
-            Step::Found(name, stat) => {
-                sum.add(&stat);
-                if is_dir(&stat) {
-                    walk.enter(&name).map_err(failed)?;
-                }
-            }
-            Step::Left => {}
-            Step::Done => break,
-        }
     }
-    let missed = walk.missed().map(|missed| match missed {
-        Missed::Moved => Missing::Moved,
-        Missed::TooDeep => Missing::Depth,
-    });
-    Ok(Counted {
-        size: sum.size(),
-        missing: missing.or(missed),
-    })
+    match paths.first() {
+        Some(path) if absent == paths.len() => Err(Error::NotFound { path: path.clone() }),
+        _ => Ok(Counted {
+            size: count.sum.size(),
+            missing: count.missing,
+        }),
+    }
+}
+
+/// A measurement in progress.
+struct Count<'a> {
+    began: Instant,
+    most: Duration,
+    stop: &'a AtomicBool,
+    sum: Sum,
+    missing: Option<Missing>,
+}
+
+impl Count<'_> {
+    fn add(&mut self, path: &Path) -> Result<(), Error> {
+        let failed = |error: rustix::io::Errno| match error {
+            rustix::io::Errno::NOENT => Error::NotFound {
+                path: path.to_owned(),
+            },
+            error => Error::Io {
+                path: path.to_owned(),
+                source: error.into(),
+            },
+        };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let top = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
+        let stat = fstat(&top).map_err(failed)?;
+        self.sum.add(&stat);
+        if !is_dir(&stat) {
+            return Ok(());
+        }
+        let mut walk = reopen(&top).and_then(Walk::new).map_err(failed)?;
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Stopped {
+                    path: path.to_owned(),
+                });
+            }
+            if self.began.elapsed() >= self.most {
+                self.missing = Some(Missing::Time);
+                return Ok(());
+            }
+            match walk.step().map_err(failed)? {
+                Step::Found(name, stat) => {
+                    self.sum.add(&stat);
+                    if is_dir(&stat) {
+                        walk.enter(&name).map_err(failed)?;
+                    }
+                }
+                Step::Left => {}
+                Step::Done => break,
+            }
+        }
+        let missed = walk.missed().map(|missed| match missed {
+            Missed::Moved => Missing::Moved,
+            Missed::TooDeep => Missing::Depth,
+        });
+        self.missing = self.missing.or(missed);
+        Ok(())
+    }
 }
 
 /// The running total, in fractions of a byte and of an inode.
@@ -257,10 +306,27 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         fs::write(dir.path().join("file"), "x").expect("write");
         let go = AtomicBool::new(false);
-        let counted = count(dir.path(), &go, Duration::ZERO).expect("counted");
+        let paths = [dir.path().to_owned()];
+        let counted = count(&paths, &go, Duration::ZERO).expect("counted");
         assert_eq!(counted.missing, Some(Missing::Time));
         assert_eq!(counted.size.inodes, 1);
-        let error = usage(&dir.path().join("file"), &go).expect_err("a file");
-        assert!(matches!(error, Error::Io { .. }), "{error}");
+    }
+
+    #[test]
+    fn several_directories_and_files_are_counted_together() {
+        let dir = tempfile::tempdir().expect("dir");
+        let paths = ["file", "none", "dir", "link"].map(|name| dir.path().join(name));
+        fs::write(&paths[0], vec![1; 64 << 10]).expect("write");
+        fs::create_dir(&paths[2]).expect("dir");
+        fs::write(paths[2].join("in"), vec![1; 64 << 10]).expect("write");
+        symlink(dir.path(), &paths[3]).expect("link");
+        let go = AtomicBool::new(false);
+        let count = |paths: &[PathBuf]| count(paths, &go, Duration::MAX);
+        let counted = count(&paths).expect("counted");
+        assert_eq!((counted.size.inodes, counted.missing), (4, None));
+        assert!(counted.size.bytes >= 128 << 10, "{counted:?}");
+        let gone = count(&paths[1..2]).expect_err("none exists");
+        assert!(matches!(gone, Error::NotFound { .. }), "{gone}");
+        assert_eq!(count(&[]).expect("nothing").size, Size::default());
     }
 }

@@ -6,7 +6,7 @@
 //! measurement is logged once per container, and counted in a metric.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub struct Measured {
     pub size: Size,
 }
 
-/// The sizes of directories, by container id. Measuring stops when this is dropped.
+/// The sizes of what containers have written, by the id of a container or of a pod. Measuring stops when this is dropped.
 #[derive(Debug)]
 pub struct DiskUsage {
     shared: Arc<Shared>,
@@ -59,7 +59,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct Entry {
-    path: PathBuf,
+    /// Directories and files that are counted together.
+    paths: Arc<[PathBuf]>,
     tried: bool,
     last: Option<Measured>,
     lane: Lane,
@@ -81,10 +82,10 @@ impl DiskUsage {
         Self { shared, tasks }
     }
 
-    /// Adds a directory, replacing any with the same id.
-    pub fn watch(&self, id: impl Into<String>, path: impl Into<PathBuf>) {
+    /// Adds directories and files that are counted together, replacing those with the same id.
+    pub fn watch(&self, id: impl Into<String>, paths: impl Into<Arc<[PathBuf]>>) {
         let entry = Entry {
-            path: path.into(),
+            paths: paths.into(),
             tried: false,
             last: None,
             lane: Lane::Quick,
@@ -94,7 +95,7 @@ impl DiskUsage {
         self.shared.new.notify_one();
     }
 
-    /// Removes a directory.
+    /// Removes the directories and files of an id.
     pub fn forget(&self, id: &str) {
         self.shared.known().remove(id);
     }
@@ -104,10 +105,7 @@ impl DiskUsage {
     pub fn total(&self) -> Size {
         let known = self.shared.known();
         let sizes = known.values().filter_map(|entry| Some(entry.last?.size));
-        sizes.fold(Size::default(), |sum, size| Size {
-            bytes: sum.bytes.saturating_add(size.bytes),
-            inodes: sum.inodes.saturating_add(size.inodes),
-        })
+        sizes.fold(Size::default(), Size::plus)
     }
 
     /// The last measurement; `None` until one succeeds.
@@ -132,26 +130,26 @@ impl Shared {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ids(&self, lane: Lane, only_new: bool) -> Vec<(String, PathBuf)> {
+    fn ids(&self, lane: Lane, only_new: bool) -> Vec<(String, Arc<[PathBuf]>)> {
         let known = self.known();
         let wanted = known
             .iter()
             .filter(|(_, entry)| entry.lane == lane && !(only_new && entry.tried));
         wanted
-            .map(|(id, entry)| (id.clone(), entry.path.clone()))
+            .map(|(id, entry)| (id.clone(), Arc::clone(&entry.paths)))
             .collect()
     }
 
     async fn measure(&self, lane: Lane, only_new: bool) {
-        for (id, path) in self.ids(lane, only_new) {
+        for (id, paths) in self.ids(lane, only_new) {
             // It may have been removed in the meantime, so that its directory is being deleted.
             if !self.known().contains_key(&id) {
                 continue;
             }
             let began = Instant::now();
-            let measured = measure(path.clone(), Arc::clone(&self.stop), lane.most()).await;
+            let measured = measure(Arc::clone(&paths), Arc::clone(&self.stop), lane.most()).await;
             let took = began.elapsed();
-            self.keep(&id, &path, lane, measured, took);
+            self.keep(&id, &paths, lane, measured, took);
             if lane == Lane::Slow {
                 // Leaves half of the disk's time to others.
                 tokio::time::sleep(took).await;
@@ -162,13 +160,13 @@ impl Shared {
     fn keep(
         &self,
         id: &str,
-        path: &Path,
+        paths: &[PathBuf],
         lane: Lane,
         measured: Option<(Measured, Option<Missing>)>,
         took: Duration,
     ) {
         let mut known = self.known();
-        let Some(entry) = known.get_mut(id).filter(|entry| entry.path == path) else {
+        let Some(entry) = known.get_mut(id).filter(|entry| *entry.paths == *paths) else {
             return;
         };
         entry.tried = true;
@@ -233,30 +231,29 @@ async fn run(shared: Arc<Shared>, lane: Lane, period: Duration) {
 }
 
 async fn measure(
-    path: PathBuf,
+    paths: Arc<[PathBuf]>,
     stop: Arc<AtomicBool>,
     most: Duration,
 ) -> Option<(Measured, Option<Missing>)> {
-    let walk = tokio::task::spawn_blocking(move || (disk::count(&path, &stop, most), path));
-    let (counted, path) = walk.await.ok()?;
-    match counted {
+    let walk = tokio::task::spawn_blocking(move || disk::count(&paths, &stop, most));
+    match walk.await.ok()? {
         Ok(Counted { size, missing }) => {
             let at = super::now();
             Some((Measured { at, size }, missing))
         }
         Err(error) => {
-            log_failure(&error, &path);
+            log_failure(&error);
             None
         }
     }
 }
 
 /// Logs a failure, unless the container is being removed.
-fn log_failure(error: &disk::Error, path: &Path) {
+fn log_failure(error: &disk::Error) {
     match error {
         disk::Error::NotFound { .. } | disk::Error::Stopped { .. } => {}
         error => {
-            tracing::debug!(error.message = %error, file.path = %path.display(), "a writable layer could not be measured")
+            tracing::debug!(error.message = %error, "a writable layer could not be measured")
         }
     }
 }
@@ -285,7 +282,7 @@ mod tests {
         // The period is longer than the test.
         let usage = DiskUsage::start(Duration::from_secs(3600), StepRecorder::default());
         assert_eq!(usage.get("a"), None);
-        usage.watch("a", dir.path());
+        usage.watch("a", [dir.path().to_owned()]);
         let first = until(|| usage.get("a")).await;
         assert_eq!(first.size.inodes, 1);
         assert_eq!(usage.total(), first.size);
@@ -295,8 +292,8 @@ mod tests {
         let usage = DiskUsage::start(Duration::from_millis(10), StepRecorder::default());
         let layer = dir.path().join("layer");
         fs::create_dir(&layer).expect("dir");
-        usage.watch("a", &layer);
-        usage.watch("gone", dir.path().join("none"));
+        usage.watch("a", [layer.clone()]);
+        usage.watch("gone", [dir.path().join("none")]);
         until(|| usage.get("a")).await;
         fs::write(layer.join("file"), "x").expect("write");
         until(|| usage.get("a").filter(|last| last.size.inodes == 2)).await;
@@ -312,7 +309,7 @@ mod tests {
     async fn a_slow_layer_leaves_the_quick_ones_and_comes_back() {
         let shared = Shared::default();
         let entry = |path: &str| Entry {
-            path: path.into(),
+            paths: [PathBuf::from(path)].into(),
             tried: false,
             last: None,
             lane: Lane::Quick,
@@ -325,7 +322,7 @@ mod tests {
         };
         let keep = |lane, bytes, missing, took| {
             let measured = Some((size(bytes), missing));
-            shared.keep("a", Path::new("/a"), lane, measured, took);
+            shared.keep("a", &["/a".into()], lane, measured, took);
             let known = shared.known();
             let entry = &known["a"];
             (

@@ -6,6 +6,7 @@ use criscope_linux::cgroup::usage::Detail;
 use criscope_linux::link::Counters;
 
 use super::Reports;
+use super::disk::PodFileHolders;
 use crate::cri::v1;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
@@ -44,9 +45,10 @@ impl Runtime {
             id: &pod.id,
             image: "",
         };
-        let metrics = containers
-            .iter()
-            .filter_map(|one| self.metrics_of_container(&one.record(), identity, reports));
+        let holders = PodFileHolders::choose([containers]);
+        let metrics = containers.iter().filter_map(|one| {
+            self.metrics_of_container(&one.record(), identity, reports, &holders)
+        });
         metrics::pod_metrics(identity, counters, metrics.collect())
     }
 
@@ -55,6 +57,7 @@ impl Runtime {
         record: &ContainerRecord,
         pod: Identity<'_>,
         reports: &Reports,
+        holders: &PodFileHolders,
     ) -> Option<v1::ContainerMetrics> {
         if record.state != ContainerState::Running {
             return None;
@@ -63,7 +66,7 @@ impl Runtime {
         let reading = self.read_usage(record, cgroup.as_ref(), Detail::All, reports)?;
         let visible = cgroup.filter(|_| reading.is_in_cgroup);
         let metadata = record.config.metadata.as_ref()?;
-        let measured = self.disks.get(&record.id);
+        let measured = self.measured(record, holders);
         let root = self.settings.paths.container(&record.id);
         Some(metrics::container_metrics(&metrics::Container {
             identity: Identity {

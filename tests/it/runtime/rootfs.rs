@@ -8,7 +8,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use criscope_linux::rootfs::{MountRequest, Rootfs, list_mounts_below};
+use criscope_linux::free_space::MinFree;
+use criscope_linux::rootfs::{MountRequest, Rootfs, VolumeLimits, list_mounts_below};
 
 use super::Scratch;
 
@@ -65,6 +66,16 @@ impl Place {
 
     fn mounts(&self) -> usize {
         list_mounts_below(self.path()).expect("table").len()
+    }
+}
+
+/// Limits that small volumes do not reach.
+pub(super) fn volume_limits() -> VolumeLimits {
+    VolumeLimits {
+        max_volumes: 10,
+        max_bytes: 1 << 20,
+        max_files: 100,
+        min_free: MinFree::default(),
     }
 }
 

@@ -213,7 +213,7 @@ fn spool(disk: &Disk, path: &Path, file: File, limits: &Limits) -> Result<File> 
         }
         if unchecked >= SPACE_EVERY {
             unchecked = 0;
-            disk.check_space(limits.min_free_bytes + SPACE_EVERY)?;
+            disk.check_space(limits.min_free(), SPACE_EVERY)?;
         }
         target.write_all(&buffer[..length]).at(&temporary)?;
     }

@@ -85,7 +85,11 @@ impl Flight {
     ) -> Result<()> {
         let path = root.join(&file.path);
         let made = path.clone();
+        let (store, min_free) = (self.store(), self.min_free());
+        let size = file.blob.size;
         let created = blocking(move || {
+            // Other pulls write as well, and directories and empty files take inodes only.
+            store.disk.check_space(min_free, size)?;
             if let Some(parent) = made.parent() {
                 make_dir(parent)?;
             }

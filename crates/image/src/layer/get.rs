@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
+use criscope_linux::free_space::MinFree;
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -116,6 +117,10 @@ impl Flight {
 
     pub(super) fn disk(&self) -> &Disk {
         &self.layers.store.disk
+    }
+
+    pub(super) fn min_free(&self) -> MinFree {
+        self.layers.config.limits.min_free()
     }
 
     pub(super) fn store(&self) -> Arc<ContentStore> {
@@ -278,8 +283,7 @@ impl Flight {
             );
             return Err(Error::TooLarge { what, reason });
         }
-        self.disk()
-            .check_space(size.saturating_add(limits.min_free_bytes))
+        self.disk().check_space(limits.min_free(), size)
     }
 
     fn unpack_spool(&self, spool: &Spool, key: Option<&LayerKey>) -> Result<()> {

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use criscope_linux::free_space::{CHECK_EVERY_BYTES, ENTRY_BYTES, MinFree};
 use criscope_linux::walk::{Step, Walk, is_dir, reopen};
 use rustix::fs::{
     AtFlags, Gid, Mode, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown,
@@ -14,14 +15,22 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::lower::{DIR, LowerLayers, OPAQUE, Parts, is_opaque, xattrs};
+use crate::error::Error;
+use crate::unpack::carry;
+
+/// Directories that may be created between two checks of the free space.
+const CHECK_EVERY_DIRECTORIES: u64 = CHECK_EVERY_BYTES / ENTRY_BYTES;
 
 /// Creates the copy.
 pub(super) struct LinkCopy<'a> {
+    /// The path of the copy, for errors.
+    place: PathBuf,
     from: OwnedFd,
     to: OwnedFd,
     lower: &'a LowerLayers,
     implied: HashSet<Vec<u8>>,
     directories: u64,
+    min_free: MinFree,
 }
 
 /// A directory of the source above the current position of the walk.
@@ -38,23 +47,27 @@ impl<'a> LinkCopy<'a> {
         staging: &Path,
         lower: &'a LowerLayers,
         implied: &[String],
+        min_free: MinFree,
     ) -> io::Result<Self> {
         let target = staging.join("fs");
         fs::create_dir(&target)?;
         Ok(Self {
             from: open(source, DIR, Mode::empty())?,
             to: open(&target, DIR, Mode::empty())?,
+            place: target,
             lower,
             implied: implied
                 .iter()
                 .map(|path| path.clone().into_bytes())
                 .collect(),
             directories: 0,
+            min_free,
         })
     }
 
     /// Returns the number of directories created.
     pub(super) fn run(mut self) -> io::Result<u64> {
+        self.check_space()?;
         let mut walk = Walk::new(reopen(&self.from)?)?;
         let mut path = Parts::new();
         let mut to = self.directory(&[])?;
@@ -101,6 +114,17 @@ impl<'a> LinkCopy<'a> {
         }
     }
 
+    /// Checks the free space: a layer may consist of directories, and each copy of it has its own.
+    fn check_space(&self) -> io::Result<()> {
+        match self.min_free.shortage(&self.to, CHECK_EVERY_BYTES)? {
+            Some(shortage) => {
+                let path = self.place.clone();
+                Err(carry(Error::no_space(path, shortage)))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Enters a directory of the source. Its copy exists, and gets its metadata unless it is implied.
     fn begin(
         &self,
@@ -136,6 +160,9 @@ impl<'a> LinkCopy<'a> {
             if made {
                 futimens(&parent, &before)?;
                 self.directories += 1;
+                if self.directories.is_multiple_of(CHECK_EVERY_DIRECTORIES) {
+                    self.check_space()?;
+                }
                 fchmod(&dir, Mode::from_raw_mode(0o755))?;
                 if let (_, Some(found)) = self.lower.resolve(&path[..=depth])? {
                     let model = openat(&found.parent, &name[..], DIR, Mode::empty())?;

@@ -10,16 +10,20 @@ mod lower;
 
 use std::sync::Arc;
 
+use criscope_linux::free_space::MinFree;
+
 use self::copy::LinkCopy;
 use self::lower::LowerLayers;
 use super::digest::Digest;
 use super::error::{At as _, Error, Result};
 use super::store::{ContentStore, Held, NewLayer};
+use super::unpack::carried;
 
 pub(super) use self::lower::{is_opaque, xattrs};
 
-/// Replaces layers with implied directories by matching copies. Returns the layers to stack, held.
-pub(super) fn rebase(store: &Arc<ContentStore>, held: &Held) -> Result<Held> {
+/// Replaces layers with implied directories by matching copies, which leave `min_free` on the disk. Returns the layers to stack,
+/// held.
+pub(super) fn rebase(store: &Arc<ContentStore>, held: &Held, min_free: MinFree) -> Result<Held> {
     let mut stack: Vec<Digest> = Vec::new();
     let mut chain = String::new();
     let mut guards = Vec::new();
@@ -42,7 +46,7 @@ pub(super) fn rebase(store: &Arc<ContentStore>, held: &Held) -> Result<Held> {
         let based = Digest::of(format!("rebased {chain}").as_bytes());
         guards.push(store.hold([based.clone()]));
         if store.layer(&based).is_none() {
-            make(store, id, &based, &below, &implied)?;
+            make(store, id, &based, &below, &implied, min_free)?;
         }
         stack.push(based);
     }
@@ -56,12 +60,13 @@ fn make(
     based: &Digest,
     below: &LowerLayers,
     implied: &[String],
+    min_free: MinFree,
 ) -> Result<()> {
     let staging = store.disk.staging()?;
     let source = store.disk.layer(id).join("fs");
-    let made = LinkCopy::new(&source, &staging, below, implied)
+    let made = LinkCopy::new(&source, &staging, below, implied, min_free)
         .and_then(LinkCopy::run)
-        .at(&source)
+        .map_err(|error| carried(error).unwrap_or_else(|error| Error::io(&source, error)))
         .and_then(|directories| {
             // Its files already exist; only directories are new. Its name can be computed, and no pull may claim it: nothing shows it.
             let new = NewLayer::new(0, directories, Vec::new(), store.disk.boot());

@@ -16,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use criscope_linux::free_space::MinFree;
 use criscope_linux::rootfs::{self, remove_tree};
 use rustix::fs::{FlockOperation, flock, syncfs};
 use rustix::io::Errno;
@@ -171,15 +172,14 @@ impl Disk {
         sync_parent(path)
     }
 
-    /// Checks that this many bytes are free.
-    pub(crate) fn check_space(&self, needed: u64) -> Result<()> {
-        let status = rustix::fs::statvfs(&self.root).at(&self.root)?;
-        let free = status.f_bavail.saturating_mul(status.f_frsize);
-        if free >= needed {
-            return Ok(());
+    /// Checks that enough space stays free after this many further bytes.
+    pub(crate) fn check_space(&self, min_free: MinFree, planned: u64) -> Result<()> {
+        let root = File::open(&self.root).at(&self.root)?;
+        let shortage = min_free.shortage(root, planned).at(&self.root)?;
+        match shortage {
+            Some(shortage) => Err(Error::no_space(self.root.clone(), shortage)),
+            None => Ok(()),
         }
-        let path = self.root.clone();
-        Err(Error::NoSpace { path, free, needed })
     }
 
     /// The root, to be synced while the store may be closed.

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::os::fd::OwnedFd;
 
+use criscope_linux::free_space::{CHECK_EVERY_BYTES, ENTRY_BYTES};
 use rustix::fs::{
     AtFlags, Dev, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
-    chownat, fchmod, fchown, fsetxattr, fstatvfs, futimens, linkat, makedev, mknodat, openat,
-    symlinkat, utimensat,
+    chownat, fchmod, fchown, fsetxattr, futimens, linkat, makedev, mknodat, openat, symlinkat,
+    utimensat,
 };
 use rustix::io::Errno;
 
@@ -22,9 +23,6 @@ pub(crate) const WHITEOUT: &[u8] = b".wh.";
 pub(crate) const OPAQUE_MARK: &[u8] = b".wh..wh..opq";
 /// Prefix of the other metadata of aufs, which is ignored.
 const AUFS: &[u8] = b".wh..wh.";
-/// Free space is checked after this many bytes.
-const SPACE_EVERY: u64 = 16 << 20;
-const BLOCK: u64 = 4096;
 
 /// Extracts entries into a tree.
 pub(super) struct Extractor<'a> {
@@ -40,7 +38,7 @@ impl<'a> Extractor<'a> {
             job,
             tree: Tree::create(job.staging).at(job.staging)?,
             usage: UnpackSummary::default(),
-            unchecked: SPACE_EVERY,
+            unchecked: CHECK_EVERY_BYTES,
         })
     }
 
@@ -84,33 +82,28 @@ impl<'a> Extractor<'a> {
             return Err(carry(Error::TooLarge { what, reason }));
         }
         if entry.kind != Kind::HardLink {
-            let bytes = entry.size.div_ceil(BLOCK).saturating_mul(BLOCK);
+            let bytes = entry.size.div_ceil(ENTRY_BYTES).saturating_mul(ENTRY_BYTES);
             self.usage.bytes = self.usage.bytes.saturating_add(bytes);
         }
         // Each entry takes about one block.
-        self.space(BLOCK * (1 + implied))
+        self.space(ENTRY_BYTES * (1 + implied))
     }
 
     /// Counts bytes to be written, and checks the free space periodically.
     fn space(&mut self, bytes: u64) -> io::Result<()> {
         self.unchecked += bytes;
-        if self.unchecked < SPACE_EVERY {
+        if self.unchecked < CHECK_EVERY_BYTES {
             return Ok(());
         }
         self.unchecked = 0;
-        let status = fstatvfs(&*self.tree.root())?;
-        let free = status.f_bavail.saturating_mul(status.f_frsize);
-        let needed = self.job.limits.min_free_bytes.saturating_add(SPACE_EVERY);
-        let path = self.tree.place().to_owned();
-        if free < needed {
-            return Err(carry(Error::NoSpace { path, free, needed }));
+        let min_free = self.job.limits.min_free();
+        match min_free.shortage(&*self.tree.root(), CHECK_EVERY_BYTES)? {
+            Some(shortage) => {
+                let path = self.tree.place().to_owned();
+                Err(carry(Error::no_space(path, shortage)))
+            }
+            None => Ok(()),
         }
-        // File systems that allocate inodes dynamically report none.
-        let (free, needed) = (status.f_favail, self.job.limits.min_free_inodes);
-        if status.f_files > 0 && free < needed {
-            return Err(carry(Error::NoInodes { path, free, needed }));
-        }
-        Ok(())
     }
 
     fn root(&mut self, entry: &Entry) -> io::Result<()> {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::free_space::Shortage;
+
 /// Why an operation on a root file system failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -22,6 +24,32 @@ pub enum Error {
         path: String,
         /// The expected type.
         wanted: &'static str,
+    },
+    /// The image has more volumes than a container may have.
+    #[error("{count} volumes, at most {most} are allowed")]
+    TooManyVolumes {
+        /// Number of volumes to create.
+        count: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// The copies of the image's volumes exceed their budget.
+    #[error("its volumes have more than {most} {unit} in all: {volume} does not fit")]
+    OverBudget {
+        /// Path in the container of the volume that was being copied.
+        volume: String,
+        /// The budget of all volumes together.
+        most: u64,
+        /// Bytes or files.
+        unit: &'static str,
+    },
+    /// Not enough free space.
+    #[error("{}: no space: {shortage}", path.display())]
+    NoSpace {
+        /// The directory to be written.
+        path: PathBuf,
+        /// What is missing.
+        shortage: Shortage,
     },
     /// The kernel does not support it.
     #[error("{0}")]

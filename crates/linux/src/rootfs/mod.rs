@@ -16,6 +16,7 @@
 //! looks up the root file system with its privileges. All functions block. Paths that an image or a container created are
 //! never trusted to stay inside.
 
+mod budget;
 mod clear;
 mod copy;
 mod error;
@@ -34,6 +35,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
+pub use self::budget::VolumeLimits;
 pub use self::clear::remove_tree;
 pub use self::error::{Error, Result};
 pub use self::idmapped::{IdMapped, bind};
@@ -102,10 +104,18 @@ impl Rootfs {
         self.dir.join("rootfs")
     }
 
-    /// The directory of the container's changes, for disk usage statistics.
+    /// The directory of the container's changes to its image.
     #[must_use]
     pub fn upper(&self) -> PathBuf {
         self.dir.join("upper")
+    }
+
+    /// The directories on the disk that the container can fill, for disk usage statistics: its changes, those in progress, and the
+    /// volumes of its image. A container need not have all of them.
+    #[must_use]
+    pub fn written_dirs(&self) -> Vec<PathBuf> {
+        let parts = ["upper", "work", volumes::VOLUMES];
+        parts.map(|part| self.dir.join(part)).to_vec()
     }
 
     /// Mounts it, and returns the mount point. A failure is rolled back. After a kill, [`remove`](Self::remove) removes

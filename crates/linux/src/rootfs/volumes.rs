@@ -8,8 +8,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::budget::{CopyBudget, CopyError, VolumeLimits};
 use super::error::{At as _, Error, Result};
 use super::{copy, inside, make_dir};
+
+/// The directory of the volumes of the image, in a container's directory.
+pub(super) const VOLUMES: &str = "volumes";
 
 /// Creates a directory below `dir/volumes` for each of `volumes` (container paths as in the image) and copies the contents
 /// of this path in `rootfs`, the mounted image, with owners, modes, attributes and times. Without contents the directory is
@@ -18,13 +22,20 @@ use super::{copy, inside, make_dir};
 /// The caller omits paths that the request mounts something on, and sets the SELinux labels of the directories.
 ///
 /// # Errors
-/// [`Error::Exists`] if they were created before, [`Error::Kind`] if the image has a file at the path.
+/// [`Error::Exists`] if they were created before, [`Error::Kind`] if the image has a file at the path,
+/// [`Error::TooManyVolumes`], [`Error::OverBudget`] and [`Error::NoSpace`] for the limits of all volumes together. What was copied
+/// until then is left to the caller, which removes the container's directory.
 pub fn prepare_volumes<'a>(
     rootfs: &Path,
     volumes: impl IntoIterator<Item = &'a str>,
     dir: &Path,
+    limits: &VolumeLimits,
 ) -> Result<BTreeMap<String, PathBuf>> {
     let volumes: BTreeSet<_> = volumes.into_iter().collect();
+    let (count, most) = (volumes.len(), limits.max_volumes);
+    if count > most {
+        return Err(Error::TooManyVolumes { count, most });
+    }
     if volumes.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -37,8 +48,9 @@ pub fn prepare_volumes<'a>(
         )));
     }
     let root = inside::root(rootfs)?;
-    let parent = dir.join("volumes");
+    let parent = dir.join(VOLUMES);
     make_dir(&parent, 0o755)?;
+    let mut budget = CopyBudget::new(limits);
     let mut made = BTreeMap::new();
     for (number, volume) in volumes.into_iter().enumerate() {
         let target = parent.join(number.to_string());
@@ -50,7 +62,8 @@ pub fn prepare_volumes<'a>(
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match inside::resolve(&root, volume, flags) {
-            Ok(source) => copy::copy(source, &target).at("copy the image's files to", &target)?,
+            Ok(source) => copy::copy(source, &target, &mut budget)
+                .map_err(|error| copy_failed(error, volume, &target))?,
             Err(Errno::NOENT) => {
                 let like = fs::metadata(rootfs).at("read", rootfs)?;
                 chown(&target, Some(like.uid()), Some(like.gid()))
@@ -69,4 +82,23 @@ pub fn prepare_volumes<'a>(
         made.insert(volume.to_owned(), target);
     }
     Ok(made)
+}
+
+fn copy_failed(error: CopyError, volume: &str, target: &Path) -> Error {
+    match error {
+        CopyError::Io(source) => Error::Io {
+            action: "copy the image's files to",
+            path: target.to_owned(),
+            source,
+        },
+        CopyError::OverBudget { most, unit } => Error::OverBudget {
+            volume: volume.to_owned(),
+            most,
+            unit,
+        },
+        CopyError::NoSpace(shortage) => Error::NoSpace {
+            path: target.to_owned(),
+            shortage,
+        },
+    }
 }

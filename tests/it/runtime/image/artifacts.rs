@@ -127,4 +127,14 @@ async fn artifacts_that_are_refused_leave_nothing() {
         .expect_err("too large");
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
     store.assert_empty().await;
+    // Empty files take no bytes, but inodes.
+    let store = Store::with(|config| config.limits.min_free_inodes = u64::MAX).await;
+    push(&registry, &[("dir/f", b"".as_slice())]);
+    let error = store
+        .images
+        .pull(&name, None, None)
+        .await
+        .expect_err("no room");
+    assert!(matches!(error, Error::NoInodes { .. }), "{error}");
+    store.assert_empty().await;
 }

@@ -269,6 +269,31 @@ async fn a_disk_keeps_inodes_for_others() {
     store.assert_empty().await;
 }
 
+/// A copy of a layer that matches other layers below it takes inodes for its directories, whoever has fetched it.
+#[tokio::test]
+async fn copies_of_layers_keep_inodes_for_others() {
+    let store = Store::new().await;
+    let registry = Registry::start().await;
+    let top = layer().file("lib/file", b"x").end();
+    let base = |lib: &str| layer().dir("usr/", 0o755).link("lib", lib).end();
+    let bases = ["usr", "./usr"].map(base);
+    let first = registry.push("first", "1", &gzipped(&[bases[0].clone(), top.clone()]));
+    let alone = registry.push("alone", "1", &gzipped(&bases[1..]));
+    for name in [&first, &alone] {
+        store.images.pull(name, None, None).await.expect("pull");
+    }
+    let mut tight = super::config(store.dir.path());
+    tight.limits.min_free_inodes = u64::MAX;
+    let images = store.images.with_settings(tight);
+    let second = registry.push("second", "1", &gzipped(&[bases[1].clone(), top]));
+    let error = images.pull(&second, None, None).await.expect_err("no room");
+    assert!(matches!(error, Error::NoInodes { .. }), "{error}");
+    for name in [&first, &alone] {
+        store.images.remove(name).await.expect("remove");
+    }
+    store.assert_empty().await;
+}
+
 #[tokio::test]
 async fn a_tree_nested_by_links_is_refused() {
     let store = Store::new().await;

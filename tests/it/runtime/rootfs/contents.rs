@@ -12,7 +12,7 @@ use criscope::runtime::oci::spec::UserDatabase;
 use criscope_linux::rootfs::{Error, open_in_root, prepare_volumes};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
 
-use super::{Place, mode};
+use super::{Place, mode, volume_limits};
 
 #[test]
 fn files_are_read_inside_the_root_whatever_links_point_to() {
@@ -110,7 +110,7 @@ fn volumes_are_initialized_from_the_image() {
     let (rootfs, root) = place.mount();
     let dir = place.path().join("c");
     let wanted = ["/data", "alias/deep", "/escape", "/var/lib/none", "/data"];
-    let volumes = prepare_volumes(&root, wanted, &dir).expect("prepared");
+    let volumes = prepare_volumes(&root, wanted, &dir, &volume_limits()).expect("prepared");
     assert_eq!(volumes.len(), 4);
     let copy = &volumes["/data"];
     assert!(copy.starts_with(dir.join("volumes")));
@@ -146,16 +146,17 @@ fn volumes_are_initialized_from_the_image() {
     fs::write(copy.join("tool"), "changed").expect("write");
     assert_eq!(fs::read(root.join("data/tool")).expect("read"), b"program");
     assert!(matches!(
-        prepare_volumes(&root, ["/data"], &dir),
+        prepare_volumes(&root, ["/data"], &dir, &volume_limits()),
         Err(Error::Exists { .. })
     ));
     let other = place.path().join("d");
     assert!(matches!(
-        prepare_volumes(&root, ["/file"], &other),
+        prepare_volumes(&root, ["/file"], &other, &volume_limits()),
         Err(Error::Kind { .. })
     ));
     for bad in ["", "/", "/./", "a\0b"] {
-        let refused = prepare_volumes(&root, [bad], &other).expect_err("no place");
+        let refused =
+            prepare_volumes(&root, [bad], &other, &volume_limits()).expect_err("no place");
         assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused}");
     }
     rootfs.remove().expect("removed");

@@ -13,6 +13,7 @@ use criscope_linux::rootfs::{
 
 use super::super::Scratch;
 use super::super::oci::{facts, words};
+use super::super::rootfs::volume_limits;
 use super::{HOST, LENGTH, layer, mappings, owner, pins, request, scratch};
 use crate::harness::until;
 use criscope::cri::v1;
@@ -58,7 +59,8 @@ async fn a_container_is_root_in_its_namespace_and_unprivileged_on_the_node() {
     let hosts = dir.path().join("hosts");
     fs::write(&hosts, "127.0.0.1 localhost\n").expect("file");
     chown(&hosts, Some(HOST), Some(HOST)).expect("owner");
-    let volumes = prepare_volumes(&root, ["/data"], &dir.path().join("c")).expect("prepared");
+    let volumes = prepare_volumes(&root, ["/data"], &dir.path().join("c"), &volume_limits())
+        .expect("prepared");
 
     let script = "cd /bin; ./busybox stat -c '%u:%g' busybox /theirs/file /etc/hosts /dev/shm /data /unmapped > /told; \
                   echo more >> /theirs/file; echo 1.2.3.4 name >> /etc/hosts; echo x > /dev/shm/x; echo x > /data/x; \

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use criscope_linux::namespace::Kind;
 use criscope_linux::rootfs::{IdMapped, MountRequest, Rootfs, list_mounts_below, prepare_volumes};
 
+use super::super::rootfs::volume_limits;
 use super::{HOST, layer, mappings, owner, pins, request, scratch};
 
 #[tokio::test]
@@ -49,7 +50,12 @@ async fn layers_have_the_pods_id_mapping() {
     assert_eq!(owner(&up), (HOST + 33, HOST + 34));
     assert_eq!(fs::read(base.join("theirs/file")).expect("layer"), b"old");
     // Volumes of the image are owned by the pod too, including empty ones.
-    let volumes = prepare_volumes(&root, ["/theirs", "/none"], &dir.path().join("c"));
+    let volumes = prepare_volumes(
+        &root,
+        ["/theirs", "/none"],
+        &dir.path().join("c"),
+        &volume_limits(),
+    );
     let volumes = volumes.expect("prepared");
     assert_eq!(
         owner(&volumes["/theirs"].join("file")),

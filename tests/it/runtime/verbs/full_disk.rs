@@ -21,8 +21,13 @@ impl Drop for Disk {
 
 impl Disk {
     pub(super) fn at(path: &Path) -> Self {
+        Self::with(path, "size=2m,mode=711")
+    }
+
+    /// With these options of tmpfs(5).
+    pub(super) fn with(path: &Path, options: &str) -> Self {
         fs::create_dir_all(path).expect("dir");
-        let options = Some("size=2m,mode=711");
+        let options = Some(options);
         mount(
             Some("tmpfs"),
             path,

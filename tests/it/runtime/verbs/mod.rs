@@ -9,6 +9,7 @@ mod classes;
 mod containerd_shim;
 mod containers;
 mod devices;
+mod disk_use;
 mod ends;
 mod events;
 mod exec;
