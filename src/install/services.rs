@@ -21,6 +21,9 @@ const CLUSTER: &str = "OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name=";
 /// The socket of the daemon that pods of criscope-agent read, in the directory that they mount.
 pub const AGENT_SOCKET: &str = "unix:///run/criscope/agent/criscope.sock";
 
+/// That directory.
+pub(super) const AGENT_DIRECTORY: &str = "/run/criscope/agent";
+
 /// The drop-in file with that socket.
 const AGENT: &str = "/etc/criscope/conf.d/50-agent.toml";
 

@@ -256,7 +256,11 @@ fn the_rollout_stops_at_the_first_unhealthy_node() {
         .as_ref()
         .and_then(|probe| probe.exec.as_ref());
     let command = probe.and_then(|exec| exec.command.as_deref());
-    let command: Vec<_> = command.expect("a command").iter().map(|it| &**it).collect();
+    let command: Vec<_> = command
+        .expect("a command")
+        .iter()
+        .map(|word| &**word)
+        .collect();
     assert_eq!(
         command,
         ["/usr/bin/criscope-agent", "check", "--expect=ready"]
