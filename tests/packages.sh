@@ -82,10 +82,10 @@ check_contents() {
         local layer command
         layer=$(jq -r '.layers[0].digest' "$WORK/image/manifest.json")
         tar -tzf "$WORK/image/${layer#sha256:}" > "$WORK/image.list"
-        for command in /usr/bin/criscope-shim $(sed -n 's/.*command: \[\([^],]*\).*/\1/p' deploy/kubernetes/base/daemonset.yaml); do
+        for command in /usr/bin/criscope-shim $(sed -n 's/.*command: \[\([^],]*\).*/\1/p' deploy/kubernetes/base/*/daemonset.yaml); do
             grep -qx "${command#/}" "$WORK/image.list" || die "$command is not in the image"
         done
-        note "image: $(jq -r '.layers | length' "$WORK/image/manifest.json") layer, with the commands of the DaemonSet"
+        note "image: $(jq -r '.layers | length' "$WORK/image/manifest.json") layer, with the commands of the DaemonSets"
     fi
     if have lintian; then
         # The programs of the quickstart need the shared libraries of this machine; deploy/release.sh checks that those of a release are static.

@@ -1,5 +1,5 @@
 //! The HTTP endpoint: metrics, health and pages. It is read-only over TCP; over the unix socket root can also change the log
-//! level and inject faults.
+//! level and inject faults. A socket for agents has what an agent shows, read-only.
 //!
 //! | path | what |
 //! |---|---|
@@ -213,6 +213,20 @@ pub async fn serve_socket(
     serve::unix(listener, app_for_root(sources), stop).await
 }
 
+/// Serves the socket of agents until `stop`: metrics, health, and the pages that agents show, read-only. The mode of the socket
+/// says who may connect.
+///
+/// # Errors
+/// If the listener cannot be registered with the runtime.
+pub async fn serve_agents(
+    listener: UnixListener,
+    sources: Sources,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let app = finished(agent_pages(always()), sources);
+    serve::by_mode(listener, app, stop).await
+}
+
 /// The routes over TCP, without those below `/debug` if `debug` is off.
 pub fn app(sources: Sources, debug: bool) -> Router {
     let mut app = always();
@@ -250,14 +264,19 @@ fn always() -> Router<Sources> {
         .route("/readyz", get(health::readyz))
 }
 
-fn pages(app: Router<Sources>) -> Router<Sources> {
+/// The pages that an agent shows to users of the cluster.
+fn agent_pages(app: Router<Sources>) -> Router<Sources> {
     app.route("/", get(live::page))
-        .route("/debug", get(page::debug))
         .route("/debug/calls", get(calls::page))
         .route("/debug/pods", get(pods::list))
         .route("/debug/pods/{namespace}/{name}", get(pods::one))
         .route("/debug/images/pulls", get(pulls::page))
         .route("/debug/rpcz", get(rpcz::page))
+}
+
+fn pages(app: Router<Sources>) -> Router<Sources> {
+    agent_pages(app)
+        .route("/debug", get(page::debug))
         .route("/debug/tracez", get(tracez::page))
         .route("/debug/flight", get(flight::page))
         .route("/debug/backends", get(runtimes::page))

@@ -28,9 +28,9 @@ use tower::ServiceExt as _;
 
 use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
 
-/// Most connections over TCP at a time. At the limit, one that has not sent its request yet is closed.
+/// Most connections over TCP, and over the socket of agents, at a time. At the limit, one that has not sent its request yet is closed.
 const MAX_CONNECTIONS: usize = 64;
-/// The same for the socket, whose callers are root.
+/// The same for the socket of root.
 const MAX_SOCKET_CONNECTIONS: usize = 16;
 /// Time limit for the head of a request, and for a TLS handshake.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -145,6 +145,29 @@ pub(super) async fn unix(
             };
             serving.clone().connection(stream, place, caller)
         },
+    )
+    .await;
+    Ok(())
+}
+
+/// Serves a socket until `stop`, to everyone whom its mode lets connect.
+///
+/// # Errors
+/// If the listener cannot be registered with the runtime.
+pub(super) async fn by_mode(
+    listener: UnixListener,
+    app: Router,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    let serving = Serving::new(app, stop);
+    let places = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Any);
+    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
+    accepting(
+        accept,
+        &places,
+        &serving.stop,
+        |stream: UnixStream, place| serving.clone().connection(stream, place, None),
     )
     .await;
     Ok(())

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crate::settings::settings;
 use crate::settings::value::{
-    Address, FilePath, HostName, List, Maybe, MaybeSocket, Switch, TraceUrl, fits,
+    Address, FilePath, GroupOf, HostName, List, Maybe, MaybeSocket, Switch, TraceUrl, fits,
 };
+use crate::settings::{Problem, Reader, lexical, settings};
 
 settings! {
     /// The HTTP endpoint for metrics, health and the live pages.
@@ -21,6 +21,11 @@ settings! {
         /// log level can be changed here only. `criscope pods`, `explain` and `calls` use it when they may.
         socket: Option<PathBuf> = beside(listen_on), MaybeSocket,
             or "the path of `server.listen` with the ending `.admin.sock`" like "\"unix:///run/criscope/criscope.admin.sock\"";
+        /// A unix socket for an agent in a pod, such as criscope-agent: metrics, health and the pages of pods, calls and image
+        /// pulls, read-only (mode 0660). The pod mounts the directory of the socket, so no other socket may be in it.
+        agent_socket: Option<PathBuf> = None, MaybeSocket;
+        /// The group that may connect to `admin.agent_socket`. A directory that is created for the socket is for this group.
+        agent_group: u32 = 65532, GroupOf;
         /// Host names that clients such as Prometheus use to reach `admin.listen`, in addition to IP addresses,
         /// `localhost` and the host name of the node; `.example.com` allows every name below it. Requests for other
         /// hosts are refused with 421, which protects the endpoint against DNS rebinding.
@@ -41,6 +46,34 @@ settings! {
         /// [web configuration file](https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md) as
         /// exporters of Prometheus have ([ALERTS.md](ALERTS.md#beyond-the-node)). It is read for each connection.
         web_config: PathBuf = PathBuf::from("/etc/criscope/web.yaml"), FilePath;
+    }
+}
+
+impl Admin {
+    /// Reads the section, and refuses a socket for agents beside a socket that agents must not reach.
+    pub(crate) fn checked(reader: &mut Reader<'_>, listen: &Path) -> Self {
+        let scope = reader.section("admin");
+        let admin = Self::read_at(reader, &scope, listen);
+        if let Some(key) = admin.beside_agents(listen) {
+            let problem = format!(
+                "{key} is in its directory, which pods mount; give it a directory of its own"
+            );
+            reader.fail_at(&scope, &Self::agent_socket, Problem::Conflict(problem));
+        }
+        admin
+    }
+
+    /// The key of a socket in or below the directory of the socket for agents.
+    fn beside_agents(&self, listen: &Path) -> Option<&'static str> {
+        let directory = lexical(self.agent_socket.as_deref()?.parent()?);
+        let others = [
+            ("server.listen", Some(listen)),
+            ("admin.socket", self.socket.as_deref()),
+        ];
+        let mut beside = others
+            .into_iter()
+            .filter(|(_, path)| path.is_some_and(|path| lexical(path).starts_with(&directory)));
+        beside.next().map(|(key, _)| key)
     }
 }
 

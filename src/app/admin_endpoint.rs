@@ -1,4 +1,4 @@
-//! The admin endpoint of the daemon: pages over TCP, metrics for other machines, and the socket of root.
+//! The admin endpoint of the daemon: pages over TCP, metrics for other machines, and the sockets of root and of agents.
 
 use std::net::TcpListener;
 
@@ -18,6 +18,7 @@ pub(super) struct AdminSockets {
     pages: Option<TcpListener>,
     metrics: Option<TcpListener>,
     root: Option<Socket>,
+    agents: Option<Socket>,
 }
 
 impl AdminSockets {
@@ -26,14 +27,17 @@ impl AdminSockets {
         let metrics = config.metrics.listen.map(admin::bind).transpose()?;
         let root = config.admin.socket.as_deref();
         let root = root.map(|path| Socket::bind(path, ROOT_ONLY, None));
+        let agents = config.admin.agent_socket.as_deref();
+        let agents = agents.map(|path| Socket::bind_for_group(path, config.admin.agent_group));
         Ok(Self {
             pages,
             metrics,
             root: root.transpose()?,
+            agents: agents.transpose()?,
         })
     }
 
-    /// Serves until `stop`. Returns a guard that removes the file of the unix socket.
+    /// Serves until `stop`. Returns a guard that removes the files of the unix sockets.
     pub(super) fn serve(
         self,
         built: &Built,
@@ -42,7 +46,7 @@ impl AdminSockets {
         certificates: Certificates,
         side: &Runtime,
         stop: &CancellationToken,
-    ) -> Option<impl Sized + use<>> {
+    ) -> impl Sized + use<> {
         let sources = || built.sources(config, log.clone());
         if let Some(listener) = self.pages {
             let settings = config.admin.clone();
@@ -58,8 +62,15 @@ impl AdminSockets {
                 stop.clone(),
             ));
         }
-        let (listener, file) = self.root?.into_parts();
-        side.spawn(admin::serve_socket(listener, sources(), stop.clone()));
-        file
+        let mut files = Vec::new();
+        if let Some((listener, file)) = self.root.map(Socket::into_parts) {
+            side.spawn(admin::serve_socket(listener, sources(), stop.clone()));
+            files.push(file);
+        }
+        if let Some((listener, file)) = self.agents.map(Socket::into_parts) {
+            side.spawn(admin::serve_agents(listener, sources(), stop.clone()));
+            files.push(file);
+        }
+        files
     }
 }

@@ -289,7 +289,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let aggregator = { parts.aggregator.take() }
         .map(|aggregator| side.spawn(aggregator.run(end_aggregator.clone())));
     parts.start_watchers(&config, sockets.receiver, &drops, &side, &stop)?;
-    let _admin_file = sockets
+    let _admin_files = sockets
         .admin
         .serve(&parts, &config, &log, certificates, &side, &stop);
     let reloader = Reloader::new(

@@ -37,6 +37,9 @@ pub(super) struct Args {
     /// The name of the cluster, for spans, metrics and log lines that are exported (k8s.cluster.name)
     #[arg(long, value_name = "NAME", value_parser = name)]
     cluster: Option<String>,
+    /// Serve criscope-agent, which runs in a pod: adds the drop-in file 50-agent.toml with admin.agent_socket
+    #[arg(long)]
+    agent: bool,
     /// Print every change as a diff, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -133,6 +136,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         upstream: args.upstream.clone(),
         unit: args.kubelet_unit.clone(),
         cluster: args.cluster.clone(),
+        agent: args.agent,
         program: std::env::current_exe()?,
     };
     let plan = Plan::make(&root, &machine, &options).map_err(Error::from)?;

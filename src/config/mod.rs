@@ -32,7 +32,7 @@ settings! {
     pub struct Config in "" (upstream: Option<&str>) {}
     parts {
         server: Server = Server::read;
-        admin: Admin = |reader| Admin::read(reader, &server.listen);
+        admin: Admin = |reader| Admin::checked(reader, &server.listen);
         metrics: Metrics = Metrics::read;
         /// At least one, in the order of the file.
         backends: Vec<Backend> = |reader| backend::settings::read(reader, upstream, &server.listen);
@@ -75,8 +75,12 @@ fn sockets<'a>(
         return Vec::new();
     }
     let mut sockets = vec![("server.listen".to_owned(), server.listen.as_path())];
-    let admin = admin.socket.as_deref();
-    sockets.extend(admin.map(|path| ("admin.socket".to_owned(), path)));
+    for (key, path) in [
+        ("admin.socket", &admin.socket),
+        ("admin.agent_socket", &admin.agent_socket),
+    ] {
+        sockets.extend(path.as_deref().map(|path| (key.to_owned(), path)));
+    }
     let endpoint = |backend: &'a Backend| {
         let path = backend.endpoint.as_deref()?;
         Some((format!("backends.{}.endpoint", backend.name), path))

@@ -36,7 +36,7 @@ pub use node::Node;
 pub use plan::{Content, Edit, Mode, Options, Plan, PlanError};
 pub use root::Root;
 pub use run::{Installer, Lock, RunError};
-pub use services::is_name;
+pub use services::{AGENT_SOCKET, is_name};
 pub use sockdiag::{Served, served};
 pub use takedown::{Recovered, Removal};
 pub use takeover::TakeOverError;

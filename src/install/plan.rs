@@ -50,6 +50,8 @@ pub struct Options {
     pub unit: Option<String>,
     /// The name of the cluster, for the attributes of spans, metrics and log records.
     pub cluster: Option<String>,
+    /// Whether pods of criscope-agent read a socket of the daemon. One that an earlier installation made stays in any case.
+    pub agent: bool,
     /// The running program.
     pub program: PathBuf,
 }

@@ -18,6 +18,15 @@ const RECOVER: &str = include_str!("../../deploy/systemd/criscope-recover.servic
 const IDENTITY: &str = "/etc/systemd/system/criscope.service.d/criscope-identity.conf";
 const CLUSTER: &str = "OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name=";
 
+/// The socket of the daemon that pods of criscope-agent read, in the directory that they mount.
+pub const AGENT_SOCKET: &str = "unix:///run/criscope/agent/criscope.sock";
+
+/// That directory.
+pub(super) const AGENT_DIRECTORY: &str = "/run/criscope/agent";
+
+/// The drop-in file with that socket.
+const AGENT: &str = "/etc/criscope/conf.d/50-agent.toml";
+
 /// The program in the units.
 const PROGRAM: &str = "/usr/local/bin/criscope";
 const SHIM: &str = "criscope-shim";
@@ -65,6 +74,10 @@ pub(super) fn edits(
     let listen = listen.trim_start_matches("unix://");
     let socket = SOCKET.replace(config::ENDPOINT, listen);
     edits.push(text(config::PATH, sockets.config.clone(), Group::Service));
+    if options.agent {
+        let drop_in = format!("{WRITTEN}[admin]\nagent_socket = {AGENT_SOCKET:?}\n");
+        edits.push(text(AGENT, drop_in, Group::Service));
+    }
     for (name, unit, target) in [
         ("criscope.service", named(service), "multi-user.target"),
         ("criscope.socket", socket, "sockets.target"),

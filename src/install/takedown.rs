@@ -1,7 +1,7 @@
 //! The way back: of an installation that failed, of one that was interrupted, and of one that is not wanted any more.
 
+use std::fs;
 use std::io;
-use std::path::PathBuf;
 
 use super::config;
 use super::files::{self, State};
@@ -11,6 +11,7 @@ use super::lines;
 use super::plan::Mode;
 use super::root::Root;
 use super::run::{Installer, RunError, SERVICE, SOCKET, Uninterrupted, joined};
+use super::services::{AGENT_DIRECTORY, AGENT_SOCKET};
 
 /// What taking away changes; made before anything is.
 #[derive(Debug)]
@@ -279,9 +280,11 @@ impl Installer<'_> {
         }
         note(apply(Group::Service).1);
         note(apply(Group::Program).1);
-        for (change, _) in steps {
-            files::remove_empty(self.root, &change.made);
-        }
+        // Directories that different commands made may be in each other. They are removed from the end of the list.
+        let made = steps.iter().flat_map(|(change, _)| &change.made);
+        let mut made: Vec<_> = made.cloned().collect();
+        made.sort();
+        files::remove_empty(self.root, &made);
         note(self.systemctl(&["daemon-reload"]));
         if !gone && !boot {
             note(self.systemctl(&["restart", SERVICE]));
@@ -310,12 +313,24 @@ impl Installer<'_> {
         Ok(())
     }
 
-    /// Sockets and the journal of stories. The state of the built-in runtime's pods stays if there is any.
+    /// Sockets and the journal of stories. The state of the built-in runtime's pods stays if there is any, and so does the directory of
+    /// the socket for agents: pods that have mounted it would not see a new one of the same name.
     fn remove_run_directory(&self) {
-        let directory = PathBuf::from("/run/criscope");
-        if !self.root.has(directory.join("runtime")) {
-            // It is on a tmpfs and gone after the next boot in any case.
-            let _ = std::fs::remove_dir_all(self.root.path(directory));
+        let directory = self.root.path("/run/criscope");
+        if directory.join("runtime").exists() {
+            return;
         }
+        // It is on a tmpfs and gone after the next boot in any case, so errors do not matter.
+        let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            if path == self.root.path(AGENT_DIRECTORY) {
+                let _ = fs::remove_file(self.root.path(AGENT_SOCKET.trim_start_matches("unix://")));
+            } else if path.is_dir() && !path.is_symlink() {
+                let _ = fs::remove_dir_all(path);
+            } else {
+                let _ = fs::remove_file(path);
+            }
+        }
+        let _ = fs::remove_dir(directory);
     }
 }

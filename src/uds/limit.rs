@@ -2,6 +2,7 @@
 //! connections never lock out an active caller.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -40,6 +41,12 @@ struct State {
     requests: AtomicUsize,
     /// When it last began or ended a request.
     since: AtomicU64,
+}
+
+impl State {
+    fn is_busy(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) > 0
+    }
 }
 
 impl ConnectionLimit {
@@ -85,21 +92,28 @@ impl ConnectionLimit {
         }
     }
 
+    /// Asks the connection that is idle for longest to close, unless one is closing already.
     fn make_room(&self, open: &BTreeMap<u64, Entry>) {
-        if open.values().any(|entry| entry.leave.is_cancelled()) {
+        // A connection may get a request just when it is asked to close. Then it stays for as long as the request takes, and
+        // makes no room.
+        let evictable: Vec<_> = open
+            .values()
+            .filter(|entry| self.may_evict(entry))
+            .collect();
+        if evictable.iter().any(|entry| entry.leave.is_cancelled()) {
             return;
         }
-        let requests = |entry: &Entry| entry.state.requests.load(Ordering::Relaxed);
-        let victim = open
-            .values()
-            .filter(|entry| self.evict == Evict::Any || requests(entry) == 0)
-            .min_by_key(|entry| {
-                let since = entry.state.since.load(Ordering::Relaxed);
-                (requests(entry) > 0, since)
-            });
+        let victim = evictable.into_iter().min_by_key(|entry| {
+            let since = entry.state.since.load(Ordering::Relaxed);
+            (entry.state.is_busy(), since)
+        });
         if let Some(victim) = victim {
             victim.leave.cancel();
         }
+    }
+
+    fn may_evict(&self, entry: &Entry) -> bool {
+        self.evict == Evict::Any || !entry.state.is_busy()
     }
 
     fn next(&self) -> u64 {
@@ -126,9 +140,18 @@ impl ConnectionPermit {
         self.leave.cancelled().await;
     }
 
+    /// Resolves when the permit is needed for another connection and no request is in progress. A request that arrives just then
+    /// keeps the connection: the caller ends it after that request.
+    pub async fn wanted_while_idle(&self) {
+        self.wanted().await;
+        if !self.is_idle() {
+            pending().await
+        }
+    }
+
     /// Returns whether no request is in progress.
     pub fn is_idle(&self) -> bool {
-        self.state.requests.load(Ordering::Relaxed) == 0
+        !self.state.is_busy()
     }
 
     /// Marks a request as in progress until the value is dropped.
@@ -136,6 +159,10 @@ impl ConnectionPermit {
         self.state.requests.fetch_add(1, Ordering::Relaxed);
         let since = self.limit.next();
         self.state.since.store(since, Ordering::Relaxed);
+        if self.leave.is_cancelled() {
+            // Whoever waits for this connection to close needs another one.
+            self.limit.changed.notify_one();
+        }
         Busy {
             state: Arc::clone(&self.state),
             limit: Arc::clone(&self.limit),
@@ -213,6 +240,22 @@ mod tests {
             drop(a);
             newcomer.await;
         }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_comes_with_the_eviction_makes_another_connection_go() {
+        let limit = ConnectionLimit::new(2, Evict::Idle);
+        let (a, b) = (limit.take().await, limit.take().await);
+        let mut newcomer = Box::pin(limit.take());
+        assert!((&mut newcomer).now_or_never().is_none());
+        assert!(is_wanted(&a) && !is_wanted(&b));
+        let busy = a.request();
+        assert!(a.wanted_while_idle().now_or_never().is_none(), "it stays");
+        assert!((&mut newcomer).now_or_never().is_none());
+        assert!(is_wanted(&b) && b.wanted_while_idle().now_or_never().is_some());
+        drop(b);
+        newcomer.await;
+        drop(busy);
     }
 
     #[tokio::test]

@@ -7,27 +7,28 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use criscope::install::AGENT_SOCKET;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::certificate::{Certificate, CertificateError};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, DaemonAddress};
 use crate::events::Events;
 use crate::guard::Guard;
 use crate::serve::{Service, serve};
 
 /// Report what criscope knows of this node to its Kubernetes cluster
 ///
-/// Runs beside the daemon, unprivileged, with the service account of its pod: events on slow and failing pods, and a TLS port
-/// for metrics and stories. deploy/kubernetes has its manifests.
+/// Runs unprivileged in a pod, with the service account of this pod: events on slow and failing pods, and a TLS port for metrics
+/// and stories. It reads a socket of the daemon. deploy/kubernetes has its manifests.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The name of this node
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     pub node: String,
-    /// admin.listen of the daemon
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9478")]
-    pub daemon: SocketAddr,
+    /// admin.agent_socket of the daemon as unix:///path, or its admin.listen
+    #[arg(long, value_name = "ADDR", default_value = AGENT_SOCKET)]
+    pub daemon: DaemonAddress,
     /// Address to serve metrics and stories on, with TLS
     #[arg(long, value_name = "ADDR", default_value = "[::]:9479")]
     pub listen: SocketAddr,
@@ -79,19 +80,16 @@ pub async fn run(
     let bound = TcpListener::bind(args.listen).await;
     let listener = bound.map_err(|error| AgentError::Listen(args.listen, error))?;
     tracing::info!(event = "agent.listening", address = %listener.local_addr()?, events = args.events, "serving");
-    let daemon = Daemon::new(args.daemon);
+    let daemon = Daemon::new(args.daemon.clone());
     let stopping = Arc::new(Notify::new());
     let end = Arc::clone(&stopping);
     let events = args.events.then(|| {
         let slow = Duration::from_secs(args.slow);
         let events = Events::new(client.clone(), &args.node, slow);
+        let daemon = daemon.clone();
         tokio::spawn(async move { events.run(daemon, end.notified()).await })
     });
-    let service = Service {
-        daemon,
-        guard: Guard::new(client),
-        node: args.node.clone(),
-    };
+    let service = Service::new(daemon, Guard::new(client), args.node.clone());
     serve(listener, certificate, service, stop).await;
     stopping.notify_one();
     if let Some(events) = events {

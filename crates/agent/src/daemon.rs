@@ -1,28 +1,73 @@
-//! Reads pages of the daemon on this node, over its read-only port.
+//! Reads pages of the daemon on this node, over its socket for agents or its read-only port.
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{AddrParseError, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use criscope::client::{ClientError, socket_path};
 use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 /// Timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The largest page, in bytes.
-const ENOUGH: usize = 16 << 20;
+const MAX_PAGE: usize = 16 << 20;
+
+/// Where a daemon serves its pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DaemonAddress {
+    /// `admin.agent_socket`.
+    Socket(PathBuf),
+    /// `admin.listen`.
+    Port(SocketAddr),
+}
+
+impl fmt::Display for DaemonAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(path) => write!(f, "unix://{}", path.display()),
+            Self::Port(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+/// Why a text is no address of a daemon.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonAddressError {
+    /// It begins like a socket.
+    #[error(transparent)]
+    Socket(#[from] ClientError),
+    /// It does not.
+    #[error("neither unix:///path nor an IP address with a port: {0}")]
+    Port(#[from] AddrParseError),
+}
+
+impl FromStr for DaemonAddress {
+    type Err = DaemonAddressError;
+
+    fn from_str(text: &str) -> Result<Self, DaemonAddressError> {
+        if text.starts_with("unix:") || text.starts_with('/') {
+            return Ok(Self::Socket(socket_path(text)?));
+        }
+        Ok(Self::Port(text.parse()?))
+    }
+}
 
 /// A daemon.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Daemon {
-    /// `admin.listen`.
-    address: SocketAddr,
+    address: DaemonAddress,
 }
 
 /// A page.
@@ -42,21 +87,21 @@ pub struct Page {
 pub enum DaemonError {
     /// No listener.
     #[error("criscope does not answer on {0}: {1}")]
-    Connect(SocketAddr, io::Error),
+    Connect(DaemonAddress, io::Error),
     /// No answer within five seconds.
-    #[error("no answer from criscope on {0} within {patience} s", patience = PATIENCE.as_secs())]
-    Timeout(SocketAddr),
+    #[error("no answer from criscope on {0} within {limit} s", limit = REQUEST_TIMEOUT.as_secs())]
+    Timeout(DaemonAddress),
     /// It does not speak HTTP/1.1, broke the answer off, or sent too much.
     #[error("criscope on {0} sent an incomplete answer: {1}")]
-    Broken(SocketAddr, String),
+    Broken(DaemonAddress, String),
     /// An HTTP error.
     #[error("criscope on {0} answered {1} with {2}")]
-    Status(SocketAddr, String, StatusCode),
+    Status(DaemonAddress, String, StatusCode),
 }
 
 impl Daemon {
-    /// The daemon with this `admin.listen`.
-    pub const fn new(address: SocketAddr) -> Self {
+    /// The daemon at this address.
+    pub const fn new(address: DaemonAddress) -> Self {
         Self { address }
     }
 
@@ -65,8 +110,8 @@ impl Daemon {
     /// # Errors
     /// If there is no complete answer within five seconds.
     pub async fn get(&self, path: &str, accept: Option<&HeaderValue>) -> Result<Page, DaemonError> {
-        let asked = timeout(PATIENCE, self.ask(path, accept)).await;
-        asked.unwrap_or(Err(DaemonError::Timeout(self.address)))
+        let asked = timeout(REQUEST_TIMEOUT, self.ask(path, accept)).await;
+        asked.unwrap_or_else(|_| Err(DaemonError::Timeout(self.address.clone())))
     }
 
     /// Gets a page and parses its JSON.
@@ -77,7 +122,7 @@ impl Daemon {
         let page = self.get(path, None).await?;
         if page.status != StatusCode::OK {
             return Err(DaemonError::Status(
-                self.address,
+                self.address.clone(),
                 path.to_owned(),
                 page.status,
             ));
@@ -86,12 +131,32 @@ impl Daemon {
     }
 
     async fn ask(&self, path: &str, accept: Option<&HeaderValue>) -> Result<Page, DaemonError> {
-        let connected = TcpStream::connect(self.address).await;
-        let stream = connected.map_err(|error| DaemonError::Connect(self.address, error))?;
+        match &self.address {
+            DaemonAddress::Socket(socket) => {
+                let connected = UnixStream::connect(socket).await;
+                let stream = connected.map_err(|error| self.unreachable(error))?;
+                self.exchange(stream, "localhost", path, accept).await
+            }
+            DaemonAddress::Port(address) => {
+                let connected = TcpStream::connect(address).await;
+                let stream = connected.map_err(|error| self.unreachable(error))?;
+                let host = address.to_string();
+                self.exchange(stream, &host, path, accept).await
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        host: &str,
+        path: &str,
+        accept: Option<&HeaderValue>,
+    ) -> Result<Page, DaemonError> {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.broken(&error))?;
-        let mut request = Request::get(path).header(header::HOST, self.address.to_string());
+        let mut request = Request::get(path).header(header::HOST, host);
         if let Some(accept) = accept {
             request = request.header(header::ACCEPT, accept);
         }
@@ -100,7 +165,7 @@ impl Daemon {
         let talk = async {
             let response = sender.send_request(request).await;
             let (head, body) = response.map_err(|error| self.broken(&error))?.into_parts();
-            let body = Limited::new(body, ENOUGH).collect().await;
+            let body = Limited::new(body, MAX_PAGE).collect().await;
             Ok(Page {
                 status: head.status,
                 content_type: head.headers.get(header::CONTENT_TYPE).cloned(),
@@ -119,7 +184,37 @@ impl Daemon {
         }
     }
 
+    fn unreachable(&self, error: io::Error) -> DaemonError {
+        DaemonError::Connect(self.address.clone(), error)
+    }
+
     fn broken(&self, error: &dyn ToString) -> DaemonError {
-        DaemonError::Broken(self.address, error.to_string())
+        DaemonError::Broken(self.address.clone(), error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_socket_or_a_port() {
+        for text in ["unix:///run/a.sock", "unix:/run/a.sock", "/run/a.sock"] {
+            let address: DaemonAddress = text.parse().expect(text);
+            assert_eq!(address, DaemonAddress::Socket("/run/a.sock".into()));
+            assert_eq!(address.to_string(), "unix:///run/a.sock");
+        }
+        let port: DaemonAddress = "127.0.0.1:9478".parse().expect("an address");
+        assert_eq!(port.to_string(), "127.0.0.1:9478");
+        for text in [
+            "",
+            "9478",
+            "localhost:9478",
+            "unix:",
+            "unix://a.sock",
+            "run/a.sock",
+        ] {
+            assert!(text.parse::<DaemonAddress>().is_err(), "{text}");
+        }
     }
 }

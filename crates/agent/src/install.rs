@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
+use criscope::install::AGENT_SOCKET;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -19,7 +20,7 @@ use kube::api::{Api, PostParams};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::time::{Instant, sleep};
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, DaemonAddress};
 
 /// The Lease, which the manifests create.
 const LEASE: &str = "criscope-install";
@@ -48,9 +49,9 @@ pub struct Args {
     /// Namespace of the Lease
     #[arg(long, value_name = "NS", env = "CRISCOPE_AGENT_NAMESPACE")]
     namespace: String,
-    /// admin.listen of the daemon
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9478")]
-    daemon: std::net::SocketAddr,
+    /// admin.agent_socket of the daemon as unix:///path, or its admin.listen
+    #[arg(long, value_name = "ADDR", default_value = AGENT_SOCKET)]
+    daemon: DaemonAddress,
     #[command(flatten)]
     what: Enter,
 }
@@ -109,7 +110,7 @@ pub async fn run(args: &Args, client: kube::Client) -> Result<(), InstallError> 
         return Err(InstallError::Command(status));
     }
     if !args.what.uninstall {
-        ready(Daemon::new(args.daemon)).await?;
+        ready(Daemon::new(args.daemon.clone())).await?;
     }
     release(&leases, &args.node).await?;
     tracing::info!(event = "agent.install", node = args.node, "done");
@@ -139,10 +140,11 @@ pub fn enter(what: &Enter) -> Result<(), InstallError> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
         .map_err(|error| InstallError::Node(path, error.into()))?;
     let program = Path::new(TO).join(PROGRAMS[0]);
-    let verb = if what.uninstall {
-        "uninstall"
+    // The agent of this node reads a socket of the daemon.
+    let verb: &[&str] = if what.uninstall {
+        &["uninstall"]
     } else {
-        "install"
+        &["install", "--agent"]
     };
     if what.uninstall {
         if !program.exists() {
@@ -156,7 +158,7 @@ pub fn enter(what: &Enter) -> Result<(), InstallError> {
                 .map_err(named(name))?;
         }
     }
-    let failed = Command::new(&program).arg(verb).args(&what.more).exec();
+    let failed = Command::new(&program).args(verb).args(&what.more).exec();
     Err(InstallError::Node(program.display().to_string(), failed))
 }
 

@@ -2,11 +2,12 @@
 //!
 //! [`daemon`] reads the pages of the daemon on this node; [`events`] reports slow and failing pods as Events; [`serve`] offers
 //! metrics and stories over TLS to those whom [`guard`] admits. [`install`] puts criscope on
-//! the nodes, one after the other. [`plugin`] is `kubectl criscope`; [`capture`] is what its `capture` runs on a node.
+//! the nodes, one after the other, in a pod of its own, whose readiness is [`check`]. [`plugin`] is `kubectl criscope`; [`capture`] is what its `capture` runs on a node.
 
 pub mod agent;
 pub mod capture;
 pub mod certificate;
+pub mod check;
 pub mod daemon;
 pub mod events;
 pub mod guard;
@@ -28,6 +29,10 @@ pub const NODE_HEADER: &str = "x-criscope-node";
 
 /// Prefix of the paths of stories.
 pub const STORIES: &str = "/criscope";
+
+/// What the namespace of installers and captures has behind the name of the agents' namespace. Users reach the ports of agents, so pods
+/// with the node's namespaces are elsewhere.
+pub const NODE_NAMESPACE_SUFFIX: &str = "-node";
 
 /// The port of the agent.
 pub const PORT: u16 = 9479;

@@ -1,9 +1,10 @@
 //! The `criscope-agent` command.
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
-use criscope_agent::{agent, capture, install};
+use criscope_agent::{agent, capture, check, install};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -13,6 +14,9 @@ use tracing_subscriber::EnvFilter;
 enum Command {
     Serve(agent::Args),
     Install(install::Args),
+    Check(check::Args),
+    /// Do nothing until SIGTERM: the container that stays when the installer of its pod is done
+    Hold,
     #[command(hide = true)]
     Enter(install::Enter),
     #[command(hide = true)]
@@ -33,6 +37,8 @@ fn main() -> ExitCode {
         Command::Capture(args) => capture::run(args).map_err(Into::into),
         Command::Serve(args) => serve(args).map_err(Into::into),
         Command::Install(args) => install(args),
+        Command::Check(args) => check(args).map_err(Into::into),
+        Command::Hold => hold().map_err(Into::into),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -47,15 +53,31 @@ fn main() -> ExitCode {
 #[tokio::main(flavor = "current_thread")]
 async fn serve(args: &agent::Args) -> Result<(), agent::AgentError> {
     let client = kube::Client::try_default().await?;
+    let stop = terminated()?;
+    agent::run(args, client, stop).await
+}
+
+/// Resolves at SIGTERM or SIGINT.
+fn terminated() -> io::Result<impl Future<Output = ()>> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    agent::run(args, client, async {
+    Ok(async move {
         tokio::select! {
             _ = term.recv() => {}
             _ = interrupt.recv() => {}
         }
     })
-    .await
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn hold() -> io::Result<()> {
+    terminated()?.await;
+    Ok(())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn check(args: &check::Args) -> Result<(), check::CheckError> {
+    check::run(args).await
 }
 
 #[tokio::main(flavor = "current_thread")]

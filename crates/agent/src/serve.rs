@@ -1,4 +1,6 @@
-//! The agent's port: metrics and stories over TLS. Connections, request heads and their duration are bounded.
+//! The agent's port: metrics and stories over TLS. Connections, request heads and their duration are bounded; at the limit a
+//! connection without a request is closed for a new one. A client that says nothing therefore locks out no other, and neither
+//! do requests that wait for the API server or the daemon: the kubelet's probe of `/livez` waits for nobody.
 //!
 //! | path | who | what |
 //! |---|---|---|
@@ -10,10 +12,11 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use criscope::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -30,24 +33,26 @@ use crate::daemon::{Daemon, Page};
 use crate::guard::{Guard, Permission};
 use crate::{NODE_HEADER, STORIES};
 
-/// Most connections.
-const CONNECTIONS: usize = 64;
+/// Most connections at a time. At the limit, the one without a request for longest is closed for a new one.
+const MAX_CONNECTIONS: usize = 64;
 
-/// Timeout of a TLS handshake and of a request head, also of one that never comes.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Most requests at a time that wait for the API server or the daemon; others are answered with 503.
+const MAX_WAITING_REQUESTS: usize = 48;
 
-/// The longest life of a connection.
-const LONGEST: Duration = Duration::from_secs(600);
+/// Time limit for a TLS handshake, and for the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time limit for a connection, until its response is read. It carries one request.
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(60);
 
 /// What is served.
 #[derive(Debug)]
 pub struct Service {
-    /// The daemon of this node.
-    pub daemon: Daemon,
-    /// Who may read.
-    pub guard: Guard,
-    /// The name of the node.
-    pub node: String,
+    daemon: Daemon,
+    guard: Guard,
+    node: String,
+    /// Permits of requests that wait.
+    waiting: Semaphore,
 }
 
 /// Serves until `stop`.
@@ -58,15 +63,15 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let (certificate, service) = (Arc::new(certificate), Arc::new(service));
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let limit = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Idle);
     tokio::pin!(stop);
     loop {
-        let accepted = tokio::select! {
+        let next = tokio::select! {
             () = &mut stop => return,
-            accepted = listener.accept() => accepted,
+            next = accept(&listener, &limit) => next,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, permit) = match next {
+            Ok(next) => next,
             Err(error) => {
                 tracing::warn!(event = "agent.accept", %error, "cannot accept a connection");
                 // Out of descriptors, most likely.
@@ -74,42 +79,72 @@ pub async fn serve(
                 continue;
             }
         };
-        // One too many is closed at once.
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
-            continue;
-        };
         let (certificate, service) = (Arc::clone(&certificate), Arc::clone(&service));
         tokio::spawn(async move {
-            let served = timeout(LONGEST, connection(stream, &certificate, service)).await;
-            if let Ok(Err(error)) = served {
-                tracing::debug!(event = "agent.connection", %error, "a connection failed");
+            let served = timeout(
+                CONNECTION_LIFETIME,
+                connection(stream, &certificate, &service, &permit),
+            );
+            tokio::select! {
+                // First, so that a request that has arrived is found before its connection is closed.
+                biased;
+                served = served => if let Ok(Err(error)) = served {
+                    tracing::debug!(event = "agent.connection", %error, "a connection failed");
+                },
+                () = permit.wanted_while_idle() => {}
             }
-            drop(slot);
         });
     }
+}
+
+/// The next connection, when there is room for it.
+async fn accept(
+    listener: &TcpListener,
+    limit: &Arc<ConnectionLimit>,
+) -> io::Result<(TcpStream, ConnectionPermit)> {
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, limit.take().await))
 }
 
 async fn connection(
     stream: TcpStream,
     certificate: &Certificate,
-    service: Arc<Service>,
+    service: &Service,
+    permit: &ConnectionPermit,
 ) -> io::Result<()> {
     let acceptor = TlsAcceptor::from(certificate.config());
-    let stream = timeout(PATIENCE, acceptor.accept(stream)).await??;
-    let answer = service_fn(move |request| {
-        let service = Arc::clone(&service);
-        async move { Ok::<_, Infallible>(service.answer(request).await) }
+    let stream = timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await??;
+    // Held to the end of the connection, because the response is sent after the service returns.
+    let in_progress = OnceLock::new();
+    let answer = service_fn(|request| {
+        let (busy, in_progress) = (permit.request(), &in_progress);
+        async move {
+            let response = service.answer(request).await;
+            let _ = in_progress.set(busy);
+            Ok::<_, Infallible>(response)
+        }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_headers(64)
+        .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer)
         .await
         .map_err(io::Error::other)
 }
 
 impl Service {
+    /// What this daemon knows of this node, for those whom the guard admits.
+    pub fn new(daemon: Daemon, guard: Guard, node: String) -> Self {
+        Self {
+            daemon,
+            guard,
+            node,
+            waiting: Semaphore::new(MAX_WAITING_REQUESTS),
+        }
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let mut response = self.page(&request).await;
         let headers = response.headers_mut();
@@ -128,8 +163,17 @@ impl Service {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
         }
-        match request.uri().path() {
-            "/livez" => text(StatusCode::OK, "ok\n"),
+        let path = request.uri().path();
+        if path == "/livez" {
+            return text(StatusCode::OK, "ok\n");
+        }
+        let Ok(_waits) = self.waiting.try_acquire() else {
+            return text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many requests are waiting; try again\n",
+            );
+        };
+        match path {
             "/readyz" => match self.daemon.get("/readyz", None).await {
                 Ok(page) if page.status == StatusCode::OK => text(StatusCode::OK, "ok\n"),
                 Ok(_) => text(StatusCode::SERVICE_UNAVAILABLE, "criscope is not ready\n"),

@@ -18,6 +18,28 @@ fn several_backends_need_a_default() {
     assert_eq!(config.routing.images, "crio");
 }
 
+/// A pod mounts the directory of the socket for agents, with all that is in it.
+#[test]
+fn the_socket_for_agents_has_a_directory_of_its_own() {
+    let with = |socket: &str| format!("{ONE}[admin]\nagent_socket = \"{socket}\"\n");
+    for (socket, key) in [
+        ("/run/criscope/agent.sock", "server.listen"),
+        ("/var/run/criscope/./agent.sock", "server.listen"),
+        ("unix:///run/agent.sock", "server.listen"),
+    ] {
+        let problem = format!(
+            "c.toml:5: admin.agent_socket: {key} is in its directory, which pods mount; give it a directory of its own"
+        );
+        assert_eq!(errors(&with(socket)), [problem], "{socket}");
+    }
+    let other = format!(
+        "{}socket = \"/run/other/below/admin.sock\"\n",
+        with("/run/other/agent.sock")
+    );
+    assert!(errors(&other)[0].contains("admin.socket is in its directory"));
+    load(&with("/run/criscope/agent/criscope.sock")).expect("valid");
+}
+
 #[test]
 fn a_backend_is_neither_criscope_itself_nor_another() {
     assert_eq!(

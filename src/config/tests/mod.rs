@@ -94,6 +94,8 @@ drain_timeout = "5s"
 [admin]
 listen = "off"
 socket = "unix:///run/x.adm"
+agent_socket = "unix:///run/agent/x.sock"
+agent_group = 7
 allowed_hosts = ["Node1.example.com"]
 trace_url = "https://t/{trace_id}"
 debug = false
@@ -194,6 +196,8 @@ enabled = true
             debug: false,
             trace_url: Some("https://t/{trace_id}".to_owned()),
             socket: Some(PathBuf::from("/run/x.adm")),
+            agent_socket: Some(PathBuf::from("/run/agent/x.sock")),
+            agent_group: 7,
             allowed_hosts: vec!["node1.example.com".to_owned()],
         },
         metrics: Metrics {

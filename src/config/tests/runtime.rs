@@ -296,11 +296,16 @@ fn a_second_socket_is_neither_another_of_criscope_nor_a_backend() {
     for (socket, key) in [
         ("/var/run/criscope/criscope.sock", "server.listen"),
         ("/run/criscope/criscope.admin.sock", "admin.socket"),
+        ("/run/agent/criscope.sock", "admin.agent_socket"),
         ("unix:///run//c.sock", "backends.containerd.endpoint"),
         ("/run/nri/nri.sock", "runtime.nri.socket_path"),
     ] {
         let backends = format!("{ONE}{BUILTIN}[routing]\ndefault = \"containerd\"\n");
-        let text = format!("{backends}[runtime.nri]\nenable = true\n{}", with(socket));
+        let agents = "[admin]\nagent_socket = \"/run/agent/criscope.sock\"\n";
+        let text = format!(
+            "{backends}{agents}[runtime.nri]\nenable = true\n{}",
+            with(socket)
+        );
         let path = socket.trim_start_matches("unix://");
         let line = text.lines().count();
         assert_eq!(

@@ -1,5 +1,6 @@
 //! Whole installations on the files of real distributions, with a machine that does what those files say.
 
+mod agent;
 mod fixtures;
 mod identity;
 mod node;

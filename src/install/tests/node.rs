@@ -98,6 +98,7 @@ impl Node {
             upstream: None,
             unit: None,
             cluster: None,
+            agent: false,
             program: self.root.path("/download/criscope"),
         }
     }

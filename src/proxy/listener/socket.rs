@@ -8,6 +8,8 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use nix::unistd::geteuid;
+
 use super::settings::Server;
 use crate::settings::Owner;
 
@@ -124,6 +126,19 @@ impl Socket {
         })
     }
 
+    /// Binds a path for a group (mode 0660). If the directory is missing, it is created so that the group can enter it, whatever the
+    /// umask; an existing one is left as it is.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn bind_for_group(path: &Path, gid: u32) -> Result<Self, Error> {
+        if let Some(directory) = path.parent() {
+            make_for_group(directory, gid).map_err(io_error("create the directory", directory))?;
+        }
+        let uid = geteuid().as_raw();
+        Self::bind(path, 0o660, Some(Owner { uid, gid }))
+    }
+
     /// Returns whether systemd owns the socket, and keeps it when criscope stops.
     pub fn is_activated(&self) -> bool {
         self.file.is_none()
@@ -141,6 +156,19 @@ fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) 
         path: path.to_owned(),
         source,
     }
+}
+
+/// Creates a directory with mode 0710 for a group, unless it exists.
+fn make_for_group(directory: &Path, gid: u32) -> io::Result<()> {
+    if let Some(parent) = directory.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        created => created?,
+    }
+    chown(directory, None, Some(gid))?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o710))
 }
 
 /// A short name in the same directory, no longer than the final one.
@@ -214,7 +242,7 @@ fn from_raw(fd: std::os::fd::RawFd) -> UnixListener {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::testing::until_stale;
+    use crate::testing::{until_stale, with_umask};
 
     fn server(path: PathBuf) -> Server {
         let mut server = Config::with_upstream("/x".into()).server;
@@ -274,6 +302,22 @@ mod tests {
             text.starts_with("/proc/self/cri.sock: cannot bind: "),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_group_can_enter_the_directory_of_its_socket_whatever_the_umask() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("run/agent/criscope.sock");
+        let gid = nix::unistd::getegid().as_raw();
+        let bound = with_umask(0o077, || Socket::bind_for_group(&path, gid));
+        let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
+        let directory = path.parent().expect("a directory");
+        assert_eq!((mode(directory), mode(&path)), (0o710, 0o660));
+        drop(bound.expect("bound"));
+
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("changed");
+        let _again = Socket::bind_for_group(&path, gid).expect("bound again");
+        assert_eq!(mode(directory), 0o755, "one of the kubelet, say");
     }
 
     #[test]

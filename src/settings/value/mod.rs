@@ -25,7 +25,8 @@ pub(crate) use method::MethodName;
 pub(crate) use net::{Address, CollectorUrl, HostName};
 pub(crate) use number::{Count, Ratio, Size};
 pub(crate) use path::{
-    DirPath, FilePath, MaybeSocket, Mode, OwnerOf, SocketPath, fits, lexical, show_endpoint,
+    DirPath, FilePath, GroupOf, MaybeSocket, Mode, OwnerOf, SocketPath, fits, lexical,
+    show_endpoint,
 };
 pub(crate) use pod::{Capabilities, Profile, Sysctls, default_capabilities};
 pub(crate) use time::{Span, ms, secs};

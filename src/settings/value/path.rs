@@ -204,6 +204,28 @@ impl Kind for OwnerOf {
     }
 }
 
+/// A group, by number or by name.
+pub(crate) struct GroupOf;
+
+impl Kind for GroupOf {
+    type Value = u32;
+
+    fn words(&self) -> String {
+        "the number or the name of a group".to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<u32, ValueError> {
+        match raw {
+            Raw::Integer(number) => gid_of(&number.to_string()),
+            _ => gid_of(raw.text(self)?),
+        }
+    }
+
+    fn show(&self, value: &u32) -> String {
+        value.to_string()
+    }
+}
+
 /// `u32::MAX` means "unchanged" to chown(2), so it is not an id.
 fn id_of(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
@@ -349,5 +371,12 @@ mod tests {
             assert!(owner(text).is_err(), "{text}");
         }
         assert!(owner("4294967295:0").is_err());
+        assert_eq!(GroupOf.read(&Raw::Text("root")), Ok(0));
+        for gid in [Raw::Integer(65532), Raw::Text("65532")] {
+            assert_eq!(GroupOf.read(&gid), Ok(65532));
+        }
+        for wrong in [Raw::Integer(4_294_967_295), Raw::Integer(-1), Raw::Text("")] {
+            assert!(GroupOf.read(&wrong).is_err());
+        }
     }
 }

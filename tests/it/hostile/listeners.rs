@@ -151,18 +151,28 @@ async fn nothing_can_be_changed_over_tcp() {
 
 /// Tries to change the level as a non-root user; returns the response, or the error if it cannot connect.
 fn as_nobody(socket: &Path) -> String {
+    as_user(
+        65_534,
+        socket,
+        "PUT /debug/log-level HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\noff",
+    )
+}
+
+/// Sends a request as a user, with a group of the same number; returns the response, or the error if it cannot connect.
+fn as_user(id: u32, socket: &Path, request: &str) -> String {
     // perl-base is part of every Debian.
     const TRY: &str = r#"
         use IO::Socket::UNIX;
         my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or do { print "refused: $!"; exit };
-        print $s "PUT /debug/log-level HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\noff";
+        print $s $ARGV[1];
         print while <$s>;
     "#;
     let output = Command::new("perl")
         .args(["-e", TRY])
         .arg(socket)
-        .uid(65_534)
-        .gid(65_534)
+        .arg(request)
+        .uid(id)
+        .gid(id)
         .current_dir("/")
         .stdin(Stdio::null())
         .output()
@@ -200,6 +210,51 @@ async fn the_admin_socket_is_for_root() {
         .by_socket("PUT", "/debug/log-level", &"x".repeat(1 << 20))
         .await;
     assert!([413, 0].contains(&status), "{status}");
+    proxy.stop().await;
+    assert!(!socket.exists(), "removed at the end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_socket_of_agents_is_for_its_group_and_shows_only_what_agents_show() {
+    assert!(nix::unistd::geteuid().is_root(), "needs root");
+    let fake = Fake::new();
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("opened");
+    let socket = dir.path().join("agent/criscope.sock");
+    let config = format!("[admin]\ndebug = false\nagent_socket = {socket:?}\n");
+    let proxy = Start::before(crate::CRISCOPE, &fake)
+        .config(&config)
+        .ready()
+        .await;
+    let agent = |method: &str, path: &str| {
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\noff");
+        let answer = as_user(65_532, &socket, &request);
+        answer.split(' ').nth(1).expect("a status").to_owned()
+    };
+    for path in ["/", "/metrics", "/livez", "/readyz", "/debug/pods"] {
+        assert_eq!(agent("GET", path), "200", "{path}");
+    }
+    for path in [
+        "/debug/config",
+        "/debug/flight",
+        "/debug/capture",
+        "/debug/faults",
+    ] {
+        assert_eq!(agent("GET", path), "404", "{path}");
+        assert_eq!(agent("POST", path), "404", "{path}");
+    }
+    assert_eq!(agent("PUT", "/debug/log-level"), "404");
+    assert_eq!(agent("DELETE", "/debug/pods"), "405");
+    assert_eq!(as_nobody(&socket), "refused: Permission denied");
+    // The directory of the group hides it from others; the mode of the socket alone refuses them, too.
+    let directory = socket.parent().expect("a directory");
+    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).expect("opened");
+    assert_eq!(as_nobody(&socket), "refused: Permission denied");
+    assert_eq!(
+        proxy.by_socket("GET", "/debug/log-level", "").await.1,
+        "info"
+    );
     proxy.stop().await;
     assert!(!socket.exists(), "removed at the end");
 }

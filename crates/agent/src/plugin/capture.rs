@@ -69,107 +69,117 @@ impl CaptureError {
     }
 }
 
-/// Makes a capture on the node of this agent and writes it to a file. Returns the file, and messages of `criscope capture`.
-///
-/// # Errors
-/// If a step fails. The pod is deleted in any case.
-pub(super) async fn capture(
-    cluster: &Cluster,
-    agent: &Agent,
-    args: &[String],
-    file: Option<&Path>,
-) -> Result<(PathBuf, Vec<String>), CaptureError> {
-    let path = file.map_or_else(|| default_name(&agent.node), Path::to_owned);
-    let named = |error| CaptureError::File(path.clone(), error);
-    let mut options = OpenOptions::new();
-    // For its owner only, and over no other file.
-    options.write(true).create_new(true).mode(0o600);
-    let mut out = options.open(&path).map_err(named)?;
-    let made = from_pod(cluster, agent, args).await;
-    let written = match &made {
-        Ok((capture, _)) => out.write_all(capture).map_err(named),
-        Err(_) => Ok(()),
-    };
-    if made.is_err() || written.is_err() {
-        // The first error is reported.
-        let _ = fs::remove_file(&path);
-    }
-    let (_, messages) = made?;
-    written?;
-    Ok((path, messages))
+/// A capture on the node of an agent.
+#[derive(Debug)]
+pub(super) struct CaptureRequest<'a> {
+    pub(super) agent: &'a Agent,
+    /// The namespace of the pod that makes it.
+    pub(super) namespace: String,
+    /// Arguments of `criscope capture`.
+    pub(super) arguments: Vec<String>,
 }
 
-/// The capture that a pod printed, and its messages.
-async fn from_pod(
-    cluster: &Cluster,
-    agent: &Agent,
-    args: &[String],
-) -> Result<(Vec<u8>, Vec<String>), CaptureError> {
-    let failed = |verb| {
-        let namespace = cluster.namespace().to_owned();
-        move |error: kube::Error| CaptureError::Pod(verb, namespace.clone(), said(&error))
-    };
-    let pods = Api::<Pod>::namespaced(cluster.client(), cluster.namespace());
-    let (pod, defaults) = (pod(agent, args)?, PostParams::default());
-    let created = pods.create(&defaults, &pod).await;
-    let created = created.map_err(failed("create"))?;
-    let name = created.metadata.name.unwrap_or_default();
-    let made = async {
-        let succeeded = ended(&pods, &name, &failed("get")).await?;
-        let log = pods.logs(&name, &LogParams::default()).await;
-        Ok((succeeded, log.map_err(failed("read the log of"))?))
-    };
-    let made = tokio::select! {
-        made = made => made,
-        _ = tokio::signal::ctrl_c() => Err(CaptureError::Interrupted),
-    };
-    let now = DeleteParams::default().grace_period(0);
-    let deleted = pods.delete(&name, &now).await.map_err(failed("delete"));
-    let (succeeded, log) = made?;
-    let (capture, messages) = read(&log);
-    if !succeeded {
-        let text = messages.join("; ");
-        return Err(CaptureError::Failed(agent.node.clone(), text));
+impl CaptureRequest<'_> {
+    /// Makes the capture and writes it to a file. Returns the file, and messages of `criscope capture`.
+    ///
+    /// # Errors
+    /// If a step fails. The pod is deleted in any case.
+    pub(super) async fn run(
+        &self,
+        cluster: &Cluster,
+        file: Option<&Path>,
+    ) -> Result<(PathBuf, Vec<String>), CaptureError> {
+        let path = file.map_or_else(|| default_name(&self.agent.node), Path::to_owned);
+        let named = |error| CaptureError::File(path.clone(), error);
+        let mut options = OpenOptions::new();
+        // For its owner only, and over no other file.
+        options.write(true).create_new(true).mode(0o600);
+        let mut out = options.open(&path).map_err(named)?;
+        let made = self.from_pod(cluster).await;
+        let written = match &made {
+            Ok((capture, _)) => out.write_all(capture).map_err(named),
+            Err(_) => Ok(()),
+        };
+        if made.is_err() || written.is_err() {
+            // The first error is reported.
+            let _ = fs::remove_file(&path);
+        }
+        let (_, messages) = made?;
+        written?;
+        Ok((path, messages))
     }
-    let capture = capture.ok_or(CaptureError::Cut(name))?;
-    deleted?;
-    let messages = messages.into_iter().map(str::to_owned).collect();
-    Ok((capture, messages))
-}
 
-/// The pod: as the installer of the DaemonSet, it enters the mount namespace of the node, and runs the criscope that is there.
-fn pod(agent: &Agent, args: &[String]) -> Result<Pod, CaptureError> {
-    let image = agent.image.as_deref();
-    let image = image.ok_or_else(|| CaptureError::NoImage(agent.pod.clone()))?;
-    let mut command = vec!["/usr/bin/criscope-agent", "capture", "--"];
-    command.extend(args.iter().map(String::as_str));
-    let pod = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": "criscope-capture-",
-            "labels": {"app.kubernetes.io/name": "criscope", "app.kubernetes.io/component": "capture"},
-        },
-        "spec": {
-            "nodeName": agent.node,
-            "hostPID": true,
-            "restartPolicy": "Never",
-            "activeDeadlineSeconds": LIMIT,
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "tolerations": [{"operator": "Exists"}],
-            "imagePullSecrets": agent.pull_secrets.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
-            "containers": [{
-                "name": "capture",
-                "image": image,
-                "command": command,
-                "securityContext": {"privileged": true, "runAsUser": 0},
-            }],
-        },
-    });
-    // Its fields are those above.
-    serde_json::from_value(pod)
-        .map_err(|error| CaptureError::Pod("describe", agent.node.clone(), error.to_string()))
+    /// The capture that a pod printed, and its messages.
+    async fn from_pod(&self, cluster: &Cluster) -> Result<(Vec<u8>, Vec<String>), CaptureError> {
+        let failed = |verb| {
+            let namespace = self.namespace.clone();
+            move |error: kube::Error| CaptureError::Pod(verb, namespace.clone(), said(&error))
+        };
+        let pods = Api::<Pod>::namespaced(cluster.client(), &self.namespace);
+        let (pod, defaults) = (self.pod()?, PostParams::default());
+        let created = pods.create(&defaults, &pod).await;
+        let created = created.map_err(failed("create"))?;
+        let name = created.metadata.name.unwrap_or_default();
+        let made = async {
+            let succeeded = ended(&pods, &name, &failed("get")).await?;
+            let log = pods.logs(&name, &LogParams::default()).await;
+            Ok((succeeded, log.map_err(failed("read the log of"))?))
+        };
+        let made = tokio::select! {
+            made = made => made,
+            _ = tokio::signal::ctrl_c() => Err(CaptureError::Interrupted),
+        };
+        let now = DeleteParams::default().grace_period(0);
+        let deleted = pods.delete(&name, &now).await.map_err(failed("delete"));
+        let (succeeded, log) = made?;
+        let (capture, messages) = read(&log);
+        if !succeeded {
+            let text = messages.join("; ");
+            return Err(CaptureError::Failed(self.agent.node.clone(), text));
+        }
+        let capture = capture.ok_or(CaptureError::Cut(name))?;
+        deleted?;
+        let messages = messages.into_iter().map(str::to_owned).collect();
+        Ok((capture, messages))
+    }
+
+    /// The pod: as the installer's, it enters the mount namespace of the node, and runs the criscope that is there.
+    fn pod(&self) -> Result<Pod, CaptureError> {
+        let agent = self.agent;
+        let image = agent.image.as_deref();
+        let image = image.ok_or_else(|| CaptureError::NoImage(agent.pod.clone()))?;
+        let secrets = agent.pull_secrets.iter();
+        let secrets: Vec<_> = secrets.map(|name| json!({"name": name})).collect();
+        let mut command = vec!["/usr/bin/criscope-agent", "capture", "--"];
+        command.extend(self.arguments.iter().map(String::as_str));
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "generateName": "criscope-capture-",
+                "labels": {"app.kubernetes.io/name": "criscope", "app.kubernetes.io/component": "capture"},
+            },
+            "spec": {
+                "nodeName": agent.node,
+                "hostPID": true,
+                "restartPolicy": "Never",
+                "activeDeadlineSeconds": LIMIT,
+                "automountServiceAccountToken": false,
+                "enableServiceLinks": false,
+                "tolerations": [{"operator": "Exists"}],
+                "imagePullSecrets": secrets,
+                "containers": [{
+                    "name": "capture",
+                    "image": image,
+                    "command": command,
+                    "securityContext": {"privileged": true, "runAsUser": 0},
+                }],
+            },
+        });
+        // Its fields are those above.
+        serde_json::from_value(pod)
+            .map_err(|error| CaptureError::Pod("describe", agent.node.clone(), error.to_string()))
+    }
 }
 
 /// Waits until the pod has ended. Returns whether it succeeded.

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand};
 use kube::config::{KubeConfigOptions, KubeconfigError};
 
-use self::capture::CaptureError;
+use self::capture::{CaptureError, CaptureRequest};
 use self::cluster::{Cluster, ClusterError};
 use self::pages::Pages;
+use crate::NODE_NAMESPACE_SUFFIX;
 
 /// Why a pod was slow, or is not up: what criscope knows on the nodes of a cluster
 ///
@@ -138,6 +139,9 @@ struct CaptureArgs {
     /// Only pods with calls in this time until now (30m, 2h)
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
+    /// Namespace of the pod that makes the capture [default: that of the agents with -node at the end]
+    #[arg(long, value_name = "NS", env = "CRISCOPE_NODE_NAMESPACE")]
+    node_namespace: Option<String>,
     /// The file to write [default: criscope-NODE-TIME.tar.gz in the working directory]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -160,8 +164,13 @@ impl CaptureArgs {
         let node = self.node.clone().or(of_pod.flatten());
         let node = node.ok_or(CaptureError::Deleted)?;
         let agent = cluster.agent_of(&node)?;
-        let (file, messages) =
-            capture::capture(cluster, agent, &args, self.output.as_deref()).await?;
+        let own = || format!("{}{NODE_NAMESPACE_SUFFIX}", cluster.namespace());
+        let request = CaptureRequest {
+            agent,
+            namespace: self.node_namespace.clone().unwrap_or_else(own),
+            arguments: args,
+        };
+        let (file, messages) = request.run(cluster, self.output.as_deref()).await?;
         Ok(Prepared::Text(format!("{}\n", file.display()), messages))
     }
 }

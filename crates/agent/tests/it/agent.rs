@@ -17,6 +17,12 @@ use crate::support::{Program, run, start, until};
 
 pub(crate) const AGENT: &str = env!("CARGO_BIN_EXE_criscope-agent");
 
+/// An address that no program listens on.
+pub(crate) fn free_address() -> SocketAddr {
+    let free = TcpListener::bind("127.0.0.1:0").expect("bound");
+    free.local_addr().expect("bound")
+}
+
 /// An agent on `node`, when it listens.
 pub(crate) async fn agent(
     api: &Api,
@@ -24,9 +30,7 @@ pub(crate) async fn agent(
     node: &str,
     more: &[&str],
 ) -> (Program, SocketAddr) {
-    let free = TcpListener::bind("127.0.0.1:0").expect("bound");
-    let address = free.local_addr().expect("bound");
-    drop(free);
+    let address = free_address();
     let (listen, of) = (
         format!("--listen={address}"),
         format!("--daemon={}", daemon.address),
@@ -201,7 +205,7 @@ async fn metrics_and_stories_are_for_those_whom_the_api_server_allows_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_is_ready_as_long_as_the_daemon_is() {
-    let (api, daemon) = (Api::start().await, Daemon::start().await);
+    let (api, daemon) = (Api::start().await, Daemon::on_a_port().await);
     let (_agent, address) = agent(&api, &daemon, "node-1", &["--events=false"]).await;
     assert_eq!(get(address, "/readyz", &[]).await.0, StatusCode::OK);
     daemon.set(
@@ -229,17 +233,17 @@ async fn an_installer_waits_for_its_turn_and_keeps_it_if_the_node_is_not_healthy
     let args = |node: &'static str| {
         [
             "install",
-            "--namespace=criscope",
+            "--namespace=criscope-node",
             "--pid=4294967295",
             &*of,
             "--node",
             node,
         ]
     };
-    let failed = run(AGENT, &args("node-1"), &api.kubeconfig("agent")).await;
+    let failed = run(AGENT, &args("node-1"), &api.kubeconfig("installer")).await;
     assert!(!failed.status.success(), "{failed:?}");
     assert_eq!(holder().as_deref(), Some("node-1"), "{failed:?}");
-    let waiting = start(AGENT, &args("node-2"), &api.kubeconfig("agent"));
+    let waiting = start(AGENT, &args("node-2"), &api.kubeconfig("installer"));
     until("a look at the lease", async || {
         (api.count("GET /apis/coordination") >= 2).then_some(())
     })

@@ -1,8 +1,7 @@
-//! The daemon's port, with pages that tests set.
+//! The daemon's socket for agents, or its port, with pages that tests set.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -12,25 +11,56 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 
 /// Pages by path and query, or by path.
 type Pages = Arc<Mutex<HashMap<String, (u16, String)>>>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Daemon {
-    pub(crate) address: SocketAddr,
+    /// What `--daemon` names.
+    pub(crate) address: String,
     pages: Pages,
+    /// The directory of the socket.
+    _dir: Arc<tempfile::TempDir>,
 }
 
 impl Daemon {
+    /// On a unix socket, as in a cluster.
     pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("criscope.sock");
+        let listener = UnixListener::bind(&socket).expect("bound");
+        let daemon = Self::with_pages(format!("unix://{}", socket.display()), dir);
+        let pages = Arc::clone(&daemon.pages);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&pages)));
+            }
+        });
+        daemon
+    }
+
+    /// On a port of loopback, as beside an agent with the node's network.
+    pub(crate) async fn on_a_port() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-        let address = listener.local_addr().expect("bound");
-        let pages = Pages::default();
+        let address = listener.local_addr().expect("bound").to_string();
+        let daemon = Self::with_pages(address, tempfile::tempdir().expect("a directory"));
+        let pages = Arc::clone(&daemon.pages);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&pages)));
+            }
+        });
+        daemon
+    }
+
+    fn with_pages(address: String, dir: tempfile::TempDir) -> Self {
         let daemon = Self {
             address,
-            pages: Arc::clone(&pages),
+            pages: Pages::default(),
+            _dir: Arc::new(dir),
         };
         daemon.set("/readyz", 200, "ok\n");
         daemon.set("/metrics", 200, "criscope_up 1\n");
@@ -39,16 +69,6 @@ impl Daemon {
             200,
             r#"{"now_unix_us":0,"episodes":[],"pods":[],"known":0,"forgotten":0}"#,
         );
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let pages = Arc::clone(&pages);
-                let answer = service_fn(move |request: Request<Incoming>| {
-                    let response = page(&pages, &request);
-                    async move { Ok::<_, Infallible>(response) }
-                });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
-            }
-        });
         daemon
     }
 
@@ -56,6 +76,16 @@ impl Daemon {
         let mut pages = self.pages.lock().expect("pages");
         pages.insert(path.to_owned(), (status, body.to_owned()));
     }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Pages) {
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let response = page(&pages, &request);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let _ = http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), answer)
+        .await;
 }
 
 fn page(pages: &Pages, request: &Request<Incoming>) -> Response<Full<Bytes>> {

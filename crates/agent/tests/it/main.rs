@@ -3,8 +3,11 @@
 
 mod agent;
 mod api;
+mod crowd;
 mod daemon;
 mod manifests;
 mod plugin;
 mod rbac;
+mod real_daemon;
+mod separation;
 mod support;

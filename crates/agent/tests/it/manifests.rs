@@ -7,6 +7,7 @@ use std::path::Path;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,10 +15,14 @@ use serde_json::Value;
 use crate::support::{documents, manifests, parse, read};
 
 /// Files of objects, in the order in which they are applied.
-const OBJECTS: [&str; 9] = [
-    "base/namespace.yaml",
-    "base/rbac.yaml",
-    "base/daemonset.yaml",
+const OBJECTS: [&str; 13] = [
+    "base/agent/namespace.yaml",
+    "base/agent/rbac.yaml",
+    "base/agent/networkpolicy.yaml",
+    "base/agent/daemonset.yaml",
+    "base/install/namespace.yaml",
+    "base/install/rbac.yaml",
+    "base/install/daemonset.yaml",
     "monitoring/prometheus-account.yaml",
     "monitoring/podmonitor.yaml",
     "monitoring/rules.yaml",
@@ -45,31 +50,44 @@ const FILES: [(&str, &str); 4] = [
     ("dashboards.yaml", "monitoring"),
 ];
 
-/// The templates of the chart: source, template, and whether only with monitoring. The namespace is Helm's.
-const TEMPLATES: [(&str, &str, bool); 4] = [
-    ("base/rbac.yaml", "chart/templates/rbac.yaml", false),
+/// The templates of the chart: source, template, and whether only with monitoring. The agents' namespace is Helm's, that of the
+/// installers is the chart's.
+const TEMPLATES: [(&str, &str, bool); 8] = [
+    ("base/agent/rbac.yaml", "rbac.yaml", false),
+    ("base/agent/networkpolicy.yaml", "networkpolicy.yaml", false),
+    ("base/agent/daemonset.yaml", "daemonset.yaml", false),
     (
-        "base/daemonset.yaml",
-        "chart/templates/daemonset.yaml",
+        "base/install/namespace.yaml",
+        "install-namespace.yaml",
+        false,
+    ),
+    ("base/install/rbac.yaml", "install-rbac.yaml", false),
+    (
+        "base/install/daemonset.yaml",
+        "install-daemonset.yaml",
         false,
     ),
     (
         "monitoring/prometheus-account.yaml",
-        "chart/templates/prometheus-account.yaml",
+        "prometheus-account.yaml",
         true,
     ),
-    (
-        "monitoring/podmonitor.yaml",
-        "chart/templates/podmonitor.yaml",
-        true,
-    ),
+    ("monitoring/podmonitor.yaml", "podmonitor.yaml", true),
 ];
 
 /// Text of the source, and of the template in its place.
-const VALUES: [(&str, &str); 8] = [
+const VALUES: [(&str, &str); 10] = [
     (
         "namespace: criscope\n",
         "namespace: {{ .Release.Namespace }}\n",
+    ),
+    (
+        "namespace: criscope-node\n",
+        "namespace: {{ .Release.Namespace }}-node\n",
+    ),
+    (
+        "name: criscope-node\n",
+        "name: {{ .Release.Namespace }}-node\n",
     ),
     (
         concat!(
@@ -82,7 +100,10 @@ const VALUES: [(&str, &str); 8] = [
     ("args: []\n", "args: {{ toJson .Values.install.args }}\n"),
     ("--events=true\n", "--events={{ .Values.events }}\n"),
     ("--slow=5\n", "--slow={{ .Values.slow }}\n"),
-    ("path: /readyz\n", "path: {{ .Values.readiness }}\n"),
+    (
+        "--expect=ready]\n",
+        "--expect={{ .Values.install.expect }}]\n",
+    ),
     (
         "nodeSelector: {kubernetes.io/os: linux}\n",
         "nodeSelector: {{ toJson .Values.nodeSelector }}\n",
@@ -186,7 +207,7 @@ struct Rule {
     annotations: Option<Value>,
 }
 
-fn objects() -> Vec<Value> {
+pub(crate) fn objects() -> Vec<Value> {
     let objects = OBJECTS.iter();
     objects.flat_map(|file| documents(&read(file))).collect()
 }
@@ -207,6 +228,7 @@ fn every_object_is_of_the_kubernetes_api() {
             "ClusterRole" => drop(parse::<ClusterRole>(object)),
             "ClusterRoleBinding" => drop(parse::<ClusterRoleBinding>(object)),
             "DaemonSet" => drop(parse::<DaemonSet>(object)),
+            "NetworkPolicy" => drop(parse::<NetworkPolicy>(object)),
             "PrometheusRule" => drop(parse::<PrometheusRule>(object)),
             // Its fields are few, and read by hand.
             "PodMonitor" => assert_eq!(object["spec"]["podMetricsEndpoints"][0]["port"], "https"),
@@ -216,41 +238,33 @@ fn every_object_is_of_the_kubernetes_api() {
 }
 
 #[test]
-fn the_agent_is_unprivileged_and_the_rollout_stops_at_the_first_unhealthy_node() {
-    let set: DaemonSet = parse(documents(&read("base/daemonset.yaml")).remove(0));
+fn the_rollout_stops_at_the_first_unhealthy_node() {
+    let set: DaemonSet = parse(documents(&read("base/install/daemonset.yaml")).remove(0));
     let spec = set.spec.expect("a spec");
-    let update = spec
-        .update_strategy
-        .and_then(|it| it.rolling_update)
-        .expect("rolling");
-    assert_eq!(
-        serde_json::to_value(update.max_unavailable).expect("JSON"),
-        1
-    );
-    assert!(spec.min_ready_seconds.is_some_and(|it| it >= 10));
+    let update = spec.update_strategy.expect("a strategy");
+    let update = update.rolling_update.expect("rolling");
+    let unavailable = serde_json::to_value(update.max_unavailable);
+    assert_eq!(unavailable.expect("JSON"), 1);
+    assert!(spec.min_ready_seconds.is_some_and(|seconds| seconds >= 10));
     let pod = spec.template.spec.expect("a spec");
-    assert_eq!(pod.automount_service_account_token, Some(false));
-    let agent = &pod.containers[0];
-    let security = agent.security_context.as_ref().expect("a security context");
-    assert_eq!(security.run_as_non_root, Some(true));
-    assert_eq!(security.allow_privilege_escalation, Some(false));
-    assert_eq!(security.read_only_root_filesystem, Some(true));
-    assert!(security.privileged.is_none() && agent.readiness_probe.is_some());
-    let dropped = security
-        .capabilities
+    let stays = &pod.containers[0];
+    let installs = &pod.init_containers.as_deref().expect("an installer")[0];
+    assert_eq!(installs.image, stays.image);
+    // The pod is ready as long as criscope is.
+    let probe = stays
+        .readiness_probe
         .as_ref()
-        .and_then(|it| it.drop.clone());
-    assert_eq!(dropped.as_deref(), Some(&["ALL".to_owned()][..]));
-    let is_of_host = |it: &k8s_openapi::api::core::v1::Volume| it.host_path.is_some();
-    assert!(!pod.volumes.unwrap_or_default().iter().any(is_of_host));
-    let images: Vec<_> = pod
-        .init_containers
+        .and_then(|probe| probe.exec.as_ref());
+    let command = probe.and_then(|exec| exec.command.as_deref());
+    let command: Vec<_> = command
+        .expect("a command")
         .iter()
-        .flatten()
-        .chain(&pod.containers)
-        .map(|it| &it.image)
+        .map(|word| &**word)
         .collect();
-    assert_eq!(images[0], images[1]);
+    assert_eq!(
+        command,
+        ["/usr/bin/criscope-agent", "check", "--expect=ready"]
+    );
 }
 
 #[test]
@@ -322,7 +336,7 @@ fn the_chart_is_the_same_as_the_kustomization() {
             true => format!("{{{{- if .Values.monitoring }}}}\n{replaced}{{{{- end }}}}\n"),
             false => replaced,
         };
-        generated(&manifests().join(template), &text);
+        generated(&manifests().join("chart/templates").join(template), &text);
         assert_eq!(
             documents(rendered(&text, &values).trim()),
             documents(source.trim()),
@@ -340,7 +354,7 @@ fn the_chart_is_the_same_as_the_kustomization() {
         let target = fs::read_link(&linked).expect("a link");
         assert_eq!(target, Path::new("../../monitoring").join(file));
     }
-    let all = read("base/rbac.yaml") + &read("base/daemonset.yaml");
+    let all: String = TEMPLATES.iter().map(|(source, ..)| read(source)).collect();
     for (from, _) in VALUES {
         assert!(all.contains(from), "{from:?} is in no source");
     }

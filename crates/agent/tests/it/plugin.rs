@@ -12,7 +12,7 @@ use crate::api::Api;
 use crate::daemon::Daemon;
 use crate::support::{Program, run};
 
-const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-criscope");
+pub(crate) const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-criscope");
 
 /// Of node n: a daemon with the pod shop/web-n, and its agent.
 async fn node(api: &Api, n: u32) -> (Daemon, Program, SocketAddr) {
@@ -252,8 +252,8 @@ async fn a_capture_of_a_node_is_made_by_a_pod_that_is_gone_afterwards() {
     assert!(capture.ends_with(format!("{expected}\n").as_bytes()));
     let mode = std::os::unix::fs::MetadataExt::mode(&file.metadata().expect("a file"));
     assert_eq!(mode & 0o777, 0o600);
-    assert_eq!(api.count("POST /api/v1/namespaces/criscope/pods"), 1);
-    assert_eq!(api.count("DELETE /api/v1/namespaces/criscope/pods"), 1);
+    assert_eq!(api.count("POST /api/v1/namespaces/criscope-node/pods"), 1);
+    assert_eq!(api.count("DELETE /api/v1/namespaces/criscope-node/pods"), 1);
 
     // A file is not overwritten, and no pod created for it. A failure has its reason, and leaves no pod and no file.
     let (_, err) = said(&run(PLUGIN, &args, &alice).await);
@@ -269,6 +269,6 @@ async fn a_capture_of_a_node_is_made_by_a_pod_that_is_gone_afterwards() {
         "{err}"
     );
     assert!(!std::path::Path::new(&path).exists());
-    assert_eq!(api.count("POST /api/v1/namespaces/criscope/pods"), 2);
-    assert_eq!(api.count("DELETE /api/v1/namespaces/criscope/pods"), 2);
+    assert_eq!(api.count("POST /api/v1/namespaces/criscope-node/pods"), 2);
+    assert_eq!(api.count("DELETE /api/v1/namespaces/criscope-node/pods"), 2);
 }

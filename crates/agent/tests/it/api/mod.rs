@@ -34,7 +34,7 @@ use crate::support::{parse, read};
 const OWN: &str = "https://kubernetes.default.svc";
 
 /// Bindings that an administrator would make: alice may use the plugin and view pods in shop, Prometheus may scrape.
-const BOUND: &str = "
+pub(crate) const BOUND: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: criscope-users, namespace: criscope}
@@ -60,7 +60,7 @@ subjects: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: criscope-capturers, namespace: criscope}
+metadata: {name: criscope-capturers, namespace: criscope-node}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: criscope-capturer}
 subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
 ";
@@ -113,12 +113,20 @@ impl Api {
         let account = |namespace, name| (User::account(namespace, name), own());
         let tokens = HashMap::from([
             ("agent".to_owned(), account("criscope", "criscope-agent")),
+            (
+                "installer".to_owned(),
+                account("criscope-node", "criscope-installer"),
+            ),
             ("prometheus".to_owned(), account("monitoring", "prometheus")),
             ("alice".to_owned(), (User::named("alice"), own())),
             ("bob".to_owned(), (User::named("bob"), own())),
         ]);
         let state = Arc::new(State {
-            rbac: Rbac::of(&[&read("base/rbac.yaml"), BOUND]),
+            rbac: Rbac::of(&[
+                &read("base/agent/rbac.yaml"),
+                &read("base/install/rbac.yaml"),
+                BOUND,
+            ]),
             tokens: Mutex::new(tokens),
             events: Mutex::default(),
             lease: Mutex::default(),
