@@ -10,6 +10,7 @@
 //! | [`link`] | network interfaces of a namespace: brings `lo` up, reads counters |
 //! | [`rootfs`] | root file systems on overlayfs, `/dev/shm`, volumes of images, SELinux labels of files |
 //! | [`environment`] | variables that child processes must not inherit |
+//! | [`log_file`] | opens logs of containers without following links |
 //! | [`mountinfo`] | decodes paths in `/proc/self/mountinfo` |
 //! | [`walk`] | walks directory trees of any depth with a bounded number of descriptors |
 //! | [`untrusted`] | reads files that containers, images or pod authors control |
@@ -20,6 +21,7 @@ pub mod cgroup;
 pub mod environment;
 pub mod idmap;
 pub mod link;
+pub mod log_file;
 pub mod mountinfo;
 pub mod namespace;
 pub mod rootfs;

@@ -20,6 +20,7 @@ mod hooks;
 mod hostile;
 mod images;
 mod live_handlers;
+mod log_links;
 mod old_shim;
 mod pods;
 mod reload;
