@@ -149,6 +149,7 @@ impl Built {
                 .flatten(),
             drops: Arc::clone(drops),
             metrics: Receiving::new(&self.registry)?,
+            allowed_uids: config.receiver.allowed_uids.clone(),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::settings::settings;
-use crate::settings::value::{Address, Count, DirPath, Size, Span, Switch, ms, secs};
+use crate::settings::value::{Address, Count, DirPath, List, Size, Span, Switch, UserId, ms, secs};
 
 settings! {
     /// The stories of pods: why a pod was slow, or never started.
@@ -66,6 +66,9 @@ settings! {
     pub struct Receiver in "receiver" {
         /// Address to receive OTLP/gRPC on.
         listen: Option<SocketAddr> = None, Address;
+        /// Ids of users, besides root, whose spans are accepted. All spans are forwarded with the credentials of this node, and
+        /// every user of the node reaches the address. Only local connections are accepted.
+        allowed_uids: Vec<u32> = Vec::new(), List { of: UserId, words: "an array of user ids" };
     }
 }
 

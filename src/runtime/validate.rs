@@ -134,10 +134,13 @@ fn absolute(what: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a relative path stays inside its parent.
+/// Returns whether a relative path names something below its parent.
 fn below(path: &Path) -> bool {
-    path.components()
-        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+    // `.` alone is the parent itself.
+    path.file_name().is_some()
+        && path
+            .components()
+            .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
 /// Checks for a string without control characters, which a terminal, a mount table or a C string would interpret.
@@ -205,6 +208,7 @@ mod tests {
             ("../app.log", false),
             ("app/../../x", false),
             ("/app.log", false),
+            (".", false),
         ] {
             assert_eq!(below(Path::new(path)), expected, "{path}");
         }

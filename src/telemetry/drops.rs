@@ -12,7 +12,7 @@ metrics! {
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
         "Finished spans by outcome: exported, failed (refused by the collector, or it was unreachable), dropped before they were sent.");
     TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
-        &[fixed("signal", &["span", "log", "metric", "story", "observation", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "panic", "write_failed", "export_queue_full"])],
+        &[fixed("signal", &["span", "log", "metric", "story", "observation", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "panic", "write_failed", "export_queue_full", "not_allowed"])],
         "Telemetry that was lost, by signal and reason: spans, log lines, readings of metrics, calls of stories and lines of their journal, observations, forwarded spans of the runtime, dumps.");
 }
 
@@ -54,6 +54,8 @@ pub enum DropReason {
     PassedQueueFull,
     /// A forwarded span of the runtime: the collector refused it or was unreachable.
     PassedFailed,
+    /// A span that was received from a user who may not send any.
+    PassedNotAllowed,
     /// A flight recorder dump: others were still being written.
     DumpQueueFull,
     /// A flight recorder dump that could not be written.
@@ -62,7 +64,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every value.
-    pub const ALL: [DropReason; 19] = [
+    pub const ALL: [DropReason; 20] = [
         DropReason::SpanQueueFull,
         DropReason::SpanExportFailed,
         DropReason::SpanShutdown,
@@ -80,6 +82,7 @@ impl DropReason {
         DropReason::ObservationsFull,
         DropReason::PassedQueueFull,
         DropReason::PassedFailed,
+        DropReason::PassedNotAllowed,
         DropReason::DumpQueueFull,
         DropReason::DumpFailed,
     ];
@@ -104,6 +107,7 @@ impl DropReason {
             Self::ObservationsFull => ["observation", "queue_full"],
             Self::PassedQueueFull => ["passed_span", "queue_full"],
             Self::PassedFailed => ["passed_span", "export_failed"],
+            Self::PassedNotAllowed => ["passed_span", "not_allowed"],
             Self::DumpQueueFull => ["dump", "queue_full"],
             Self::DumpFailed => ["dump", "write_failed"],
         }

@@ -1,5 +1,6 @@
 //! The OTLP receiver: the runtime's spans are received, attributed, and forwarded unchanged.
 
+mod admission;
 mod forwarding;
 mod requests;
 mod stories;
@@ -122,6 +123,12 @@ async fn client(address: SocketAddr) -> TraceServiceClient<Channel> {
 /// Sends a raw body; returns `grpc-status`, or -1 if there is none.
 async fn post(address: SocketAddr, path: &str, encoding: Option<&str>, body: Bytes) -> i32 {
     let socket = TcpStream::connect(address).await.expect("connect");
+    post_on(socket, path, encoding, body).await
+}
+
+/// As [`post`], on a connection.
+async fn post_on(socket: TcpStream, path: &str, encoding: Option<&str>, body: Bytes) -> i32 {
+    let address = socket.peer_addr().expect("connected");
     let (sender, connection) = h2::client::handshake(socket).await.expect("handshake");
     let connection = tokio::spawn(connection);
     let mut request = http::Request::post(format!("http://{address}{path}"))
@@ -133,7 +140,8 @@ async fn post(address: SocketAddr, path: &str, encoding: Option<&str>, body: Byt
     let mut sender = sender.ready().await.expect("ready");
     let request = request.body(()).expect("request");
     let (response, mut stream) = sender.send_request(request, false).expect("send");
-    stream.send_data(body, true).expect("data");
+    // A request that is refused at its head may end before its body.
+    let _ = stream.send_data(body, true);
     let status = |headers: &http::HeaderMap| -> Option<i32> {
         headers.get("grpc-status")?.to_str().ok()?.parse().ok()
     };

@@ -11,6 +11,8 @@
 //! | [`rootfs`] | root file systems on overlayfs, `/dev/shm`, volumes of images, SELinux labels of files |
 //! | [`free_space`] | checks the space that copies leave on a file system |
 //! | [`environment`] | variables that child processes must not inherit |
+//! | [`log_file`] | opens logs of containers without following links |
+//! | [`tcp_peer`] | the user at the other end of a local TCP connection |
 //! | [`mountinfo`] | decodes paths in `/proc/self/mountinfo` |
 //! | [`walk`] | walks directory trees of any depth with a bounded number of descriptors |
 //! | [`untrusted`] | reads files that containers, images or pod authors control |
@@ -22,10 +24,12 @@ pub mod environment;
 pub mod free_space;
 pub mod idmap;
 pub mod link;
+pub mod log_file;
 pub mod mountinfo;
 pub mod namespace;
 pub mod rootfs;
 pub mod sysctl;
+pub mod tcp_peer;
 pub mod untrusted;
 pub mod walk;
 

@@ -3,12 +3,11 @@
 //! The behaviour is that of containerd's `internal/cri/io/logger.go`: a line longer than the limit is split into partial
 //! lines, an unterminated tail is partial, and an error of the file never stops reading of the pipe.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use nix::libc;
+use criscope_linux::log_file;
 
 use super::clock::{self, Stamp};
 
@@ -39,11 +38,11 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Opens the file for appending, mode 0640, and creates its directories, mode 0755.
-    pub(crate) fn open(path: &Path, max_line: u32, strip_cr: bool) -> io::Result<Self> {
+    /// Opens the file for appending, and creates it with its directories. `path` has no links: none is followed.
+    pub(crate) fn open(path: PathBuf, max_line: u32, strip_cr: bool) -> io::Result<Self> {
         Ok(Self {
-            file: open(path)?,
-            path: path.to_owned(),
+            file: log_file::append(&path)?,
+            path,
             max_line: if max_line == 0 {
                 DEFAULT_MAX_LINE
             } else {
@@ -58,7 +57,7 @@ impl Log {
 
     /// Reopens the file by its path. If that fails, the old file remains in use.
     pub(crate) fn reopen(&mut self) -> io::Result<()> {
-        self.file = open(&self.path)?;
+        self.file = log_file::append(&self.path)?;
         self.torn = false;
         Ok(())
     }
@@ -139,35 +138,15 @@ impl Log {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    if let Some(dir) = path.parent() {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(dir)?;
+/// The path of a log without links. A daemon of an earlier version does not know which links are the administrator's: those
+/// above the directory of the log are followed for it.
+pub(crate) fn path_of(log: &Path, is_resolved: bool) -> io::Result<PathBuf> {
+    match (log.parent(), log.file_name()) {
+        (Some(directory), Some(name)) if !is_resolved => {
+            Ok(log_file::resolve(directory)?.join(name))
+        }
+        _ => Ok(log.to_owned()),
     }
-    // Pods that collect logs may write to the directory: symbolic links in it are not followed, FIFOs do not block, and
-    // devices are not written to.
-    let regular = |found: &fs::Metadata| match found.is_file() {
-        true => Ok(()),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("{}: a log must be a regular file", path.display()),
-        )),
-    };
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        found => regular(&found?)?,
-    }
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o640)
-        .custom_flags(flags)
-        .open(path)?;
-    regular(&file.metadata()?)?;
-    Ok(file)
 }
 
 fn put(now: &Stamp, stream: Stream, tag: u8, content: &[u8], out: &mut Vec<u8>) {
@@ -183,12 +162,14 @@ fn put(now: &Stamp, stream: Stream, tag: u8, content: &[u8], out: &mut Vec<u8>) 
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, OpenOptions};
+
     use super::*;
 
     fn written(max_line: u32, tty: bool, pieces: &[&str]) -> Vec<String> {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("a/b.log");
-        let mut log = Log::open(&path, max_line, tty).expect("log");
+        let mut log = Log::open(path.clone(), max_line, tty).expect("log");
         let mut room = Vec::new();
         for piece in pieces {
             log.write(Stream::Stdout, piece.as_bytes(), &mut room);
@@ -230,10 +211,10 @@ mod tests {
         std::os::unix::fs::symlink(path("victim"), path("link")).expect("link");
         nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("pipe");
         for refused in [path("link"), path("pipe"), "/dev/full".into()] {
-            Log::open(&refused, 0, false).expect_err("no log");
+            Log::open(refused, 0, false).expect_err("no log");
         }
         // Nor is it reopened as another type of file.
-        let mut log = Log::open(&path("log"), 0, false).expect("log");
+        let mut log = Log::open(path("log"), 0, false).expect("log");
         fs::remove_file(path("log")).expect("renamed by the kubelet");
         std::os::unix::fs::symlink(path("victim"), path("log")).expect("link");
         log.reopen().expect_err("a link");
@@ -243,9 +224,40 @@ mod tests {
     }
 
     #[test]
+    fn a_log_is_not_reopened_behind_a_directory_that_became_a_link() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = |name: &str| dir.path().join(name);
+        let mut log = Log::open(path("pod/app/0.log"), 0, false).expect("log");
+        fs::create_dir(path("victims")).expect("dir");
+        fs::rename(path("pod/app"), path("pod/old")).expect("renamed");
+        std::os::unix::fs::symlink(path("victims"), path("pod/app")).expect("link");
+        log.reopen().expect_err("a link on the way");
+        log.write(Stream::Stdout, b"abc\n", &mut Vec::new());
+        assert_eq!(fs::read_dir(path("victims")).expect("dir").count(), 0);
+        let old = fs::read_to_string(path("pod/old/0.log")).expect("the old file");
+        assert!(old.ends_with("abc\n"), "{old}");
+    }
+
+    #[test]
+    fn an_earlier_daemon_leaves_the_links_of_the_administrator_in_the_path() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("disk/pod/app")).expect("dir");
+        std::os::unix::fs::symlink(path("disk"), path("log")).expect("link");
+        let log = path("log/pod/app/0.log");
+        let resolved = path_of(&log, false).expect("resolved");
+        Log::open(resolved, 0, false).expect("a log");
+        let given = path_of(&log, true).expect("as it is");
+        Log::open(given, 0, false).expect_err("a link");
+        fs::rename(path("disk/pod/app"), path("disk/pod/old")).expect("renamed");
+        std::os::unix::fs::symlink(path("disk/pod/old"), path("disk/pod/app")).expect("link");
+        path_of(&log, false).expect_err("the directory of the log is a link");
+    }
+
+    #[test]
     fn a_write_error_is_counted_and_the_next_line_is_complete() {
         let dir = tempfile::tempdir().expect("dir");
-        let mut log = Log::open(&dir.path().join("a.log"), 0, false).expect("log");
+        let mut log = Log::open(dir.path().join("a.log"), 0, false).expect("log");
         let full = OpenOptions::new().append(true).open("/dev/full");
         log.file = full.expect("/dev/full");
         log.write(Stream::Stdout, b"abc\n", &mut Vec::new());

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use super::log::{Log, Stream};
+use super::log::{self, Log, Stream};
 use super::oom::Oom;
 use super::protocol::{self, Event, Exit, Target};
 use super::streams::Streams;
@@ -69,7 +69,8 @@ impl Process {
     pub(super) fn open_log(&mut self) -> io::Result<()> {
         let spec = &self.streams.spec;
         if !spec.log.is_empty() {
-            self.log = Some(Log::open(Path::new(&spec.log), spec.max_line, spec.tty)?);
+            let path = log::path_of(Path::new(&spec.log), spec.log_is_resolved)?;
+            self.log = Some(Log::open(path, spec.max_line, spec.tty)?);
         }
         Ok(())
     }

@@ -164,6 +164,7 @@ pull_progress = false
 events = false
 [receiver]
 listen = "127.0.0.1:4319"
+allowed_uids = [65534]
 [recorder]
 calls = 5
 polls = 6
@@ -275,6 +276,7 @@ enabled = true
         },
         receiver: Receiver {
             listen: Some(([127, 0, 0, 1], 4319).into()),
+            allowed_uids: vec![65534],
         },
         recorder: Recorder {
             calls: 5,

@@ -2,16 +2,19 @@
 //! Spans below our calls become part of the episode, spans of the kubelet's work on a pod part of its story; all spans are
 //! forwarded to the collector unchanged.
 //!
-//! Off unless `receiver.listen` is set. Connections, concurrent requests, their size and both queues are bounded.
+//! Off unless `receiver.listen` is set. Connections, concurrent requests, their size and both queues are bounded. Only root and
+//! the users in `receiver.allowed_uids` are served: what is forwarded has the node's credentials.
 //!
 //! | module | what |
 //! |---|---|
+//! | `admission` | which users may connect |
 //! | `serve` | one request: limits, response |
 //! | `spans` | decodes ids, names and times of spans |
 //! | `kubelet` | decodes the kubelet's spans of its work on pods |
 //! | `span_tree` | assigns spans to calls |
 //! | `forward` | forwards requests to the collector |
 
+mod admission;
 mod forward;
 mod kubelet;
 pub(crate) mod metrics;
@@ -32,6 +35,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::Sender;
 
+use self::admission::{Admission, NotAdmitted};
 use self::metrics::Receiving;
 use self::serve::Shared;
 pub use self::span_tree::OurSpans;
@@ -44,9 +48,12 @@ use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
 /// The only method that is served.
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// Most connections. A node has one or two runtimes with one or two exporters each. Beyond that the longest idle connection
-/// is closed: every process of the node may connect.
+/// Most connections of users that may connect. A node has one or two runtimes with one or two exporters each. Beyond that the
+/// longest idle connection is closed.
 const CONNECTIONS: usize = 16;
+
+/// Most connections of other users, which are told that they may not connect. They take no place of the runtime.
+const REFUSED_CONNECTIONS: usize = 4;
 
 /// Most concurrent requests on a connection.
 const STREAMS: u32 = 8;
@@ -97,6 +104,8 @@ pub struct Receiver {
     pub drops: Arc<Drops>,
     /// Metrics.
     pub metrics: Receiving,
+    /// User ids that may connect besides root.
+    pub allowed_uids: Vec<u32>,
 }
 
 impl fmt::Debug for Receiver {
@@ -139,7 +148,7 @@ impl Receiver {
             metrics,
         ));
         tracing::info!(event = "receiver.started", server.address = %address, "receiving spans of the runtime");
-        let accepting = accept(&listener, &shared);
+        let accepting = accept(&listener, &shared, Admission::new(self.allowed_uids));
         match passer {
             Some(passer) => drop(tokio::join!(accepting, passer.run())),
             None => accepting.await,
@@ -148,15 +157,25 @@ impl Receiver {
     }
 }
 
-async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
-    let limit = ConnectionLimit::new(CONNECTIONS, Evict::Any);
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    shared: &Arc<Shared>,
+    mut admission: Admission,
+) {
+    let admitted = ConnectionLimit::new(CONNECTIONS, Evict::Any);
+    let refused = ConnectionLimit::new(REFUSED_CONNECTIONS, Evict::Any);
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, client)) => {
+                let refusal = admission.check(&stream, client).err();
+                let limit = match refusal {
+                    None => &admitted,
+                    Some(_) => &refused,
+                };
                 let (shared, permit) = (Arc::clone(shared), limit.take().await);
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = connection(stream, shared, &permit) => {}
+                        () = connection(stream, shared, refusal, &permit) => {}
                         () = permit.wanted() => {}
                     }
                 });
@@ -169,11 +188,19 @@ async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-async fn connection(stream: TcpStream, shared: Arc<Shared>, permit: &ConnectionPermit) {
+async fn connection(
+    stream: TcpStream,
+    shared: Arc<Shared>,
+    refusal: Option<NotAdmitted>,
+    permit: &ConnectionPermit,
+) {
     let service = service_fn(move |request| {
         let (shared, busy) = (Arc::clone(&shared), permit.request());
         async move {
-            let answer = shared.answer(request).await;
+            let answer = match refusal {
+                None => shared.answer(request).await,
+                Some(refusal) => shared.refuse(refusal),
+            };
             drop(busy);
             Ok::<_, Infallible>(answer)
         }

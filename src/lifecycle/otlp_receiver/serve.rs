@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use super::EXPORT;
+use super::admission::NotAdmitted;
 use super::forward::ForwardQueue;
 use super::metrics::{Received, Receiving};
 use super::span_tree::SpanTree;
@@ -80,6 +81,13 @@ impl Shared {
             Ok(()) => done(),
             Err(status) => status.into_response(),
         }
+    }
+
+    /// Answers a request of a user who may not send spans. Its message is not read, so it counts as one span.
+    pub(super) fn refuse(&self, refusal: NotAdmitted) -> Response {
+        self.metrics.received(Received::Dropped, 1);
+        self.drops.add(DropReason::PassedNotAllowed, 1);
+        Status::new(Code::PermissionDenied, refusal.to_string()).into_response()
     }
 
     async fn take<B>(&self, request: http::Request<B>) -> Result<(), Status>

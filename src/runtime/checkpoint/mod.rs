@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use criscope_linux::log_file;
 use criscope_linux::rootfs::{self, Rootfs};
 use oci_spec::runtime::Spec;
 use tokio::time::timeout;
@@ -31,14 +32,14 @@ use self::archive::Target;
 use crate::call::steps::RuntimeStep;
 use crate::cri::v1::CheckpointContainerRequest;
 use crate::runtime::Runtime;
-use crate::runtime::container::{SPEC, read_spec_json};
-use crate::runtime::error::{Error, Result};
+use crate::runtime::container::{SPEC, log_path, read_spec_json};
+use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::handler::Handler;
 use crate::runtime::oci::{Checkpoint, OciError};
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::steps::in_scope;
-use crate::runtime::store::Container;
 use crate::runtime::store::record::CheckpointAttempt;
+use crate::runtime::store::{Container, ContainerRecord, SandboxRecord};
 
 /// The time for a checkpoint whose request gives none.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -169,8 +170,11 @@ impl Runtime {
             spec: read_spec_json(container).await?,
             at,
         });
-        let (target, log) = (target.clone(), record.log.clone());
-        let writing = blocking(move || archive::write(&target, &dir, &dumps, &log, until));
+        let (target, pod) = (target.clone(), sandbox.record());
+        let writing = blocking(move || {
+            let log = open_log(&pod, &record);
+            archive::write(&target, &dir, &dumps, log, until)
+        });
         steps
             .step(RuntimeStep::CheckpointArchive, None, writing)
             .await
@@ -303,6 +307,18 @@ fn make_dir(dir: &Path, bundle: &Path) -> Result<()> {
         rootfs::relabel(&log, &label)?;
     }
     Ok(())
+}
+
+/// Opens the log of a container; `None` if there is none. The pod may have put anything in its place: that is left out.
+fn open_log(pod: &SandboxRecord, container: &ContainerRecord) -> Option<fs::File> {
+    let opened = log_path(pod, container).and_then(|log| match log {
+        Some(log) => Ok(log_file::read(&log)?),
+        None => Ok(None),
+    });
+    opened.unwrap_or_else(|error| {
+        tracing::warn!(event = "runtime.checkpoint", container.id = %container.id, error.message = %shown(&error), "the log of the container is not in its checkpoint");
+        None
+    })
 }
 
 /// runc calls CRIU by name.

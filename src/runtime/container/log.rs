@@ -1,15 +1,15 @@
-//! ReopenContainerLog, and the directory of a log.
+//! ReopenContainerLog, and the path of a log.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::runtime::Runtime;
-use crate::runtime::error::Result;
-use crate::runtime::shim_client::Target;
-use crate::runtime::store::disk;
+use criscope_linux::log_file::{self, LogFileError};
 
-/// Mode of directories of logs, as that of the kubelet: agents that ship logs need not run as root.
-const DIR_MODE: u32 = 0o755;
+use crate::runtime::Runtime;
+use crate::runtime::error::{Error, Result};
+use crate::runtime::sandbox::teardown::blocking;
+use crate::runtime::shim_client::Target;
+use crate::runtime::store::{ContainerRecord, SandboxRecord};
 
 impl Runtime {
     /// Reopens the log of a running container after the kubelet has rotated it.
@@ -20,6 +20,13 @@ impl Runtime {
         let container = self.store.containers.get(id)?;
         container.running()?;
         let sandbox = self.store.sandboxes.get(&container.record().sandbox)?;
+        let (pod, record) = (sandbox.record(), container.record());
+        // A shim of an earlier version follows links on the way to the log.
+        let check = move || match path_of(&pod, &record)? {
+            Some(log) => Ok(log_file::read(&log).map(drop)?),
+            None => Ok(()),
+        };
+        blocking(check).await?;
         let shim = self.shim_of(&sandbox).await?;
         let target = Target {
             container: container.id.clone(),
@@ -29,12 +36,44 @@ impl Runtime {
     }
 }
 
-/// Creates the directory of a log, with a mode that does not depend on the umask. The kubelet creates it beforehand, but other
-/// callers may not.
-pub(super) fn make_dir(log: &Path) -> Result<()> {
-    match log.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => disk::make_dir_with(dir, DIR_MODE),
-        _ => Ok(()),
+/// The path of a container's log, in which no link is followed; `None` without a log. Blocks.
+///
+/// # Errors
+/// For a sandbox of an earlier version, whose log directory is resolved only now: if it is a link, or cannot be looked at.
+pub(in crate::runtime) fn path_of(
+    pod: &SandboxRecord,
+    container: &ContainerRecord,
+) -> Result<Option<PathBuf>> {
+    let log = &container.config.log_path;
+    if log.is_empty() || container.log.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let directory = match &pod.log_directory {
+        Some(directory) => directory.clone(),
+        None => log_file::resolve(Path::new(&pod.config.log_directory))?,
+    };
+    // Without `.`, which is no name of a file.
+    let log = Path::new(log).components().collect::<PathBuf>();
+    Ok(Some(directory.join(log)))
+}
+
+/// Creates the directory of a log, which the kubelet does beforehand and other callers may not. Checks what is in the place of
+/// the log; the shim, which opens it, does so again.
+pub(super) fn prepare(log: &Path) -> Result<()> {
+    log_file::make_directory(log)?;
+    Ok(log_file::read(log).map(drop)?)
+}
+
+impl From<LogFileError> for Error {
+    fn from(error: LogFileError) -> Self {
+        match error {
+            LogFileError::Io {
+                action,
+                path,
+                source,
+            } => Self::io(action, &path, source),
+            refused => Self::state(refused.to_string()),
+        }
     }
 }
 
@@ -44,6 +83,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::cri::v1;
     use crate::testing::with_umask;
 
     #[test]
@@ -51,12 +91,40 @@ mod tests {
         for umask in [0o000, 0o777] {
             let root = tempfile::tempdir().expect("a directory");
             let log = root.path().join("pod/app/0.log");
-            with_umask(umask, || make_dir(&log)).expect("made");
+            with_umask(umask, || prepare(&log)).expect("made");
             for dir in ["pod", "pod/app"] {
                 let mode = fs::metadata(root.path().join(dir)).expect("made");
                 assert_eq!(mode.permissions().mode() & 0o7777, 0o755, "{umask:o}");
             }
         }
-        make_dir(Path::new("0.log")).expect("nothing to make");
+    }
+
+    #[test]
+    fn the_log_is_below_the_directory_that_was_found_when_the_sandbox_was_made() {
+        let given = v1::PodSandboxConfig {
+            log_directory: "/nowhere/pod".to_owned(),
+            ..Default::default()
+        };
+        let mut pod = SandboxRecord {
+            config: given,
+            log_directory: Some("/disk/pod".into()),
+            ..SandboxRecord::default()
+        };
+        let mut container = ContainerRecord {
+            log: "/nowhere/pod/./app/0.log".into(),
+            ..ContainerRecord::default()
+        };
+        container.config.log_path = "./app/./0.log".to_owned();
+        let path = |pod: &SandboxRecord, container: &ContainerRecord| {
+            path_of(pod, container).expect("a path")
+        };
+        assert_eq!(path(&pod, &container), Some("/disk/pod/app/0.log".into()));
+        pod.log_directory = None;
+        assert_eq!(
+            path(&pod, &container),
+            Some("/nowhere/pod/app/0.log".into())
+        );
+        container.log = PathBuf::new();
+        assert_eq!(path(&pod, &container), None);
     }
 }

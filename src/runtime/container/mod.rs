@@ -20,5 +20,6 @@ pub(super) mod watch;
 
 pub(super) use self::bundle::{SPEC, write_private};
 pub(super) use self::exec_sync::Running;
+pub(super) use self::log::path_of as log_path;
 pub(super) use self::remove::remove_dir;
 pub(super) use self::update::read_spec_json;

@@ -94,8 +94,13 @@ impl Runtime {
     ) -> Result<()> {
         let shim = self.shim_of(sandbox).await?;
         let record = container.record();
-        let log = record.log.clone();
-        blocking(move || super::log::make_dir(&log)).await?;
+        let (pod, logged) = (sandbox.record(), container.record());
+        let log = blocking(move || {
+            let log = super::log::path_of(&pod, &logged)?;
+            log.as_deref().map_or(Ok(()), super::log::prepare)?;
+            Ok(log.unwrap_or_default())
+        });
+        let log = log.await?;
         let creating = async {
             let create = Create {
                 id: container.id.clone(),
@@ -105,8 +110,9 @@ impl Runtime {
                     stdin: record.config.stdin,
                     stdin_once: record.config.stdin_once,
                     hold: false,
-                    log: record.log.display().to_string(),
+                    log: log.display().to_string(),
                     max_line: self.live().settings.max_log_line,
+                    log_is_resolved: true,
                 },
                 runtime: handler.call_create(&sandbox.id),
             };

@@ -1,15 +1,16 @@
 //! RunPodSandbox.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use criscope_cni::Attached;
-use criscope_linux::rootfs;
+use criscope_linux::{log_file, rootfs};
 
 use super::files;
 use super::namespaces;
 use super::teardown::blocking;
 use crate::call::steps::RuntimeStep;
-use crate::cri::v1::{ContainerEventType, NamespaceMode, RunPodSandboxRequest};
+use crate::cri::v1::{ContainerEventType, NamespaceMode, PodSandboxConfig, RunPodSandboxRequest};
 use crate::runtime::call_context::CallContext;
 use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::failpoint::{Failpoint, failpoint};
@@ -66,6 +67,7 @@ impl Runtime {
             boot: self.boot.clone(),
             ..SandboxRecord::default()
         };
+        record.log_directory = resolved_log_directory(&record.config).await?;
         namespaces::mappings(&record)?;
         self.check_userns(&record, handler)?;
         self.prepare_cgroup_migration();
@@ -259,4 +261,13 @@ impl Runtime {
             handler.name
         )))
     }
+}
+
+/// The log directory of a pod without links; `None` without one. An earlier sandbox of the same pod may have left a link.
+async fn resolved_log_directory(config: &PodSandboxConfig) -> Result<Option<PathBuf>> {
+    if config.log_directory.is_empty() {
+        return Ok(None);
+    }
+    let directory = PathBuf::from(&config.log_directory);
+    blocking(move || Ok(Some(log_file::resolve(&directory)?))).await
 }

@@ -133,6 +133,34 @@ impl Kind for Count {
     }
 }
 
+/// The id of a user.
+pub(crate) struct UserId;
+
+impl UserId {
+    /// The kernel reserves the largest number for "no user".
+    const IDS: Count = Count::between(0, u32::MAX as usize - 1);
+}
+
+impl Kind for UserId {
+    type Value = u32;
+
+    fn words(&self) -> String {
+        "the id of a user, a whole number".to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<u32, ValueError> {
+        let id = Self::IDS.read(raw)?;
+        u32::try_from(id).map_err(|_| ValueError::Type {
+            expected: self.words(),
+            found: raw.found(),
+        })
+    }
+
+    fn show(&self, value: &u32) -> String {
+        value.to_string()
+    }
+}
+
 /// A number from 0 to 1.
 pub(crate) struct Ratio;
 
@@ -207,6 +235,22 @@ mod tests {
             assert!(ANY.read(&Raw::Text(text)).is_err(), "{text}");
         }
         assert!(ANY.read(&Raw::Boolean(true)).is_err());
+    }
+
+    #[test]
+    fn ids_of_users_are_numbers_but_the_reserved_one() {
+        for uid in [0, 65534, u32::MAX - 1] {
+            assert_eq!(UserId.read(&Raw::Integer(uid.into())), Ok(uid));
+            assert_eq!(UserId.show(&uid), uid.to_string());
+        }
+        for raw in [
+            Raw::Integer(-1),
+            Raw::Integer(u32::MAX.into()),
+            Raw::Integer(1 << 32),
+            Raw::Text("1000"),
+        ] {
+            UserId.read(&raw).expect_err("no id");
+        }
     }
 
     #[test]

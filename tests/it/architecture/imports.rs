@@ -241,7 +241,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("criscope_agent", &[]),
     ("criscope_cni", &["app", "runtime"]),
     ("criscope_image", &["app", "runtime"]),
-    ("criscope_linux", &["runtime"]),
+    // The OTLP receiver asks the kernel for the user of a connection.
+    ("criscope_linux", &["lifecycle", "runtime"]),
     ("criscope_nri", &["runtime"]),
     ("criscope_shim", &["bin", "runtime"]),
     // For tests and benchmarks only; unit tests have certificates and programs from it.

@@ -36,6 +36,9 @@ pub struct Stdio {
     /// Maximum length of a log line's content, in bytes.
     #[prost(uint32, tag = "6")]
     pub max_line: u32,
+    /// Whether the path of the log has no links, so that one on the way to it is an attack. Daemons before 0.2 do not say so.
+    #[prost(bool, tag = "7")]
+    pub log_is_resolved: bool,
 }
 
 /// A call of the OCI runtime.

@@ -2,6 +2,7 @@
 
 mod criu;
 mod lock;
+mod log;
 mod node;
 
 use std::collections::BTreeMap;

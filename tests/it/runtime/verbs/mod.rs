@@ -23,6 +23,7 @@ mod image_users;
 mod image_volumes;
 mod images;
 mod live_handlers;
+mod log_links;
 mod old_shim;
 mod pods;
 mod policies;
