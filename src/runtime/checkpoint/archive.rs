@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use criscope_linux::free_space::{CHECK_EVERY_BYTES, MinFree};
 use criscope_linux::untrusted;
 use tar::{Builder, EntryType, Header};
 
@@ -55,18 +56,62 @@ impl Target {
     }
 }
 
-/// A file that refuses writes after the time of the request.
-pub(super) struct Timed {
-    pub(super) file: File,
+/// Bounds on what a checkpoint writes. A container may have sparse files, which are written in full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// The end of the request's time.
     pub(super) until: Instant,
+    /// What stays free on the disk.
+    pub(super) min_free: MinFree,
 }
 
-impl Write for Timed {
+#[cfg(test)]
+impl Bounds {
+    /// Bounds of time alone.
+    pub(super) fn of_time(until: Instant) -> Self {
+        Self {
+            until,
+            min_free: MinFree::default(),
+        }
+    }
+}
+
+/// A file of a checkpoint, which refuses writes beyond the bounds.
+pub(super) struct BoundedFile {
+    file: File,
+    bounds: Bounds,
+    /// Bytes that may be written before the free space is looked at again.
+    unchecked: u64,
+}
+
+impl BoundedFile {
+    pub(super) fn new(file: File, bounds: Bounds) -> Self {
+        Self {
+            file,
+            bounds,
+            unchecked: 0,
+        }
+    }
+}
+
+impl Write for BoundedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if Instant::now() > self.until {
+        if Instant::now() > self.bounds.until {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.file.write(bytes)
+        if self.unchecked < bytes.len() as u64 {
+            let planned = CHECK_EVERY_BYTES.max(bytes.len() as u64);
+            if let Some(shortage) = self.bounds.min_free.shortage(&self.file, planned)? {
+                return Err(io::Error::new(
+                    io::ErrorKind::StorageFull,
+                    shortage.to_string(),
+                ));
+            }
+            self.unchecked = planned;
+        }
+        let written = self.file.write(bytes)?;
+        self.unchecked -= written as u64;
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -93,7 +138,7 @@ pub(super) fn write(
     dir: &Path,
     dumps: &[Dump],
     log: Option<File>,
-    until: Instant,
+    bounds: Bounds,
 ) -> Result<()> {
     let failed = failed(&target.location);
     // Left by an attempt that was interrupted, if anything.
@@ -108,7 +153,7 @@ pub(super) fn write(
         .mode(0o600)
         .open(&target.draft)
         .map_err(&failed)?;
-    let written = fill(Timed { file, until }, dir, dumps, log).and_then(|file| {
+    let written = fill(BoundedFile::new(file, bounds), dir, dumps, log).and_then(|file| {
         file.sync_all()?;
         fs::rename(&target.draft, &target.location)?;
         File::open(target.location.parent().unwrap_or(Path::new("/")))?.sync_all()
@@ -116,7 +161,7 @@ pub(super) fn write(
     written.map_err(failed)
 }
 
-fn fill(out: Timed, dir: &Path, dumps: &[Dump], log: Option<File>) -> io::Result<File> {
+fn fill(out: BoundedFile, dir: &Path, dumps: &[Dump], log: Option<File>) -> io::Result<File> {
     let mut archive = Archive(Builder::new(out));
     for (name, text) in dumps {
         archive.add(name, &text[..], text.len() as u64)?;
@@ -140,7 +185,7 @@ fn fill(out: Timed, dir: &Path, dumps: &[Dump], log: Option<File>) -> io::Result
     Ok(archive.0.into_inner()?.file)
 }
 
-struct Archive(Builder<Timed>);
+struct Archive(Builder<BoundedFile>);
 
 impl Archive {
     fn add(&mut self, name: impl AsRef<Path>, content: impl Read, size: u64) -> io::Result<()> {
@@ -191,11 +236,21 @@ mod tests {
         fs::create_dir_all(dir.path().join("work").join(IMAGES)).expect("dir");
         let target = Target::new(location.to_str().expect("text"), "id").expect("valid");
         let work = dir.path().join("work");
-        let error = write(&target, &work, &[], None, Instant::now());
+        let error = write(&target, &work, &[], None, Bounds::of_time(Instant::now()));
         assert!(matches!(error, Err(Error::Deadline(_))), "{error:?}");
         assert!(!location.exists());
-        let until = Instant::now() + std::time::Duration::from_secs(60);
-        write(&target, &work, &[], None, until).expect("a second try");
+        let bounds = Bounds::of_time(Instant::now() + std::time::Duration::from_secs(60));
+        let no_space = MinFree {
+            bytes: u64::MAX / 2,
+            inodes: 0,
+        };
+        let full = Bounds {
+            min_free: no_space,
+            ..bounds
+        };
+        write(&target, &work, &[], None, full).expect_err("it would fill the disk");
+        assert!(!target.location.exists());
+        write(&target, &work, &[], None, bounds).expect("a second try");
         assert!(location.exists() && !target.draft.exists());
     }
 }

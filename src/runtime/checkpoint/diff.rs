@@ -11,7 +11,6 @@ use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use criscope_linux::walk::{Missed, Step, Walk, is_dir};
 use rustix::fs::{
@@ -21,7 +20,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
-use super::archive::{Timed, exactly, failed};
+use super::archive::{BoundedFile, Bounds, exactly, failed};
 use crate::runtime::error::{Error, Result};
 
 /// New and changed files.
@@ -39,7 +38,7 @@ const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 
 /// Writes both files into `to`, if the container has changed something. `layers` are those of its image.
-pub(super) fn write(upper: &Path, layers: &[PathBuf], to: &Path, until: Instant) -> Result<()> {
+pub(super) fn write(upper: &Path, layers: &[PathBuf], to: &Path, bounds: Bounds) -> Result<()> {
     let top = match openat(CWD, upper, DIR, Mode::empty()) {
         Ok(top) => top,
         // A read-only root file system has none.
@@ -50,7 +49,7 @@ pub(super) fn write(upper: &Path, layers: &[PathBuf], to: &Path, until: Instant)
     let copied = (|| {
         let file = File::create(&changed)?;
         let mut diff = Diff {
-            tar: Builder::new(Timed { file, until }),
+            tar: Builder::new(BoundedFile::new(file, bounds)),
             deleted: Deleted::new(to)?,
             layers,
             path: PathBuf::new(),
@@ -64,7 +63,7 @@ pub(super) fn write(upper: &Path, layers: &[PathBuf], to: &Path, until: Instant)
 }
 
 struct Diff<'a> {
-    tar: Builder<Timed>,
+    tar: Builder<BoundedFile>,
     deleted: Deleted,
     layers: &'a [PathBuf],
     /// The directory that the walk is in, relative to the root.
@@ -279,7 +278,7 @@ mod tests {
     use std::fs;
     use std::io::Read as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use nix::sys::stat::{Mode, SFlag, mknod};
     use rustix::fs::{XattrFlags, setxattr};
@@ -287,7 +286,13 @@ mod tests {
     use super::*;
 
     fn written(upper: &Path, layers: &[PathBuf], to: &Path) {
-        write(upper, layers, to, Instant::now() + Duration::from_secs(60)).expect("written");
+        write(
+            upper,
+            layers,
+            to,
+            Bounds::of_time(Instant::now() + Duration::from_secs(60)),
+        )
+        .expect("written");
     }
 
     #[test]

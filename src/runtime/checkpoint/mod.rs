@@ -28,7 +28,7 @@ use criscope_linux::rootfs::{self, Rootfs};
 use oci_spec::runtime::Spec;
 use tokio::time::timeout;
 
-use self::archive::Target;
+use self::archive::{Bounds, Target};
 use crate::call::steps::RuntimeStep;
 use crate::cri::v1::CheckpointContainerRequest;
 use crate::runtime::Runtime;
@@ -154,9 +154,13 @@ impl Runtime {
         steps
             .step(RuntimeStep::OciCheckpoint, program, dumping)
             .await?;
+        let bounds = Bounds {
+            until,
+            min_free: self.live().images.min_free(),
+        };
         let layers = self.live().images.hold(record.layers.iter().cloned())?;
         let (upper, to) = (Rootfs::new(container.dir()).upper(), dir.clone());
-        let copying = blocking(move || diff::write(&upper, layers.paths(), &to, until));
+        let copying = blocking(move || diff::write(&upper, layers.paths(), &to, bounds));
         steps
             .step(RuntimeStep::CheckpointFiles, None, copying)
             .await?;
@@ -173,7 +177,7 @@ impl Runtime {
         let (target, pod) = (target.clone(), sandbox.record());
         let writing = blocking(move || {
             let log = open_log(&pod, &record);
-            archive::write(&target, &dir, &dumps, log, until)
+            archive::write(&target, &dir, &dumps, log, bounds)
         });
         steps
             .step(RuntimeStep::CheckpointArchive, None, writing)

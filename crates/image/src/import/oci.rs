@@ -1,6 +1,6 @@
 //! OCI layouts (image-spec, "Image Layout"): `index.json` names everything else by digest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::archive::Archive;
 use super::{ArchivedImage, MAX_JSON};
@@ -24,13 +24,20 @@ pub(super) fn read(archive: &Archive, platform: &Platform) -> Result<Vec<Archive
     };
     let mut found: BTreeMap<Digest, ArchivedImage> = BTreeMap::new();
     let mut other_machines = None;
+    // A manifest is read once, however many entries name it.
+    let mut manifests: HashMap<&Digest, Digest> = HashMap::new();
     for entry in &entries {
+        let known = manifests.get(&entry.digest);
+        if let Some(image) = known.and_then(|digest| found.get_mut(digest)) {
+            image.names.extend(name(entry)?);
+            continue;
+        }
         match image(archive, entry, platform) {
-            Ok((digest, image)) => found
-                .entry(digest)
-                .or_insert(image)
-                .names
-                .extend(name(entry)?),
+            Ok((digest, image)) => {
+                manifests.insert(&entry.digest, digest.clone());
+                let image = found.entry(digest).or_insert(image);
+                image.names.extend(name(entry)?);
+            }
             Err(error @ Error::NoPlatform { .. }) => other_machines = Some(error),
             Err(error) => return Err(error),
         }

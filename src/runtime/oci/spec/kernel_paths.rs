@@ -5,11 +5,14 @@ use std::path::Path;
 use super::build::Request;
 use super::host::Host;
 
+/// Counts the interrupts of each CPU.
+const INTERRUPTS: &str = "/proc/interrupts";
+
 /// Hidden by default, as by the kubelet.
 const MASKED: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",
-    "/proc/interrupts",
+    INTERRUPTS,
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
@@ -56,12 +59,20 @@ pub(super) fn kernel_paths(request: &Request<'_>) -> KernelPaths {
         masked: context.masked_paths.clone(),
         read_only: context.readonly_paths.clone(),
     };
-    if request.sandbox.user.is_some() {
+    let can_be_unmasked = request.sandbox.user.is_some();
+    if paths.masked.is_empty() && can_be_unmasked {
         return paths;
     }
     if paths.masked.is_empty() {
         paths.masked = MASKED.map(str::to_owned).to_vec();
-        paths.masked.extend(thermal_throttle_paths(request.host));
+    }
+    // Lists of kubelets before 1.33 lack what tells of the work of other containers.
+    let mut telling = thermal_throttle_paths(request.host);
+    telling.push(INTERRUPTS.to_owned());
+    telling.retain(|path| !paths.masked.contains(path));
+    paths.masked.extend(telling);
+    if can_be_unmasked {
+        return paths;
     }
     if paths.read_only.is_empty() {
         paths.read_only = READ_ONLY.map(str::to_owned).to_vec();

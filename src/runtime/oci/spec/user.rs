@@ -14,6 +14,9 @@ use crate::cri::v1::{LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 /// Maximum size of a user or group database: 4 MiB. Images are untrusted.
 const TABLE_LIMIT: u64 = 4 << 20;
 
+/// Maximum number of groups of a process (`NGROUPS_MAX`).
+const MAX_GROUPS: usize = 65_536;
+
 /// The text of an image's `/etc/passwd` and `/etc/group`; empty if a file does not exist.
 #[derive(Debug, Clone, Default)]
 pub struct UserDatabase {
@@ -130,6 +133,12 @@ pub fn resolve_user(
     }
     let mut seen = std::collections::HashSet::new();
     groups.retain(|group| seen.insert(*group));
+    if groups.len() > MAX_GROUPS {
+        return Err(SpecError::Invalid(format!(
+            "{} groups are more than the {MAX_GROUPS} that a process can have",
+            groups.len()
+        )));
+    }
     Ok(ResolvedUser { uid, gid, groups })
 }
 
