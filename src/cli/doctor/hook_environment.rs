@@ -85,10 +85,11 @@ mod tests {
         program("crun", "crun version 1.8.1");
         program("runc", "runc version 1.1.5+ds1");
         let found = check(&runtime, search);
-        let named: Vec<_> = found
+        let mut named: Vec<_> = found
             .iter()
             .map(|one| (one.level, one.text.as_str()))
             .collect();
+        named.sort();
         assert_eq!(named.len(), 2, "{named:?}");
         for ((level, text), handler) in named
             .into_iter()

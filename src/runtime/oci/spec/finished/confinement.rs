@@ -86,6 +86,14 @@ fn fixed_fields(spec: &Spec) -> Result<Value, Violation> {
             parent.remove(name);
         }
     }
+    // Sets of capabilities are written in any order.
+    let capabilities = fields.pointer_mut("/process/capabilities");
+    let sets = capabilities.and_then(Value::as_object_mut);
+    for set in sets.into_iter().flat_map(|sets| sets.values_mut()) {
+        if let Value::Array(set) = set {
+            set.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
+        }
+    }
     Ok(fields)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each gets an explicit environment. runc before 1.3 gives a `createContainer` hook without one the environment of the container, in
 //! the container's root directory; with `LD_PRELOAD=/proc/self/cwd/x.so` in an image, code of the image ran on the node. crun passes its
-//! own environment. An empty list is replaced too: whether it means no variables or no list depends on the runtime.
+//! own environment. An empty list is replaced too: runc 1.3 takes it for no list (`startContainer`), others for no variables.
 
 use std::path::{Component, Path};
 
