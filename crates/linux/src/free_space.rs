@@ -72,7 +72,8 @@ impl fmt::Display for Shortage {
     }
 }
 
-fn mebibytes(bytes: u64) -> String {
+/// Bytes for people.
+pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
