@@ -20,7 +20,7 @@ pub struct MinFree {
     pub inodes: u64,
 }
 
-/// What is missing on a file system.
+/// A lack of space on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
     /// Too few bytes.

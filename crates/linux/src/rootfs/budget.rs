@@ -1,7 +1,7 @@
 //! Limits of the copies that are made of an image's volumes for one container.
 //!
-//! An image chooses how much is copied: its volumes may be links to one directory, or contain each other. What was copied is
-//! counted while it is written, because sizes in a file system say nothing about what a copy takes.
+//! An image chooses how much is copied: its volumes may be links to one directory, or contain each other. Copies are
+//! counted while they are written, because sizes in a file system say nothing about what a copy takes.
 
 use std::fmt;
 use std::io;
@@ -62,7 +62,7 @@ impl From<Errno> for CopyError {
     }
 }
 
-/// What the copies of one container have taken so far.
+/// Running totals of the copies of one container.
 #[derive(Debug)]
 pub(super) struct CopyBudget<'a> {
     limits: &'a VolumeLimits,
