@@ -20,7 +20,7 @@ pub struct MinFree {
     pub inodes: u64,
 }
 
-/// What is missing on a file system.
+/// A lack of space on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
     /// Too few bytes.
@@ -72,7 +72,8 @@ impl fmt::Display for Shortage {
     }
 }
 
-fn mebibytes(bytes: u64) -> String {
+/// Bytes for people.
+pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 

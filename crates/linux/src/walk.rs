@@ -25,6 +25,8 @@ const LEVELS: usize = 1 << 17;
 pub struct Walk {
     levels: Vec<Level>,
     device: u64,
+    /// Whether files may have other devices than directories.
+    is_overlay: bool,
     missed: Option<Missed>,
 }
 
@@ -84,8 +86,22 @@ impl Walk {
         let stat = fstat(&top)?;
         Ok(Self {
             device: stat.st_dev,
+            is_overlay: false,
             levels: vec![Level::open(top, id(&stat), 0)?],
             missed: None,
+        })
+    }
+
+    /// Starts in a directory of an overlay without mounts in it. If its layers are on several file systems, its files have other
+    /// devices than its directories, one for each file system (`Documentation/filesystems/overlayfs.rst`, "Inode properties").
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn in_overlay(top: OwnedFd) -> Result<Self, Errno> {
+        let walk = Self::new(top)?;
+        Ok(Self {
+            is_overlay: true,
+            ..walk
         })
     }
 
@@ -123,7 +139,7 @@ impl Walk {
                 continue;
             }
             match statat(self.dir()?, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if stat.st_dev == self.device => {
+                Ok(stat) if stat.st_dev == self.device || (self.is_overlay && !is_dir(&stat)) => {
                     return Ok(Step::Found(name.to_owned(), stat));
                 }
                 Ok(_) | Err(Errno::NOENT) => {}

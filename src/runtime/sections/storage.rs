@@ -72,7 +72,7 @@ settings! {
         max_layer_entries: usize = 4_000_000, Count::between(1000, 1 << 32) => live;
         /// The largest ratio of unpacked to compressed size of layers that unpack to more than 1 GiB.
         max_layer_ratio: usize = 200, Count::between(10, 1 << 20) => live;
-        /// Free space that pulls leave on the disk.
+        /// Free space that pulls and copies for `VOLUME` lines of images leave on the disk.
         min_free_space: usize = 256 << 20, Size::between(0, 1 << 50) => live;
         /// How long unused layers and incomplete downloads are kept, so that the next attempt of a pull resumes.
         keep_unused: Duration = secs(3600), Span::between(Duration::ZERO, secs(30 * 86400));

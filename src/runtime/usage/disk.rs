@@ -1,4 +1,4 @@
-//! What containers and pods have written to the disk.
+//! Disk use of containers and pods.
 //!
 //! The kubelet adds up the writable layers and logs of a pod's containers, and the pod's volumes, and evicts the pod if that exceeds
 //! its limits on ephemeral storage. So the writable layer of a container includes the volumes of its image. The files of the pod, such

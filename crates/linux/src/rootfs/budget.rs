@@ -1,14 +1,15 @@
 //! Limits of the copies that are made of an image's volumes for one container.
 //!
-//! An image chooses how much is copied: its volumes may be links to one directory, or contain each other. What was copied is
-//! counted while it is written, because sizes in a file system say nothing about what a copy takes.
+//! An image chooses how much is copied: its volumes may be links to one directory, or contain each other. Copies are
+//! counted while they are written, because sizes in a file system say nothing about what a copy takes.
 
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
-use crate::free_space::{CHECK_EVERY_BYTES, ENTRY_BYTES, MinFree, Shortage};
+use crate::free_space::{CHECK_EVERY_BYTES, ENTRY_BYTES, MinFree, Shortage, mebibytes};
 
 /// Limits of the volumes of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +24,29 @@ pub struct VolumeLimits {
     pub min_free: MinFree,
 }
 
+/// An exceeded limit of the copies of all volumes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyLimit {
+    /// [`VolumeLimits::max_bytes`].
+    Bytes(u64),
+    /// [`VolumeLimits::max_files`].
+    Files(u64),
+}
+
+impl fmt::Display for CopyLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(most) => f.write_str(&mebibytes(*most)),
+            Self::Files(most) => write!(f, "{most} files"),
+        }
+    }
+}
+
 /// Why copying has stopped.
 #[derive(Debug)]
 pub(super) enum CopyError {
     Io(io::Error),
-    OverBudget { most: u64, unit: &'static str },
+    OverBudget { limit: CopyLimit },
     NoSpace(Shortage),
 }
 
@@ -43,7 +62,7 @@ impl From<Errno> for CopyError {
     }
 }
 
-/// What the copies of one container have taken so far.
+/// Running totals of the copies of one container.
 #[derive(Debug)]
 pub(super) struct CopyBudget<'a> {
     limits: &'a VolumeLimits,
@@ -68,8 +87,8 @@ impl<'a> CopyBudget<'a> {
         self.files += 1;
         let most = self.limits.max_files;
         if self.files > most {
-            let unit = "files";
-            return Err(CopyError::OverBudget { most, unit });
+            let limit = CopyLimit::Files(most);
+            return Err(CopyError::OverBudget { limit });
         }
         self.check_space(dir, ENTRY_BYTES)
     }
@@ -79,8 +98,8 @@ impl<'a> CopyBudget<'a> {
         self.bytes = self.bytes.saturating_add(bytes);
         let most = self.limits.max_bytes;
         if self.bytes > most {
-            let unit = "bytes";
-            return Err(CopyError::OverBudget { most, unit });
+            let limit = CopyLimit::Bytes(most);
+            return Err(CopyError::OverBudget { limit });
         }
         self.check_space(target, bytes)
     }

@@ -42,8 +42,8 @@ struct Copy<'a, 'b> {
     /// The directory of the copy that the walk is in, and its path.
     to: OwnedFd,
     path: Vec<u8>,
-    /// First path of files with several names, by inode.
-    links: HashMap<u64, Vec<u8>>,
+    /// First path of files with several names, by device and inode.
+    links: HashMap<(u64, u64), Vec<u8>>,
     /// Remaining bytes for such paths.
     room: usize,
 }
@@ -66,7 +66,7 @@ fn bounded(from: OwnedFd, to: &Path, room: usize, budget: &mut CopyBudget<'_>) -
     };
     // Times are set last, because creating entries changes them.
     let mut way = vec![fstat(&from)?];
-    let mut walk = Walk::new(from)?;
+    let mut walk = Walk::in_overlay(from)?;
     like(&copy.to, walk.dir()?, &way[0], copy.budget)?;
     loop {
         match walk.step()? {
@@ -127,13 +127,14 @@ impl Copy<'_, '_> {
 
     /// Creates a further link to a copied file; `false` if this is its first name.
     fn link(&mut self, stat: &Stat, name: &CStr) -> io::Result<bool> {
-        let Some(first) = self.links.get(&stat.st_ino) else {
+        let Some(first) = self.links.get(&(stat.st_dev, stat.st_ino)) else {
             let path = [&self.path[..], b"/", name.to_bytes()].concat();
             if let Some(left) = self.room.checked_sub(path.len())
                 && path.len() <= MAX_PATH
             {
                 self.room = left;
-                self.links.insert(stat.st_ino, path[1..].to_vec());
+                self.links
+                    .insert((stat.st_dev, stat.st_ino), path[1..].to_vec());
             }
             return Ok(false);
         };
@@ -249,6 +250,7 @@ mod tests {
     use super::*;
     use crate::free_space::MinFree;
     use crate::rootfs::VolumeLimits;
+    use crate::rootfs::budget::CopyLimit;
 
     fn limits(max_bytes: u64, max_files: u64) -> VolumeLimits {
         VolumeLimits {
@@ -299,9 +301,19 @@ mod tests {
         // Three blocks of 4096 bytes, and two entries.
         copy_to(&from, &["a", "b"], &limits(2 * 12_288, 4)).expect("both fit");
         let bytes = copy_to(&from, &["c", "d"], &limits(2 * 12_288 - 1, 4)).expect_err("bytes");
-        assert!(matches!(bytes, CopyError::OverBudget { unit: "bytes", .. }));
+        assert!(matches!(
+            bytes,
+            CopyError::OverBudget {
+                limit: CopyLimit::Bytes(_)
+            }
+        ));
         let files = copy_to(&from, &["e", "f"], &limits(1 << 20, 3)).expect_err("files");
-        assert!(matches!(files, CopyError::OverBudget { unit: "files", .. }));
+        assert!(matches!(
+            files,
+            CopyError::OverBudget {
+                limit: CopyLimit::Files(3)
+            }
+        ));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::budget::CopyLimit;
 use crate::free_space::Shortage;
 
 /// Why an operation on a root file system failed.
@@ -34,14 +35,12 @@ pub enum Error {
         most: usize,
     },
     /// The copies of the image's volumes exceed their budget.
-    #[error("its volumes have more than {most} {unit} in all: {volume} does not fit")]
+    #[error("its volumes have more than {limit} in all: {volume} does not fit")]
     OverBudget {
         /// Path in the container of the volume that was being copied.
         volume: String,
         /// The budget of all volumes together.
-        most: u64,
-        /// Bytes or files.
-        unit: &'static str,
+        limit: CopyLimit,
     },
     /// Not enough free space.
     #[error("{}: no space: {shortage}", path.display())]

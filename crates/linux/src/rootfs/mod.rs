@@ -35,7 +35,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
-pub use self::budget::VolumeLimits;
+pub use self::budget::{CopyLimit, VolumeLimits};
 pub use self::clear::remove_tree;
 pub use self::error::{Error, Result};
 pub use self::idmapped::{IdMapped, bind};

@@ -91,10 +91,9 @@ fn copy_failed(error: CopyError, volume: &str, target: &Path) -> Error {
             path: target.to_owned(),
             source,
         },
-        CopyError::OverBudget { most, unit } => Error::OverBudget {
+        CopyError::OverBudget { limit } => Error::OverBudget {
             volume: volume.to_owned(),
-            most,
-            unit,
+            limit,
         },
         CopyError::NoSpace(shortage) => Error::NoSpace {
             path: target.to_owned(),
