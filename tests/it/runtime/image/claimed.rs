@@ -56,7 +56,7 @@ async fn a_pull_that_knows_only_the_diff_id_gets_no_layer() {
     let (store, owner) = (Store::new().await, Registry::start().await);
     let (other, plain) = (Registry::start().await, secret());
     let diff_id = Digest::of(&plain);
-    let real = gzipped(&[plain.clone()]);
+    let real = gzipped(std::slice::from_ref(&plain));
     pull(&store.images, &owner.push("private", "1", &real)).await;
 
     // A blob with other content, with content that is not an archive, and a layer that claims to be its own, uncompressed blob.
@@ -173,7 +173,7 @@ async fn a_layer_of_an_older_version_is_fetched_once_more() {
 async fn a_layer_in_flight_is_only_for_those_who_fetch_the_same_blob() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let plain = layer().file("secret", &noise(1, 400_000)).end();
-    let real = gzipped(&[plain.clone()]);
+    let real = gzipped(std::slice::from_ref(&plain));
     let name = registry.push("private", "1", &real);
     let bogus = gzip(&layer().file("other", b"x").end());
     let forged = registry.push("evil", "1", &claims(&[&Digest::of(&plain)], &[&bogus]));
