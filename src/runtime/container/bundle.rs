@@ -122,7 +122,10 @@ impl Assembly {
             let linux = built.spec.linux().as_ref();
             cgroup_path = linux.and_then(|linux| linux.cgroups_path().clone());
         }
-        spec::protect_additional_groups(&mut built.spec, &users)?;
+        // The rules of the finished specification compare the groups of both.
+        for spec in [&mut built.requested, &mut built.spec] {
+            spec::protect_additional_groups(spec, &users)?;
+        }
         self.mount_by_options(dir, &mut built.spec)?;
         // The OCI runtime recorded with the sandbox, which may not be the configured one.
         let handler = self.live.handlers.of_pod(&self.sandbox);
