@@ -6,6 +6,7 @@ mod artifacts;
 mod bounds;
 mod bundles;
 mod crash;
+mod elsewhere;
 pub(super) mod encrypted;
 mod exported;
 mod hostile;

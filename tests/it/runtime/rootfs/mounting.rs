@@ -180,9 +180,10 @@ fn view(root: &Path, dir: &Path, all: &mut Vec<String>) {
     for entry in entries {
         let path = entry.path();
         let stat = fs::symlink_metadata(&path).expect("there");
-        let content = match stat.is_file() {
-            true => fs::read_to_string(&path).expect("text"),
-            false => String::new(),
+        let content = if stat.is_file() {
+            fs::read_to_string(&path).expect("text")
+        } else {
+            String::new()
         };
         let shown = path.strip_prefix(root).expect("below").display();
         all.push(format!(
