@@ -21,17 +21,14 @@ struct Entry {
 pub(super) fn read(archive: &Archive) -> Result<Vec<ArchivedImage>> {
     let bytes = archive.read("manifest.json", MAX_JSON)?;
     let entries = parse(&bytes).map_err(|e| Error::invalid(archive.what(), e.to_string()))?;
-    entries
-        .into_iter()
-        .map(|entry| image(archive, entry))
-        .collect()
+    entries.iter().map(|entry| image(archive, entry)).collect()
 }
 
 fn parse(bytes: &[u8]) -> std::result::Result<Vec<Entry>, json::JsonError> {
     json::from_slice(bytes)
 }
 
-fn image(archive: &Archive, entry: Entry) -> Result<ArchivedImage> {
+fn image(archive: &Archive, entry: &Entry) -> Result<ArchivedImage> {
     let config = archive.read(&entry.config, MAX_JSON)?;
     Ok(ArchivedImage {
         names: entry

@@ -179,7 +179,10 @@ fn view(root: &Path, dir: &Path, all: &mut Vec<String>) {
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
-        let stat = fs::symlink_metadata(&path).expect("there");
+        // Of a directory that only one layer has, overlayfs lists the whiteouts as well; there is nothing behind them.
+        let Ok(stat) = fs::symlink_metadata(&path) else {
+            continue;
+        };
         let content = if stat.is_file() {
             fs::read_to_string(&path).expect("text")
         } else {
