@@ -119,6 +119,7 @@ mod tests {
             digest: Digest::of(b"x"),
             size: 1,
             platform: None,
+            urls: Vec::new(),
             annotations: name
                 .iter()
                 .map(|name| (NAMES[0].to_owned(), (*name).to_owned()))

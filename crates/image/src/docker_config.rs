@@ -11,6 +11,7 @@ use tokio::process::Command;
 
 use super::credentials::{AuthFields, Credentials, host_of};
 use super::error::{At as _, Error, Result};
+use super::json;
 
 /// Limit of a helper's output.
 const MAX_OUTPUT: u64 = 64 << 10;
@@ -35,12 +36,10 @@ struct Entry {
     registrytoken: String,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct HelperOutput {
-    #[serde(default)]
     username: String,
-    #[serde(default)]
     secret: String,
 }
 
@@ -115,7 +114,7 @@ fn read(path: &Path) -> Result<Option<File>> {
 
 /// The message of the JSON parser is dropped, because it may quote a secret.
 fn parse(text: &[u8]) -> std::result::Result<File, String> {
-    serde_json::from_slice(text).map_err(|e| format!("not valid, in line {}", e.line()))
+    json::from_slice(text).map_err(|e| format!("not valid, in line {}", e.line()))
 }
 
 /// Parses the file, for the fuzzer.
@@ -180,7 +179,7 @@ async fn ask(
         return Err(failed("it failed"));
     }
     let answer: HelperOutput =
-        serde_json::from_slice(&output).map_err(|_| failed("its answer is not JSON"))?;
+        json::from_slice(&output).map_err(|_| failed("its answer is not JSON"))?;
     Ok(match (answer.username.as_str(), answer.secret) {
         (_, secret) if secret.is_empty() => None,
         ("<token>", secret) => Some(Credentials::IdentityToken(secret)),
@@ -264,6 +263,35 @@ mod tests {
             };
             assert_eq!(found.as_deref(), user, "{registry}/{repository}");
         }
+    }
+
+    #[test]
+    fn null_and_other_cases_are_read_as_docker_reads_them() {
+        for text in [
+            r#"{"auths": null, "credHelpers": null, "credsStore": null}"#,
+            r#"{"auths": {"a": null}, "HttpHeaders": {"x": 1}, "psFormat": 3}"#,
+            r#"{"Auths": {"a": {"auth": null, "email": null}}}"#,
+            "null",
+        ] {
+            let file = parse(text.as_bytes()).expect(text);
+            assert!(
+                file.auths
+                    .into_values()
+                    .all(|entry| entry.credentials().is_none())
+            );
+        }
+        let file = parse(br#"{"AUTHS": {"A": {"Auth": "YTpi"}}}"#).expect("read");
+        let (host, _) = file.auths.first_key_value().expect("one");
+        assert_eq!(host, "A");
+        let error = parse(b"{\n\"auths\": {\n\"a\": {\"auth\": 1}}}").err();
+        assert_eq!(error.as_deref(), Some("not valid, in line 3"));
+        let answer: HelperOutput =
+            json::from_slice(br#"{"ServerURL": null, "Username": null, "secret": "s"}"#)
+                .expect("read");
+        assert_eq!(
+            (answer.username.as_str(), answer.secret.as_str()),
+            ("", "s")
+        );
     }
 
     #[tokio::test]

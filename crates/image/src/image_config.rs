@@ -1,44 +1,45 @@
 //! The configuration of an image (image-spec, "Image Configuration").
 
-use std::collections::BTreeMap;
+mod fields;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::marker::PhantomData;
 
-use criscope_linux::rootfs::MAX_LAYERS;
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use criscope_linux::rootfs::{MAX_LAYERS, MAX_LISTED_LAYERS};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
+pub(super) use self::fields::{bounded_list, bounded_map};
+use self::fields::{members, words};
 use super::digest::Digest;
 use super::error::{Error, Result};
-use super::platform::{DeclaredPlatform, Platform};
+use super::json;
+use super::platform::{DeclaredPlatform, Fit, Platform};
 
 /// The defaults for containers of an image. `Debug` shows no values, because environments contain secrets.
 #[derive(Clone, Default, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ImageConfig {
     /// The program and its first arguments.
-    #[serde(deserialize_with = "bounded_list")]
+    #[serde(deserialize_with = "words")]
     pub entrypoint: Vec<String>,
     /// Arguments of the entrypoint; the program and its arguments if there is no entrypoint.
-    #[serde(deserialize_with = "bounded_list")]
+    #[serde(deserialize_with = "words")]
     pub cmd: Vec<String>,
     /// `NAME=value`.
     #[serde(deserialize_with = "bounded_list")]
     pub env: Vec<String>,
     /// `user`, `uid`, `user:group` or `uid:gid`; empty is root.
-    #[serde(deserialize_with = "or_default")]
     pub user: String,
     /// The working directory; empty is `/`.
-    #[serde(deserialize_with = "or_default")]
     pub working_dir: String,
     /// Such as `SIGQUIT` or `3`; empty is `SIGTERM`.
-    #[serde(deserialize_with = "or_default")]
     pub stop_signal: String,
     /// `port/protocol`.
-    #[serde(deserialize_with = "keys")]
+    #[serde(deserialize_with = "members")]
     pub exposed_ports: Vec<String>,
     /// Paths of anonymous volumes.
-    #[serde(deserialize_with = "keys")]
+    #[serde(deserialize_with = "members")]
     pub volumes: Vec<String>,
 }
 
@@ -50,8 +51,6 @@ struct Labels {
     labels: BTreeMap<String, String>,
 }
 
-/// Maximum number of items in one list or map.
-const MAX_ITEMS: usize = 10_000;
 /// Maximum bytes of a configuration kept in memory. A larger one could not be passed to a program.
 const MAX_KEPT: usize = 256 << 10;
 /// Approximate memory of an item besides its bytes.
@@ -72,6 +71,30 @@ impl ImageConfig {
         let items = lists.into_iter().flatten();
         let texts = [&self.user, &self.working_dir, &self.stop_signal];
         items.chain(texts).map(|text| text.len() + ITEM_COST).sum()
+    }
+
+    /// Applies the conventions of Docker and containerd for what images contain.
+    fn normalize(&mut self) {
+        // `ENTRYPOINT [""]` removes the entrypoint of a base image (moby `daemon/create.go`, containerd `WithProcessArgs`).
+        if self.entrypoint.iter().all(String::is_empty) {
+            self.entrypoint.clear();
+        }
+        // A variable without a value is one to be removed, and none has an empty name (moby `ReplaceOrAppendEnvValues`).
+        self.env
+            .retain(|variable| variable.find('=').is_some_and(|at| at > 0));
+        for text in [&mut self.user, &mut self.stop_signal] {
+            let trimmed = text.trim();
+            if trimmed.len() < text.len() {
+                *text = trimmed.to_owned();
+            }
+        }
+        // A relative one is below the root: there is nothing else that it could be relative to.
+        if !self.working_dir.is_empty() && !self.working_dir.starts_with('/') {
+            self.working_dir.insert(0, '/');
+        }
+        for members in [&mut self.exposed_ports, &mut self.volumes] {
+            members.retain(|member| !member.is_empty());
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -99,7 +122,7 @@ pub(super) fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>> {
         #[serde(default)]
         config: Option<Labels>,
     }
-    let raw: Raw = serde_json::from_slice(bytes)
+    let raw: Raw = json::from_slice(bytes)
         .map_err(|error| Error::invalid("image configuration", error.to_string()))?;
     Ok(raw.config.unwrap_or_default().labels)
 }
@@ -110,116 +133,37 @@ impl fmt::Debug for ImageConfig {
     }
 }
 
-/// Docker writes `null` for empty values.
-fn or_default<'de, D, T>(deserializer: D) -> std::result::Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
-/// A list or map of at most [`MAX_ITEMS`] items: three bytes of JSON can become an item many times that size.
-struct Bounded<T>(T);
-
-impl<'de> Deserialize<'de> for Bounded<Vec<String>> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct List;
-        impl<'de> Visitor<'de> for List {
-            type Value = Bounded<Vec<String>>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of texts")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(
-                self,
-                mut list: A,
-            ) -> std::result::Result<Self::Value, A::Error> {
-                let mut all = Vec::new();
-                while let Some(item) = list.next_element()? {
-                    all.push(item);
-                    check_length(all.len())?;
-                }
-                Ok(Bounded(all))
-            }
-        }
-        deserializer.deserialize_seq(List)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<BTreeMap<String, T>> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Map<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Map<T> {
-            type Value = Bounded<BTreeMap<String, T>>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> std::result::Result<Self::Value, A::Error> {
-                let mut all = BTreeMap::new();
-                while let Some((key, value)) = map.next_entry()? {
-                    all.insert(key, value);
-                    check_length(all.len())?;
-                }
-                Ok(Bounded(all))
-            }
-        }
-        deserializer.deserialize_map(Map(PhantomData))
-    }
-}
-
-fn check_length<E: serde::de::Error>(length: usize) -> std::result::Result<(), E> {
-    match length {
-        0..=MAX_ITEMS => Ok(()),
-        _ => Err(E::custom(format!("more than {MAX_ITEMS} items"))),
-    }
-}
-
-fn bounded_list<'de, D>(deserializer: D) -> std::result::Result<Vec<String>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    let list = Option::<Bounded<Vec<String>>>::deserialize(deserializer)?;
-    Ok(list.map_or_else(Vec::new, |list| list.0))
-}
-
-/// Also used for the annotations of a manifest.
-pub(super) fn bounded_map<'de, D, T>(
-    deserializer: D,
-) -> std::result::Result<BTreeMap<String, T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    let map = Option::<Bounded<BTreeMap<String, T>>>::deserialize(deserializer)?;
-    Ok(map.map_or_else(BTreeMap::new, |map| map.0))
-}
-
-/// Go serialises a set as a map to empty objects.
-fn keys<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
-    let map: BTreeMap<String, IgnoredAny> = bounded_map(deserializer)?;
-    Ok(map.into_keys().collect())
-}
-
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Raw {
-    #[serde(flatten)]
-    platform: DeclaredPlatform,
-    #[serde(default)]
-    config: Option<ImageConfig>,
+    os: String,
+    architecture: String,
+    variant: String,
+    config: ImageConfig,
     rootfs: RootFs,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct RootFs {
-    #[serde(default, deserialize_with = "or_default")]
     diff_ids: Vec<Digest>,
+}
+
+/// Returns whether a document is the configuration of an image to run, and not that of an artifact: it has a list of layers.
+pub(super) fn is_image_config(bytes: &[u8]) -> bool {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Probe {
+        rootfs: Layers,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Layers {
+        r#type: String,
+        diff_ids: Option<IgnoredAny>,
+    }
+    let probe: Probe = json::from_slice(bytes).unwrap_or_default();
+    probe.rootfs.diff_ids.is_some() || probe.rootfs.r#type == "layers"
 }
 
 /// A parsed configuration.
@@ -233,39 +177,52 @@ pub(super) struct ParsedConfig {
 
 impl ParsedConfig {
     pub(super) fn read(bytes: &[u8]) -> Result<Self> {
-        let raw: Raw = serde_json::from_slice(bytes)
+        let raw: Raw = json::from_slice(bytes)
             .map_err(|error| Error::invalid("image configuration", error.to_string()))?;
-        let config = raw.config.unwrap_or_default();
+        let mut config = raw.config;
+        config.normalize();
         config.check()?;
-        if raw.rootfs.diff_ids.len() > MAX_LAYERS {
+        let diff_ids = raw.rootfs.diff_ids;
+        let different: BTreeSet<_> = diff_ids.iter().collect();
+        if different.len() > MAX_LAYERS || diff_ids.len() > MAX_LISTED_LAYERS {
             let reason = format!("more than the {MAX_LAYERS} layers that can be stacked");
             return Err(Error::invalid("image configuration", reason));
         }
         Ok(Self {
             config,
-            diff_ids: raw.rootfs.diff_ids,
-            platform: raw.platform,
+            diff_ids,
+            platform: DeclaredPlatform {
+                os: raw.os,
+                architecture: raw.architecture,
+                variant: raw.variant,
+            },
         })
     }
 
-    /// Checks that the image runs on the platform, and that the manifest has as many layers. WebAssembly runs on each, if the handler of the
-    /// pod runs it; containerd does not look at the platform of an image that is not in an index.
-    pub(super) fn check(&self, what: &str, layers: usize, platform: &Platform) -> Result<()> {
-        // As in containerd, an image without a platform is accepted.
-        let silent = self.platform.os.is_empty() && self.platform.architecture.is_empty();
-        let is_wasm = self.platform.architecture == "wasm";
-        if !silent && !is_wasm && platform.fits(&self.platform).is_none() {
-            return Err(Error::NoPlatform {
-                what: what.to_owned(),
-                wanted: platform.to_string(),
-                offered: self.platform.to_string(),
-            });
+    /// Returns whether the configuration names this platform. WebAssembly runs on each, if the handler of the pod runs it.
+    pub(super) fn fit(&self, platform: &Platform) -> Fit {
+        match self.platform.architecture.as_str() {
+            "wasm" => Fit::Runs,
+            _ => platform.fit(&self.platform),
         }
-        if self.diff_ids.len() != layers {
-            let reason = format!("{} diff ids for {layers} layers", self.diff_ids.len());
-            return Err(Error::invalid("image configuration", reason));
+    }
+
+    /// The error for an image of another platform.
+    pub(super) fn other_platform(&self, what: &str, platform: &Platform) -> Error {
+        Error::NoPlatform {
+            what: what.to_owned(),
+            wanted: platform.to_string(),
+            offered: self.platform.to_string(),
         }
-        Ok(())
+    }
+
+    /// Checks that the manifest has as many layers.
+    pub(super) fn check_layers(&self, layers: usize) -> Result<()> {
+        if self.diff_ids.len() == layers {
+            return Ok(());
+        }
+        let reason = format!("{} diff ids for {layers} layers", self.diff_ids.len());
+        Err(Error::invalid("image configuration", reason))
     }
 }
 
@@ -288,13 +245,11 @@ mod tests {
         assert!(!format!("{config:?}").contains("A=b"));
         let mut platform = Platform::host();
         platform.architecture = "amd64".to_owned();
-        assert!(parsed.check("x", 0, &platform).is_ok());
-        assert!(parsed.check("x", 1, &platform).is_err());
+        platform.variant.clear();
+        assert_eq!(parsed.fit(&platform), Fit::Runs);
+        assert!(parsed.check_layers(0).is_ok() && parsed.check_layers(1).is_err());
         platform.architecture = "s390x".to_owned();
-        assert!(matches!(
-            parsed.check("x", 0, &platform),
-            Err(Error::NoPlatform { .. })
-        ));
+        assert_eq!(parsed.fit(&platform), Fit::Other);
     }
 
     /// As runwasi builds them (`wasi-demo-app`), and `docker buildx` with `--platform wasi/wasm`.
@@ -305,8 +260,7 @@ mod tests {
                 r#"{{"architecture":"wasm","os":"{os}","rootfs":{{"type":"layers","diff_ids":[]}}}}"#
             );
             let parsed = ParsedConfig::read(text.as_bytes()).expect("a configuration");
-            assert!(parsed.check("x", 0, &Platform::host()).is_ok(), "{os}");
-            assert!(parsed.check("x", 1, &Platform::host()).is_err(), "{os}");
+            assert_eq!(parsed.fit(&Platform::host()), Fit::Runs, "{os}");
         }
     }
 
@@ -316,10 +270,12 @@ mod tests {
             let text = serde_json::json!({"config": config, "rootfs": {}}).to_string();
             (ParsedConfig::read(text.as_bytes()), labels(text.as_bytes()))
         };
-        let many = vec![""; MAX_ITEMS + 1];
+        let many = vec![""; fields::MAX_ITEMS + 1];
         let (error, _) = read(serde_json::json!({"Env": many}));
         assert!(error.expect_err("many").to_string().contains("10000"));
-        let map: BTreeMap<_, _> = (0..=MAX_ITEMS).map(|n| (n.to_string(), "")).collect();
+        let map: BTreeMap<_, _> = (0..=fields::MAX_ITEMS)
+            .map(|n| (n.to_string(), ""))
+            .collect();
         for field in ["Volumes", "ExposedPorts"] {
             assert!(read(serde_json::json!({field: map})).0.is_err(), "{field}");
         }
@@ -339,8 +295,113 @@ mod tests {
 
     #[test]
     fn an_empty_configuration_is_accepted() {
-        let parsed = ParsedConfig::read(br#"{"rootfs":{}}"#).expect("a configuration");
-        assert_eq!(parsed.config, ImageConfig::default());
-        assert!(ParsedConfig::read(b"{}").is_err());
+        for text in [
+            r#"{"rootfs":{}}"#,
+            "{}",
+            r#"{"rootfs":null,"config":null,"os":null}"#,
+        ] {
+            let parsed = ParsedConfig::read(text.as_bytes()).expect("a configuration");
+            assert_eq!(parsed.config, ImageConfig::default());
+            assert_eq!(parsed.fit(&Platform::host()), Fit::Silent);
+            assert!(parsed.check_layers(1).is_err());
+        }
+    }
+
+    fn config(value: &serde_json::Value) -> ImageConfig {
+        let text = serde_json::json!({"config": value}).to_string();
+        let parsed = ParsedConfig::read(text.as_bytes());
+        parsed
+            .unwrap_or_else(|error| panic!("{value}: {error}"))
+            .config
+    }
+
+    #[test]
+    fn commands_are_read_as_docker_reads_them() {
+        use serde_json::json;
+        for (value, words) in [
+            (json!(["a", "b"]), &["a", "b"][..]),
+            (json!("a b"), &["a b"]),
+            (json!(["a", null]), &["a", ""]),
+            (json!(""), &[]),
+            (json!([]), &[]),
+            (json!(null), &[]),
+        ] {
+            let read = config(&json!({"Cmd": value, "Entrypoint": value}));
+            assert_eq!(read.cmd, words, "{value}");
+            assert_eq!(read.entrypoint, words, "{value}");
+        }
+        // It stands for none, and an empty argument is one.
+        let read = config(&json!({"Entrypoint": [""], "Cmd": ["sh"]}));
+        assert!(read.entrypoint.is_empty() && read.cmd == ["sh"]);
+        assert_eq!(config(&json!({"Entrypoint": ["a"], "Cmd": [""]})).cmd, [""]);
+        let text = br#"{"config":{"Cmd":7}}"#;
+        assert!(ParsedConfig::read(text).is_err());
+    }
+
+    #[test]
+    fn what_programs_write_beside_the_specification_is_understood() {
+        use serde_json::json;
+        let read = config(&json!({
+            "Env": ["A=b=c", "NOTHING", "=x", "", null, "B="],
+            "User": " 1000:1000\n", "WorkingDir": "app/dir", "StopSignal": " SIGTERM ",
+            "ExposedPorts": ["80/tcp", "80/tcp", "", "53/udp"], "Volumes": {"/v": null, "": {}},
+            "Healthcheck": {"Test": null}, "ArgsEscaped": true, "OnBuild": null, "Shell": "x", "Labels": null,
+            "AttachStdin": false, "Domainname": "", "MacAddress": 1,
+        }));
+        assert_eq!(read.env, ["A=b=c", "B="]);
+        assert_eq!(
+            (read.user.as_str(), read.working_dir.as_str()),
+            ("1000:1000", "/app/dir")
+        );
+        assert_eq!(read.stop_signal, "SIGTERM");
+        assert_eq!(read.exposed_ports, ["53/udp", "80/tcp"]);
+        assert_eq!(read.volumes, ["/v"]);
+        let nothing = config(
+            &json!({"Env": null, "User": null, "WorkingDir": null, "StopSignal": null,
+            "ExposedPorts": null, "Volumes": null, "Cmd": null, "Entrypoint": null}),
+        );
+        assert_eq!(nothing, ImageConfig::default());
+        // Names in another case, the last of two, and bytes that are no text.
+        let text = b"{\"CONFIG\":{\"cmd\":[\"a\"],\"env\":[\"A=\xff\"],\"Cmd\":[\"b\"]}}";
+        let parsed = ParsedConfig::read(text).expect("a configuration");
+        assert_eq!(
+            (&parsed.config.cmd[..], &parsed.config.env[..]),
+            (&["b".to_owned()][..], &["A=\u{fffd}".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn a_layer_may_occur_more_often_than_layers_can_be_stacked() {
+        let read = |ids: Vec<Digest>| {
+            let text = serde_json::json!({"rootfs": {"diff_ids": ids}}).to_string();
+            ParsedConfig::read(text.as_bytes())
+        };
+        let id = |number: usize| Digest::of(number.to_string().as_bytes());
+        assert!(read((0..MAX_LAYERS).map(id).collect()).is_ok());
+        assert!(read((0..=MAX_LAYERS).map(id).collect()).is_err());
+        assert!(read(vec![id(0); MAX_LAYERS + 1]).is_ok());
+        assert!(read(vec![id(0); MAX_LISTED_LAYERS + 1]).is_err());
+    }
+
+    #[test]
+    fn a_list_of_layers_tells_an_image_from_an_artifact() {
+        for text in [
+            r#"{"rootfs":{"type":"layers","diff_ids":[]}}"#,
+            r#"{"rootfs":{"type":"layers","diff_ids":null}}"#,
+            r#"{"RootFS":{"diff_ids":["x"]}}"#,
+        ] {
+            assert!(is_image_config(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "",
+            "{}",
+            "[]",
+            "null",
+            r#"{"rootfs":{}}"#,
+            r#"{"rootfs":"layers"}"#,
+            "hello",
+        ] {
+            assert!(!is_image_config(text.as_bytes()), "{text}");
+        }
     }
 }

@@ -24,6 +24,7 @@
 //! installs that of `ring` if there is none.
 
 mod artifact;
+mod choice;
 mod config;
 mod credentials;
 mod decrypt;
@@ -36,6 +37,7 @@ mod fuzz;
 mod image_config;
 mod image_store;
 mod import;
+mod json;
 mod layer;
 mod lookup;
 mod manifest;
@@ -48,6 +50,9 @@ mod pull;
 mod rebase;
 mod reference;
 mod registry;
+mod resolve;
+#[cfg(test)]
+mod shapes;
 mod store;
 mod unpack;
 mod verify;
@@ -65,7 +70,7 @@ pub use self::image_config::ImageConfig;
 pub use self::image_store::{FsInfo, Image, ImageId, ImageStore, LayerLease};
 pub use self::import::{DirectoryImport, ImportDirectory, ImportedImage};
 pub use self::lookup::FoundImage;
-pub use self::manifest::{Descriptor, ImageManifest, Manifest};
+pub use self::manifest::{Descriptor, ImageManifest, Manifest, UndeclaredManifest};
 pub use self::node_files::{Affected, UnusableFile};
 pub use self::observer::{
     ActiveStep, NoObserver, Observer, Outcome, Step, Steps, Verdict, Verifier,

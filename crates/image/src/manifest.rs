@@ -1,13 +1,14 @@
 //! Manifests and indexes of the OCI image-spec and of Docker. Unknown fields are ignored.
 
-use criscope_linux::rootfs::MAX_LAYERS;
+use criscope_linux::rootfs::MAX_LISTED_LAYERS;
 use serde::Deserialize;
 
 use super::artifact::ArtifactManifest;
 use super::digest::Digest;
 use super::error::{Error, Result};
-use super::image_config::bounded_map;
-use super::platform::{DeclaredPlatform, Platform};
+use super::image_config::{bounded_list, bounded_map, is_image_config};
+use super::json;
+use super::platform::DeclaredPlatform;
 
 /// Maximum size of a manifest or index. Registries must accept 4 MiB (OCI distribution), and rarely accept more.
 pub(super) const MAX_MANIFEST: u64 = 4 << 20;
@@ -22,10 +23,15 @@ pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json";
 
-const CONFIGS: [&str; 2] = [
+/// The media types of configurations of images to run: those in use, and that of drafts of the image-spec.
+const CONFIGS: [&str; 3] = [
     "application/vnd.oci.image.config.v1+json",
     "application/vnd.docker.container.image.v1+json",
+    "application/vnd.oci.image.serialization.config.v1+json",
 ];
+
+/// Maximum number of addresses of a layer outside of the registry that are kept.
+const MAX_URLS: usize = 8;
 
 /// A reference to content by its digest (image-spec, "Descriptors").
 #[derive(Clone, Debug, Deserialize)]
@@ -37,10 +43,14 @@ pub struct Descriptor {
     /// The digest of the content.
     pub digest: Digest,
     /// Bytes of the content.
+    #[serde(default)]
     pub size: u64,
     /// The platform of an image in an index.
     #[serde(default)]
     pub platform: Option<DeclaredPlatform>,
+    /// Where the content is if the registry does not have it, at most 8 addresses.
+    #[serde(default, deserialize_with = "urls")]
+    pub urls: Vec<String>,
     /// Annotations, at most 10,000.
     #[serde(default, deserialize_with = "bounded_map")]
     pub annotations: std::collections::BTreeMap<String, String>,
@@ -55,6 +65,37 @@ pub enum Manifest {
     Index(Vec<Descriptor>),
     /// The manifest of an artifact, which is not an image to run.
     Artifact(ArtifactManifest),
+    /// An image or an artifact: the content of its configuration tells.
+    Undeclared(UndeclaredManifest),
+}
+
+/// A manifest whose configuration has a media type that says nothing, such as `application/octet-stream`: Docker 1.10 and many
+/// build tools wrote that for images, and other tools for artifacts.
+#[derive(Clone, Debug)]
+pub struct UndeclaredManifest {
+    /// Its configuration.
+    pub config: Descriptor,
+    layers: Vec<Descriptor>,
+}
+
+impl UndeclaredManifest {
+    /// The image or the artifact, by the content of the configuration: that of an image has a list of layers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manifest::parse`].
+    pub fn decide(self, config: &[u8]) -> Result<Manifest> {
+        if is_image_config(config) {
+            return image(self.config, self.layers).map(Manifest::Image);
+        }
+        self.artifact()
+    }
+
+    /// The artifact, for a configuration that is too large for an image.
+    pub(super) fn artifact(self) -> Result<Manifest> {
+        let artifact = ArtifactManifest::new(self.config.media_type, self.layers)?;
+        Ok(Manifest::Artifact(artifact))
+    }
 }
 
 /// The manifest of one image.
@@ -66,16 +107,14 @@ pub struct ImageManifest {
     pub layers: Vec<Descriptor>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct Raw {
-    #[serde(default)]
     schema_version: u32,
-    #[serde(default)]
     media_type: String,
-    #[serde(default)]
     artifact_type: String,
     config: Option<Descriptor>,
+    #[serde(deserialize_with = "listed")]
     layers: Option<Vec<Descriptor>>,
     manifests: Option<Vec<Descriptor>>,
 }
@@ -88,7 +127,7 @@ impl Manifest {
     /// [`Error::Invalid`] if it is not an image, both an image and an index, or does not match `kind`.
     pub fn parse(bytes: &[u8], kind: &str) -> Result<Self> {
         let invalid = |reason: String| Error::invalid("manifest", reason);
-        let raw: Raw = serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
+        let raw: Raw = json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
         if raw.schema_version == 1 {
             return Err(invalid(
                 "schema 1 of Docker is not supported: push the image again".to_owned(),
@@ -98,6 +137,14 @@ impl Manifest {
             (Some(manifests), None, None) => (true, Self::Index(manifests)),
             (None, Some(config), Some(layers)) if is_image(&config) => {
                 (false, Self::Image(image(config, layers)?))
+            }
+            (None, Some(config), Some(layers))
+                if raw.artifact_type.is_empty() && says_nothing(&config) =>
+            {
+                (
+                    false,
+                    Self::Undeclared(UndeclaredManifest { config, layers }),
+                )
             }
             (None, Some(config), layers) if !is_image(&config) => {
                 let kind = [raw.artifact_type, config.media_type];
@@ -124,8 +171,7 @@ impl Manifest {
 
 /// Returns whether a media type is that of an index; `None` if it does not tell, such as `application/json`.
 fn expects_index(kind: &str) -> Option<bool> {
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    match kind {
+    match essence(kind).to_ascii_lowercase().as_str() {
         "application/vnd.oci.image.index.v1+json"
         | "application/vnd.docker.distribution.manifest.list.v2+json" => Some(true),
         "application/vnd.oci.image.manifest.v1+json"
@@ -136,16 +182,44 @@ fn expects_index(kind: &str) -> Option<bool> {
 
 /// Returns whether a configuration is that of an image to run.
 fn is_image(config: &Descriptor) -> bool {
-    let kind = config.media_type.as_str();
-    kind.is_empty() || CONFIGS.contains(&kind)
+    let kind = essence(&config.media_type);
+    kind.is_empty() || CONFIGS.iter().any(|known| kind.eq_ignore_ascii_case(known))
+}
+
+/// Returns whether the media type of a configuration does not tell what it is of: whoever defines a type of artifact gives it a name in
+/// the tree of vendors, or another one that is not for all (RFC 6838, 3).
+fn says_nothing(config: &Descriptor) -> bool {
+    let kind = essence(&config.media_type).to_ascii_lowercase();
+    let subtype = kind.split_once('/').map_or("", |(_, subtype)| subtype);
+    let trees = ["vnd.", "prs.", "x."];
+    !trees.iter().any(|tree| subtype.starts_with(tree))
+}
+
+/// A media type without its parameters.
+fn essence(kind: &str) -> &str {
+    kind.split(';').next().unwrap_or_default().trim()
+}
+
+/// A list that the document has, also if it is `null`: Go writes that for an empty one.
+fn listed<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<Vec<Descriptor>>, D::Error> {
+    Vec::deserialize(deserializer).map(Some)
+}
+
+/// The first addresses of a list.
+fn urls<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Vec<String>, D::Error> {
+    let mut urls = bounded_list(deserializer)?;
+    urls.truncate(MAX_URLS);
+    Ok(urls)
 }
 
 fn image(config: Descriptor, layers: Vec<Descriptor>) -> Result<ImageManifest> {
-    if layers.len() > MAX_LAYERS {
-        let reason = format!(
-            "{} layers, at most {MAX_LAYERS} can be stacked",
-            layers.len()
-        );
+    // How many of them are different, the configuration says.
+    if layers.len() > MAX_LISTED_LAYERS {
+        let reason = format!("{} layers, at most {MAX_LISTED_LAYERS}", layers.len());
         return Err(Error::invalid("manifest", reason));
     }
     if let Some(layer) = layers.iter().find(|layer| is_wasm(layer)) {
@@ -162,37 +236,6 @@ fn image(config: Descriptor, layers: Vec<Descriptor>) -> Result<ImageManifest> {
 fn is_wasm(layer: &Descriptor) -> bool {
     let kind = layer.media_type.as_str();
     kind == "application/wasm" || kind.ends_with("+wasm")
-}
-
-/// Chooses the best manifest for a platform. One without a platform is chosen only if no other fits; its configuration is
-/// checked later.
-pub(super) fn choose<'a>(
-    what: &str,
-    manifests: &'a [Descriptor],
-    platform: &Platform,
-) -> Result<&'a Descriptor> {
-    let fitting = manifests.iter().filter_map(|descriptor| {
-        let offered = descriptor.platform.as_ref()?;
-        Some((platform.fits(offered)?, descriptor))
-    });
-    // The first one if several fit equally well.
-    let best = fitting.rev().max_by_key(|(fits, _)| *fits).map(|(_, d)| d);
-    let silent = || manifests.iter().find(|d| d.platform.is_none());
-    best.or_else(silent).ok_or_else(|| Error::NoPlatform {
-        what: what.to_owned(),
-        wanted: platform.to_string(),
-        offered: offers(manifests),
-    })
-}
-
-fn offers(manifests: &[Descriptor]) -> String {
-    let all = manifests.iter().filter_map(|d| d.platform.as_ref());
-    let some: Vec<_> = all.take(20).map(DeclaredPlatform::to_string).collect();
-    if some.is_empty() {
-        "nothing".to_owned()
-    } else {
-        some.join(", ")
-    }
 }
 
 #[cfg(test)]
@@ -259,7 +302,7 @@ mod tests {
     #[test]
     fn invalid_manifests_are_rejected() {
         let config = descriptor(CONFIGS[0], None);
-        let many = vec![config.clone(); MAX_LAYERS + 1];
+        let many = vec![config.clone(); MAX_LISTED_LAYERS + 1];
         for wrong in [
             serde_json::json!({}),
             serde_json::json!([]),
@@ -275,30 +318,63 @@ mod tests {
     }
 
     #[test]
-    fn the_best_platform_is_chosen() {
-        let index = serde_json::json!({"manifests": [
-            descriptor("a", Some("unknown/unknown")),
-            descriptor("b", Some("linux/amd64")),
-            descriptor("c", Some("linux/arm64")),
-            descriptor("d", Some("linux/amd64")),
-        ]});
-        let Ok(Manifest::Index(manifests)) = parse(&index, "") else {
-            panic!("not an index");
+    fn a_media_type_that_says_nothing_leaves_the_decision_to_the_content() {
+        let of_image = br#"{"rootfs": {"type": "layers", "diff_ids": []}}"#;
+        for kind in [
+            "application/octet-stream",
+            "application/json",
+            "text/plain; charset=utf-8",
+            "x",
+        ] {
+            let value = serde_json::json!({"config": descriptor(kind, None), "layers": []});
+            let Ok(Manifest::Undeclared(manifest)) = parse(&value, "") else {
+                panic!("{kind}");
+            };
+            assert!(matches!(
+                manifest.clone().decide(of_image),
+                Ok(Manifest::Image(_))
+            ));
+            let decided = manifest.decide(b"{}");
+            assert!(
+                matches!(decided, Ok(Manifest::Artifact(found)) if found.artifact_type == kind)
+            );
+            let mut named = value.clone();
+            named["artifactType"] = "application/vnd.example.model".into();
+            assert!(
+                matches!(parse(&named, ""), Ok(Manifest::Artifact(_))),
+                "{kind}"
+            );
+        }
+        for kind in [
+            "",
+            "APPLICATION/vnd.oci.image.config.v1+JSON",
+            "application/vnd.docker.container.image.v1+json;v=1",
+        ] {
+            let value = serde_json::json!({"config": descriptor(kind, None), "layers": []});
+            assert!(
+                matches!(parse(&value, ""), Ok(Manifest::Image(_))),
+                "{kind}"
+            );
+        }
+        let vendor = descriptor("application/vnd.docker.plugin.v1+json", None);
+        let value = serde_json::json!({"config": vendor, "layers": []});
+        assert!(matches!(parse(&value, ""), Ok(Manifest::Artifact(_))));
+    }
+
+    #[test]
+    fn null_is_nothing_in_a_manifest() {
+        let mut config = descriptor(CONFIGS[0], None);
+        config["annotations"] = serde_json::json!({"a": null});
+        config["platform"] = serde_json::Value::Null;
+        config["urls"] = serde_json::Value::Null;
+        let value = serde_json::json!({"schemaVersion": null, "mediaType": null, "Config": config, "layers": [],
+            "manifests": null, "annotations": null, "subject": null});
+        let Ok(Manifest::Image(image)) = parse(&value, "") else {
+            panic!("not an image");
         };
-        let mut platform = Platform::host();
-        platform.architecture = "amd64".to_owned();
-        platform.variant.clear();
-        assert_eq!(
-            choose("x", &manifests, &platform).expect("one").media_type,
-            "b"
-        );
-        platform.architecture = "s390x".to_owned();
-        let error = choose("x", &manifests, &platform)
-            .expect_err("none")
-            .to_string();
-        assert!(
-            error.contains("linux/s390x") && error.contains("linux/arm64"),
-            "{error}"
-        );
+        assert_eq!(image.config.annotations["a"], "");
+        // Go writes an empty list like that.
+        let value = serde_json::json!({"config": descriptor(CONFIGS[0], None), "layers": null});
+        assert!(matches!(parse(&value, ""), Ok(Manifest::Image(image)) if image.layers.is_empty()));
     }
 }

@@ -12,29 +12,16 @@ use super::digest::Digest;
 use super::error::{Error, Result};
 use super::image_config::ParsedConfig;
 use super::layer::{LayerSource, PendingLayer, blocking};
-use super::manifest::{Descriptor, ImageManifest, MAX_CONFIG, MAX_DEPTH, Manifest, choose};
+use super::manifest::{ImageManifest, MAX_CONFIG, Manifest};
 use super::observer::{ObservedPull, Outcome, Step, Steps, observed};
+use super::platform::Fit;
 use super::progress::{PullGuard, PullPhase};
 use super::reference::Reference;
 use super::registry::{FetchedManifest, Repository};
+use super::resolve::{Content, Resolved};
 use super::store::{Held, NewImage, Record};
 use super::verify::Subject;
 use super::{ImageId, ImageStore};
-
-/// A manifest that is not an index.
-enum Content {
-    Image(ImageManifest),
-    Artifact(ArtifactManifest),
-}
-
-/// The manifest of the image that a reference resolves to.
-struct Resolved {
-    content: Content,
-    /// The manifest for this platform, as received.
-    fetched: FetchedManifest,
-    /// What the reference resolves to: the manifest, or an index that leads to it.
-    top: Descriptor,
-}
 
 /// An image that may be fetched: what becomes its record, and its layers.
 struct Recipe {
@@ -166,8 +153,27 @@ impl ImageStore {
         let digest = fetched.digest.clone();
         let mut recipe = match content {
             Content::Image(manifest) => {
-                self.image_recipe(repository, reference, manifest, fetched, steps)
+                let config = repository.small_blob(&manifest.config, MAX_CONFIG).await?;
+                let document = (manifest, config);
+                self.image_recipe(repository, reference, document, fetched, steps)
                     .await?
+            }
+            Content::Undeclared(manifest) => {
+                let config = if manifest.config.size > MAX_CONFIG {
+                    // Too large for that of an image.
+                    Vec::new()
+                } else {
+                    repository.small_blob(&manifest.config, MAX_CONFIG).await?
+                };
+                match manifest.decide(&config)? {
+                    Manifest::Image(manifest) => {
+                        let document = (manifest, config);
+                        self.image_recipe(repository, reference, document, fetched, steps)
+                            .await?
+                    }
+                    Manifest::Artifact(manifest) => artifact_recipe(repository, manifest, fetched),
+                    _ => return Err(Error::internal("a manifest that is neither")),
+                }
             }
             Content::Artifact(manifest) => artifact_recipe(repository, manifest, fetched),
         };
@@ -185,19 +191,24 @@ impl ImageStore {
         Ok(recipe)
     }
 
-    /// Fetches the configuration of an image, and checks it against the manifest and this platform.
+    /// Checks the configuration of an image against the manifest. The platform that it names is only compared: images with a wrong one
+    /// are common, and run elsewhere.
     async fn image_recipe(
         &self,
         repository: &Arc<Repository>,
         reference: &Reference,
-        manifest: ImageManifest,
+        (manifest, config): (ImageManifest, Vec<u8>),
         fetched: FetchedManifest,
         steps: &Arc<dyn Steps>,
     ) -> Result<Recipe> {
-        let config = repository.small_blob(&manifest.config, MAX_CONFIG).await?;
         let parsed = ParsedConfig::read(&config)?;
-        let layers = manifest.layers.len();
-        parsed.check(&reference.to_string(), layers, &self.config.platform)?;
+        parsed.check_layers(manifest.layers.len())?;
+        let platform = &self.config.platform;
+        if parsed.fit(platform) == Fit::Other {
+            let error = parsed.other_platform(&reference.to_string(), platform);
+            let error = self.config.observer.error_text(&error);
+            tracing::warn!(image = %reference, error.message = %error, "the image says that it is for another platform: pulled all the same");
+        }
         let keys = self.unwrap_keys(reference, &manifest.layers, &parsed.diff_ids, steps);
         let keys = keys.await?;
         let record = Record::new(manifest.config.digest, parsed.diff_ids.clone());
@@ -210,45 +221,6 @@ impl ImageStore {
             contents: vec![(fetched.digest, fetched.bytes)],
             layers: parsed.diff_ids.into_iter().zip(sources).collect(),
         })
-    }
-
-    /// Fetches the manifest for this platform.
-    async fn resolve_remote(
-        &self,
-        repository: &Repository,
-        reference: &Reference,
-    ) -> Result<Resolved> {
-        let what = reference.to_string();
-        let mut fetched = repository
-            .manifest(reference.version(), reference.digest())
-            .await?;
-        let top = fetched.descriptor();
-        for _ in 0..MAX_DEPTH {
-            let manifests = match Manifest::parse(&fetched.bytes, &fetched.media_type)? {
-                Manifest::Index(manifests) => manifests,
-                Manifest::Image(manifest) => {
-                    let content = Content::Image(manifest);
-                    return Ok(Resolved {
-                        content,
-                        fetched,
-                        top,
-                    });
-                }
-                Manifest::Artifact(manifest) => {
-                    let content = Content::Artifact(manifest);
-                    return Ok(Resolved {
-                        content,
-                        fetched,
-                        top,
-                    });
-                }
-            };
-            let chosen = choose(&what, &manifests, &self.config.platform)?;
-            fetched = repository
-                .manifest(chosen.digest.as_str(), Some(&chosen.digest))
-                .await?;
-        }
-        Err(Error::invalid(what, "an index of indexes without end"))
     }
 
     /// Gets all layers of an image and holds them, in the order of the image.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
 use super::private_keys::PrivateKeys;
+use crate::json;
 
 /// The JSON serialisation, with one recipient or several (RFC 7516, 7.2).
 #[derive(Deserialize)]
@@ -46,12 +47,11 @@ type Unwrapped<T> = Result<T, String>;
 
 /// Decrypts a JWE with the first key that fits.
 pub(super) fn unwrap(bytes: &[u8], keys: &PrivateKeys) -> Unwrapped<Zeroizing<Vec<u8>>> {
-    let jwe: Jwe =
-        serde_json::from_slice(bytes).map_err(|_| "jwe: not a JWE in JSON".to_owned())?;
+    let jwe: Jwe = json::from_slice(bytes).map_err(|_| "jwe: not a JWE in JSON".to_owned())?;
     let protected = decode(&jwe.protected)?;
     let protected: Map<String, Value> = match protected.as_slice() {
         [] => Map::new(),
-        bytes => serde_json::from_slice(bytes).map_err(|_| "jwe: not a header".to_owned())?,
+        bytes => json::from_slice(bytes).map_err(|_| "jwe: not a header".to_owned())?,
     };
     let flat = jwe.encrypted_key.as_ref().map(|key| Recipient {
         header: jwe.header.clone(),

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use crate::digest::Digest;
+use crate::json;
 
 const PUBLIC: &str = "org.opencontainers.image.enc.pubopts";
 const CIPHER: &str = "AES_256_CTR_HMAC_SHA256";
@@ -58,13 +59,13 @@ impl LayerKey {
         annotations: &BTreeMap<String, String>,
         diff_id: &Digest,
     ) -> Parsed<Self> {
-        // The text of an error of serde_json could quote the key.
-        let private: Private = serde_json::from_slice(unwrapped)
+        // The text of such an error could quote the key.
+        let private: Private = json::from_slice(unwrapped)
             .map_err(|_| "what was unwrapped is not a key of ocicrypt".to_owned())?;
         let symkey = Zeroizing::new(private.symkey);
         let public = annotations.get(PUBLIC).ok_or("it has no public options")?;
         let public = STANDARD.decode(public).ok();
-        let public = public.and_then(|bytes| serde_json::from_slice::<Public>(&bytes).ok());
+        let public = public.and_then(|bytes| json::from_slice::<Public>(&bytes).ok());
         let public = public.ok_or("its public options cannot be read")?;
         if public.cipher != CIPHER {
             return Err(format!(

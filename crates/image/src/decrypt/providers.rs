@@ -20,6 +20,7 @@ use tonic_prost::ProstCodec;
 use zeroize::Zeroizing;
 
 use crate::error::{At as _, Error, Result};
+use crate::json;
 use crate::program::{self, MAX_OUTPUT};
 
 const UNWRAP: &str = "/keyprovider.KeyProviderService/UnWrapKey";
@@ -80,7 +81,7 @@ fn failed<T>(reason: impl Into<String>) -> Answer<T> {
 impl KeyProviders {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let bytes = fs::read(path).at(path)?;
-        serde_json::from_slice(&bytes).map_err(|error| Error::Settings {
+        json::from_slice(&bytes).map_err(|error| Error::Settings {
             path: path.to_owned(),
             reason: error.to_string(),
         })
@@ -127,7 +128,7 @@ impl KeyProvider {
             }
             None => self.call(question, timeout).await?,
         };
-        let Ok(output) = serde_json::from_slice::<Output>(&answer) else {
+        let Ok(output) = json::from_slice::<Output>(&answer) else {
             return failed("its answer has no unwrapped key");
         };
         let encoded = Zeroizing::new(output.keyunwrapresults.optsdata);

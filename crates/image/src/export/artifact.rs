@@ -23,10 +23,15 @@ pub(super) struct ExportedArtifact {
 /// From the manifest of the artifact, whose digest is `id`.
 pub(super) fn read(id: &Digest, bytes: Vec<u8>) -> Result<ExportedArtifact> {
     let invalid = |reason: String| Error::invalid(format!("artifact {id}"), reason);
+    let parsed = match Manifest::parse(&bytes, "")? {
+        // Its configuration, which the store does not keep, has told that it is one.
+        Manifest::Undeclared(manifest) => manifest.artifact()?,
+        parsed => parsed,
+    };
     let Manifest::Artifact(ArtifactManifest {
         artifact_type,
         files,
-    }) = Manifest::parse(&bytes, "")?
+    }) = parsed
     else {
         return Err(invalid("its manifest is that of an image".to_owned()));
     };

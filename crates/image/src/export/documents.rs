@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::image_config::bounded_map;
+use crate::json;
 
 pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -101,10 +102,11 @@ pub(super) fn config(bytes: &[u8], diff_ids: &[&Digest]) -> Result<Config> {
         r#type: &'a str,
         diff_ids: &'a [&'a Digest],
     }
-    let invalid = |e: serde_json::Error| Error::invalid("image configuration", e.to_string());
-    let mut fields: BTreeMap<String, Box<RawValue>> =
-        serde_json::from_slice(bytes).map_err(invalid)?;
-    let platform = serde_json::from_slice(bytes).map_err(invalid)?;
+    let invalid = |reason: String| Error::invalid("image configuration", reason);
+    let text = String::from_utf8_lossy(bytes);
+    let fields = serde_json::from_str(&text).map_err(|e| invalid(e.to_string()));
+    let mut fields: BTreeMap<String, Box<RawValue>> = fields?;
+    let platform = json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
     // Go reads it whatever the case.
     fields.retain(|key, _| !key.eq_ignore_ascii_case("rootfs"));
     let rootfs = RootFs {
@@ -133,7 +135,7 @@ pub(super) fn annotations(
         #[serde(deserialize_with = "bounded_map")]
         annotations: Annotations,
     }
-    let read = |bytes: &[u8]| serde_json::from_slice::<Annotated>(bytes).ok();
+    let read = |bytes: &[u8]| json::from_slice::<Annotated>(bytes).ok();
     let found = manifest.and_then(read).unwrap_or_default();
     let mut all = match found.media_type == DOCKER {
         true => Annotations::new(),

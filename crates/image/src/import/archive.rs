@@ -170,6 +170,8 @@ fn contents(file: &File, path: &Path) -> Result<HashMap<String, FileLocation>> {
 fn location(entry: &Entry, name: &str) -> Option<FileLocation> {
     let link = || String::from_utf8(entry.link.clone()).ok();
     match entry.kind {
+        // Layers are read in place, and such a file has no place for its holes.
+        Kind::File if entry.regions.is_some() => None,
         Kind::File => Some(FileLocation::At {
             offset: entry.position,
             size: entry.size,

@@ -7,33 +7,34 @@ use super::archive::Archive;
 use super::{ArchivedImage, MAX_JSON};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+use crate::json;
 use crate::reference::Reference;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct Entry {
     config: String,
-    #[serde(default)]
-    repo_tags: Option<Vec<String>>,
+    repo_tags: Vec<String>,
     layers: Vec<String>,
 }
 
 pub(super) fn read(archive: &Archive) -> Result<Vec<ArchivedImage>> {
     let bytes = archive.read("manifest.json", MAX_JSON)?;
-    let entries: Vec<Entry> = serde_json::from_slice(&bytes)
-        .map_err(|e| Error::invalid(archive.what(), e.to_string()))?;
-    entries
-        .into_iter()
-        .map(|entry| image(archive, entry))
-        .collect()
+    let entries = parse(&bytes).map_err(|e| Error::invalid(archive.what(), e.to_string()))?;
+    entries.iter().map(|entry| image(archive, entry)).collect()
 }
 
-fn image(archive: &Archive, entry: Entry) -> Result<ArchivedImage> {
+fn parse(bytes: &[u8]) -> std::result::Result<Vec<Entry>, json::JsonError> {
+    json::from_slice(bytes)
+}
+
+fn image(archive: &Archive, entry: &Entry) -> Result<ArchivedImage> {
     let config = archive.read(&entry.config, MAX_JSON)?;
-    let names = entry.repo_tags.unwrap_or_default();
     Ok(ArchivedImage {
-        names: names
+        names: entry
+            .repo_tags
             .iter()
+            .filter(|name| !name.is_empty())
             .map(|name| Reference::parse(name))
             .collect::<Result<_>>()?,
         manifest: None,
@@ -44,4 +45,27 @@ fn image(archive: &Archive, entry: Entry) -> Result<ArchivedImage> {
             .map(|name| archive.layer(name, None))
             .collect::<Result<_>>()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_images_are_read_as_docker_reads_them() {
+        for (text, names) in [
+            (r#"[{"Config":"c","RepoTags":null,"Layers":null}]"#, &[][..]),
+            (r#"[{"Config":"c","Layers":["l"]}]"#, &[]),
+            (
+                r#"[{"config":"c","repotags":["a:1"],"layers":[],"Parent":null}]"#,
+                &["a:1"],
+            ),
+        ] {
+            let entries = parse(text.as_bytes()).expect(text);
+            assert_eq!(entries[0].config, "c");
+            assert_eq!(entries[0].repo_tags, names, "{text}");
+        }
+        assert!(parse(b"null").expect("nothing").is_empty());
+        assert!(parse(b"{}").is_err());
+    }
 }

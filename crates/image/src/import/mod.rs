@@ -17,6 +17,7 @@ use super::error::{At as _, Error, Result};
 use super::image_config::ParsedConfig;
 use super::layer::{LayerSource, blocking};
 use super::observer::Steps;
+use super::platform::Fit;
 use super::progress::PullPhase;
 use super::reference::Reference;
 use super::store::{NewImage, Record};
@@ -111,11 +112,12 @@ impl ImageStore {
     ) -> Result<ImportedImage> {
         let (id, config) = image.config;
         let parsed = ParsedConfig::read(&config)?;
-        parsed.check(
-            &format!("image {id}"),
-            image.layers.len(),
-            &self.config.platform,
-        )?;
+        // An archive may be for several machines, and images with the same names would replace each other.
+        let platform = &self.config.platform;
+        if parsed.fit(platform) == Fit::Other {
+            return Err(parsed.other_platform(&format!("image {id}"), platform));
+        }
+        parsed.check_layers(image.layers.len())?;
         let layers = parsed.diff_ids.into_iter().zip(image.layers).collect();
         let held = self.get_layers(layers, progress, steps).await?;
         progress.enter(PullPhase::Recording);

@@ -1,14 +1,18 @@
 //! OCI layouts (image-spec, "Image Layout"): `index.json` names everything else by digest.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 use super::archive::Archive;
 use super::{ArchivedImage, MAX_JSON};
+use crate::artifact::ArtifactManifest;
+use crate::choice::{Choice, MAX_UNDECLARED, choose, no_platform};
 use crate::decrypt::is_encrypted;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::manifest::{Descriptor, ImageManifest, MAX_DEPTH, MAX_MANIFEST, Manifest, choose};
-use crate::platform::Platform;
+use crate::image_config::ParsedConfig;
+use crate::manifest::{Descriptor, ImageManifest, MAX_DEPTH, MAX_MANIFEST, Manifest};
+use crate::platform::{Fit, Platform};
 use crate::reference::Reference;
 
 /// The full reference, as written by containerd, BuildKit and newer versions of Docker.
@@ -61,35 +65,96 @@ fn image(
     entry: &Descriptor,
     platform: &Platform,
 ) -> Result<(Digest, ArchivedImage)> {
-    if let Some(offered) = &entry.platform
-        && platform.fits(offered).is_none()
-    {
-        choose(&archive.what(), std::slice::from_ref(entry), platform)?;
-    }
-    let mut digest = entry.digest.clone();
-    for _ in 0..MAX_DEPTH {
-        let bytes = blob(archive, &digest, "manifest", MAX_MANIFEST)?;
-        match Manifest::parse(&bytes, "")? {
-            Manifest::Index(manifests) => {
-                digest = choose(&archive.what(), &manifests, platform)?
-                    .digest
-                    .clone();
+    // An entry is an image of its own, which is asked for as such if it does not name its platform.
+    choose(&archive.what(), std::slice::from_ref(entry), platform)?;
+    let reader = LayoutReader {
+        archive,
+        platform,
+        tries_left: Cell::new(MAX_UNDECLARED),
+    };
+    reader.descend(&entry.digest, MAX_DEPTH - 1)
+}
+
+struct LayoutReader<'a> {
+    archive: &'a Archive,
+    platform: &'a Platform,
+    /// The manifests that may still be tried, over all indexes.
+    tries_left: Cell<usize>,
+}
+
+impl LayoutReader<'_> {
+    /// Follows indexes to an image.
+    fn descend(&self, digest: &Digest, depth: usize) -> Result<(Digest, ArchivedImage)> {
+        let what = || self.archive.what();
+        let bytes = blob(self.archive, digest, "manifest", MAX_MANIFEST)?;
+        let own = (digest.clone(), bytes);
+        let manifests = match Manifest::parse(&own.1, "")? {
+            Manifest::Index(manifests) => manifests,
+            Manifest::Image(manifest) => return self.whole(&manifest, own),
+            Manifest::Artifact(artifact) => return Err(self.not_to_run(&artifact)),
+            Manifest::Undeclared(manifest) => {
+                let config = blob(
+                    self.archive,
+                    &manifest.config.digest,
+                    "image configuration",
+                    MAX_JSON,
+                )?;
+                return match manifest.decide(&config)? {
+                    Manifest::Image(manifest) => self.whole(&manifest, own),
+                    Manifest::Artifact(artifact) => Err(self.not_to_run(&artifact)),
+                    _ => Err(Error::internal("a manifest that is neither")),
+                };
             }
-            Manifest::Artifact(artifact) => {
-                let kind: String = artifact.artifact_type.chars().take(100).collect();
-                let reason = format!("not an image to run: an artifact of type {kind}");
-                return Err(Error::invalid(archive.what(), reason));
-            }
-            Manifest::Image(manifest) => {
-                let found = whole(archive, &manifest, (digest.clone(), bytes))?;
-                return Ok((digest, found));
-            }
+        };
+        let Some(depth) = depth.checked_sub(1) else {
+            return Err(Error::invalid(what(), "an index of indexes without end"));
+        };
+        match choose(&what(), &manifests, self.platform)? {
+            Choice::Declared(chosen) => self.descend(&chosen.digest, depth),
+            Choice::Undeclared(tried) => self.first_that_runs(&manifests, &tried, depth),
         }
     }
-    Err(Error::invalid(
-        archive.what(),
-        "an index of indexes without end",
-    ))
+
+    /// Tries manifests in their order: the first whose configuration names this platform, else the first that names none.
+    fn first_that_runs(
+        &self,
+        manifests: &[Descriptor],
+        tried: &[&Descriptor],
+        depth: usize,
+    ) -> Result<(Digest, ArchivedImage)> {
+        let mut silent = None;
+        for descriptor in tried {
+            let Some(left) = self.tries_left.get().checked_sub(1) else {
+                break;
+            };
+            self.tries_left.set(left);
+            let found = match self.descend(&descriptor.digest, depth) {
+                Err(Error::NoPlatform { .. }) => continue,
+                found => found?,
+            };
+            match ParsedConfig::read(&found.1.config.1)?.fit(self.platform) {
+                Fit::Runs => return Ok(found),
+                Fit::Silent => drop(silent.get_or_insert(found)),
+                Fit::Other => {}
+            }
+        }
+        silent.ok_or_else(|| no_platform(&self.archive.what(), manifests, self.platform))
+    }
+
+    fn whole(
+        &self,
+        manifest: &ImageManifest,
+        own: (Digest, Vec<u8>),
+    ) -> Result<(Digest, ArchivedImage)> {
+        let digest = own.0.clone();
+        Ok((digest, whole(self.archive, manifest, own)?))
+    }
+
+    fn not_to_run(&self, artifact: &ArtifactManifest) -> Error {
+        let kind: String = artifact.artifact_type.chars().take(100).collect();
+        let reason = format!("not an image to run: an artifact of type {kind}");
+        Error::invalid(self.archive.what(), reason)
+    }
 }
 
 fn whole(

@@ -17,6 +17,7 @@ use super::request::{Failure, read_body, send};
 use crate::credentials::Credentials;
 use crate::docker_config;
 use crate::error::{Error, Result};
+use crate::json;
 
 const MAX_TOKEN: u64 = 1 << 20;
 
@@ -84,11 +85,10 @@ pub(super) struct Identity {
     pub(super) stall: Duration,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Token {
-    #[serde(default)]
     token: String,
-    #[serde(default)]
     access_token: String,
 }
 
@@ -241,7 +241,7 @@ impl Authorizer {
         }
         let body = read_body(response, MAX_TOKEN, &host, self.stall).await?;
         let token: Token =
-            serde_json::from_slice(&body).map_err(|_| bad("its token service sends no JSON"))?;
+            json::from_slice(&body).map_err(|_| bad("its token service sends no JSON"))?;
         let token = [token.token, token.access_token]
             .into_iter()
             .find(|token| !token.is_empty());

@@ -29,7 +29,7 @@ pub struct BlobPart<'a> {
 }
 
 /// Where the bytes go. The sink returns `false` if it wants no more.
-struct Target<'a, S> {
+pub(super) struct Target<'a, S> {
     size: u64,
     position: u64,
     /// The offset after the last byte.
@@ -75,7 +75,13 @@ impl Repository {
             }
         }
         let error = last.unwrap_or_else(|| self.no_host());
-        Err(of_blob(&descriptor.digest, error))
+        let error = of_blob(&descriptor.digest, error);
+        match &error {
+            Error::NotFound { .. } if !descriptor.urls.is_empty() => {
+                self.foreign_blob(descriptor, &mut target, error).await
+            }
+            _ => Err(error),
+        }
     }
 }
 
@@ -90,7 +96,7 @@ pub(super) fn of_blob(digest: &Digest, error: Error) -> Error {
 }
 
 impl Host {
-    async fn blob<S, F>(&self, url: &Url, target: &mut Target<'_, S>) -> Attempt<()>
+    pub(super) async fn blob<S, F>(&self, url: &Url, target: &mut Target<'_, S>) -> Attempt<()>
     where
         S: FnMut(u64, Bytes) -> F + Send,
         F: Future<Output = bool> + Send,

@@ -8,7 +8,9 @@ mod blob;
 mod challenge;
 mod client_certificates;
 mod endpoint;
+mod foreign;
 mod get;
+mod given;
 mod hosts_file;
 mod node_address;
 mod plain;
@@ -30,11 +32,13 @@ pub(crate) use self::client_certificates::client_certificates;
 
 use self::auth::{Authorizer, Identity};
 use self::endpoint::{Endpoint, Endpoints};
+use self::foreign::ForeignHosts;
 use self::get::{GetRequest, RedirectTokens};
-use self::registries_conf::{RegistriesConf, Source};
+use self::given::{given, known_as};
+use self::registries_conf::RegistriesConf;
 use self::request::{Attempt, Failure, read_body};
 use super::config::{ImageStoreConfig, Timeouts};
-use super::credentials::{Auth, host_of};
+use super::credentials::Auth;
 use super::digest::Digest;
 use super::error::{Error, Result};
 use super::manifest::{ACCEPT, Descriptor, MAX_MANIFEST};
@@ -58,7 +62,7 @@ pub(super) fn read_challenge(header: &str) {
 /// [`Self::repository`], and takes timeouts and the observer from an [`ImageStoreConfig`].
 #[derive(Debug)]
 pub struct RegistryClient {
-    endpoints: Endpoints,
+    endpoints: Arc<Endpoints>,
     registries_conf: Option<PathBuf>,
     /// As last read: short names in queries are resolved without the disk.
     conf: Mutex<Arc<RegistriesConf>>,
@@ -73,6 +77,7 @@ pub struct RegistryClient {
 pub struct Repository {
     name: Reference,
     hosts: Vec<Host>,
+    foreign: ForeignHosts,
 }
 
 /// One host of the registry: the registry itself or a mirror.
@@ -109,6 +114,7 @@ impl FetchedManifest {
             digest: self.digest.clone(),
             size: self.bytes.len() as u64,
             platform: None,
+            urls: Vec::new(),
             annotations: BTreeMap::new(),
         }
     }
@@ -119,11 +125,11 @@ impl RegistryClient {
     #[must_use]
     pub fn new(config: &ImageStoreConfig) -> Self {
         Self {
-            endpoints: Endpoints::new(
+            endpoints: Arc::new(Endpoints::new(
                 config.certs_dirs.clone(),
                 config.timeouts.connect,
                 config.user_agent.clone(),
-            ),
+            )),
             registries_conf: config.registries_conf.clone(),
             conf: Mutex::new(Arc::new(
                 // A file that cannot be used is reported by the next pull.
@@ -184,6 +190,7 @@ impl RegistryClient {
         Ok(Repository {
             name: name.clone(),
             hosts: hosts.collect(),
+            foreign: ForeignHosts(Arc::clone(&self.endpoints)),
         })
     }
 }
@@ -215,36 +222,6 @@ impl RegistryClient {
         let conf = Arc::clone(&lock(&self.conf));
         conf.candidates(text)
     }
-}
-
-/// The name under which credentials for a host are stored.
-fn known_as(name: &Reference, endpoint: &Endpoint) -> String {
-    if endpoint.is_mirror {
-        endpoint.host.clone()
-    } else {
-        name.registry().to_owned()
-    }
-}
-
-/// The credentials of the request, if they are for this host. Those of a registry are sent to what takes its place, and not to
-/// its mirrors.
-fn given(
-    name: &Reference,
-    source: &Source,
-    endpoint: &Endpoint,
-    auth: Option<&Auth>,
-) -> Option<super::credentials::Credentials> {
-    let auth = auth?;
-    let host = known_as(&source.name, endpoint);
-    let is_registry = source.is_primary && !endpoint.is_mirror;
-    let is_for_it = match &auth.server {
-        None => is_registry,
-        Some(server) => {
-            let is_host = *server == host || host_of(&endpoint.host).as_ref() == Some(server);
-            is_host || (is_registry && server == name.registry())
-        }
-    };
-    is_for_it.then(|| auth.credentials.clone())
 }
 
 impl Repository {

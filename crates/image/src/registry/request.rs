@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::Host;
 use crate::config::Timeouts;
 use crate::error::Error;
+use crate::json;
 
 /// Maximum bytes read of the body of an error response.
 const MAX_REFUSAL: u64 = 8 << 10;
@@ -214,16 +215,16 @@ impl Chunks {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Refusal {
     errors: Vec<RefusalEntry>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct RefusalEntry {
-    #[serde(default)]
     code: String,
-    #[serde(default)]
     message: String,
 }
 
@@ -233,7 +234,7 @@ pub(super) async fn refusal(response: Response, host: &str, stall: Duration) -> 
     let body = read_body(response, MAX_REFUSAL, host, stall)
         .await
         .unwrap_or_default();
-    let first = serde_json::from_slice::<Refusal>(&body)
+    let first = json::from_slice::<Refusal>(&body)
         .ok()
         .and_then(|r| r.errors.into_iter().next());
     let said = first

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::disk::Disk;
 use super::record::Record;
 use crate::image_config::bounded_map;
+use crate::json;
 
 /// Maximum bytes of annotations of an image that are kept in memory, with [`ITEM_COST`] for each. Larger ones are left out: no
 /// part of them is right, and the image works without.
@@ -36,7 +37,7 @@ pub(super) fn read(disk: &Disk, record: &Record) -> BTreeMap<String, String> {
 }
 
 fn parse(manifest: &[u8]) -> BTreeMap<String, String> {
-    let found: Annotated = serde_json::from_slice(manifest).unwrap_or_default();
+    let found: Annotated = json::from_slice(manifest).unwrap_or_default();
     let items = found.annotations.iter();
     let cost: usize = items
         .map(|(key, value)| key.len() + value.len() + ITEM_COST)

@@ -1,8 +1,9 @@
 //! Creates the files, directories and whiteouts of a layer.
 
 use std::fs::File;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read as _, Seek as _, SeekFrom, Write};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 
 use criscope_linux::free_space::{CHECK_EVERY_BYTES, ENTRY_BYTES};
 use rustix::fs::{
@@ -30,6 +31,8 @@ pub(super) struct Extractor<'a> {
     tree: Tree,
     usage: UnpackSummary,
     unchecked: u64,
+    /// Bytes of the holes of all sparse files.
+    holes: u64,
 }
 
 impl<'a> Extractor<'a> {
@@ -39,6 +42,7 @@ impl<'a> Extractor<'a> {
             tree: Tree::create(job.staging).at(job.staging)?,
             usage: UnpackSummary::default(),
             unchecked: CHECK_EVERY_BYTES,
+            holes: 0,
         })
     }
 
@@ -81,12 +85,29 @@ impl<'a> Extractor<'a> {
             let reason = format!("more than {} entries", limits.max_entries);
             return Err(carry(Error::TooLarge { what, reason }));
         }
+        self.count_holes(entry.holes())?;
         if entry.kind != Kind::HardLink {
-            let bytes = entry.size.div_ceil(ENTRY_BYTES).saturating_mul(ENTRY_BYTES);
+            let stored = entry.size - entry.holes();
+            let bytes = stored.div_ceil(ENTRY_BYTES).saturating_mul(ENTRY_BYTES);
             self.usage.bytes = self.usage.bytes.saturating_add(bytes);
         }
         // Each entry takes about one block.
         self.space(ENTRY_BYTES * (1 + implied))
+    }
+
+    /// Counts the holes of sparse files like bytes of the archive: whoever copies the file writes them.
+    fn count_holes(&mut self, bytes: u64) -> io::Result<()> {
+        self.holes = self.holes.saturating_add(bytes);
+        let limits = self.job.limits;
+        let fetched = self.job.consumed.load(Ordering::Relaxed).max(1);
+        let is_bomb =
+            self.holes > limits.ratio_from_bytes && self.holes / fetched > limits.max_ratio;
+        if is_bomb || self.holes > limits.max_unpacked_bytes {
+            let what = format!("layer {}", self.job.diff_id);
+            let reason = format!("sparse files with {} bytes of holes", self.holes);
+            return Err(carry(Error::TooLarge { what, reason }));
+        }
+        Ok(())
     }
 
     /// Counts bytes to be written, and checks the free space periodically.
@@ -183,19 +204,32 @@ impl<'a> Extractor<'a> {
             created => created?,
         };
         let mut file = File::from(file);
+        match &entry.regions {
+            None => self.write(&mut file, data)?,
+            Some(regions) => {
+                for region in regions {
+                    file.seek(SeekFrom::Start(region.offset))?;
+                    self.write(&mut file, &mut data.by_ref().take(region.length))?;
+                }
+                file.set_len(entry.size)?;
+            }
+        }
+        let file = OwnedFd::from(file);
+        self.own(entry, &file)?;
+        Ok(futimens(&file, &times(entry))?)
+    }
+
+    fn write(&mut self, file: &mut File, data: &mut impl BufRead) -> io::Result<()> {
         loop {
             let bytes = data.fill_buf()?;
             let length = bytes.len();
             if length == 0 {
-                break;
+                return Ok(());
             }
             self.space(length as u64)?;
             file.write_all(bytes)?;
             data.consume(length);
         }
-        let file = OwnedFd::from(file);
-        self.own(entry, &file)?;
-        Ok(futimens(&file, &times(entry))?)
     }
 
     fn hard_link(&mut self, entry: &Entry, parent: &OwnedFd, name: &[u8]) -> io::Result<()> {

@@ -7,7 +7,11 @@ mod decompress;
 mod entry;
 mod extract;
 mod meter;
+mod number;
 mod pax;
+mod sparse;
+#[cfg(test)]
+mod sparse_tests;
 mod tar;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::entry::bad;
+use super::sparse::{KEYS, SparseRecords};
 
 /// The extended header of an entry.
 #[derive(Debug, Default)]
@@ -10,10 +11,11 @@ pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
     pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
-    pub(super) uid: Option<u64>,
-    pub(super) gid: Option<u64>,
+    pub(super) uid: Option<i64>,
+    pub(super) gid: Option<i64>,
     pub(super) mtime: Option<(i64, u32)>,
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) sparse: SparseRecords,
 }
 
 const XATTR: &[u8] = b"SCHILY.xattr.";
@@ -32,24 +34,33 @@ impl Pax {
     }
 
     fn take(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        let number = || {
-            let text = std::str::from_utf8(value).ok()?;
-            text.parse::<u64>().ok()
-        };
         let damaged = || bad(format!("damaged pax header \"{}\"", key.escape_ascii()));
-        // An empty value deletes an earlier one.
+        // An empty value deletes an earlier one: that of the header counts.
         let some = |value: &[u8]| (!value.is_empty()).then(|| value.to_vec());
+        let number = || -> io::Result<Option<i64>> {
+            let Some(value) = some(value) else {
+                return Ok(None);
+            };
+            let text = String::from_utf8(value).map_err(|_| damaged())?;
+            text.parse().map(Some).map_err(|_| damaged())
+        };
         match key {
             b"path" => self.path = some(value),
             b"linkpath" => self.link = some(value),
-            b"size" => self.size = Some(number().ok_or_else(damaged)?),
-            b"uid" => self.uid = Some(number().ok_or_else(damaged)?),
-            b"gid" => self.gid = Some(number().ok_or_else(damaged)?),
-            b"mtime" => self.mtime = Some(time(value).ok_or_else(damaged)?),
-            _ if key.starts_with(b"GNU.sparse.") => {
-                return Err(bad("sparse files are not for layers"));
+            b"size" => {
+                let size = number()?.map(u64::try_from).transpose();
+                self.size = size.map_err(|_| damaged())?;
+            }
+            b"uid" => self.uid = number()?,
+            b"gid" => self.gid = number()?,
+            b"mtime" => {
+                let time = some(value).map(|value| time(&value).ok_or_else(damaged));
+                self.mtime = time.transpose()?;
             }
             _ => {
+                if let Some(key) = key.strip_prefix(KEYS) {
+                    return self.sparse.take(key, value);
+                }
                 if let Some(name) = key.strip_prefix(XATTR) {
                     if self.xattrs.len() == MAX_XATTRS {
                         return Err(bad(format!("more than {MAX_XATTRS} attributes")));
@@ -129,6 +140,26 @@ mod tests {
     }
 
     #[test]
+    fn records_without_a_value_leave_what_the_header_says() {
+        for key in ["size", "uid", "gid", "mtime", "path", "linkpath"] {
+            let mut text = line(key, b"7");
+            text.extend(line(key, b""));
+            let pax = Pax::parse(&text).expect(key);
+            assert!(
+                pax.path.is_none() && pax.link.is_none() && pax.mtime.is_none(),
+                "{key}"
+            );
+            assert_eq!((pax.size, pax.uid, pax.gid), (None, None, None), "{key}");
+        }
+        let pax = Pax::parse(&line("uid", b"-2")).expect("negative");
+        assert_eq!(pax.uid, Some(-2));
+        assert_eq!(
+            Pax::parse(&line("mtime", b"5.")).expect("time").mtime,
+            Some((5, 0))
+        );
+    }
+
+    #[test]
     fn damaged_ones_are_refused() {
         for wrong in [
             &b"x"[..],
@@ -148,6 +179,6 @@ mod tests {
             .collect();
         assert!(Pax::parse(&many).is_err());
         assert!(Pax::parse(&line("mtime", b"-9223372036854775808.5")).is_err());
-        assert!(Pax::parse(&line("GNU.sparse.major", b"1")).is_err());
+        assert!(Pax::parse(&line("GNU.sparse.numbytes", b"1")).is_err());
     }
 }

@@ -7,9 +7,14 @@ use tar::Header;
 
 use super::decompress::fill;
 use super::entry::{Entry, Kind, bad};
+use super::number::{id, numeric, seconds, unsigned};
 use super::pax::Pax;
+use super::sparse::{MapBuilder, MapPlace, NEXT_MAP, OLD_MAP, OLD_SIZE, Region, read_map};
 
 const BLOCK: usize = 512;
+/// Where a header has the name of its format, and the version of that.
+const MAGIC: std::ops::Range<usize> = 257..263;
+const VERSION: std::ops::Range<usize> = 263..265;
 /// Maximum bytes of all extended headers of one entry. Linux's limit on the extended attributes of a file is 64 KiB.
 const MAX_EXTENSION: u64 = 1 << 20;
 
@@ -55,7 +60,7 @@ impl<R: Read> TarReader<R> {
         self.room = MAX_EXTENSION;
         while let Some(header) = self.header()? {
             let kind = header.entry_type();
-            let size = numeric(&header.as_old().size)?;
+            let size = unsigned(&header.as_old().size)?;
             if kind.is_pax_local_extensions() {
                 extensions.pax = Pax::parse(&self.extension(size)?)?;
             } else if kind.is_gnu_longname() {
@@ -77,8 +82,9 @@ impl<R: Read> TarReader<R> {
 
     fn entry(&mut self, header: &Header, extensions: Extensions) -> io::Result<Entry> {
         let Extensions { pax, path, link } = extensions;
-        let path = pax.path.or(path);
-        let path = path.unwrap_or_else(|| header.path_bytes().into_owned());
+        // As in Go, long names of GNU tar come before those of pax.
+        let path = path.or(pax.path);
+        let mut path = path.unwrap_or_else(|| header.path_bytes().into_owned());
         let kind = match header.entry_type() {
             // Archives of the old format have no type for directories.
             kind if kind.is_file() && path.ends_with(b"/") => Kind::Directory,
@@ -89,21 +95,43 @@ impl<R: Read> TarReader<R> {
             kind if kind.is_character_special() => Kind::Char,
             kind if kind.is_block_special() => Kind::Block,
             kind if kind.is_fifo() => Kind::Fifo,
-            kind if kind.is_gnu_sparse() => return Err(bad("sparse files are not for layers")),
+            kind if kind.is_gnu_sparse() => Kind::File,
             kind => return Err(bad(format!("an entry of unknown type {}", kind.as_byte()))),
         };
         let old = header.as_old();
         // As in Go's archive/tar, only files have contents, regardless of the size in other headers.
-        let size = match kind {
-            Kind::File => pax.size.map_or_else(|| numeric(&old.size), Ok)?,
+        let stored = match kind {
+            Kind::File => pax.size.map_or_else(|| unsigned(&old.size), Ok)?,
             _ => 0,
         };
-        self.begin(size);
-        let id = |pax: Option<u64>, own: &[u8]| {
-            let id = pax.map_or_else(|| numeric(own), Ok)?;
-            u32::try_from(id).map_err(|_| bad(format!("user or group id {id}")))
+        let mut records = pax.sparse;
+        let place = records.place()?;
+        if place.is_some() {
+            path = records.name().unwrap_or(path);
+        }
+        let (size, regions) = match place {
+            Some(_) if kind != Kind::File => {
+                return Err(bad("a sparse entry that is not a file"));
+            }
+            None if header.entry_type().is_gnu_sparse() => self.old_sparse(header, stored)?,
+            None => {
+                self.begin(stored);
+                (stored, None)
+            }
+            Some(place) => {
+                self.begin(stored);
+                let size = records.size()?.unwrap_or(stored);
+                let mut room = self.room;
+                let mut builder = MapBuilder::new(&mut room);
+                match place {
+                    MapPlace::Records => records.regions(&mut builder)?,
+                    MapPlace::Data => read_map(&mut builder, |block| self.read_exact(block))?,
+                }
+                (size, Some(builder.finish(size, self.left)?))
+            }
         };
-        let link = pax.link.or(link);
+        let owner = |pax: Option<i64>, own: &[u8]| id(pax.map_or_else(|| numeric(own), Ok)?);
+        let link = link.or(pax.link);
         let device = match kind {
             Kind::Char | Kind::Block => device(header)?,
             _ => (0, 0),
@@ -116,13 +144,45 @@ impl<R: Read> TarReader<R> {
                 .unwrap_or_default(),
             position: self.position,
             size,
+            regions,
             mode: u32::try_from(numeric(&old.mode)? & 0o7777).unwrap_or_default(),
-            uid: id(pax.uid, &old.uid)?,
-            gid: id(pax.gid, &old.gid)?,
+            uid: owner(pax.uid, &old.uid)?,
+            gid: owner(pax.gid, &old.gid)?,
             mtime: pax.mtime.unwrap_or_else(|| (seconds(&old.mtime), 0)),
             device,
             xattrs: pax.xattrs,
         })
+    }
+
+    /// Begins a sparse file of the old format. Returns its size with the holes, and what the archive has of it.
+    fn old_sparse(
+        &mut self,
+        header: &Header,
+        stored: u64,
+    ) -> io::Result<(u64, Option<Vec<Region>>)> {
+        if header.as_gnu().is_none() {
+            return Err(bad("a sparse file without a header of GNU tar"));
+        }
+        let bytes = header.as_bytes();
+        let size = unsigned(&bytes[OLD_SIZE])?;
+        let mut room = self.room;
+        let mut builder = MapBuilder::new(&mut room);
+        let mut goes_on = builder.add_block(&bytes[OLD_MAP])?;
+        while goes_on {
+            let mut block = Header::new_old();
+            if !self.block(&mut block)? {
+                return Err(cut());
+            }
+            goes_on = builder.add_block(&block.as_bytes()[NEXT_MAP])?;
+            // A block costs memory only for what is in it, but there may not be any number of them.
+            builder.charge(BLOCK as u64)?;
+        }
+        // GNU tar writes a map for a file of holes, too.
+        if size == 0 && builder.regions.is_empty() {
+            return Err(bad("a sparse file without a map"));
+        }
+        self.begin(stored);
+        Ok((size, Some(builder.finish(size, stored)?)))
     }
 
     /// Reads the next header. The archive ends with two blocks of zeros, or with its last byte.
@@ -144,6 +204,11 @@ impl<R: Read> TarReader<R> {
             return Ok(None);
         }
         check_sum(&header)?;
+        let bytes = header.as_mut_bytes();
+        if bytes[MAGIC] == *b"ustar\0" {
+            // Go does not look at the version, without which the `tar` crate takes a header for one of the oldest format.
+            bytes[VERSION].copy_from_slice(b"00");
+        }
         Ok(Some(header))
     }
 
@@ -268,38 +333,6 @@ fn check_sum(header: &Header) -> io::Result<()> {
     Err(bad("not a tar archive, or a damaged one"))
 }
 
-/// Parses octal digits, or GNU's binary form for larger numbers. An empty field is 0, as in Go.
-fn numeric(field: &[u8]) -> io::Result<u64> {
-    let damaged = || bad("a damaged number in a header");
-    if let [first, rest @ ..] = field
-        && first & 0x80 != 0
-    {
-        let (high, low) = rest.split_at(rest.len().saturating_sub(8));
-        if first & 0x7f != 0 || high.iter().any(|b| *b != 0) {
-            return Err(damaged());
-        }
-        return Ok(low.iter().fold(0, |sum, b| sum << 8 | u64::from(*b)));
-    }
-    let is_blank = |b: &u8| matches!(b, b' ' | 0);
-    let digits = field.iter().skip_while(|b| is_blank(b));
-    let digits: Vec<_> = digits.take_while(|b| !is_blank(b)).collect();
-    digits
-        .into_iter()
-        .try_fold(0_u64, |sum, digit| match digit {
-            b'0'..=b'7' => sum
-                .checked_mul(8)
-                .and_then(|sum| sum.checked_add(u64::from(digit - b'0')))
-                .ok_or_else(damaged),
-            _ => Err(damaged()),
-        })
-}
-
-/// Parses a time. An invalid one is the Unix epoch.
-fn seconds(field: &[u8]) -> i64 {
-    let seconds = numeric(field).ok().and_then(|t| i64::try_from(t).ok());
-    seconds.unwrap_or(0)
-}
-
 fn device(header: &Header) -> io::Result<(u32, u32)> {
     let gnu = header.as_gnu().map(|h| (&h.dev_major, &h.dev_minor));
     let ustar = header.as_ustar().map(|h| (&h.dev_major, &h.dev_minor));
@@ -307,7 +340,7 @@ fn device(header: &Header) -> io::Result<(u32, u32)> {
         return Ok((0, 0));
     };
     let number = |field: &[u8]| {
-        let number = numeric(field)?;
+        let number = unsigned(field)?;
         u32::try_from(number).map_err(|_| bad(format!("device number {number}")))
     };
     Ok((number(major)?, number(minor)?))

@@ -42,7 +42,7 @@ pub use self::idmapped::{IdMapped, bind};
 pub use self::inside::open_in_root;
 pub use self::kernel_dirs::check_kernel_dirs;
 pub use self::mounts::{is_mounted, list_mounts_below, mounts_in_table, unmount};
-pub use self::overlay::MAX_LAYERS;
+pub use self::overlay::{MAX_LAYERS, MAX_LISTED_LAYERS};
 pub use self::relabel::relabel;
 pub use self::shm::{SHM_SIZE, Shm, mount_shm};
 pub use self::view::{ContainerView, lexical};
@@ -58,7 +58,7 @@ pub const MAPPED: &str = "mapped";
 /// The mount to create.
 #[derive(Debug, Clone, Default)]
 pub struct MountRequest {
-    /// The directories of the image's layers, from the bottom up. May be empty.
+    /// The directories of the image's layers, from the bottom up. May be empty, and contain a directory more than once.
     pub layers: Vec<PathBuf>,
     /// Read-only: for images that are mounted as volumes.
     pub read_only: bool,

@@ -9,9 +9,15 @@
 //!   yet, such as that of a disk that was full for a moment: `syncfs` takes the error, and the mount is tried again.
 //! - not `userxattr`: the container could set its attributes, and it is for mounts inside user namespaces.
 //!
+//! - each layer once: the kernel refuses a lower directory that occurs twice (`ELOOP`), and an image may well contain a layer twice.
+//!   The topmost occurrence alone gives the same view. A lower one has the same files, so each of them is found in the upper
+//!   one first; and its whiteouts and opaque directories hide what is below them, which those of the upper one hide as well.
+//!   What stands between the two hides or replaces only files of the lower one, and the upper one shows them again.
+//!
 //! All options together must fit into one page. If the paths of the layers are too long, or contain a special character,
 //! they are replaced by descriptors, `/proc/self/fd/N`.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -32,9 +38,12 @@ pub(super) const PARTS: [&str; 3] = ["upper", "work", "empty"];
 /// Limit of mount(2): a page, including the final zero.
 const MAX_OPTIONS: usize = 4095;
 
-/// Maximum number of layers: as descriptors they always fit into the options, and do not exhaust the daemon's. Docker
+/// Maximum number of different layers: as descriptors they always fit into the options, and do not exhaust the daemon's. Docker
 /// creates no image with more than 127.
 pub const MAX_LAYERS: usize = 180;
+
+/// Maximum number of layers of an image with those that repeat others. It bounds the work for one image.
+pub const MAX_LISTED_LAYERS: usize = 512;
 
 /// The directories of an overlay.
 pub(super) struct Stack {
@@ -46,12 +55,7 @@ pub(super) struct Stack {
 
 /// Creates the directories in `dir` and mounts the overlay on `point`.
 pub(super) fn mount(dir: &Path, point: &Path, request: &MountRequest) -> Result<()> {
-    let layers = request.layers.len();
-    if layers > MAX_LAYERS {
-        return Err(Error::Invalid(format!(
-            "{layers} layers are more than the {MAX_LAYERS} that can be mounted over each other"
-        )));
-    }
+    check_count(&request.layers)?;
     let stack = stack(dir, request)?;
     let label = request.label.as_deref();
     match &request.ids {
@@ -60,8 +64,26 @@ pub(super) fn mount(dir: &Path, point: &Path, request: &MountRequest) -> Result<
     }
 }
 
+fn check_count(layers: &[PathBuf]) -> Result<()> {
+    let (listed, different) = (layers.len(), topmost_once(layers).len());
+    if different > MAX_LAYERS || listed > MAX_LISTED_LAYERS {
+        return Err(Error::Invalid(format!(
+            "{listed} layers, {different} of them different: at most {MAX_LAYERS} different ones can be mounted over each other, \
+             and {MAX_LISTED_LAYERS} with repetitions"
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the layers from the topmost down, each at its topmost place only.
+fn topmost_once(layers: &[PathBuf]) -> Vec<PathBuf> {
+    let mut seen = HashSet::new();
+    let topmost = layers.iter().rev().filter(|layer| seen.insert(*layer));
+    topmost.cloned().collect()
+}
+
 fn stack(dir: &Path, request: &MountRequest) -> Result<Stack> {
-    let mut lower: Vec<_> = request.layers.iter().rev().cloned().collect();
+    let mut lower = topmost_once(&request.layers);
     // Without an upper directory overlayfs requires two lower ones. A single layer is not bind mounted instead, because its
     // whiteouts would be visible.
     let least = if request.read_only { 2 } else { 1 };
@@ -238,6 +260,26 @@ mod tests {
         let more = "t:s0\",lowerdir=/etc,context=\"t";
         let error = options(&read_only, Some(more), true).expect_err("two options");
         assert!(matches!(error, Error::Invalid(_)), "{error}");
+    }
+
+    #[test]
+    fn a_layer_that_occurs_twice_is_mounted_once_at_its_topmost_place() {
+        let layers = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        for (listed, mounted) in [
+            (&["a", "b", "a"][..], &["a", "b"][..]),
+            (&["a", "a"], &["a"]),
+            (&["a", "b", "b", "c", "a", "d"], &["d", "a", "c", "b"]),
+            (&[], &[]),
+        ] {
+            assert_eq!(topmost_once(&layers(listed)), layers(mounted), "{listed:?}");
+        }
+        let many: Vec<_> = (0..=MAX_LAYERS)
+            .map(|n| PathBuf::from(n.to_string()))
+            .collect();
+        assert!(check_count(&many).is_err());
+        assert!(check_count(&many[1..]).is_ok());
+        assert!(check_count(&vec![many[0].clone(); MAX_LISTED_LAYERS]).is_ok());
+        assert!(check_count(&vec![many[0].clone(); MAX_LISTED_LAYERS + 1]).is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod bounds;
 mod bundles;
 mod claimed;
 mod crash;
+mod elsewhere;
 pub(super) mod encrypted;
 mod exported;
 mod hostile;

@@ -173,3 +173,120 @@ fn shared_memory_has_its_size_and_options() {
         .expect("dir");
     assert!(!is_mounted(&place.path().join("pod/none")).expect("known"));
 }
+
+/// All files below a directory, with their contents, modes and owners.
+fn view(root: &Path, dir: &Path, all: &mut Vec<String>) {
+    let mut entries: Vec<_> = fs::read_dir(dir).expect("dir").flatten().collect();
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        // Of a directory that only one layer has, overlayfs lists the whiteouts as well; there is nothing behind them.
+        let Ok(stat) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        let content = if stat.is_file() {
+            fs::read_to_string(&path).expect("text")
+        } else {
+            String::new()
+        };
+        let shown = path.strip_prefix(root).expect("below").display();
+        all.push(format!(
+            "{shown} {:o} {} {content}",
+            stat.mode(),
+            stat.uid()
+        ));
+        if stat.is_dir() {
+            view(root, &path, all);
+        }
+    }
+}
+
+/// A layer with some of a few paths, each of them a file, a directory (opaque or not) or a whiteout.
+fn random_layer(layer: &Path, number: u32, random: &mut impl FnMut(u32) -> u32) {
+    for top in ["a", "b", "c"] {
+        let path = layer.join(top);
+        match random(5) {
+            0 => fs::write(&path, format!("{number}")).expect("file"),
+            1 => whiteout(&path),
+            2 => {}
+            kind => {
+                fs::create_dir(&path).expect("dir");
+                chown(&path, Some(number), Some(number)).expect("owner");
+                if kind == 3 && random(2) == 0 {
+                    let (name, flags) = ("trusted.overlay.opaque", XattrFlags::empty());
+                    setxattr(&path, name, b"y", flags).expect("opaque");
+                }
+                for inner in ["x", "y", "z"] {
+                    match random(4) {
+                        0 => fs::write(path.join(inner), format!("{number}")).expect("file"),
+                        1 => whiteout(&path.join(inner)),
+                        2 => {
+                            fs::create_dir(path.join(inner)).expect("dir");
+                            fs::write(path.join(inner).join("deep"), format!("{number}"))
+                                .expect("file");
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The kernel refuses a directory twice. The same layers with copies in place of repetitions are what it would show.
+#[test]
+fn a_layer_that_occurs_twice_gives_the_view_that_copies_of_it_give() {
+    let mut state = 1_u32;
+    let mut random = move |below: u32| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state % below
+    };
+    for round in 0..40 {
+        let mut place = Place::new();
+        let mut different = Vec::new();
+        for number in 0..4 {
+            let layer = place.path().join(format!("layers/{number}"));
+            fs::create_dir_all(&layer).expect("layer");
+            random_layer(&layer, number, &mut random);
+            different.push(layer);
+        }
+        // An empty layer, which builders repeat.
+        different[0] = place.path().join("layers/empty");
+        fs::create_dir(&different[0]).expect("layer");
+        let mut copies = Vec::new();
+        for position in 0..7 {
+            let source = &different[random(4) as usize];
+            place.layers.push(source.clone());
+            let copy = place.path().join(format!("copies/{position}"));
+            fs::create_dir_all(copy.parent().expect("parent")).expect("dir");
+            let copied = std::process::Command::new("cp")
+                .arg("-a")
+                .args([source, &copy])
+                .status();
+            assert!(copied.expect("cp").success());
+            copies.push(copy);
+        }
+        let repeated = place.layers.clone();
+        let views = [false, true].map(|read_only| {
+            [&repeated, &copies].map(|layers| {
+                let rootfs = place.container();
+                let request = MountRequest {
+                    layers: layers.clone(),
+                    read_only,
+                    ..MountRequest::default()
+                };
+                let root = rootfs.mount(&request).expect("mounted");
+                let mut all = Vec::new();
+                view(&root, &root, &mut all);
+                rootfs.remove().expect("removed");
+                all
+            })
+        });
+        for [repeated, copied] in views {
+            assert_eq!(repeated, copied, "round {round}: {:?}", place.layers);
+        }
+        assert!(place.is_clean());
+    }
+}

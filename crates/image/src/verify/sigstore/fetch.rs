@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::BUNDLE;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+use crate::json;
 use crate::manifest::{Descriptor, MAX_MANIFEST};
 use crate::registry::{FetchedManifest, Repository};
 use crate::verify::evidence::Signature;
@@ -35,7 +36,7 @@ struct Referrer {
 }
 
 fn parse(bytes: &[u8]) -> Result<Document> {
-    serde_json::from_slice(bytes).map_err(|e| Error::invalid("signatures", e.to_string()))
+    json::from_slice(bytes).map_err(|e| Error::invalid("signatures", e.to_string()))
 }
 
 impl Repository {

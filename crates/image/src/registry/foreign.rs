@@ -1,0 +1,145 @@
+//! Layers that a registry does not have, at the addresses that the manifest has for them (image-spec, "Descriptors", `urls`). Whoever makes
+//! an image chooses the addresses, so they get no credentials, and of what is there only the content with the right digest is used.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use bytes::Bytes;
+use reqwest::Url;
+use reqwest::header::HeaderMap;
+
+use super::blob::Target;
+use super::endpoint::{Endpoint, Endpoints};
+use super::get::RedirectTokens;
+use super::node_address::may_lead_to;
+use super::{Host, Repository};
+use crate::error::{Error, Result};
+use crate::manifest::Descriptor;
+
+/// The clients for other hosts than those of the registry.
+#[derive(Debug)]
+pub(super) struct ForeignHosts(pub(super) Arc<Endpoints>);
+
+/// Returns the address of a layer, if it may be used: as for redirects, what a registry with TLS offers is not fetched without. User and
+/// password in it are left out.
+fn address(text: &str, is_plain: bool) -> Option<Url> {
+    let mut url = Url::parse(text).ok()?;
+    let is_usable = match url.scheme() {
+        "https" => true,
+        "http" => is_plain,
+        _ => false,
+    };
+    url.set_username("").ok()?;
+    url.set_password(None).ok()?;
+    (is_usable && url.has_host()).then_some(url)
+}
+
+impl Repository {
+    /// Passes the bytes of a layer to the target, from the first of its addresses that has it. `missing` is the error of the registry.
+    pub(super) async fn foreign_blob<S, F>(
+        &self,
+        descriptor: &Descriptor,
+        target: &mut Target<'_, S>,
+        missing: Error,
+    ) -> Result<()>
+    where
+        S: FnMut(u64, Bytes) -> F + Send,
+        F: Future<Output = bool> + Send,
+    {
+        let mut schemes = self.hosts.iter().map(|host| host.endpoint.base.scheme());
+        let is_plain = schemes.all(|scheme| scheme == "http");
+        let mut last = "no address that may be used".to_owned();
+        for url in &descriptor.urls {
+            let Some(url) = address(url, is_plain) else {
+                continue;
+            };
+            let mut hosts = self.hosts.iter();
+            if !hosts.any(|host| may_lead_to(&host.endpoint.base, &url)) {
+                continue;
+            }
+            let Some(host) = self.foreign_host(&url)? else {
+                continue;
+            };
+            match host.blob(&url, target).await {
+                Ok(()) => return Ok(()),
+                Err(failure) => {
+                    last = match host.failed(failure) {
+                        unreachable @ Error::RegistryUnavailable { .. } => unreachable.to_string(),
+                        // What an answer says is not for the maker of the image, who may have named any server of the network.
+                        _ => format!("{} does not send it", host.endpoint.host),
+                    };
+                }
+            }
+        }
+        Err(match missing {
+            Error::NotFound { what } => Error::NotFound {
+                what: format!("{what}; and elsewhere: {last}"),
+            },
+            other => other,
+        })
+    }
+
+    /// The host of an address. It has neither the headers nor the credentials of a registry, also if it is one.
+    fn foreign_host(&self, url: &Url) -> Result<Option<Host>> {
+        let Some(like) = self.hosts.last() else {
+            return Ok(None);
+        };
+        let name = match (url.host_str(), url.port()) {
+            (Some(host), Some(port)) => format!("{host}:{port}"),
+            (host, _) => host.unwrap_or_default().to_owned(),
+        };
+        let Some(own) = self.foreign.0.of(&name, false)?.pop() else {
+            return Ok(None);
+        };
+        let mut base = url.clone();
+        base.set_path("");
+        base.set_query(None);
+        Ok(Some(Host {
+            name: like.name.clone(),
+            endpoint: Endpoint {
+                base,
+                host: name,
+                headers: HeaderMap::new(),
+                is_mirror: false,
+                ..own
+            },
+            authorizer: like.authorizer.anonymous(),
+            redirect_tokens: RedirectTokens::default(),
+            timeouts: like.timeouts,
+            retries: like.retries,
+            is_down: AtomicBool::new(false),
+            observer: Arc::clone(&like.observer),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_of_the_web_and_not_less_safe_than_the_registry() {
+        let at = |text, is_plain| address(text, is_plain).map(|url| url.to_string());
+        let https = "https://a.example/x?y=z";
+        for is_plain in [false, true] {
+            assert_eq!(at(https, is_plain).as_deref(), Some(https));
+            assert_eq!(
+                at("https://user:secret@a.example/x?y=z", is_plain).as_deref(),
+                Some(https)
+            );
+            for wrong in [
+                "",
+                "/x",
+                "a.example/x",
+                "ftp://a.example/x",
+                "file:///etc/passwd",
+                "data:,x",
+            ] {
+                assert_eq!(at(wrong, is_plain), None, "{wrong}");
+            }
+        }
+        assert_eq!(at("http://a.example/x", false), None);
+        assert!(at("http://a.example/x", true).is_some());
+    }
+}

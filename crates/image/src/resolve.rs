@@ -1,0 +1,151 @@
+//! From a reference to the manifest for this platform.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::BoxFuture;
+
+use super::ImageStore;
+use super::artifact::ArtifactManifest;
+use super::choice::{Choice, MAX_UNDECLARED, choose, no_platform};
+use super::error::{Error, Result};
+use super::image_config::ParsedConfig;
+use super::manifest::{
+    Descriptor, ImageManifest, MAX_CONFIG, MAX_DEPTH, Manifest, UndeclaredManifest,
+};
+use super::platform::Fit;
+use super::reference::Reference;
+use super::registry::{FetchedManifest, Repository};
+
+/// A manifest that is not an index.
+pub(super) enum Content {
+    Image(ImageManifest),
+    Artifact(ArtifactManifest),
+    /// Its configuration tells which of the two it is.
+    Undeclared(UndeclaredManifest),
+}
+
+/// The manifest of the image that a reference resolves to.
+pub(super) struct Resolved {
+    pub(super) content: Content,
+    /// The manifest for this platform, as received.
+    pub(super) fetched: FetchedManifest,
+    /// What the reference resolves to: the manifest, or an index that leads to it.
+    pub(super) top: Descriptor,
+}
+
+/// A reference that is being resolved.
+struct Resolution<'a> {
+    store: &'a ImageStore,
+    repository: &'a Repository,
+    what: String,
+    /// The manifests that may still be tried, over all indexes.
+    tries_left: AtomicUsize,
+}
+
+impl ImageStore {
+    /// Fetches the manifest for this platform. As in containerd, an index chooses by the platforms in it, and by those in the
+    /// configurations where it has none; a manifest that was asked for is taken whatever its platform.
+    pub(super) async fn resolve_remote(
+        &self,
+        repository: &Repository,
+        reference: &Reference,
+    ) -> Result<Resolved> {
+        let fetched = repository
+            .manifest(reference.version(), reference.digest())
+            .await?;
+        let top = fetched.descriptor();
+        let resolution = Resolution {
+            store: self,
+            repository,
+            what: reference.to_string(),
+            tries_left: AtomicUsize::new(MAX_UNDECLARED),
+        };
+        let (content, fetched) = resolution.descend(fetched, MAX_DEPTH - 1).await?;
+        Ok(Resolved {
+            content,
+            fetched,
+            top,
+        })
+    }
+}
+
+impl Resolution<'_> {
+    /// Follows indexes to a manifest.
+    fn descend(
+        &self,
+        fetched: FetchedManifest,
+        depth: usize,
+    ) -> BoxFuture<'_, Result<(Content, FetchedManifest)>> {
+        Box::pin(async move {
+            let manifests = match Manifest::parse(&fetched.bytes, &fetched.media_type)? {
+                Manifest::Image(image) => return Ok((Content::Image(image), fetched)),
+                Manifest::Artifact(artifact) => return Ok((Content::Artifact(artifact), fetched)),
+                Manifest::Undeclared(manifest) => {
+                    return Ok((Content::Undeclared(manifest), fetched));
+                }
+                Manifest::Index(manifests) => manifests,
+            };
+            let Some(depth) = depth.checked_sub(1) else {
+                let reason = "an index of indexes without end";
+                return Err(Error::invalid(self.what.clone(), reason));
+            };
+            match choose(&self.what, &manifests, &self.store.config.platform)? {
+                Choice::Declared(chosen) => self.fetch(chosen, depth).await,
+                Choice::Undeclared(tried) => match tried.as_slice() {
+                    [only] => self.fetch(only, depth).await,
+                    _ => self.first_that_runs(&manifests, &tried, depth).await,
+                },
+            }
+        })
+    }
+
+    async fn fetch(&self, chosen: &Descriptor, depth: usize) -> Result<(Content, FetchedManifest)> {
+        let digest = &chosen.digest;
+        let fetched = self
+            .repository
+            .manifest(digest.as_str(), Some(digest))
+            .await?;
+        self.descend(fetched, depth).await
+    }
+
+    /// Tries manifests in their order: the first whose configuration names this platform, else the first that names none.
+    async fn first_that_runs(
+        &self,
+        manifests: &[Descriptor],
+        tried: &[&Descriptor],
+        depth: usize,
+    ) -> Result<(Content, FetchedManifest)> {
+        let mut silent = None;
+        for descriptor in tried {
+            let left = self.tries_left.load(Ordering::Relaxed);
+            let Some(left) = left.checked_sub(1) else {
+                break;
+            };
+            self.tries_left.store(left, Ordering::Relaxed);
+            let found = match self.fetch(descriptor, depth).await {
+                // An index in this one that has nothing for this platform.
+                Err(Error::NoPlatform { .. }) => continue,
+                found => found?,
+            };
+            match self.fit(&found.0).await? {
+                Fit::Runs => return Ok(found),
+                Fit::Silent => drop(silent.get_or_insert(found)),
+                Fit::Other => {}
+            }
+        }
+        silent.ok_or_else(|| no_platform(&self.what, manifests, &self.store.config.platform))
+    }
+
+    async fn fit(&self, content: &Content) -> Result<Fit> {
+        let config = match content {
+            Content::Image(image) => &image.config,
+            Content::Undeclared(manifest) => &manifest.config,
+            Content::Artifact(_) => return Ok(Fit::Silent),
+        };
+        let bytes = self.repository.small_blob(config, MAX_CONFIG).await?;
+        Ok(match ParsedConfig::read(&bytes) {
+            Ok(parsed) => parsed.fit(&self.store.config.platform),
+            Err(_) => Fit::Silent,
+        })
+    }
+}
