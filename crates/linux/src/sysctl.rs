@@ -83,6 +83,17 @@ impl Sysctl {
         self.kind
     }
 
+    /// The network interface that the parameter belongs to, if it belongs to one that is not in every network namespace.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        let path = self.file.strip_prefix("/proc/sys/net").ok()?;
+        let mut parts = path.components().map(|part| part.as_os_str().to_str());
+        let (_family, kind) = (parts.next()??, parts.next()??);
+        let name = parts.next()??;
+        let is_of_all = matches!(name, "all" | "default" | "lo");
+        (matches!(kind, "conf" | "neigh") && !is_of_all).then_some(name)
+    }
+
     /// The error for a pod that shares the parameter's namespace with the node.
     #[must_use]
     pub fn shared(&self) -> Error {
@@ -122,6 +133,23 @@ fn home(path: &str) -> Option<Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parameters_of_an_interface_are_told_apart() {
+        for (name, interface) in [
+            ("net.ipv4.conf.eth0.rp_filter", Some("eth0")),
+            ("net/ipv6/conf/eth0.1/forwarding", Some("eth0.1")),
+            ("net.ipv4.neigh.net1.gc_stale_time", Some("net1")),
+            ("net.ipv4.conf.all.rp_filter", None),
+            ("net.ipv6.conf.default.forwarding", None),
+            ("net.ipv4.conf.lo.forwarding", None),
+            ("net.core.somaxconn", None),
+            ("kernel.shmmax", None),
+        ] {
+            let sysctl = Sysctl::new(name, "1").expect("valid");
+            assert_eq!(sysctl.interface(), interface, "{name}");
+        }
+    }
 
     #[test]
     fn both_spellings_name_the_same_file() {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::call::steps::RuntimeStep;
+use crate::cri::v1::PodSandboxConfig;
 use criscope_linux::namespace::Kind;
 use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs, VolumeLimits};
 
@@ -35,6 +36,8 @@ pub(super) struct Assembly {
     /// The live settings at the beginning of the call.
     pub(super) live: Arc<Live>,
     pub(super) sandbox: Arc<SandboxRecord>,
+    /// The configuration of the pod as of this call.
+    pub(super) pod: PodSandboxConfig,
     pub(super) image: Arc<criscope_image::ImageConfig>,
     /// Layers of the image, from the bottom up.
     pub(super) layers: Vec<PathBuf>,
@@ -100,7 +103,7 @@ impl Assembly {
         let users = UserDatabase::of_rootfs(root)?;
         let mut built = self.specification(record, root, &users, &sandbox)?;
         let classes = &self.live.classes;
-        classes.apply(&mut built.spec, &self.sandbox.config, &record.config)?;
+        classes.apply(&mut built.spec, &self.pod, &record.config)?;
         let adjusting = self.runtime.nri_create(&self.sandbox, record, &built.spec);
         // The work runs on a thread that may block, and plugins answer within their timeout.
         let adjusted = tokio::runtime::Handle::current().block_on(adjusting)?;
@@ -195,7 +198,7 @@ impl Assembly {
         let hooks = spec::hooks::Registry::read(&self.live.settings.hooks_dirs);
         Ok(build(&spec::Request {
             id: &record.id,
-            pod: &self.sandbox.config,
+            pod: &self.pod,
             container: &record.config,
             image: &image,
             rootfs: root,

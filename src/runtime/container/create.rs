@@ -6,6 +6,7 @@ use criscope_nri::api::Event;
 
 use super::super::sandbox::teardown::blocking;
 use super::bundle::{Assembled, Assembly};
+use super::pod_config;
 use super::volumes::{VolumeImage, find_volumes, hold_volumes, volume_limits};
 use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
 use crate::runtime::call_context::CallContext;
@@ -54,6 +55,8 @@ impl Runtime {
     ) -> Result<String> {
         let _guard = sandbox.op_lock.read().await;
         self.check_ready(&sandbox).await?;
+        let pod = pod_config::current(&sandbox.record().config, request.sandbox_config);
+        validate::sandbox(&pod)?;
         let mut config = request.config.unwrap_or_default();
         let images = self.images();
         let found = image_of(&images, &config)?;
@@ -88,7 +91,7 @@ impl Runtime {
         // Until it is in the store.
         let unsynced = self.nri.block_sync(&self.steps).await;
         let container = self
-            .assemble_container(&sandbox, record, image, layers, volumes.held)
+            .assemble_container(&sandbox, pod, record, image, layers, volumes.held)
             .await?;
         let container = Arc::new(container);
         self.store.containers.insert(&id, Arc::clone(&container));
@@ -126,6 +129,7 @@ impl Runtime {
     async fn assemble_container(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
+        pod: v1::PodSandboxConfig,
         mut record: ContainerRecord,
         image: &Image,
         layers: LayerLease,
@@ -139,6 +143,7 @@ impl Runtime {
             volume_limits: volume_limits(&live.images, image)?,
             live,
             sandbox: sandbox.record(),
+            pod,
             image: Arc::clone(&image.config),
             layers: layers.paths().to_vec(),
             volumes: held

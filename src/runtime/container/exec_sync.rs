@@ -20,8 +20,14 @@ use crate::runtime::shim_client::{
 use crate::runtime::store::Container;
 use crate::runtime::{Runtime, id};
 
-/// The CRI's limit on the output of each stream (api.proto, ExecSyncResponse); the rest is read and discarded.
-const OUTPUT_LIMIT: usize = 16 << 20;
+/// Limit on the output of each stream (api.proto, ExecSyncResponse); the rest is read and discarded.
+const OUTPUT_LIMIT: usize = RESPONSE_LIMIT - FRAMING;
+
+/// The largest message that the kubelet and crictl accept.
+const RESPONSE_LIMIT: usize = 16 << 20;
+
+/// Bytes of an encoded response besides the output: tags and lengths of both streams, and the exit code.
+const FRAMING: usize = 32;
 
 /// How long output that the shim has passed on may take to arrive.
 const LAST_PART: Duration = Duration::from_millis(100);
@@ -61,7 +67,7 @@ impl Runtime {
             error = call.abandoned() => Err(error),
         };
         if outcome.is_err() {
-            running.kill().await;
+            running.kill_all().await;
         }
         running.forget().await;
         let collected = outcome?;
@@ -143,14 +149,21 @@ impl Running {
 
     /// Kills the process, best effort: it may have exited already.
     pub(in crate::runtime) async fn kill(&self) {
-        let _ended = self
-            .shim
-            .kill(Kill {
-                target: self.target.clone(),
-                signal: SIGKILL,
-                all: false,
-            })
-            .await;
+        self.send_kill(false).await;
+    }
+
+    /// Kills the process and those that it started, best effort. Without that a probe that times out leaves a process each time.
+    async fn kill_all(&self) {
+        self.send_kill(true).await;
+    }
+
+    async fn send_kill(&self, all: bool) {
+        let kill = Kill {
+            target: self.target.clone(),
+            signal: SIGKILL,
+            all,
+        };
+        let _ended = self.shim.kill(kill).await;
     }
 
     /// Makes the shim drop the state of the process as soon as it has exited.
@@ -223,9 +236,19 @@ async fn collect(
         }
         exit
     };
+    fit(&mut collected.response);
     collected.held_open = held_open;
     collected.response.exit_code = exit.code;
     Ok(collected)
+}
+
+/// Cuts the ends of both streams so that the response fits into a message. A stream of less than half a message is kept whole.
+fn fit(response: &mut ExecSyncResponse) {
+    let half = OUTPUT_LIMIT / 2;
+    let (out, err) = (response.stdout.len(), response.stderr.len());
+    let out = out.min(OUTPUT_LIMIT - err.min(half));
+    response.stdout.truncate(out);
+    response.stderr.truncate(OUTPUT_LIMIT - out);
 }
 
 fn exceeded(limit: Option<Duration>) -> Error {
@@ -257,5 +280,34 @@ async fn read(output: &mut Attached, collected: &mut Collected) {
         open[at] &= !piece.is_empty();
         let room = OUTPUT_LIMIT - to.len();
         to.extend_from_slice(&piece[..piece.len().min(room)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message as _;
+
+    #[test]
+    fn a_response_fits_into_the_message_of_its_caller() {
+        const MIB: usize = 1 << 20;
+        let all = OUTPUT_LIMIT;
+        for (out, err, kept) in [
+            (MIB, 2 * MIB, (MIB, 2 * MIB)),
+            (all, 0, (all, 0)),
+            (0, all, (0, all)),
+            (all, MIB, (all - MIB, MIB)),
+            (MIB, all, (MIB, all - MIB)),
+            (all, all, (all / 2, all / 2)),
+        ] {
+            let mut response = ExecSyncResponse {
+                stdout: vec![b'o'; out],
+                stderr: vec![b'e'; err],
+                exit_code: -1,
+            };
+            fit(&mut response);
+            assert_eq!((response.stdout.len(), response.stderr.len()), kept);
+            assert!(response.encoded_len() <= RESPONSE_LIMIT);
+        }
     }
 }

@@ -10,6 +10,7 @@ mod id_mapped;
 mod image_volumes;
 mod list;
 mod log;
+mod pod_config;
 mod remove;
 mod start;
 mod status;

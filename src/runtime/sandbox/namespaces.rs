@@ -10,6 +10,21 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::oci::spec::{Policy, sandbox_sysctls, user_mappings};
 use crate::runtime::store::SandboxRecord;
 
+/// The sysctls of interfaces that CNI makes (`net.ipv4.conf.eth0.rp_filter`): they exist only once the network is attached.
+pub(super) fn interface_sysctls(record: &SandboxRecord, policy: &Policy) -> Result<Vec<Sysctl>> {
+    let mut all = sysctls(record, policy)?;
+    all.retain(|sysctl| sysctl.interface().is_some());
+    Ok(all)
+}
+
+fn sysctls(record: &SandboxRecord, policy: &Policy) -> Result<Vec<Sysctl>> {
+    sandbox_sysctls(&record.config, policy)?
+        .into_iter()
+        .map(|(name, value)| Sysctl::new(&name, &value))
+        .collect::<std::result::Result<_, _>>()
+        .map_err(|error| Error::invalid(error.to_string()))
+}
+
 /// The request for the namespaces of a pod.
 pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -> Result<Request> {
     let options = record.namespaces();
@@ -24,11 +39,8 @@ pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -
     if own(options.ipc) {
         kinds.push(Kind::Ipc);
     }
-    let sysctls = sandbox_sysctls(&record.config, policy)?
-        .into_iter()
-        .map(|(name, value)| Sysctl::new(&name, &value))
-        .collect::<std::result::Result<Vec<_>, _>>()
-        .map_err(|error| Error::invalid(error.to_string()))?;
+    let mut sysctls = sysctls(record, policy)?;
+    sysctls.retain(|sysctl| sysctl.interface().is_none());
     Ok(Request {
         user: mappings(record)?,
         hostname: kinds.contains(&Kind::Uts).then(|| hostname.to_owned()),

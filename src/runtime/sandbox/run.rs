@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use criscope_cni::Attached;
+use criscope_linux::namespace::{self, Kind};
+use criscope_linux::sysctl::Sysctl;
 use criscope_linux::{log_file, rootfs};
 
 use super::files;
@@ -229,7 +231,20 @@ impl Runtime {
             .step(RuntimeStep::NetworkAttach, None, adding)
             .await?;
         failpoint(Failpoint::SandboxNetwork);
+        self.set_interface_sysctls(record, policy).await?;
         Ok(Some(attached))
+    }
+
+    async fn set_interface_sysctls(&self, record: &SandboxRecord, policy: &Policy) -> Result<()> {
+        let sysctls = namespaces::interface_sysctls(record, policy)?;
+        if sysctls.is_empty() {
+            return Ok(());
+        }
+        let path = self.pins.path(&record.id, Kind::Net);
+        let open = move || namespace::open(&path);
+        let write = move || sysctls.iter().try_for_each(Sysctl::write);
+        let written = namespace::run_in(open, Kind::Net, write).await?;
+        Ok(written.map_err(namespace::Error::from)?)
     }
 
     /// Assigns the SELinux labels of a sandbox, if SELinux is enabled on the node.

@@ -5,18 +5,30 @@ use std::str::FromStr;
 
 use oci_spec::runtime::{Capability, LinuxCapabilities};
 
-use super::error::SpecError;
 use super::facts::NodeFacts;
 use crate::cri::v1::LinuxContainerSecurityContext;
 
-fn parse(name: &str) -> Result<Capability, SpecError> {
-    let upper = name.to_ascii_uppercase();
-    let bare = upper.strip_prefix("CAP_").unwrap_or(&upper);
-    Capability::from_str(bare).map_err(|_| SpecError::Invalid(format!("unknown capability {name}")))
+/// A name of the request, with or without `CAP_`, in any case.
+enum Requested {
+    All,
+    One(Capability),
 }
 
-fn is_all(name: &str) -> bool {
-    name.eq_ignore_ascii_case("ALL")
+/// Names that this version does not know are left out with a warning: a runtime should not fail because of them (OCI runtime
+/// specification, "Linux process"). A container never gets more than it asked for that way.
+fn known(names: &[String]) -> impl Iterator<Item = Requested> {
+    names.iter().filter_map(|name| {
+        let upper = name.to_ascii_uppercase();
+        let bare = upper.strip_prefix("CAP_").unwrap_or(&upper);
+        if bare == "ALL" {
+            return Some(Requested::All);
+        }
+        let capability = Capability::from_str(bare);
+        if capability.is_err() {
+            tracing::warn!(event = "runtime.capability", name = %name, "an unknown capability is ignored");
+        }
+        capability.ok().map(Requested::One)
+    })
 }
 
 /// The capability sets of a container. `ALL` in add or drop is applied first, then single names, added before dropped. The
@@ -25,7 +37,7 @@ fn is_all(name: &str) -> bool {
 pub(super) fn capabilities(
     context: &LinuxContainerSecurityContext,
     node: &NodeFacts,
-) -> Result<LinuxCapabilities, SpecError> {
+) -> LinuxCapabilities {
     let mut set: HashSet<Capability> = if context.privileged {
         node.all_capabilities.iter().copied().collect()
     } else {
@@ -38,31 +50,22 @@ pub(super) fn capabilities(
         .as_ref()
         .filter(|_| !context.privileged)
     {
-        if requested.add_capabilities.iter().any(|name| is_all(name)) {
+        let added: Vec<_> = known(&requested.add_capabilities).collect();
+        let dropped: Vec<_> = known(&requested.drop_capabilities).collect();
+        let has_all = |list: &[Requested]| list.iter().any(|one| matches!(one, Requested::All));
+        if has_all(&added) {
             set = node.all_capabilities.iter().copied().collect();
         }
-        if requested.drop_capabilities.iter().any(|name| is_all(name)) {
+        if has_all(&dropped) {
             set.clear();
         }
-        for name in requested
-            .add_capabilities
-            .iter()
-            .filter(|name| !is_all(name))
-        {
-            set.insert(parse(name)?);
+        set.extend(singles(&added));
+        for capability in singles(&dropped) {
+            set.remove(&capability);
         }
-        for name in requested
-            .drop_capabilities
-            .iter()
-            .filter(|name| !is_all(name))
-        {
-            set.remove(&parse(name)?);
-        }
-        for name in &requested.add_ambient_capabilities {
-            let capability = parse(name)?;
-            set.insert(capability);
-            ambient.insert(capability);
-        }
+        let requested: Vec<_> = known(&requested.add_ambient_capabilities).collect();
+        ambient.extend(singles(&requested));
+        set.extend(&ambient);
     }
     let mut sets = LinuxCapabilities::default();
     sets.set_bounding(Some(set.clone()))
@@ -70,5 +73,12 @@ pub(super) fn capabilities(
         .set_permitted(Some(set))
         .set_inheritable(Some(ambient.clone()))
         .set_ambient(Some(ambient));
-    Ok(sets)
+    sets
+}
+
+fn singles(list: &[Requested]) -> impl Iterator<Item = Capability> {
+    list.iter().filter_map(|one| match one {
+        Requested::One(capability) => Some(*capability),
+        Requested::All => None,
+    })
 }

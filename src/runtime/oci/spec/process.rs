@@ -29,7 +29,7 @@ pub(super) fn process(request: &Request<'_>, user: &ResolvedUser) -> Result<Proc
         .set_args(Some(arguments(container, request.image)?))
         .set_env(Some(environment(request)?))
         .set_cwd(directory(container, request.image)?)
-        .set_capabilities(Some(capabilities(context, request.node)?))
+        .set_capabilities(Some(capabilities(context, request.node)))
         // The CRI has no field for them. Others are inherited.
         .set_rlimits(Some(ulimits.clone()).filter(|limits| !limits.is_empty()))
         .set_no_new_privileges(Some(context.no_new_privs))

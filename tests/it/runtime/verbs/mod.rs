@@ -2,6 +2,7 @@
 //! image. Needs root and the Debian packages runc, containernetworking-plugins, iptables and busybox-static.
 
 mod apparmor;
+mod as_elsewhere;
 mod cadvisor;
 mod cgroups;
 mod checkpoints;

@@ -106,7 +106,7 @@ pub(super) fn container_seccomp(
             "seccomp is not supported on this node".to_owned(),
         ));
     }
-    let sets = capabilities(context, node)?;
+    let sets = capabilities(context, node);
     let none = HashSet::new();
     let target = Target {
         arch: node.arch,
