@@ -69,7 +69,7 @@ async fn a_command_that_times_out_leaves_no_children() {
         timeout: 1,
     };
     let error = kubelet.runtime.clone().exec_sync(request).await;
-    let error = error.expect_err("a timeout");
+    let error = error.err().expect("a timeout");
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
     let left = "ps -o args | grep -c 'sleep 424[2-5]$'";
     until("the end of the children", || async {
