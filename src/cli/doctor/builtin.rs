@@ -15,6 +15,7 @@ use super::criu;
 use super::hook_environment;
 use super::hooks;
 use super::images;
+use super::oci_faults;
 use super::trial::{self, Trial};
 use crate::config::{CgroupDriver, Cni, Misfit, Runtime};
 use crate::units;
@@ -42,6 +43,7 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     findings.extend(networks(&runtime.cni));
     findings.extend(hooks::check(&runtime.pods.hooks_dir));
     findings.extend(hook_environment::check(runtime, &search));
+    findings.extend(oci_faults::check(runtime, &search));
     let pods = &runtime.pods;
     let (blockio, rdt) = (&pods.blockio_config_file, &pods.rdt_config_file);
     findings.extend(classes::check(blockio.as_deref(), rdt.as_deref()));

@@ -32,7 +32,7 @@ pub(super) fn check(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
 }
 
 /// The OCI runtime of a handler, which a shim of containerd may call. Other shims have hooks of their own.
-fn oci_program(handler: &Handler, program: &Path, search: &OsStr) -> Option<PathBuf> {
+pub(super) fn oci_program(handler: &Handler, program: &Path, search: &OsStr) -> Option<PathBuf> {
     if handler.containerd_shim().is_none() {
         return handler.misfit().is_none().then(|| program.to_owned());
     }
@@ -44,7 +44,7 @@ fn oci_program(handler: &Handler, program: &Path, search: &OsStr) -> Option<Path
     programs.find(|path| path.is_file())
 }
 
-fn version(program: &Path, search: &OsStr) -> Option<OciVersion> {
+pub(super) fn version(program: &Path, search: &OsStr) -> Option<OciVersion> {
     let mut command = Command::new(program);
     command
         .arg("--version")

@@ -13,6 +13,7 @@ mod images;
 mod kubelet;
 mod limits;
 mod listen;
+mod oci_faults;
 mod process;
 mod socket;
 mod trial;

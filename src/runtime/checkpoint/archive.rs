@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_an_archive_that_takes_too_long() {
+    fn nothing_is_left_of_an_archive_that_takes_too_much_time_or_space() {
         let dir = tempfile::tempdir().expect("dir");
         let location = dir.path().join("c.tar");
         fs::create_dir_all(dir.path().join("work").join(IMAGES)).expect("dir");

@@ -52,9 +52,64 @@ impl Version {
     }
 }
 
+impl Version {
+    /// The first version without the known faults by which a container reaches the node, if this one has some. Distributions mend
+    /// faults without a new number.
+    #[must_use]
+    pub fn mended_in(&self) -> Option<&'static str> {
+        let number = self.number()?;
+        let mended = match self.name.as_str() {
+            // CVE-2025-31133, CVE-2025-52565, CVE-2025-52881, CVE-2026-41579
+            "runc" if number < (1, 3, 6) => "1.3.6",
+            "runc" if ((1, 4, 0)..(1, 4, 3)).contains(&number) => "1.4.3",
+            // CVE-2026-47766
+            "crun" if number < (1, 30, 0) => "1.30",
+            // CVE-2025-62161, CVE-2025-62596
+            "youki" if number < (0, 5, 7) => "0.5.7",
+            _ => return None,
+        };
+        Some(mended)
+    }
+
+    /// Major, minor and patch, without the suffixes of candidates and distributions.
+    fn number(&self) -> Option<(u32, u32, u32)> {
+        let mut parts = self.version.trim_start_matches('v').splitn(3, '.');
+        let mut next = || {
+            let part = parts.next().unwrap_or("0");
+            let end = part.find(|c: char| !c.is_ascii_digit());
+            part[..end.unwrap_or(part.len())].parse().ok()
+        };
+        Some((next()?, next()?, next()?))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_with_known_faults_are_told_from_mended_ones() {
+        for (text, mended) in [
+            ("runc version 1.1.12-0ubuntu3", Some("1.3.6")),
+            ("runc version 1.1.5+ds1", Some("1.3.6")),
+            ("runc version 1.3.5", Some("1.3.6")),
+            ("runc version 1.3.6", None),
+            ("runc version 1.4.0-rc.1", Some("1.4.3")),
+            ("runc version 1.4.2", Some("1.4.3")),
+            ("runc version 1.4.3", None),
+            ("runc version 2.0", None),
+            ("crun version 1.8.1", Some("1.30")),
+            ("crun version 1.29.9", Some("1.30")),
+            ("crun version 1.30", None),
+            ("youki version 0.5.6", Some("0.5.7")),
+            ("youki version 0.5.7", None),
+            ("runc version unknown", None),
+            ("other version 0.1.0", None),
+        ] {
+            let version = Version::parse(text).expect("a version");
+            assert_eq!(version.mended_in(), mended, "{text}");
+        }
+    }
 
     #[test]
     fn runc_before_1_3_gives_hooks_the_environment_of_the_image() {

@@ -85,6 +85,35 @@ fn every_threat_has_tests_that_exist() {
     assert!(rows > 0, "docs/THREATS.md has no rows");
 }
 
+/// How the last cell of an advisory begins.
+const VERDICTS: [&str; 3] = ["cannot happen because", "closed by", "not applicable because"];
+
+#[test]
+fn every_advisory_has_a_verdict_and_names_tests_that_exist() {
+    let path = crate_root().join("docs/THREATS.md");
+    let page = fs::read_to_string(&path).expect("docs/THREATS.md");
+    let tests = Tests::read();
+    let mut rows = 0;
+    let tables = page.split("\n\n");
+    for table in tables.filter(|part| part.starts_with("| advisory |")) {
+        for row in table.lines().skip(2) {
+            let cells: Vec<_> = row.trim_matches('|').split(" | ").collect();
+            let [_advisory, _mechanism, verdict] = cells[..] else {
+                panic!("not a row of three columns: {row}");
+            };
+            let has_verdict = VERDICTS.iter().any(|begin| verdict.starts_with(begin));
+            assert!(has_verdict, "no verdict: {row}");
+            let quoted = verdict.split('`').skip(1).step_by(2);
+            let names: Vec<_> = quoted.filter(|text| text.contains(".rs::")).collect();
+            let is_closed = verdict.starts_with("closed by");
+            assert!(!is_closed || !names.is_empty(), "no test: {row}");
+            names.into_iter().for_each(|name| tests.assert_exists(name));
+            rows += 1;
+        }
+    }
+    assert!(rows > 100, "{rows} advisories");
+}
+
 /// The tests of the workspace, by file.
 struct Tests(BTreeMap<String, File>);
 
