@@ -48,19 +48,19 @@ const AS_WRITTEN: [&str; 19] = [
 
 /// In alphabetical order.
 const WORDS: &str = "
-1k 1p a a128gcm a256gcm abandoned able abnormally abort aborted about above absent absolute accel accept accepted accepts
-access accessible accessing account ack acknowledgement acquire acquired across action activate active actual add added adding
+1k 1p a a128gcm a256gcm abandoned able abnormally abort aborted about above absent absolute accel accept accepted accepts access
+accessible accessing account ack acknowledgement acquire acquired across action activate active actual add added adding
 additional addr address addresses addrs adj adjusted adjustment adjustments after again against age agent ago algorithm alias
-alive all alloc allocate allocated allocating allocation allow allowed allows almost alpha already also always amazonaws
+alive all alloc allocate allocated allocating allocation allow allowed allows almost alone alpha already also always amazonaws
 ambiguous amd amd64 amount an and annotation annotations another answer answered answers antrea any api apparmor apparmorfs
 append application applied applies apply applying arch architecture architectures archive archives are arg argument arguments
 arm64 armv6 armv7 arp artifact as ask asked assembly assign assigned associated at atime atomic attach attached attaching
 attachment attempt attempted attempting attempts attribute attributes audit auth authenticate authenticating authentication
 authority authorization authorized auto autoconf available away aws azurecr back backend backlog backoff backward bad bandwidth
 base base64 base64url bash basic be bearer because become been before begin beginning begun behavior behaviour behind being
-belong belongs below beside best between beyond bin binary bind binding bit bits blkio blob blobs block blocked blocking
-blockio blocks body bond boot both bound bounds bpf break bridge bring broke broken btrfs bucket buffer bug build buildah built
-bundle bus busy busybox but by byte bytes bz2 bzip2 cache cached caches calico call called caller calling calls came can cancel
+belong belongs below beside best between beyond bin binary bind binding bit bits blkio blob blobs block blocked blocking blockio
+blocks body bond boot both bound bounds bpf break bridge bring broke broken btrfs bucket buffer bug build buildah built bundle
+bus busy busybox but by byte bytes bz2 bzip2 cache cached caches calico call called caller calling calls came can cancel
 canceled cancelled cancelling cannot cap capabilities capability capacity card0 card1 case catch categories caught cause caused
 cbm cbr0 cdi ceph cert certificate certificates cgroup cgroup2 cgroupfs cgroups cgroupv2 chain change changed changes changing
 channel char character characters chdir check checked checking checkpoint checkpointed checkpoints checks checksum child
@@ -68,96 +68,96 @@ children chmod choose chown chroot cidr cilium cipher claims class classes clean
 clients clock cloexec clone cloned close closed closing cloud cluster cmd cni cni0 code codec codes cold collect collection
 collision colon com command commands commit committed common communicate communication compatible complete completed completely
 component compress compressed compression computed condition conditions conf config configs configuration configurations
-configure configured configuring conflict conflicting conflicts conflist conmon connect connected connecting connection
+configure configured configuring confines conflict conflicting conflicts conflist conmon connect connected connecting connection
 connections conntrack consistent console constraint consume contain contained container containercannotrun containerd
 containerio containers contains content contents context contexts continue control controller controllers convert converted
 copied copy copying core cores correct corrupt corrupted cosign could couldn count counted counters cpu cpuacct cpus cpuset
 crash crashed crashloopbackoff create createcontainererror created creates creating creation credential credentials cri crictl
 crio criscope critical criu cross crun ctr cuda current currently custom cut cwd daemon damaged dangling dash data database
-datagram date dbus deactivated dead deadline deadlines deadlock debug declared decode decoded decoder decoding decompress
-decompressed decompressing decrease decreased decrypted deeper default defaults defined definition delay delegate delete
-deleted deleting deletion delivered denied deny dependencies dependency deprecated deregister desc describe description
-descriptor descriptors deserialize desired destination destroy destroyed destroying detach detached detail details detect
-detected determine dev device devices devmapper devpts dhcp diagnostic dial dialer dialing did didn died diff differ different
-differs digest digits dir direct directories directory dirs dirsync dirty disable disabled disallowed disappeared discard
-discarded disconnect disconnected disk dispatch distribution dnat dns do docker dockerd document does doesn domain don done
-down download downloaded downloading dpu drain draining dri driver drop dropped dst due dummy dump dup dup2 duplicate
+datagram date dbus deactivated dead deadline deadlines deadlock debug decide decides declared decode decoded decoder decoding
+decompress decompressed decompressing decrease decreased decrypted deep deeper default defaults defined definition delay
+delegate delete deleted deleting deletion delivered denied deny dependencies dependency deprecated deregister desc describe
+description descriptor descriptors deserialize desired destination destroy destroyed destroying detach detached detail details
+detect detected determine dev device devices devmapper devpts dhcp diag diagnostic dial dialer dialing did didn died diff differ
+different differs digest digits dir direct directories directory dirs dirsync dirty disable disabled disallowed disappeared
+discard discarded disconnect disconnected disk dispatch distribution dnat dns do docker dockerd document does doesn domain don
+done down download downloaded downloading dpu drain draining dri driver drop dropped dst due dummy dump dup dup2 duplicate
 duplicated duration during dynamic eacces each eagain early ebtables ebusy echo econnrefused econnreset edge eexist effective
-einval either element else email emit empty emulate enable enabled encode encoded encoder encoding encountered encrypted
-encryption end ended endpoint endpoints ends enforced engine enodev enoent enomem enospc enotdir enough ensure enter entered
-entire entries entry entrypoint env environment eof eperm ephemeral epipe equal erofs err errdefs errimagepull errno error
-errors escape esrch established etc etcdserver eth0 ethernet etimedout evaluate event events every everything evict evicted
-eviction evicts exact exactly exceed exceeded exceeding exceeds except exception excessive exchange exclude exclusive exec
-execsync executable execute executed executing execution exhausted exist existed existent existing exists exit exited exiting
-exits expand expect expected expecting expire expired explicit export exported exposed expression extended extension extensions
-external extra extract extracting extraction facts fail failed failing fails failure failures fallback false far fast fatal
-fault fchmod fchmodat fchown fchownat fcntl fd fdinfo fds feature features fetch fetched fetcher fetching field fields fifo
-file filename files filesystem filesystems filled filter filters fin final finalize find finding finish finished firewall first
-fit fits flag flags flannel flow flush flushing folder folders follow following follows for forbidden force forced forcibly
-forged forgotten fork form format formatted forward forwarded forwarding found fpga fractional frame free freeze freezer
-freezing frequency from frozen fs fsconfig fsmount fsopen fstat fstatfs fstype fsverity fsync ftype fulcio full fully function
-fuse fuseblk future garbage gateway gcr generate generated generating generation get getting ghcr gid gids give given go goaway
-goes going gone got gpg gpu gpus grace graceful gracefully graph greater group groups grpc guest gvisor gz gzip had hairpin
-half halt handle handled handler handlers handles handling handshake hang happened hard has hash hashedrekord hasn have haven
-head header headers health healthy heartbeat held helper here hex hidden hierarchy high higher highest hint hit hmac hold holds
-home hook hooks host hostname hostnetwork hostport hosts hour how hpu http http2 https huge hugepage hugepages hugetlb hung
-hypervisor i icmp id identical identifier identities identity idmap idmapped ids if ifname ignore ignored illegal image
-imagepullbackoff images immutable implement implemented implicit import imported impossible improper in inaccessible inactive
-incoming incompatible incomplete inconsistent incorrect increase increasing index indexes info information ingest init initial
-initialization initialize initialized initializer initializing inject injected injection inode inodes inotify input insecure
-inside inspect install installed instance instances instead instruction insufficient integer integrity intel intended interface
-interfaces interior intermediate intermediates internal interrupt interrupted interrupting into introspect introspection intvl
-invalid invoke invoked io ioctl ioprio ip ip6tables ipam ipc ips iptables ipv4 ipv6 ipvlan is iscsi isn isolated isolation
-issue issuer issuers istio it item items its itself ivshmem job jobs join joined joining journal json just jwe k8s kata keep
-keepalive keeps kept kernel key keyring keys kill killed killing kind kindnet know known knows kube kubelet kubelets kubepods
-kubernetes kvm label labelled labels lack large larger last late latency later latest launch launched launching layer layers
-layout lazytime leads lease leases least leave left length less letters level levels lib lib32 lib64 libcontainer libcrun
-libexec library libx32 lies lifetime like limit limited limiter limits line lines link linkat linked links linux list listed
-listen listener listening listens listing lists little live lo load loaded loader loading loads local localdomain localhost
-location lock locked log logged logger logging logic logical login logs long longer look looking lookup loongarch64 loop
-loopback lost low lower lowercase lowerdir lsetxattr lsm lstat lvm machine macvlan made magic main maintain major make makes
-making malformed man manage managed manager mandatory mandlock manifest manifests manner many map mapped mapping mappings mask
-masked maskedpaths masquerade master match matched matches matching max maximum may mb mean measured measurement media
-mediatype meet member memfd memory mems memswap merge merged message messages meta metacopy metadata method metric metrics
-microvm mig might migrate migrated migration millicores min minimum minor minute minutes mirror mirrors misconfigured mismatch
-mismatched missing mixed mkdir mkdirat mkfifo mknod mknodat mnt mntns mode modes modified modify module monitor monitoring more
-most mount mounted mountfd mounting mountpoint mounts move moved moving mqueue ms msg msgmax msgmnb msgmni mtu multi multiple
-multus must mutex name named names namespace namespaced namespaces nat near necessary need needed needs negative neither nested
-net netfilter netlink netmask netns network networking networkready networks never new newer next nf nfs nft nftables nic nil
-no noatime nobody node nodes nodev nodiratime noexec nofollow non nonce none nor normal nosuchimage nosuid nosymfollow not
-notation note nothing notice notification notify notready now nowhere npu nri ns null numa number numbers numeric nvidia
-nvidia0 nvidia1 nvidiactl nvme nvml o oaep object objects observed obsolete obtain obtained occur occurred occurs oci ocicrypt
-of off offset oid ok old older omitted on once one ongoing only onto oom oomkilled open openat openat2 opencontainers opendir
-opened opening openpgp opens operation operations opt option optional options opts or order org original originate orphan
-orphaned os other others otherwise our ours out outbound outdated output outside over overflow overlap overlapping overlay
-overlayfs overlays overloaded overridden override oversized own owned owner owners ownership pack package packed packet page
-pages pair pairs panic panicked parallel param parameter parameters parent parse parsed parser parsing part partial partially
-partition partitions parts pass passed passwd password path paths pattern pause paused pax payload peer pem pending per
-percentage perform performed perm permanent permanently permission permissions permitted persist persistent pgp phase pick pid
-pidfd pidfile pids ping pinned pipe pipes pivot pkg pki place plain platform platforms please plugin plugins pod podman pods
-podsandbox point pointer policies policy poll pool port portforward portmap ports position positive posixacl possible post
-potential ppc64le prctl precondition preempted prefix prepare prepared preparing presence present preserve prevent preventing
-previous previously primary printing priority private privilege privileged privileges probably probe problem problems proc
-procedure proceed process processed processes processing procfd procfs procs produced profile prog program progress prohibited
-promiscuous promote propagate propagation proper properly properties property protected proto protocol provide provided
-provider providing proxy prune pseudo ptmx ptp ptrace pty public publish pull pulled puller pulling pulls purge push put qemu
-qos quantity quay query queue queued queues quit quota quotas race ran random range ranges rapid rate rather raw rbind rdma
-rdonly rdt reach reachable reached read readable reader readiness reading readlink readonly reads ready real realtime reap
+einval either element else elsewhere email emit empty emulate enable enabled encode encoded encoder encoding encountered
+encrypted encryption end ended endpoint endpoints ends enforced engine enodev enoent enomem enospc enotdir enough ensure enter
+entered entire entries entry entrypoint env environment eof eperm ephemeral epipe equal erofs err errdefs errimagepull errno
+error errors escape esrch established etc etcdserver eth0 ethernet etimedout evaluate event events every everything evict
+evicted eviction evicts exact exactly exceed exceeded exceeding exceeds except exception excessive exchange exclude exclusive
+exec execsync executable execute executed executing execution exhausted exist existed existent existing exists exit exited
+exiting exits expand expect expected expecting expire expired explicit export exported exposed expression extended extension
+extensions external extra extract extracting extraction facts fail failed failing fails failure failures fallback false far fast
+fatal fault fchmod fchmodat fchown fchownat fcntl fd fdinfo fds feature features fetch fetched fetcher fetching field fields
+fifo file filename files filesystem filesystems filled filter filters fin final finalize find finding finish finished firewall
+first fit fits flag flags flannel flow flush flushing folder folders follow following follows for forbidden force forced
+forcibly forged forgotten fork form format formatted forward forwarded forwarding found fpga fractional frame free freeze
+freezer freezing frequency from frozen fs fsconfig fsmount fsopen fstat fstatfs fstype fsverity fsync ftype fulcio full fully
+function fuse fuseblk future garbage gateway gcr generate generated generating generation get getting ghcr gid gids give given
+gnu go goaway goes going gone got gpg gpu gpus grace graceful gracefully graph greater group groups grpc guest gvisor gz gzip
+had hairpin half halt handle handled handler handlers handles handling handshake hang happened hard has hash hashedrekord hasn
+have haven head header headers health healthy heartbeat held helper here hex hidden hides hierarchy high higher highest hint hit
+hmac hold holds holes home hook hooks host hostname hostnetwork hostport hosts hour how hpu http http2 https huge hugepage
+hugepages hugetlb hung hypervisor i icmp id identical identifier identities identity idmap idmapped ids if ifname ignore ignored
+illegal image imagepullbackoff images immutable implement implemented implicit import imported impossible improper in
+inaccessible inactive incoming incompatible incomplete inconsistent incorrect increase increasing index indexes info information
+ingest init initial initialization initialize initialized initializer initializing inject injected injection inode inodes
+inotify input insecure inside inspect install installed instance instances instead instruction insufficient integer integrity
+intel intended interface interfaces interior intermediate intermediates internal interrupt interrupted interrupting into
+introspect introspection intvl invalid invoke invoked io ioctl ioprio ip ip6tables ipam ipc ips iptables ipv4 ipv6 ipvlan is
+iscsi isn isolated isolation issue issuer issuers istio it item items its itself ivshmem job jobs join joined joining journal
+json just jwe k8s kata keep keepalive keeps kept kernel key keyring keys kill killed killing kind kindnet know known knows kube
+kubelet kubelets kubepods kubernetes kvm label labelled labels lack large larger last late latency later latest launch launched
+launching layer layers layout lazytime lead leads lease leases least leave left length less letters level levels lib lib32 lib64
+libcontainer libcrun libexec library libx32 lies lifetime like limit limited limiter limits line lines link linkat linked links
+linux list listed listen listener listening listens listing lists little live lo load loaded loader loading loads local
+localdomain localhost location lock locked log logged logger logging logic logical login logs long longer look looking lookup
+loongarch64 loop loopback lost low lower lowercase lowerdir lsetxattr lsm lstat lvm machine macvlan made magic main maintain
+major make makes making malformed man manage managed manager mandatory mandlock manifest manifests manner many map mapped
+mapping mappings mask masked maskedpaths masquerade master match matched matches matching max maximum may mb mean measured
+measurement media mediatype meet member memfd memory mems memswap merge merged message messages meta metacopy metadata method
+metric metrics microvm mig might migrate migrated migration millicores min minimum minor minute minutes mirror mirrors
+misconfigured mismatch mismatched missing mixed mkdir mkdirat mkfifo mknod mknodat mnt mntns mode modes modified modify module
+monitor monitoring more most mount mounted mountfd mounting mountpoint mounts move moved moving mqueue ms msg msgmax msgmnb
+msgmni mtu multi multiple multus must mutex name named names namespace namespaced namespaces nat near necessary need needed
+needs negative neither nested net netfilter netlink netmask netns network networking networkready networks never new newer next
+nf nfs nft nftables nic nil no noatime nobody node nodes nodev nodiratime noexec nofollow non nonce none nor normal nosuchimage
+nosuid nosymfollow not notation note nothing notice notification notify notready now nowhere npu nri ns null numa number numbers
+numeric nvidia nvidia0 nvidia1 nvidiactl nvme nvml o oaep object objects observed obsolete obtain obtained occur occurred occurs
+oci ocicrypt of off offset oid ok old older omitted on once one ones ongoing only onto oom oomkilled open openat openat2
+opencontainers opendir opened opening openpgp opens operation operations opt option optional options opts or order org original
+originate orphan orphaned os other others otherwise our ours out outbound outdated output outside over overflow overlap
+overlapping overlay overlayfs overlays overloaded overridden override oversized own owned owner owners ownership pack package
+packed packet page pages pair pairs panic panicked parallel param parameter parameters parent parse parsed parser parsing part
+partial partially partition partitions parts pass passed passwd password path paths pattern pause paused pax payload peer pem
+pending per percentage perform performed perm permanent permanently permission permissions permitted persist persistent pgp
+phase pick pid pidfd pidfile pids ping pinned pipe pipes pivot pkg pki place plain platform platforms please plugin plugins pod
+podman pods podsandbox point pointer policies policy poll pool port portforward portmap ports position positive posixacl
+possible post potential ppc64le prctl precondition preempted prefix prepare prepared preparing presence present preserve prevent
+preventing previous previously primary printing priority private privilege privileged privileges probably probe problem problems
+proc procedure proceed process processed processes processing procfd procfs procs produced profile prog program progress
+prohibited promiscuous promote propagate propagation proper properly properties property protected proto protocol provide
+provided provider providing proxy prune pseudo ptmx ptp ptrace pty public publish pull pulled puller pulling pulls purge push
+put qemu qos quantity quay query queue queued queues quit quota quotas race ran random range ranges rapid rate rather raw rbind
+rdma rdonly rdt reach reachable reached read readable reader readiness reading readlink readonly reads ready real realtime reap
 reaper reaping reason reboot rebooted rec receive received receiving recent recently recipient reclaim reconcile reconnect
 record recorded records recover recovered recovery recursion recursive recursively recv recvmsg redirect redirects reduce
 reestablished ref refer reference referenced references refers refresh refused regex region register registered registration
 registries registry regular reject rejected rekor relabel related relatime relative release released releasing reload remain
 remaining remains remap remapping remote remount remounting removal remove removed removes removing rename renamed renderd128
-renew reopen reopened reopening repeated replace replaced replacing replica reply repo report reported reports repositories
-repository request requested requesting requests require required requirement requirements requires reread resctrl reserve
-reserved reserving reset resize resized resolution resolv resolve resolved resolver resolving resource resources respond
-responded response responses rest restart restarted restarting restore restored restoring restrict restricted result results
-resume resumed resumes resuming resync retained retried retries retrieve retrieved retrieving retry retrying return returned
-returning returns reuse revision revoked riscv64 rlimit rlimits rm rmdir rmem rmid ro role roll rollback root rootfs rootfstype
-rootless rotate rotated rotation round route router routes routing rp rpc rprivate rro rsa rshared rslave rtnetlink rule rules
-run runbindable runc runcv running runs runsc runtime runtimeclass runtimeready runtimes rw rwm s s390x safe safely said same
-sandbox sandboxed sandboxer sandboxes save saved saving saw say says sbin sbr sched schedule scheduled scheduler schema
-schemata scheme scope score scratch script scripts search seccomp second secondary seconds secret secrets section secure
+renew reopen reopened reopening repeated repetitions replace replaced replaces replacing replica reply repo report reported
+reports repositories repository request requested requesting requests require required requirement requirements requires reread
+resctrl reserve reserved reserving reset resize resized resolution resolv resolve resolved resolver resolving resource resources
+respond responded response responses rest restart restarted restarting restore restored restoring restrict restricted result
+results resume resumed resumes resuming resync retained retried retries retrieve retrieved retrieving retry retrying return
+returned returning returns reuse revision revoked riscv64 rlimit rlimits rm rmdir rmem rmid ro role roll rollback root rootfs
+rootfstype rootless rotate rotated rotation round route router routes routing rp rpc rprivate rro rsa rshared rslave rtnetlink
+rule rules run runbindable runc runcv running runs runsc runtime runtimeclass runtimeready runtimes rw rwm s s390x safe safely
+said same sandbox sandboxed sandboxer sandboxes save saved saving saw say says sbin sbr sched schedule scheduled scheduler
+schema schemata scheme scope score scratch script scripts search seccomp second secondary seconds secret secrets section secure
 security see seek seeker seem seen segmentation selection self selinux sem semaphore send sending sendmsg sends sent separate
 sequence serial serialize serve served server servers serves service serviceaccount services session sessions set setenv setgid
 setgroups sethostname setns setresgid setresuid setrlimit sets setsid setting settings setuid setup several severity sh sha
@@ -171,11 +171,11 @@ statfs static statistics stats status stays stderr stdin stdio stdout step still
 storage store stored stores storing stream streaming streams strict strictatime string stuck sub subdirectory subgid subject
 subkey subnet subpath subpaths subprocess subreaper subscribe subscriber subscription subset subsystem subuid succeed succeeded
 success successful successfully such sufficient suffix superblock supervise supplied support supported supports suspended svc
-swap swapped swappiness switch symlink symlinkat symlinks syn sync syncfs synchronize synchronized synchronous syncookies
-syntax sys syscall sysctl sysctls sysfs system systemd t table tag tags take taken takes taking tap tar target targets task
-tasks tcp tcp4 tcp6 tear teardown tears tell temp template temporarily temporary terminal terminate terminated terminating
-termination test text texts tgz than that the their them then there therefore these they thin this those thread threaded
-threads threshold throttled throttling through time timed timely timeout timeouts timer times timestamp timing tls tmp
+swap swapped swappiness switch symbolic symlink symlinkat symlinks syn sync syncfs synchronize synchronized synchronous
+syncookies syntax sys syscall sysctl sysctls sysfs system systemd t table tag tags take taken takes taking tap tar target
+targets task tasks tcp tcp4 tcp6 tear teardown tears tell temp template temporarily temporary terminal terminate terminated
+terminating termination test text texts tgz than that the their them then there therefore these they thin this those thread
+threaded threads threshold throttled throttling through time timed timely timeout timeouts timer times timestamp timing tls tmp
 tmpcopyup tmpfs to together token tokens toml too took tool tools toomanyrequests top topology total touch tpu trace tracefs
 track tracked trailer trailers transaction transfer transferred transient translate transport trap tree tried trigger triggered
 true truncated trusted try trying ttrpc tty tun tuning tunnel tuntap turn tw twice two type typed types typeurl udp udp4 udp6
@@ -188,12 +188,12 @@ unstable unstructured unsupported untar until untrusted unusable unused unusual 
 updating upgrade upgrading upload upper uppercase upperdir upstream upwards uri url urls us usage use used useful user userdata
 username userns users userxattr uses using usr utf util uts uuid v1 v1alpha2 v2 valid validate validated validating validation
 validator value values var variable variables variant vendor verification verified verifier verifiers verify verifying versa
-version versions very veth vfio via vice victim view violated violation virtiofs virtual visible vlan vm vmm vnd volatile
-volume volumes vouch vrf vsock wait waited waiter waiting waitpid waits want wanted wants warm warning warnings was wasn watch
-watchdog watcher watching way ways we weave web weight well went were what when where whereabouts whether which while whiteout
-who whole whose why wide wildcard will window windows wire with within without wmem word work workdir worker workers working
-workload would wouldn wrap wrapped wrapper writable write writer writes writing written wrong wrongly wrote www x509 x86 xattr
-xattrs xfs xino xpu xtables xz yaml yes yet you youki your zero zfs zombie zone zstd
+version versions very veth vfio via vice victim view violated violation virtiofs virtual visible vlan vm vmm vnd volatile volume
+volumes vouch vrf vsock wait waited waiter waiting waitpid waits want wanted wants warm warning warnings was wasn watch watchdog
+watcher watching way ways we weave web weight well went were what when where whereabouts whether which while whiteout who whole
+whose why wide wildcard will window windows wire with within without wmem word work workdir worker workers working workload
+would wouldn wrap wrapped wrapper writable write writer writes writing written wrong wrongly wrote www x509 x86 xattr xattrs xfs
+xino xpu xtables xz yaml yes yet you youki your zero zfs zombie zone zstd
 ";
 
 #[cfg(test)]

@@ -202,9 +202,17 @@ mod tests {
         assert_eq!(
             hint("tls", admin, &schema),
             Hint::Known(
-                ["allowed_hosts", "debug", "listen", "socket", "trace_url"]
-                    .map(str::to_owned)
-                    .into()
+                [
+                    "agent_group",
+                    "agent_socket",
+                    "allowed_hosts",
+                    "debug",
+                    "listen",
+                    "socket",
+                    "trace_url"
+                ]
+                .map(str::to_owned)
+                .into()
             )
         );
     }

@@ -97,7 +97,7 @@ fn request(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
 }
 
 fn parse(answer: &[u8], client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
-    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "not an answer of sock_diag");
+    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "not an answer of the kernel");
     let kind = answer.get(4..6).ok_or_else(malformed)?;
     let payload = answer.get(HEADER_BYTES..).ok_or_else(malformed)?;
     match u16::from_ne_bytes([kind[0], kind[1]]) {

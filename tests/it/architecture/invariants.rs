@@ -86,7 +86,11 @@ fn every_threat_has_tests_that_exist() {
 }
 
 /// How the last cell of an advisory begins.
-const VERDICTS: [&str; 3] = ["cannot happen because", "closed by", "not applicable because"];
+const VERDICTS: [&str; 3] = [
+    "cannot happen because",
+    "closed by",
+    "not applicable because",
+];
 
 #[test]
 fn every_advisory_has_a_verdict_and_names_tests_that_exist() {

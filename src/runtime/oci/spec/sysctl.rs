@@ -82,7 +82,8 @@ impl Own {
         let ipc = name.starts_with("fs.mqueue.") || IPC.contains(&name);
         let uts = ["kernel.domainname", "kernel.hostname"].contains(&name);
         let own = (network && self.network) || (uts && self.uts) || (ipc && self.ipc);
-        own && !name.contains("..")
+        // In dotted form a slash stands for a dot: `net/../kernel` is `net.//.kernel`.
+        own && !name.split('.').any(|part| matches!(part, "" | "/" | "//"))
     }
 }
 

@@ -46,7 +46,10 @@ fn check_device(field: &str, device: &LinuxDevice) -> Result<(), Violation> {
     }
     let numbered = match device.typ() {
         LinuxDeviceType::A => {
-            let reason = format!("{} is of no type: b, c, u or p", path.display());
+            let reason = format!(
+                "{} is no block or character device and no pipe",
+                path.display()
+            );
             return violation(format!("{field}.type"), reason);
         }
         LinuxDeviceType::P => false,
@@ -75,7 +78,7 @@ pub(super) fn check_resources(finished: &FinishedSpec<'_>) -> Result<(), Violati
     for (number, rule) in resources.devices().iter().flatten().enumerate() {
         let field = format!("linux.resources.devices[{number}]");
         if matches!(rule.typ(), Some(LinuxDeviceType::U | LinuxDeviceType::P)) {
-            return violation(field, "the device cgroup knows the types a, b and c");
+            return violation(field, "not a type of the device cgroup");
         }
         let access = rule.access().as_deref().unwrap_or_default();
         if access.chars().any(|letter| !"rwm".contains(letter)) {
