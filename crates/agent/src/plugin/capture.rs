@@ -95,7 +95,7 @@ impl CaptureRequest<'_> {
         // For its owner only, and over no other file.
         options.write(true).create_new(true).mode(0o600);
         let mut out = options.open(&path).map_err(named)?;
-        let made = self.from_pod(cluster).await;
+        let made = self.fetch_from_pod(cluster).await;
         let written = match &made {
             Ok((capture, _)) => out.write_all(capture).map_err(named),
             Err(_) => Ok(()),
@@ -110,7 +110,10 @@ impl CaptureRequest<'_> {
     }
 
     /// The capture that a pod printed, and its messages.
-    async fn from_pod(&self, cluster: &Cluster) -> Result<(Vec<u8>, Vec<String>), CaptureError> {
+    async fn fetch_from_pod(
+        &self,
+        cluster: &Cluster,
+    ) -> Result<(Vec<u8>, Vec<String>), CaptureError> {
         let failed = |verb| {
             let namespace = self.namespace.clone();
             move |error: kube::Error| CaptureError::Pod(verb, namespace.clone(), said(&error))
