@@ -89,7 +89,7 @@ impl ImageStore {
     }
 
     /// Checks that the signature policy allows an image of the store to be used, in a Kubernetes namespace. `text` is how the image is
-    /// asked for; [`names`] says which of its names are judged. The signatures are those that were found when it was pulled. Without a
+    /// asked for; `verify/names.rs` says which of its names are judged. The signatures are those that were found when it was pulled. Without a
     /// policy everything is allowed.
     ///
     /// # Errors
