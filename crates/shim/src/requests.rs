@@ -242,8 +242,7 @@ impl Shim {
             let number = process.number;
             return self.kill_task(asked, number, request);
         }
-        let is_command = !request.target.exec.is_empty();
-        if request.all && !is_command {
+        if request.all {
             let runtime = Runtime {
                 args: vec!["--all".into()],
                 timeout_ms: 30_000,
@@ -265,11 +264,7 @@ impl Shim {
             return Err(failure(NOT_FOUND, "the process has ended"));
         }
         // The child was not reaped, so its pid cannot have been reused.
-        let sent = match request.all {
-            true => signal::kill_session(process.pid),
-            false => signal::send(process.pid, request.signal),
-        };
-        match sent {
+        match signal::send(process.pid, request.signal) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 Err(failure(PRECONDITION, error.to_string()))
             }

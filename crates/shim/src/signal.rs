@@ -1,18 +1,12 @@
 //! Signals by number, and exit statuses of children. The kernel has 64 signals, but libraries name only the first 31, and
 //! cannot send or report the others: an image may use RTMIN+3 as its stop signal, and a process may be killed by it.
 
-use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 
 use nix::libc;
 use nix::sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SigHandler, SigSet};
-use rustix::process::{
-    Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getsid, waitid, waitpid,
-};
-
-/// How often the members of a session are looked for while it is killed.
-const SESSION_SWEEPS: usize = 8;
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid};
 
 /// Sends a signal to a process.
 #[allow(unsafe_code)]
@@ -25,50 +19,6 @@ pub(super) fn send(pid: u32, signal: i32) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// Kills the session that a process leads, and with it the children of a command, also those in process groups of their own: the OCI
-/// runtime begins a session for each command. The caller has not reaped the process, so no other session has its number.
-pub(super) fn kill_session(leader: u32) -> io::Result<()> {
-    // A process may fork while the others are killed.
-    for _ in 0..SESSION_SWEEPS {
-        let members = session_members(leader)?;
-        if members.is_empty() {
-            break;
-        }
-        for member in members {
-            let _ended = send(member, libc::SIGKILL);
-        }
-    }
-    send(leader, libc::SIGKILL)
-}
-
-/// The processes of a session, without its leader and those that have ended.
-fn session_members(leader: u32) -> io::Result<Vec<u32>> {
-    let leader_pid = i32::try_from(leader).ok().and_then(Pid::from_raw);
-    let mut members = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
-            continue;
-        };
-        let session = getsid(Pid::from_raw(pid)).ok();
-        if session.is_some()
-            && session == leader_pid
-            && Some(pid) != i32::try_from(leader).ok()
-            && !is_zombie(pid)
-        {
-            members.push(pid.unsigned_abs());
-        }
-    }
-    Ok(members)
-}
-
-/// Returns whether a process has ended and is not reaped (proc(5), `/proc/PID/stat`).
-fn is_zombie(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().unwrap_or_default();
-    matches!(state.trim_start().chars().next(), None | Some('Z' | 'X'))
 }
 
 /// Blocks the signals that would end the shim, and those that it reads. Called before the fork, so that none arrives in between.

@@ -67,7 +67,7 @@ impl Runtime {
             error = call.abandoned() => Err(error),
         };
         if outcome.is_err() {
-            running.kill_all().await;
+            running.kill().await;
         }
         running.forget().await;
         let collected = outcome?;
@@ -149,19 +149,10 @@ impl Running {
 
     /// Kills the process, best effort: it may have exited already.
     pub(in crate::runtime) async fn kill(&self) {
-        self.send_kill(false).await;
-    }
-
-    /// Kills the process and those that it started, best effort. Without that a probe that times out leaves a process each time.
-    async fn kill_all(&self) {
-        self.send_kill(true).await;
-    }
-
-    async fn send_kill(&self, all: bool) {
         let kill = Kill {
             target: self.target.clone(),
             signal: SIGKILL,
-            all,
+            all: false,
         };
         let _ended = self.shim.kill(kill).await;
     }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::thread::Builder;
 
-use tokio::sync::oneshot;
+use futures_channel::oneshot;
 
 use super::{Error, Kind};
 

@@ -1,13 +1,9 @@
 //! Pods and containers that run with other runtimes, and that were refused or left something behind here.
 
-use std::time::Duration;
-
-use criscope::cri::v1;
 use tonic::Code;
 
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle, security};
-use crate::harness::until;
 
 /// `kubectl debug --profile=sysadmin`: the kubelet says in each request whether the pod is privileged now.
 #[tokio::test(flavor = "multi_thread")]
@@ -53,36 +49,5 @@ async fn sysctls_of_an_interface_are_set_when_it_is_there() {
         error.message().contains("net.ipv4.conf.none0.rp_filter"),
         "{error}"
     );
-    daemon.assert_clean();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_times_out_leaves_no_children() {
-    let daemon = Daemon::new(crate::CRISCOPE).await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = kubelet.plain_pod("children").await;
-    let id = kubelet.launch(&pod, idle("main")).await;
-    let script = "sleep 4242 & sleep 4243 & (sleep 4244; true) & sleep 4245";
-    let request = v1::ExecSyncRequest {
-        container_id: id.clone(),
-        cmd: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
-        timeout: 1,
-    };
-    let error = kubelet.runtime.clone().exec_sync(request).await;
-    let error = error.err().expect("a timeout");
-    assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
-    let left = "ps -o args | grep -c 'sleep 424[2-5]$'";
-    until("the end of the children", || async {
-        (kubelet.exec(&id, left).await.out.trim() == "0").then_some(())
-    })
-    .await;
-    // The container's own processes are not of that session.
-    tokio::time::timeout(
-        Duration::from_secs(30),
-        kubelet.says(&id, "ps -o args | grep -c 'sleep 1000000$'"),
-    )
-    .await
-    .expect("the container runs");
-    kubelet.end(&pod).await;
     daemon.assert_clean();
 }

@@ -109,7 +109,6 @@ async fn the_kubelet_judges_the_user_that_will_run() {
         ("4294967296", None, "4294967296", None),
         ("+5", None, "+5", None),
         ("-1", None, "-1", None),
-        (" 5", None, " 5", None),
     ];
     for (number_of_case, (user, uid, username, runs_as)) in cases.iter().enumerate() {
         let tag = number_of_case.to_string();
