@@ -31,7 +31,8 @@ async fn commands_in_a_container() {
         .await
         .expect("ExecSync");
     // As much as fits into a message of the kubelet.
-    assert_eq!((large.stdout.len(), large.exit_code), ((16 << 20) - 32, 0));
+    let kept = large.stdout.len() + large.stderr.len();
+    assert_eq!((kept, large.exit_code), ((16 << 20) - 32, 0));
     assert!(large.encoded_len() <= 16 << 20);
 
     let slow = kubelet.try_exec(&container, words("sleep 54321"), 1).await;

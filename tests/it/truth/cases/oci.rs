@@ -241,30 +241,17 @@ pub(super) fn common() -> Vec<Case> {
 
 /// What only the built-in runtime refuses, or tells.
 pub(super) fn own() -> Vec<Case> {
-    vec![
-        case(
-            "oci: wrapper fails",
-            &[
-                "app",
-                "cannot be",
-                "nvidia-container-cli",
-                "driver not loaded",
-            ],
-            OTHERS,
-            |it| fails_by(it, "wrapper"),
-        ),
-        case(
-            "oci: unknown capability",
-            &["app", "cannot be created", "NO_SUCH"],
-            OTHERS,
-            |it| {
-                fails(it, |config| {
-                    let capabilities = security(config).capabilities.get_or_insert_default();
-                    capabilities.add_capabilities = vec!["NO_SUCH".to_owned()];
-                })
-            },
-        ),
-    ]
+    vec![case(
+        "oci: wrapper fails",
+        &[
+            "app",
+            "cannot be",
+            "nvidia-container-cli",
+            "driver not loaded",
+        ],
+        OTHERS,
+        |it| fails_by(it, "wrapper"),
+    )]
 }
 
 pub(in super::super) fn all() -> Vec<Case> {
