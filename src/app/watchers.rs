@@ -20,7 +20,7 @@ use crate::lifecycle::containerd::metrics::EventMetrics;
 use crate::lifecycle::otlp_receiver::Receiver;
 use crate::lifecycle::otlp_receiver::metrics::Receiving;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
-use crate::lifecycle::process_scanner::{Sampler, Upstream, Upstreams};
+use crate::lifecycle::process_scanner::{ScannerTask, Upstream, Upstreams};
 use crate::telemetry::Drops;
 use crate::telemetry::otlp::{Collector, Signal};
 use crate::telemetry::registry::RegistryError;
@@ -50,8 +50,8 @@ impl Built {
     }
 
     /// The process scanner. It scans if the settings and the permissions on the node allow it.
-    fn sampler(&self, config: &Config, drops: &Arc<Drops>) -> Result<Sampler, RegistryError> {
-        Ok(Sampler::new(
+    fn sampler(&self, config: &Config, drops: &Arc<Drops>) -> Result<ScannerTask, RegistryError> {
+        Ok(ScannerTask::new(
             config.sampler.clone(),
             reading(&self.in_flight),
             self.upstreams(),

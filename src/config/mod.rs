@@ -13,7 +13,9 @@ pub use load::{Loaded, Overrides};
 pub use reference::{annotated_file, reference_markdown};
 
 pub use crate::admin::settings::{Admin, Metrics};
-pub use crate::lifecycle::settings::{Containerd, Receiver, Recorder, Sampler, Story};
+pub use crate::lifecycle::settings::{
+    ContainerdSettings, ReceiverSettings, RecorderSettings, SamplerSettings, StorySettings,
+};
 pub use crate::proxy::backend::settings::{Backend, BackendKind};
 pub use crate::proxy::faults::settings::FaultSettings;
 pub use crate::proxy::listener::settings::Server;
@@ -38,11 +40,11 @@ settings! {
         backends: Vec<Backend> = |reader| backend::settings::read(reader, upstream, &server.listen);
         routing: Routing = |reader| routing(reader, &backends, upstream);
         telemetry: Telemetry = Telemetry::read;
-        story: Story = |reader| Story::read(reader, &server.listen);
-        sampler: Sampler = Sampler::read;
-        containerd: Containerd = Containerd::read;
-        receiver: Receiver = Receiver::read;
-        recorder: Recorder = Recorder::read;
+        story: StorySettings = |reader| StorySettings::read(reader, &server.listen);
+        sampler: SamplerSettings = SamplerSettings::read;
+        containerd: ContainerdSettings = ContainerdSettings::read;
+        receiver: ReceiverSettings = ReceiverSettings::read;
+        recorder: RecorderSettings = RecorderSettings::read;
         faults: FaultSettings = FaultSettings::read;
         streaming: Streaming = Streaming::checked;
         /// Only if a backend is the built-in runtime. It is checked in any case.

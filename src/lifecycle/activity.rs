@@ -10,7 +10,7 @@ pub fn of(observations: &Observations, call: &Call) -> Option<String> {
     }
     match call.steps.get() {
         Some(phases) => phases.activity(),
-        None => words(&observations.of(call.seq)),
+        None => words(&observations.for_call(call.seq)),
     }
 }
 
@@ -62,16 +62,16 @@ mod tests {
     #[test]
     fn the_last_work_is_named() {
         let observations = Observations::default();
-        assert_eq!(words(&observations.of(1)), None);
+        assert_eq!(words(&observations.for_call(1)), None);
         let bridge = observation(WorkKind::Cni, "bridge", None, 1, 2);
         let calico = observation(WorkKind::Cni, "calico", Some("iptables"), 2, 9);
         assert!(observations.put(1, vec![calico, bridge.clone()]));
-        let said = words(&observations.of(1));
+        let said = words(&observations.for_call(1));
         assert_eq!(said.as_deref(), Some("cni plugin calico (iptables)"));
         let runc = observation(WorkKind::Oci, "runc", Some("create"), 5, 9);
         let outer = observation(WorkKind::Runtime, "RunPodSandbox", None, 0, 9);
         assert!(observations.put(2, vec![outer, runc, bridge]));
-        let said = words(&observations.of(2));
+        let said = words(&observations.for_call(2));
         assert_eq!(said.as_deref(), Some("oci runtime runc (create)"));
     }
 }

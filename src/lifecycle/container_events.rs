@@ -57,7 +57,7 @@ pub enum What {
 
 /// What follows from an event for the story of a pod.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) enum ContainerFact {
+pub(crate) enum ContainerFact {
     /// A container has ended.
     Ended(Exit),
     /// The kernel killed a process of this container for lack of memory; and how many so far, if known.
@@ -76,7 +76,7 @@ struct Run {
 
 /// What runs, as far as events tell.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Runs(LruCache<Arc<str>, Run>);
+pub(crate) struct Runs(LruCache<Arc<str>, Run>);
 
 impl Default for Runs {
     fn default() -> Self {
@@ -86,7 +86,7 @@ impl Default for Runs {
 
 impl Runs {
     /// Takes in an event.
-    pub(in crate::lifecycle) fn note(&mut self, event: &ContainerEvent) -> Option<ContainerFact> {
+    pub(crate) fn note(&mut self, event: &ContainerEvent) -> Option<ContainerFact> {
         match &event.what {
             What::Started => {
                 self.run(&event.id).started = Some(event.at);

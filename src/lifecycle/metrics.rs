@@ -346,7 +346,7 @@ fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryEr
 pub(crate) fn populate(registry: &Registry) {
     use super::script::{at, pod};
     let mut reader = crate::settings::Reader::empty();
-    let settings = super::settings::Story::read(&mut reader, "/nowhere".as_ref());
+    let settings = super::settings::StorySettings::read(&mut reader, "/nowhere".as_ref());
     let stories = Arc::new(Stories::new(&settings, Arc::default()));
     let metrics = StoryMetrics::new(registry, &stories).expect("once");
     {

@@ -9,7 +9,7 @@ use crate::settings::value::{Address, Count, DirPath, List, Size, Span, Switch, 
 
 settings! {
     /// The stories of pods: why a pod was slow, or never started.
-    pub struct Story in "story" (listen: &Path) {
+    pub struct StorySettings in "story" (listen: &Path) {
         /// The directory for data that survives a restart: the journal of the stories, and dumps of the recorder. If it is
         /// not writable, an error is logged and every start begins without stories.
         state_dir: PathBuf = listen.with_extension("state"), DirPath,
@@ -35,7 +35,7 @@ settings! {
     /// Scans of the processes of the node while a call is slow: they show which CNI plugin or OCI runtime is running.
     /// They read `/proc` only, and of the environment of CNI plugins only `CNI_COMMAND`, `CNI_CONTAINERID` and the pod in
     /// `CNI_ARGS`.
-    pub struct Sampler in "sampler" {
+    pub struct SamplerSettings in "sampler" {
         /// Whether processes are scanned. Scans cost nothing while calls are fast, and turn themselves off without the
         /// permission to read `/proc`.
         enabled: bool = true, Switch;
@@ -49,7 +49,7 @@ settings! {
 
 settings! {
     /// What is asked of a containerd behind the proxy besides the CRI, on the same socket.
-    pub struct Containerd in "containerd" {
+    pub struct ContainerdSettings in "containerd" {
         /// Whether its content service is asked how far image pulls are. It is asked once a second while an image is pulled,
         /// on a connection of its own; without the service nothing else changes.
         pull_progress: bool = true, Switch;
@@ -63,7 +63,7 @@ settings! {
     /// An OTLP receiver for the spans of the runtime and of the kubelet. It adds them to the stories and forwards them to
     /// `telemetry.otlp.endpoint`. Set the OTLP/gRPC endpoint of the runtime, and `tracing.endpoint` of the kubelet, to this
     /// address.
-    pub struct Receiver in "receiver" {
+    pub struct ReceiverSettings in "receiver" {
         /// Address to receive OTLP/gRPC on.
         listen: Option<SocketAddr> = None, Address;
         /// Ids of users, besides root, whose spans are accepted. All spans are forwarded with the credentials of this node, and
@@ -74,7 +74,7 @@ settings! {
 
 settings! {
     /// The flight recorder: the last completed calls, without payloads.
-    pub struct Recorder in "recorder" {
+    pub struct RecorderSettings in "recorder" {
         /// Calls that were mutating, failed or slow.
         calls: usize = 2048, Count::between(1, 1 << 20);
         /// Other calls; a kubelet makes several a second.

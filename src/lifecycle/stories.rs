@@ -41,7 +41,7 @@ pub struct Stories {
 
 impl Stories {
     /// An empty store. Calls in flight are shown with their `observations`.
-    pub fn new(settings: &settings::Story, observations: Arc<Observations>) -> Self {
+    pub fn new(settings: &settings::StorySettings, observations: Arc<Observations>) -> Self {
         let limits = Limits {
             episodes: settings.episodes,
             quiet: micros_of(settings.quiet),
@@ -216,7 +216,7 @@ impl Stories {
         calls
             .map(|call| {
                 let scanned = self.observations.is_scanned_since(call.started_at);
-                EpisodeCall::in_flight(call, self.observations.of(call.seq)).scanned(scanned)
+                EpisodeCall::in_flight(call, self.observations.for_call(call.seq)).scanned(scanned)
             })
             .filter(|call| call.method != Method::ExecSync || execs::is_hook(call))
             .collect()

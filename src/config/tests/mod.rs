@@ -257,7 +257,7 @@ enabled = true
                 containers: 20,
             },
         },
-        story: Story {
+        story: StorySettings {
             state_dir: PathBuf::from("/var/lib/x"),
             kubelet_dir: PathBuf::from("/var/lib/k"),
             episodes: 99,
@@ -265,20 +265,20 @@ enabled = true
             slow: Duration::from_secs(4),
             give_up: Duration::from_secs(60),
         },
-        sampler: Sampler {
+        sampler: SamplerSettings {
             enabled: false,
             after: Duration::from_secs(1),
             period: Duration::from_millis(50),
         },
-        containerd: Containerd {
+        containerd: ContainerdSettings {
             pull_progress: false,
             events: false,
         },
-        receiver: Receiver {
+        receiver: ReceiverSettings {
             listen: Some(([127, 0, 0, 1], 4319).into()),
             allowed_uids: vec![65534],
         },
-        recorder: Recorder {
+        recorder: RecorderSettings {
             calls: 5,
             polls: 6,
             dumps: 0,

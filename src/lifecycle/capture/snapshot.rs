@@ -86,11 +86,11 @@ impl InFlight {
 
 /// What was said of the pods of a name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct Said {
-    pub(in crate::lifecycle) namespace: String,
-    pub(in crate::lifecycle) name: String,
-    pub(in crate::lifecycle) headline: String,
-    pub(in crate::lifecycle) cause: String,
+pub(crate) struct Said {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) headline: String,
+    pub(crate) cause: String,
 }
 
 impl Said {
@@ -112,16 +112,16 @@ impl Said {
 
 /// The present of a capture.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct Captured {
-    pub(in crate::lifecycle) now: u64,
-    pub(in crate::lifecycle) in_flight: Vec<EpisodeCall>,
-    pub(in crate::lifecycle) notes: Vec<String>,
+pub(crate) struct Captured {
+    pub(crate) now: u64,
+    pub(crate) in_flight: Vec<EpisodeCall>,
+    pub(crate) notes: Vec<String>,
     said: Vec<Said>,
 }
 
 impl Captured {
     /// What was said of the pods of this name.
-    pub(in crate::lifecycle) fn said(&self, namespace: &str, name: &str) -> Option<&Said> {
+    pub(crate) fn said(&self, namespace: &str, name: &str) -> Option<&Said> {
         let mut said = self.said.iter();
         said.find(|it| it.namespace == namespace && it.name == name)
     }
@@ -159,7 +159,7 @@ impl Snapshot {
     }
 
     /// What is left in `settings.state_dir` of a process that has ended, until the last line of its `journal`. Blocks.
-    pub fn left(settings: &settings::Story, journal: [&[u8]; 2]) -> Self {
+    pub fn left(settings: &settings::StorySettings, journal: [&[u8]; 2]) -> Self {
         let stories = Stories::new(settings, Arc::default());
         let mut snapshot = Self::of(&stories, &[], &settings.state_dir);
         let replayed = journal::replay_lines(journal, &stories.store, |call| call);
@@ -191,8 +191,8 @@ impl Snapshot {
         self.with_spans.retain(is_it);
     }
 
-    fn settings(&self) -> settings::Story {
-        settings::Story {
+    fn settings(&self) -> settings::StorySettings {
+        settings::StorySettings {
             state_dir: self.state_dir.clone(),
             episodes: self.episodes,
             quiet: Duration::from_micros(self.quiet_us),

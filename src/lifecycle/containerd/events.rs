@@ -50,7 +50,7 @@ pub type Identify = Arc<dyn Fn(&str) -> Option<Subject> + Send + Sync>;
 /// The task.
 pub struct EventWatch {
     /// Whether it runs.
-    pub settings: settings::Containerd,
+    pub settings: settings::ContainerdSettings,
     /// The runtimes behind the proxy.
     pub upstreams: Upstreams,
     /// The index of pods.

@@ -73,7 +73,7 @@ impl PullProgress {
 /// The task.
 pub struct PullWatch {
     /// Whether it runs.
-    pub settings: settings::Containerd,
+    pub settings: settings::ContainerdSettings,
     /// The calls in flight.
     pub calls: InFlightCalls,
     /// The runtimes behind the proxy.

@@ -37,7 +37,7 @@ const KNOWN: usize = 2048;
 
 /// The exit of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct Exit {
+pub(crate) struct Exit {
     pub(in crate::lifecycle) container: Box<str>,
     pub(in crate::lifecycle) attempt: u32,
     pub(in crate::lifecycle) code: i32,

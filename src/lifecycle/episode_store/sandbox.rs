@@ -18,7 +18,7 @@ pub enum ReachedLimit {
 
 /// The end of the first process of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct SandboxEnd {
+pub(crate) struct SandboxEnd {
     /// When, in microseconds since 1970.
     pub(in crate::lifecycle) at: u64,
     /// Exit code of pause; 128 plus the number of the signal that killed it. A sandbox of the built-in runtime has no pause: it

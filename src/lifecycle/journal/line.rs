@@ -15,7 +15,7 @@ use crate::lifecycle::view::State;
 /// A line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::lifecycle) enum JournalLine<'a> {
+pub(crate) enum JournalLine<'a> {
     /// A call has ended.
     Call(Cow<'a, EpisodeCall>),
     /// A container has ended.
@@ -35,13 +35,13 @@ pub(in crate::lifecycle) enum JournalLine<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct ContainersLine<'a> {
+pub(crate) struct ContainersLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     pub(super) names: Cow<'a, [Box<str>]>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct ExitLine<'a> {
+pub(crate) struct ExitLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) container_id: Option<Cow<'a, str>>,
@@ -50,7 +50,7 @@ pub(in crate::lifecycle) struct ExitLine<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct OomLine<'a> {
+pub(crate) struct OomLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     pub(super) container: Cow<'a, ContainerIdentity>,
     /// Time, in microseconds since 1970.
@@ -61,21 +61,21 @@ pub(in crate::lifecycle) struct OomLine<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct SandboxEndLine<'a> {
+pub(crate) struct SandboxEndLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     #[serde(flatten)]
     pub(super) end: Cow<'a, SandboxEnd>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct SyncLine<'a> {
+pub(crate) struct SyncLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     #[serde(flatten)]
     pub(super) sync: Cow<'a, PodSync>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct ClosedLine {
+pub(crate) struct ClosedLine {
     /// The root span, which identifies the episode.
     root: String,
     pub(super) state: State,
@@ -88,13 +88,13 @@ pub(in crate::lifecycle) struct ClosedLine {
 
 impl<'a> JournalLine<'a> {
     /// The line of a call; `None` for one in flight or without a pod.
-    pub(in crate::lifecycle) fn call(call: &'a EpisodeCall) -> Option<Self> {
+    pub(crate) fn call(call: &'a EpisodeCall) -> Option<Self> {
         let is_written = !call.is_in_flight() && call.pod.is_some();
         is_written.then_some(Self::Call(Cow::Borrowed(call)))
     }
 
     /// The line of a container's exit.
-    pub(in crate::lifecycle) fn exit(
+    pub(crate) fn exit(
         pod: &'a PodIdentity,
         container_id: Option<&'a str>,
         exit: &'a Exit,
@@ -107,7 +107,7 @@ impl<'a> JournalLine<'a> {
     }
 
     /// The line of an OOM kill in a container.
-    pub(in crate::lifecycle) fn oom(
+    pub(crate) fn oom(
         pod: &'a PodIdentity,
         container: &'a ContainerIdentity,
         at: u64,
@@ -122,35 +122,30 @@ impl<'a> JournalLine<'a> {
     }
 
     /// The line of the end of a sandbox.
-    pub(in crate::lifecycle) fn sandbox_end(pod: &'a PodIdentity, end: &'a SandboxEnd) -> Self {
+    pub(crate) fn sandbox_end(pod: &'a PodIdentity, end: &'a SandboxEnd) -> Self {
         let (pod, end) = (Cow::Borrowed(pod), Cow::Borrowed(end));
         Self::SandboxEnd(SandboxEndLine { pod, end })
     }
 
     /// The line of the kubelet's work on a pod.
-    pub(in crate::lifecycle) fn sync(pod: &'a PodIdentity, sync: &'a PodSync) -> Self {
+    pub(crate) fn sync(pod: &'a PodIdentity, sync: &'a PodSync) -> Self {
         let (pod, sync) = (Cow::Borrowed(pod), Cow::Borrowed(sync));
         Self::Sync(SyncLine { pod, sync })
     }
 
     /// The line of a fact about the node.
-    pub(in crate::lifecycle) fn node(fact: &'a NodeFact) -> Self {
+    pub(crate) fn node(fact: &'a NodeFact) -> Self {
         Self::Node(Cow::Borrowed(fact))
     }
 
     /// The line of the containers of a pod.
-    pub(in crate::lifecycle) fn containers(pod: &'a PodIdentity, names: &'a [Box<str>]) -> Self {
+    pub(crate) fn containers(pod: &'a PodIdentity, names: &'a [Box<str>]) -> Self {
         let (pod, names) = (Cow::Borrowed(pod), Cow::Borrowed(names));
         Self::Containers(ContainersLine { pod, names })
     }
 
     /// The line of a closed and reported episode.
-    pub(in crate::lifecycle) fn closed(
-        root: SpanId,
-        state: State,
-        at: u64,
-        deleted: Option<u64>,
-    ) -> Self {
+    pub(crate) fn closed(root: SpanId, state: State, at: u64, deleted: Option<u64>) -> Self {
         let root = root.to_string();
         Self::Closed(ClosedLine {
             root,

@@ -15,22 +15,22 @@ const MAX_LINE: u64 = 256 << 10;
 
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Replayed {
+pub(crate) struct Replayed {
     /// Episodes that were closed but not reported.
-    pub(in crate::lifecycle) unreported: Vec<u64>,
+    pub(crate) unreported: Vec<u64>,
     /// Valid lines.
-    pub(in crate::lifecycle) lines: usize,
+    pub(crate) lines: usize,
     /// Damaged lines.
-    pub(in crate::lifecycle) damaged: usize,
+    pub(crate) damaged: usize,
     /// The newest time in a line, in microseconds since 1970; 0 if there is none.
-    pub(in crate::lifecycle) last: u64,
+    pub(crate) last: u64,
 }
 
 /// Replays both files. The store is locked for one line at a time, so that readers are not blocked.
 ///
 /// # Errors
 /// If a file exists and cannot be read; lines before the error are kept.
-pub(in crate::lifecycle) fn replay(
+pub(crate) fn replay(
     files: &JournalFiles,
     store: &Mutex<EpisodeStore>,
 ) -> (Replayed, io::Result<()>) {
@@ -60,7 +60,7 @@ fn read(
 }
 
 /// Replays lines that were read before, the older first. `known` may know more of a call than its line.
-pub(in crate::lifecycle) fn replay_lines(
+pub(crate) fn replay_lines(
     lines: [&[u8]; 2],
     store: &Mutex<EpisodeStore>,
     known: impl Fn(EpisodeCall) -> EpisodeCall,

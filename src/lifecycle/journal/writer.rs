@@ -26,7 +26,7 @@ const STACK: usize = 128 << 10;
 
 /// The queue of the writing thread.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Journal {
+pub(crate) struct Journal {
     lines: SyncSender<Vec<u8>>,
     thread: JoinHandle<()>,
     drops: Arc<Drops>,
@@ -37,7 +37,7 @@ impl Journal {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(in crate::lifecycle) fn start(files: JournalFiles, drops: &Arc<Drops>) -> io::Result<Self> {
+    pub(crate) fn start(files: JournalFiles, drops: &Arc<Drops>) -> io::Result<Self> {
         Self::spawn(Disk::new(files, Arc::clone(drops)), drops)
     }
 
@@ -56,10 +56,7 @@ impl Journal {
 
     /// A journal that writes to this file.
     #[cfg(test)]
-    pub(in crate::lifecycle) fn start_in(
-        file: &std::path::Path,
-        drops: &Arc<Drops>,
-    ) -> io::Result<Self> {
+    pub(crate) fn start_in(file: &std::path::Path, drops: &Arc<Drops>) -> io::Result<Self> {
         let dir = file.parent().unwrap_or(file).to_owned();
         let max_bytes = super::MAX_BYTES;
         let mut disk = Disk::new(JournalFiles { dir, max_bytes }, Arc::clone(drops));
@@ -69,7 +66,7 @@ impl Journal {
     }
 
     /// Queues a line. Never waits: if the queue is full the line is dropped and counted.
-    pub(in crate::lifecycle) fn write(&self, line: &JournalLine<'_>) {
+    pub(crate) fn write(&self, line: &JournalLine<'_>) {
         let Ok(mut text) = serde_json::to_vec(line) else {
             return;
         };
@@ -80,7 +77,7 @@ impl Journal {
     }
 
     /// Waits until the queue is written. Blocks.
-    pub(in crate::lifecycle) fn close(self) {
+    pub(crate) fn close(self) {
         drop(self.lines);
         // A panic of the thread has been reported.
         let _ = self.thread.join();

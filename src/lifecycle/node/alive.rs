@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct Alive {
+pub(crate) struct Alive {
     path: PathBuf,
     /// The id of the boot.
     boot: String,
@@ -18,16 +18,16 @@ pub(in crate::lifecycle) struct Alive {
 
 /// What the process before this one has left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Last {
+pub(crate) struct Last {
     /// When it was last known to run, in microseconds since 1970.
-    pub(in crate::lifecycle) at: u64,
+    pub(crate) at: u64,
     /// The id of the boot in which that was; empty if it is not known.
-    pub(in crate::lifecycle) boot: String,
+    pub(crate) boot: String,
 }
 
 impl Alive {
     /// The file in the directory of the journal, in the boot of this id.
-    pub(in crate::lifecycle) fn new(dir: &Path, boot: &str) -> Self {
+    pub(crate) fn new(dir: &Path, boot: &str) -> Self {
         Self {
             path: dir.join("alive"),
             boot: boot.to_owned(),
@@ -35,7 +35,7 @@ impl Alive {
     }
 
     /// What the process before this one has left; `None` if that is unknown. Blocks.
-    pub(in crate::lifecycle) fn read(&self) -> Option<Last> {
+    pub(crate) fn read(&self) -> Option<Last> {
         let text = fs::read_to_string(&self.path).ok()?;
         let mut words = text.split_ascii_whitespace();
         Some(Last {
@@ -48,7 +48,7 @@ impl Alive {
     ///
     /// # Errors
     /// Of the file system. The journal reports a directory that cannot be written.
-    pub(in crate::lifecycle) fn write(&self, now: u64) -> io::Result<()> {
+    pub(crate) fn write(&self, now: u64) -> io::Result<()> {
         if let Some(dir) = self.path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }

@@ -12,16 +12,16 @@ const ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A boot of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Boot {
+pub(crate) struct Boot {
     /// The kernel's id of it; empty if it cannot be read.
-    pub(in crate::lifecycle) id: String,
+    pub(crate) id: String,
     /// When it began, in microseconds since 1970; 0 if that is not known.
-    pub(in crate::lifecycle) at: u64,
+    pub(crate) at: u64,
 }
 
 impl Boot {
     /// The current one. Blocks.
-    pub(in crate::lifecycle) fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let id = fs::read_to_string(ID).unwrap_or_default();
         let up = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
         let at = up.ok().and_then(|up| SystemTime::now().checked_sub(up));

@@ -13,22 +13,22 @@ const WRAPPER: &str = "Network plugin returns error: ";
 
 /// A fact and its time, in microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct NodeFact {
+pub(crate) struct NodeFact {
     #[serde(flatten)]
-    pub(in crate::lifecycle) kind: FactKind,
-    pub(in crate::lifecycle) from: u64,
+    pub(crate) kind: FactKind,
+    pub(crate) from: u64,
     /// `None` while it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) to: Option<u64>,
+    pub(crate) to: Option<u64>,
     /// What the runtime or the connection says; empty if it says nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(in crate::lifecycle) reason: String,
+    pub(crate) reason: String,
 }
 
 /// What holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "fact", rename_all = "snake_case")]
-pub(in crate::lifecycle) enum FactKind {
+pub(crate) enum FactKind {
     /// A backend does not answer.
     BackendDown { backend: String },
     /// A backend is connected, and leaves polls unanswered that take a healthy one milliseconds.
@@ -53,13 +53,13 @@ const LOOK: u64 = 1_000_000;
 
 impl NodeFact {
     /// Returns whether a call that was taken in at `at` may have waited for criscope, which had not run.
-    pub(in crate::lifecycle) fn held_up(&self, at: u64) -> bool {
+    pub(crate) fn held_up(&self, at: u64) -> bool {
         let is_around = |to: u64| self.from < at && at <= to.saturating_add(LOOK);
         self.kind == FactKind::CriscopeStalled && self.to.is_some_and(is_around)
     }
 
     /// When the node was restarted, in microseconds since 1970; `None` if it is another fact.
-    pub(in crate::lifecycle) fn booted(&self) -> Option<u64> {
+    pub(crate) fn booted(&self) -> Option<u64> {
         match self.kind {
             FactKind::NodeRestarted { booted } => Some(booted),
             _ => None,
@@ -67,12 +67,12 @@ impl NodeFact {
     }
 
     /// Returns whether criscope was not running, so that calls are unknown.
-    pub(in crate::lifecycle) fn is_downtime(&self) -> bool {
+    pub(crate) fn is_downtime(&self) -> bool {
         self.kind == FactKind::CriscopeDown || self.booted().is_some()
     }
 
     /// Returns whether criscope itself was not there.
-    pub(in crate::lifecycle) fn is_of_criscope(&self) -> bool {
+    pub(crate) fn is_of_criscope(&self) -> bool {
         matches!(
             self.kind,
             FactKind::CriscopeDown | FactKind::NodeRestarted { .. } | FactKind::CriscopeStalled
@@ -80,7 +80,7 @@ impl NodeFact {
     }
 
     /// A stable name of its kind.
-    pub(in crate::lifecycle) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self.kind {
             FactKind::BackendDown { .. } => "backend_down",
             FactKind::BackendHangs { .. } => "backend_hangs",
@@ -94,7 +94,7 @@ impl NodeFact {
     }
 
     /// A fact that holds from now on.
-    pub(in crate::lifecycle) fn new(kind: FactKind, from: u64, reason: &str) -> Self {
+    pub(crate) fn new(kind: FactKind, from: u64, reason: &str) -> Self {
         let reason = reason.strip_prefix(WRAPPER).unwrap_or(reason).trim();
         let reason = &reason[..reason.floor_char_boundary(MOST_REASON)];
         Self {
@@ -106,18 +106,18 @@ impl NodeFact {
     }
 
     /// Returns whether it holds now.
-    pub(in crate::lifecycle) fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.to.is_none()
     }
 
     /// How long it held between these times, in microseconds.
-    pub(in crate::lifecycle) fn within(&self, from: u64, to: u64) -> u64 {
+    pub(crate) fn within(&self, from: u64, to: u64) -> u64 {
         let end = self.to.unwrap_or(u64::MAX).min(to);
         end.saturating_sub(self.from.max(from))
     }
 
     /// The fact as a sentence without a full stop; `now` in microseconds since 1970.
-    pub(in crate::lifecycle) fn sentence(&self, now: u64) -> String {
+    pub(crate) fn sentence(&self, now: u64) -> String {
         let mut text = match self.to {
             None => self.present(&duration(millis(now.saturating_sub(self.from)))),
             Some(to) => self.past(to),
@@ -173,7 +173,7 @@ impl NodeFact {
 }
 
 /// That the node was restarted.
-pub(in crate::lifecycle) fn restarted(booted: u64) -> String {
+pub(crate) fn restarted(booted: u64) -> String {
     format!("the node was started again at {} UTC", clock(booted))
 }
 

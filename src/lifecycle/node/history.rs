@@ -15,14 +15,14 @@ const MOST_OF_EPISODE: usize = 8;
 
 /// Facts, the oldest first, and the newest sample of pressure.
 #[derive(Clone, Debug, Default)]
-pub(in crate::lifecycle) struct NodeHistory {
+pub(crate) struct NodeHistory {
     facts: VecDeque<NodeFact>,
     pressure: Option<Sample>,
 }
 
 impl NodeHistory {
     /// Adds a fact, or replaces the same fact as it was before.
-    pub(in crate::lifecycle) fn put(&mut self, fact: NodeFact) {
+    pub(crate) fn put(&mut self, fact: NodeFact) {
         match self.facts.iter_mut().find(|f| is_same(f, &fact)) {
             Some(known) => *known = fact,
             None => {
@@ -35,47 +35,47 @@ impl NodeHistory {
     }
 
     /// The facts that hold now.
-    pub(in crate::lifecycle) fn holding(&self) -> impl Iterator<Item = &NodeFact> {
+    pub(crate) fn holding(&self) -> impl Iterator<Item = &NodeFact> {
         self.facts.iter().filter(|fact| fact.holds())
     }
 
     /// The facts that held at some time since `from`.
-    pub(in crate::lifecycle) fn since(&self, from: u64) -> impl Iterator<Item = &NodeFact> {
+    pub(crate) fn since(&self, from: u64) -> impl Iterator<Item = &NodeFact> {
         let after = move |fact: &&NodeFact| fact.to.is_none_or(|to| to > from);
         self.facts.iter().filter(after)
     }
 
     /// The last time that criscope was down, if that ended at most `within` before `at`.
-    pub(in crate::lifecycle) fn downtime(&self, at: u64, within: u64) -> Option<&NodeFact> {
+    pub(crate) fn downtime(&self, at: u64, within: u64) -> Option<&NodeFact> {
         let mut facts = self.facts.iter().rev();
         let recent = |to: u64| to <= at && at - to <= within;
         facts.find(|fact| fact.is_downtime() && fact.to.is_some_and(recent))
     }
 
     /// The restarts of the node, the newest first.
-    pub(in crate::lifecycle) fn restarts(&self) -> impl Iterator<Item = &NodeFact> {
+    pub(crate) fn restarts(&self) -> impl Iterator<Item = &NodeFact> {
         let facts = self.facts.iter().rev();
         facts.filter(|fact| fact.booted().is_some())
     }
 
     /// Takes a new sample of pressure.
-    pub(in crate::lifecycle) fn sample(&mut self, sample: Sample) {
+    pub(crate) fn sample(&mut self, sample: Sample) {
         self.pressure = Some(sample);
     }
 
     /// Pressure from the newest sample on.
-    pub(in crate::lifecycle) fn pressure(&self) -> Option<PressureSpan> {
+    pub(crate) fn pressure(&self) -> Option<PressureSpan> {
         self.pressure.map(PressureSpan::new)
     }
 }
 
 /// Returns whether they are one fact, at its begin and its end.
-pub(in crate::lifecycle) fn is_same(one: &NodeFact, other: &NodeFact) -> bool {
+pub(crate) fn is_same(one: &NodeFact, other: &NodeFact) -> bool {
     one.kind == other.kind && one.from == other.from
 }
 
 /// Adds a fact to those of an episode, or replaces it.
-pub(in crate::lifecycle) fn note(facts: &mut Vec<NodeFact>, fact: &NodeFact) {
+pub(crate) fn note(facts: &mut Vec<NodeFact>, fact: &NodeFact) {
     let known = facts.iter().position(|f| is_same(f, fact));
     // In the end the newest replaces the one before: what holds now matters most.
     let place = known.or_else(|| {

@@ -24,10 +24,7 @@ metrics! {
 ///
 /// # Errors
 /// If they are registered already.
-pub(in crate::lifecycle) fn register(
-    registry: &Registry,
-    stories: &Arc<Stories>,
-) -> Result<(), RegistryError> {
+pub(crate) fn register(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryError> {
     let source = Arc::clone(stories);
     registry.computed(&KUBELET_CONNECTED, move |out| {
         if let Some(connected) = source.node().kubelet {

@@ -12,11 +12,11 @@ const APART: u64 = 5_000_000;
 
 /// The counter at some times, in microseconds since 1970.
 #[derive(Clone, Debug, Default)]
-pub(in crate::lifecycle) struct OomKills(VecDeque<(u64, u64)>);
+pub(crate) struct OomKills(VecDeque<(u64, u64)>);
 
 impl OomKills {
     /// Reads the counter from a file like `/proc/vmstat`. A kernel that does not count yields none.
-    pub(in crate::lifecycle) fn sample(&mut self, file: &Path, now: u64) {
+    pub(crate) fn sample(&mut self, file: &Path, now: u64) {
         let text = fs::read_to_string(file).unwrap_or_default();
         if let Some(count) = parse(&text) {
             self.note(now, count);
@@ -31,7 +31,7 @@ impl OomKills {
     }
 
     /// How many processes were killed just before `at`, as far as samples are close enough.
-    pub(in crate::lifecycle) fn before(&self, at: u64) -> u32 {
+    pub(crate) fn before(&self, at: u64) -> u32 {
         let earlier = self.0.iter().rev().find(|(time, _)| *time < at);
         let later = self.0.iter().find(|(time, _)| *time >= at);
         match (earlier, later) {

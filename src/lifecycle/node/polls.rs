@@ -12,15 +12,15 @@ const PATIENCE: u64 = 3_000_000;
 
 /// The oldest poll that a backend does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Unanswered {
-    pub(in crate::lifecycle) backend: Arc<str>,
-    pub(in crate::lifecycle) method: Method,
+pub(crate) struct Unanswered {
+    pub(crate) backend: Arc<str>,
+    pub(crate) method: Method,
     /// When it was made, in microseconds since 1970.
-    pub(in crate::lifecycle) since: u64,
+    pub(crate) since: u64,
 }
 
 /// Those of the calls in flight, one for each backend.
-pub(in crate::lifecycle) fn unanswered(calls: &[Arc<Call>]) -> Vec<Unanswered> {
+pub(crate) fn unanswered(calls: &[Arc<Call>]) -> Vec<Unanswered> {
     let mut found = Vec::<Unanswered>::new();
     let late = calls
         .iter()

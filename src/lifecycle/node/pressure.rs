@@ -12,15 +12,15 @@ const LEAST_SHARE: f64 = 0.25;
 
 /// Totals since boot, in microseconds during which some task waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Sample {
+pub(crate) struct Sample {
     /// When, in microseconds since 1970.
-    pub(in crate::lifecycle) at: u64,
-    pub(in crate::lifecycle) some: [u64; 3],
+    pub(crate) at: u64,
+    pub(crate) some: [u64; 3],
 }
 
 impl Sample {
     /// Reads the files in `dir`, `/proc/pressure` outside of tests; `None` if the kernel has none.
-    pub(in crate::lifecycle) fn read(dir: &Path, at: u64) -> Option<Self> {
+    pub(crate) fn read(dir: &Path, at: u64) -> Option<Self> {
         let mut some = [0; 3];
         for (total, resource) in some.iter_mut().zip(RESOURCES) {
             *total = parse(&fs::read_to_string(dir.join(resource)).ok()?)?;
@@ -38,20 +38,20 @@ fn parse(text: &str) -> Option<u64> {
 
 /// Pressure between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct PressureSpan {
+pub(crate) struct PressureSpan {
     first: Sample,
     last: Sample,
 }
 
 /// The resource that tasks of the node waited for most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::lifecycle) struct PressureShare {
+pub(crate) struct PressureShare {
     /// `cpu`, `memory` or `io`.
-    pub(in crate::lifecycle) resource: &'static str,
+    pub(crate) resource: &'static str,
     /// The part of the time during which some task waited, up to 1.
-    pub(in crate::lifecycle) share: f64,
+    pub(crate) share: f64,
     /// The time it was measured over, in microseconds.
-    pub(in crate::lifecycle) over: u64,
+    pub(crate) over: u64,
 }
 
 impl PressureSpan {
@@ -61,12 +61,12 @@ impl PressureSpan {
     }
 
     /// Up to this sample.
-    pub(in crate::lifecycle) fn extend(&mut self, sample: Sample) {
+    pub(crate) fn extend(&mut self, sample: Sample) {
         self.last = sample;
     }
 
     /// The resource that was short, if one was. A boot or a change of the clock in between yields none.
-    pub(in crate::lifecycle) fn short_of(&self) -> Option<PressureShare> {
+    pub(crate) fn short_of(&self) -> Option<PressureShare> {
         let over = self.last.at.checked_sub(self.first.at).filter(|t| *t > 0)?;
         let shares = (0..RESOURCES.len()).filter_map(|i| {
             let waited = self.last.some[i].checked_sub(self.first.some[i])?;

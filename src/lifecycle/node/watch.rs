@@ -10,7 +10,7 @@ use super::oom::OomKills;
 use super::pressure::Sample;
 use super::{Alive, BackendState, Boot, FactKind, ImageFs, NodeFact, NodeSource, Unanswered};
 use crate::call::times::{micros_of, unix_micros};
-use crate::lifecycle::process_scanner::held;
+use crate::lifecycle::process_scanner::describe_blocked_process;
 
 /// The kernel's counters, read in some microseconds.
 const VMSTAT: &str = "/proc/vmstat";
@@ -31,19 +31,19 @@ type Disks = Vec<(Arc<str>, ImageFs)>;
 
 /// The state of the node at the last look, for metrics and pages.
 #[derive(Clone, Debug, Default)]
-pub(in crate::lifecycle) struct NodeStatus {
+pub(crate) struct NodeStatus {
     /// When this process began to look, in microseconds since 1970.
-    pub(in crate::lifecycle) began: u64,
+    pub(crate) began: u64,
     /// Whether a kubelet is connected; `None` if none was ever seen.
-    pub(in crate::lifecycle) kubelet: Option<bool>,
-    pub(in crate::lifecycle) backends: Vec<BackendState>,
+    pub(crate) kubelet: Option<bool>,
+    pub(crate) backends: Vec<BackendState>,
     /// The filesystems of images, by backend.
-    pub(in crate::lifecycle) disks: Disks,
+    pub(crate) disks: Disks,
 }
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Watch {
+pub(crate) struct Watch {
     source: Arc<dyn NodeSource>,
     alive: Option<Alive>,
     pressure: PathBuf,
@@ -51,7 +51,7 @@ pub(in crate::lifecycle) struct Watch {
     looks: u64,
     /// The last look, by the monotonic clock: a step of the wall clock is no stall.
     looked: Option<Instant>,
-    pub(in crate::lifecycle) status: NodeStatus,
+    pub(crate) status: NodeStatus,
     /// When the last connection of a kubelet was seen.
     kubelet_at: u64,
     writing: Option<JoinHandle<()>>,
@@ -60,7 +60,7 @@ pub(in crate::lifecycle) struct Watch {
 
 impl Watch {
     /// A watch of `source`, which writes its time to `alive`.
-    pub(in crate::lifecycle) fn new(source: Arc<dyn NodeSource>, alive: Option<Alive>) -> Self {
+    pub(crate) fn new(source: Arc<dyn NodeSource>, alive: Option<Alive>) -> Self {
         Self {
             source,
             alive,
@@ -76,7 +76,7 @@ impl Watch {
     }
 
     /// Begins at `now`; `kubelet`: an earlier process was called by one.
-    pub(in crate::lifecycle) fn begin(&mut self, now: u64, kubelet: bool) {
+    pub(crate) fn begin(&mut self, now: u64, kubelet: bool) {
         self.status.began = now;
         self.status.kubelet = kubelet.then_some(false);
         self.kubelet_at = now;
@@ -84,12 +84,7 @@ impl Watch {
 
     /// The time in which criscope was down before it began in this boot; `None` if that is not known or too short to matter. `last` is the
     /// newest time in the journal. Blocks.
-    pub(in crate::lifecycle) fn downtime(
-        alive: &Alive,
-        boot: &Boot,
-        last: u64,
-        now: u64,
-    ) -> Option<NodeFact> {
+    pub(crate) fn downtime(alive: &Alive, boot: &Boot, last: u64, now: u64) -> Option<NodeFact> {
         const LEAST: u64 = 1_000_000;
         let before = alive.read()?;
         let last = before.at.max(last);
@@ -109,7 +104,7 @@ impl Watch {
 
     /// Returns the facts that began or ended since the last look; `holding` are those that held then, `polls` are not
     /// answered.
-    pub(in crate::lifecycle) async fn look(
+    pub(crate) async fn look(
         &mut self,
         now: u64,
         holding: &[NodeFact],
@@ -140,13 +135,13 @@ impl Watch {
     }
 
     /// How many processes the kernel had just killed for lack of memory at `at`; both in microseconds since 1970.
-    pub(in crate::lifecycle) fn oom_kills(&mut self, at: u64, now: u64) -> u32 {
+    pub(crate) fn oom_kills(&mut self, at: u64, now: u64) -> u32 {
         self.oom_kills.sample(Path::new(VMSTAT), now);
         self.oom_kills.before(at)
     }
 
     /// Pressure, if it is time for a sample: each second look while an episode is open.
-    pub(in crate::lifecycle) fn sample(&self, now: u64, is_busy: bool) -> Option<Sample> {
+    pub(crate) fn sample(&self, now: u64, is_busy: bool) -> Option<Sample> {
         let every = if is_busy { 2 } else { IDLE_SAMPLE_EVERY };
         let due = self.looks.is_multiple_of(every);
         due.then(|| Sample::read(&self.pressure, now))?
@@ -269,8 +264,8 @@ fn with_holder(
 ) -> String {
     let is_new = !holding.iter().any(|fact| fact.kind == *kind);
     let pid = backend.and_then(|it| it.pid).filter(|_| is_new);
-    match pid.and_then(held) {
-        Some(held) => format!("{held}; {reason}"),
+    match pid.and_then(describe_blocked_process) {
+        Some(blocked) => format!("{blocked}; {reason}"),
         None => reason.to_owned(),
     }
 }

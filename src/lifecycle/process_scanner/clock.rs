@@ -5,17 +5,17 @@ use std::time::{Duration, SystemTime};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
-/// One moment on both the boot clock and the wall clock.
+/// One moment on the boot clock and on the wall clock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct ClockReading {
     /// Time since boot including suspend, the clock of `/proc/PID/stat` (proc(5), field 22).
     pub(super) boot: Duration,
-    /// The same moment on the wall clock.
+    /// Time of day.
     pub(super) wall: SystemTime,
 }
 
-impl Moment {
-    /// Now. `None` if the kernel lacks the clock.
+impl ClockReading {
+    /// Reads both clocks. `None` if the kernel lacks the boot clock.
     pub(super) fn now() -> Option<Self> {
         let boot = Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?);
         Some(Self {

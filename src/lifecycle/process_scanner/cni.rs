@@ -1,25 +1,25 @@
-//! The variables of a CNI plugin (CNI specification 1.1, section 2, "Parameters") that identify its pod. All others are
-//! skipped in place.
+//! The environment variables of a CNI plugin that identify its pod (CNI specification 1.1, section 2, "Parameters"). All
+//! others are skipped in place.
 
-use super::proc::Comm;
+use super::proc::ProcessComm;
 
-/// Longest value that is kept, in bytes: the maximum length of a pod's name.
-const LONGEST: usize = 253;
+/// Longest value that is kept, in bytes: the longest name that a pod can have.
+const MAX_VALUE_LEN: usize = 253;
 
-/// The verb of a plugin.
+/// A command to a plugin: `CNI_COMMAND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(super) enum CniCommand {
     /// ADD.
     Add,
     /// DEL.
     Del,
-    /// CHECK, STATUS, VERSION, GC: never part of a call.
+    /// CHECK, STATUS, VERSION, GC: no CRI call needs them.
     Other,
 }
 
-impl Verb {
-    /// The command as it is written.
-    pub(super) const fn command(self) -> Option<&'static str> {
+impl CniCommand {
+    /// The word in `CNI_COMMAND`.
+    pub(super) const fn name(self) -> Option<&'static str> {
         match self {
             Self::Add => Some("ADD"),
             Self::Del => Some("DEL"),
@@ -30,9 +30,9 @@ impl Verb {
 
 /// The parameters of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plugin {
+pub(super) struct CniParameters {
     /// `CNI_COMMAND`; `None` if the environment could not be read.
-    pub(super) verb: Option<Verb>,
+    pub(super) command: Option<CniCommand>,
     /// `CNI_CONTAINERID`, or `K8S_POD_INFRA_CONTAINER_ID`: the sandbox.
     pub(super) sandbox: Option<Box<str>>,
     /// `K8S_POD_NAMESPACE` of `CNI_ARGS`.
@@ -43,8 +43,8 @@ pub(super) struct Plugin {
     pub(super) uid: Option<Box<str>>,
 }
 
-impl Plugin {
-    /// Reads an environment; `None` if it is not that of a CNI plugin.
+impl CniParameters {
+    /// Reads an environment; `None` if the process is not a CNI plugin.
     pub(super) fn read(environ: &[u8]) -> Option<Self> {
         let mut plugin = Self::default();
         let mut infra = None;
@@ -53,10 +53,10 @@ impl Plugin {
                 continue;
             };
             if let Some(value) = rest.strip_prefix(b"COMMAND=") {
-                plugin.verb.get_or_insert(match value {
-                    b"ADD" => Verb::Add,
-                    b"DEL" => Verb::Del,
-                    _ => Verb::Other,
+                plugin.command.get_or_insert(match value {
+                    b"ADD" => CniCommand::Add,
+                    b"DEL" => CniCommand::Del,
+                    _ => CniCommand::Other,
                 });
             } else if let Some(value) = rest.strip_prefix(b"CONTAINERID=") {
                 keep(&mut plugin.sandbox, value);
@@ -64,7 +64,7 @@ impl Plugin {
                 plugin.read_args(value, &mut infra);
             }
         }
-        plugin.verb?;
+        plugin.command?;
         plugin.sandbox = plugin.sandbox.or(infra);
         Some(plugin)
     }
@@ -89,15 +89,19 @@ impl Plugin {
 
 /// Stores a value with the form of an id or name; the first one counts.
 fn keep(slot: &mut Option<Box<str>>, value: &[u8]) {
-    let fit = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
-    if slot.is_some() || value.is_empty() || value.len() > LONGEST || !value.iter().all(fit) {
-        return;
+    if slot.is_none() && is_id_or_name(value) {
+        *slot = std::str::from_utf8(value).ok().map(Box::from);
     }
-    *slot = std::str::from_utf8(value).ok().map(Box::from);
 }
 
-/// Plugins known by name, for nodes on which environments may not be read.
-const KNOWN: &[&str] = &[
+fn is_id_or_name(value: &[u8]) -> bool {
+    let mut bytes = value.iter();
+    (1..=MAX_VALUE_LEN).contains(&value.len())
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))
+}
+
+/// Names of common plugins, for nodes on which environments may not be read.
+const WELL_KNOWN_PLUGINS: &[&str] = &[
     "antrea",
     "aws-cni",
     "azure-vnet",
@@ -137,9 +141,9 @@ const KNOWN: &[&str] = &[
     "whereabouts",
 ];
 
-/// Whether a process has the name of a well-known plugin.
-pub(super) fn is_known(comm: &Comm) -> bool {
-    KNOWN.iter().any(|name| comm.is(name))
+/// Returns whether a process has the name of a common plugin.
+pub(super) fn is_well_known(comm: &ProcessComm) -> bool {
+    WELL_KNOWN_PLUGINS.iter().any(|name| comm.is(name))
 }
 
 #[cfg(test)]
@@ -153,8 +157,8 @@ mod tests {
 
     #[test]
     fn only_the_keys_on_the_list_are_kept() {
-        let plugin = Plugin::read(ENVIRON).expect("a plugin");
-        assert_eq!(plugin.verb, Some(Verb::Add));
+        let plugin = CniParameters::read(ENVIRON).expect("a plugin");
+        assert_eq!(plugin.command, Some(CniCommand::Add));
         assert_eq!(plugin.sandbox.as_deref(), Some("0a1b"));
         assert_eq!(plugin.namespace.as_deref(), Some("shop"));
         assert_eq!(plugin.name.as_deref(), Some("cart-0"));
@@ -166,11 +170,11 @@ mod tests {
     fn what_does_not_look_like_an_identity_is_not_kept() {
         let environ = b"CNI_COMMAND=DEL\0CNI_CONTAINERID=pass word\0CNI_ARGS=K8S_POD_NAME=a b;K8S_POD_NAMESPACE=;\
             K8S_POD_INFRA_CONTAINER_ID=ab12;K8S_POD_UID=$(hunter2)";
-        let plugin = Plugin::read(environ).expect("a plugin");
-        let want = Plugin {
-            verb: Some(Verb::Del),
+        let plugin = CniParameters::read(environ).expect("a plugin");
+        let want = CniParameters {
+            command: Some(CniCommand::Del),
             sandbox: Some("ab12".into()),
-            ..Plugin::default()
+            ..CniParameters::default()
         };
         assert_eq!(plugin, want);
         let long = [
@@ -178,7 +182,7 @@ mod tests {
             vec![b'x'; 300],
         ]
         .concat();
-        assert_eq!(Plugin::read(&long).expect("a plugin").sandbox, None);
+        assert_eq!(CniParameters::read(&long).expect("a plugin").sandbox, None);
     }
 
     #[test]
@@ -191,19 +195,19 @@ mod tests {
             b"hunter2",
             b"\0\0\0",
         ] {
-            assert_eq!(Plugin::read(environ), None);
+            assert_eq!(CniParameters::read(environ), None);
         }
-        let other = Plugin::read(b"CNI_COMMAND=VERSION").expect("a plugin");
-        assert_eq!(other.verb, Some(Verb::Other));
+        let other = CniParameters::read(b"CNI_COMMAND=VERSION").expect("a plugin");
+        assert_eq!(other.command, Some(CniCommand::Other));
         // The first of two counts, as it does for the plugin itself.
-        let twice = Plugin::read(b"CNI_COMMAND=ADD\0CNI_COMMAND=DEL").expect("a plugin");
-        assert_eq!(twice.verb, Some(Verb::Add));
+        let twice = CniParameters::read(b"CNI_COMMAND=ADD\0CNI_COMMAND=DEL").expect("a plugin");
+        assert_eq!(twice.command, Some(CniCommand::Add));
     }
 
     #[test]
     fn long_names_are_known_by_their_beginning() {
-        assert!(is_known(&Comm::new(b"ovn-k8s-cni-ove")));
-        assert!(is_known(&Comm::new(b"calico")));
-        assert!(!is_known(&Comm::new(b"bash")));
+        assert!(is_well_known(&ProcessComm::new(b"ovn-k8s-cni-ove")));
+        assert!(is_well_known(&ProcessComm::new(b"calico")));
+        assert!(!is_well_known(&ProcessComm::new(b"bash")));
     }
 }

@@ -8,7 +8,7 @@ use crate::telemetry::metric::{LOOK_BUCKETS, Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// The kinds of work of processes.
-const WORK: [&str; 4] = ["blocked", "cni", "oci", "helper"];
+const WORK_LABELS: [&str; 4] = ["blocked", "cni", "oci", "helper"];
 
 metrics! {
     SAMPLER_ENABLED = Metric::gauge("sampler_enabled", Unit::Flag, &[],
@@ -17,11 +17,11 @@ metrics! {
         "Scans of the processes of the node.");
     SAMPLER_SCAN = Metric::histogram("sampler_scan_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
         "CPU time of one scan; scans are made less often the longer they take.");
-    SAMPLER_OBSERVATIONS = Metric::counter("sampler_observations_total", &[fixed("work", &WORK)],
+    SAMPLER_OBSERVATIONS = Metric::counter("sampler_observations_total", &[fixed("work", &WORK_LABELS)],
         "CNI plugins, OCI runtimes and other programs that were seen at work for a call, and processes that held one up (`blocked`).");
 }
 
-/// For the process scanner.
+/// Metrics of the process scanner.
 #[derive(Debug)]
 pub struct ScanMetrics {
     enabled: Gauges<0>,
@@ -31,7 +31,7 @@ pub struct ScanMetrics {
 }
 
 impl ScanMetrics {
-    /// Registers the metrics. All of them are there from the start.
+    /// Registers the metrics. All of them have a series from the start.
     ///
     /// # Errors
     /// If they are registered already.
@@ -44,20 +44,20 @@ impl ScanMetrics {
         };
         scans.enabled(false);
         let _ = (scans.scans.at([]), scans.time.at([]));
-        for work in 0..WORK.len() {
+        for work in 0..WORK_LABELS.len() {
             let _ = scans.observations.at([work]);
         }
         Ok(scans)
     }
 
-    /// Whether processes are scanned.
+    /// Sets whether processes are scanned.
     pub fn enabled(&self, enabled: bool) {
         if let Some(gauge) = self.enabled.at([]) {
             gauge.set(i64::from(enabled));
         }
     }
 
-    /// A scan was made and took this much CPU time.
+    /// Counts a scan and its CPU time.
     pub fn scanned(&self, cost: Duration) {
         if let (Some(scans), Some(time)) = (self.scans.at([]), self.time.at([])) {
             scans.inc();
@@ -65,9 +65,9 @@ impl ScanMetrics {
         }
     }
 
-    /// A process was seen at work for a call, or holding one up.
+    /// Counts a process that works for a call, or holds one up.
     pub fn seen(&self, work: WorkKind) {
-        let at = WORK.iter().position(|name| *name == work.name());
+        let at = WORK_LABELS.iter().position(|name| *name == work.name());
         if let Some(observations) = at.and_then(|at| self.observations.at([at])) {
             observations.inc();
         }

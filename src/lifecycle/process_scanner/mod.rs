@@ -1,14 +1,14 @@
 //! Finds the processes that work for slow calls.
 //!
 //! While a mutating call has been in flight for longer than `sampler.after`, `/proc` is scanned every `sampler.period`. The
-//! environment of a CNI plugin names its pod, the arguments of an OCI runtime its container, and their child processes are
-//! below them. Other variables and arguments are never kept, and environments of containers are never opened.
+//! environment of a CNI plugin names its pod, the arguments of an OCI runtime name its container, and their child processes
+//! are below them. Other variables and arguments are never kept, and environments of containers are never opened.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`observations`] | what was observed, by call |
+//! | [`observations`] | observed processes, by call |
 //! | `scan` | one scan, and the state between scans |
-//! | `processes` | the young processes of the node, and what each is |
+//! | `processes` | the young processes of the node, and the kind of each |
 //! | `target` | assigns processes to calls |
 //! | `upstream` | the runtimes behind the proxy, and which of them a process works for |
 //! | `blocked` | processes that cannot go on |
@@ -35,11 +35,11 @@ use std::time::Duration;
 
 use tokio::task::spawn_blocking;
 
-pub(super) use self::blocked::held;
+pub(super) use self::blocked::describe_blocked_process;
 use self::metrics::ScanMetrics;
 pub use self::observations::{Observation, Observations, WorkKind};
-use self::proc::Proc;
-use self::scan::{Found, ProcessScanner};
+use self::proc::ProcFs;
+use self::scan::{ProcessScanner, ScanResult};
 pub use self::upstream::{Upstream, Upstreams};
 use crate::call::Call;
 use crate::lifecycle::settings;
@@ -49,34 +49,34 @@ use crate::telemetry::drops::DropReason;
 /// Returns the calls in flight, ordered by number.
 pub type InFlightCalls = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 
-/// Scanning may use one in so many parts of a core.
-const SHARE: u32 = 20;
+/// CPU budget: 1/20 of a core.
+const CPU_BUDGET_DIVISOR: u32 = 20;
 
-/// Observations are exact to this fraction of a call's duration, or to a period.
-const EXACT: u32 = 100;
+/// Precision: 1/100 of a call's duration, or one period.
+const PRECISION_DIVISOR: u32 = 100;
 
 /// Minimum interval between two checks for slow calls.
-const LEAST: Duration = Duration::from_millis(10);
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The scanner's task.
-pub struct Sampler {
-    /// When and how often.
-    pub settings: settings::Sampler,
+pub struct ScannerTask {
+    /// Settings: when, and how often.
+    pub settings: settings::SamplerSettings,
     /// The calls in flight.
     pub calls: InFlightCalls,
     /// The runtimes behind the proxy.
     pub upstreams: Upstreams,
-    /// Destination of observations.
+    /// Destination for observations.
     pub observations: Arc<Observations>,
     /// Metrics.
     pub metrics: ScanMetrics,
-    /// Counts what is dropped.
+    /// Counter of dropped observations.
     pub drops: Arc<Drops>,
     /// `/proc`.
     pub root: PathBuf,
 }
 
-impl fmt::Debug for Sampler {
+impl fmt::Debug for ScannerTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sampler")
             .field("settings", &self.settings)
@@ -84,9 +84,9 @@ impl fmt::Debug for Sampler {
     }
 }
 
-/// Why scanning has stopped.
+/// The reason why scanning has stopped.
 #[derive(Debug, thiserror::Error)]
-enum Off {
+enum ScannerError {
     #[error("processes of other users are hidden in {0} (hidepid)")]
     Hidden(PathBuf),
     #[error("{0}: {1}")]
@@ -95,10 +95,10 @@ enum Off {
     Thread,
 }
 
-impl Sampler {
+impl ScannerTask {
     /// A scanner of this node.
     pub fn new(
-        settings: settings::Sampler,
+        settings: settings::SamplerSettings,
         calls: InFlightCalls,
         upstreams: Upstreams,
         observations: Arc<Observations>,
@@ -131,7 +131,7 @@ impl Sampler {
         }
     }
 
-    async fn watch(&self) -> Result<(), Off> {
+    async fn watch(&self) -> Result<(), ScannerError> {
         let mut scanner = self.first_scan().await?;
         self.metrics.enabled(true);
         loop {
@@ -140,17 +140,15 @@ impl Sampler {
                 self.observations
                     .retain(|seq| calls.binary_search_by_key(&seq, |c| c.seq).is_ok());
             }
-            let looked_at = |call: &&Arc<Call>| target::is_looked_at(call.method);
-            let ages = |works: bool| -> Vec<_> {
-                let calls = calls.iter().filter(looked_at);
-                let calls = calls.filter(|call| target::works(call.method) == works);
-                calls.map(|call| call.age()).collect()
-            };
-            let (ages, pulls) = (ages(true), ages(false));
-            let oldest = ages.iter().chain(&pulls).max().copied().unwrap_or_default();
+            let scanned = calls.iter().filter(|c| target::is_scanned(c.method));
+            let (working, pulling): (Vec<_>, Vec<_>) =
+                scanned.partition(|c| target::has_workers(c.method));
+            let ages: Vec<_> = working.iter().map(|call| call.age()).collect();
+            let pulls = pulling.iter().map(|call| call.age());
+            let oldest = ages.iter().copied().chain(pulls).max().unwrap_or_default();
             if oldest < self.settings.after {
                 scanner.rest();
-                tokio::time::sleep((self.settings.after - oldest).max(LEAST)).await;
+                tokio::time::sleep((self.settings.after - oldest).max(MIN_CHECK_INTERVAL)).await;
                 continue;
             }
             let cost;
@@ -159,29 +157,32 @@ impl Sampler {
         }
     }
 
-    /// The pause after a scan with this CPU time, while calls have this age. The longer the youngest slow call has taken, the
-    /// less precision is needed: a grace period is no reason to scan ten times a second.
+    /// The pause after a scan that took `cost` of CPU time, while calls have these ages. The longer the youngest slow call has
+    /// taken, the less precision is needed: a grace period is no reason to scan ten times a second.
     fn pause(&self, ages: &[Duration], cost: Duration) -> Duration {
         let after = self.settings.after;
         let youngest = ages.iter().filter(|age| **age >= after).min();
-        let exact = youngest.copied().unwrap_or_default() / EXACT;
+        let exact = youngest.copied().unwrap_or_default() / PRECISION_DIVISOR;
         // Another call may become slow in the meantime.
         let wanted = match youngest {
-            // Only pulls are slow: nothing happens in them that takes less.
+            // Only pulls are slow, and a finer look shows nothing more of them.
             None => self.settings.period.max(after),
             Some(_) => self.settings.period.max(exact.min(after)),
         };
-        wanted.max(cost * (SHARE - 1))
+        wanted.max(cost * (CPU_BUDGET_DIVISOR - 1))
     }
 
-    /// Checks whether other users' processes are visible.
-    async fn first_scan(&self) -> Result<ProcessScanner, Off> {
+    /// Checks that other users' processes are visible.
+    async fn first_scan(&self) -> Result<ProcessScanner, ScannerError> {
         let root = self.root.clone();
         let tried = spawn_blocking(move || {
-            let scanner = ProcessScanner::new(Proc::new(&root));
+            let scanner = ProcessScanner::new(ProcFs::new(&root));
             scanner.sees_others().then_some(scanner).ok_or(root)
         });
-        tried.await.map_err(|_| Off::Thread)?.map_err(Off::Hidden)
+        tried
+            .await
+            .map_err(|_| ScannerError::Thread)?
+            .map_err(ScannerError::Hidden)
     }
 
     /// Scans once, on a blocking thread; returns the CPU time it took.
@@ -189,7 +190,7 @@ impl Sampler {
         &self,
         mut scanner: ProcessScanner,
         calls: Vec<Arc<Call>>,
-    ) -> Result<(ProcessScanner, Duration), Off> {
+    ) -> Result<(ProcessScanner, Duration), ScannerError> {
         let was_limited = scanner.is_limited();
         scanner.set_upstreams((self.upstreams)());
         let scanned = spawn_blocking(move || {
@@ -197,8 +198,8 @@ impl Sampler {
             let found = scanner.scan(&calls);
             (scanner, found, clock::cpu().saturating_sub(begin))
         });
-        let (scanner, found, cost) = scanned.await.map_err(|_| Off::Thread)?;
-        let found = found.map_err(|error| Off::NoProc(self.root.clone(), error))?;
+        let (scanner, found, cost) = scanned.await.map_err(|_| ScannerError::Thread)?;
+        let found = found.map_err(|error| ScannerError::NoProc(self.root.clone(), error))?;
         if scanner.is_limited() && !was_limited {
             tracing::warn!(
                 event = "sampler.limited",
@@ -211,7 +212,7 @@ impl Sampler {
         Ok((scanner, cost))
     }
 
-    fn report(&self, found: Found) {
+    fn report(&self, found: ScanResult) {
         for (seq, work, name) in found.new {
             tracing::debug!(
                 event = "sampler.seen",

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Who did the work, or what holds it up.
+/// The worker: the kind of process that works for a call or holds it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkKind {
     /// A fault that was injected on purpose.
@@ -48,7 +48,7 @@ impl WorkKind {
         }
     }
 
-    /// The same in a sentence, as "in the CNI plugin calico".
+    /// The word in a sentence: "in the CNI plugin calico".
     const fn location(self) -> &'static str {
         match self {
             Self::Injected | Self::Blocked => "in",
@@ -66,23 +66,23 @@ crate::cri::names::serde_by_name!(WorkKind);
 /// A process that worked for a call, from its first to its last observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// Who did the work.
+    /// The worker.
     pub work: WorkKind,
     /// Name of the program: the type of the CNI plugin, the OCI runtime.
     pub name: Arc<str>,
     /// The command of a CNI plugin: `ADD` or `DEL`.
     pub command: Option<Arc<str>>,
-    /// The program it started, or its command; the most frequent observation. Programs that started each other are joined
-    /// by slashes. What holds up a blocked process: `blocked in umount of /a/b (nfs)`.
+    /// The program that the process started, or its command: the one that most scans saw. Programs that started each other
+    /// are joined by slashes. For a blocked process it is the reason: `blocked in umount of /a/b (nfs)`.
     pub activity: Option<Arc<str>>,
-    /// When it began: the kernel's start time of the process, or the first observation.
+    /// Begin of the work: the kernel's start time of the process, or the first observation.
     pub began: SystemTime,
-    /// When it was last observed.
+    /// Time of the last observation.
     pub last_seen: SystemTime,
 }
 
 impl Observation {
-    /// As "in the CNI plugin calico (iptables)".
+    /// Words for a sentence: "in the CNI plugin calico (iptables)".
     pub fn phrase(&self) -> String {
         let (location, name) = (self.work.location(), &self.name);
         match &self.activity {
@@ -93,23 +93,26 @@ impl Observation {
     }
 }
 
-/// Most calls, and most observations of one call.
-const LIMITS: (usize, usize) = (1024, 64);
+/// Upper bound of calls with observations.
+const MAX_CALLS: usize = 1024;
+
+/// Upper bound of observations for one call.
+const MAX_OBSERVATIONS: usize = 64;
 
 /// How long an ended call is kept if its observations are not taken.
-const UNASKED: Duration = Duration::from_secs(60);
+const ENDED_CALL_KEPT: Duration = Duration::from_secs(60);
 
 /// The observations of one call.
 #[derive(Debug, Default)]
-struct Entry {
+struct CallObservations {
     observations: Vec<Observation>,
-    /// Those of a pull's layers.
+    /// Observations of a pull's layers.
     layers: Vec<Observation>,
-    /// When it was first missing among the calls in flight.
+    /// Time of the first check that missed the call among the calls in flight.
     gone: Option<Instant>,
 }
 
-impl Entry {
+impl CallObservations {
     fn all(&self) -> Vec<Observation> {
         self.observations
             .iter()
@@ -120,8 +123,8 @@ impl Entry {
 }
 
 #[derive(Debug, Default)]
-struct EpisodeStore {
-    calls: HashMap<u64, Entry>,
+struct ObservationTable {
+    calls: HashMap<u64, CallObservations>,
     /// Time of the last scan.
     scanned: Option<SystemTime>,
 }
@@ -129,23 +132,23 @@ struct EpisodeStore {
 /// Observations of calls in flight, by the number of the call.
 #[derive(Debug, Default)]
 pub struct Observations {
-    store: Mutex<EpisodeStore>,
+    store: Mutex<ObservationTable>,
 }
 
 impl Observations {
-    fn lock(&self) -> MutexGuard<'_, EpisodeStore> {
+    fn lock(&self) -> MutexGuard<'_, ObservationTable> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The observations of a call in flight, in the order in which they began.
-    pub fn of(&self, seq: u64) -> Vec<Observation> {
+    pub fn for_call(&self, seq: u64) -> Vec<Observation> {
         let store = self.lock();
         let entry = store.calls.get(&seq);
-        entry.map(Entry::all).unwrap_or_default()
+        entry.map(CallObservations::all).unwrap_or_default()
     }
 
-    /// The current activity of a call, as "in the CNI plugin calico (iptables)". `None` if the last scan found no process
-    /// that works for it.
+    /// The current activity of a call: "in the CNI plugin calico (iptables)". `None` if the last scan found no process that
+    /// works for it.
     pub fn now(&self, seq: u64) -> Option<String> {
         let store = self.lock();
         let seen = store.calls.get(&seq)?.observations.iter();
@@ -161,9 +164,9 @@ impl Observations {
 
     /// Replaces the observations of a call. Returns false if there is no room.
     pub fn put(&self, seq: u64, mut observations: Vec<Observation>) -> bool {
-        observations.truncate(LIMITS.1);
+        observations.truncate(MAX_OBSERVATIONS);
         let mut store = self.lock();
-        if store.calls.len() >= LIMITS.0 && !store.calls.contains_key(&seq) {
+        if store.calls.len() >= MAX_CALLS && !store.calls.contains_key(&seq) {
             // An ended call makes room, a call in flight does not.
             let gone = store
                 .calls
@@ -181,12 +184,12 @@ impl Observations {
     /// Replaces the observations of a pull's layers, if there is room.
     pub fn put_layers(&self, seq: u64, layers: Vec<Observation>) {
         let mut store = self.lock();
-        if store.calls.len() < LIMITS.0 || store.calls.contains_key(&seq) {
+        if store.calls.len() < MAX_CALLS || store.calls.contains_key(&seq) {
             store.calls.entry(seq).or_default().layers = layers;
         }
     }
 
-    /// Stores the time of the last scan: work last seen before it has ended.
+    /// Stores the time of the last scan. Work that this scan did not see has ended.
     pub fn scanned_at(&self, at: SystemTime) {
         self.lock().scanned = Some(at);
     }
@@ -208,14 +211,14 @@ impl Observations {
                 return true;
             }
             let gone = *entry.gone.get_or_insert(now);
-            now.saturating_duration_since(gone) < UNASKED
+            now.saturating_duration_since(gone) < ENDED_CALL_KEPT
         });
         if store.calls.is_empty() && store.calls.capacity() > 0 {
             store.calls = HashMap::new();
         }
     }
 
-    /// Returns whether it holds no call.
+    /// Returns whether no call has observations.
     pub fn is_empty(&self) -> bool {
         self.lock().calls.is_empty()
     }
@@ -252,7 +255,7 @@ mod tests {
         let phrase = "in the OCI runtime runc (create)";
         assert_eq!(observations.now(1).as_deref(), Some(phrase));
         assert_eq!(
-            (observations.take(1).len(), observations.of(1).len()),
+            (observations.take(1).len(), observations.for_call(1).len()),
             (2, 0)
         );
     }
@@ -265,29 +268,39 @@ mod tests {
             observations.put(seq, vec![observation(WorkKind::Cni, "bridge", None, 1)]);
         }
         observations.retain_at(|seq| seq == 1, start);
-        observations.retain_at(|seq| seq == 1, start + UNASKED / 2);
-        assert_eq!(observations.of(2).len(), 1, "it may still be asked for");
-        observations.retain_at(|seq| seq == 1, start + UNASKED);
-        assert_eq!((observations.of(1).len(), observations.of(2).len()), (1, 0));
+        observations.retain_at(|seq| seq == 1, start + ENDED_CALL_KEPT / 2);
+        assert_eq!(
+            observations.for_call(2).len(),
+            1,
+            "it may still be asked for"
+        );
+        observations.retain_at(|seq| seq == 1, start + ENDED_CALL_KEPT);
+        assert_eq!(
+            (
+                observations.for_call(1).len(),
+                observations.for_call(2).len()
+            ),
+            (1, 0)
+        );
         observations.retain_at(|_| false, start);
-        observations.retain_at(|_| false, start + UNASKED);
+        observations.retain_at(|_| false, start + ENDED_CALL_KEPT);
         assert!(observations.is_empty());
     }
 
     #[test]
     fn there_is_an_end_to_what_is_held() {
         let observations = Observations::default();
-        let many = vec![observation(WorkKind::Cni, "bridge", None, 1); 2 * LIMITS.1];
-        for seq in 0..LIMITS.0 as u64 {
+        let many = vec![observation(WorkKind::Cni, "bridge", None, 1); 2 * MAX_OBSERVATIONS];
+        for seq in 0..MAX_CALLS as u64 {
             assert!(observations.put(seq, many.clone()));
         }
-        assert_eq!(observations.of(0).len(), LIMITS.1);
+        assert_eq!(observations.for_call(0).len(), MAX_OBSERVATIONS);
         assert!(!observations.put(5000, many.clone()), "all are in flight");
         observations.retain(|seq| seq != 7);
         assert!(
             observations.put(5000, many),
             "one that has ended makes room"
         );
-        assert!(observations.of(7).is_empty());
+        assert!(observations.for_call(7).is_empty());
     }
 }

@@ -1,10 +1,10 @@
 //! OCI runtimes and their shims: recognition and commands. Wrappers of an OCI runtime may have any name: they are recognised
 //! by their command line.
 
-use super::proc::Comm;
+use super::proc::ProcessComm;
 
 /// Programs with the OCI runtime's command line.
-const RUNTIMES: &[&str] = &[
+const OCI_RUNTIMES: &[&str] = &[
     "runc",
     "crun",
     "youki",
@@ -14,14 +14,15 @@ const RUNTIMES: &[&str] = &[
     "sysbox-runc",
 ];
 
-/// Programs that stay with a pod or a container and start the runtime. `containerd-shim-runc-v2` and its variants share
-/// these 15 characters, the length of a comm.
-const SHIM: &str = "containerd-shim";
+/// The comm of containerd's shims, which stay with a pod and start the runtime. `containerd-shim-runc-v2` and its variants
+/// share these 15 characters, the length of a comm.
+const SHIM_COMM: &str = "containerd-shim";
+/// Programs that stay with a container and start the runtime.
 const MONITORS: &[&str] = &["conmon", "conmonrs"];
 
 /// Commands of the runtime (OCI runtime command line interface), and of a shim (containerd's `core/runtime/v2/README`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(super) enum OciCommand {
     Create,
     Start,
     Run,
@@ -31,18 +32,18 @@ pub(super) enum Verb {
     State,
 }
 
-impl Verb {
-    const ALL: [Verb; 7] = [
-        Verb::Create,
-        Verb::Start,
-        Verb::Run,
-        Verb::Kill,
-        Verb::Delete,
-        Verb::Exec,
-        Verb::State,
+impl OciCommand {
+    const ALL: [OciCommand; 7] = [
+        OciCommand::Create,
+        OciCommand::Start,
+        OciCommand::Run,
+        OciCommand::Kill,
+        OciCommand::Delete,
+        OciCommand::Exec,
+        OciCommand::State,
     ];
 
-    /// The command as it is written.
+    /// The command as it stands in a command line.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -55,32 +56,32 @@ impl Verb {
         }
     }
 
-    fn of(word: &[u8]) -> Option<Self> {
+    fn parse(word: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|v| v.name().as_bytes() == word)
     }
 }
 
 /// Returns whether a process may be the OCI runtime, or a shim started for one command.
-pub(super) fn is_runtime(comm: &Comm) -> bool {
-    RUNTIMES.iter().any(|name| comm.is(name)) || is_shim(comm)
+pub(super) fn is_runtime(comm: &ProcessComm) -> bool {
+    OCI_RUNTIMES.iter().any(|name| comm.is(name)) || is_shim(comm)
 }
 
 /// Returns whether a process is a long-running shim or monitor.
-pub(super) fn is_monitor(comm: &Comm) -> bool {
+pub(super) fn is_monitor(comm: &ProcessComm) -> bool {
     is_shim(comm) || MONITORS.iter().any(|name| comm.is(name))
 }
 
-fn is_shim(comm: &Comm) -> bool {
-    comm.is(SHIM)
+fn is_shim(comm: &ProcessComm) -> bool {
+    comm.is(SHIM_COMM)
 }
 
 /// Parses a command line: returns the command if it is a known one, and passes each argument and each part of a path to
-/// `is_id`. Keeps none of it.
-pub(super) fn read(cmdline: &[u8], mut is_id: impl FnMut(&[u8])) -> Option<Verb> {
-    let mut verb = None;
+/// `is_id`. Keeps nothing of the command line.
+pub(super) fn read(cmdline: &[u8], mut is_id: impl FnMut(&[u8])) -> Option<OciCommand> {
+    let mut command = None;
     for arg in cmdline.split(|b| *b == 0).skip(1) {
-        if verb.is_none() {
-            verb = Verb::of(arg);
+        if command.is_none() {
+            command = OciCommand::parse(arg);
         }
         for part in arg.split(|b| matches!(b, b'/' | b'=')) {
             if !part.is_empty() {
@@ -88,11 +89,11 @@ pub(super) fn read(cmdline: &[u8], mut is_id: impl FnMut(&[u8])) -> Option<Verb>
             }
         }
     }
-    verb
+    command
 }
 
 /// Options of OCI runtimes before the command whose value is the next argument (the command lines of runc and crun).
-const WITH_VALUE: &[&[u8]] = &[
+const OPTIONS_WITH_VALUE: &[&[u8]] = &[
     b"root",
     b"log",
     b"log-format",
@@ -102,23 +103,23 @@ const WITH_VALUE: &[&[u8]] = &[
 ];
 
 /// Options that only an OCI runtime has.
-const OWN: &[&[u8]] = &[b"root", b"bundle", b"b", b"pid-file", b"console-socket"];
+const OCI_ONLY_OPTIONS: &[&[u8]] = &[b"root", b"bundle", b"b", b"pid-file", b"console-socket"];
 
-/// The command, if this is the command line of an OCI runtime, whatever the name of the program: options, a known command,
-/// and at least one option that other programs do not have. Keeps none of it.
-pub(super) fn verb_of_any(cmdline: &[u8]) -> Option<Verb> {
+/// The command of an OCI runtime under any program name, recognised by its options, a known command, and at least one option
+/// that other programs do not have. Keeps nothing of the command line.
+pub(super) fn read_wrapper(cmdline: &[u8]) -> Option<OciCommand> {
     let mut args = cmdline
         .split(|b| *b == 0)
         .skip(1)
         .filter(|arg| !arg.is_empty());
-    let mut verb = None;
+    let mut command = None;
     let mut own = false;
     while let Some(arg) = args.next() {
         let Some(flag) = arg.strip_prefix(b"-") else {
             // A script that is interpreted comes before its arguments.
-            match Verb::of(arg) {
-                Some(found) if verb.is_none() => verb = Some(found),
-                None if verb.is_none() && !arg.starts_with(b"/") => return None,
+            match OciCommand::parse(arg) {
+                Some(found) if command.is_none() => command = Some(found),
+                None if command.is_none() && !arg.starts_with(b"/") => return None,
                 _ => {}
             }
             continue;
@@ -128,12 +129,12 @@ pub(super) fn verb_of_any(cmdline: &[u8]) -> Option<Verb> {
             Some(at) => (&flag[..at], true),
             None => (flag, false),
         };
-        own |= OWN.contains(&name);
-        if verb.is_none() && !has_value && WITH_VALUE.contains(&name) {
+        own |= OCI_ONLY_OPTIONS.contains(&name);
+        if command.is_none() && !has_value && OPTIONS_WITH_VALUE.contains(&name) {
             args.next();
         }
     }
-    verb.filter(|_| own)
+    command.filter(|_| own)
 }
 
 #[cfg(test)]
@@ -142,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_wrapper_is_known_by_its_arguments() {
-        let verb = |args: &[&str]| verb_of_any(args.join("\0").as_bytes());
+        let command = |args: &[&str]| read_wrapper(args.join("\0").as_bytes());
         let wrapper = [
             "acme-runtime",
             "--root",
@@ -154,7 +155,7 @@ mod tests {
             "/b",
             "ab",
         ];
-        assert_eq!(verb(&wrapper), Some(Verb::Create));
+        assert_eq!(command(&wrapper), Some(OciCommand::Create));
         let script = [
             "/bin/sh",
             "/usr/bin/wrap",
@@ -163,7 +164,7 @@ mod tests {
             "start",
             "ab",
         ];
-        assert_eq!(verb(&script), Some(Verb::Start));
+        assert_eq!(command(&script), Some(OciCommand::Start));
         for other in [
             &["mysqld", "--root", "start"][..],
             &["app", "create", "ab"],
@@ -171,16 +172,16 @@ mod tests {
             &["acme-runtime", "--root", "/run/x", "--version"],
             &[],
         ] {
-            assert_eq!(verb(other), None, "{other:?}");
+            assert_eq!(command(other), None, "{other:?}");
         }
     }
 
-    fn found(cmdline: &[&str], id: &str) -> (Option<Verb>, bool) {
+    fn found(cmdline: &[&str], id: &str) -> (Option<OciCommand>, bool) {
         let mut found = false;
-        let verb = read(cmdline.join("\0").as_bytes(), |part| {
+        let command = read(cmdline.join("\0").as_bytes(), |part| {
             found |= part == id.as_bytes();
         });
-        (verb, found)
+        (command, found)
     }
 
     #[test]
@@ -196,12 +197,12 @@ mod tests {
             "/run/containerd/io.containerd.runtime.v2.task/k8s.io/c0ffee",
             "c0ffee",
         ];
-        assert_eq!(found(&runc, "c0ffee"), (Some(Verb::Create), true));
-        assert_eq!(found(&runc, "c0ff"), (Some(Verb::Create), false));
+        assert_eq!(found(&runc, "c0ffee"), (Some(OciCommand::Create), true));
+        assert_eq!(found(&runc, "c0ff"), (Some(OciCommand::Create), false));
         let crio = ["crun", "--systemd-cgroup", "start", "abc"];
-        assert_eq!(found(&crio, "abc"), (Some(Verb::Start), true));
+        assert_eq!(found(&crio, "abc"), (Some(OciCommand::Start), true));
         let only_bundle = ["runc", "run", "--bundle=/run/x/abc/userdata"];
-        assert_eq!(found(&only_bundle, "abc"), (Some(Verb::Run), true));
+        assert_eq!(found(&only_bundle, "abc"), (Some(OciCommand::Run), true));
         let shim = [
             "containerd-shim-runc-v2",
             "-namespace",
@@ -220,9 +221,15 @@ mod tests {
 
     #[test]
     fn programs_are_known() {
-        assert!(is_runtime(&Comm::new(b"runc")));
-        assert!(!is_runtime(&Comm::new(b"runc:[2:INIT]")));
-        assert!(is_monitor(&Comm::new(b"containerd-shim")) && is_monitor(&Comm::new(b"conmon")));
-        assert!(!is_monitor(&Comm::new(b"containerd")) && !is_runtime(&Comm::new(b"containerd")));
+        assert!(is_runtime(&ProcessComm::new(b"runc")));
+        assert!(!is_runtime(&ProcessComm::new(b"runc:[2:INIT]")));
+        assert!(
+            is_monitor(&ProcessComm::new(b"containerd-shim"))
+                && is_monitor(&ProcessComm::new(b"conmon"))
+        );
+        assert!(
+            !is_monitor(&ProcessComm::new(b"containerd"))
+                && !is_runtime(&ProcessComm::new(b"containerd"))
+        );
     }
 }

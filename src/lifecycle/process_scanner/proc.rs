@@ -6,28 +6,28 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most bytes read of an environment or a command line.
-pub(super) const MOST: usize = 64 << 10;
+/// Upper bound for bytes of an environment or a command line.
+pub(super) const MAX_STRINGS_LEN: usize = 64 << 10;
 
-/// Most bytes read of a `stat`: 52 numbers and a name.
-const STAT: usize = 2048;
+/// Upper bound for bytes of a `stat`: 52 numbers and a name.
+const MAX_STAT_LEN: usize = 2048;
 
-/// Most bytes read of a short file.
-const SHORT: usize = 8 << 10;
+/// Upper bound for bytes of a short file.
+const MAX_SHORT_FILE_LEN: usize = 8 << 10;
 
-/// Longest name that is kept, in bytes.
-const NAME: usize = 64;
+/// Longest name that is shown, in characters.
+const MAX_NAME_LEN: usize = 64;
 
-/// Why a file of a process could not be read.
+/// The reason why a file of a process could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum ProcReadError {
     /// The process is gone.
     Gone,
     /// This process may not read it.
     Denied,
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for ProcReadError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::Denied,
@@ -39,12 +39,12 @@ impl From<io::Error> for Failure {
 
 /// The kernel's name of a process: at most 15 bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Comm {
+pub(super) struct ProcessComm {
     bytes: [u8; 15],
     len: u8,
 }
 
-impl Comm {
+impl ProcessComm {
     pub(super) fn new(name: &[u8]) -> Self {
         let mut comm = Self::default();
         let len = name.len().min(comm.bytes.len());
@@ -57,13 +57,13 @@ impl Comm {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Returns whether this is the comm of a program with this name.
+    /// Returns whether a program with this name has this comm.
     pub(super) fn is(&self, program: &str) -> bool {
         *self == Self::new(program.as_bytes())
     }
 }
 
-impl fmt::Debug for Comm {
+impl fmt::Debug for ProcessComm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&shown(self.bytes()))
     }
@@ -71,34 +71,33 @@ impl fmt::Debug for Comm {
 
 /// A name that is safe to show: letters, digits and `._-+:`, of at most 64 characters.
 pub(super) fn shown(name: &[u8]) -> Arc<str> {
-    let fit = |byte: &u8| match byte {
+    if name.is_empty() {
+        return "unknown".into();
+    }
+    let name = name.iter().take(MAX_NAME_LEN).map(|byte| match byte {
         b if b.is_ascii_alphanumeric() || b"._-+:".contains(b) => char::from(*b),
         _ => '_',
-    };
-    let name: String = name.iter().take(NAME).map(fit).collect();
-    match name.is_empty() {
-        true => "unknown".into(),
-        false => name.into(),
-    }
+    });
+    name.collect::<String>().into()
 }
 
 /// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) comm: Comm,
-    /// The letter of its state.
+pub(super) struct ProcessStat {
+    pub(super) comm: ProcessComm,
+    /// The letter of the process's state.
     pub(super) state: u8,
     pub(super) ppid: u32,
-    /// When it started, in ticks since boot.
+    /// Start time, in ticks since boot.
     pub(super) start: u64,
 }
 
-impl Stat {
-    /// The name may contain anything, parentheses and spaces too, so it ends at the last parenthesis.
+impl ProcessStat {
+    /// Parses the file. The name may contain anything, parentheses and spaces too, so it ends at the last parenthesis.
     fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|b| *b == b'(')?;
         let close = text.iter().rposition(|b| *b == b')')?;
-        let comm = Comm::new(text.get(open + 1..close)?);
+        let comm = ProcessComm::new(text.get(open + 1..close)?);
         let rest = std::str::from_utf8(text.get(close + 1..)?).ok()?;
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?.bytes().next()?;
@@ -113,19 +112,19 @@ impl Stat {
         })
     }
 
-    /// Returns whether it is a zombie.
+    /// Returns whether the process is a zombie.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
 }
 
 /// A mounted `/proc`.
-pub(super) struct Proc {
+pub(super) struct ProcFs {
     root: PathBuf,
     buffer: Vec<u8>,
 }
 
-impl fmt::Debug for Proc {
+impl fmt::Debug for ProcFs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the buffer, which may hold secrets.
         f.debug_struct("Proc")
@@ -134,7 +133,7 @@ impl fmt::Debug for Proc {
     }
 }
 
-impl Proc {
+impl ProcFs {
     pub(super) fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -156,26 +155,26 @@ impl Proc {
     }
 
     /// State, parent and start time of a process.
-    pub(super) fn stat(&self, pid: u32) -> Result<Stat, Failure> {
-        let mut text = [0; STAT];
+    pub(super) fn stat(&self, pid: u32) -> Result<ProcessStat, ProcReadError> {
+        let mut text = [0; MAX_STAT_LEN];
         let len = fill(&mut File::open(self.path(pid, "stat"))?, &mut text)?;
-        Stat::parse(&text[..len]).ok_or(Failure::Gone)
+        ProcessStat::parse(&text[..len]).ok_or(ProcReadError::Gone)
     }
 
-    /// Passes at most [`MOST`] bytes of a file of NUL-separated strings to `visit`, then clears the buffer. A string that is
-    /// cut off is left out.
+    /// Passes at most [`MAX_STRINGS_LEN`] bytes of a file of NUL-separated strings to `visit`, then clears the buffer. A string
+    /// that is cut off is left out.
     pub(super) fn texts<T>(
         &mut self,
         pid: u32,
         file: &str,
         visit: impl FnOnce(&[u8]) -> T,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ProcReadError> {
         let mut from = File::open(self.path(pid, file))?;
-        self.buffer.resize(MOST, 0);
+        self.buffer.resize(MAX_STRINGS_LEN, 0);
         let read = fill(&mut from, &mut self.buffer);
-        let len = *read.as_ref().unwrap_or(&MOST);
+        let len = *read.as_ref().unwrap_or(&MAX_STRINGS_LEN);
         let whole = match len {
-            MOST => self.buffer.iter().rposition(|b| *b == 0).unwrap_or(0),
+            MAX_STRINGS_LEN => self.buffer.iter().rposition(|b| *b == 0).unwrap_or(0),
             len => len,
         };
         let seen = read.map(|_| visit(&self.buffer[..whole]));
@@ -192,17 +191,20 @@ impl Proc {
     }
 
     /// The threads of a process.
-    pub(super) fn threads(&self, pid: u32) -> Result<impl Iterator<Item = u32> + use<>, Failure> {
+    pub(super) fn threads(
+        &self,
+        pid: u32,
+    ) -> Result<impl Iterator<Item = u32> + use<>, ProcReadError> {
         let entries = fs::read_dir(self.path(pid, "task"))?;
         Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
     }
 
     /// The state of a thread, as the letter in its `stat`.
-    pub(super) fn thread_state(&self, pid: u32, thread: u32) -> Result<u8, Failure> {
-        let mut text = [0; STAT];
+    pub(super) fn thread_state(&self, pid: u32, thread: u32) -> Result<u8, ProcReadError> {
+        let mut text = [0; MAX_STAT_LEN];
         let path = self.path(pid, &format!("task/{thread}/stat"));
         let len = fill(&mut File::open(path)?, &mut text)?;
-        let stat = Stat::parse(&text[..len]).ok_or(Failure::Gone)?;
+        let stat = ProcessStat::parse(&text[..len]).ok_or(ProcReadError::Gone)?;
         Ok(stat.state)
     }
 
@@ -212,23 +214,23 @@ impl Proc {
         pid: u32,
         thread: Option<u32>,
         file: &str,
-    ) -> Result<String, Failure> {
-        let mut text = vec![0; SHORT];
+    ) -> Result<String, ProcReadError> {
+        let mut text = vec![0; MAX_SHORT_FILE_LEN];
         let len = fill(
             &mut File::open(self.dir(pid, thread).join(file))?,
             &mut text,
         )?;
         text.truncate(len);
-        String::from_utf8(text).map_err(|_| Failure::Gone)
+        String::from_utf8(text).map_err(|_| ProcReadError::Gone)
     }
 
-    /// The mount namespace of a process, as `mnt:[4026531841]`.
-    pub(super) fn mount_namespace(&self, pid: u32) -> Result<PathBuf, Failure> {
+    /// The mount namespace of a process: `mnt:[4026531841]`.
+    pub(super) fn mount_namespace(&self, pid: u32) -> Result<PathBuf, ProcReadError> {
         Ok(fs::read_link(self.path(pid, "ns/mnt"))?)
     }
 
-    /// The file name of its program.
-    pub(super) fn program(&self, pid: u32) -> Result<Vec<u8>, Failure> {
+    /// The file name of a process's program.
+    pub(super) fn program(&self, pid: u32) -> Result<Vec<u8>, ProcReadError> {
         use std::os::unix::ffi::OsStrExt;
         let link = fs::read_link(self.path(pid, "exe"))?;
         let link = link.as_os_str().as_bytes();
@@ -260,7 +262,7 @@ mod tests {
     fn a_name_may_hold_anything() {
         let stat = |comm: &str| {
             let text = format!("42 ({comm}) S 7 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3");
-            Stat::parse(text.as_bytes())
+            ProcessStat::parse(text.as_bytes())
         };
         for name in ["runc", "a b", ") S 1 (", "((", "", "(sd-pam)"] {
             let stat = stat(name).expect(name);
@@ -268,13 +270,13 @@ mod tests {
             assert_eq!(stat.comm.bytes(), name.as_bytes());
         }
         for broken in ["", "42", "42 (x", "42 (x) S", "42 (x) S 7 1", "42 )x( S 1"] {
-            assert_eq!(Stat::parse(broken.as_bytes()), None, "{broken}");
+            assert_eq!(ProcessStat::parse(broken.as_bytes()), None, "{broken}");
         }
     }
 
     #[test]
     fn the_kernel_tells_of_ourselves() {
-        let proc = Proc::new(Path::new("/proc"));
+        let proc = ProcFs::new(Path::new("/proc"));
         let stat = proc.stat(std::process::id()).expect("stat");
         assert_eq!(stat.ppid, std::os::unix::process::parent_id());
         assert!(proc.pids().expect("pids").any(|p| p == std::process::id()));
@@ -285,11 +287,15 @@ mod tests {
         let root = tempfile::tempdir().expect("dir");
         let dir = root.path().join("5");
         fs::create_dir(&dir).expect("dir");
-        let mut proc = Proc::new(root.path());
+        let mut proc = ProcFs::new(root.path());
         // A huge one, whose last string is cut; one without NUL; one that ends in the middle.
-        let huge = b"A=hunter2\0".repeat(MOST);
-        let without = b"hunter2".repeat(MOST);
-        for (content, texts) in [(&huge[..], MOST / 10), (&without[..], 0), (b"B=hunter2", 1)] {
+        let huge = b"A=hunter2\0".repeat(MAX_STRINGS_LEN);
+        let without = b"hunter2".repeat(MAX_STRINGS_LEN);
+        for (content, texts) in [
+            (&huge[..], MAX_STRINGS_LEN / 10),
+            (&without[..], 0),
+            (b"B=hunter2", 1),
+        ] {
             fs::write(dir.join("environ"), content).expect("write");
             let seen = proc.texts(5, "environ", |texts| {
                 texts.split(|b| *b == 0).filter(|t| !t.is_empty()).count()
@@ -297,7 +303,7 @@ mod tests {
             assert_eq!(seen, Ok(texts));
             assert!(proc.buffer.iter().all(|b| *b == 0));
         }
-        assert_eq!(proc.texts(6, "environ", |_| ()), Err(Failure::Gone));
+        assert_eq!(proc.texts(6, "environ", |_| ()), Err(ProcReadError::Gone));
     }
 
     #[test]
@@ -306,6 +312,6 @@ mod tests {
         assert_eq!(&*shown(b"<b>\n\xff"), "_b___");
         assert_eq!(shown(&[b'x'; 300]).len(), 64);
         assert_eq!(&*shown(b""), "unknown");
-        assert!(Comm::new(b"containerd-shim").is("containerd-shim-runc-v2"));
+        assert!(ProcessComm::new(b"containerd-shim").is("containerd-shim-runc-v2"));
     }
 }

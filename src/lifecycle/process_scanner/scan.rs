@@ -5,39 +5,39 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::blocked::Blocked;
-use super::clock::{self, Moment};
+use super::blocked::BlockedProcesses;
+use super::clock::{self, ClockReading};
 use super::cni;
 use super::observations::{Observation, WorkKind};
-use super::proc::{Proc, shown};
-use super::processes::{Kind, Process, Processes};
-use super::target::{self, Named, Runtime, Target, Traces};
+use super::proc::{ProcFs, shown};
+use super::processes::{ProcessKind, ProcessTable, ScannedProcess};
+use super::target::{self, CandidateCall, IdMatches, NamedCalls, OciProcess};
 use super::upstream::Upstream;
 use crate::call::Call;
 
-/// Most observations of one call.
-const OBSERVATIONS: usize = 64;
+/// Upper bound of observations for one call.
+const MAX_OBSERVATIONS: usize = 64;
 
-/// Most activities kept of a process.
-const ACTIVITIES: usize = 8;
+/// Upper bound of activities that are kept of a process.
+const MAX_ACTIVITIES: usize = 8;
 
 /// Longest chain of programs that started each other.
-const CHAIN: usize = 3;
+const MAX_PROGRAM_CHAIN: usize = 3;
 
 /// A process that works for a call, from its first to its last scan.
 #[derive(Debug)]
-struct Work {
+struct WorkingProcess {
     pid: u32,
     start: u64,
     observation: Observation,
-    /// Its activities, and the number of scans that saw each.
-    activity: Vec<(Arc<str>, u32)>,
+    /// Activities, and the number of scans that saw each.
+    activities: Vec<(Arc<str>, u32)>,
 }
 
 /// Result of a scan.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    /// When it was made.
+pub(super) struct ScanResult {
+    /// Time of the scan.
     pub(super) at: Option<SystemTime>,
     /// Observations so far, by call.
     pub(super) calls: Vec<(u64, Vec<Observation>)>,
@@ -48,22 +48,22 @@ pub(super) struct Found {
 /// Scans, and keeps state between scans.
 #[derive(Debug)]
 pub(super) struct ProcessScanner {
-    processes: Processes,
+    processes: ProcessTable,
     tick: Duration,
-    seen: HashMap<u64, Vec<Work>>,
+    seen: HashMap<u64, Vec<WorkingProcess>>,
     /// Ids of sandboxes under creation, by the call that creates them.
     sandboxes: HashMap<u64, Arc<str>>,
-    blocked: Blocked,
+    blocked: BlockedProcesses,
 }
 
 impl ProcessScanner {
-    pub(super) fn new(proc: Proc) -> Self {
+    pub(super) fn new(proc: ProcFs) -> Self {
         Self {
-            processes: Processes::new(proc),
+            processes: ProcessTable::new(proc),
             tick: clock::tick(),
             seen: HashMap::new(),
             sandboxes: HashMap::new(),
-            blocked: Blocked::default(),
+            blocked: BlockedProcesses::default(),
         }
     }
 
@@ -72,12 +72,12 @@ impl ProcessScanner {
         self.processes.upstreams = upstreams;
     }
 
-    /// See [`Processes::is_limited`].
+    /// See [`ProcessTable::is_limited`].
     pub(super) fn is_limited(&self) -> bool {
         self.processes.is_limited()
     }
 
-    /// See [`Processes::sees_others`].
+    /// See [`ProcessTable::sees_others`].
     pub(super) fn sees_others(&self) -> bool {
         self.processes.sees_others()
     }
@@ -90,13 +90,15 @@ impl ProcessScanner {
         self.blocked.forget();
     }
 
-    /// Scans. `calls` are all calls in flight: a process may work for one that is not slow.
+    /// Scans once. `calls` are all calls in flight: a process may work for one that is not slow.
     ///
     /// # Errors
     /// If there is no `/proc`.
-    pub(super) fn scan(&mut self, calls: &[Arc<Call>]) -> io::Result<Found> {
-        let now = Moment::now().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
-        let targets = calls.iter().filter_map(|call| Target::of(call, now.boot));
+    pub(super) fn scan(&mut self, calls: &[Arc<Call>]) -> io::Result<ScanResult> {
+        let now = ClockReading::now().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
+        let targets = calls
+            .iter()
+            .filter_map(|call| CandidateCall::new(call, now.boot));
         let mut targets: Vec<_> = targets.collect();
         self.seen
             .retain(|seq, _| targets.iter().any(|t| t.seq == *seq));
@@ -108,13 +110,13 @@ impl ProcessScanner {
             }
         }
         let Some(oldest) = targets.iter().map(|t| t.began).min() else {
-            return Ok(Found::default());
+            return Ok(ScanResult::default());
         };
         self.processes.scan(self.ticks(oldest), now.boot)?;
         let entered: HashMap<_, _> = calls.iter().map(|c| (c.seq, c.started_at)).collect();
-        let mut found = Found {
+        let mut found = ScanResult {
             at: Some(now.wall),
-            ..Found::default()
+            ..ScanResult::default()
         };
         for pid in self.processes.young() {
             self.attribute(pid, &mut targets);
@@ -130,13 +132,15 @@ impl ProcessScanner {
         Ok(found)
     }
 
-    /// The processes at work for calls, those that they started included.
+    /// The processes at work for calls, and the processes that they started.
     fn workers(&self) -> Vec<(u32, u64)> {
         let young = self.processes.young().into_iter();
         let working = young.filter_map(|pid| {
-            let own = self.processes.get(pid)?.call;
-            let above = || self.processes.get(self.worker_above(pid)?)?.call;
-            Some((pid, own.or_else(above)?))
+            let call = match self.processes.get(pid)?.call {
+                Some(call) => call,
+                None => self.processes.get(self.worker_above(pid)?)?.call?,
+            };
+            Some((pid, call))
         });
         working.collect()
     }
@@ -149,14 +153,14 @@ impl ProcessScanner {
                 .calls()
                 .filter(|seq| !self.seen.contains_key(seq)),
         );
-        let of = |seq: u64| {
+        let observations = calls.into_iter().map(|seq| {
             let seen = self.seen.get(&seq).into_iter().flatten();
-            let mut all: Vec<_> = seen.map(|work| work.observation.clone()).collect();
-            all.extend(self.blocked.of(seq).cloned());
-            all.sort_by_key(|it| it.began);
-            all
-        };
-        calls.into_iter().map(|seq| (seq, of(seq))).collect()
+            let mut all: Vec<_> = seen.map(|process| process.observation.clone()).collect();
+            all.extend(self.blocked.for_call(seq).cloned());
+            all.sort_by_key(|observation| observation.began);
+            (seq, all)
+        });
+        observations.collect()
     }
 
     /// Ticks since boot, rounded down as the kernel does.
@@ -170,7 +174,7 @@ impl ProcessScanner {
     }
 
     /// Assigns a process to a call, unless an ancestor is assigned.
-    fn attribute(&mut self, pid: u32, targets: &mut [Target]) {
+    fn attribute(&mut self, pid: u32, targets: &mut [CandidateCall]) {
         let Some(process) = self.processes.get(pid).filter(|p| p.call.is_none()) else {
             return;
         };
@@ -180,8 +184,8 @@ impl ProcessScanner {
         // A process started in the tick in which the call was received counts as started after it.
         let start = self.time(process.start + 1);
         let call = match &process.kind {
-            Kind::Plugin(plugin) => {
-                let target = target::of_plugin(targets, plugin, start);
+            ProcessKind::Plugin(plugin) => {
+                let target = target::find_plugin_call(targets, plugin, start);
                 let sandbox = plugin.sandbox.as_deref().map(Arc::from);
                 let seq = target.map(|t| t.seq);
                 if let (Some(seq), Some(sandbox)) = (seq, sandbox) {
@@ -192,27 +196,27 @@ impl ProcessScanner {
                 }
                 seq
             }
-            Kind::Runtime(verb) => {
-                let verb = *verb;
+            ProcessKind::Runtime(command) => {
+                let command = *command;
                 let monitor = self.processes.ancestors(pid);
                 let monitor = monitor.filter(|(_, p)| super::oci::is_monitor(&p.comm));
                 let monitor = monitor.map(|(pid, p)| (pid, self.time(p.start + 1))).next();
                 let owner = self.processes.owner(pid, monitor.map(|(pid, _)| pid));
                 let named = self.named(pid, targets);
                 let monitor = monitor.map(|(pid, start)| (self.named(pid, targets), start));
-                let runtime = Runtime {
-                    verb,
+                let runtime = OciProcess {
+                    command,
                     start,
                     named: &named,
                     monitor: monitor.as_ref().map(|(named, start)| (named, *start)),
                     owner: &owner,
                 };
-                target::of_runtime(targets, &runtime).map(|t| t.seq)
+                target::find_runtime_call(targets, &runtime).map(|t| t.seq)
             }
-            Kind::Plain => {
-                let seq = self.helped(pid, start, targets);
+            ProcessKind::Plain => {
+                let seq = self.call_of_helper(pid, start, targets);
                 if let Some(process) = self.processes.get_mut(pid).filter(|_| seq.is_some()) {
-                    process.kind = Kind::Helper;
+                    process.kind = ProcessKind::Helper;
                 }
                 seq
             }
@@ -224,10 +228,15 @@ impl ProcessScanner {
     }
 
     /// The call for which the runtime started another program.
-    fn helped(&mut self, pid: u32, start: Duration, targets: &[Target]) -> Option<u64> {
+    fn call_of_helper(
+        &mut self,
+        pid: u32,
+        start: Duration,
+        targets: &[CandidateCall],
+    ) -> Option<u64> {
         let process = self.processes.get(pid)?;
         let (comm, parent) = (process.comm, self.processes.get(process.ppid)?);
-        // Between fork and exec it is a copy. A monitor waits for the OCI runtime that it has started.
+        // Between fork and exec a process is a copy of its parent. A monitor waits for the OCI runtime that it has started.
         if parent.comm == comm || super::oci::is_monitor(&comm) {
             return None;
         }
@@ -236,16 +245,16 @@ impl ProcessScanner {
         let backend = Arc::clone(&upstream.backend);
         let cmdline = self.processes.proc.texts(pid, "cmdline", |cmdline| {
             let args = cmdline.split(|b| *b == 0).skip(1);
-            args.map(|arg| target::traces(targets, arg))
-                .reduce(Traces::and)
+            args.map(|arg| target::match_ids(targets, arg))
+                .reduce(IdMatches::merge)
                 .unwrap_or_default()
         });
-        target::of_helper(targets, &comm, &cmdline.ok()?, &backend, start).map(|t| t.seq)
+        target::find_helper_call(targets, &comm, &cmdline.ok()?, &backend, start).map(|t| t.seq)
     }
 
     /// The calls that a command line names.
-    fn named(&mut self, pid: u32, targets: &[Target]) -> Named {
-        let mut named = Named::default();
+    fn named(&mut self, pid: u32, targets: &[CandidateCall]) -> NamedCalls {
+        let mut named = NamedCalls::default();
         // A process that has exited names no call.
         let _ = self.processes.proc.texts(pid, "cmdline", |texts| {
             super::oci::read(texts, |part| named.compare(targets, part))
@@ -258,7 +267,7 @@ impl ProcessScanner {
         let workers = self
             .processes
             .ancestors(pid)
-            .take_while(|(_, p)| !matches!(p.kind, Kind::Old))
+            .take_while(|(_, p)| !matches!(p.kind, ProcessKind::Old))
             .filter(|(_, p)| p.call.is_some());
         workers.last().map(|(pid, _)| pid)
     }
@@ -267,7 +276,7 @@ impl ProcessScanner {
     fn note(
         &mut self,
         pid: u32,
-        now: &Moment,
+        now: &ClockReading,
         entered: &HashMap<u64, SystemTime>,
     ) -> Option<(u64, WorkKind, Arc<str>)> {
         let process = self.processes.get(pid)?;
@@ -281,19 +290,19 @@ impl ProcessScanner {
             known.observation.last_seen = now.wall;
             return None;
         }
-        if seen.len() >= OBSERVATIONS {
+        if seen.len() >= MAX_OBSERVATIONS {
             return None;
         }
         let (work, command, activity) = match &process.kind {
-            Kind::Runtime(verb) => (WorkKind::Oci, None, Some(verb.name().into())),
-            Kind::Helper => (WorkKind::Helper, None, None),
-            Kind::Plugin(plugin) => {
-                let command = plugin.verb.and_then(cni::Verb::command);
+            ProcessKind::Runtime(command) => (WorkKind::Oci, None, Some(command.name().into())),
+            ProcessKind::Helper => (WorkKind::Helper, None, None),
+            ProcessKind::Plugin(plugin) => {
+                let command = plugin.command.and_then(cni::CniCommand::name);
                 (WorkKind::Cni, command.map(Arc::from), None)
             }
             _ => return None,
         };
-        // The tick in which it started may have begun before the call.
+        // The tick in which the process started may have begun before the call.
         let began = now.wall_at(began).max(*entered);
         let name = self.processes.name(pid, &process.comm);
         let new = (seq, work, Arc::clone(&name));
@@ -305,11 +314,11 @@ impl ProcessScanner {
             began: began.min(now.wall),
             last_seen: now.wall,
         };
-        seen.push(Work {
+        seen.push(WorkingProcess {
             pid,
             start,
             observation,
-            activity: Vec::new(),
+            activities: Vec::new(),
         });
         seen.sort_by_key(|s| s.observation.began);
         Some(new)
@@ -328,7 +337,7 @@ impl ProcessScanner {
                 .collect();
             chain.reverse();
             let longest = chains.entry(worker).or_default();
-            // Of two equal ones the younger.
+            // Of two equally long chains the younger one counts.
             if chain.len() >= longest.len() {
                 *longest = chain;
             }
@@ -350,34 +359,37 @@ impl ProcessScanner {
     }
 }
 
-impl Work {
+impl WorkingProcess {
     /// Counts an activity; the most frequent one is shown.
     fn count(&mut self, activity: Arc<str>) {
         let known = self
-            .activity
+            .activities
             .iter_mut()
             .find(|(known, _)| *known == activity);
         if let Some((_, scans)) = known {
             *scans += 1;
-        } else if self.activity.len() < ACTIVITIES {
-            self.activity.push((activity, 1));
+        } else if self.activities.len() < MAX_ACTIVITIES {
+            self.activities.push((activity, 1));
         }
-        let most = self.activity.iter().max_by_key(|(_, scans)| *scans);
+        let most = self.activities.iter().max_by_key(|(_, scans)| *scans);
         self.observation.activity = most.map(|(activity, _)| Arc::clone(activity));
     }
 }
 
 /// The activity of a process: its command, and the programs it has started, without forked copies.
-fn activity<'a>(worker: &Process, chain: impl Iterator<Item = &'a Process>) -> Option<Arc<str>> {
+fn activity<'a>(
+    worker: &ScannedProcess,
+    chain: impl Iterator<Item = &'a ScannedProcess>,
+) -> Option<Arc<str>> {
     let mut words: Vec<Arc<str>> = Vec::new();
     let mut last = worker.comm;
-    if let Kind::Runtime(verb) = &worker.kind {
-        words.push(verb.name().into());
+    if let ProcessKind::Runtime(command) = &worker.kind {
+        words.push(command.name().into());
     }
     for process in chain {
         // `runc:[2:INIT]` is the container under creation.
         let copy = process.comm == last || process.comm.bytes().contains(&b':');
-        if copy || words.len() >= CHAIN {
+        if copy || words.len() >= MAX_PROGRAM_CHAIN {
             continue;
         }
         last = process.comm;

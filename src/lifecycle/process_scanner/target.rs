@@ -3,37 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cni::{self, Plugin};
+use super::cni::{CniCommand, CniParameters};
 use super::oci;
-use super::proc::Comm;
-use super::upstream::Owner;
+use super::proc::ProcessComm;
+use super::upstream::ProcessOwner;
 use crate::call::Call;
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 
 /// A call that processes may work for.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(super) struct CandidateCall {
     pub(super) seq: u64,
     pub(super) method: Method,
-    /// The backend that it went to; `None` while that is not chosen.
+    /// The backend that serves the call; `None` before it is chosen.
     pub(super) backend: Option<Arc<str>>,
-    /// When it was received, since boot.
+    /// Time since boot at which the call was received.
     pub(super) began: Duration,
     pod: Option<Arc<PodIdentity>>,
-    /// Its sandbox; for a new one the id in the CNI plugin's environment, once observed.
+    /// The id of the sandbox. For a new sandbox it comes from the CNI plugin's environment, once that is observed.
     sandbox: Option<Arc<str>>,
-    /// Its container; unknown during creation.
+    /// The id of the container; unknown during creation.
     container_id: Option<Arc<str>>,
     /// CRI-O's name for the monitor of a new container or sandbox: `k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT`.
     monitor: Option<Box<str>>,
 }
 
-impl Target {
-    /// `None` for calls that take no work, and for those of the built-in runtime.
-    pub(super) fn of(call: &Call, now: Duration) -> Option<Self> {
-        // The built-in runtime records its own steps, more exactly.
-        if !is_looked_at(call.method) || call.steps.get().is_some() {
+impl CandidateCall {
+    /// The candidate for a call. `None` if the method needs no processes, or if the built-in runtime serves the call: it records
+    /// its own steps, more exactly.
+    pub(super) fn new(call: &Call, now: Duration) -> Option<Self> {
+        if !is_scanned(call.method) || call.steps.get().is_some() {
             return None;
         }
         let subject = call.subject.get()?;
@@ -45,7 +45,7 @@ impl Target {
             pod: subject.pod.clone(),
             sandbox: subject.sandbox_id.clone(),
             container_id: subject.container_id.clone(),
-            monitor: monitor(
+            monitor: monitor_name(
                 call.method,
                 subject.pod.as_deref(),
                 subject.container.as_deref(),
@@ -53,8 +53,8 @@ impl Target {
         })
     }
 
-    /// Returns whether it went to this backend.
-    pub(super) fn is_of(&self, backend: &str) -> bool {
+    /// Returns whether this backend serves the call, or may be chosen for it.
+    pub(super) fn is_served_by(&self, backend: &str) -> bool {
         self.backend.as_deref().is_none_or(|own| own == backend)
     }
 
@@ -65,20 +65,21 @@ impl Target {
         }
     }
 
-    /// The id of the object it creates, changes or removes; `None` while that is unknown.
+    /// The id of the object that the call creates, changes or removes; `None` while it is unknown.
     fn own_id(&self) -> Option<&str> {
-        match is_about_sandbox(self.method) {
-            true => self.sandbox.as_deref(),
-            false => self.container_id.as_deref(),
+        if is_about_sandbox(self.method) {
+            self.sandbox.as_deref()
+        } else {
+            self.container_id.as_deref()
         }
     }
 
-    /// How much is known about it: grows with what is learnt.
-    pub(super) fn known(&self) -> u64 {
+    /// A number that changes when a sandbox id is learnt. The sum over all calls tells whether something is new.
+    pub(super) fn knowledge(&self) -> u64 {
         self.seq * 2 + 1 + u64::from(self.sandbox.is_some())
     }
 
-    /// The id of its container, if it is about one.
+    /// The id of the container, if the call is about one.
     pub(super) fn container(&self) -> Option<&str> {
         self.container_id.as_deref()
     }
@@ -88,25 +89,26 @@ impl Target {
         is_about_sandbox(self.method) || self.method == Method::CreateContainer
     }
 
-    fn is_pod_of(&self, plugin: &Plugin) -> bool {
+    fn is_pod_of(&self, plugin: &CniParameters) -> bool {
         let Some(pod) = self.pod.as_deref() else {
             return false;
         };
-        let same = |kept: &Option<Box<str>>, own: &str| kept.as_deref() == Some(own);
         // Runtimes before 2020 do not pass the uid.
-        let uid = plugin.uid.is_none() || pod.uid.is_empty() || same(&plugin.uid, &pod.uid);
-        same(&plugin.namespace, &pod.namespace) && same(&plugin.name, &pod.name) && uid
+        let has_uids = plugin.uid.is_some() && !pod.uid.is_empty();
+        plugin.namespace.as_deref() == Some(&pod.namespace)
+            && plugin.name.as_deref() == Some(&pod.name)
+            && (!has_uids || plugin.uid.as_deref() == Some(&pod.uid))
     }
 }
 
-/// Returns whether calls of this method may take long because of the runtime. A pull is done by the runtime itself, which may
+/// Returns whether processes are scanned for slow calls of this method. A pull needs no other processes, but the runtime may
 /// be stopped or blocked.
-pub(super) const fn is_looked_at(method: Method) -> bool {
+pub(super) const fn is_scanned(method: Method) -> bool {
     crate::call::episode::is_episodic(method)
 }
 
 /// Returns whether runtimes start plugins or OCI runtimes for calls of this method.
-pub(super) const fn works(method: Method) -> bool {
+pub(super) const fn has_workers(method: Method) -> bool {
     crate::call::episode::is_episodic(method) && !matches!(method, Method::PullImage)
 }
 
@@ -117,7 +119,8 @@ const fn is_about_sandbox(method: Method) -> bool {
     )
 }
 
-fn monitor(
+/// The name that CRI-O gives to the monitor of a new container or sandbox.
+fn monitor_name(
     method: Method,
     pod: Option<&PodIdentity>,
     container: Option<&ContainerIdentity>,
@@ -138,99 +141,123 @@ fn only<T>(mut all: impl Iterator<Item = T>) -> Option<T> {
     all.next().is_none().then_some(first)
 }
 
-/// The call that a CNI plugin works for; `start` is when it started, rounded up to the next tick.
-pub(super) fn of_plugin<'a>(
-    targets: &'a [Target],
-    plugin: &Plugin,
+/// The call that a CNI plugin works for. `start` is the start time of the plugin, rounded up to the next tick.
+pub(super) fn find_plugin_call<'a>(
+    targets: &'a [CandidateCall],
+    plugin: &CniParameters,
     start: Duration,
-) -> Option<&'a Target> {
-    let fits = |t: &&Target| {
-        let verb = match plugin.verb {
-            Some(cni::Verb::Add) => t.method == Method::RunPodSandbox,
-            // A failed sandbox is torn down in the same call.
-            Some(cni::Verb::Del) | None => is_about_sandbox(t.method),
-            Some(cni::Verb::Other) => false,
-        };
-        verb && start >= t.began
-    };
-    let fitting = || targets.iter().filter(fits);
-    if plugin.verb.is_none() {
-        // Only its name is known.
-        return only(fitting());
+) -> Option<&'a CandidateCall> {
+    let fitting: Vec<_> = targets
+        .iter()
+        .filter(|t| start >= t.began && plugin_fits(plugin.command, t.method))
+        .collect();
+    if plugin.command.is_none() {
+        // Only the name of the plugin is known.
+        return only(fitting.into_iter());
     }
-    let by_id =
-        |t: &&Target| t.sandbox.is_some() && t.sandbox.as_deref() == plugin.sandbox.as_deref();
-    if fitting().any(|t| by_id(&t)) {
-        return only(fitting().filter(by_id));
+    let by_id = fitting
+        .iter()
+        .filter(|t| t.sandbox.is_some() && t.sandbox.as_deref() == plugin.sandbox.as_deref());
+    let by_id: Vec<_> = by_id.copied().collect();
+    if !by_id.is_empty() {
+        return only(by_id.into_iter());
     }
-    let is_new = plugin.verb == Some(cni::Verb::Add);
-    only(fitting().filter(|t| is_new && t.sandbox.is_none() && t.is_pod_of(plugin)))
+    let is_new = plugin.command == Some(CniCommand::Add);
+    let new = fitting
+        .into_iter()
+        .filter(|t| is_new && t.sandbox.is_none() && t.is_pod_of(plugin));
+    only(new)
 }
 
-/// What an argument or a path says about its pod, sandbox or container.
+/// Returns whether a runtime gives plugins this command for calls of this method; `None` is an unknown command.
+const fn plugin_fits(command: Option<CniCommand>, method: Method) -> bool {
+    match command {
+        Some(CniCommand::Add) => matches!(method, Method::RunPodSandbox),
+        // A failed sandbox is torn down in the same call.
+        Some(CniCommand::Del) | None => is_about_sandbox(method),
+        Some(CniCommand::Other) => false,
+    }
+}
+
+/// The calls whose pod, sandbox or container an argument or a path names.
 #[derive(Debug, Default)]
-pub(super) struct Traces {
-    /// The calls that it names.
+pub(super) struct IdMatches {
+    /// The calls with a matching id.
     pub(super) calls: Vec<u64>,
-    /// Whether it names an object of none of these calls.
+    /// Set if the text has an id that belongs to none of the calls.
     pub(super) foreign: bool,
 }
 
-impl Traces {
-    /// Both together.
-    pub(super) fn and(mut self, other: Self) -> Self {
+impl IdMatches {
+    /// Joins the matches of two texts.
+    pub(super) fn merge(mut self, other: Self) -> Self {
         self.calls.extend(other.calls);
         self.foreign |= other.foreign;
         self
     }
 }
 
-/// Length of the id of a container, and of a pod's uid (RFC 9562).
-const ID: usize = 64;
-const UUID: usize = 36;
+/// Length of the id of a container or sandbox.
+const CONTAINER_ID_LEN: usize = 64;
 
-/// Compares the parts of an argument or a path with the ids of the calls. `k8s_app_web_shop_UID_0`, `cri-containerd-ID.scope` and
-/// `cni-UUID` have ids as parts too.
-pub(super) fn traces(targets: &[Target], text: &[u8]) -> Traces {
-    let mut traces = Traces::default();
+/// Length of a pod's uid (RFC 9562).
+const UID_LEN: usize = 36;
+
+/// Compares the parts of an argument or a path with the ids of the calls. `k8s_app_web_shop_UID_0`, `cri-containerd-ID.scope`
+/// and `cni-UUID` have ids as parts too.
+pub(super) fn match_ids(targets: &[CandidateCall], text: &[u8]) -> IdMatches {
+    let mut matches = IdMatches::default();
     for part in text.split(|b| matches!(b, b'/' | b'=' | b'_' | b':' | b'.')) {
-        let is = |id: Option<&str>| {
-            let id = id.filter(|id| !id.is_empty());
-            id.is_some_and(|id| {
-                part == id.as_bytes() || part.ends_with(format!("-{id}").as_bytes())
-            })
-        };
-        let before = traces.calls.len();
+        let before = matches.calls.len();
         for target in targets {
             let uid = target.pod.as_deref().map(|pod| &*pod.uid);
-            if is(target.sandbox.as_deref()) || is(target.container_id.as_deref()) || is(uid) {
-                traces.calls.push(target.seq);
+            let ids = [
+                target.sandbox.as_deref(),
+                target.container_id.as_deref(),
+                uid,
+            ];
+            if ids.into_iter().flatten().any(|id| part_has_id(part, id)) {
+                matches.calls.push(target.seq);
             }
         }
-        let hex = |b: &u8| b.is_ascii_hexdigit() || *b == b'-';
-        let is_id = part.len() == ID || part.len() == UUID;
-        traces.foreign |= traces.calls.len() == before && is_id && part.iter().all(hex);
+        matches.foreign |= matches.calls.len() == before && is_id(part);
     }
-    traces
+    matches
+}
+
+/// Returns whether a part of a path is this id, or ends with it behind a hyphen.
+fn part_has_id(part: &[u8], id: &str) -> bool {
+    let prefix = part.strip_suffix(id.as_bytes());
+    !id.is_empty() && prefix.is_some_and(|prefix| prefix.is_empty() || prefix.ends_with(b"-"))
+}
+
+/// Returns whether a part of a path has the form of a container's id or a pod's uid.
+fn is_id(part: &[u8]) -> bool {
+    let mut bytes = part.iter();
+    (part.len() == CONTAINER_ID_LEN || part.len() == UID_LEN)
+        && bytes.all(|b| b.is_ascii_hexdigit() || *b == b'-')
 }
 
 /// The calls that a command line names.
 #[derive(Debug, Default)]
-pub(super) struct Named {
-    /// By the id of their object.
+pub(super) struct NamedCalls {
+    /// Calls whose object the command line names.
     own: Vec<u64>,
-    /// By the sandbox of their object.
+    /// Calls whose sandbox the command line names.
     sandbox: Vec<u64>,
 }
 
-impl Named {
+impl NamedCalls {
     /// Compares an argument, or a part of one, with the ids of the calls.
-    pub(super) fn compare(&mut self, targets: &[Target], part: &[u8]) {
-        let is = |id: Option<&str>| id.is_some_and(|id| id.as_bytes() == part);
+    pub(super) fn compare(&mut self, targets: &[CandidateCall], part: &[u8]) {
         for target in targets {
-            if is(target.own_id()) || is(target.monitor.as_deref()) {
+            let mut own = [target.own_id(), target.monitor.as_deref()]
+                .into_iter()
+                .flatten();
+            let sandbox = target.sandbox.as_deref();
+            if own.any(|id| id.as_bytes() == part) {
                 self.own.push(target.seq);
-            } else if is(target.sandbox.as_deref()) {
+            } else if sandbox.is_some_and(|id| id.as_bytes() == part) {
                 self.sandbox.push(target.seq);
             }
         }
@@ -241,81 +268,87 @@ impl Named {
 const UNPACKERS: [&str; 6] = ["unpigz", "pigz", "igzip", "gzip", "zstd", "unzstd"];
 
 /// The call for which a runtime started a program that is neither plugin nor OCI runtime: the one that its command line names,
-/// or else the only one in flight. `start` is rounded up to the next tick.
-pub(super) fn of_helper<'a>(
-    targets: &'a [Target],
-    comm: &Comm,
-    named: &Traces,
+/// or else the only one in flight. `start` is the start time of the program, rounded up to the next tick.
+pub(super) fn find_helper_call<'a>(
+    targets: &'a [CandidateCall],
+    comm: &ProcessComm,
+    named: &IdMatches,
     backend: &str,
     start: Duration,
-) -> Option<&'a Target> {
+) -> Option<&'a CandidateCall> {
     let unpacks = UNPACKERS.iter().any(|name| comm.is(name));
-    // containerd pulls its sandbox image in RunPodSandbox.
-    let may_pull = |t: &Target| matches!(t.method, Method::PullImage | Method::RunPodSandbox);
-    let fits = |t: &&Target| t.is_of(backend) && start >= t.began && (!unpacks || may_pull(t));
-    let by_name = |t: &&Target| named.calls.contains(&t.seq);
-    let fitting = || targets.iter().filter(fits);
-    if fitting().any(|t| by_name(&t)) {
-        return only(fitting().filter(by_name));
+    let fitting = targets.iter().filter(|t| {
+        // containerd pulls its sandbox image in RunPodSandbox.
+        let may_pull = matches!(t.method, Method::PullImage | Method::RunPodSandbox);
+        t.is_served_by(backend) && start >= t.began && (!unpacks || may_pull)
+    });
+    let (by_name, others): (Vec<_>, Vec<_>) = fitting.partition(|t| named.calls.contains(&t.seq));
+    if !by_name.is_empty() {
+        return only(by_name.into_iter());
     }
-    only(fitting().filter(|_| !named.foreign))
+    only(others.into_iter().filter(|_| !named.foreign))
 }
 
 /// A running OCI runtime.
 #[derive(Debug)]
-pub(super) struct Runtime<'a> {
-    pub(super) verb: oci::Verb,
-    /// When it started, rounded up to the next tick.
+pub(super) struct OciProcess<'a> {
+    pub(super) command: oci::OciCommand,
+    /// Start time, rounded up to the next tick.
     pub(super) start: Duration,
-    pub(super) named: &'a Named,
-    /// The shim or monitor that started it: the calls it names, and its start time.
-    pub(super) monitor: Option<(&'a Named, Duration)>,
-    /// The engine that it works for.
-    pub(super) owner: &'a Owner,
+    pub(super) named: &'a NamedCalls,
+    /// The shim or monitor that started the runtime: the calls it names, and its start time.
+    pub(super) monitor: Option<(&'a NamedCalls, Duration)>,
+    /// The engine that the runtime works for.
+    pub(super) owner: &'a ProcessOwner,
 }
 
 /// The call that an OCI runtime works for.
-pub(super) fn of_runtime<'a>(targets: &'a [Target], runtime: &Runtime<'_>) -> Option<&'a Target> {
-    let fits = |t: &&Target| verb_fits(runtime.verb, t.method) && runtime.start >= t.began;
-    // Its command line names the container or the sandbox.
-    let own = || {
-        targets
-            .iter()
-            .filter(|t| runtime.named.own.contains(&t.seq))
-            .filter(fits)
-    };
-    if own().next().is_some() {
-        return only(own());
+pub(super) fn find_runtime_call<'a>(
+    targets: &'a [CandidateCall],
+    runtime: &OciProcess<'_>,
+) -> Option<&'a CandidateCall> {
+    let fitting: Vec<_> = targets
+        .iter()
+        .filter(|t| oci_command_fits(runtime.command, t.method) && runtime.start >= t.began)
+        .collect();
+    // The command line of the runtime names the container or the sandbox.
+    let own = fitting
+        .iter()
+        .copied()
+        .filter(|t| runtime.named.own.contains(&t.seq));
+    let own: Vec<_> = own.collect();
+    if !own.is_empty() {
+        return only(own.into_iter());
     }
+    let fitting = fitting.into_iter();
     if let Some((monitor, _)) = runtime.monitor
         && !(monitor.own.is_empty() && monitor.sandbox.is_empty())
     {
-        let of_monitor = |t: &&Target| {
+        return only(fitting.filter(|t| {
             monitor.own.contains(&t.seq) || monitor.sandbox.contains(&t.seq) && t.reaches_further()
-        };
-        return only(targets.iter().filter(of_monitor).filter(fits));
+        }));
     }
-    // No call has this id: new objects have none yet. Those of other engines are unknown for good.
-    let Owner::Backend(owner) = runtime.owner else {
+    // No call has this id. A new object has none yet; an object of another engine is never known.
+    let ProcessOwner::Backend(owner) = runtime.owner else {
         return None;
     };
-    use oci::Verb::{Create, Run, Start};
-    let makes = matches!(runtime.verb, Create | Run | Start);
-    let is_new = |t: &&Target| {
+    use oci::OciCommand::{Create, Run, Start};
+    if !matches!(runtime.command, Create | Run | Start) {
+        return None;
+    }
+    only(fitting.filter(|t| {
         // An older shim belongs to an existing sandbox.
         let old_monitor = runtime.monitor.is_some_and(|(_, start)| start < t.began);
-        makes
-            && t.is_of(owner)
+        t.is_served_by(owner)
             && t.own_id().is_none()
             && (t.method == Method::CreateContainer || !old_monitor)
-    };
-    only(targets.iter().filter(is_new).filter(fits))
+    }))
 }
 
 /// Returns whether a runtime gets this command for calls of this method. `exec` is for probes only.
-const fn verb_fits(verb: oci::Verb, method: Method) -> bool {
-    use oci::Verb::{Create, Delete, Exec, Kill, Run, Start, State};
-    match verb {
+const fn oci_command_fits(command: oci::OciCommand, method: Method) -> bool {
+    use oci::OciCommand::{Create, Delete, Exec, Kill, Run, Start, State};
+    match command {
         Create | Run => matches!(
             method,
             Method::RunPodSandbox | Method::CreateContainer | Method::StartContainer
@@ -328,7 +361,7 @@ const fn verb_fits(verb: oci::Verb, method: Method) -> bool {
                 | Method::RemoveContainer
                 | Method::RemovePodSandbox
         ),
-        Delete | State => works(method),
+        Delete | State => has_workers(method),
         Exec => false,
     }
 }

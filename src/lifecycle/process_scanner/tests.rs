@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::clock::{self, Moment};
+use super::clock::{self, ClockReading};
 use super::observations::{Observation, WorkKind};
-use super::proc::Proc;
-use super::scan::{Found, ProcessScanner};
+use super::proc::ProcFs;
+use super::scan::{ProcessScanner, ScanResult};
 use super::upstream::Upstream;
 use crate::call::Call;
 use crate::cri::Method;
@@ -36,7 +36,7 @@ const SOCKET: &str = "/run/containerd/containerd.sock";
 const DAEMON: u32 = 100;
 
 fn ticks_now() -> u64 {
-    let now = Moment::now().expect("clock").boot;
+    let now = ClockReading::now().expect("clock").boot;
     u64::try_from(now.as_nanos() / clock::tick().as_nanos()).expect("small")
 }
 
@@ -96,7 +96,7 @@ impl Node {
     }
 
     fn scanner(&self) -> ProcessScanner {
-        let mut scanner = ProcessScanner::new(Proc::new(self.dir.path()));
+        let mut scanner = ProcessScanner::new(ProcFs::new(self.dir.path()));
         assert!(scanner.sees_others());
         scanner.set_upstreams(vec![Upstream {
             backend: "main".into(),
@@ -128,7 +128,7 @@ fn call(seq: u64, method: Method, pod: &str, ids: [Option<&str>; 2]) -> Arc<Call
     Arc::new(call)
 }
 
-fn of(found: &Found, seq: u64) -> Vec<Observation> {
+fn observations_of(found: &ScanResult, seq: u64) -> Vec<Observation> {
     let calls = found.calls.iter();
     calls
         .filter(|(s, _)| *s == seq)
@@ -136,8 +136,11 @@ fn of(found: &Found, seq: u64) -> Vec<Observation> {
         .collect()
 }
 
-fn names(found: &Found, seq: u64) -> Vec<String> {
-    of(found, seq).iter().map(Observation::phrase).collect()
+fn names(found: &ScanResult, seq: u64) -> Vec<String> {
+    observations_of(found, seq)
+        .iter()
+        .map(Observation::phrase)
+        .collect()
 }
 
 #[test]
@@ -183,7 +186,7 @@ fn a_plugin_is_found_for_the_pod_it_works_for() {
         ]
     );
     assert_eq!(found.new.len(), 1);
-    let [first, second] = &of(&found, 1)[..] else {
+    let [first, second] = &observations_of(&found, 1)[..] else {
         panic!("two")
     };
     assert!(first.last_seen < second.last_seen);
@@ -308,7 +311,11 @@ fn a_number_that_changes_hands_is_another_process() {
     node.end(300);
     node.add(300, "logger", 1, ticks_now() + 1);
     let after = scanner.scan(&calls).expect("scan");
-    assert_eq!(of(&before, 1)[0], of(&after, 1)[0], "not seen again");
+    assert_eq!(
+        observations_of(&before, 1)[0],
+        observations_of(&after, 1)[0],
+        "not seen again"
+    );
     node.end(300);
     node.plugin(300, "bridge", DAEMON, "ADD", "s1", "cart");
     node.add(300, "bridge", DAEMON, ticks_now() + 2);
@@ -401,7 +408,7 @@ fn a_call_that_has_ended_is_forgotten() {
 #[test]
 fn hidden_processes_are_noticed() {
     let empty = tempfile::tempdir().expect("dir");
-    assert!(!ProcessScanner::new(Proc::new(empty.path())).sees_others());
+    assert!(!ProcessScanner::new(ProcFs::new(empty.path())).sees_others());
 }
 
 #[test]
@@ -423,7 +430,7 @@ fn starts_are_exact_to_a_tick() {
     let late = calls[0].started.elapsed() - ago;
     node.cmdline(300, &["runc", "create", "x"]);
     let found = scanner.scan(&calls).expect("scan");
-    let began = of(&found, 0)[0]
+    let began = observations_of(&found, 0)[0]
         .began
         .duration_since(entered)
         .expect("after");

@@ -1,4 +1,5 @@
-//! The runtimes behind the proxy, and which of them a process works for. Other engines on the node start the same programs.
+//! The runtimes behind the proxy, and the runtime that a process works for. Other engines on the node start the same
+//! programs.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,62 +9,63 @@ use std::sync::Arc;
 /// A runtime behind the proxy.
 #[derive(Clone, Debug)]
 pub struct Upstream {
-    /// Its name in the configuration.
+    /// The backend's name in the configuration.
     pub backend: Arc<str>,
-    /// Its CRI socket.
+    /// The CRI socket.
     pub socket: PathBuf,
-    /// The process that listens there; `None` while that is unknown.
+    /// The process that listens on the socket; `None` while it is unknown.
     pub pid: Option<u32>,
-    /// Whether it says that it is containerd.
+    /// Set if the runtime reports that it is containerd.
     pub is_containerd: bool,
 }
 
 /// Returns the runtimes behind the proxy.
 pub type Upstreams = Arc<dyn Fn() -> Vec<Upstream> + Send + Sync>;
 
-/// Whose work a process does.
+/// The engine that a process works for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
-    /// Of the backend with this name.
+pub(super) enum ProcessOwner {
+    /// The backend with this name.
     Backend(Arc<str>),
-    /// Of another engine.
+    /// Another engine.
     Other,
-    /// Nothing says whose.
+    /// The command lines and ancestors do not tell.
     Unknown,
 }
 
-/// The namespace of containerd in which it keeps the containers of the CRI (containerd, `internal/cri/constants`).
+/// containerd's namespace for the containers of the CRI (containerd, `internal/cri/constants`).
 const CRI_NAMESPACE: &[u8] = b"k8s.io";
 
 /// The beginning of the directory above those of containerd's namespaces: `io.containerd.runtime.v2.task`.
-const TASKS: &[u8] = b"io.containerd.runtime.";
+const TASK_DIR_PREFIX: &[u8] = b"io.containerd.runtime.";
 
 /// The directory in which podman's monitors leave exit codes.
-const PODMAN: &[u8] = b"libpod";
+const PODMAN_DIR: &[u8] = b"libpod";
 
-/// The owner of an OCI runtime by its own command line: only that it is another engine's can be seen there.
+/// Returns whether the command line of an OCI runtime shows that another engine started it.
 pub(super) fn is_of_another_namespace(cmdline: &[u8]) -> bool {
     cmdline.split(|b| *b == 0).any(|arg| {
         let mut parts = arg.split(|b| matches!(b, b'/' | b'='));
-        parts.any(|part| part == PODMAN) || namespace(arg).is_some_and(|it| it != CRI_NAMESPACE)
+        parts.any(|part| part == PODMAN_DIR)
+            || namespace(arg).is_some_and(|name| name != CRI_NAMESPACE)
     })
 }
 
 /// The namespace in a path below the directory of containerd's tasks.
 fn namespace(arg: &[u8]) -> Option<&[u8]> {
     let mut parts = arg.split(|b| *b == b'/');
-    parts.find(|part| part.starts_with(TASKS))?;
-    parts.next().filter(|it| !it.is_empty())
+    parts.find(|part| part.starts_with(TASK_DIR_PREFIX))?;
+    parts.next().filter(|name| !name.is_empty())
 }
 
-/// What the command line of a shim or monitor says about its owner.
+/// The arguments of a shim or monitor that tell its owner.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct MonitorArgs {
-    /// The socket of the containerd that started it.
+    /// The socket of the containerd that started the shim.
     address: Option<PathBuf>,
-    /// Whether another engine started it.
+    /// Set if another engine started the shim or monitor.
     other: bool,
-    /// Whether it has a name for its container, as conmon has.
+    /// Set if the container has a name there: conmon passes one.
     pub(super) named: bool,
 }
 
@@ -91,26 +93,29 @@ impl MonitorArgs {
         read
     }
 
-    /// The owner, of these runtimes.
-    pub(super) fn owner(&self, upstreams: &[Upstream]) -> Owner {
+    /// The owner among these runtimes.
+    pub(super) fn owner(&self, upstreams: &[Upstream]) -> ProcessOwner {
         if self.other {
-            return Owner::Other;
+            return ProcessOwner::Other;
         }
         let Some(address) = &self.address else {
-            return Owner::Unknown;
+            return ProcessOwner::Unknown;
         };
         let mut known = upstreams.iter();
         match known.find(|upstream| is_same(&upstream.socket, address)) {
-            Some(upstream) => Owner::Backend(Arc::clone(&upstream.backend)),
-            None => Owner::Other,
+            Some(upstream) => ProcessOwner::Backend(Arc::clone(&upstream.backend)),
+            None => ProcessOwner::Other,
         }
     }
 }
 
 /// Returns whether two paths are the same socket: `/var/run` is mostly a link.
 fn is_same(a: &Path, b: &Path) -> bool {
-    let id = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
-    a == b || id(a).is_some_and(|a| Some(a) == id(b))
+    a == b
+        || match (fs::metadata(a), fs::metadata(b)) {
+            (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+            _ => false,
+        }
 }
 
 #[cfg(test)]
@@ -167,10 +172,10 @@ mod tests {
             MonitorArgs::read(&line(&args)).owner(&upstreams)
         };
         let link = link.to_str().expect("utf-8");
-        assert_eq!(owner("k8s.io", link), Owner::Backend("main".into()));
-        assert_eq!(owner("moby", link), Owner::Other);
-        assert_eq!(owner("k8s.io", "/run/other.sock"), Owner::Other);
+        assert_eq!(owner("k8s.io", link), ProcessOwner::Backend("main".into()));
+        assert_eq!(owner("moby", link), ProcessOwner::Other);
+        assert_eq!(owner("k8s.io", "/run/other.sock"), ProcessOwner::Other);
         let conmon = MonitorArgs::read(&line(&["conmon", "-c", "ab", "-n", "k8s_POD"]));
-        assert!(conmon.named && conmon.owner(&upstreams) == Owner::Unknown);
+        assert!(conmon.named && conmon.owner(&upstreams) == ProcessOwner::Unknown);
     }
 }

@@ -1,10 +1,10 @@
-//! Whether a process is frozen by its cgroup: the freezer of cgroup v1 (kernel, `cgroup-v1/freezer-subsystem`), or
-//! `cgroup.freeze` of v2. A frozen process does nothing, and in v1 even SIGKILL waits until it is thawed.
+//! Frozen cgroups: the freezer of cgroup v1 (kernel, `cgroup-v1/freezer-subsystem`), or `cgroup.freeze` of v2. A frozen
+//! process does nothing, and in v1 even SIGKILL waits until it is thawed.
 
 use std::fs;
 use std::path::Path;
 
-/// Whether a process with this `/proc/PID/cgroup` is frozen, itself or with a parent. `root` is `/sys/fs/cgroup`.
+/// Returns whether a process with this `/proc/PID/cgroup` is frozen, itself or with a parent. `root` is `/sys/fs/cgroup`.
 pub(super) fn is_frozen(cgroups: &str, root: &Path) -> bool {
     cgroups.lines().any(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -19,9 +19,9 @@ pub(super) fn is_frozen(cgroups: &str, root: &Path) -> bool {
         match controllers {
             "" => [root.to_owned(), root.join("unified")].iter().any(|root| {
                 let events = fs::read_to_string(root.join(path).join("cgroup.events"));
-                events.is_ok_and(|it| it.lines().any(|line| line == "frozen 1"))
+                events.is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
             }),
-            _ if controllers.split(',').any(|it| it == "freezer") => {
+            _ if controllers.split(',').any(|name| name == "freezer") => {
                 let file = root.join("freezer").join(path).join("freezer.state");
                 let state = fs::read_to_string(file).unwrap_or_default();
                 matches!(state.trim_end(), "FROZEN" | "FREEZING")

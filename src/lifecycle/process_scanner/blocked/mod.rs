@@ -1,10 +1,10 @@
-//! Processes that hold a call up because they cannot go on: the runtime, its shims, the containers that are to be stopped, and
-//! the programs at work for the call. They are stopped, frozen, or blocked in the kernel.
+//! Blocked processes that hold a call up: the runtime, its shims, the containers to be stopped, and the programs at work for
+//! the call. They are stopped, frozen, or blocked in the kernel.
 //!
-//! A thread is blocked if it is seen in the same place for a second. The time is from the first look at it, at most half a
-//! second after the call became slow.
+//! A thread counts as blocked once checks have found it in the same place for a second. The time counts from the first
+//! check, at most half a second after the call became slow.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `freezer` | frozen cgroups |
 //! | `syscalls`, `place`, `mounts` | where in the kernel a thread is |
@@ -21,37 +21,38 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use self::monitors::Monitors;
-use self::place::{Finder, Place};
-use self::syscalls::Entry;
-use super::clock::Moment;
+use self::monitors::MonitorCalls;
+use self::place::{KernelLocation, LocationFinder};
+use self::syscalls::SyscallEntry;
+use super::clock::ClockReading;
 use super::observations::{Observation, WorkKind};
-use super::proc::{Proc, shown};
-use super::processes::{Process, Processes};
-use super::target::Target;
+use super::proc::{ProcFs, shown};
+use super::processes::{ProcessTable, ScannedProcess};
+use super::target::CandidateCall;
 use crate::cri::Method;
 
-const CGROUPS: &str = "/sys/fs/cgroup";
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// Interval between two looks.
-const EVERY: Duration = Duration::from_millis(500);
+/// Interval between two checks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a process must be held up before that is said: a disk that is read is no reason.
-const LEAST: Duration = Duration::from_secs(1);
+/// How long a process must be blocked before it is reported. Ordinary disk reads are shorter.
+const MIN_BLOCKED_TIME: Duration = Duration::from_secs(1);
 
-/// How many looks must agree.
-const LOOKS: u32 = 3;
+/// Number of checks in a row that must find a process blocked in the same place.
+const MIN_BLOCKED_LOOKS: u32 = 3;
 
-/// Most processes of one look, and most threads of one process.
-const PROCESSES: usize = 128;
-const THREADS: usize = 128;
+/// Upper bound of processes in one check.
+const MAX_SUSPECTS: usize = 128;
+/// Upper bound of threads that are checked in one process.
+const MAX_THREADS: usize = 128;
 
-/// Most observations of one call.
-const OBSERVATIONS: usize = 16;
+/// Upper bound of observations for one call.
+const MAX_OBSERVATIONS: usize = 16;
 
-/// Which part a process has in a call.
+/// The part that a process has in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum SuspectRole {
     /// The runtime's daemon. It works for all its calls.
     Runtime,
     /// A shim or monitor of the pod, or a program at work for the call.
@@ -60,88 +61,96 @@ enum Role {
     Container,
 }
 
-/// A process that is looked at.
+/// A process to check.
 #[derive(Debug)]
-struct Suspect {
+struct SuspectProcess {
     pid: u32,
     start: u64,
-    role: Role,
-    /// The calls that it works for.
+    role: SuspectRole,
+    /// The calls that the process works for.
     calls: Vec<u64>,
 }
 
-/// A thread, or a process as a whole (thread 0), from its start.
-type Key = (u32, u64, u32);
+/// Process id, start time in ticks, and thread id; thread 0 stands for the process as a whole.
+type ThreadKey = (u32, u64, u32);
 
-/// How it is held up.
+/// The reason why a thread or process cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum How {
+enum BlockReason {
     Stopped,
     Traced,
     Frozen,
-    /// In this line of `syscall`, in this state.
+    /// Blocked in the kernel: the line of `syscall`, and the state.
     Kernel(String, u8),
 }
 
-/// What is held up, over several looks.
+/// A thread or process that several checks found blocked.
 #[derive(Debug)]
-struct Hold {
-    how: How,
-    since: Moment,
+struct BlockedThread {
+    how: BlockReason,
+    since: ClockReading,
     looks: u32,
-    /// The number of the last look.
-    seen: u64,
-    place: Option<Place>,
+    /// The number of the last check that found it.
+    last_look: u64,
+    place: Option<KernelLocation>,
 }
 
-/// See the module documentation.
+/// Finds the blocked processes behind slow calls, and keeps state between checks.
 #[derive(Debug)]
-pub(super) struct Blocked {
+pub(super) struct BlockedProcesses {
     cgroups: PathBuf,
-    finder: Finder,
-    monitors: Monitors,
-    holds: HashMap<Key, Hold>,
-    observations: HashMap<u64, Vec<(Key, Observation)>>,
+    finder: LocationFinder,
+    monitors: MonitorCalls,
+    holds: HashMap<ThreadKey, BlockedThread>,
+    observations: HashMap<u64, Vec<(ThreadKey, Observation)>>,
+    /// The number of this check.
     look: u64,
-    /// When the last look was, since boot.
+    /// Time since boot of the last check.
     looked: Option<Duration>,
 }
 
-/// How a process is held up as a whole, and the words for it.
-fn whole(proc: &Proc, pid: u32, state: u8, cgroups: &Path) -> Option<(How, &'static str)> {
-    let groups = || proc.short(pid, None, "cgroup").unwrap_or_default();
+/// The reason why a process as a whole cannot go on, and the words for it.
+fn process_block(
+    proc: &ProcFs,
+    pid: u32,
+    state: u8,
+    cgroups: &Path,
+) -> Option<(BlockReason, &'static str)> {
     match state {
-        b'T' => Some((How::Stopped, "stopped by a signal")),
-        b't' => Some((How::Traced, "stopped by a debugger")),
-        _ if freezer::is_frozen(&groups(), cgroups) => Some((How::Frozen, "frozen by its cgroup")),
-        _ => None,
+        b'T' => Some((BlockReason::Stopped, "stopped by a signal")),
+        b't' => Some((BlockReason::Traced, "stopped by a debugger")),
+        _ => {
+            let groups = proc.short(pid, None, "cgroup").unwrap_or_default();
+            freezer::is_frozen(&groups, cgroups)
+                .then_some((BlockReason::Frozen, "frozen by its cgroup"))
+        }
     }
 }
 
-/// The name of a process that is held up as a whole, and how: `containerd is stopped by a signal`. Reads `/proc` and
+/// A sentence about a process that is blocked as a whole: `containerd is stopped by a signal`. Reads `/proc` and
 /// `/sys/fs/cgroup`.
-pub(in crate::lifecycle) fn held(pid: u32) -> Option<String> {
-    let proc = Proc::new(Path::new("/proc"));
+pub(crate) fn describe_blocked_process(pid: u32) -> Option<String> {
+    let proc = ProcFs::new(Path::new("/proc"));
     let stat = proc.stat(pid).ok()?;
-    let (_, how) = whole(&proc, pid, stat.state, Path::new(CGROUPS))?;
+    let (_, how) = process_block(&proc, pid, stat.state, Path::new(CGROUP_ROOT))?;
     Some(format!("{} is {how}", shown(stat.comm.bytes())))
 }
 
-/// Something that was found, for the calls that it holds up.
-struct Finding {
-    key: Key,
+/// A blocked process or thread, and the calls that it holds up.
+struct BlockFinding {
+    key: ThreadKey,
     name: Arc<str>,
     held: Arc<str>,
     since: SystemTime,
     calls: Vec<u64>,
 }
 
-impl Default for Blocked {
+impl Default for BlockedProcesses {
     fn default() -> Self {
         Self {
-            cgroups: Path::new(CGROUPS).to_owned(),
-            finder: Finder::default(),
-            monitors: Monitors::default(),
+            cgroups: Path::new(CGROUP_ROOT).to_owned(),
+            finder: LocationFinder::default(),
+            monitors: MonitorCalls::default(),
             holds: HashMap::new(),
             observations: HashMap::new(),
             look: 0,
@@ -150,17 +159,17 @@ impl Default for Blocked {
     }
 }
 
-impl Blocked {
+impl BlockedProcesses {
     /// Drops all state; called when no call is slow.
     pub(super) fn forget(&mut self) {
-        self.monitors = Monitors::default();
+        self.monitors = MonitorCalls::default();
         self.holds = HashMap::new();
         self.observations = HashMap::new();
         self.looked = None;
     }
 
     /// The observations of a call, in the order in which they were made.
-    pub(super) fn of(&self, seq: u64) -> impl Iterator<Item = &Observation> {
+    pub(super) fn for_call(&self, seq: u64) -> impl Iterator<Item = &Observation> {
         let all = self.observations.get(&seq).into_iter().flatten();
         all.map(|(_, observation)| observation)
     }
@@ -170,18 +179,21 @@ impl Blocked {
         self.observations.keys().copied()
     }
 
-    /// Looks, unless it was done a moment ago. `workers` are the processes at work for calls. Returns new observations.
+    /// Checks the processes, unless the last check was a moment ago. `workers` are the processes at work for calls. Returns
+    /// new observations.
     pub(super) fn look(
         &mut self,
-        processes: &mut Processes,
-        targets: &[Target],
+        processes: &mut ProcessTable,
+        targets: &[CandidateCall],
         workers: &[(u32, u64)],
-        now: &Moment,
+        now: &ClockReading,
     ) -> Vec<(u64, WorkKind, Arc<str>)> {
         self.observations
             .retain(|seq, _| targets.iter().any(|t| t.seq == *seq));
-        let soon = |last: Duration| now.boot.saturating_sub(last) < EVERY;
-        if self.looked.is_some_and(soon) {
+        if self
+            .looked
+            .is_some_and(|last| now.boot.saturating_sub(last) < LOOK_INTERVAL)
+        {
             return Vec::new();
         }
         self.looked = Some(now.boot);
@@ -194,26 +206,21 @@ impl Blocked {
             }
         }
         let look = self.look;
-        self.holds.retain(|_, hold| hold.seen == look);
+        self.holds.retain(|_, hold| hold.last_look == look);
         new
     }
 
-    /// The processes to look at.
+    /// The processes to check.
     fn suspects(
         &mut self,
-        processes: &mut Processes,
-        targets: &[Target],
+        processes: &mut ProcessTable,
+        targets: &[CandidateCall],
         workers: &[(u32, u64)],
-    ) -> Vec<Suspect> {
+    ) -> Vec<SuspectProcess> {
         let mut all = Vec::new();
-        let suspect = |pid, process: &Process, role, calls| Suspect {
-            pid,
-            start: process.start,
-            role,
-            calls,
-        };
+
         for upstream in &processes.upstreams {
-            let calls = targets.iter().filter(|t| t.is_of(&upstream.backend));
+            let calls = targets.iter().filter(|t| t.is_served_by(&upstream.backend));
             let calls: Vec<_> = calls.map(|t| t.seq).collect();
             let process = upstream
                 .pid
@@ -221,20 +228,20 @@ impl Blocked {
             if let Some((pid, process)) = process
                 && !calls.is_empty()
             {
-                all.push(suspect(pid, process, Role::Runtime, calls));
+                all.push(process.suspect(pid, SuspectRole::Runtime, calls));
             }
         }
         for (pid, seq) in workers {
             if let Some(process) = processes.get(*pid) {
-                all.push(suspect(*pid, process, Role::Worker, vec![*seq]));
+                all.push(process.suspect(*pid, SuspectRole::Worker, vec![*seq]));
             }
         }
-        let monitors = self.monitors.of(processes, targets);
+        let monitors = self.monitors.calls_by_monitor(processes, targets);
         for (monitor, calls) in monitors {
             let Some(process) = processes.get(monitor) else {
                 continue;
             };
-            all.push(suspect(monitor, process, Role::Worker, calls.clone()));
+            all.push(process.suspect(monitor, SuspectRole::Worker, calls.clone()));
             let ending = targets.iter().filter(|t| ends_containers(t.method));
             let ending: Vec<_> = ending.filter(|t| calls.contains(&t.seq)).collect();
             if ending.is_empty() {
@@ -242,40 +249,40 @@ impl Blocked {
             }
             let below = processes.iter().filter(|(_, p)| p.ppid == monitor);
             for (pid, process) in below.filter(|(_, p)| p.call.is_none()) {
-                let calls = monitors::ends(processes, pid, &ending);
+                let calls = monitors::calls_awaiting_end(processes, pid, &ending);
                 if !calls.is_empty() {
-                    all.push(suspect(pid, process, Role::Container, calls));
+                    all.push(process.suspect(pid, SuspectRole::Container, calls));
                 }
             }
         }
-        all.truncate(PROCESSES);
+        all.truncate(MAX_SUSPECTS);
         all
     }
 
-    /// What holds up a process, or some of its threads.
+    /// The reasons why a process, or some of its threads, cannot go on.
     fn findings(
         &mut self,
-        processes: &Processes,
-        suspect: &Suspect,
-        targets: &[Target],
-        now: &Moment,
-    ) -> Vec<Finding> {
-        let Suspect { pid, start, .. } = *suspect;
+        processes: &ProcessTable,
+        suspect: &SuspectProcess,
+        targets: &[CandidateCall],
+        now: &ClockReading,
+    ) -> Vec<BlockFinding> {
+        let SuspectProcess { pid, start, .. } = *suspect;
         let proc = &processes.proc;
         let Some(stat) = proc.stat(pid).ok().filter(|stat| stat.start == start) else {
             return Vec::new();
         };
         let name = match suspect.role {
-            Role::Container => format!("process {pid} of the container").into(),
+            SuspectRole::Container => format!("process {pid} of the container").into(),
             _ => processes.name(pid, &stat.comm),
         };
-        let whole = whole(proc, pid, stat.state, &self.cgroups);
-        if let Some((how, held)) = whole {
+        let block = process_block(proc, pid, stat.state, &self.cgroups);
+        if let Some((how, held)) = block {
             let since = self.hold((pid, start, 0), &how, now);
             let since = since
                 .filter(|hold| hold.is_long(now))
                 .map(|hold| hold.since.wall);
-            let finding = since.map(|since| Finding {
+            let finding = since.map(|since| BlockFinding {
                 key: (pid, start, 0),
                 name,
                 held: held.into(),
@@ -284,15 +291,17 @@ impl Blocked {
             });
             return finding.into_iter().collect();
         }
-        let threads = proc.threads(pid).into_iter().flatten().take(THREADS);
+        let threads = proc.threads(pid).into_iter().flatten().take(MAX_THREADS);
         let threads: Vec<_> = threads.collect();
         let in_kernel = threads.into_iter().filter_map(|thread| {
             let place = self.thread(processes, suspect, thread, now)?;
             let calls = match suspect.role {
-                Role::Runtime => monitors::concerned(targets, suspect, &place.1, place.0),
+                SuspectRole::Runtime => {
+                    monitors::calls_concerned(targets, suspect, &place.1, place.0)
+                }
                 _ => suspect.calls.clone(),
             };
-            Some(Finding {
+            Some(BlockFinding {
                 key: (pid, start, thread),
                 name: Arc::clone(&name),
                 held: place.1.words(),
@@ -300,32 +309,38 @@ impl Blocked {
                 calls,
             })
         });
-        in_kernel.filter(|it| !it.calls.is_empty()).collect()
+        in_kernel
+            .filter(|finding| !finding.calls.is_empty())
+            .collect()
     }
 
-    /// Since when and where a thread is blocked; `None` if it is not, or not for long.
+    /// The place in the kernel where a thread is blocked, and since when; `None` if it is not blocked, or not for long.
     fn thread(
         &mut self,
-        processes: &Processes,
-        suspect: &Suspect,
+        processes: &ProcessTable,
+        suspect: &SuspectProcess,
         thread: u32,
-        now: &Moment,
-    ) -> Option<(Moment, Place)> {
+        now: &ClockReading,
+    ) -> Option<(ClockReading, KernelLocation)> {
         let (proc, pid) = (&processes.proc, suspect.pid);
         let state = proc.thread_state(pid, thread).ok()?;
         let sleeps = match state {
             b'D' => false,
-            // A container's own sleep is its own affair.
-            b'S' if suspect.role != Role::Container => true,
+            // A container may sleep as long as it likes.
+            b'S' if suspect.role != SuspectRole::Container => true,
             _ => return None,
         };
         let line = proc.short(pid, Some(thread), "syscall").unwrap_or_default();
-        let entry = Entry::parse(&line);
-        let known = entry.and_then(|it| it.known());
+        let entry = SyscallEntry::parse(&line);
+        let known = entry.and_then(|entry| entry.blocking_syscall());
         if sleeps && known.is_none() {
             return None;
         }
-        let hold = self.hold((pid, suspect.start, thread), &How::Kernel(line, state), now)?;
+        let hold = self.hold(
+            (pid, suspect.start, thread),
+            &BlockReason::Kernel(line, state),
+            now,
+        )?;
         if !hold.is_long(now) {
             return None;
         }
@@ -334,40 +349,48 @@ impl Blocked {
             Some(place) => place,
             None => {
                 let symbols = symbols(processes, pid, thread);
-                let own_paths = suspect.role != Role::Container;
+                let own_paths = suspect.role != SuspectRole::Container;
                 let dir = proc.dir(pid, None);
                 let place = self.finder.find(&dir, entry, &symbols, own_paths);
                 let after = proc.short(pid, Some(thread), "syscall").unwrap_or_default();
                 let hold = self.holds.get_mut(&(pid, suspect.start, thread))?;
-                // It went on while it was looked at.
-                if !matches!(&hold.how, How::Kernel(before, _) if *before == after) {
+                // The thread went on during the check.
+                if !matches!(&hold.how, BlockReason::Kernel(before, _) if *before == after) {
                     return None;
                 }
                 hold.place.insert(place).clone()
             }
         };
-        let waits = sleeps && known.is_some_and(|it| it.often_waits) && !place.is_served();
+        let waits = sleeps && known.is_some_and(|call| call.often_waits) && !place.is_served();
         (!waits).then_some((since, place))
     }
 
-    /// Records how something is held up.
-    fn hold(&mut self, key: Key, how: &How, now: &Moment) -> Option<&Hold> {
+    /// Records that a thread or process is blocked.
+    fn hold(
+        &mut self,
+        key: ThreadKey,
+        how: &BlockReason,
+        now: &ClockReading,
+    ) -> Option<&BlockedThread> {
         let look = self.look;
-        let hold = self.holds.entry(key).or_insert_with(|| Hold::new(how, now));
-        if hold.how != *how || hold.seen + 1 < look {
-            *hold = Hold::new(how, now);
+        let hold = self
+            .holds
+            .entry(key)
+            .or_insert_with(|| BlockedThread::new(how, now));
+        if hold.how != *how || hold.last_look + 1 < look {
+            *hold = BlockedThread::new(how, now);
         }
         hold.looks += 1;
-        hold.seen = look;
+        hold.last_look = look;
         Some(hold)
     }
 
     /// Adds a finding to the observations of its calls.
     fn note(
         &mut self,
-        finding: Finding,
-        targets: &[Target],
-        now: &Moment,
+        finding: BlockFinding,
+        targets: &[CandidateCall],
+        now: &ClockReading,
         new: &mut Vec<(u64, WorkKind, Arc<str>)>,
     ) {
         for seq in finding.calls {
@@ -375,12 +398,12 @@ impl Blocked {
                 continue;
             };
             let all = self.observations.entry(seq).or_default();
-            let same = |(key, it): &&mut (Key, Observation)| {
-                *key == finding.key && it.activity.as_deref() == Some(&*finding.held)
-            };
-            if let Some((_, known)) = all.iter_mut().find(same) {
+            let known = all.iter_mut().find(|(key, observation)| {
+                *key == finding.key && observation.activity.as_deref() == Some(&*finding.held)
+            });
+            if let Some((_, known)) = known {
                 known.last_seen = now.wall;
-            } else if all.len() < OBSERVATIONS {
+            } else if all.len() < MAX_OBSERVATIONS {
                 let observation = Observation {
                     work: WorkKind::Blocked,
                     name: Arc::clone(&finding.name),
@@ -396,19 +419,31 @@ impl Blocked {
     }
 }
 
-impl Hold {
-    fn new(how: &How, now: &Moment) -> Self {
+impl BlockedThread {
+    fn new(how: &BlockReason, now: &ClockReading) -> Self {
         Self {
             how: how.clone(),
             since: *now,
             looks: 0,
-            seen: 0,
+            last_look: 0,
             place: None,
         }
     }
 
-    fn is_long(&self, now: &Moment) -> bool {
-        self.looks >= LOOKS && now.boot.saturating_sub(self.since.boot) >= LEAST
+    fn is_long(&self, now: &ClockReading) -> bool {
+        self.looks >= MIN_BLOCKED_LOOKS
+            && now.boot.saturating_sub(self.since.boot) >= MIN_BLOCKED_TIME
+    }
+}
+
+impl ScannedProcess {
+    fn suspect(&self, pid: u32, role: SuspectRole, calls: Vec<u64>) -> SuspectProcess {
+        SuspectProcess {
+            pid,
+            start: self.start,
+            role,
+            calls,
+        }
     }
 }
 
@@ -423,15 +458,13 @@ const fn ends_containers(method: Method) -> bool {
     )
 }
 
-/// The kernel's functions that a thread is in, the innermost first: all of them if we may read them, or the one it waits in.
-fn symbols(processes: &Processes, pid: u32, thread: u32) -> Vec<String> {
-    let read = |file| {
-        processes
-            .proc
-            .short(pid, Some(thread), file)
-            .unwrap_or_default()
-    };
-    let stack = read("stack");
+/// The kernel functions that a thread is in, the innermost first: all of them if criscope may read them, or the one it waits
+/// in.
+fn symbols(processes: &ProcessTable, pid: u32, thread: u32) -> Vec<String> {
+    let [stack, waits_in] = ["stack", "wchan"].map(|file| {
+        let text = processes.proc.short(pid, Some(thread), file);
+        text.unwrap_or_default()
+    });
     // `[<0>] rpc_wait_bit_killable+0x1a/0xb0 [sunrpc]`
     let functions = stack.lines().filter_map(|line| {
         let function = line.split_once("] ")?.1;
@@ -439,7 +472,7 @@ fn symbols(processes: &Processes, pid: u32, thread: u32) -> Vec<String> {
         (!name.is_empty()).then(|| name.to_owned())
     });
     let mut functions: Vec<_> = functions.collect();
-    let waits_in = read("wchan");
+
     if functions.is_empty() && !matches!(waits_in.as_str(), "" | "0") {
         functions.push(waits_in);
     }

@@ -1,19 +1,19 @@
 //! `/proc/PID/mountinfo` (proc(5)): the mount that a path is on. The path itself is never touched: that could block too.
 
-/// The longest path shown, in bytes; longer ones are left out.
-const LONGEST: usize = 256;
+/// Longest path that is shown, in bytes; longer ones are left out.
+const MAX_SHOWN_PATH_LEN: usize = 256;
 
-/// A mount, as far as it may be shown.
+/// A mount whose path and type are safe to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(super) struct MountPoint {
     /// The mount point.
     pub(super) point: Box<str>,
     /// The type of its file system.
     pub(super) fs: Box<str>,
 }
 
-/// The mount that holds `path`: the one with the longest mount point, of several at one point the last.
-pub(super) fn of(mountinfo: &str, path: &str) -> Option<Mount> {
+/// Finds the mount that holds `path`: the one with the longest mount point. Among several at one point it is the last.
+pub(super) fn find_mount(mountinfo: &str, path: &str) -> Option<MountPoint> {
     let mut best: Option<(&str, &str)> = None;
     for line in mountinfo.lines() {
         let Some((mount, source)) = line.split_once(" - ") else {
@@ -29,13 +29,13 @@ pub(super) fn of(mountinfo: &str, path: &str) -> Option<Mount> {
         }
     }
     let (point, fs) = best?;
-    Some(Mount {
+    Some(MountPoint {
         point: shown(point)?,
         fs: shown(fs)?,
     })
 }
 
-/// Whether the mount at `point` is above `path`. Points with escaped characters hold nothing that is shown.
+/// Returns whether the mount at `point` is above `path`. A point with escaped characters never matches.
 fn holds(point: &str, path: &str) -> bool {
     let rest = path.strip_prefix(point);
     point == "/" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -43,9 +43,13 @@ fn holds(point: &str, path: &str) -> bool {
 
 /// A path, or the type of a file system, if it has ordinary characters only.
 pub(super) fn shown(text: &str) -> Option<Box<str>> {
-    let fit = |b: u8| b.is_ascii_alphanumeric() || b"/._-~:@+".contains(&b);
-    let fits = !text.is_empty() && text.len() <= LONGEST && text.bytes().all(fit);
+    let fits =
+        !text.is_empty() && text.len() <= MAX_SHOWN_PATH_LEN && text.bytes().all(is_shown_byte);
     fits.then(|| text.into())
+}
+
+fn is_shown_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"/._-~:@+".contains(&byte)
 }
 
 /// The type of file system that a kernel function belongs to.
@@ -85,14 +89,16 @@ broken";
 
     #[test]
     fn the_longest_and_last_mount_holds_a_path() {
-        let mount = |path: &str| of(TABLE, path).map(|it| format!("{} {}", it.point, it.fs));
+        let mount = |path: &str| {
+            find_mount(TABLE, path).map(|mount| format!("{} {}", mount.point, mount.fs))
+        };
         let volume = "/var/lib/kubelet/pods/1-2/volumes/kubernetes.io~nfs/data";
         let want = Some(format!("{volume} nfs4"));
         assert_eq!(mount(volume), want);
         assert_eq!(mount(&format!("{volume}/secret/file")), want);
         assert_eq!(mount("/mnt/a").as_deref(), Some("/mnt fuse.sshfs"));
         assert_eq!(mount("/mntx").as_deref(), Some("/ ext4"));
-        assert_eq!(of("", "/a"), None);
+        assert_eq!(find_mount("", "/a"), None);
     }
 
     #[test]

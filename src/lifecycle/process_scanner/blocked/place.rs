@@ -1,7 +1,7 @@
-//! Where in the kernel a thread is blocked: the system call, its file's mount, and the kernel's function. Contents of files and
-//! names within a mount are never shown.
+//! The place in the kernel where a thread is blocked: the system call, its file's mount, and the kernel function. Contents
+//! of files and names within a mount are never shown.
 
-use std::fs::File as OpenFile;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use std::thread;
 use std::time::Duration;
 
 use super::mounts;
-use super::syscalls::{Entry, File, Syscall};
+use super::syscalls::{BlockingSyscall, FileArgument, SyscallEntry};
 
-/// Most bytes read of a path argument.
-const PATH: usize = 1024;
+/// Upper bound for bytes of a path argument.
+const MAX_PATH_LEN: usize = 1024;
 
-/// Most bytes read of a table of mounts.
-const MOUNTS: usize = 1 << 20;
+/// Upper bound for bytes of a table of mounts.
+const MAX_MOUNTINFO_LEN: usize = 1 << 20;
 
-/// How long reading the memory and the mounts of a process may take: both take locks of the process.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// How long reads of a process's memory and mounts may take. Both take locks of the process.
+const FILE_READ_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Longest name of a kernel function that is shown.
-const SYMBOL: usize = 48;
+/// Longest name of a kernel function that is shown, in characters.
+const MAX_SYMBOL_LEN: usize = 48;
 
-/// Where a thread is blocked.
+/// The place in the kernel where a thread is blocked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct KernelLocation {
     /// The word for its system call.
     pub(super) call: Option<&'static str>,
     /// The path of its file, not to be shown: it names a pod or a container.
@@ -36,12 +36,12 @@ pub(super) struct Place {
     pub(super) mount: Option<Box<str>>,
     /// The type of its file system.
     pub(super) fs: Option<Box<str>>,
-    /// The kernel's function.
+    /// The kernel function.
     pub(super) symbol: Option<Box<str>>,
 }
 
-impl Place {
-    /// As `blocked in umount of /a/b (nfs)`.
+impl KernelLocation {
+    /// Words for the place: `blocked in umount of /a/b (nfs)`.
     pub(super) fn words(&self) -> Arc<str> {
         let fs = self.fs.as_deref();
         let kind = fs.map(|fs| format!(" ({fs})")).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Place {
         .into()
     }
 
-    /// Whether it is on a file system that another machine or program serves.
+    /// Returns whether another machine or program serves the file system.
     pub(super) fn is_served(&self) -> bool {
         const SERVED: [&str; 7] = ["nfs", "fuse", "cifs", "smb", "ceph", "9p", "virtiofs"];
         let fs = self.fs.as_deref().unwrap_or_default();
@@ -69,36 +69,40 @@ impl Place {
     }
 }
 
-/// Finds places.
+/// Finds the places of blocked threads.
 #[derive(Debug, Default)]
-pub(super) struct Finder {
-    /// Whether a read has not returned.
+pub(super) struct LocationFinder {
+    /// Set while a read has not returned.
     busy: Arc<AtomicBool>,
 }
 
-impl Finder {
-    /// The place of a thread that has been in the system call `entry` for a while. `symbols` are the kernel's functions, the
-    /// innermost first. Without `own_paths` the paths are those of a container and are not read.
+impl LocationFinder {
+    /// The place of a thread that has been in the system call `entry` for a while. `symbols` are the kernel functions, the
+    /// innermost first. Paths are read only with `own_paths`: otherwise they belong to a container.
     pub(super) fn find(
         &self,
         process: &Path,
-        entry: Option<Entry>,
+        entry: Option<SyscallEntry>,
         symbols: &[String],
         own_paths: bool,
-    ) -> Place {
-        let known = entry.and_then(|entry| Some((entry, entry.known()?)));
+    ) -> KernelLocation {
+        let known = entry.and_then(|entry| Some((entry, entry.blocking_syscall()?)));
         let read = known.filter(|_| own_paths).and_then(|(entry, syscall)| {
             let process = process.to_owned();
             self.in_time(move || file(&process, &entry, syscall))
         });
         let found = read.flatten().unwrap_or_default();
-        let of_symbols = || symbols.iter().find_map(|it| mounts::fs_of_symbol(it));
-        Place {
+        KernelLocation {
             call: known.map(|(_, syscall)| syscall.name),
             path: found.path,
             mount: found.mount,
-            fs: found.fs.or_else(|| of_symbols().map(Box::from)),
-            symbol: symbols.first().map(|it| shown_symbol(it)),
+            fs: found.fs.or_else(|| {
+                let fs = symbols
+                    .iter()
+                    .find_map(|symbol| mounts::fs_of_symbol(symbol))?;
+                Some(fs.into())
+            }),
+            symbol: symbols.first().map(|symbol| shown_symbol(symbol)),
         }
     }
 
@@ -120,13 +124,13 @@ impl Finder {
             self.busy.store(false, Ordering::Release);
             return None;
         }
-        receiver.recv_timeout(PATIENCE).ok()
+        receiver.recv_timeout(FILE_READ_TIMEOUT).ok()
     }
 }
 
 /// The file of a system call.
 #[derive(Debug, Default)]
-struct Found {
+struct SyscallFile {
     path: Option<Box<str>>,
     mount: Option<Box<str>>,
     fs: Option<Box<str>>,
@@ -134,68 +138,69 @@ struct Found {
 
 /// The path of a system call's file and its mount. For mount and umount the path is the mount point, also if nothing is mounted
 /// there any more.
-fn file(process: &Path, entry: &Entry, syscall: Syscall) -> Option<Found> {
-    let argument = |at: usize| entry.arguments.get(at).copied();
+fn file(process: &Path, entry: &SyscallEntry, syscall: BlockingSyscall) -> Option<SyscallFile> {
     let path = match syscall.file {
-        File::Path(at) => text(process, argument(at)?)?,
-        File::Descriptor(at) => link(process, argument(at)?)?,
-        File::At(directory, at) => {
-            let path = text(process, argument(at)?).unwrap_or_default();
-            match path.starts_with('/') {
-                true => path,
-                // What is relative to it is not needed: both are on one mount, or one below.
-                false => link(process, argument(directory)?)?,
+        FileArgument::Path(at) => path_in_memory(process, entry.argument(at)?)?,
+        FileArgument::Descriptor(at) => path_of_descriptor(process, entry.argument(at)?)?,
+        FileArgument::At(directory, at) => {
+            let path = path_in_memory(process, entry.argument(at)?).unwrap_or_default();
+            if path.starts_with('/') {
+                path
+            } else {
+                // The directory is enough: the file is on the same mount, or on one below.
+                path_of_descriptor(process, entry.argument(directory)?)?
             }
         }
-        File::None => return None,
+        FileArgument::None => return None,
     };
-    let mountinfo = read_some(&process.join("mountinfo"), MOUNTS)?;
-    let on = mounts::of(&mountinfo, &path);
+    let mountinfo = read_at_most(&process.join("mountinfo"), MAX_MOUNTINFO_LEN)?;
+    let on = mounts::find_mount(&mountinfo, &path);
     let path = mounts::shown(&path);
     let is_point = matches!(syscall.name, "mount" | "umount");
     Some(match (on, path) {
-        // Its own file system, or none: then it is not that of the mount above.
-        (on, Some(path)) if is_point => Found {
+        // Without a mount at this point the type is unknown: the mount above is another one.
+        (on, Some(path)) if is_point => SyscallFile {
             fs: on.filter(|on| on.point == path).map(|on| on.fs),
             mount: Some(path.clone()),
             path: Some(path),
         },
         (on, path) => {
             let (mount, fs) = on.map(|on| (on.point, on.fs)).unzip();
-            Found { path, mount, fs }
+            SyscallFile { path, mount, fs }
         }
     })
 }
 
 /// The path at this address in the memory of a process.
-fn text(process: &Path, address: u64) -> Option<String> {
-    let memory = OpenFile::open(process.join("mem")).ok()?;
-    let mut buffer = [0; PATH];
+fn path_in_memory(process: &Path, address: u64) -> Option<String> {
+    let memory = File::open(process.join("mem")).ok()?;
+    let mut buffer = [0; MAX_PATH_LEN];
     let len = memory.read_at(&mut buffer, address).ok()?;
     let end = buffer[..len].iter().position(|b| *b == 0)?;
     String::from_utf8(buffer[..end].to_vec()).ok()
 }
 
 /// The path of a descriptor.
-fn link(process: &Path, descriptor: u64) -> Option<String> {
+fn path_of_descriptor(process: &Path, descriptor: u64) -> Option<String> {
     let descriptor = u32::try_from(descriptor).ok()?;
     let link: PathBuf = std::fs::read_link(process.join(format!("fd/{descriptor}"))).ok()?;
     let link = link.into_os_string().into_string().ok()?;
     link.starts_with('/').then_some(link)
 }
 
-fn read_some(path: &Path, most: usize) -> Option<String> {
+fn read_at_most(path: &Path, limit: usize) -> Option<String> {
     use std::io::Read;
     let mut text = String::new();
-    let file = OpenFile::open(path).ok()?;
-    file.take(most as u64).read_to_string(&mut text).ok()?;
+    let file = File::open(path).ok()?;
+    file.take(limit as u64).read_to_string(&mut text).ok()?;
     Some(text)
 }
 
 fn shown_symbol(symbol: &str) -> Box<str> {
-    let fit = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
-    let symbol: String = symbol.chars().filter(fit).take(SYMBOL).collect();
-    symbol.into()
+    let shown = symbol
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
+    shown.take(MAX_SYMBOL_LEN).collect()
 }
 
 #[cfg(test)]
@@ -204,7 +209,7 @@ mod tests {
 
     fn place(call: Option<&'static str>, mount: &str, fs: &str, symbol: &str) -> String {
         let some = |text: &str| (!text.is_empty()).then(|| text.into());
-        let place = Place {
+        let place = KernelLocation {
             call,
             path: None,
             mount: some(mount),
@@ -246,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_read_that_hangs_is_left_alone() {
-        let finder = Finder::default();
+        let finder = LocationFinder::default();
         let (end, ended) = mpsc::sync_channel::<()>(1);
         assert_eq!(finder.in_time(move || ended.recv().is_ok()), None);
         assert_eq!(finder.in_time(|| 1), None, "one at a time");

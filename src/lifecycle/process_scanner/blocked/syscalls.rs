@@ -2,9 +2,9 @@
 
 use nix::libc;
 
-/// Where a system call has the file that it is about.
+/// The argument of a system call that names its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum File {
+pub(super) enum FileArgument {
     /// The argument with this number points to a path.
     Path(usize),
     /// One argument is a directory's descriptor, another points to a path.
@@ -17,24 +17,23 @@ pub(super) enum File {
 
 /// A system call that can block in a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Syscall {
-    /// The word for it.
+pub(super) struct BlockingSyscall {
+    /// The word for the call on pages.
     pub(super) name: &'static str,
-    /// Its file.
-    pub(super) file: File,
-    /// Whether it also waits in an interruptible sleep for long when nothing is wrong, as open does for the other end of a
-    /// FIFO.
+    /// The argument that names its file.
+    pub(super) file: FileArgument,
+    /// Set if an interruptible sleep of the call may be long with nothing wrong: open waits for the other end of a FIFO.
     pub(super) often_waits: bool,
 }
 
 /// A thread's system call and its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct SyscallEntry {
     number: i64,
     pub(super) arguments: [u64; 6],
 }
 
-impl Entry {
+impl SyscallEntry {
     /// `NUMBER ARGUMENT..6 STACK PROGRAM`; `None` for a thread that is running or blocked outside a system call.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split_ascii_whitespace();
@@ -47,14 +46,19 @@ impl Entry {
         Some(Self { number, arguments })
     }
 
-    /// What it is, if it is one that can block in a file system.
-    pub(super) fn known(&self) -> Option<Syscall> {
-        use File::{At, Descriptor, Path};
+    /// The argument at this position.
+    pub(super) fn argument(&self, at: usize) -> Option<u64> {
+        self.arguments.get(at).copied()
+    }
+
+    /// The system call, if it can block in a file system.
+    pub(super) fn blocking_syscall(&self) -> Option<BlockingSyscall> {
+        use FileArgument::{At, Descriptor, Path};
         let (name, file, often_waits) = match self.number {
             libc::SYS_umount2 => ("umount", Path(0), false),
             libc::SYS_mount => ("mount", Path(1), false),
             libc::SYS_move_mount => ("mount", At(2, 3), false),
-            libc::SYS_fsconfig | libc::SYS_fsmount => ("mount", File::None, false),
+            libc::SYS_fsconfig | libc::SYS_fsmount => ("mount", FileArgument::None, false),
             libc::SYS_openat | libc::SYS_openat2 => ("open", At(0, 1), true),
             libc::SYS_newfstatat | libc::SYS_statx => ("stat", At(0, 1), false),
             libc::SYS_statfs => ("statfs", Path(0), false),
@@ -66,13 +70,13 @@ impl Entry {
             libc::SYS_getdents64 => ("readdir", Descriptor(0), false),
             libc::SYS_fsync | libc::SYS_fdatasync => ("fsync", Descriptor(0), false),
             libc::SYS_syncfs => ("syncfs", Descriptor(0), false),
-            libc::SYS_sync => ("sync", File::None, false),
+            libc::SYS_sync => ("sync", FileArgument::None, false),
             libc::SYS_flock => ("flock", Descriptor(0), false),
             libc::SYS_fcntl if self.waits_for_lock() => ("fcntl lock", Descriptor(0), false),
             libc::SYS_read | libc::SYS_pread64 => ("read", Descriptor(0), true),
             libc::SYS_write | libc::SYS_pwrite64 => ("write", Descriptor(0), true),
             libc::SYS_ftruncate => ("truncate", Descriptor(0), false),
-            libc::SYS_close => ("close", File::None, false),
+            libc::SYS_close => ("close", FileArgument::None, false),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_open => ("open", Path(0), true),
             #[cfg(target_arch = "x86_64")]
@@ -81,7 +85,7 @@ impl Entry {
             libc::SYS_rmdir | libc::SYS_unlink => ("unlink", Path(0), false),
             _ => return None,
         };
-        Some(Syscall {
+        Some(BlockingSyscall {
             name,
             file,
             often_waits,
@@ -105,10 +109,10 @@ mod tests {
     #[test]
     fn a_call_is_read_with_its_arguments() {
         let line = line(libc::SYS_umount2, "0xc000 0x8 0x0 0x0 0x0 0x0");
-        let entry = Entry::parse(&line).expect("a call");
+        let entry = SyscallEntry::parse(&line).expect("a call");
         assert_eq!(entry.arguments, [0xc000, 8, 0, 0, 0, 0]);
         let known = entry.known().expect("known");
-        assert_eq!((known.name, known.file), ("umount", File::Path(0)));
+        assert_eq!((known.name, known.file), ("umount", FileArgument::Path(0)));
         for not in [
             "running",
             "-1 0x7ffd0 0x7fb7e",
@@ -116,7 +120,7 @@ mod tests {
             "5",
             "5 x 0 0 0 0 0 0 0",
         ] {
-            assert_eq!(Entry::parse(not), None, "{not}");
+            assert_eq!(SyscallEntry::parse(not), None, "{not}");
         }
     }
 
@@ -129,10 +133,10 @@ mod tests {
             libc::SYS_nanosleep,
             libc::SYS_fcntl,
         ] {
-            let entry = Entry::parse(&line(idle, zeros)).expect("a call");
+            let entry = SyscallEntry::parse(&line(idle, zeros)).expect("a call");
             assert_eq!(entry.known(), None, "{idle}");
         }
-        let lock = Entry::parse(&line(libc::SYS_fcntl, "0x3 0x7 0x0 0x0 0x0 0x0"));
+        let lock = SyscallEntry::parse(&line(libc::SYS_fcntl, "0x3 0x7 0x0 0x0 0x0 0x0"));
         let known = lock.and_then(|it| it.known()).expect("known");
         assert_eq!(known.name, "fcntl lock");
     }

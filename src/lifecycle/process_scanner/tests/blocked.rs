@@ -92,7 +92,7 @@ fn held(scanner: &mut ProcessScanner, calls: &[Arc<Call>], seq: u64) -> Vec<Obse
     let end = Instant::now() + PATIENCE;
     loop {
         let found = scanner.scan(calls).expect("scan");
-        let mut held = of(&found, seq);
+        let mut held = observations_of(&found, seq);
         held.retain(|it| it.work == WorkKind::Blocked);
         if !held.is_empty() {
             assert!(!format!("{found:?}").contains(CANARY));
@@ -137,7 +137,11 @@ fn a_thread_of_the_runtime_in_a_mount_of_the_pod() {
     let place = format!("blocked in umount of {} (nfs4)", volume(UID));
     assert_eq!(phrases(&held), [format!("in containerd, {place}")]);
     let found = scanner.scan(&calls).expect("scan");
-    assert_eq!(of(&found, 2), [], "the other pod has no part in it");
+    assert_eq!(
+        observations_of(&found, 2),
+        [],
+        "the other pod has no part in it"
+    );
 }
 
 #[test]
@@ -184,7 +188,7 @@ fn a_runtime_a_shim_and_a_container_that_cannot_go_on() {
         "{own:?}"
     );
     let found = scanner.scan(&calls).expect("scan");
-    assert_eq!(of(&found, 2), [], "it is in another container");
+    assert_eq!(observations_of(&found, 2), [], "it is in another container");
 
     node.state(150, 'T');
     let calls = [of_uid(3, Method::StopPodSandbox, UID, [Some("s1"), None])];
@@ -219,7 +223,7 @@ impl Drop for Running {
 
 /// A scanner of this machine for a runtime with this process.
 fn real(pid: u32) -> ProcessScanner {
-    let mut scanner = ProcessScanner::new(Proc::new(Path::new("/proc")));
+    let mut scanner = ProcessScanner::new(ProcFs::new(Path::new("/proc")));
     scanner.set_upstreams(vec![Upstream {
         backend: "main".into(),
         socket: SOCKET.into(),
@@ -249,7 +253,7 @@ fn a_real_process_that_is_stopped() {
     let end = Instant::now() + Duration::from_millis(1200);
     while Instant::now() < end {
         let found = scanner.scan(&calls).expect("scan");
-        let late = of(&found, 1)[0].last_seen.duration_since(last);
+        let late = observations_of(&found, 1)[0].last_seen.duration_since(last);
         // One look may have been made before.
         assert!(
             late.expect("after") < Duration::from_millis(700),

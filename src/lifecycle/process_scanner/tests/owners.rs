@@ -113,7 +113,10 @@ fn add_and_del_of_a_plugin_are_told_apart() {
     node.end(200);
     node.plugin(201, "bridge", DAEMON, "DEL", "s1", "cart");
     let found = scanner.scan(&calls).expect("scan");
-    let commands: Vec<_> = of(&found, 1).into_iter().map(|it| it.command).collect();
+    let commands: Vec<_> = observations_of(&found, 1)
+        .into_iter()
+        .map(|it| it.command)
+        .collect();
     assert_eq!(commands, [Some("ADD".into()), Some("DEL".into())]);
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{CANARY, call, of, ticks_now};
+use super::{CANARY, call, observations_of, ticks_now};
 use crate::cri::Method;
-use crate::lifecycle::process_scanner::proc::Proc;
-use crate::lifecycle::process_scanner::scan::{Found, ProcessScanner};
+use crate::lifecycle::process_scanner::proc::ProcFs;
+use crate::lifecycle::process_scanner::scan::{ProcessScanner, ScanResult};
 use crate::lifecycle::process_scanner::{Observation, WorkKind};
 use crate::testing::PATIENCE;
 
@@ -61,20 +61,20 @@ fn plugin(path: &Path, tool: &str, pod: &str) -> Running {
 
 fn scanner() -> ProcessScanner {
     // This process must be older than the call.
-    let own = Proc::new(Path::new("/proc"))
+    let own = ProcFs::new(Path::new("/proc"))
         .stat(std::process::id())
         .expect("stat");
     while ticks_now() <= own.start + 1 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let scanner = ProcessScanner::new(Proc::new(Path::new("/proc")));
+    let scanner = ProcessScanner::new(ProcFs::new(Path::new("/proc")));
     assert!(scanner.sees_others());
     scanner
 }
 
 /// The plugins that work for a call. An OCI runtime of another process on this machine may be attributed to our call.
-fn plugins(found: &Found, seq: u64) -> Vec<Observation> {
-    let mut all = of(found, seq);
+fn plugins(found: &ScanResult, seq: u64) -> Vec<Observation> {
+    let mut all = observations_of(found, seq);
     all.retain(|observation| observation.work == WorkKind::Cni);
     all
 }

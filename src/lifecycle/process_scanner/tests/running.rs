@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::call;
 use crate::cri::Method;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
-use crate::lifecycle::process_scanner::{Observations, Sampler};
+use crate::lifecycle::process_scanner::{Observations, ScannerTask};
 use crate::telemetry::Registry;
 
-fn sampler(root: &Path) -> (Sampler, Registry) {
-    let settings = crate::lifecycle::settings::Sampler {
+fn sampler(root: &Path) -> (ScannerTask, Registry) {
+    let settings = crate::lifecycle::settings::SamplerSettings {
         enabled: true,
         after: Duration::from_millis(500),
         period: Duration::from_millis(100),
@@ -20,7 +20,7 @@ fn sampler(root: &Path) -> (Sampler, Registry) {
     let metrics = ScanMetrics::new(&registry).expect("once");
     let calls = Arc::new(|| vec![call(1, Method::StopContainer, "cart", [None; 2])]);
     let (upstreams, observations) = (Arc::new(Vec::new), Arc::new(Observations::default()));
-    let mut sampler = Sampler::new(
+    let mut sampler = ScannerTask::new(
         settings,
         calls,
         upstreams,
