@@ -46,27 +46,27 @@ pub enum Error {
     /// The object does not exist.
     #[error("{} {id:?} does not exist", what.name())]
     NotFound {
-        /// Its kind.
+        /// The kind.
         what: What,
-        /// As the caller named it.
+        /// The caller's name for the object.
         id: String,
     },
     /// An ambiguous prefix of an id.
     #[error("{} {id:?} is the beginning of several ids", what.name())]
     Ambiguous {
-        /// Its kind.
+        /// The kind.
         what: What,
-        /// As the caller named it.
+        /// The caller's name for the object.
         id: String,
     },
     /// The name belongs to another object.
     #[error("name {name:?} is reserved for {} {by}", what.name())]
     Taken {
-        /// Its kind.
+        /// The kind.
         what: What,
         /// The name.
         name: String,
-        /// Its owner's id.
+        /// The owner's id.
         by: String,
     },
     /// The request is invalid in any state.
@@ -201,7 +201,7 @@ impl Error {
             Self::Template(error) => error.code(),
             Self::Image(error) => error.code(),
             Self::Spec(error) => error.code(),
-            // As containerd answers; what a plugin returned says nothing about this call.
+            // The code that containerd answers with; a plugin's result says nothing about this call.
             Self::Nri(_) => Code::Unknown,
             Self::Oci(error) => error.code(),
             Self::Process(error) => error.code(),

@@ -21,7 +21,7 @@ macro_rules! failpoints {
             /// All failpoints, in the order of a pod's lifecycle.
             pub const ALL: &[Self] = &[$(Self::$point),*];
 
-            /// Its name.
+            /// The name.
             pub fn name(self) -> &'static str {
                 match self {$(Self::$point => $name),*}
             }
@@ -32,29 +32,29 @@ macro_rules! failpoints {
 failpoints! {
     /// The sandbox is recorded.
     SandboxRecorded = "sandbox.recorded",
-    /// Its files are written and its shm is mounted.
+    /// The files are written and its shm is mounted.
     SandboxFiles = "sandbox.files",
-    /// Its namespaces are pinned.
+    /// The namespaces are pinned.
     SandboxNamespaces = "sandbox.namespaces",
-    /// Its shim is running.
+    /// The shim is running.
     SandboxShim = "sandbox.shim",
-    /// Its network is attached.
+    /// The network is attached.
     SandboxNetwork = "sandbox.network",
-    /// It is ready, but the call has not returned.
+    /// The sandbox is ready, but the call has not returned.
     SandboxReady = "sandbox.ready",
     /// The container is recorded.
     ContainerRecorded = "container.recorded",
-    /// Its root file system is mounted.
+    /// The root file system is mounted.
     ContainerRootfs = "container.rootfs",
-    /// Its bundle is written.
+    /// The bundle is written.
     ContainerBundle = "container.bundle",
-    /// It is created, but the call has not returned.
+    /// The container is created, but the call has not returned.
     ContainerCreated = "container.created",
-    /// It is about to be started.
+    /// The container is about to be started.
     ContainerStarting = "container.starting",
     /// The OCI runtime has created it.
     ContainerMade = "container.made",
-    /// It is running, but not yet recorded as such.
+    /// The container is running, but not yet recorded as such.
     ContainerStarted = "container.started",
     /// The process specification of an exec is written.
     ExecWritten = "exec.written",
@@ -66,21 +66,21 @@ failpoints! {
     ContainerEnded = "container.ended",
     /// The OCI runtime has deleted it.
     ContainerDeleted = "container.deleted",
-    /// Its root file system is unmounted.
+    /// The root file system is unmounted.
     ContainerUnmounted = "container.unmounted",
-    /// Its directory is removed.
+    /// The directory is removed.
     ContainerRemoved = "container.removed",
     /// The containers of the sandbox have exited.
     SandboxKilled = "sandbox.killed",
-    /// Its network is detached.
+    /// The network is detached.
     SandboxDetached = "sandbox.detached",
-    /// Its namespaces are unpinned.
+    /// The namespaces are unpinned.
     SandboxUnpinned = "sandbox.unpinned",
-    /// It is stopped, but the call has not returned.
+    /// The sandbox is stopped, but the call has not returned.
     SandboxStopped = "sandbox.stopped",
-    /// Its shim has exited.
+    /// The shim has exited.
     SandboxShimGone = "sandbox.shim-gone",
-    /// Its directories are removed.
+    /// The directories are removed.
     SandboxRemoved = "sandbox.removed",
 }
 

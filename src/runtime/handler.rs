@@ -23,19 +23,19 @@ use super::store::{Container, SandboxRecord};
 /// A runtime handler.
 #[derive(Debug)]
 pub struct Handler {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its OCI runtime.
+    /// The OCI runtime.
     pub oci: OciRuntime,
-    /// Its options for specifications.
+    /// The options for specifications.
     pub options: HandlerOptions,
-    /// Its networks.
+    /// The networks.
     pub cni: Cni,
-    /// Whether it supports recursive read-only mounts.
+    /// True if it supports recursive read-only mounts.
     pub recursive_read_only: bool,
     /// The optional fields of specifications that its runtime knows.
     pub support: RuntimeSupport,
-    /// Whether it supports user namespaces.
+    /// True if it supports user namespaces.
     pub user_namespaces: bool,
     /// The cache of compiled seccomp filters, if its runtime accepts them.
     pub filters: Option<Arc<Filters>>,
@@ -126,7 +126,7 @@ impl Handlers {
             (Some(then), _) => then.clone(),
             (None, None) => self.fallback.oci_runtime(name),
         };
-        // What another program knows says nothing about this one, and filters that it compiled are not valid.
+        // The features of another program say nothing about this one, and filters that it compiled are not valid.
         let same = now.filter(|now| oci.path == now.oci.path && oci.shim == now.oci.shim);
         let handler = match now {
             Some(now) => Handler {
@@ -223,7 +223,7 @@ impl Handler {
         name.unwrap_or("runtime")
     }
 
-    /// Whether a shim of containerd runs its pods.
+    /// True if a shim of containerd runs its pods.
     pub fn has_containerd_shim(&self) -> bool {
         self.oci.shim.is_some()
     }
@@ -319,7 +319,7 @@ mod tests {
         let made = made.call_create("pod");
         assert_eq!(made.args, ["--no-pivot"]);
         assert!(handlers.get("gone").is_err());
-        // The same program with another timeout.
+        // Only the timeout changed, not the program.
         let then = OciRuntime {
             limit: Duration::from_secs(7),
             ..OciRuntime::new("/bin/sh", "/run/now")

@@ -177,7 +177,7 @@ impl Runtime {
         }
     }
 
-    /// As [`Self::shown`], with the annotations of its manifest, which CRI-O returns for a single image and not in lists.
+    /// Like [`Self::shown`], with the annotations of its manifest, which CRI-O returns for a single image and not in lists.
     fn annotated(&self, image: &Image) -> v1::Image {
         let mut shown = self.shown(image);
         let annotations = self.live().images.annotations(&image.id);

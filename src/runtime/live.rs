@@ -1,4 +1,4 @@
-//! What a reload replaces, as a whole. RunPodSandbox and CreateContainer take settings, handlers and classes once, so that no object
+//! The parts that a reload replaces, as a whole. RunPodSandbox and CreateContainer take settings, handlers and classes once, so that no object
 //! mixes two configurations; the store of images is the same one before and after a reload.
 
 use std::sync::Arc;

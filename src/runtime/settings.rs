@@ -31,15 +31,15 @@ pub struct Settings {
     pub cni: criscope_cni::Settings,
     /// A template of a network configuration, used if the kubelet announces the pod CIDR and there is no network yet.
     pub cni_template: Option<PathBuf>,
-    /// Whether plugins release at start what no cached attachment holds (CNI's GC).
+    /// True if plugins release at start what no cached attachment holds (CNI's GC).
     pub cni_gc: bool,
-    /// Whether each sandbox with a network of its own has a process, for cAdvisor.
+    /// True if each sandbox with a network of its own has a process, for cAdvisor.
     pub sandbox_process: bool,
     /// The period of measurements of writable layers.
     pub stats_period: Duration,
     /// The Node Resource Interface; `None` turns it off.
     pub nri: Option<NriSettings>,
-    /// Those that a reload changes, as of the start.
+    /// The settings that a reload changes, as they were at the start.
     pub live: LiveSettings,
 }
 
@@ -67,9 +67,9 @@ pub struct LiveSettings {
     pub max_log_line: u32,
     /// How long to read the output of an ExecSync after its process has exited: a child may keep it open. `None` is unlimited.
     pub drain_exec: Option<Duration>,
-    /// Whether the `Volumes` of images are ignored.
+    /// True if the `Volumes` of images are ignored.
     pub ignore_image_volumes: bool,
-    /// Whether CheckpointContainer is answered.
+    /// True if CheckpointContainer is answered.
     pub criu: bool,
     /// The configuration in effect, to be shown.
     pub in_effect: Shown,
@@ -89,11 +89,11 @@ impl fmt::Debug for Shown {
 /// A runtime handler.
 #[derive(Clone, Debug)]
 pub struct HandlerSettings {
-    /// Its name, as RuntimeClasses refer to it.
+    /// The name, as RuntimeClasses refer to it.
     pub name: String,
     /// The OCI runtime.
     pub oci: OciRuntime,
-    /// Its options for specifications.
+    /// The options for specifications.
     pub options: HandlerOptions,
     /// `--no-pivot`, for nodes whose root is a ram disk.
     pub no_pivot: bool,
@@ -101,12 +101,12 @@ pub struct HandlerSettings {
     pub no_new_keyring: bool,
     /// The directory of its own networks, and how many of them a pod is attached to (0 for all).
     pub cni: Option<(PathBuf, usize)>,
-    /// Whether its runtime and the kernel support recursive read-only mounts.
+    /// True if its runtime and the kernel support recursive read-only mounts.
     pub recursive_read_only: bool,
     /// The optional fields of specifications that its runtime knows.
     pub support: RuntimeSupport,
-    /// Whether its runtime and the kernel support user namespaces.
+    /// True if its runtime and the kernel support user namespaces.
     pub user_namespaces: bool,
-    /// Whether its runtime accepts compiled seccomp filters; see [`super::oci::Filters`].
+    /// True if its runtime accepts compiled seccomp filters; see [`super::oci::Filters`].
     pub takes_filters: bool,
 }

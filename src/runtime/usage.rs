@@ -49,7 +49,7 @@ type Measure<T> = fn(&Runtime, &Sandbox, &[Arc<Container>], &[Counters], &Report
 /// The usage of a container.
 struct Reading {
     usage: Usage,
-    /// Whether its processes are in its cgroup, and can be looked at.
+    /// True if its processes are in its cgroup, and can be looked at.
     is_in_cgroup: bool,
 }
 

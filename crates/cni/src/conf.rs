@@ -46,7 +46,7 @@ impl std::fmt::Debug for Plugin {
 }
 
 impl Network {
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -58,7 +58,7 @@ impl Network {
         self.version
     }
 
-    /// Its plugins, in the order of an ADD.
+    /// The plugins, in the order of an ADD.
     #[must_use]
     pub fn plugins(&self) -> &[Plugin] {
         &self.plugins
@@ -138,7 +138,7 @@ impl Network {
 }
 
 impl Plugin {
-    /// Its type: the name of its program.
+    /// The type: the name of its program.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind

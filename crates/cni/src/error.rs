@@ -77,7 +77,7 @@ pub enum ParseError {
     /// The file is too large.
     #[error("{size} bytes exceed the limit of {limit}")]
     TooLarge {
-        /// Its size.
+        /// The size.
         size: u64,
         /// The largest size.
         limit: u64,
@@ -133,7 +133,7 @@ pub enum Error {
     /// No network is ready; Status reports it with the reason [`Error::NOT_READY`].
     #[error("no network is ready: {why}")]
     NotReady {
-        /// What is missing.
+        /// The missing field.
         why: String,
     },
     /// A name that the specification does not allow.
@@ -147,7 +147,7 @@ pub enum Error {
     /// The plugin was not found.
     #[error("CNI plugin {plugin} was not found in {}", show(dirs))]
     PluginMissing {
-        /// Its type.
+        /// The type.
         plugin: String,
         /// The directories that were searched.
         dirs: Vec<PathBuf>,
@@ -155,7 +155,7 @@ pub enum Error {
     /// The plugin reported an error.
     #[error("CNI plugin {plugin} {verb}: {error}")]
     Plugin {
-        /// Its type.
+        /// The type.
         plugin: String,
         /// The verb.
         verb: Verb,
@@ -165,19 +165,19 @@ pub enum Error {
     /// The plugin failed without a valid error.
     #[error("CNI plugin {plugin} {verb} failed ({status}) without a valid error: {output}")]
     PluginFailed {
-        /// Its type.
+        /// The type.
         plugin: String,
         /// The verb.
         verb: Verb,
         /// Exit code or signal.
         status: String,
-        /// Its output, truncated.
+        /// The output, truncated.
         output: String,
     },
     /// The plugin succeeded, but its result is invalid.
     #[error("CNI plugin {plugin} {verb} returned an invalid result: {why}")]
     BadResult {
-        /// Its type.
+        /// The type.
         plugin: String,
         /// The verb.
         verb: Verb,
@@ -187,7 +187,7 @@ pub enum Error {
     /// The plugin timed out and was killed with its process group.
     #[error("CNI plugin {plugin} {verb} was killed: timed out after {} ms", after.as_millis())]
     TimedOut {
-        /// Its type.
+        /// The type.
         plugin: String,
         /// The verb.
         verb: Verb,
@@ -197,7 +197,7 @@ pub enum Error {
     /// The plugin could not be run.
     #[error("cannot run CNI plugin {plugin}: {source}")]
     Run {
-        /// Its type.
+        /// The type.
         plugin: String,
         /// The cause.
         source: io::Error,

@@ -11,7 +11,7 @@ use super::error::{Error, Verb};
 /// A run of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invocation<'a> {
-    /// Its type, which is the name of its program.
+    /// The type, which is the name of its program.
     pub plugin: &'a str,
     /// The verb.
     pub verb: Verb,

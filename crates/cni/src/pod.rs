@@ -39,7 +39,7 @@ pub struct Attachment {
 /// An attached network.
 #[derive(Debug, Clone)]
 pub struct Interface {
-    /// Its network, container and interface.
+    /// The network, container and interface.
     pub attachment: Attachment,
     /// The result of the last plugin.
     pub result: CniResult,
@@ -65,7 +65,7 @@ pub(crate) fn valid(pod: &Pod) -> Result<(), Error> {
         }),
     };
     check("container id", &pod.id, valid_name(&pod.id))?;
-    // They become CNI_ARGS, in which `;` and `=` are separators.
+    // The values become CNI_ARGS, in which `;` and `=` are separators.
     for (what, value) in [
         ("pod namespace", &pod.namespace),
         ("pod name", &pod.name),

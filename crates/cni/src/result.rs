@@ -85,7 +85,7 @@ impl CniResult {
         Ok(result)
     }
 
-    /// Its version of the specification.
+    /// The version of the specification.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version

@@ -18,18 +18,18 @@ const MAX_DEPTH: usize = 32;
 /// The manifest of an artifact.
 #[derive(Clone, Debug)]
 pub struct ArtifactManifest {
-    /// Its `artifactType`, or the media type of its configuration.
+    /// The `artifactType`, or the media type of its configuration.
     pub artifact_type: String,
-    /// Its files. Layers without a name cannot be mounted, and are left out.
+    /// The files. Layers without a name cannot be mounted, and are left out.
     pub files: Vec<ArtifactFile>,
 }
 
 /// A file of an artifact.
 #[derive(Clone, Debug)]
 pub struct ArtifactFile {
-    /// Its path, relative and without `..`.
+    /// The path, relative and without `..`.
     pub path: String,
-    /// Its content.
+    /// The content.
     pub blob: Descriptor,
 }
 

@@ -7,7 +7,7 @@ use super::platform::{DeclaredPlatform, Platform};
 /// Maximum number of manifests that are read to find one for this platform, where indexes do not tell.
 pub(super) const MAX_UNDECLARED: usize = 16;
 
-/// What an index has for a platform.
+/// The entries of an index for a platform.
 #[derive(Debug)]
 pub(super) enum Choice<'a> {
     /// The best of those that name their platform.

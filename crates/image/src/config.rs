@@ -39,7 +39,7 @@ pub struct ImageStoreConfig {
     pub user_agent: String,
     /// How long layers and incomplete blobs that no image needs are kept, so that the next pull can use them.
     pub keep_unused: Duration,
-    /// Whether a pull ends only when the image is safely on disk. Otherwise the image can be used at once, is synced in the background,
+    /// True if a pull ends only when the image is safely on disk. Otherwise the image can be used at once, is synced in the background,
     /// and lost if the power fails before that.
     pub wait_for_disk: bool,
     /// The boot ID, instead of the kernel's; for tests of power failures.

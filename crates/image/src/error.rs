@@ -41,7 +41,7 @@ pub enum Error {
     Unauthenticated {
         /// The registry or its token service.
         host: String,
-        /// What the registry or the operating system reported.
+        /// The error of the registry or the operating system.
         reason: String,
     },
     /// The registry accepted the credentials, and denies access.
@@ -49,7 +49,7 @@ pub enum Error {
     PermissionDenied {
         /// The registry.
         host: String,
-        /// What the registry or the operating system reported.
+        /// The error of the registry or the operating system.
         reason: String,
     },
     /// No response, or only responses that ask to retry later. The kubelet recognises the first word of the text
@@ -195,7 +195,7 @@ pub enum Error {
     Io {
         /// The directory or file.
         path: PathBuf,
-        /// What the registry or the operating system reported.
+        /// The error of the registry or the operating system.
         source: Arc<io::Error>,
     },
     /// A bug in this crate, such as a task that has panicked.

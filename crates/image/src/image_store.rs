@@ -35,13 +35,13 @@ pub struct ImageStore {
 pub struct Image {
     /// The digest of its configuration.
     pub id: ImageId,
-    /// Its references with a tag, in full form.
+    /// The references with a tag, in full form.
     pub tags: Vec<String>,
-    /// Its references with a digest, in full form.
+    /// The references with a digest, in full form.
     pub digests: Vec<String>,
     /// Bytes when unpacked, including layers shared with other images.
     pub size: u64,
-    /// Whether it is excluded from garbage collection.
+    /// True if it is excluded from garbage collection.
     pub pinned: bool,
     /// Seconds since the Unix epoch.
     pub pulled_at: u64,
@@ -78,7 +78,7 @@ impl LayerLease {
         &self.paths
     }
 
-    /// Their digests, to pass to [`ImageStore::hold`] after a restart.
+    /// The digests, to pass to [`ImageStore::hold`] after a restart.
     #[must_use]
     pub fn ids(&self) -> &[Digest] {
         &self.held.layers
@@ -115,7 +115,7 @@ impl ImageStore {
         })
     }
 
-    /// The same store with other settings, for pulls, imports and checks by the returned handle. What is under way is completed with the
+    /// A handle of this store with other settings, for pulls, imports and checks by the returned handle. What is under way is completed with the
     /// settings that it began with; a layer that is being fetched is shared.
     ///
     /// What belongs to the open store stays: its directory, the boot ID, the number of concurrent downloads, `wait_for_disk`, failpoint
@@ -183,7 +183,7 @@ impl ImageStore {
     ///
     /// # Errors
     ///
-    /// As [`Self::status`].
+    /// The errors of [`Self::status`].
     pub fn list(&self, filter: Option<&str>) -> Result<Vec<Image>> {
         let mut images = match filter {
             Some(reference) => self.status(reference)?.into_iter().collect(),
@@ -203,7 +203,7 @@ impl ImageStore {
     ///
     /// # Errors
     ///
-    /// As [`Self::status`], and [`Error::Io`].
+    /// The errors of [`Self::status`], and [`Error::Io`].
     pub async fn remove(&self, reference: &str) -> Result<bool> {
         let Some(Resolved { id, .. }) = self.resolve(reference)? else {
             return Ok(false);
@@ -217,7 +217,7 @@ impl ImageStore {
     ///
     /// # Errors
     ///
-    /// As [`Self::status`], [`Error::NotFound`], and [`Error::Io`].
+    /// The errors of [`Self::status`], [`Error::NotFound`], and [`Error::Io`].
     pub async fn pin(&self, reference: &str, pinned: bool) -> Result<()> {
         let missing = || Error::NotFound {
             what: format!("image {reference}"),
@@ -242,7 +242,7 @@ impl ImageStore {
     ///
     /// # Errors
     ///
-    /// As [`Self::status`], and [`Error::NotFound`].
+    /// The errors of [`Self::status`], and [`Error::NotFound`].
     pub fn layers(&self, reference: &str) -> Result<LayerLease> {
         let missing = || Error::NotFound {
             what: format!("image {reference}"),

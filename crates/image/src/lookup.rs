@@ -28,12 +28,12 @@ impl ImageStore {
         let Some(Resolved { id, name }) = self.resolve(text)? else {
             return Ok(None);
         };
-        // It may have been removed since.
+        // The image may have been removed since.
         let image = self.store.image(&id).map(Image::from);
         Ok(image.map(|image| FoundImage { image, name }))
     }
 
-    /// As [`Self::find`], without the image.
+    /// Like [`Self::find`], without the image.
     pub(crate) fn resolve(&self, text: &str) -> Result<Option<Resolved>> {
         if whole_id(text).is_some() {
             return self.store.resolve(text, Vec::new());

@@ -73,7 +73,7 @@ pub enum Manifest {
 /// build tools wrote that for images, and other tools for artifacts.
 #[derive(Clone, Debug)]
 pub struct UndeclaredManifest {
-    /// Its configuration.
+    /// The configuration.
     pub config: Descriptor,
     layers: Vec<Descriptor>,
 }
@@ -83,7 +83,7 @@ impl UndeclaredManifest {
     ///
     /// # Errors
     ///
-    /// As [`Manifest::parse`].
+    /// The errors of [`Manifest::parse`].
     pub fn decide(self, config: &[u8]) -> Result<Manifest> {
         if is_image_config(config) {
             return image(self.config, self.layers).map(Manifest::Image);
@@ -101,9 +101,9 @@ impl UndeclaredManifest {
 /// The manifest of one image.
 #[derive(Clone, Debug)]
 pub struct ImageManifest {
-    /// Its configuration, whose digest is the ID of the image.
+    /// The configuration, whose digest is the ID of the image.
     pub config: Descriptor,
-    /// Its layers from the base up.
+    /// The layers from the base up.
     pub layers: Vec<Descriptor>,
 }
 

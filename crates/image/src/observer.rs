@@ -28,7 +28,7 @@ pub enum Step {
     Record,
 }
 
-/// What verifies an image.
+/// The verifier of an image.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Verifier {
     /// The programs of [`VerifierPlugins`](crate::VerifierPlugins).
@@ -42,20 +42,20 @@ pub enum Verifier {
 pub enum Verdict {
     /// The image may be used.
     Accepted,
-    /// It may not.
+    /// The image may not be used.
     Refused,
-    /// It is not known, because signatures could not be fetched or read. The image is not used.
+    /// The verdict is unknown, because signatures could not be fetched or read. The image is not used.
     Failed,
 }
 
 /// The outcome of a step or a pull.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Outcome {
-    /// It succeeded.
+    /// The pull succeeded.
     Ok,
-    /// It failed.
+    /// The pull failed.
     Error,
-    /// Its future was dropped.
+    /// The future was dropped.
     Cancelled,
 }
 

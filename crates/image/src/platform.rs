@@ -17,25 +17,25 @@ pub struct Platform {
     pub variant: String,
 }
 
-/// Whether an image runs on a platform, by what is declared for it.
+/// True if an image runs on a platform, by what is declared for it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fit {
-    /// It runs.
+    /// The image runs.
     Runs,
     /// Nothing is declared.
     Silent,
-    /// It is for another platform.
+    /// The image is for another platform.
     Other,
 }
 
 /// How well an image fits: larger is better.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Rank {
-    /// It is for an older architecture, which most of these CPUs run as well.
+    /// The image is for an older architecture, which most of these CPUs run as well.
     Older(Level),
-    /// It is for a later minor version of the architecture: it may use instructions that this CPU does not have.
+    /// The image is for a later minor version of the architecture: it may use instructions that this CPU does not have.
     Later(std::cmp::Reverse<Level>),
-    /// It is for this CPU or an earlier version of it.
+    /// The image is for this CPU or an earlier version of it.
     Own(Level),
 }
 
@@ -65,7 +65,7 @@ impl Platform {
     /// Returns how well an image fits; `None` if it does not run here. The order is that of containerd's package `platforms`, with the
     /// levels of x86-64: the best that the CPU can run, down to the first version, then the 32-bit architecture.
     pub(super) fn rank(&self, offered: &DeclaredPlatform) -> Option<Rank> {
-        // As in containerd, an empty name is that of this system.
+        // Like in containerd, an empty name is that of this system.
         if !offered.os.is_empty() && !offered.os.eq_ignore_ascii_case(&self.os) {
             return None;
         }

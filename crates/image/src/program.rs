@@ -19,7 +19,7 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// The beginning of its output, which may be a secret.
     pub(crate) stdout: Zeroizing<Vec<u8>>,
-    /// Whether there was more.
+    /// True if there was more.
     pub(crate) is_cut: bool,
     /// The beginning of its messages, on one line.
     pub(crate) messages: String,
@@ -67,7 +67,7 @@ async fn converse(child: &mut Child, input: &[u8]) -> io::Result<Ended> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async move {
         if let Some(mut stdin) = stdin {
-            // It may exit without reading; only its answer matters.
+            // The program may exit without reading; only its answer matters.
             let _ = stdin.write_all(input).await;
         }
     };
@@ -84,7 +84,7 @@ async fn converse(child: &mut Child, input: &[u8]) -> io::Result<Ended> {
 
 /// Reads everything and returns the beginning, and whether there was more.
 async fn beginning(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<(Zeroizing<Vec<u8>>, bool)> {
-    // Of its full size, so that no copy is left behind when it grows.
+    // Allocated at full size, so that no copy is left behind when it grows.
     let mut kept = Zeroizing::new(Vec::with_capacity(MAX_OUTPUT));
     let mut buffer = Zeroizing::new(vec![0; 8 << 10]);
     let mut is_cut = false;
@@ -120,7 +120,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // It may have ended just now.
+            // The program may have ended just now.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }

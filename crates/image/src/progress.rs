@@ -51,7 +51,7 @@ pub enum PullPhase {
 pub struct LayerView {
     /// The diff ID.
     pub layer: Digest,
-    /// Its state.
+    /// The state.
     pub phase: LayerPhase,
     /// Bytes fetched, including those left by earlier pulls.
     pub bytes_done: u64,
@@ -68,7 +68,7 @@ pub struct LayerView {
 pub struct PullView {
     /// The reference in full, or the path of an archive.
     pub reference: String,
-    /// Its state.
+    /// The state.
     pub phase: PullPhase,
     /// Time since it began.
     pub age: Duration,

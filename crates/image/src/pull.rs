@@ -64,11 +64,11 @@ impl ImageStore {
         self.pull_with(reference, &options).await
     }
 
-    /// As [`Self::pull`], with more options.
+    /// Like [`Self::pull`], with more options.
     ///
     /// # Errors
     ///
-    /// As [`Self::pull`].
+    /// The errors of [`Self::pull`].
     pub async fn pull_with(&self, reference: &str, options: &PullOptions) -> Result<ImageId> {
         let candidates = self.registries.candidates(reference)?;
         let observed = ObservedPull::start(&self.config.observer);

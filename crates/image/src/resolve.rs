@@ -20,7 +20,7 @@ use super::registry::{FetchedManifest, Repository};
 pub(super) enum Content {
     Image(ImageManifest),
     Artifact(ArtifactManifest),
-    /// Its configuration tells which of the two it is.
+    /// The configuration tells which of the two it is.
     Undeclared(UndeclaredManifest),
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Resolved {
     pub(super) content: Content,
     /// The manifest for this platform, as received.
     pub(super) fetched: FetchedManifest,
-    /// What the reference resolves to: the manifest, or an index that leads to it.
+    /// The target of the reference: the manifest, or an index that leads to it.
     pub(super) top: Descriptor,
 }
 

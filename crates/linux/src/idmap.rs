@@ -125,7 +125,7 @@ fn table(ranges: &[Range]) -> String {
 /// Creates a detached, id-mapped mount of `path`: files of the node's root belong to the root of the user namespace, and so on.
 /// Files of unmapped ids belong to the overflow id and cannot be written. With `recursive`, mounts below it are included.
 ///
-/// What is mounted below `path` later appears in it, and not the other way round: without that, unmounting it would unmount on
+/// A later mount below `path` appears in it, and not the other way round: without that, unmounting it would unmount on
 /// the node what is mounted below.
 ///
 /// # Errors

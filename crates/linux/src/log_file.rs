@@ -55,7 +55,7 @@ pub enum LogFileError {
     /// A system call failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// What was done, as a verb.
+        /// The failed operation, as a verb.
         action: &'static str,
         /// The path of the log.
         path: PathBuf,

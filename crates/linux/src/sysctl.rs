@@ -9,13 +9,13 @@ use crate::namespace::Kind;
 /// Why a parameter was not set.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is empty, or would leave `/proc/sys`.
+    /// The name is empty, or would leave `/proc/sys`.
     #[error("sysctl {name:?} is not a name of a kernel parameter")]
     Name {
         /// The name.
         name: String,
     },
-    /// It belongs to the node, or to a namespace that this pod shares with the node.
+    /// The sysctl belongs to the node, or to a namespace that this pod shares with the node.
     #[error("sysctl {name} would change the node: it belongs to no namespace of this pod's own")]
     NotNamespaced {
         /// The name.

@@ -29,7 +29,7 @@ pub fn reopen(found: impl AsFd) -> io::Result<Option<File>> {
     if FileType::from_raw_mode(fstat(found)?.st_mode) != FileType::RegularFile {
         return Ok(None);
     }
-    // The same file, even if its path has been replaced.
+    // Still the checked file, even if its path has been replaced.
     File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map(Some)
 }
 

@@ -25,7 +25,7 @@ const LEVELS: usize = 1 << 17;
 pub struct Walk {
     levels: Vec<Level>,
     device: u64,
-    /// Whether files may have other devices than directories.
+    /// True if files may have other devices than directories.
     is_overlay: bool,
     missed: Option<Missed>,
 }
@@ -33,9 +33,9 @@ pub struct Walk {
 /// Why part of a tree was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// It was moved during the walk.
+    /// The directory was moved during the walk.
     Moved,
-    /// It is nested too deeply.
+    /// The directory is nested too deeply.
     TooDeep,
 }
 

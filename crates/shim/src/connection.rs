@@ -30,7 +30,7 @@ pub(super) struct Connection {
     pub(super) number: u64,
     pub(super) stream: UnixStream,
     pub(super) attached: Option<Attached>,
-    /// Whether hellos were exchanged.
+    /// True if hellos were exchanged.
     pub(super) greeted: bool,
     /// Never closed for being slow, because it blocks only its own process.
     pub(super) patient: bool,

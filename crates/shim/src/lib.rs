@@ -1,6 +1,6 @@
 //! criscope-shim: a small process per pod that reaps, writes logs, serves attach, and records exits. No async runtime.
 //!
-//! It is the subreaper of the pod's containers, so the init processes that an OCI runtime's `create` leaves behind become
+//! The shim is the subreaper of the pod's containers, so the init processes that an OCI runtime's `create` leaves behind become
 //! its children. It owns their standard streams, and its state outlives the daemon: logs continue while the daemon is not
 //! running, and the next daemon queries the shim for what happened in the meantime. It serves [`protocol`] on `shim.sock`
 //! in the pod's directory, is single-threaded around one `poll`, and holds only the processes of its pod.

@@ -27,11 +27,11 @@ pub(crate) struct Log {
     path: PathBuf,
     file: File,
     max_line: usize,
-    /// Whether to strip CR before LF, which a terminal adds.
+    /// Strips CR before LF, which a terminal adds.
     strip_cr: bool,
     /// Data after the last LF, per stream.
     pending: [Vec<u8>; 2],
-    /// Whether the last write ended within a line.
+    /// True if the last write ended within a line.
     torn: bool,
     /// Bytes that could not be written.
     pub(crate) lost: u64,

@@ -65,7 +65,7 @@ impl Oom {
         })
     }
 
-    /// What to wait for; nothing once the cgroup was removed.
+    /// The descriptors to wait for; none once the cgroup was removed.
     pub(super) fn poll(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let counts = self.counts.as_ref()?;
         Some(match &self.event {
@@ -136,7 +136,7 @@ mod tests {
         panic!("it is read without end");
     }
 
-    /// As of cgroup v1.
+    /// The format of cgroup v1.
     #[test]
     fn a_kill_after_its_notification_is_counted() {
         let mut file = tempfile::tempfile().expect("a file");

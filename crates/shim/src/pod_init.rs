@@ -5,7 +5,7 @@
 //! end of a pipe, whose other end the shim holds. Its memory is that of this program, executed again without an
 //! environment. It cannot be dumped, and the files that it maps are read-only in its mount namespace.
 //!
-//! It receives no signal from inside: an init only gets signals that it handles, and it handles none. (containerd's pause
+//! The init receives no signal from inside: an init only gets signals that it handles, and it handles none. (containerd's pause
 //! exits on SIGTERM and SIGINT, so any container of the pod can end the pod.) From outside, SIGKILL ends it, as does the
 //! exit of the shim; all processes of the namespace end with it.
 
@@ -130,7 +130,7 @@ fn init(uid: Uid, gid: Gid, groups: &[Gid], mut said: File) -> ! {
 
 fn confine_to(uid: Uid, gid: Gid, groups: &[Gid]) -> io::Result<()> {
     let calls = confine::waiting_only()?;
-    // It needs only one descriptor.
+    // The init needs only one descriptor.
     dup2_stdout(io::stdin())?;
     dup2_stderr(io::stdin())?;
     signal::ignore_children()?;

@@ -22,12 +22,12 @@ pub(super) struct Process {
     pub(super) streams: Streams,
     pub(super) log: Option<Log>,
     pub(super) oom: Option<Oom>,
-    /// Whether output is left in the pipe until a client attaches.
+    /// True if output is left in the pipe until a client attaches.
     pub(super) held: bool,
     pub(super) attached: u32,
     /// The connection that requested it.
     pub(super) owner: u64,
-    /// Whether its exit is no longer of interest.
+    /// True if its exit is no longer of interest.
     pub(super) forgotten: bool,
     /// Set if a shim of containerd runs it.
     pub(super) task: Option<TaskProcess>,
@@ -61,7 +61,7 @@ impl Process {
         self.pid != 0 && self.exit.is_none()
     }
 
-    /// Whether it runs as a child of this shim.
+    /// True if it runs as a child of this shim.
     pub(super) fn is_child(&self) -> bool {
         self.is_alive() && self.task.is_none()
     }
@@ -97,7 +97,7 @@ impl Process {
         })
     }
 
-    /// Its state as a message.
+    /// The state as a message.
     pub(super) fn report(&self) -> protocol::Process {
         protocol::Process {
             target: self.target.clone(),

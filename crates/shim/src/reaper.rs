@@ -98,13 +98,13 @@ impl Shim {
         self.conclude(number, exit);
     }
 
-    /// As [`Self::ended`], for an exit that is known.
+    /// Like [`Self::ended`], for an exit that is known.
     pub(super) fn conclude(&mut self, number: u64, exit: Exit) {
         let Some(process) = self.processes.iter().find(|one| one.number == number) else {
             return;
         };
         if process.is_init() {
-            // Its log must be complete before its exit is reported, even if another process still reads the streams.
+            // The log must be complete before its exit is reported, even if another process still reads the streams.
             self.pump_rest(number);
         } else {
             self.pump_last(number, Self::may_pump);

@@ -58,7 +58,7 @@ pub(super) struct Shim {
     pub(super) pid_namespace_held: Option<OwnedFd>,
     pub(super) next: u64,
     pub(super) done: bool,
-    /// Whether the node is being shut down: the shim then ends with the last process of the pod.
+    /// True if the node is being shut down: the shim then ends with the last process of the pod.
     shutting_down: bool,
     /// The shim of containerd that runs the containers, if one does.
     pub(super) task: Option<Task>,

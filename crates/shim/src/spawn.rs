@@ -14,7 +14,7 @@ use nix::unistd::{ForkResult, pipe2};
 /// This program, even if its file has been replaced by another version.
 pub(super) const SELF: &str = "/proc/self/exe";
 
-/// Its name in process lists, such as those of a pod that shares its PID namespace.
+/// The name in process lists, such as those of a pod that shares its PID namespace.
 pub(super) const NAME: &str = "criscope-shim";
 
 /// Forks. Both sides keep the lock and the socket open.
@@ -30,7 +30,7 @@ pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::R
     spawn_in(argv, env, stdio, None)
 }
 
-/// As [`spawn`], with a working directory.
+/// Like [`spawn`], with a working directory.
 #[allow(unsafe_code)]
 pub(super) fn spawn_in(
     argv: &[String],

@@ -24,7 +24,7 @@ pub(super) struct Streams {
     input: Option<File>,
     waiting: Vec<u8>,
     ending: bool,
-    /// Those of a process that a shim of containerd runs.
+    /// The streams of a process that a shim of containerd runs.
     pub(super) fifos: Option<Fifos>,
 }
 
@@ -72,7 +72,7 @@ impl Streams {
         self.fifos.iter_mut().for_each(Fifos::release);
     }
 
-    /// Whether the input is open no more.
+    /// True if the input is open no more.
     pub(super) fn has_no_input(&self) -> bool {
         self.spec.stdin && self.input.is_none()
     }

@@ -61,7 +61,7 @@ impl Target {
 pub(super) struct Bounds {
     /// The end of the request's time.
     pub(super) until: Instant,
-    /// What stays free on the disk.
+    /// The space that stays free on the disk.
     pub(super) min_free: MinFree,
 }
 

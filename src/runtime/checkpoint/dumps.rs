@@ -22,7 +22,7 @@ const NEVER: &str = "0001-01-01T00:00:00Z";
 /// Name and content of a file.
 pub(super) type Dump = (&'static str, Vec<u8>);
 
-/// What the files describe.
+/// The contents of the files.
 pub(super) struct Facts<'a> {
     pub(super) record: &'a ContainerRecord,
     pub(super) name: String,

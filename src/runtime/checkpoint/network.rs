@@ -18,7 +18,7 @@ use crate::runtime::error::{Error, Result};
 
 /// The chain of CRIU in the table `filter`, with `--network-lock iptables`.
 const CHAIN: &str = "CRIU";
-/// What the tables of CRIU of the family `inet` begin with, with `--network-lock nftables`: a process or an id of the dump follows.
+/// The prefix of CRIU's tables of the family `inet`, with `--network-lock nftables`: a process or an id of the dump follows.
 const TABLES: &str = "CRIU-";
 /// The mark of CRIU's own packets.
 const MARK: &str = "0xC114";
@@ -171,7 +171,7 @@ fn must(program: &str, arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// What a program prints; `None` if it fails, or is not installed: then CRIU cannot have used it.
+/// The output of a program; `None` if it fails, or is not installed: then CRIU cannot have used it.
 fn run(program: &str, arguments: &[&str]) -> Result<Option<String>> {
     let mut command = Command::new(program);
     for name in environment::SERVICE_MANAGER {

@@ -24,21 +24,21 @@ use crate::cri::v1::{ContainerConfig, PodSandboxConfig};
 pub struct ClassSettings {
     /// The file of block I/O classes; `None` if there are none.
     pub blockio_file: Option<PathBuf>,
-    /// Whether a block I/O class is ignored if there is no file.
+    /// True if a block I/O class is ignored if there is no file.
     pub ignore_blockio: bool,
     /// The file of RDT classes; `None` if there are none.
     pub rdt_file: Option<PathBuf>,
-    /// Whether an RDT class is ignored if there is no file, or the node has no RDT.
+    /// True if an RDT class is ignored if there is no file, or the node has no RDT.
     pub ignore_rdt: bool,
 }
 
 /// Why a file of classes cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClassFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// It is no YAML, has not the form of such a file, or a value is not valid.
+    /// The file is not YAML, does not have the form of such a file, or has an invalid value.
     #[error("{0}")]
     Invalid(String),
 }
@@ -95,7 +95,7 @@ impl Classes {
         if let Some(path) = &settings.blockio_file
             && let Err(source) = blockio::Classes::read(path)
         {
-            // The same file is read again for each container, whatever is decided here.
+            // The file is read again for each container, so a decision here is not final.
             if self.settings.blockio_file.as_ref() != Some(path) {
                 let path = path.clone();
                 return Err(ReloadError::Blockio { path, source });

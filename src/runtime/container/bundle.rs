@@ -49,7 +49,7 @@ pub(super) struct Assembly {
     pub(super) target: Option<PathBuf>,
 }
 
-/// What the specification of a bundle says that the record of its container repeats.
+/// The parts of a bundle's specification that the record of the container repeats.
 pub(super) struct Assembled {
     pub(super) user: ResolvedUser,
     /// `linux.cgroupsPath` of an NRI plugin.

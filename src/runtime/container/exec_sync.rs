@@ -167,7 +167,7 @@ impl Running {
 #[derive(Default)]
 struct Collected {
     response: ExecSyncResponse,
-    /// Whether the shim ended the output: with the container, or because it is gone itself.
+    /// True if the shim ended the output: with the container, or because it is gone itself.
     cut: bool,
     /// How long the output was awaited after the exit, if it was then still open.
     held_open: Option<Duration>,

@@ -58,7 +58,7 @@ impl Runtime {
         }
     }
 
-    /// As [`Self::forget_process`].
+    /// Like [`Self::forget_process`].
     ///
     /// # Errors
     /// If the OCI runtime fails.

@@ -17,7 +17,7 @@ const KERNEL_DIRECTORIES: [&str; 3] = ["/proc", "/sys", "/dev"];
 pub(super) struct VolumeRequest<'a> {
     /// The name of the image, for errors.
     pub(super) image: &'a str,
-    /// Its volumes, as in its configuration.
+    /// The volumes, as in its configuration.
     pub(super) volumes: &'a [String],
     /// The root of the container, mounted and not yet used.
     pub(super) root: &'a Path,

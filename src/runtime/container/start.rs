@@ -139,7 +139,7 @@ impl Runtime {
         let runs = container.update(|record| {
             record.started_at = started_at;
             record.pid = pid.unwrap_or(record.pid);
-            // It may have exited already.
+            // The process may have exited already.
             if record.state == ContainerState::Starting {
                 record.state = ContainerState::Running;
             }

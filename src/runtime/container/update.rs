@@ -46,7 +46,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// As [`Self::update_container_resources`], without asking plugins.
+    /// Like [`Self::update_container_resources`], without asking plugins.
     pub(in crate::runtime) async fn set_container_resources(
         self: &Arc<Self>,
         container: &Arc<Container>,

@@ -22,16 +22,16 @@ pub(crate) struct GotContainer {
 /// `Container`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub(crate) struct Container {
-    /// Its id.
+    /// The id.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// Its labels.
+    /// The labels.
     #[prost(map = "string, string", tag = "2")]
     pub labels: HashMap<String, String>,
     /// The name of its image.
     #[prost(string, tag = "3")]
     pub image: String,
-    /// Its specification, as JSON.
+    /// The specification, as JSON.
     #[prost(message, optional, tag = "5")]
     pub spec: Option<Any>,
     /// When it was created.
@@ -103,13 +103,13 @@ pub(crate) struct Process {
     /// The id of the process, for the init that of the container.
     #[prost(string, tag = "2")]
     pub id: String,
-    /// Its pid on the node; 0 once it has exited.
+    /// The pid on the node; 0 once it has exited.
     #[prost(uint32, tag = "3")]
     pub pid: u32,
     /// A [`Status`].
     #[prost(enumeration = "Status", tag = "4")]
     pub status: i32,
-    /// Its exit code.
+    /// The exit code.
     #[prost(uint32, tag = "9")]
     pub exit_status: u32,
     /// When it exited.
@@ -125,9 +125,9 @@ pub(crate) enum Status {
     Unknown = 0,
     /// Created, and not started.
     Created = 1,
-    /// It runs.
+    /// The process runs.
     Running = 2,
-    /// It has exited.
+    /// The process has exited.
     Stopped = 3,
 }
 

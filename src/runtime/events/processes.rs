@@ -17,13 +17,13 @@ const WAITING: usize = 1024;
 pub struct ProcessEvent {
     /// The id of the container or sandbox.
     pub id: String,
-    /// What happened.
+    /// The event.
     pub what: ProcessChange,
     /// When, in nanoseconds since 1970.
     pub at: i64,
 }
 
-/// What happened to a container or sandbox.
+/// An event of a container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessChange {
     /// The kernel killed a process of the container for lack of memory, perhaps not its init.

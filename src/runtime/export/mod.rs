@@ -14,12 +14,12 @@ use criscope_image::{ExportOptions, ExportedImage};
 pub use self::client::{ExportError, export, is_served};
 pub(super) use self::server::serve;
 
-/// What to export.
+/// The images to export.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Request {
     /// References, ids, or beginnings of ids.
     pub images: Vec<String>,
-    /// Whether to export images that came encrypted.
+    /// Exports images that came encrypted.
     #[serde(default)]
     pub allow_decrypted: bool,
 }
@@ -27,16 +27,16 @@ pub struct Request {
 /// An image in the archive.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Exported {
-    /// Its id once it is loaded.
+    /// The id once it is loaded.
     pub id: String,
-    /// Its full names.
+    /// The full names.
     pub names: Vec<String>,
 }
 
 /// How far an export is.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Progress {
-    /// Whether the archive is being written. Before, layers are read for their digests.
+    /// True if the archive is being written. Before, layers are read for their digests.
     pub is_writing: bool,
     /// Bytes.
     pub done: u64,
@@ -68,7 +68,7 @@ enum Answer {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Failure {
     reason: String,
-    /// Whether it is that an image came encrypted.
+    /// True if the error is that an image came encrypted.
     is_decrypted: bool,
 }
 

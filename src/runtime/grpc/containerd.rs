@@ -122,7 +122,7 @@ fn result(response: &Response) -> &'static str {
     }
 }
 
-/// As [`unary`], for objects that are in a namespace: all are in that of the CRI.
+/// Like [`unary`], for objects that are in a namespace: all are in that of the CRI.
 async fn in_namespace<Q, A, W>(
     request: Request,
     work: impl FnOnce(Q) -> W + Clone + Send + Sync + 'static,

@@ -16,9 +16,9 @@ pub(super) use self::server::serve;
 /// An imported image.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Loaded {
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// Its full names. Empty if the archive has none: the image is then known by its id only.
+    /// The full names. Empty if the archive has none: the image is then known by its id only.
     pub names: Vec<String>,
 }
 

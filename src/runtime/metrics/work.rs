@@ -41,9 +41,9 @@ pub struct RuntimeWork {
 /// How a shim was lost before its pod was stopped, in the order of the metric's label values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShimEnd {
-    /// It exited unexpectedly.
+    /// The shim exited unexpectedly.
     Died,
-    /// It did not respond, and was killed.
+    /// The shim did not respond, and was killed.
     Killed,
 }
 
@@ -52,9 +52,9 @@ pub enum ShimEnd {
 pub enum StatsFailure {
     /// The shim did not answer in time.
     Timeout,
-    /// It failed.
+    /// The request failed.
     Error,
-    /// Its answer is not understood.
+    /// The answer is not understood.
     Malformed,
 }
 

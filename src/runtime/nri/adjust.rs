@@ -58,7 +58,7 @@ pub(in crate::runtime) fn adjust(
     Ok(actions)
 }
 
-/// What adjustments ask to change of the confinement of a container.
+/// The changes of a container's confinement that adjustments ask for.
 pub(in crate::runtime) fn confinement_changes(adjusted: &ContainerAdjustment) -> PluginChanges {
     let Some(linux) = &adjusted.linux else {
         return PluginChanges::default();
@@ -164,7 +164,7 @@ fn rdt_class(linux: &mut Map<String, Value>, class: &str) {
 
 /// The group of an RDT class, if it is one.
 pub(super) fn rdt_group(class: &str) -> Option<&str> {
-    // As for CRI-O.
+    // The same condition as in CRI-O.
     Some(class).filter(|class| !matches!(*class, "" | "/PodQos"))
 }
 

@@ -193,7 +193,7 @@ pub(super) fn devices(spec: &mut Value, wanted: &[LinuxDevice]) {
             to.insert("gid".to_owned(), json!(gid.value));
         }
         devices.push(Value::Object(to));
-        // As containerd, which also makes no nodes of character devices. The device cgroup knows no FIFOs, and one type of character devices.
+        // No rule, like containerd, which also makes no nodes of character devices. The device cgroup knows no FIFOs, and one type of character devices.
         let (typ, access) = match device.r#type.as_str() {
             "p" => continue,
             "b" => ("b", "rwm"),

@@ -86,7 +86,7 @@ impl Runtime {
         Ok(Some(adjusted))
     }
 
-    /// What plugins will be told if the creation of a container fails, if any plugin wants to know.
+    /// The event for plugins if the creation of a container fails, if any plugin wants to know.
     pub(in crate::runtime) fn nri_creating(
         &self,
         pod: &SandboxRecord,
@@ -146,7 +146,7 @@ impl Runtime {
             warn_unchanged(&resources, &message);
             let changed = to_cri(&resources);
             let changed = LinuxContainerResources {
-                // What plugins do not see stays as requested.
+                // Resources that plugins do not see stay as requested.
                 oom_score_adj: requested.oom_score_adj,
                 memory_swap_limit_in_bytes: match changed.memory_swap_limit_in_bytes {
                     0 => requested.memory_swap_limit_in_bytes,
@@ -168,7 +168,7 @@ impl Runtime {
         }
     }
 
-    /// What plugins will be told about a container that is going to be removed, if any plugin wants to know.
+    /// The event for plugins about a container that is going to be removed, if any plugin wants to know.
     pub(in crate::runtime) async fn nri_removing(
         &self,
         container: &Arc<store::Container>,

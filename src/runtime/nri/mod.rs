@@ -37,7 +37,7 @@ impl Nri {
         plugins.wants(event).then_some(&**plugins)
     }
 
-    /// Whether any plugin has subscribed to the end or the removal of containers.
+    /// True if any plugin has subscribed to the end or the removal of containers.
     fn wants_ends(&self) -> bool {
         let ends = [Event::StopContainer, Event::RemoveContainer];
         ends.iter().any(|event| self.wanting(*event).is_some())

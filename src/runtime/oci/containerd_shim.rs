@@ -25,14 +25,14 @@ pub enum ShimOptions {
     Runc {
         /// The OCI runtime; `None` for `runc` on `PATH`.
         binary: Option<PathBuf>,
-        /// Whether it is called with `--no-pivot`.
+        /// True if it is called with `--no-pivot`.
         no_pivot: bool,
-        /// Whether it is called with `--no-new-keyring`.
+        /// True if it is called with `--no-new-keyring`.
         no_new_keyring: bool,
     },
     /// Any other shim.
     Other {
-        /// Its configuration file.
+        /// The configuration file.
         config_path: Option<PathBuf>,
         /// The type of that file.
         type_url: Option<String>,
@@ -126,7 +126,7 @@ impl OciRuntime {
     /// Kills and deletes a container whose shim of containerd is gone, with the shim's `delete`, which succeeds if there is none.
     pub async fn delete_abandoned(&self, id: &str, bundle: &Path) -> Result<(), OciError> {
         let mut argv: Vec<OsString> = vec!["-namespace".into(), NAMESPACE.into()];
-        // Its events have no consumer: `true` accepts and drops them.
+        // The events have no consumer: `true` accepts and drops them.
         argv.extend(
             [
                 "-address",

@@ -77,7 +77,7 @@ pub enum OciError {
     Answer {
         /// The verb.
         verb: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// Any other failure.
@@ -87,7 +87,7 @@ pub enum OciError {
         verb: &'static str,
         /// The exit status, such as `exit status: 1`.
         status: String,
-        /// Its message, one line of at most 1 KiB.
+        /// The message, one line of at most 1 KiB.
         message: String,
     },
 }

@@ -46,7 +46,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // It may have exited already.
+            // The process may have exited already.
             let _gone = killpg(group, Signal::SIGKILL);
         }
     }

@@ -28,9 +28,9 @@ const LOG_LIMIT: u64 = 64 << 10;
 pub struct OciRuntime {
     /// The program.
     pub path: PathBuf,
-    /// Its state directory (`--root`).
+    /// The state directory (`--root`).
     pub root: PathBuf,
-    /// Whether systemd creates the cgroups (`--systemd-cgroup`).
+    /// True if systemd creates the cgroups (`--systemd-cgroup`).
     pub systemd_cgroup: bool,
     /// Additional global options, before the verb.
     pub options: Vec<String>,
@@ -52,9 +52,9 @@ pub struct Create {
     pub log: PathBuf,
     /// The socket to which it sends the terminal, if the specification has one.
     pub console_socket: Option<PathBuf>,
-    /// Whether to avoid `pivot_root`, for nodes that boot from a ram disk.
+    /// Avoids `pivot_root`, for nodes that boot from a ram disk.
     pub no_pivot: bool,
-    /// Whether to keep the session keyring.
+    /// Keeps the session keyring.
     pub no_new_keyring: bool,
 }
 
@@ -74,14 +74,14 @@ pub struct Exec {
 /// The output of `state` (OCI runtime specification, "State").
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct State {
-    /// Its id.
+    /// The id.
     pub id: String,
     /// `creating`, `created`, `running`, `paused` or `stopped`.
     pub status: String,
     /// The pid of the init process; 0 without one.
     #[serde(default)]
     pub pid: u32,
-    /// Its bundle.
+    /// The bundle.
     #[serde(default)]
     pub bundle: PathBuf,
 }

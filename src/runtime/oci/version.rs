@@ -8,7 +8,7 @@ const FIXED_RUNC: (u32, u32) = (1, 3);
 pub struct Version {
     /// `runc` or `crun`, as the program prints it.
     pub name: String,
-    /// Its version.
+    /// The version.
     pub version: String,
     /// The version of the OCI specification that it implements.
     pub spec: String,

@@ -52,7 +52,7 @@ const MAX_PROBLEMS: usize = 256;
 pub struct Problem {
     /// The kind of object.
     pub what: &'static str,
-    /// Its path.
+    /// The path.
     pub path: PathBuf,
     /// The description of the problem.
     pub reason: String,

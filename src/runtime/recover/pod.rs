@@ -152,7 +152,7 @@ impl Runtime {
                         all: false,
                     };
                     match shim.kill(kill).await {
-                        // It has exited in the meantime.
+                        // The process has exited in the meantime.
                         Ok(()) | Err(shim_client::Error::NotFound(_)) => {
                             shim.forget(process.target.clone()).await
                         }

@@ -39,14 +39,14 @@ pub(super) struct Entry<T> {
 /// Why an object has no usable record.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// It does not exist: the object was being created or removed.
+    /// The record does not exist: the object was being created or removed.
     Missing,
-    /// It is invalid, for this reason, and the object is not running.
+    /// The record is invalid, for this reason, and the object is not running.
     Damaged(String),
-    /// It may become readable or be repaired; until then the object is left alone.
+    /// The record may become readable or be repaired; until then the object is left alone.
     Kept {
         why: String,
-        /// Whether the object seems to be running.
+        /// True if the object seems to be running.
         runs: bool,
     },
 }

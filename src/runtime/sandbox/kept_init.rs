@@ -61,7 +61,7 @@ impl Runtime {
     }
 }
 
-/// Whether a sandbox would have no process without the setting, and has a network of its own.
+/// True if a sandbox would have no process without the setting, and has a network of its own.
 fn is_kept_for(record: &SandboxRecord) -> bool {
     !record.host_network() && !shares_pid_namespace(record) && !record.has_containerd_shim()
 }

@@ -177,7 +177,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Its last part is the id of the sandbox and nothing else: the kubelet and cAdvisor find the sandbox by it.
+    /// The last part is the id of the sandbox and nothing else: the kubelet and cAdvisor find the sandbox by it.
     fn init_cgroup(&self, id: &str) -> PathBuf {
         Path::new(&self.settings.shim_cgroup).join(id)
     }

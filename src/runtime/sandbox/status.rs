@@ -78,7 +78,7 @@ impl Runtime {
             Some(json!({"type": specified(kind), "path": path}))
         });
         let cni = &self.handler_of_pod(&record).cni;
-        // What the plugins answered is only shown: the status does not fail without it.
+        // The plugins' results are only shown: the status does not fail without it.
         let attached = cni.interfaces(&record.id).await.unwrap_or_default();
         let info = json!({
             "pid": self.process_in(&record),

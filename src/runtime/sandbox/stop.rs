@@ -25,7 +25,7 @@ impl Runtime {
         self.stop(&sandbox).await
     }
 
-    /// As [`Self::stop_pod_sandbox`]. The caller holds the write lock of the sandbox.
+    /// Like [`Self::stop_pod_sandbox`]. The caller holds the write lock of the sandbox.
     pub(super) async fn stop(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<()> {
         if sandbox.record().network_freed {
             return Ok(());

@@ -55,7 +55,7 @@ impl Runtime {
             Err(error) => Err(error),
         };
         match ended {
-            // It may close the connection before its response arrives.
+            // The shim may close the connection before its response arrives.
             Ok(()) | Err(shim_client::Error::Gone { .. }) => {}
             Err(error) if error.is_unusable() => self.kill_shim(id).await?,
             Err(error) => return Err(error.into()),

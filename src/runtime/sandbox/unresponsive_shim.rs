@@ -24,7 +24,7 @@ impl Runtime {
         };
         match answer {
             Err(Error::Process(error)) if error.is_unusable() => {}
-            // It has just died: the watcher of its events handles that.
+            // The shim has just died: the watcher of its events handles that.
             Err(Error::Process(error)) if matches!(*error, shim_client::Error::Gone { .. }) => {
                 return Ok(());
             }

@@ -73,7 +73,7 @@ pub(super) struct Inner {
     next: AtomicU64,
     events: broadcast::WeakSender<Event>,
     endings: ExitWaiters,
-    /// Whether it is known to report no statistics.
+    /// True if it is known to report no statistics.
     pub(super) has_no_stats: AtomicBool,
     reader: tokio::task::AbortHandle,
 }

@@ -86,7 +86,7 @@ async fn end_all(
         let shims = find()?;
         for shim in &shims {
             match pidfd_send_signal(shim, Signal::KILL) {
-                // It has exited in the meantime.
+                // The shim has exited in the meantime.
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
             }

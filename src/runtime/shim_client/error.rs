@@ -7,7 +7,7 @@ use std::time::Duration;
 /// An error of a request to the shim.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be started.
+    /// The shim could not be started.
     #[error("cannot start {}: {message}", program.display())]
     Launch {
         /// The program.
@@ -23,7 +23,7 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// It did not respond in time.
+    /// The shim did not respond in time.
     #[error("the shim of {} did not answer within {after:?}", dir.display())]
     Silent {
         /// The pod's directory.
@@ -31,7 +31,7 @@ pub enum Error {
         /// The timeout.
         after: Duration,
     },
-    /// It was killed because it did not respond, and has not exited: it is blocked in the kernel.
+    /// The shim was killed because it did not respond, and has not exited: it is blocked in the kernel.
     #[error("the shim of {} was killed and has not ended within {after:?}", dir.display())]
     Undying {
         /// The pod's directory.
@@ -39,7 +39,7 @@ pub enum Error {
         /// The timeout.
         after: Duration,
     },
-    /// It sent an invalid frame.
+    /// The shim sent an invalid frame.
     #[error("the shim of {} sent a malformed frame", dir.display())]
     Malformed {
         /// The pod's directory.

@@ -13,7 +13,7 @@ use criscope_shim::record::{EXIT, INIT, is_name, start_time};
 /// The last known state of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExitFate {
-    /// It exited, and the shim recorded the exit.
+    /// The process exited, and the shim recorded the exit.
     Ended {
         /// 128 + n for signal n.
         code: i32,
@@ -24,16 +24,16 @@ pub enum ExitFate {
         /// Nanoseconds since 1970.
         at: u64,
     },
-    /// Its init process is still running, but its output and its exit are not observed.
+    /// The init process is still running, but its output and its exit are not observed.
     Abandoned {
         /// The init process.
         pid: u32,
         /// Start time of the init process, in clock ticks since boot.
         start_time: u64,
     },
-    /// It exited with an unknown exit code.
+    /// The process exited with an unknown exit code.
     Unknown,
-    /// Its record cannot be read, for this reason.
+    /// The record cannot be read, for this reason.
     Damaged(String),
 }
 

@@ -7,7 +7,7 @@ use super::client::Shim;
 use super::error::Error;
 use criscope_shim::protocol::{Answer, Metrics, Request, Stats};
 
-/// What the own shim may need beyond the timeout of the containerd shim.
+/// The time that criscope-shim may need beyond the timeout of the containerd shim.
 const MARGIN: Duration = Duration::from_secs(1);
 
 impl Shim {

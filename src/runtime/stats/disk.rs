@@ -71,7 +71,7 @@ impl Missing {
 /// Why a directory or file cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It does not exist.
+    /// The directory does not exist.
     #[error("{}: not found", path.display())]
     NotFound {
         /// The path.

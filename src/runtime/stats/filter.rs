@@ -1,6 +1,6 @@
 //! The filters of statistics lists. All fields that are set must match.
 //!
-//! As in the other lists, ids match by prefix.
+//! Ids match by prefix, like in the other lists.
 
 use std::collections::HashMap;
 

@@ -18,15 +18,15 @@ pub struct Layer<'a> {
 
 /// The measurements of a pod.
 pub struct Pod {
-    /// Its attributes.
+    /// The attributes.
     pub attributes: v1::PodSandboxAttributes,
     /// The usage of its cgroup; `None` if it has none or it is gone.
     pub usage: Option<Usage>,
-    /// Its CPU time per second.
+    /// The CPU time per second.
     pub rate: Option<u64>,
-    /// Its network; `None` with host network.
+    /// The network; `None` with host network.
     pub network: Option<v1::NetworkUsage>,
-    /// Its containers.
+    /// The containers.
     pub containers: Vec<v1::ContainerStats>,
     /// All their processes.
     pub processes: Option<u64>,

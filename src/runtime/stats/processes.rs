@@ -13,9 +13,9 @@ const MOST_FILES: u64 = 50_000;
 /// The resources of a container's processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Processes {
-    /// Their number.
+    /// The number.
     pub processes: u64,
-    /// Their open files; `None` if they cannot be seen on the node.
+    /// The open files; `None` if they cannot be seen on the node.
     pub files: Option<Files>,
     /// The soft limit on open files of the first process; `None` if unlimited.
     pub max_open_files: Option<u64>,

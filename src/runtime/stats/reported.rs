@@ -173,7 +173,7 @@ mod tests {
         assert_eq!((complete.at, complete.io), (42, Some(Io::default())));
     }
 
-    /// As of runwasi's shims, whose containers are in their cgroups.
+    /// Shims such as runwasi's, whose containers are in their cgroups.
     #[test]
     fn what_the_shim_leaves_out_is_that_of_the_cgroup() {
         let mut cgroup = usage(7000, 90);

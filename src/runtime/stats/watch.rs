@@ -25,7 +25,7 @@ const MOST: Duration = Duration::from_secs(60);
 /// A measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measured {
-    /// Its time: nanoseconds since 1970.
+    /// The time: nanoseconds since 1970.
     pub at: i64,
     /// The size.
     pub size: Size,
@@ -64,7 +64,7 @@ struct Entry {
     tried: bool,
     last: Option<Measured>,
     lane: Lane,
-    /// Whether an incomplete measurement was logged.
+    /// True if an incomplete measurement was logged.
     logged: bool,
 }
 
@@ -142,7 +142,7 @@ impl Shared {
 
     async fn measure(&self, lane: Lane, only_new: bool) {
         for (id, paths) in self.ids(lane, only_new) {
-            // It may have been removed in the meantime, so that its directory is being deleted.
+            // The container may have been removed in the meantime, so that its directory is being deleted.
             if !self.known().contains_key(&id) {
                 continue;
             }

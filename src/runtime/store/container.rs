@@ -90,7 +90,7 @@ impl Container {
 
     /// Records the exit, unless one is already recorded; returns whether it was recorded.
     ///
-    /// It is recorded in memory even if the record cannot be written, because the shim keeps its own exit record.
+    /// The exit is recorded in memory even if the record cannot be written, because the shim keeps its own exit record.
     pub async fn ended(&self, exit: Exit, at: i64) -> bool {
         let end = |record: &mut ContainerRecord| {
             if record.state == ContainerState::Exited {

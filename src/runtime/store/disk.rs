@@ -57,7 +57,7 @@ pub fn make_dir(dir: &Path) -> Result<()> {
     make_dir_with(dir, DIR_MODE)
 }
 
-/// As [`make_dir`], with this mode.
+/// Like [`make_dir`], with this mode.
 pub fn make_dir_with(dir: &Path, mode: u32) -> Result<()> {
     let made = DirBuilder::new().mode(mode).create(dir);
     let made = match (made, dir.parent()) {
@@ -242,7 +242,7 @@ mod tests {
         };
         with_umask(0o077, || {
             make_dir(&root.path().join("pods/a")).expect("valid");
-            // What is there stays as it is.
+            // An existing file stays as it is.
             fs::create_dir(root.path().join("own")).expect("valid");
             make_dir(&root.path().join("own")).expect("valid");
         });

@@ -34,7 +34,7 @@ impl<T: Clone + Written + Send + Sync + 'static> Durable<T> {
         }
     }
 
-    /// Its directory.
+    /// The directory.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }

@@ -64,9 +64,9 @@ struct Found {
     running: BTreeSet<String>,
     /// Pods with a directory in the root.
     stored: BTreeSet<String>,
-    /// Whether anything is mounted below the state.
+    /// True if anything is mounted below the state.
     mounted: bool,
-    /// Whether the root has a record of this boot, or one that cannot be read.
+    /// True if the root has a record of this boot, or one that cannot be read.
     recent: bool,
     boot: String,
 }

@@ -86,7 +86,7 @@ impl<T> ObjectMap<T> {
         Ok(Arc::clone(first))
     }
 
-    /// As [`Self::get`]; `None` if the object does not exist.
+    /// Like [`Self::get`]; `None` if the object does not exist.
     ///
     /// # Errors
     /// [`Error::Ambiguous`], [`Error::Unavailable`].

@@ -22,12 +22,12 @@ pub const VERSION: u32 = 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxState {
-    /// It is being created. One found in this state after a restart is removed.
+    /// Being created. An object that is found in this state after a restart is removed.
     #[default]
     Making,
     /// All its parts exist.
     Ready,
-    /// It was stopped, or lost a required part. It can only be removed.
+    /// Stopped, or without a required part. It can only be removed.
     Stopped,
 }
 
@@ -52,9 +52,9 @@ pub struct SandboxRecord {
     pub version: u32,
     /// 64 hexadecimal digits.
     pub id: String,
-    /// Its state.
+    /// The state.
     pub state: SandboxState,
-    /// As the kubelet sent it.
+    /// The configuration as the kubelet sent it.
     pub config: v1::PodSandboxConfig,
     /// The runtime handler of the request; empty for the default handler.
     pub asked_handler: String,
@@ -68,19 +68,19 @@ pub struct SandboxRecord {
     pub created_at: i64,
     /// The boot id (`/proc/sys/kernel/random/boot_id`) at its creation: after a reboot none of its processes are running.
     pub boot: String,
-    /// Whether, in state `stopped`, its network is detached and its namespaces are removed. Until then StopPodSandbox retries.
+    /// True if, in state `stopped`, its network is detached and its namespaces are removed. Until then StopPodSandbox retries.
     #[serde(default)]
     pub network_freed: bool,
-    /// Its primary address; `None` with the host network.
+    /// The primary address; `None` with the host network.
     #[serde(default)]
     pub ip: Option<IpAddr>,
-    /// Its additional addresses.
+    /// The additional addresses.
     #[serde(default)]
     pub additional_ips: Vec<IpAddr>,
     /// The pid of the init of its shared PID namespace, or that of its sandbox container; 0 without one.
     #[serde(default)]
     pub pid_namespace: u32,
-    /// Its log directory without links, as it was found before a container could change it. `None` without one, and in older
+    /// The log directory without links, as it was found before a container could change it. `None` without one, and in older
     /// records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_directory: Option<PathBuf>,
@@ -105,16 +105,16 @@ pub struct SandboxRecord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerState {
-    /// It is being created. One found in this state after a restart is removed.
+    /// Being created. An object that is found in this state after a restart is removed.
     #[default]
     Making,
-    /// It is created, but not started.
+    /// Created, but not started.
     Created,
-    /// It is being started. After a restart the shim knows whether the start succeeded.
+    /// Being started. After a restart the shim knows whether the start succeeded.
     Starting,
-    /// Its process is running.
+    /// The process is running.
     Running,
-    /// Its process has exited, or could not be started.
+    /// The process has exited, or could not be started.
     Exited,
 }
 
@@ -161,9 +161,9 @@ pub struct ContainerRecord {
     pub id: String,
     /// The id of its sandbox.
     pub sandbox: String,
-    /// Its state.
+    /// The state.
     pub state: ContainerState,
-    /// As the kubelet sent it. Its environment may contain secrets: the file has mode 0600.
+    /// The configuration as the kubelet sent it. Its environment may contain secrets: the file has mode 0600.
     pub config: v1::ContainerConfig,
     /// The image's id.
     pub image_id: String,
@@ -184,7 +184,7 @@ pub struct ContainerRecord {
     /// When it exited.
     #[serde(default)]
     pub finished_at: i64,
-    /// Its exit.
+    /// The exit.
     #[serde(default)]
     pub exit: Option<Exit>,
     /// Absolute path of its log; empty without one.
@@ -201,13 +201,13 @@ pub struct ContainerRecord {
     /// Resources after the last update.
     #[serde(default)]
     pub resources: v1::LinuxContainerResources,
-    /// Its cgroup, as in the specification, if NRI plugins adjusted it; otherwise that follows from the pod's cgroup and the id.
+    /// The cgroup, as in the specification, if NRI plugins adjusted it; otherwise that follows from the pod's cgroup and the id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup_path: Option<PathBuf>,
     /// Image volumes by container path.
     #[serde(default)]
     pub image_volumes: BTreeMap<String, ImageVolume>,
-    /// That an NRI plugin wants it to be gone: the message of the exit that follows.
+    /// Set if an NRI plugin evicts the container: the message of the exit that follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted: Option<String>,
     /// The checkpoint that is being made of it.
@@ -235,7 +235,7 @@ impl Written for ContainerRecord {
 pub struct CheckpointAttempt {
     /// The unfinished archive.
     pub draft: PathBuf,
-    /// Whether the container is paused for it.
+    /// True if the container is paused for it.
     pub resume: bool,
 }
 
@@ -246,7 +246,7 @@ pub struct ImageVolume {
     pub image_id: String,
     /// The image reference in ContainerStatus.
     pub image_ref: String,
-    /// Its layers, from the bottom up.
+    /// The layers, from the bottom up.
     pub layers: Vec<Digest>,
 }
 
@@ -271,7 +271,7 @@ impl std::fmt::Debug for ContainerRecord {
 }
 
 impl SandboxRecord {
-    /// Its unique name, composed as in containerd and CRI-O.
+    /// The unique name, composed as in containerd and CRI-O.
     pub fn name(&self) -> String {
         sandbox_name(self.config.metadata.as_ref())
     }
@@ -334,7 +334,7 @@ pub fn sandbox_name(metadata: Option<&v1::PodSandboxMetadata>) -> String {
 }
 
 impl ContainerRecord {
-    /// Its unique name: `name_pod_namespace_uid_attempt`.
+    /// The unique name: `name_pod_namespace_uid_attempt`.
     pub fn name(&self, sandbox: &SandboxRecord) -> String {
         container_name(
             self.config.metadata.as_ref(),

@@ -52,7 +52,7 @@ pub enum Refused {
     Newer {
         /// The first such file.
         path: PathBuf,
-        /// Its version.
+        /// The version.
         found: u64,
         /// The newest version that can be read.
         known: u64,
@@ -68,7 +68,7 @@ pub enum Refused {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
 }

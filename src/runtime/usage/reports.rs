@@ -24,14 +24,14 @@ const AT_ONCE: usize = 8;
 /// How long all queries of a call may take, if many shims hang. A shim that does not answer is then not asked for a while.
 const PATIENCE_FOR_ALL: Duration = Duration::from_secs(15);
 
-/// What shims of containerd reported, by container. A container that is not in it has the usage of its cgroup.
+/// The reports of shims of containerd, by container. A container that is not in it has the usage of its cgroup.
 #[derive(Debug, Default)]
 pub(in crate::runtime) struct Reports(HashMap<String, Report>);
 
-/// What the shim of containerd of a container reported.
+/// The report of a container's shim of containerd.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// Its usage.
+    /// The usage.
     Usage(Box<Usage>),
     /// Nothing: it did not answer. The usage of the cgroup would be that of something else, and a jump of the counters.
     Missing,
@@ -77,14 +77,14 @@ impl Runtime {
                 None => reports.0.remove(&id),
             };
         }
-        // Their shims are not paused: they may only have waited for others.
+        // The shims are not paused: they may only have waited for others.
         for _ in 0..open {
             self.steps.shim_statistics_failed(StatsFailure::Timeout);
         }
         reports
     }
 
-    /// The same for all containers of these pods.
+    /// Asks for the reports of all containers of these pods.
     pub(super) async fn reports_of_pods(self: &Arc<Self>, sandboxes: &[Arc<Sandbox>]) -> Reports {
         let with_shim = sandboxes
             .iter()
@@ -123,7 +123,7 @@ impl Runtime {
         }
         let metrics = match shim.stats(id, PATIENCE).await {
             Ok(metrics) => metrics?,
-            // It ends, or has just ended, which is reported elsewhere.
+            // The container ends, or has just ended, which is reported elsewhere.
             Err(Error::NotFound(_) | Error::Gone { .. } | Error::Precondition(_)) => {
                 return Some(Report::Missing);
             }
@@ -150,7 +150,7 @@ impl Runtime {
                 // The time of the reading is not reported.
                 usage.map(|usage| Report::Usage(Box::new(Usage { at: now(), ..usage })))
             }
-            // It will not change.
+            // The answer will not change.
             Err(error @ task_metrics::Error::Unknown(_)) => {
                 self.steps.shim_statistics_failed(StatsFailure::Malformed);
                 if shim.set_no_stats() {

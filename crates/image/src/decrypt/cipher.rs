@@ -19,7 +19,7 @@ pub(crate) struct DecryptReader<'a, R> {
     key: &'a LayerKey,
     diff_id: &'a Digest,
     hmac: Option<hmac::Context>,
-    /// Of the decrypted content, unless the digest to compare is that of the archive, which is checked anyway.
+    /// The digest of the decrypted content, unless the digest to compare is that of the archive, which is checked anyway.
     plain: Option<(&'a Digest, Hasher)>,
 }
 

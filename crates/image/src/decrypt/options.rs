@@ -22,9 +22,9 @@ pub(super) const NONCE_BYTES: usize = 16;
 pub(crate) struct LayerKey {
     pub(super) key: Zeroizing<[u8; KEY_BYTES]>,
     pub(super) nonce: [u8; NONCE_BYTES],
-    /// Of the encrypted content, by the same key.
+    /// The HMAC of the encrypted content, by the same key.
     pub(super) hmac: Vec<u8>,
-    /// Of the content before it was encrypted; of the archive, if it was compressed in between.
+    /// The digest of the content before it was encrypted; of the archive, if it was compressed in between.
     pub(super) plain: Option<Digest>,
     proof: [u8; 32],
 }

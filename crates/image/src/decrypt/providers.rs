@@ -109,7 +109,7 @@ impl KeyProvider {
         wrapped: &[u8],
         timeout: Duration,
     ) -> Answer<Zeroizing<Vec<u8>>> {
-        // What ocicrypt sends, to the field: some providers are strict.
+        // Exactly the fields that ocicrypt sends: some providers are strict.
         let question = json!({
             "op": "keyunwrap",
             "keywrapparams": {"ec": null, "optsdata": null},

@@ -24,7 +24,7 @@ pub(super) struct ExportedArtifact {
 pub(super) fn read(id: &Digest, bytes: Vec<u8>) -> Result<ExportedArtifact> {
     let invalid = |reason: String| Error::invalid(format!("artifact {id}"), reason);
     let parsed = match Manifest::parse(&bytes, "")? {
-        // Its configuration, which the store does not keep, has told that it is one.
+        // The configuration, which the store does not keep, has told that it is one.
         Manifest::Undeclared(manifest) => manifest.artifact()?,
         parsed => parsed,
     };
@@ -74,7 +74,7 @@ fn shortened(
     if let Some(Value::Array(layers)) = fields.get_mut("layers") {
         layers.retain(is_kept);
     }
-    // It refers to what the archive does not have.
+    // The entry refers to something that the archive does not have.
     fields.remove("subject");
     fields.insert("artifactType".to_owned(), artifact_type.into());
     let config = json!({"mediaType": EMPTY_TYPE, "digest": Digest::of(EMPTY), "size": EMPTY.len()});

@@ -23,7 +23,7 @@ use crate::unpack::{OPAQUE_MARK, WHITEOUT, is_allowed, is_whiteout};
 const BUFFER: usize = 256 << 10;
 /// Metadata of aufs: it means nothing in the folder it is in, and implies the folder.
 const AUFS_MARK: &[u8] = b".wh..wh.aufs";
-/// As when unpacked: `unpack::tree`.
+/// The order of unpacking: `unpack::tree`.
 const MAX_DEPTH: usize = 512;
 const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -47,7 +47,7 @@ pub(super) struct LayerWriter<'a, W> {
 /// A directory of the current path.
 struct Level {
     dir: OwnedFd,
-    /// What is left to write, in reverse order.
+    /// The entries left to write, in reverse order.
     names: Vec<CString>,
     /// The length of the path of its parent.
     above: usize,
@@ -173,7 +173,7 @@ impl<'a, W: Write> LayerWriter<'a, W> {
         }
         let is_opaque = is_opaque(&dir)?;
         self.enter(dir, above)?;
-        // Of an implied directory something must remain. An entry of its own would replace the attributes that it has in lower layers.
+        // Something must remain of an implied directory. An entry of its own would replace the attributes that it has in lower layers.
         let is_lost = is_implied && self.levels.last().is_some_and(|it| it.names.is_empty());
         let mark = match () {
             () if is_opaque => OPAQUE_MARK,

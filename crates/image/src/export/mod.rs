@@ -34,26 +34,26 @@ pub use self::output::ExportWatch;
 const LAYOUT: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
 const BUFFER: usize = 256 << 10;
 
-/// What an archive gets.
+/// The contents of an archive.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
     /// Images by a reference, an ID, or a prefix of an ID. One that is named by a reference with a tag gets this name in the
     /// archive, another one all its tags.
     pub images: Vec<String>,
-    /// Whether to write images whose layers came encrypted, which the archive contains in plain text.
+    /// Writes images whose layers came encrypted, which the archive contains in plain text.
     pub allow_decrypted: bool,
 }
 
 /// An image in the archive.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ExportedImage {
-    /// Its ID in the store.
+    /// The ID in the store.
     pub id: Digest,
-    /// Its ID once it is imported: the digest of the configuration in the archive, or of the manifest of an artifact.
+    /// The ID once it is imported: the digest of the configuration in the archive, or of the manifest of an artifact.
     pub exported_id: Digest,
     /// The digest of its manifest in the archive.
     pub manifest: Digest,
-    /// Its names in the archive.
+    /// The names in the archive.
     pub names: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl ImageStore {
     ///
     /// # Errors
     ///
-    /// As [`Self::status`]; [`Error::NotFound`]; [`Error::Decrypted`]; [`Error::Cancelled`] after [`ExportWatch::cancel`];
+    /// The errors of [`Self::status`]; [`Error::NotFound`]; [`Error::Decrypted`]; [`Error::Cancelled`] after [`ExportWatch::cancel`];
     /// [`Error::Io`], for the archive with the path `archive`.
     pub fn export(
         &self,

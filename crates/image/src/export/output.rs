@@ -30,7 +30,7 @@ impl ExportWatch {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Whether the archive is being written (before, all layers are read once for their digests), the bytes done, and all bytes.
+    /// True if the archive is being written (before, all layers are read once for their digests), the bytes done, and all bytes.
     #[must_use]
     pub fn progress(&self) -> (bool, u64, u64) {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);

@@ -74,7 +74,7 @@ impl ImageStore {
         }
         let manifest = record.manifest.as_ref();
         let manifest = manifest.and_then(|digest| self.store.content(digest).ok());
-        // It is gone if the image was removed since.
+        // The layer is gone if the image was removed since.
         let config = match self.store.content(id) {
             Err(_) if self.store.image(id).is_none() => return Err(missing()),
             config => config?,

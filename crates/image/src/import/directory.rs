@@ -162,7 +162,7 @@ impl ImageStore {
     ///
     /// # Errors
     ///
-    /// As [`ImportDirectory::scan`].
+    /// The errors of [`ImportDirectory::scan`].
     pub async fn import_directory(&self, dir: &Path) -> Result<DirectoryImport> {
         ImportDirectory::new(dir).import_new(self, true).await
     }

@@ -31,9 +31,9 @@ const MAX_JSON: u64 = super::manifest::MAX_CONFIG;
 /// An image that was imported from an archive.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ImportedImage {
-    /// Its ID.
+    /// The ID.
     pub id: ImageId,
-    /// Its references in the archive. If there are none, the image is known by its ID only.
+    /// The references in the archive. If there are none, the image is known by its ID only.
     pub names: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl ImageStore {
     ///
     /// # Errors
     ///
-    /// As [`Self::import`].
+    /// The errors of [`Self::import`].
     pub async fn import_file(&self, file: File, path: &Path) -> Result<Vec<ImportedImage>> {
         let span = tracing::info_span!("image.import", archive = %path.display());
         self.import_archive(file, path).instrument(span).await

@@ -3,7 +3,7 @@
 /// The items of a list, or the names and values of a map, one after the other. The text must be valid JSON.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Parts<'de> {
-    /// What follows, up to the end of the list or map or beyond it.
+    /// The rest, up to the end of the list or map or beyond it.
     rest: &'de str,
     /// Where the document has it.
     offset: usize,

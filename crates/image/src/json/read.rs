@@ -59,7 +59,7 @@ impl<'de> JsonText<'de> {
         error
     }
 
-    /// Its parts; none for `null`, and `None` for another kind of value.
+    /// The parts; none for `null`, and `None` for another kind of value.
     fn parts(self, open: char) -> Result<Option<Parts<'de>>, JsonError> {
         if self.depth == MAX_DEPTH {
             return Err(self.placed(JsonError::custom("nested too deep")));

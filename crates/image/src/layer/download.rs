@@ -39,12 +39,12 @@ pub(super) struct Download<'a, S> {
     pub(super) sink: S,
 }
 
-/// What is known about further connections.
+/// The state of further connections.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     /// The server says that it sends parts.
     are_offered: AtomicBool,
-    /// It has sent one.
+    /// The server has sent a part.
     are_sent: AtomicBool,
     /// A connection has failed; there will be no other.
     has_failed: AtomicBool,

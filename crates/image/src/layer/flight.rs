@@ -40,12 +40,12 @@ pub(crate) struct Waiter {
     key: Key,
     outcome: Ending,
     pub(super) progress: Arc<LayerProgress>,
-    /// Whether this waiter began the flight.
+    /// True if this waiter began the flight.
     pub(super) is_first: bool,
     finished: bool,
 }
 
-/// What [`Flights::join`] returns.
+/// The result of [`Flights::join`].
 #[derive(Debug)]
 pub(super) enum Joined {
     Waiter(Waiter),

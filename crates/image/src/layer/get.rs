@@ -40,7 +40,7 @@ const CHUNKS: usize = 4;
 pub(super) struct Flight {
     pub(super) layers: Arc<LayerFetcher>,
     pub(super) layer: Digest,
-    /// What its source shows of it, recorded once the content is here.
+    /// The proof that its source shows, recorded once the content is here.
     pub(super) claim: LayerClaim,
     pub(super) progress: Arc<LayerProgress>,
     /// Receives its steps.
@@ -51,7 +51,7 @@ pub(super) struct Flight {
     pub(super) give_up: CancellationToken,
 }
 
-/// What unpacking has to know of its input besides the bytes.
+/// Facts about the input that unpacking needs besides the bytes.
 struct Input<'a> {
     /// Bytes read so far, counted by the reader.
     consumed: &'a AtomicU64,

@@ -181,7 +181,7 @@ impl LayerSource {
         }
     }
 
-    /// What a pull with this source shows of a layer.
+    /// The proof of a layer that a pull with this source shows.
     fn claim(&self, layer: &Digest) -> LayerClaim {
         /// All archives are imported by root.
         const ARCHIVES: &str = "";

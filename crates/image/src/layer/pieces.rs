@@ -21,7 +21,7 @@ struct State {
 }
 
 impl Pieces {
-    /// Of a blob of this size, from an offset on, with this many bytes in a piece.
+    /// The pieces of a blob of this size, from an offset on, with this many bytes in a piece.
     pub(super) fn new(from: u64, size: u64, piece: u64) -> Self {
         Self {
             size,

@@ -42,7 +42,7 @@ pub(super) struct Spool {
 #[derive(Debug)]
 struct State {
     available: u64,
-    /// Whether the reader wants no more.
+    /// True if the reader wants no more.
     abandoned: bool,
     end: Option<Result<()>>,
 }
@@ -235,7 +235,7 @@ impl Spool {
     }
 }
 
-/// What was written ahead of the rest: ranges, by their ends.
+/// The ranges that were written ahead of the rest, by their ends.
 #[derive(Debug, Default)]
 struct Ahead(BTreeMap<u64, u64>);
 

@@ -35,7 +35,7 @@ pub(super) struct LinkCopy<'a> {
 
 /// A directory of the source above the current position of the walk.
 struct Level {
-    /// Its path in the copy.
+    /// The path in the copy.
     target: Parts,
     /// The times that are set in the copy once it is complete.
     times: Timestamps,

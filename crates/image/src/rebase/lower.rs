@@ -34,7 +34,7 @@ pub(super) struct LowerLayers(Vec<OwnedFd>);
 #[derive(Debug)]
 pub(super) struct LowerEntry {
     pub(super) stat: Stat,
-    /// Its directory in the layer that provides it.
+    /// The directory in the layer that provides it.
     pub(super) parent: OwnedFd,
 }
 

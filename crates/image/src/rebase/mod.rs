@@ -68,7 +68,7 @@ fn make(
         .and_then(LinkCopy::run)
         .map_err(|error| carried(error).unwrap_or_else(|error| Error::io(&source, error)))
         .and_then(|directories| {
-            // Its files already exist; only directories are new. Its name can be computed, and no pull may claim it: nothing shows it.
+            // The files already exist; only directories are new. Its name can be computed, and no pull may claim it: nothing shows it.
             let new = NewLayer::new(0, directories, Vec::new(), store.disk.boot());
             store.add_layer(based, &staging, new)
         });

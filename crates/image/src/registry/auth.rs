@@ -56,7 +56,7 @@ pub(super) struct Challenger<'a> {
     pub(super) client: &'a Client,
     /// Host and port, for errors.
     pub(super) host: String,
-    /// Its address. Only a server without TLS may have a token service without it.
+    /// The address. Only a server without TLS may have a token service without it.
     pub(super) url: Url,
 }
 

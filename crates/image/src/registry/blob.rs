@@ -22,7 +22,7 @@ const WORTH_IT: u64 = 1 << 20;
 /// The part of a blob that is wanted.
 #[derive(Debug)]
 pub struct BlobPart<'a> {
-    /// Its offsets. If it ends before the blob, the server must know parts.
+    /// The offsets. If it ends before the blob, the server must know parts.
     pub range: Range<u64>,
     /// Set when a server says that it knows parts.
     pub sends_parts: &'a AtomicBool,

@@ -34,7 +34,7 @@ pub(super) struct Endpoint {
     pub(super) client: Client,
     pub(super) headers: HeaderMap,
     pub(super) capabilities: Capabilities,
-    /// Whether it is a mirror, which receives the registry in the parameter `ns`.
+    /// True if it is a mirror, which receives the registry in the parameter `ns`.
     pub(super) is_mirror: bool,
 }
 

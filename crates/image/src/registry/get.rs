@@ -40,7 +40,7 @@ impl RedirectTokens {
         all.get(&url.origin().ascii_serialization()).cloned()
     }
 
-    /// As [`Self::of`], created if missing.
+    /// Like [`Self::of`], created if missing.
     fn get_or_insert(&self, url: &Url, make: impl FnOnce() -> Authorizer) -> Arc<Authorizer> {
         let mut all = lock(&self.0);
         let one = all.entry(url.origin().ascii_serialization());

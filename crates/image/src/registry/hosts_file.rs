@@ -27,7 +27,7 @@ pub(super) struct HostEntry {
     pub(super) tls: TlsEntry,
     /// Sent with every request to this host, and nowhere else.
     pub(super) headers: Vec<(String, String)>,
-    /// Whether the path of the address replaces `/v2`.
+    /// True if the path of the address replaces `/v2`.
     pub(super) override_path: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Registry client (OCI distribution-spec 1.1 and its predecessor by Docker): hosts, authentication, manifests, blobs.
 //!
-//! It is built on `reqwest`. `oci-client` does not fit: it has one TLS configuration for all hosts, no client certificates,
+//! The client is built on `reqwest`. `oci-client` does not fit: it has one TLS configuration for all hosts, no client certificates,
 //! headers or `override_path`, reads manifests of any size into memory, and does not expose status codes and `Retry-After`.
 
 mod auth;
@@ -90,7 +90,7 @@ struct Host {
     redirect_tokens: RedirectTokens,
     timeouts: Timeouts,
     retries: u32,
-    /// It did not respond: other hosts are tried first from then on.
+    /// The host did not respond: other hosts are tried first from then on.
     is_down: AtomicBool,
     observer: Arc<dyn Observer>,
 }
@@ -107,7 +107,7 @@ pub struct FetchedManifest {
 }
 
 impl FetchedManifest {
-    /// Its descriptor.
+    /// The descriptor.
     pub(crate) fn descriptor(&self) -> Descriptor {
         Descriptor {
             media_type: self.media_type.clone(),
@@ -217,7 +217,7 @@ impl RegistryClient {
         self.read_conf()?.candidates(text)
     }
 
-    /// As [`Self::candidates`], from the configuration that was read last.
+    /// Like [`Self::candidates`], from the configuration that was read last.
     pub(crate) fn known_candidates(&self, text: &str) -> Result<Vec<Reference>> {
         let conf = Arc::clone(&lock(&self.conf));
         conf.candidates(text)
@@ -261,7 +261,7 @@ impl Repository {
         self.small("image configuration", descriptor, most).await
     }
 
-    /// As [`Self::small_blob`]; `kind` is what errors call it.
+    /// Like [`Self::small_blob`]; `kind` is what errors call it.
     pub(crate) async fn small(
         &self,
         kind: &'static str,

@@ -11,7 +11,7 @@ pub(super) fn may_lead_to(registry: &Url, target: &Url) -> bool {
     target.host_str() == registry.host_str() || !is_of_node(target)
 }
 
-/// Whether the host of a URL is a loopback, link-local or unspecified address, or a name of the node (RFC 6761, section 6.3). Other
+/// True if the host of a URL is a loopback, link-local or unspecified address, or a name of the node (RFC 6761, section 6.3). Other
 /// names are not resolved.
 fn is_of_node(url: &Url) -> bool {
     let Some(host) = url.host_str() else {

@@ -22,7 +22,7 @@ pub(crate) type BlobProof = [u8; 32];
 /// Identifies the key that a layer was decrypted with, without being of use for decryption.
 pub(crate) type KeyProof = [u8; 32];
 
-/// What a pull or an import shows of a layer.
+/// The proof of a layer that a pull or an import shows.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum LayerClaim {
     /// A blob that is not encrypted.

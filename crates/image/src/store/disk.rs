@@ -221,7 +221,7 @@ impl Disk {
     /// Removes what an earlier process left in `tmp`, and pending records of an earlier boot.
     pub(super) fn clean(&self) -> Result<()> {
         let tmp = self.root.join("tmp");
-        // Their names have the same form as new ones, which must not collide.
+        // The names have the same form as new ones, which must not collide.
         let mut victims = Vec::new();
         for entry in fs::read_dir(&tmp).at(&tmp)? {
             let path = entry.at(&tmp)?.path();

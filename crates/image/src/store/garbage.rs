@@ -32,10 +32,10 @@ impl ContentStore {
         let path = self.disk.record(id);
         match fs::remove_file(&path) {
             Ok(()) => sync_parent(&path)?,
-            // It is pending.
+            // The removal is pending.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                // It still exists, so it stays listed.
+                // The directory still exists, so it stays listed.
                 lock(&self.index).images.insert(id.clone(), known);
                 return Err(Error::io(path, error));
             }

@@ -21,18 +21,18 @@ pub(crate) struct LayerRecord {
     pub(crate) bytes: u64,
     /// Approximate inodes on disk.
     pub(crate) inodes: u64,
-    /// Whether [`NewLayer::implied`] has any.
+    /// True if [`NewLayer::implied`] has any.
     pub(crate) implies: bool,
     /// The key that it was decrypted with most recently.
     pub(crate) proof: Option<KeyProof>,
-    /// Whether its content came encrypted only.
+    /// True if its content came encrypted only.
     pub(crate) came_encrypted: bool,
 }
 
-/// What a layer takes on the disk, approximately.
+/// The size of a layer on the disk, approximately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerUsage {
-    /// Its name in the store.
+    /// The name in the store.
     pub id: Digest,
     /// Bytes.
     pub bytes: u64,
@@ -136,7 +136,7 @@ impl NewLayer {
         self
     }
 
-    /// Its entry in the index, before it is synced to disk.
+    /// The entry in the index, before it is synced to disk.
     pub(super) fn unsynced(&self) -> Layer {
         Layer {
             record: LayerRecord {
@@ -165,9 +165,9 @@ impl NewLayer {
 /// Why a directory is not used as a layer.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// It may become readable, and containers may use it, so it is kept.
+    /// The layer may become readable, and containers may use it, so it is kept.
     Unreadable(String),
-    /// It may be incomplete.
+    /// The layer may be incomplete.
     Distrusted(String),
 }
 

@@ -56,7 +56,7 @@ pub(super) struct ContentStore {
     moving: Mutex<()>,
     rebasing: Mutex<()>,
     pending: Pending,
-    /// Whether an image is only used once it is on disk.
+    /// True if an image is only used once it is on disk.
     waits: bool,
     failpoint: FailpointHook,
 }
@@ -326,7 +326,7 @@ impl ContentStore {
             self.disk.images(),
         ] {
             for entry in fs::read_dir(&dir).at(&dir)? {
-                // It may have been removed in the meantime.
+                // The layer may have been removed in the meantime.
                 let length = entry.at(&dir)?.metadata().map_or(0, |m| m.len());
                 bytes += length;
                 inodes += 1;

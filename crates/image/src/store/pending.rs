@@ -72,7 +72,7 @@ impl Pending {
         starts
     }
 
-    /// What is pending now; `None` ends the thread.
+    /// The pending work; `None` ends the thread.
     fn next(&self) -> Option<BTreeMap<Digest, u64>> {
         let mut state = lock(&self.state);
         state.is_running = !state.is_settled();
@@ -159,7 +159,7 @@ impl ContentStore {
     /// Marks layers that a sync has brought to disk. If a mark is there after a power failure, so is the layer.
     fn mark(&self, layers: &BTreeSet<Digest>) -> Result<()> {
         for id in layers {
-            // It may have been removed since.
+            // The image may have been removed since.
             match layers::mark_synced(&self.disk.layer(id)) {
                 Err(_) if !self.disk.layer(id).exists() => {}
                 marked => marked?,
@@ -186,7 +186,7 @@ impl ContentStore {
             }
             let from = self.disk.pending(id);
             fs::rename(&from, self.disk.record(id)).at(&from)?;
-            // Its tags are still those of others on the disk; they are told below.
+            // The tags are still those of others on the disk; they are told below.
             lock(&self.pending.state).images.remove(id);
         }
         super::disk::sync_dir(&self.disk.images())?;

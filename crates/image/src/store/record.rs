@@ -41,13 +41,13 @@ pub(crate) struct Record {
     pub(crate) evidence: Vec<Digest>,
     /// Layers from the base up, by their names in `layers`.
     pub(crate) layers: Vec<Digest>,
-    /// Their diff IDs. Where the two differ, the layer is a rebased copy whose files are hard links to those of this one.
+    /// The diff IDs. Where the two differ, the layer is a rebased copy whose files are hard links to those of this one.
     pub(crate) diff_ids: Vec<Digest>,
     /// Bytes when unpacked.
     pub(crate) size: u64,
     /// Seconds since the Unix epoch.
     pub(crate) pulled_at: u64,
-    /// Whether it is excluded from garbage collection.
+    /// True if it is excluded from garbage collection.
     #[serde(default)]
     pub(crate) pinned: bool,
 }

@@ -60,7 +60,7 @@ impl Entry {
         self.size.saturating_sub(stored)
     }
 
-    /// Its path for errors: on one line, and truncated.
+    /// The path for errors: on one line, and truncated.
     pub(super) fn shown(&self) -> String {
         let text: String = String::from_utf8_lossy(&self.path)
             .chars()

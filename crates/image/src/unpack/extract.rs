@@ -173,7 +173,7 @@ impl<'a> Extractor<'a> {
         let is_dir = there
             .as_ref()
             .is_some_and(|stat| is(stat, FileType::Directory));
-        // It may have been created implicitly, for an entry below it, and have been replaced since.
+        // The directory may have been created implicitly, for an entry below it, and have been replaced since.
         self.tree.make_explicit(&parts.join(&b'/'));
         if !is_dir {
             let opaque = there.as_ref().is_some_and(is_whiteout);

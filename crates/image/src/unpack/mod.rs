@@ -118,7 +118,7 @@ pub(super) fn unpack(input: impl Read, job: &UnpackJob<'_>) -> Result<UnpackSumm
     Ok(unpacked)
 }
 
-/// The same, with a large layer decompressed in another thread. `abandon` must make a read of the input that blocks return: it is
+/// Unpacks like [`unpack`], with a large layer decompressed in another thread. `abandon` must make a read of the input that blocks return: it is
 /// called when the layer cannot be extracted.
 pub(super) fn unpack_ahead(
     input: impl Read + Send,

@@ -82,7 +82,7 @@ impl<R: Read> TarReader<R> {
 
     fn entry(&mut self, header: &Header, extensions: Extensions) -> io::Result<Entry> {
         let Extensions { pax, path, link } = extensions;
-        // As in Go, long names of GNU tar come before those of pax.
+        // Like in Go, long names of GNU tar come before those of pax.
         let path = path.or(pax.path);
         let mut path = path.unwrap_or_else(|| header.path_bytes().into_owned());
         let kind = match header.entry_type() {
@@ -99,7 +99,7 @@ impl<R: Read> TarReader<R> {
             kind => return Err(bad(format!("an entry of unknown type {}", kind.as_byte()))),
         };
         let old = header.as_old();
-        // As in Go's archive/tar, only files have contents, regardless of the size in other headers.
+        // Like in Go's archive/tar, only files have contents, regardless of the size in other headers.
         let stored = match kind {
             Kind::File => pax.size.map_or_else(|| unsigned(&old.size), Ok)?,
             _ => 0,

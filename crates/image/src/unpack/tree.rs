@@ -271,7 +271,7 @@ impl Tree {
 
     /// Removes an existing file, or moves an existing directory to the staging directory.
     pub(super) fn clear(&mut self, parent: &OwnedFd, name: &[u8], stat: &Stat) -> io::Result<()> {
-        // It may be a link in the path of the current directory.
+        // The name may be a link in the path of the current directory.
         if let Some(current) = &mut self.current {
             current.stale = true;
         }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// The signatures of one manifest or index.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Evidence {
-    /// What is signed. That it is, or leads to, the manifest of the image was checked when it was pulled.
+    /// The signed digest. That it is, or leads to, the manifest of the image was checked when it was pulled.
     pub(crate) manifest: Digest,
     pub(crate) signatures: Vec<Signature>,
 }

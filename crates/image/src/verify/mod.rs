@@ -28,11 +28,11 @@ use crate::observer::{Step, Steps, Verdict, Verifier, observed};
 use crate::reference::Reference;
 use crate::registry::Repository;
 
-/// What is verified: a reference, and what it resolves to.
+/// The subject of a verification: a reference, and what it resolves to.
 #[derive(Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) reference: &'a Reference,
-    /// What the reference resolves to: a manifest, or an index that leads to it.
+    /// The target of the reference: a manifest, or an index that leads to it.
     pub(crate) top: &'a Descriptor,
     /// The manifest for this platform.
     pub(crate) manifest: &'a Digest,

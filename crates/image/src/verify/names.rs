@@ -19,7 +19,7 @@ use crate::{Image, ImageStore};
 #[derive(Debug)]
 pub(super) struct NamesToJudge {
     pub(super) names: Vec<JudgedName>,
-    /// Whether all names of the image are among them, because the text is not one of them.
+    /// True if all names of the image are among them, because the text is not one of them.
     pub(super) are_all: bool,
 }
 

@@ -58,7 +58,7 @@ pub enum Error {
         /// Why it is invalid.
         reason: &'static str,
     },
-    /// Its processes did not exit.
+    /// The processes did not exit.
     #[error("{}: processes do not go away", path.display())]
     Busy {
         /// The directory.

@@ -24,7 +24,7 @@ const NO_CONTROLLERS: &[&str] = &[
 /// One mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Its controllers, `name=systemd` for a named hierarchy; none for the unified hierarchy.
+    /// The controllers, `name=systemd` for a named hierarchy; none for the unified hierarchy.
     pub controllers: Vec<String>,
     /// Where it is mounted.
     pub point: PathBuf,

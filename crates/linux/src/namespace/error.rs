@@ -49,7 +49,7 @@ pub enum Error {
     Helper {
         /// The program.
         program: PathBuf,
-        /// Its output, or how it ended.
+        /// The output, or how it ended.
         why: String,
     },
     /// A kernel parameter was refused.

@@ -57,7 +57,7 @@ impl Maker {
         if matches!(stdout.read(&mut first), Ok(1)) {
             return Ok(());
         }
-        // It has ended, or is about to: its output is complete.
+        // The process has ended, or is about to: its output is complete.
         let mut words = String::new();
         if let Some(stderr) = self.child.stderr.take() {
             let _ = stderr.take(1024).read_to_string(&mut words);

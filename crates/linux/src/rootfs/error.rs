@@ -47,7 +47,7 @@ pub enum Error {
     NoSpace {
         /// The directory to be written.
         path: PathBuf,
-        /// What is missing.
+        /// The missing feature.
         shortage: Shortage,
     },
     /// The kernel does not support it.

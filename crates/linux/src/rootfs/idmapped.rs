@@ -23,7 +23,7 @@ use super::overlay::Stack;
 use crate::idmap::{Mappings, clone_mapped};
 use crate::namespace;
 
-/// What cannot be mounted, in errors.
+/// The name of the mount in errors.
 const ROOT: &str = "root file system";
 /// Moves the mount of the descriptor itself.
 const HERE: MoveMountFlags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
@@ -33,7 +33,7 @@ const HERE: MoveMountFlags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
 pub struct IdMapped {
     /// Path of the pinned user namespace.
     pub namespace: PathBuf,
-    /// Its mappings.
+    /// The mappings.
     pub mappings: Mappings,
 }
 

@@ -188,7 +188,7 @@ impl Rootfs {
     /// If something cannot be unmounted or removed; the rest is still removed, and the call can be repeated.
     pub fn remove(&self) -> Result<()> {
         self.unmount()?;
-        // It stops at a mount that another program has made. Only then is the table of all mounts worth its time.
+        // The unmount stops at a mount that another program has made. Only then is the table of all mounts worth its time.
         clear::remove_tree(&self.dir).or_else(|_| {
             mounts::unmount_below(&self.dir)?;
             clear::remove_tree(&self.dir)

@@ -212,7 +212,7 @@ impl Stack {
         self.lower.iter().chain(writable).map(PathBuf::as_path)
     }
 
-    /// The same directories, each by a descriptor, which is kept in `open`.
+    /// The directories, each by a descriptor, which is kept in `open`.
     fn by_descriptors(&self, open: &mut Vec<OwnedFd>) -> Result<Self> {
         let mut name = |path: &PathBuf| -> Result<PathBuf> {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

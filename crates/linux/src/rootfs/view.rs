@@ -195,7 +195,7 @@ mod tests {
             let error = view.resolve(path).expect_err(path);
             assert!(matches!(error, Error::Invalid(_)), "{error}");
         }
-        // What is mounted has links of its own, and hides those of the image.
+        // The mounted file system has links of its own, and hides those of the image.
         let place = view.mount("/alias", &volume).expect("a place");
         assert_eq!(place, Path::new("/data"));
         assert_eq!(leads(&view, "/data/link/x"), Path::new("/sys/x"));

@@ -21,7 +21,7 @@ pub struct Stdio {
     /// Allocate a terminal instead of pipes; then there is no stderr.
     #[prost(bool, tag = "1")]
     pub tty: bool,
-    /// Whether stdin is open. If not, it reads as empty.
+    /// True if stdin is open. If not, it reads as empty.
     #[prost(bool, tag = "2")]
     pub stdin: bool,
     /// Close stdin when the first attached client ends its input or detaches.
@@ -36,7 +36,7 @@ pub struct Stdio {
     /// Maximum length of a log line's content, in bytes.
     #[prost(uint32, tag = "6")]
     pub max_line: u32,
-    /// Whether the path of the log has no links, so that one on the way to it is an attack. Daemons before 0.2 do not say so.
+    /// True if the path of the log has no links, so that one on the way to it is an attack. Daemons before 0.2 do not say so.
     #[prost(bool, tag = "7")]
     pub log_is_resolved: bool,
 }
@@ -73,7 +73,7 @@ pub struct TaskShim {
     /// The id of the sandbox container.
     #[prost(string, tag = "3")]
     pub sandbox: String,
-    /// Its options, an encoded `google.protobuf.Any`; empty for none.
+    /// The options, an encoded `google.protobuf.Any`; empty for none.
     #[prost(bytes = "vec", tag = "4")]
     pub options: Vec<u8>,
 }
@@ -81,13 +81,13 @@ pub struct TaskShim {
 /// Create a container with the OCI runtime's `create`.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Create {
-    /// Its id.
+    /// The id.
     #[prost(string, tag = "1")]
     pub id: String,
     /// Absolute path of its bundle.
     #[prost(string, tag = "2")]
     pub bundle: String,
-    /// Its streams.
+    /// The streams.
     #[prost(message, required, tag = "3")]
     pub stdio: Stdio,
     /// How the OCI runtime is called, for this and for every later verb.
@@ -104,7 +104,7 @@ pub struct Exec {
     /// Absolute path of the OCI `process` object as JSON.
     #[prost(string, tag = "2")]
     pub process: String,
-    /// Its streams.
+    /// The streams.
     #[prost(message, required, tag = "3")]
     pub stdio: Stdio,
     /// Arguments, variables and timeout of the call; `argv` is that of the container.
@@ -189,10 +189,10 @@ pub struct PidNamespace {
     /// Supplemental groups.
     #[prost(uint32, repeated, tag = "6")]
     pub groups: Vec<u32>,
-    /// Its SELinux label; empty for that of the shim.
+    /// The SELinux label; empty for that of the shim.
     #[prost(string, tag = "7")]
     pub label: String,
-    /// Its `oom_score_adj`, if the kernel allows the shim to set it.
+    /// The `oom_score_adj`, if the kernel allows the shim to set it.
     #[prost(sint32, tag = "8")]
     pub oom_score_adj: i32,
     /// The SELinux label of its root; empty for that of the policy.
@@ -331,7 +331,7 @@ pub struct Process {
     /// When `start` succeeded, in nanoseconds since 1970; 0 if not yet.
     #[prost(uint64, tag = "3")]
     pub started_at: u64,
-    /// Its exit, if it has exited.
+    /// The exit, if it has exited.
     #[prost(message, optional, tag = "4")]
     pub exit: Option<Exit>,
     /// Bytes that could not be written to the log.
@@ -351,7 +351,7 @@ pub struct State {
     /// The pid of the init of the pod's PID namespace, or of its sandbox container; 0 if there is none, or it has exited.
     #[prost(uint32, tag = "2")]
     pub pid_namespace: u32,
-    /// Its processes.
+    /// The processes.
     #[prost(message, repeated, tag = "3")]
     pub processes: Vec<Process>,
 }
@@ -379,7 +379,7 @@ pub enum Answer {
     /// The state.
     #[prost(message, tag = "3")]
     State(State),
-    /// It failed.
+    /// The request failed.
     #[prost(message, tag = "4")]
     Failed(Failure),
     /// See [`Metrics`].

@@ -64,9 +64,9 @@ impl std::error::Error for Malformed {}
 /// Why the message of an envelope cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// Its kind is unknown: it was sent by a newer program.
+    /// The kind is unknown: it was sent by a newer program.
     Unknown,
-    /// It is malformed.
+    /// The message is malformed.
     Malformed,
 }
 

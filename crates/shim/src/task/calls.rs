@@ -217,7 +217,7 @@ impl Shim {
             all: true,
         };
         if alive {
-            // It may have exited already, which its exit will tell.
+            // The process may have exited already, which its exit will tell.
             return self.send_other("Kill", (number, None), &kill);
         }
         self.delete_ended(asked, number, &verb.id)
@@ -225,7 +225,7 @@ impl Shim {
 
     pub(super) fn delete_ended(&mut self, asked: (u64, u64), number: u64, id: &str) -> Answered {
         if self.connection(number).is_none() {
-            // It was cleaned up when the containerd shim ended.
+            // The container was cleaned up when the containerd shim ended.
             self.deleted(number);
             return Ok(Some(Answer::Done(Empty {})));
         }

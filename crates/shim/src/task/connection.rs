@@ -10,7 +10,7 @@ use prost::Message;
 
 use super::ttrpc::{self, Metadata, REQUEST, RESPONSE, Request, Response};
 
-/// What is done with the answer of a call.
+/// The consumer of a call's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Create,
@@ -104,7 +104,7 @@ impl Connection {
         self.call_method(call, call.method(), (process, asked), message, timeout);
     }
 
-    /// As [`Self::call`], for methods whose answer has no content.
+    /// Like [`Self::call`], for methods whose answer has no content.
     pub(crate) fn call_method(
         &mut self,
         call: Call,

@@ -23,14 +23,14 @@ pub(super) struct ContainerdShim {
     pub(super) connection: Connection,
     /// Where it listens. One that is killed leaves its socket.
     pub(super) socket: PathBuf,
-    /// Its pid; 0 until it has said.
+    /// The pid; 0 until it has said.
     pub(super) pid: u32,
     pub(super) log: File,
     pub(super) last_words: Vec<u8>,
 }
 
 impl ContainerdShim {
-    /// What to wait for.
+    /// The descriptors to wait for.
     pub(super) fn sources(&self) -> [(BorrowedFd<'_>, PollFlags); 2] {
         [
             (self.connection.as_fd(), self.connection.interest()),

@@ -33,7 +33,7 @@ impl Events {
         })
     }
 
-    /// What to wait for: connections, and requests on them.
+    /// The descriptors to wait for: connections, and requests on them.
     pub(crate) fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let full = self.connections.len() >= MAX_CONNECTIONS;
         let listener = (!full).then(|| self.listener.as_fd());

@@ -185,7 +185,7 @@ impl Task {
         if let Some(shared) = self.shims.iter().find(|shim| shim.socket == socket) {
             return Ok(shared.number);
         }
-        // As containerd's shims do: the daemon removes the socket if this shim is killed too.
+        // Removed here, as containerd's shims do: the daemon removes the socket if this shim is killed too.
         let file = Path::new(&start.create.bundle).join("address");
         fs::write(&file, format!("unix://{address}"))
             .map_err(|e| format!("{}: {e}", file.display()))?;
@@ -257,7 +257,7 @@ fn variables(spec: &TaskShim) -> Vec<String> {
         "MAX_SHIM_VERSION=3".to_owned(),
     ];
     if env::var_os("GOMAXPROCS").is_none() {
-        // As containerd: a Go program would otherwise have a thread for each core of the node.
+        // The value that containerd sets: a Go program would otherwise have a thread for each core of the node.
         all.push("GOMAXPROCS=2".to_owned());
     }
     all
@@ -302,7 +302,7 @@ fn field<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     }
 }
 
-/// What a create of another container than the sandbox's is told without a containerd shim.
+/// The error for the create of a container other than the sandbox's without a containerd shim.
 pub(super) fn not_running() -> super::super::protocol::Failure {
     failure(
         PRECONDITION,

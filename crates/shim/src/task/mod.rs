@@ -49,7 +49,7 @@ pub(super) struct Task {
     events: Events,
     /// The containers whose `start` runs.
     starts: Vec<Start>,
-    /// Those that run. That of the sandbox container is the first to be started.
+    /// The running shims. The sandbox container's is started first.
     shims: Vec<ContainerdShim>,
     /// How many were started.
     count: u64,
@@ -65,16 +65,16 @@ struct Start {
     log: File,
 }
 
-/// What is known of a process that a containerd shim runs.
+/// The state of a process that a containerd shim runs.
 #[derive(Debug, Default)]
 pub(super) struct TaskProcess {
     /// The bundle of its container.
     bundle: String,
     /// The number of its containerd shim; 0 before it is known.
     shim: u64,
-    /// Its exit, and until when it is held back for the rest of its output.
+    /// The exit, and until when it is held back for the rest of its output.
     ending: Option<(Exit, Instant)>,
-    /// Whether the containerd shim was told that the input has ended.
+    /// True if the containerd shim was told that the input has ended.
     input_closed: bool,
     /// The request to delete it once it has exited.
     delete: Option<(u64, u64)>,
@@ -109,7 +109,7 @@ impl Task {
         }
     }
 
-    /// What to wait for.
+    /// The descriptors to wait for.
     pub(super) fn sources(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let events = self.events.sources().map(|fd| (fd, PollFlags::POLLIN));
         let shims = self.shims.iter().flat_map(ContainerdShim::sources);

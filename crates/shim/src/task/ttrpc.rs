@@ -116,7 +116,7 @@ mod tests {
         };
         let mut bytes = Vec::new();
         encode(&mut bytes, 5, REQUEST, &sent);
-        // As the Go library sends it: the length is that of the message alone.
+        // The form that the Go library sends: the length counts the message alone.
         assert_eq!(bytes[..4], ((bytes.len() - HEADER) as u32).to_be_bytes());
         let mut input = Vec::new();
         for (at, byte) in bytes.iter().enumerate() {

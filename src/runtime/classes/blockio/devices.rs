@@ -20,7 +20,7 @@ const OPTIONS: MatchOptions = MatchOptions {
 pub struct Number {
     /// The number of its driver.
     pub major: i64,
-    /// Its number with the driver.
+    /// The number with the driver.
     pub minor: i64,
 }
 

@@ -220,7 +220,7 @@ pub(super) fn is_name(name: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Split {
     pub(super) unified: CacheShare,
-    /// Of code and of data.
+    /// Shares for code and for data.
     pub(super) apart: Option<(CacheShare, CacheShare)>,
 }
 
@@ -278,7 +278,7 @@ pub(super) struct Amounts(pub(super) Vec<Bandwidth>);
 /// A value of each cache. The short form of a file is the value of all.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PerCache<T> {
-    /// Of caches that are not named.
+    /// Caches without an entry of their own.
     pub(super) others: Option<T>,
     /// By cache ids.
     pub(super) named: Vec<(BTreeSet<u64>, T)>,

@@ -98,7 +98,7 @@ impl RdtError {
 pub(super) struct Applied {
     root: PathBuf,
     file: RdtFile,
-    /// What was written into each group.
+    /// The lines that were written into each group.
     schemata: BTreeMap<String, String>,
 }
 
@@ -259,7 +259,7 @@ impl Applied {
         if is_system(class) {
             return Ok(None);
         }
-        // As with the peers another program may have made it.
+        // Another program may have made the group, as with containerd and CRI-O.
         match file::is_name(class) && group::exists(&self.root, class) {
             true => Ok(Some(class.to_owned())),
             false => Err(RdtError::Undefined { file: file() }),

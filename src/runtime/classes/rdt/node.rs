@@ -14,7 +14,7 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 pub struct Resctrl {
     /// Where it is mounted.
     pub(super) root: PathBuf,
-    /// Whether bandwidth is in megabytes per second.
+    /// True if bandwidth is in megabytes per second.
     mbps: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Cache {
     pub(super) mask: u64,
     /// The least bits of a share.
     pub(super) least: u64,
-    /// Whether code and data have shares of their own (CDP).
+    /// True if code and data have shares of their own (CDP).
     pub(super) cdp: bool,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct Memory {
     pub(super) ids: Vec<u64>,
     /// The least percentage.
     pub(super) least: u64,
-    /// Whether it is in megabytes per second.
+    /// True if it is in megabytes per second.
     pub(super) mbps: bool,
 }
 
-/// What can be shared; `None` if the hardware cannot.
+/// The resources that can be shared; `None` if the hardware cannot.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) l2: Option<Cache>,

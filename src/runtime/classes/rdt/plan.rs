@@ -17,7 +17,7 @@ pub struct Plan {
     pub(super) schemata: BTreeMap<String, String>,
 }
 
-/// What a line of schemata is about.
+/// The resource of a line of schemata.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Unified,
@@ -26,7 +26,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Those of a cache, with the suffix of their lines.
+    /// A cache, with the suffix of its lines.
     fn of(cache: &Cache) -> &'static [(Self, &'static str)] {
         match cache.cdp {
             false => &[(Self::Unified, "")],

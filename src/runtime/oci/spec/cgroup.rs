@@ -48,7 +48,7 @@ pub(super) fn cgroup_mount(request: &Request<'_>) -> Mount {
 
 /// The options of the file system mounted at `/sys/fs/cgroup`, from the text of `/proc/self/mountinfo`.
 fn hierarchy_options(mountinfo: &str) -> Vec<&str> {
-    // Of several mounts at the same path, the last one is on top.
+    // The last of several mounts at the same path is on top.
     let mut lines = mountinfo.lines().rev();
     let found = lines.find_map(|line| {
         let (mount, file_system) = line.split_once(" - ")?;

@@ -29,15 +29,15 @@ pub enum SpecError {
         rule: &'static str,
         /// The field.
         field: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// A seccomp profile is invalid.
     #[error("profile {name}: {reason}")]
     Profile {
-        /// Its path, or `default`.
+        /// The path, or `default`.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 }

@@ -38,7 +38,7 @@ impl fmt::Debug for ImageConfig {
 /// One device node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceNode {
-    /// Its path, on the host or in the container.
+    /// The path, on the host or in the container.
     pub path: PathBuf,
     /// Character, block or fifo.
     pub kind: LinuxDeviceType,
@@ -61,23 +61,23 @@ pub struct NodeFacts {
     pub cgroup_version: CgroupVersion,
     /// The cgroup driver.
     pub cgroup_driver: CgroupDriver,
-    /// Whether the kernel accounts swap per cgroup.
+    /// True if the kernel accounts swap per cgroup.
     pub swap_accounting: bool,
-    /// Whether the hugetlb controller is available.
+    /// True if the hugetlb controller is available.
     pub hugetlb: bool,
     /// Kernel version, major and minor.
     pub kernel: (u32, u32),
     /// The architecture, as in Rust's `std::env::consts::ARCH`.
     pub arch: &'static str,
-    /// Whether the kernel and the OCI runtime support seccomp.
+    /// True if the kernel and the OCI runtime support seccomp.
     pub seccomp: bool,
-    /// Whether AppArmor is enabled.
+    /// True if AppArmor is enabled.
     pub apparmor: bool,
     /// The loaded AppArmor profile for `RuntimeDefault`, or the reason why there is none.
     pub apparmor_default: Result<String, String>,
-    /// Whether SELinux is enabled on the node and in the settings.
+    /// True if SELinux is enabled on the node and in the settings.
     pub selinux: bool,
-    /// Whether the OCI runtime and the kernel (5.12) support recursive read-only mounts.
+    /// True if the OCI runtime and the kernel (5.12) support recursive read-only mounts.
     pub recursive_read_only: bool,
     /// The default capabilities of a container; see [`containerd_capabilities`].
     pub default_capabilities: Vec<Capability>,
@@ -134,11 +134,11 @@ pub struct SandboxFacts {
 /// The settings of a runtime handler that affect specifications.
 #[derive(Debug, Clone, Default)]
 pub struct HandlerOptions {
-    /// Whether privileged containers get no host devices.
+    /// True if privileged containers get no host devices.
     pub privileged_without_host_devices: bool,
-    /// Whether such a container may still use any device that it creates.
+    /// True if such a container may still use any device that it creates.
     pub privileged_without_host_devices_all_allowed: bool,
-    /// Whether `/sys/fs/cgroup` is writable in unprivileged containers. Only with cgroup v2.
+    /// True if `/sys/fs/cgroup` is writable in unprivileged containers. Only with cgroup v2.
     pub cgroup_writable: bool,
     /// Keys of pod annotations that are passed to the OCI runtime; a final `*` matches any suffix.
     pub pod_annotations: Vec<String>,

@@ -156,7 +156,7 @@ fn image_volumes(request: &Request<'_>) -> Result<Vec<Mount>, SpecError> {
         .collect()
 }
 
-/// Whether a source is a file or directory that the runtime wrote for the pod or the container: the policy lets no container
+/// True if a source is a file or directory that the runtime wrote for the pod or the container: the policy lets no container
 /// write those without its label. `/dev/shm` is mounted with its label, or it is the node's.
 fn is_written_for_pod(request: &Request<'_>, source: &Path) -> bool {
     let sandbox = request.sandbox;
@@ -342,7 +342,7 @@ pub fn propagation_of(mountinfo: &str, path: &Path) -> Option<Propagation> {
             (false, true) => Propagation::Slave,
             (false, false) => Propagation::Private,
         };
-        // Of several mounts at the same path, the last one is on top.
+        // The last of several mounts at the same path is on top.
         let length = point.components().count();
         if best.is_none_or(|(longest, _)| length >= longest) {
             best = Some((length, propagation));

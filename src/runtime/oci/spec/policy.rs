@@ -13,11 +13,11 @@ pub struct Policy {
     pub unset_seccomp: UnsetSeccomp,
     /// How huge page limits are handled.
     pub huge_pages: HugePages,
-    /// Whether devices of a container are owned by the user and group of its security context.
+    /// True if devices of a container are owned by the user and group of its security context.
     pub own_devices: bool,
-    /// Whether any user may bind low ports in pods without host network.
+    /// True if any user may bind low ports in pods without host network.
     pub unprivileged_ports: bool,
-    /// Whether any group may ping in such pods, unless the pod has a user namespace.
+    /// True if any group may ping in such pods, unless the pod has a user namespace.
     pub unprivileged_icmp: bool,
     /// Sysctls, in dotted form, for every pod with the corresponding namespace.
     pub sysctls: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! What a specification may ask for only if the OCI runtime knows it. Runtimes ignore fields that they do not know, so that a container
+//! Fields that a specification may have only if the OCI runtime knows them. Runtimes ignore fields that they do not know, so that a container
 //! would start without its device.
 
 use oci_spec::runtime::{Linux, LinuxIntelRdt, Mount, Process, Spec};

@@ -1,7 +1,7 @@
 //! The sandbox container of pods whose containers a shim of containerd runs: the shim starts with it, and takes the pod's network and
 //! size from its specification. It runs a [`pause`] program of criscope, without an image, in the namespaces of the pod.
 //!
-//! Its bundle is the directory of the sandbox: shims find bundles by the id.
+//! The bundle is the directory of the sandbox: shims find bundles by the id.
 
 mod cgroup;
 mod pause;
@@ -72,7 +72,7 @@ impl Runtime {
             runtime: handler.call(),
         });
         steps.step(RuntimeStep::OciStart, program, starting).await?;
-        // As of a container: the first answer may have been the pid of the shim, whose PID namespace is that of the node.
+        // Read again, as for a container: the first answer may have been the pid of the shim, whose PID namespace is that of the node.
         let pid = shim.pid_of(id).await?.unwrap_or(pid);
         if shares_pid_namespace(record) {
             self.pin_pid_namespace(id, shim, pid).await?;
@@ -100,11 +100,11 @@ impl Runtime {
                 let step = self.steps.step(RuntimeStep::OciDelete, program, deleting);
                 step.await
             }
-            // What it left was deleted when it was lost.
+            // Leftovers of the lost shim were deleted at once.
             None => return Ok(()),
         };
         match deleted {
-            // It does not know the container: deleted before, or never created.
+            // The shim does not know the container: deleted before, or never created.
             Ok(()) | Err(shim_client::Error::NotFound(_)) => {
                 self.remove_empty_sandbox_cgroup(&record).await;
                 Ok(())
@@ -169,7 +169,7 @@ impl Runtime {
         let handler = live.handlers.get(&record.handler)?;
         let node = &live.settings.node;
         let sandbox = SandboxFacts {
-            // It has one of its own, which the containers may share.
+            // The sandbox container has a PID namespace of its own, which the containers may share.
             pid: None,
             ..self.sandbox_facts(record)
         };

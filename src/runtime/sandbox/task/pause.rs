@@ -1,6 +1,6 @@
 //! The program of a sandbox container: it waits until it is killed, and as the init of a shared PID namespace leaves no zombies.
 //!
-//! It is written here because it must run wherever the shim of containerd runs it, in a virtual machine or under another kernel:
+//! The program is written here because it must run wherever the shim of containerd runs it, in a virtual machine or under another kernel:
 //! without a C library, and without an image that would have to be pulled. These are all its instructions:
 //!
 //! ```text

@@ -124,7 +124,7 @@ pub fn encode_answer(number: u64, answer: &Answer, out: &mut Vec<u8>) {
                 out.push(4);
                 failure.put(out);
             }
-            // It has no request that is answered so.
+            // Version 1 has no request with such an answer.
             Answer::Metrics(_) => {}
         }
     });

@@ -17,13 +17,13 @@ const SECOND: u64 = 1_000_000_000;
 /// The measurements of a running container.
 #[derive(Debug)]
 pub struct Container<'a> {
-    /// Its identity.
+    /// The identity.
     pub identity: Identity<'a>,
     /// The usage of its cgroup.
     pub usage: &'a Usage,
     /// When it was started: nanoseconds since 1970.
     pub started_at: i64,
-    /// Its processes; `None` if they could not be read.
+    /// The processes; `None` if they could not be read.
     pub processes: Option<Processes>,
     /// The file system of its writable layer.
     pub filesystem: Option<Filesystem>,
@@ -34,9 +34,9 @@ pub struct Container<'a> {
 pub struct Filesystem {
     /// `MAJOR:MINOR`.
     pub device: String,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// Its inodes.
+    /// The inodes.
     pub inodes: u64,
     /// Free inodes.
     pub inodes_free: u64,

@@ -13,10 +13,10 @@ use criscope_linux::cgroup::usage::{Pids, Usage, limited};
 /// Why metrics cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// They are of another type, such as those of containers of Windows.
+    /// The metrics have another type, such as the one for Windows.
     #[error("metrics of the unknown type {0:.128}")]
     Unknown(String),
-    /// They cannot be decoded.
+    /// The metrics cannot be decoded.
     #[error("malformed metrics: {0}")]
     Malformed(#[from] DecodeError),
 }

@@ -16,7 +16,7 @@ pub(super) enum Use {
     TagOnly,
 }
 
-/// Whether a short name may be looked for in several registries. There is no terminal to ask the user which one is meant.
+/// True if a short name may be looked for in several registries. There is no terminal to ask the user which one is meant.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ShortNameMode {
@@ -54,7 +54,7 @@ pub(super) struct File {
     pub(super) mode: Option<ShortNameMode>,
 }
 
-/// As in containers/image, unknown keys are ignored.
+/// Like in containers/image, unknown keys are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Raw {
@@ -64,7 +64,7 @@ struct Raw {
     registry: Vec<RawTable>,
     #[serde(default)]
     aliases: BTreeMap<String, String>,
-    /// Of version 1.
+    /// The tables of version 1.
     registries: Option<toml::Value>,
 }
 

@@ -1,6 +1,6 @@
 //! `registries.conf` (containers-registries.conf(5), version 2): short names, mirrors, and other locations of registries.
 //!
-//! It decides from which registries and repositories an image is fetched; `hosts.toml` then decides how each of these is
+//! The file decides from which registries and repositories an image is fetched; `hosts.toml` then decides how each of these is
 //! reached. Without a matching table there is only `hosts.toml`.
 
 mod file;
@@ -14,10 +14,10 @@ use self::file::{File, Mirror, ShortNameMode, Table, Use};
 use crate::error::{At as _, Error, Result};
 use crate::reference::Reference;
 
-/// What the files say together.
+/// The merged contents of the files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RegistriesConf {
-    /// Whether there is a file at all: otherwise short names are those of Docker Hub.
+    /// True if there is a file at all: otherwise short names are those of Docker Hub.
     is_there: bool,
     tables: BTreeMap<String, Table>,
     search: Vec<String>,
@@ -30,9 +30,9 @@ pub(super) struct RegistriesConf {
 pub(super) struct Source {
     /// The repository there, with the tag or digest of the image.
     pub(super) name: Reference,
-    /// Whether plain HTTP and certificates of unknown authorities are accepted.
+    /// True if plain HTTP and certificates of unknown authorities are accepted.
     pub(super) insecure: bool,
-    /// Whether it takes the place of the registry, whose credentials it gets. Mirrors do not.
+    /// True if it takes the place of the registry, whose credentials it gets. Mirrors do not.
     pub(super) is_primary: bool,
 }
 

@@ -24,7 +24,7 @@ pub(super) enum Identity {
     ExactReference { docker_reference: String },
     /// Any name in this repository.
     ExactRepository { docker_repository: String },
-    /// As `MatchRepoDigestOrExact` after one prefix of the image's name is replaced by another.
+    /// Like `MatchRepoDigestOrExact` after one prefix of the image's name is replaced by another.
     #[serde(rename = "remapIdentity")]
     Remap {
         prefix: String,
@@ -133,7 +133,7 @@ fn remapped(image: &Reference, prefix: &str, signed_prefix: &str) -> Option<Name
     };
     let replaced = format!("{signed_prefix}{rest}");
     let parsed = Name::parse(&replaced)?;
-    // As in containers/image, the result must be in full form.
+    // Like in containers/image, the result must be in full form.
     (parsed.is_name_only() && parsed.repository == replaced).then_some(Name {
         repository: replaced,
         ..name

@@ -41,9 +41,9 @@ pub struct PolicyFiles {
 /// Which signatures the policies need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Needs {
-    /// Those of cosign, in the registry.
+    /// Signatures of cosign, in the registry.
     pub(super) attached: bool,
-    /// Those with GPG keys, in a lookaside store.
+    /// Signatures with GPG keys, in a lookaside store.
     pub(super) lookaside: bool,
 }
 

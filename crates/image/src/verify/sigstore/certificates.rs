@@ -20,7 +20,7 @@ const ISSUER_V2: &[u8] = &[0x2b, 0x06, 0x01, 0x04, 0x01, 0x83, 0xbf, 0x30, 0x01,
 const EMAIL: u8 = 0x81;
 const UTF8_STRING: u8 = 0x0c;
 
-/// What a certificate must say about its owner.
+/// The claims that a certificate must make about its owner.
 pub(crate) struct Identities {
     /// The OpenID provider that Fulcio asked.
     pub(crate) issuer: Option<String>,

@@ -44,7 +44,7 @@ impl Repository {
     ///
     /// # Errors
     ///
-    /// Those of the registry, except that there are none; [`Error::TooLarge`], [`Error::Invalid`].
+    /// The errors of the registry, except that there are none; [`Error::TooLarge`], [`Error::Invalid`].
     pub(crate) async fn signatures(&self, manifest: &Digest) -> Result<Vec<Signature>> {
         let mut found = Vec::new();
         let tag = manifest.as_str().replacen(':', "-", 1);

@@ -20,7 +20,7 @@ struct Bundle {
     payload: Entry,
 }
 
-/// What the log has signed. Serialised it is in canonical form (RFC 8785): the fields are in the order of their names, and no
+/// The entry that the log has signed. Serialised it is in canonical form (RFC 8785): the fields are in the order of their names, and no
 /// text of an entry that a log signs has characters to escape.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]

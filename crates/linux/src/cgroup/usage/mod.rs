@@ -21,10 +21,10 @@ const UNLIMITED: u64 = 1 << 62;
 /// Why the usage of a cgroup cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It does not exist, or was removed during the read.
+    /// The cgroup does not exist, or was removed during the read.
     #[error("{}: no such cgroup", path.display())]
     NotFound {
-        /// Its first directory.
+        /// The first directory.
         path: PathBuf,
     },
     /// A file cannot be read.
@@ -46,7 +46,7 @@ pub enum Error {
 /// How much is read. Each file costs several microseconds, and a list of statistics reads the cgroups of the whole node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// What the statistics of the CRI consist of: CPU time, memory, swap, pressure, and the number of processes. All other
+    /// The statistics of the CRI: CPU time, memory, swap, pressure, and the number of processes. All other
     /// values keep their defaults.
     Statistics,
     /// Everything.

@@ -44,7 +44,7 @@ pub(super) struct Node {
     pub(super) major: u32,
     #[serde(default)]
     pub(super) minor: u32,
-    /// What the device cgroup allows; empty if no rule is wanted.
+    /// The access that the device cgroup allows; empty if no rule is wanted.
     #[serde(default = "all_access", deserialize_with = "access")]
     pub(super) permissions: String,
     pub(super) file_mode: Option<u32>,
@@ -201,7 +201,7 @@ fn net_devices<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NetDevice>, D::
     Ok(devices)
 }
 
-/// As the kernel's `dev_valid_name`.
+/// The rules of the kernel's `dev_valid_name`.
 pub(crate) fn is_interface_name(name: &str) -> bool {
     let of_name = |byte: u8| !byte.is_ascii_whitespace() && !matches!(byte, b'/' | b':' | 0);
     !matches!(name, "" | "." | "..")

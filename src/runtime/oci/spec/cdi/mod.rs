@@ -191,7 +191,7 @@ fn net_device(spec: &mut Spec, device: &NetDevice) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// As in the reference implementation the last device of a container that has `intelRdt` replaces that of others.
+/// Like in the reference implementation, the last device of a container that has `intelRdt` replaces that of others.
 fn set_rdt(spec: &mut Spec, rdt: &IntelRdt) -> Result<(), SpecError> {
     let to = serde_json::to_value(rdt).and_then(serde_json::from_value);
     let to = to.map_err(|error| SpecError::Invalid(format!("CDI intelRdt: {error}")))?;

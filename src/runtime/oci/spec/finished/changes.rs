@@ -1,4 +1,4 @@
-//! What was changed of the request's confinement and mounts, for the log.
+//! Changes of the request's confinement and mounts, for the log.
 
 use super::FinishedSpec;
 use super::confinement::{

@@ -1,4 +1,4 @@
-//! What confines a container: only the request decides about most of it, and NRI plugins about what they ask for explicitly.
+//! The confinement of a container: only the request decides about most of it, and NRI plugins about what they ask for explicitly.
 
 use std::path::{Component, Path};
 

@@ -1,4 +1,4 @@
-//! What OCI runtimes read beside the container itself: sysctls, annotations, network devices and classes of RDT.
+//! Fields that OCI runtimes read in addition to the container itself: sysctls, annotations, network devices and classes of RDT.
 
 use std::collections::HashSet;
 

@@ -64,7 +64,7 @@ fn check_device(field: &str, device: &LinuxDevice) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What becomes a name or the content of a file of the cgroup is one, and rules of devices are those that the kernel has.
+/// A value that becomes a name or the content of a file of the cgroup must be valid as such, and rules of devices must be known to the kernel.
 pub(super) fn check_resources(finished: &FinishedSpec<'_>) -> Result<(), Violation> {
     let Some(resources) = finished
         .linux()

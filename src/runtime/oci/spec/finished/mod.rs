@@ -20,7 +20,7 @@ use super::support::RuntimeSupport;
 
 /// A rule of finished specifications.
 struct Rule {
-    /// Its name in errors.
+    /// The name in errors.
     name: &'static str,
     check: fn(&FinishedSpec<'_>) -> Result<(), Violation>,
 }
@@ -61,7 +61,7 @@ fn violation<T>(field: impl Into<String>, reason: impl Into<String>) -> Result<T
     })
 }
 
-/// What NRI plugins have asked to change of the confinement of a container. They may: a plugin has the power of root. Nothing else
+/// The changes of a container's confinement that NRI plugins have asked for. They may: a plugin has the power of root. Nothing else
 /// may change it, and a change by mistake is refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PluginChanges {
@@ -73,11 +73,11 @@ pub struct PluginChanges {
     pub cgroup: bool,
 }
 
-/// What a finished specification is compared with.
+/// The request that a finished specification is compared with.
 pub struct FinishRequest<'a> {
     /// The specification of the request alone, without CDI devices, hooks and NRI plugins.
     pub requested: &'a Spec,
-    /// What NRI plugins have asked for.
+    /// The requests of NRI plugins.
     pub plugins: PluginChanges,
     /// The options of the runtime handler.
     pub handler: &'a HandlerOptions,

@@ -18,13 +18,13 @@ const VERSION: &str = "1.0.0";
 /// Why a file of hooks cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HookFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// It is no JSON, or has not the form of the schema.
+    /// The file is not JSON, or does not have the form of the schema.
     #[error(transparent)]
     Parse(#[from] serde_json::Error),
-    /// It has another version, or none, which means 0.1.0.
+    /// The file has another version, or none, which means 0.1.0.
     #[error("hook version {0:?} is not supported, only {VERSION:?}")]
     Version(String),
     /// The path of the hook is not absolute.
@@ -33,10 +33,10 @@ pub enum HookFileError {
     /// The timeout of the hook is not positive.
     #[error("hook.timeout must be greater than 0 seconds")]
     Timeout,
-    /// It has no conditions, so that it would never apply.
+    /// The hook has no conditions, so that it would never apply.
     #[error("when has no condition")]
     NoCondition,
-    /// It has no stages, so that it would never apply.
+    /// The hook has no stages, so that it would never apply.
     #[error("stages is empty")]
     NoStage,
 }
