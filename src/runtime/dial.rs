@@ -66,7 +66,7 @@ impl Runtime {
     }
 }
 
-/// The addresses at which the node reaches what has a network stack of its own; none if everything is in the pod's namespace.
+/// The addresses at which the node reaches processes with a network stack of their own; none if everything is in the pod's namespace.
 fn addresses_from_node(record: &SandboxRecord) -> impl Iterator<Item = IpAddr> {
     let mut all = Vec::new();
     if record.has_containerd_shim() {

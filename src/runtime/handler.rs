@@ -52,7 +52,7 @@ pub struct Handlers {
     fallback: FallbackOci,
 }
 
-/// How the OCI runtime of a handler is called of which only the name is known: records of old versions have no more.
+/// How the OCI runtime of a handler is called if only its name is known: records of old versions have no more.
 #[derive(Debug)]
 pub struct FallbackOci {
     /// The directories of the runtime.

@@ -104,7 +104,7 @@ impl Runtime {
     /// Checks that the signature policy of a pod's namespace allows an image to be used: it may be older than the policy, or
     /// have been pulled for another namespace.
     ///
-    /// The kubelet sends the ID of the image, and beside it what the pod's specification says; other callers send only one name. Neither
+    /// The kubelet sends the ID of the image, and in addition the name in the pod's specification; other callers send only one name. Neither
     /// is taken for a name of the image before the store confirms it. If the image was found by a name, that one must be allowed too.
     ///
     /// # Errors
@@ -226,7 +226,7 @@ fn asked(image: Option<&v1::ImageSpec>) -> Result<&str> {
 }
 
 /// Returns the user of an image as uid or name. The kubelet judges `runAsNonRoot` by it: it refuses uid 0, every name, and an
-/// image without either, which is root. It then sends the same value with CreateContainer. A text that is no valid user is
+/// image without either, which is root. It then sends the same value with CreateContainer. A text that is not a valid user is
 /// reported as a name: the kubelet refuses it, or CreateContainer does.
 fn reported_user(text: &str) -> (Option<v1::Int64Value>, String) {
     let (user, _) = split_image_user(text);

@@ -15,7 +15,7 @@ use super::paths::Paths;
 use super::sandbox::teardown::blocking;
 use super::settings::LiveSettings;
 
-/// The settings in effect that a reload changes, and what is made of them.
+/// The settings in effect that a reload changes, and the objects made of them.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) settings: LiveSettings,
@@ -58,7 +58,7 @@ impl Live {
 }
 
 impl Runtime {
-    /// The live settings, and what is made of them; one call takes them once.
+    /// The live settings, and the objects made of them; one call takes them once.
     pub(super) fn live(&self) -> Arc<Live> {
         self.live.load_full()
     }

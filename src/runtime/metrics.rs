@@ -86,7 +86,7 @@ pub(crate) const NRI_RESULTS: &[&str] =
 pub(crate) const CONTAINERD_METHODS: &[&str] =
     &["Version", "Containers.Get", "Tasks.Get", OTHER_METHODS];
 pub(crate) const CONTAINERD_RESULTS: &[&str] = &["ok", "not_found", "error"];
-/// The `method` label of those that are not served.
+/// The `method` label of the ones that are not served.
 pub(crate) const OTHER_METHODS: &str = "other";
 
 metrics! {

@@ -10,7 +10,7 @@
 //! image  oci  shim_client  node  stats     the parts, independent of each other
 //! ```
 //!
-//! Every verb runs in a task that outlives its caller, and is rolled back on failure; what cannot be rolled back stays visible
+//! Every verb runs in a task that outlives its caller, and is rolled back on failure; objects that cannot be rolled back stay visible
 //! until removed. After a crash at any [`failpoint`], a restart recovers everything that was running and removes the rest.
 
 pub mod call_context;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::Runtime;
 
 impl Runtime {
-    /// Lets plugins release what no cached attachment holds. The cache may be shared with other runtimes, so everything in it is
-    /// kept; recovery has released what is ours and has no pod.
+    /// Lets plugins release resources that no cached attachment holds. The cache may be shared with other runtimes, so everything in it is
+    /// kept; recovery has released our own attachments without a pod.
     ///
     /// Must be called before calls are served: an attachment that begins meanwhile is on no list, and would be released. Failures
     /// are problems.

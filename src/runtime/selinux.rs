@@ -145,7 +145,7 @@ fn check(root: &Path, label: &str) -> io::Result<()> {
     }
 }
 
-/// The label of a container's files: that of the pod, with the user and level that the container specifies.
+/// The label of a container's files: the pod's, with the user and level that the container specifies.
 pub(super) fn files_of(pod: Option<&str>, options: Option<&SeLinuxOption>) -> Option<String> {
     let pod = pod?;
     Some(options.map_or_else(|| pod.to_owned(), |options| named(pod, options, false)))
@@ -238,7 +238,7 @@ mod tests {
         Labels::open(dir.path(), range).expect("labels")
     }
 
-    /// `/dev/full` refuses what is written to it.
+    /// `/dev/full` refuses all writes.
     #[test]
     fn a_label_that_the_policy_does_not_know_is_refused() {
         let dir = tempfile::tempdir().expect("dir");

@@ -31,7 +31,7 @@ pub struct Settings {
     pub cni: criscope_cni::Settings,
     /// A template of a network configuration, used if the kubelet announces the pod CIDR and there is no network yet.
     pub cni_template: Option<PathBuf>,
-    /// True if plugins release at start what no cached attachment holds (CNI's GC).
+    /// True if plugins release at start everything that no cached attachment holds (CNI's GC).
     pub cni_gc: bool,
     /// True if each sandbox with a network of its own has a process, for cAdvisor.
     pub sandbox_process: bool,
@@ -51,11 +51,11 @@ pub struct LiveSettings {
     /// The OCI runtimes.
     pub handlers: Vec<HandlerSettings>,
     /// The facts of the node, the policy for pods among them. What only a restart changes of them, such as the cgroup driver, is
-    /// that of the start.
+    /// the value at the start.
     pub node: NodeFacts,
     /// The classes of block I/O and RDT.
     pub classes: ClassSettings,
-    /// The image store, whose directory is that of the start.
+    /// The image store, whose directory does not change after the start.
     pub images: ImageStoreConfig,
     /// Images that are reported as pinned, so that the kubelet does not remove them. An explicit RemoveImage still does.
     pub pinned_images: Vec<ImagePattern>,

@@ -137,7 +137,7 @@ impl Runtime {
         .to_string()
     }
 
-    /// The networks of each handler, under containerd's names: which are configured, and what is wrong with those that are
+    /// The networks of each handler, under containerd's names: which are configured, and the problems of the ones that are
     /// not. Not the configurations of the plugins, which may have credentials.
     async fn networks_of(&self, handlers: &Handlers) -> HashMap<String, String> {
         let mut info = HashMap::new();
@@ -158,7 +158,7 @@ impl Runtime {
     }
 }
 
-/// `OK`, or what is wrong, by file.
+/// `OK`, or the problem, by file.
 fn load_status(loaded: &Loaded) -> String {
     let problems = loaded.problems.iter();
     let problems = problems.map(|problem| format!("{}: {}", problem.path.display(), problem.why));

@@ -69,7 +69,7 @@ impl Runtime {
         Ok(measured.stats)
     }
 
-    /// Returns the statistics of the matching containers, without those that are removed concurrently.
+    /// Returns the statistics of the matching containers, without the ones that are removed concurrently.
     ///
     /// # Errors
     /// None of its own.
@@ -195,7 +195,7 @@ impl Runtime {
     /// The usage of a container's cgroup; `None` if it does not exist, or accounts for nothing.
     ///
     /// Some shims of containerd (gVisor's) make a cgroup for each container, and leave it empty: the processes of the pod are
-    /// accounted in that of the pod. Zeros would be taken for an idle container, by autoscalers and for evictions.
+    /// accounted in the pod's. Zeros would be taken for an idle container, by autoscalers and for evictions.
     fn usage_of_cgroup(
         &self,
         record: &ContainerRecord,

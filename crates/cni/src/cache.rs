@@ -161,7 +161,7 @@ impl Cache {
 
 impl Cache {
     /// Returns the entries of one container that can be read, by name. Unlike [`Self::find`], it changes nothing, so it may run
-    /// beside a verb on that container.
+    /// next to a verb on that container.
     pub(crate) fn peek(&self, container: &str) -> Result<Vec<Entry>, Error> {
         let listing = match fs::read_dir(&self.dir) {
             Ok(listing) => listing,

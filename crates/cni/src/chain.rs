@@ -58,7 +58,7 @@ impl Chain<'_> {
         })
     }
 
-    /// Runs the plugins backward and stops at the first failure, as the specification requires: what was set up first (an
+    /// Runs the plugins backward and stops at the first failure, as the specification requires: the first attachment (an
     /// address) must not be released while something that depends on it (a forwarded port) still exists.
     pub(crate) async fn del(&self, result: Option<&CniResult>) -> Result<(), Error> {
         let result = result.filter(|_| self.network.version >= Version::V0_4_0);

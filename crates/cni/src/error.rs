@@ -117,7 +117,7 @@ pub enum ParseError {
     /// An address is not in CIDR notation.
     #[error("{0:?} is not a CIDR")]
     Cidr(String),
-    /// A plugin in a file beside the list is invalid.
+    /// A plugin in a file next to the list is invalid.
     #[error("{}: {source}", path.display())]
     PluginFile {
         /// The file.

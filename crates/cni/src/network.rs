@@ -79,7 +79,7 @@ impl Cni {
     }
 
     /// Attaches a pod to all networks, if all of their plugins are installed. A failure is rolled back, with its own timeout.
-    /// If the future is dropped, the running plugin is killed, and a later [`del`](Self::del) removes what was attached.
+    /// If the future is dropped, the running plugin is killed, and a later [`del`](Self::del) removes the attachment.
     ///
     /// # Errors
     /// The first failure; [`Error::NotUndone`] if something may remain.
@@ -225,7 +225,7 @@ impl Cni {
     /// All attachments in the cache, including those of unfinished ADDs.
     ///
     /// # Errors
-    /// If the cache cannot be read, or an entry of it is damaged: [`Self::gc`] would release what it holds.
+    /// If the cache cannot be read, or an entry of it is damaged: [`Self::gc`] would release the address in it.
     pub async fn attachments(&self) -> Result<Vec<Attachment>, Error> {
         match self.look(None).await? {
             (entries, false) => Ok(entries.iter().map(attachment).collect()),

@@ -68,7 +68,7 @@ fn invalid(reason: impl Into<String>) -> Error {
     Error::invalid("artifact", reason)
 }
 
-/// Returns whether a path stays below the directory of the artifact, whatever is there.
+/// Returns whether a path stays below the directory of the artifact, no matter which files are there.
 fn is_inside(path: &str) -> bool {
     let mut parts = Path::new(path).components();
     let plain = parts.all(|part| matches!(part, Component::Normal(_)));

@@ -10,7 +10,7 @@ pub(super) const MAX_UNDECLARED: usize = 16;
 /// The entries of an index for a platform.
 #[derive(Debug)]
 pub(super) enum Choice<'a> {
-    /// The best of those that name their platform.
+    /// The best of the ones that name their platform.
     Declared(&'a Descriptor),
     /// None of those fits. These do not name a platform, and are to be tried in this order.
     Undeclared(Vec<&'a Descriptor>),

@@ -199,7 +199,7 @@ failpoints! {
     RecordWritten = "image.record-written",
     /// All layers are synced to disk.
     LayersSynced = "image.layers-synced",
-    /// The record of the image is among those that outlive a power failure.
+    /// The record of the image is among the ones that outlive a power failure.
     RecordMoved = "image.record-moved",
     /// Tags that moved to this image are removed from the records of other images.
     TagsMoved = "image.tags-moved",

@@ -163,7 +163,7 @@ pub enum Error {
         path: PathBuf,
         /// Bytes free.
         free: u64,
-        /// Bytes needed, including those that must stay free.
+        /// Bytes needed, including the ones that must stay free.
         needed: u64,
     },
     /// Not enough free inodes.

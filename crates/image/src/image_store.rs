@@ -254,7 +254,7 @@ impl ImageStore {
         layers.map_err(|_| missing())
     }
 
-    /// The layers of an image, each once, and what they take on the disk. Other images may have them too.
+    /// The layers of an image, each once, and their size on the disk. Other images may have them too.
     ///
     /// # Errors
     ///
@@ -338,7 +338,7 @@ impl ImageStore {
         self.pulls.ended()
     }
 
-    /// Removes what no image or lease needs and has been unused for [`ImageStoreConfig::keep_unused`]. Call it
+    /// Removes layers that no image or lease needs and that have been unused for [`ImageStoreConfig::keep_unused`]. Call it
     /// periodically, and only after all containers have called [`Self::hold`].
     ///
     /// # Errors

@@ -5,14 +5,14 @@
 //! | [`Reference`], [`Digest`] | names of images and of content |
 //! | [`RegistryClient`], [`Repository`] | manifests and blobs of registries: mirrors and TLS from containerd's `hosts.toml`, authentication, retries |
 //! | [`Unpacker`] | unpacks a layer's archive into a directory that overlayfs can stack |
-//! | [`ImageStore`] | pulls, imports and exports images, shares their layers, and removes what is unused |
+//! | [`ImageStore`] | pulls, imports and exports images, shares their layers, and removes unused ones |
 //! | [`ImportDirectory`] | imports archives that appear in a directory |
 //! | [`Observer`] | receives the steps of pulls and imports |
 //!
 //! An image is identified by its ID, the digest of its configuration; references resolve to IDs. Each layer is unpacked into
 //! a directory of its own, which images share.
 //!
-//! The store keeps these invariants, whatever is cancelled or killed:
+//! The store keeps these invariants, also if a pull is cancelled or the process killed:
 //!
 //! - A listed image is complete. Its record is written last and removed first.
 //! - A layer under its final name is complete: it is unpacked under a temporary name, checked, and renamed.

@@ -186,7 +186,7 @@ fn is_image(config: &Descriptor) -> bool {
     kind.is_empty() || CONFIGS.iter().any(|known| kind.eq_ignore_ascii_case(known))
 }
 
-/// Returns whether the media type of a configuration does not tell what it is of: whoever defines a type of artifact gives it a name in
+/// Returns whether the media type of a configuration does not tell its purpose: an author who defines a type of artifact gives it a name in
 /// the tree of vendors, or another one that is not for all (RFC 6838, 3).
 fn says_nothing(config: &Descriptor) -> bool {
     let kind = essence(&config.media_type).to_ascii_lowercase();

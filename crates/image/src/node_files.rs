@@ -36,7 +36,7 @@ impl Affected {
 }
 
 impl ImageStoreConfig {
-    /// Reads the files that pulls will read, and returns those that cannot be used. Blocks.
+    /// Reads the files that pulls will read, and returns the ones that cannot be used. Blocks.
     pub fn unusable_files(&self) -> Vec<UnusableFile> {
         let conf = self.registries_conf.as_deref();
         let docker = self.docker_config.as_deref();

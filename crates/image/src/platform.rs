@@ -17,7 +17,7 @@ pub struct Platform {
     pub variant: String,
 }
 
-/// True if an image runs on a platform, by what is declared for it.
+/// True if an image runs on a platform, by its declaration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fit {
     /// The image runs.

@@ -1,4 +1,4 @@
-//! Programs that are asked about an image: what they print has a limit, and what they started ends with them.
+//! Programs that are asked about an image: their output has a limit, and their children end with them.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -39,7 +39,7 @@ pub(crate) async fn run(
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| error.to_string())?;
-    // Also those that it started, which hold its pipes open.
+    // Also the ones that it started, which hold its pipes open.
     let group = Group::of(&child);
     match tokio::time::timeout(timeout, converse(&mut child, input)).await {
         Ok(ended) => {

@@ -75,7 +75,7 @@ impl ImageStore {
         let mut result = Err(Error::internal("a name that stands for nothing"));
         for candidate in &candidates {
             result = self.pull_until(candidate, options).await;
-            // The deadline is that of all together.
+            // The deadline is for all together.
             if matches!(&result, Ok(_) | Err(Error::DeadlineExceeded { .. })) {
                 break;
             }

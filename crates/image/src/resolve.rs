@@ -44,7 +44,7 @@ struct Resolution<'a> {
 
 impl ImageStore {
     /// Fetches the manifest for this platform. As in containerd, an index chooses by the platforms in it, and by those in the
-    /// configurations where it has none; a manifest that was asked for is taken whatever its platform.
+    /// configurations where it has none; a manifest that was asked for is taken regardless of its platform.
     pub(super) async fn resolve_remote(
         &self,
         repository: &Repository,

@@ -1,5 +1,5 @@
 //! A corpus of shapes: manifests, configurations and indexes as tools write them, with other names and digests. Each file of
-//! `testdata/shapes` is of one tool and says what is to be read from it. A shape that was misread gets a
+//! `testdata/shapes` comes from one tool and says how it must be read. A shape that was misread gets a
 //! file here.
 
 use std::collections::BTreeMap;

@@ -27,7 +27,7 @@ pub enum Shortage {
     Bytes {
         /// Bytes free.
         free: u64,
-        /// Bytes needed, including those that must stay free.
+        /// Bytes needed, including the ones that must stay free.
         needed: u64,
     },
     /// Too few inodes.

@@ -126,7 +126,7 @@ fn table(ranges: &[Range]) -> String {
 /// Files of unmapped ids belong to the overflow id and cannot be written. With `recursive`, mounts below it are included.
 ///
 /// A later mount below `path` appears in it, and not the other way round: without that, unmounting it would unmount on
-/// the node what is mounted below.
+/// the node the mounts below.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 5.12; `EINVAL` from file systems without support for id-mapped mounts.
@@ -146,7 +146,7 @@ pub fn clone_mapped(path: &Path, namespace: &File, recursive: bool) -> io::Resul
     };
     let empty = c"";
     // SAFETY: both descriptors are open, the path is terminated by a zero, and the kernel reads no more than the size that
-    // is passed, which is that of the structure.
+    // is passed, which is the structure's.
     let outcome = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

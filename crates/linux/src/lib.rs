@@ -1,7 +1,7 @@
 //! Namespaces, mounts, cgroups and other Linux facilities that a container runtime needs, as independent building blocks.
 //! All raw system calls of the runtime are here.
 //!
-//! | module | what it does |
+//! | module | purpose |
 //! |---|---|
 //! | [`namespace`] | creates the namespaces of a pod, pins them as mounts, runs code inside them |
 //! | [`idmap`] | mappings of user namespaces, and id-mapped mounts |

@@ -6,7 +6,7 @@
 //! the kernel refuses links in all of the path (openat2(2), `RESOLVE_NO_SYMLINKS`). Everything else here takes such a path.
 //!
 //! A log is a regular file with one name. Pipes and devices are never opened. A file with several names is another file's
-//! hard link: its content is not that of a log.
+//! hard link: its content is not a log's.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, 
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Mode of directories of logs, as that of the kubelet: agents that ship logs need not run as root.
+/// Mode of directories of logs, as the kubelet's: agents that ship logs need not run as root.
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 /// Mode of logs.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
@@ -133,7 +133,7 @@ fn follow(path: &Path) -> Result<PathBuf, LogFileError> {
     }
 }
 
-/// Opens a log for appending. Creates it with mode 0640, and missing directories with mode 0755, whatever the umask is.
+/// Opens a log for appending. Creates it with mode 0640, and missing directories with mode 0755, regardless of the umask.
 ///
 /// # Errors
 /// [`LogFileError`]; then nothing was opened that is not a log.
@@ -174,7 +174,7 @@ pub fn read(path: &Path) -> Result<Option<File>, LogFileError> {
     found.map(|found| reopen(&found, read, path)).transpose()
 }
 
-/// Creates the directory of a log, and those above it that are missing, with mode 0755, whatever the umask is.
+/// Creates the directory of a log, and those above it that are missing, with mode 0755, regardless of the umask.
 ///
 /// # Errors
 /// [`LogFileError`].

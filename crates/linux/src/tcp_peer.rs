@@ -27,7 +27,7 @@ const NOT_FOUND: i32 = 2;
 
 /// Returns the user who made the socket at `client` that is connected to `server`. `None` if there is none in the network
 /// namespace of the calling thread: the client is on another machine or in another namespace, or has closed its socket. The
-/// kernel gives a closed one to root, whoever made it.
+/// kernel gives a closed one to root, no matter who made it.
 ///
 /// # Errors
 /// If the kernel does not answer.

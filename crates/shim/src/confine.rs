@@ -31,7 +31,7 @@ pub(super) fn bound_capabilities() -> io::Result<()> {
     Ok(clear_ambient_capability_set()?)
 }
 
-/// Drops all capabilities, including those that an exec could add.
+/// Drops all capabilities, including the ones that an exec could add.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::time::Instant;
 
-/// The purpose of a call, which determines what is done when it ends.
+/// The purpose of a call, which determines the steps at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// `create` or `exec`, which make a process.

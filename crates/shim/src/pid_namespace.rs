@@ -106,7 +106,7 @@ pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
             Some(("--users", path)) => users = Some(open(path)?),
             Some(("--join", path)) => join.push(open(path)?),
             Some(("--cgroup", dir)) => cgroups.push(dir.to_owned()),
-            // Lowering the score below that of the shim fails without CAP_SYS_RESOURCE; a pause container also keeps its
+            // Lowering the score below the shim's score fails without CAP_SYS_RESOURCE; a pause container also keeps its
             // score then.
             Some(("--oom", score)) => drop(fs::write("/proc/self/oom_score_adj", score)),
             Some(("--uid" | "--gid" | "--group" | "--label" | "--mount-label", _)) => {

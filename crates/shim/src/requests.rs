@@ -45,7 +45,7 @@ fn unread(why: Unread) -> Failure {
     }
 }
 
-/// Reports a frame of which not even the number can be decoded. A daemon that has not sent a hello supports only version 1,
+/// Reports a frame whose number cannot be decoded. A daemon that has not sent a hello supports only version 1,
 /// and is answered in that version. The connection stays open, because a daemon interprets its end as the end of the shim.
 fn refuse(connection: &mut Connection, frame: &[u8]) {
     match protocol::refuse_version_1(frame) {

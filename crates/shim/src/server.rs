@@ -362,7 +362,7 @@ impl Shim {
         }
     }
 
-    /// Kills what has timed out and removes what has ended.
+    /// Kills calls that have timed out and removes ended ones.
     fn tidy(&mut self) {
         let now = Instant::now();
         for job in self

@@ -21,7 +21,7 @@ pub(super) fn send(pid: u32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// Blocks the signals that would end the shim, and those that it reads. Called before the fork, so that none arrives in between.
+/// Blocks the signals that would end the shim, and the ones that it reads. Called before the fork, so that none arrives in between.
 pub(super) fn block() -> io::Result<()> {
     let mut mask = SigSet::empty();
     for signal in [SIGCHLD, SIGTERM, SIGINT, SIGHUP] {
@@ -53,7 +53,7 @@ pub(super) fn reap(pid: u32) -> Option<WaitStatus> {
     Some(status)
 }
 
-/// Returns whether a pid is that of a child, running or not yet reaped.
+/// Returns whether a pid is a child's, running or not yet reaped.
 pub(super) fn is_child(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

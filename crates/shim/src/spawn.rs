@@ -94,7 +94,7 @@ pub(super) fn nonblocking(fd: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the end of the output of a failed program, as far as it is available without waiting.
+/// Returns the end of the output of a failed program, where it is available without waiting.
 pub(super) fn last_words(fd: OwnedFd) -> String {
     use std::io::Read as _;
     let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! The archive, written beside its place and renamed when it is complete.
+//! The archive, written next to its place and renamed when it is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -32,7 +32,7 @@ impl Target {
         }
         path.file_name().ok_or_else(invalid)?;
         Ok(Self {
-            // Short, whatever the length of the name.
+            // Short, regardless of the length of the name.
             draft: path.with_file_name(format!(".checkpoint-{container}")),
             location: path.to_owned(),
         })

@@ -1,4 +1,4 @@
-//! The changes of a container to its root file system: changed and new files in a tar archive, and a list of what it has deleted.
+//! The changes of a container to its root file system: changed and new files in a tar archive, and a list of deleted files.
 //! Podman's format, which CRI-O shares; containerd writes a layer with whiteouts instead.
 //!
 //! The container is paused, so nothing changes meanwhile. It chose the names, kinds and numbers of its files: links are not followed,

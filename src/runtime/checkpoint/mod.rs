@@ -1,7 +1,7 @@
 //! CheckpointContainer: an archive of a running container, as CRI-O, Podman and checkpointctl read it.
 //!
 //! CRIU dumps the processes, called by the OCI runtime. The container is paused from before the dump until its changed files are copied, so
-//! that memory and files fit together, and runs on while the archive is written. Its record says what is to be undone if the
+//! that memory and files fit together, and runs on while the archive is written. Its record names the steps to undo if the
 //! daemon ends in between.
 //!
 //! | in the archive | what |
@@ -43,7 +43,7 @@ use crate::runtime::store::{Container, ContainerRecord, SandboxRecord};
 
 /// The time for a checkpoint whose request gives none.
 const LIMIT: Duration = Duration::from_secs(300);
-/// The directory of an attempt, in that of the container.
+/// The directory of an attempt, in the container's.
 const DIR: &str = "checkpoint";
 /// CRIU's images, in the directory of an attempt and in the archive.
 const IMAGES: &str = "checkpoint";

@@ -46,7 +46,7 @@ pub(super) async fn unlock(pins: &Pins, sandbox: &str) -> Result<()> {
 
 /// Removes the locks of single connections from the network of the node that a dump has set according to its log: the rules do not say
 /// whose they are, and another engine may dump a container. CRIU's code in the processes of the container can write to the log, so
-/// nothing else is removed, whatever it says.
+/// nothing else is removed.
 ///
 /// # Errors
 /// If the log cannot be read, or a rule cannot be removed.

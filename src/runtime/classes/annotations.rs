@@ -30,7 +30,7 @@ impl Keys {
         of_one: "rdt.resources.beta.kubernetes.io/container.",
     };
 
-    /// Returns the class of a container. The annotation of the container precedes that of the pod for it, and that the one for the
+    /// Returns the class of a container. The annotation of the container precedes the pod's annotation for it, which precedes the one for the
     /// whole pod; an empty one is no class.
     pub(super) fn class<'a>(
         &self,

@@ -43,7 +43,7 @@ pub(super) struct Assembly {
     pub(super) layers: Vec<PathBuf>,
     /// Layers of images that are volumes, by container path.
     pub(super) volumes: Vec<(String, Vec<PathBuf>)>,
-    /// Limits of what is copied to the `Volumes` of the image.
+    /// Limits of the copies to the `Volumes` of the image.
     pub(super) volume_limits: VolumeLimits,
     /// The PID namespace of the target container (namespace mode TARGET).
     pub(super) target: Option<PathBuf>,

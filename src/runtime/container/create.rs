@@ -243,7 +243,7 @@ fn requested_resources(config: &v1::ContainerConfig) -> v1::LinuxContainerResour
         .unwrap_or_default()
 }
 
-/// The stop signal of a container: that of the request, else of the image, else SIGTERM.
+/// The stop signal of a container: the request's, else the image's, else SIGTERM.
 fn stop_signal(config: &v1::ContainerConfig, image: &str) -> Result<i32> {
     match v1::Signal::try_from(config.stop_signal) {
         Ok(v1::Signal::RuntimeDefault) => {}

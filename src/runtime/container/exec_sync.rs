@@ -175,7 +175,7 @@ struct Collected {
 
 /// Collects the output until the process has exited and both streams are closed.
 ///
-/// `limit` is the time of the command, which is over with its exit: a command that has ended in time succeeds, whatever its
+/// `limit` is the time of the command, which is over with its exit: a command that has ended in time succeeds, regardless of its
 /// children do. They may keep the output open, so it is awaited for at most `drain` after the exit, and not beyond `limit`.
 ///
 /// # Errors

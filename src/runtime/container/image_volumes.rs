@@ -1,4 +1,4 @@
-//! Places of an image's `Volumes`, some of which are refused.
+//! Places of an image's `Volumes`, some of them are refused.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ pub(super) fn volume_places(request: &VolumeRequest<'_>) -> Result<BTreeSet<Stri
             continue;
         }
         if let Some(kernel) = kernel_directory(&place) {
-            // Hidden by what the pod mounts in place of the kernel's directory, or in it.
+            // Hidden by a mount of the pod in place of the kernel's directory, or in it.
             let is_hidden = |mount: &PathBuf| mount.starts_with(kernel) && place.starts_with(mount);
             if covered.iter().any(is_hidden) {
                 continue;

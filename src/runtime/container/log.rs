@@ -57,7 +57,7 @@ pub(in crate::runtime) fn path_of(
     Ok(Some(directory.join(log)))
 }
 
-/// Creates the directory of a log, which the kubelet does beforehand and other callers may not. Checks what is in the place of
+/// Creates the directory of a log, which the kubelet does beforehand and other callers may not. Checks the file in the place of
 /// the log; the shim, which opens it, does so again.
 pub(super) fn prepare(log: &Path) -> Result<()> {
     log_file::make_directory(log)?;

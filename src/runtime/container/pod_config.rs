@@ -2,7 +2,7 @@
 
 use crate::cri::v1::PodSandboxConfig;
 
-/// The configuration that the pod was made with, updated with what the kubelet may change while the pod runs: labels, annotations,
+/// The configuration that the pod was made with, updated with the fields that the kubelet may change while the pod runs: labels, annotations,
 /// and whether the pod is privileged, which an ephemeral container changes (`kubectl debug --profile=sysadmin`). Names, namespaces,
 /// users, the log directory and the cgroup belong to the sandbox and stay.
 pub(super) fn current(

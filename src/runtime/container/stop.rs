@@ -85,7 +85,7 @@ impl Runtime {
         };
         let sent = match self.live_shim(&sandbox).await? {
             Some(shim) => shim.kill(kill).await,
-            // The loss of the shim is being handled, which kills what is still running.
+            // The loss of the shim is being handled, which kills the running processes.
             None => return Ok(()),
         };
         match sent {

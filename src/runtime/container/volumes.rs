@@ -25,7 +25,7 @@ const SPARE_VOLUME_BYTES: u64 = 64 << 20;
 /// Files that the copies may have besides those of the image: as many as take these bytes in blocks of 4 KiB.
 const SPARE_VOLUME_FILES: u64 = SPARE_VOLUME_BYTES / 4096;
 
-/// Limits of what is copied to the `Volumes` of an image for one container: about as much as the image takes. That is enough for all
+/// Limits of the copies to the `Volumes` of an image for one container: about as much as the image takes. That is enough for all
 /// of its files once, and an image can multiply itself only by a little: by volumes that are links to one directory, or that contain
 /// each other. As much space stays free on the disk as with pulls.
 pub(super) fn volume_limits(images: &ImageStore, image: &Image) -> Result<VolumeLimits> {
@@ -107,7 +107,7 @@ impl Runtime {
             return Ok(None);
         };
         if sandbox.record().has_containerd_shim() {
-            // The pid of the target may be that of a virtual machine.
+            // The pid of the target may belong to a virtual machine.
             return Err(Error::Unsupported(
                 "containers of a shim of containerd cannot join the PID namespace of another one"
                     .to_owned(),

@@ -154,7 +154,7 @@ impl Runtime {
         if let Err(error) = self.account_for(sandbox).await {
             tracing::warn!(event = "runtime.shim", cri.sandbox.id = %id, error.message = %shown(&error), "cannot account for the containers of a shim that died");
         }
-        // The init was a child of the shim and died with it, before what was still running was killed.
+        // The init was a child of the shim and died with it, before the other processes were killed.
         self.init_ended(sandbox, at).await;
     }
 
@@ -166,7 +166,7 @@ impl Runtime {
         let dir = self.settings.paths.pod(&sandbox.id);
         // After a reboot the directory does not exist.
         let fates = blocking(move || Ok(exit_records(&dir).unwrap_or_default())).await?;
-        // First, because it would restart nothing but hold what is deleted below.
+        // First, because it would restart nothing but hold objects that are deleted below.
         self.end_containerd_shims(&sandbox.record()).await?;
         for container in self.store.containers_of(&sandbox.id) {
             // A start in progress handles its own container.

@@ -100,7 +100,7 @@ pub(crate) struct GotTask {
 /// `Process`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub(crate) struct Process {
-    /// The id of the process, for the init that of the container.
+    /// The id of the process, for the init the container's.
     #[prost(string, tag = "2")]
     pub id: String,
     /// The pid on the node; 0 once it has exited.

@@ -1,4 +1,4 @@
-//! containerd's services, as far as cAdvisor calls them. Everything only reads; any other method is `UNIMPLEMENTED`.
+//! The part of containerd's services that cAdvisor calls. Everything only reads; any other method is `UNIMPLEMENTED`.
 
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ fn result(response: &Response) -> &'static str {
     }
 }
 
-/// Like [`unary`], for objects that are in a namespace: all are in that of the CRI.
+/// Like [`unary`], for objects that are in a namespace: all are in the namespace of the CRI.
 async fn in_namespace<Q, A, W>(
     request: Request,
     work: impl FnOnce(Q) -> W + Clone + Send + Sync + 'static,

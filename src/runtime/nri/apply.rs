@@ -1,6 +1,6 @@
 //! Applying adjustments to a specification: the environment, arguments, mounts, devices and resources.
 //!
-//! The specification is edited in the form of JSON, whose names are those of the OCI runtime specification. Read back, what is no
+//! The specification is edited in the form of JSON, whose names are the OCI runtime specification's. Read back, anything that is not a
 //! valid specification is refused.
 
 use std::path::{Path, PathBuf};
@@ -42,12 +42,12 @@ pub(super) fn array<'a>(spec: &'a mut Value, path: &[&str], name: &str) -> &'a m
     }
 }
 
-/// Sets the entries of a map and removes those that are marked.
+/// Sets the entries of a map and removes the ones that are marked.
 pub(super) fn texts<'a>(
     to: &mut Map<String, Value>,
     from: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) {
-    // Removals sort before what is set.
+    // Removals sort before new values.
     for (key, value) in from {
         match removed_key(key) {
             Some(key) => drop(to.remove(key)),
@@ -75,7 +75,7 @@ pub(super) fn environment(spec: &mut Value, wanted: &[KeyValue]) {
     }
 }
 
-/// Adds hooks after those that are there.
+/// Adds hooks after the ones that are there.
 pub(super) fn hooks(spec: &mut Value, adjusted: &ContainerAdjustment) {
     let Some(hooks) = &adjusted.hooks else { return };
     for (name, list) in [

@@ -34,7 +34,7 @@ impl Runtime {
         drop(starting);
         let stopped = self.stop_container(id, Duration::ZERO).await;
         if stopped.is_err() {
-            // The container runs on, and its later end has another reason. That this is not recorded is told by the exit alone.
+            // The container runs on, and its later end has another reason. Only the exit shows that this is not recorded.
             let _unwritten = container.update(|record| record.evicted = None).await;
         }
         stopped

@@ -68,7 +68,7 @@ impl Runtime {
         }
     }
 
-    /// A container, with the specification in its bundle as far as that can be read.
+    /// A container, with the specification in its bundle if that can be read.
     pub(super) async fn nri_container(&self, container: &Arc<store::Container>) -> Container {
         let spec = read_spec_json(container).await.unwrap_or_default();
         message(&container.record(), &spec)

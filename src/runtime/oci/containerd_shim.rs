@@ -1,5 +1,5 @@
 //! A shim of containerd (runtime v2) in place of an OCI runtime. criscope-shim starts it and calls its Task service; here are its
-//! options, and the cleanup of what it leaves when both shims are gone.
+//! options, and the cleanup when both shims are gone.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -57,7 +57,7 @@ impl Drop for Group {
 pub(super) struct Call<'a> {
     pub(super) path: &'a Path,
     pub(super) args: &'a [OsString],
-    /// The working directory; `None` for that of the daemon.
+    /// The working directory; `None` for the daemon's.
     pub(super) dir: Option<&'a Path>,
     pub(super) env: &'a [(String, String)],
     pub(super) stdin: Option<&'a [u8]>,

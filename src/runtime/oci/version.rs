@@ -1,4 +1,4 @@
-//! Name and version of an OCI runtime, and what is known of versions.
+//! Name and version of an OCI runtime, and known facts about versions.
 
 /// The first version of runc that runs `createContainer` hooks without the environment of the container.
 const FIXED_RUNC: (u32, u32) = (1, 3);

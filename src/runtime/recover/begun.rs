@@ -44,7 +44,7 @@ impl Runtime {
 /// Counts the CNI plugins of a pod, recognised by their environment.
 fn plugins(variable: &str, end: bool) -> usize {
     let mine = |process: &Path| {
-        // The environment of a plugin is that of the daemon and a few variables.
+        // The environment of a plugin is the daemon's and a few variables.
         let environment =
             untrusted::read_start(&process.join("environ"), 256 << 10).unwrap_or_default();
         let mut all = environment.split(|byte| *byte == 0);

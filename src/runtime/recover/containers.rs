@@ -35,7 +35,7 @@ impl Runtime {
         }
     }
 
-    /// Reconciles containers that were being started: those that are running become running, the others created again, so that
+    /// Reconciles containers that were being started: the ones that are running become running, the others created again, so that
     /// the caller, which never received a response, can retry.
     pub(super) async fn settle_starts(
         self: &Arc<Self>,

@@ -254,7 +254,7 @@ impl Runtime {
 /// The objects to keep. All others that are found are orphans.
 #[derive(Debug, Default)]
 struct Known {
-    /// Sandboxes, including those that will be undone.
+    /// Sandboxes, including the ones that will be undone.
     pods: BTreeSet<String>,
     containers: BTreeSet<String>,
 }

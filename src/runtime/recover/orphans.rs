@@ -155,7 +155,7 @@ impl Runtime {
         Ok(oci.delete_abandoned(id, &bundle).await?)
     }
 
-    /// The bundle of a container without a record: its own directory, or that of the sandbox whose container it is.
+    /// The bundle of a container without a record: its own directory, or the directory of the sandbox whose container it is.
     async fn bundle_of(&self, id: &str) -> PathBuf {
         let (own, sandbox) = (
             self.settings.paths.container(id),

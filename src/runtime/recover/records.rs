@@ -1,4 +1,4 @@
-//! Reads the records, or the copies of those that cannot be read.
+//! Reads the records, or the copies of the ones that cannot be read.
 
 use std::collections::BTreeSet;
 use std::fs;

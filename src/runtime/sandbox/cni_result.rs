@@ -29,7 +29,7 @@ pub(super) fn shown(attached: &[Interface]) -> Value {
         for ip in list(&result, "ips") {
             let index = ip.get("interface").and_then(Value::as_u64);
             let named = index.and_then(|index| listed.get(usize::try_from(index).ok()?));
-            // Plugins need not name interfaces: the address is that of the pod's then.
+            // Plugins need not name interfaces: the address is the pod's then.
             let name = named.map_or(own.as_str(), |named| text(named, "name"));
             let address = text(ip, "address").split('/').next().unwrap_or_default();
             let shown = json!({"IP": address, "Gateway": text(ip, "gateway")});

@@ -29,7 +29,7 @@ pub(in crate::runtime) fn paths(dir: &Path) -> Vec<PathBuf> {
     names.map(|name| dir.join(name)).to_vec()
 }
 
-/// Every user of a container reads them, whatever the umask of the daemon.
+/// Every user of a container can read them, regardless of the daemon's umask.
 const FILE_MODE: u32 = 0o644;
 
 /// Writes the files into the sandbox directory, owned by the pod's root user and group.

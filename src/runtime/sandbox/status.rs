@@ -95,7 +95,7 @@ impl Runtime {
         Ok(info.to_string())
     }
 
-    /// A process in the namespaces of the pod: the init of a shared PID namespace, else that of the container that was started
+    /// A process in the namespaces of the pod: the init of a shared PID namespace, else the process of the container that was started
     /// first. 0 if there is none, since there is no pause container, and once the pod is stopped.
     fn process_in(&self, record: &SandboxRecord) -> u32 {
         if record.state != SandboxState::Ready {

@@ -75,7 +75,7 @@ impl Shim {
         Ok((Attached { frames }, Input { write }))
     }
 
-    /// Waits until the shim has passed on a piece of each stream of which it had not read everything when this was called. If
+    /// Waits until the shim has passed on a piece of each stream that it had not read completely when this was called. If
     /// nothing has arrived then, the pipes are empty. A shim may be held up, by a log on a slow disk for instance.
     ///
     /// # Errors

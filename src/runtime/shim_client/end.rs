@@ -37,7 +37,7 @@ pub async fn end(dir: &Path) -> Result<(), Error> {
     .await
 }
 
-/// Kills the shim of containerd that was started for a container, with those that it is starting, and removes its socket. Succeeds if
+/// Kills the shim of containerd that was started for a container, with the ones that it is starting, and removes its socket. Succeeds if
 /// there is none. It is identified, while a pidfd is held, by its arguments: the id, or a namespace if it runs in the bundle, since
 /// some (gVisor's before 2026) are not told the id.
 ///

@@ -37,7 +37,7 @@ impl Shim {
         }
     }
 
-    /// Records that it reports no statistics, or none that are of use. Returns whether that is new.
+    /// Records that it reports no statistics, or no useful ones. Returns whether that is new.
     pub fn set_no_stats(&self) -> bool {
         !self.inner.has_no_stats.swap(true, Ordering::Relaxed)
     }

@@ -124,7 +124,7 @@ pub fn usage(path: &Path, stop: &AtomicBool) -> Result<Size, Error> {
     }
 }
 
-/// Measures several directories or regular files together, as [`usage`] does, without those that do not exist. Returns an incomplete
+/// Measures several directories or regular files together, as [`usage`] does, without the ones that do not exist. Returns an incomplete
 /// measurement after the time `most`, or if a walk cannot continue.
 ///
 /// # Errors

@@ -144,7 +144,7 @@ fn layer(layer: Layer<'_>) -> v1::FilesystemUsage {
         fs_id: Some(v1::FilesystemIdentifier {
             mountpoint: layer.mountpoint.display().to_string(),
         }),
-        // critest and the kubelet always expect a number; the timestamp is that of the measurement.
+        // critest and the kubelet always expect a number; the timestamp is the measurement's.
         used_bytes: value(size.map_or(0, |size| size.bytes)),
         inodes_used: value(size.map_or(0, |size| size.inodes)),
     }

@@ -4,7 +4,7 @@
 //! [`criscope_linux::cgroup::usage`] reads the usage of a cgroup; [`task_metrics`] decodes that which a shim of containerd reports,
 //! and [`reported`] completes it; [`Rates`] computes a rate from two such readings;
 //! [`DiskUsage`] measures writable layers in the background; [`message`] builds the statistics of containers and pods,
-//! [`metrics`] those that replace cAdvisor's; [`filter`] applies the filters of requests. Files of `/sys` and `/proc` are read
+//! [`metrics`] the ones that replace cAdvisor's; [`filter`] applies the filters of requests. Files of `/sys` and `/proc` are read
 //! on the calling thread, since they are in memory. Only [`disk::usage`] can take long.
 
 pub mod disk;

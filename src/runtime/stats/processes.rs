@@ -31,7 +31,7 @@ pub struct Files {
 }
 
 impl Processes {
-    /// Processes of which only the number is known, in a virtual machine or under gVisor's kernel.
+    /// Processes with only their number known, in a virtual machine or under gVisor's kernel.
     pub fn hidden(processes: u64) -> Self {
         Self {
             processes,
@@ -40,7 +40,7 @@ impl Processes {
     }
 }
 
-/// Reads the processes of a cgroup and its descendants, ignoring those that exit during the read. Blocks for about a
+/// Reads the processes of a cgroup and its descendants, ignoring the ones that exit during the read. Blocks for about a
 /// microsecond per open file.
 ///
 /// # Errors

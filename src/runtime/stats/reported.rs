@@ -1,10 +1,10 @@
-//! Combines the usage that a shim of containerd reports with that of the cgroup and with the limits of the request.
+//! Combines the usage that a shim of containerd reports with the cgroup's and with the limits of the request.
 
 use criscope_linux::cgroup::usage::{Cpu, Io, Memory, Pids, Usage};
 
 use crate::cri::v1::LinuxContainerResources;
 
-/// Completes the usage that a shim reports by what it does not know: pressure and limits from the container's cgroup, and limits
+/// Completes the usage that a shim reports by the values it does not know: pressure and limits from the container's cgroup, and limits
 /// that are in neither from the resources of the container. `cgroup` is `None` if the container has none, or an empty one.
 #[must_use]
 pub fn complete(
@@ -63,7 +63,7 @@ fn cpu(cpu: &mut Cpu, cgroup: &Cpu) {
 }
 
 fn memory(memory: &mut Memory, cgroup: &Memory) {
-    // A zero in what is never zero was not reported.
+    // A zero in a value that is never zero was not reported.
     if memory.rss == 0 {
         memory.rss = cgroup.rss;
     }
@@ -86,7 +86,7 @@ fn io(io: &mut Io, cgroup: Io) {
     io.pressure = io.pressure.or(cgroup.pressure);
 }
 
-/// The usage of a pod whose cgroup is empty: the sum of that of its running containers, of which `None` is not known. Processor
+/// The usage of a pod whose cgroup is empty: the sum over its running containers; `None` is unknown. Processor
 /// time and memory are only summed if those of all containers are known, because a counter that goes down and up again is taken for
 /// a new one.
 #[must_use]

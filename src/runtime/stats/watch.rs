@@ -31,7 +31,7 @@ pub struct Measured {
     pub size: Size,
 }
 
-/// The sizes of what containers have written, by the id of a container or of a pod. Measuring stops when this is dropped.
+/// The sizes of the files that containers have written, by the id of a container or of a pod. Measuring stops when this is dropped.
 #[derive(Debug)]
 pub struct DiskUsage {
     shared: Arc<Shared>,

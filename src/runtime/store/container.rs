@@ -196,7 +196,7 @@ impl Container {
     }
 }
 
-/// The exit of a container that a plugin wanted to be gone, if it is that of the signal that was sent for it.
+/// The exit of a container that a plugin wanted to be gone, if it follows from the signal that was sent for it.
 fn evicted(exit: Exit, by: Option<String>) -> Exit {
     match by {
         Some(message) if exit.code == KILLED && exit.reason == "Error" => Exit {

@@ -52,7 +52,7 @@ const DIR_MODE: u32 = 0o700;
 /// Mode of directories that other users may pass through and not list.
 const PASSABLE_MODE: u32 = 0o711;
 
-/// Creates the directory of an object, and those above it that are missing, for root alone, whatever the umask.
+/// Creates the directory of an object, and missing ones above it, for root alone, regardless of the umask.
 pub fn make_dir(dir: &Path) -> Result<()> {
     make_dir_with(dir, DIR_MODE)
 }

@@ -77,7 +77,7 @@ pub struct Bound {
     _locks: Vec<File>,
 }
 
-/// Locks both directories and binds them to each other; creates those that do not exist. `images` is the image store, whose
+/// Locks both directories and binds them to each other; creates the ones that do not exist. `images` is the image store, whose
 /// record versions are also checked.
 ///
 /// # Errors

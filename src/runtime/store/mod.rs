@@ -26,7 +26,7 @@ use super::error::What;
 pub struct Store {
     /// By id.
     pub sandboxes: ObjectMap<Sandbox>,
-    /// By id: those that are being created, which lists do not show.
+    /// By id: the ones that are being created, which lists do not show.
     pub making: ObjectMap<Sandbox>,
     /// By id.
     pub containers: ObjectMap<Container>,

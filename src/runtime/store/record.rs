@@ -230,7 +230,7 @@ impl Written for ContainerRecord {
     }
 }
 
-/// A checkpoint that is being made: what is to be undone if the daemon is killed meanwhile.
+/// A checkpoint that is being made: the steps to undo if the daemon is killed meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointAttempt {
     /// The unfinished archive.
@@ -285,7 +285,7 @@ impl SandboxRecord {
             .unwrap_or_default()
     }
 
-    /// Returns whether a shim of containerd runs its containers, of which one is that of the sandbox.
+    /// Returns whether a shim of containerd runs its containers, one of them for the sandbox.
     pub fn has_containerd_shim(&self) -> bool {
         self.oci.as_ref().is_some_and(|oci| oci.shim.is_some())
     }
@@ -307,7 +307,7 @@ impl SandboxRecord {
     }
 
     /// Returns whether it has a UTS namespace. With the node's network only if the request names a host name, which is then set
-    /// beside the node's, as in CRI-O; the kubelet names none.
+    /// next to the node's, as in CRI-O; the kubelet names none.
     pub fn own_host_name(&self) -> bool {
         !self.host_network() || !self.config.hostname.is_empty()
     }

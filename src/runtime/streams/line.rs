@@ -101,7 +101,7 @@ impl Line {
     }
 
     /// Completes when the process has exited and no output arrived for the rest of the grace period, although the shim has
-    /// passed on what it could read. The time that a slow client takes to read does not count.
+    /// passed on the bytes it could read. The time that a slow client takes to read does not count.
     async fn given_up(
         &self,
         patience: &mut Option<Duration>,

@@ -12,14 +12,14 @@ use crate::digest::{Digest, Hasher};
 use crate::error::Error;
 use crate::unpack::carry;
 
-/// Decrypts a layer. The end is returned only if HMAC and digest are right; what is read before that must not be used.
+/// Decrypts a layer. The end is returned only if HMAC and digest are right; bytes that were read before must not be used.
 pub(crate) struct DecryptReader<'a, R> {
     inner: R,
     cipher: Ctr128BE<Aes256>,
     key: &'a LayerKey,
     diff_id: &'a Digest,
     hmac: Option<hmac::Context>,
-    /// The digest of the decrypted content, unless the digest to compare is that of the archive, which is checked anyway.
+    /// The digest of the decrypted content, unless the digest to compare is the archive's, which is checked anyway.
     plain: Option<(&'a Digest, Hasher)>,
 }
 
@@ -37,7 +37,7 @@ impl<'a, R: Read> DecryptReader<'a, R> {
         }
     }
 
-    /// Reads the rest, and returns what is wrong with the content as a whole.
+    /// Reads the rest, and returns the error of the content as a whole.
     pub(crate) fn verdict(&mut self) -> io::Result<()> {
         io::copy(self, &mut io::sink()).map(drop)
     }

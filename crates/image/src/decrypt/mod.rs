@@ -88,7 +88,7 @@ impl Decryption {
 pub enum KeyFailure {
     /// Nothing is configured for any of the ways in which it is wrapped.
     NotConfigured,
-    /// What is configured is not what it is wrapped for.
+    /// The configured keys are not the ones it is wrapped for.
     NoKey,
     /// A key provider failed; it may succeed later.
     Provider,

@@ -52,7 +52,7 @@ struct Cmd {
     args: Option<Vec<String>>,
 }
 
-/// Why a provider gave no key. Never has what it printed on its standard output.
+/// Why a provider gave no key. Never has the program's standard output, which may be a key.
 pub(super) struct ProviderError(pub(super) String);
 
 #[derive(Deserialize)]

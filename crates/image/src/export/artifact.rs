@@ -58,7 +58,7 @@ fn is_empty(config: Option<&Value>) -> bool {
     digest.and_then(Value::as_str) == Some(Digest::of(EMPTY).as_str())
 }
 
-/// The manifest with what the store keeps.
+/// The manifest, and the parts of it that the store keeps.
 fn shortened(
     id: &Digest,
     bytes: &[u8],

@@ -107,7 +107,7 @@ pub(super) fn config(bytes: &[u8], diff_ids: &[&Digest]) -> Result<Config> {
     let fields = serde_json::from_str(&text).map_err(|e| invalid(e.to_string()));
     let mut fields: BTreeMap<String, Box<RawValue>> = fields?;
     let platform = json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
-    // Go reads it whatever the case.
+    // Go reads it regardless of the case.
     fields.retain(|key, _| !key.eq_ignore_ascii_case("rootfs"));
     let rootfs = RootFs {
         r#type: "layers",

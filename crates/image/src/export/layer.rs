@@ -1,5 +1,5 @@
 //! Writes an unpacked layer as an archive: the inverse of `unpack`. Entries are in the order of their names, so the archive
-//! depends on the layer only. Its digest is not that of the archive the layer came from: the order of that one is not kept, nor
+//! depends on the layer only. Its digest differs from the archive that the layer came from: the order of that one is not kept, nor
 //! how its headers were written.
 
 use std::collections::HashSet;
@@ -104,7 +104,7 @@ impl<'a, W: Write> LayerWriter<'a, W> {
         Ok(())
     }
 
-    /// The root has an entry only if it is not what it would be without: otherwise it may have the time of a pull.
+    /// The root has an entry only if its attributes are not the default: otherwise it may have the time of a pull.
     fn root(&mut self) -> io::Result<()> {
         let dir = &self.levels[0].dir;
         let stat = fstat(dir)?;

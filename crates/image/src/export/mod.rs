@@ -80,7 +80,7 @@ enum Content {
 
 impl ImageStore {
     /// Writes images into an archive. Blocks. The same images make the same bytes. Their layers are protected from removal
-    /// meanwhile. After an error, what was written must not be used.
+    /// meanwhile. After an error, the output must not be used.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl ImageStore {
             .iter()
             .map(|selected| prepare(&self.store, selected, &layers))
             .collect::<Result<Vec<_>>>()?;
-        // By what is written, not by what it was: so an imported image makes the same archive again.
+        // Named by the output, not by the input: so an imported image makes the same archive again.
         prepared.sort_by(|a, b| a.manifest.digest.cmp(&b.manifest.digest));
         let files = prepared.iter().map(Prepared::file_bytes);
         let sizes = layers.values().map(|layer| layer.size).chain(files);
@@ -214,7 +214,7 @@ fn prepare<'a>(
     })
 }
 
-/// The archive. Errors of its writer are those of the archive, not of what is read.
+/// The archive. Errors of its writer count as errors of the archive, not of the store.
 struct ArchiveWriter<W: Write> {
     to: W,
     /// Blobs that the archive has.

@@ -1,4 +1,4 @@
-//! Where an archive goes: counts and hashes what is written, and ends when it is cancelled.
+//! Where an archive goes: counts and hashes the output, and ends when it is cancelled.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! JSON from outside, read as Go's `encoding/json` reads it: that is what the programs expect that write it, and those that read it
-//! elsewhere.
+//! JSON from outside, read as Go's `encoding/json` reads it, because its writers and
+//! its readers elsewhere expect that.
 //!
 //! - `null` is the zero value of any type: an empty text, 0, an empty list or map, a structure without fields.
 //! - The names of fields match in any case; an exact match is not needed.

@@ -23,7 +23,7 @@ pub(super) fn surrogates(text: &str) -> Cow<'_, str> {
                 continue;
             }
             (Some(_), _) => ESCAPE,
-            // Another escape: what is escaped may be a backslash.
+            // Another escape: the escaped character may be a backslash.
             (None, _) => {
                 let escaped = escape.chars().nth(1).map_or(0, char::len_utf8);
                 1 + escaped

@@ -25,7 +25,7 @@ use crate::registry::{BlobPart, Repository};
 /// How often a download looks for spare permits.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// A download. `sink` receives bytes and their offset, and returns whether it wants more.
+/// A download. `sink` receives bytes and their offset, and returns `false` to stop.
 pub(super) struct Download<'a, S> {
     pub(super) repository: &'a Repository,
     pub(super) descriptor: &'a Descriptor,
@@ -131,7 +131,7 @@ where
         Ok(true)
     }
 
-    /// Passes bytes of the first connection on, as far as they are claimed. What is left of the claim is updated. Returns whether more
+    /// Passes claimed bytes of the first connection on, and updates the rest of the claim. Returns whether more
     /// are wanted.
     async fn stream(&self, claimed: &Mutex<Range<u64>>, at: u64, mut chunk: Bytes) -> bool {
         let last = at + chunk.len() as u64;
@@ -183,7 +183,7 @@ where
         }
     }
 
-    /// Fetches a piece; what it does not get is given back. Returns `false` if the receiver is gone.
+    /// Fetches a piece; missing bytes are given back. Returns `false` if the receiver is gone.
     async fn piece(&self, claimed: Range<u64>) -> Result<bool> {
         let mut position = claimed.start;
         let fetched = self.fetch(claimed.clone(), |at, chunk| {

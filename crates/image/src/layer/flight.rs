@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::progress::{LayerProgress, lock};
 use crate::store::LayerClaim;
 
-/// A layer, the registry it is fetched from, and what is shown of it: a pull that shows something else fetches its own blob.
+/// A layer, the registry it is fetched from, and the proof that was shown for it: a pull with another proof fetches its own blob.
 pub(super) type Key = (Digest, Arc<str>, LayerClaim);
 
 type Outcome = Option<Result<()>>;

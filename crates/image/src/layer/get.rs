@@ -201,7 +201,7 @@ impl Flight {
         } else {
             self.progress.enter(LayerPhase::Unpacking);
         }
-        // The writer takes its end for that of the blob: not before the spool has an error.
+        // The writer takes its end for the blob's: not before the spool has an error.
         drop(sender);
         let _ = writer.await;
         let unpacked = match unpacked {
@@ -221,7 +221,7 @@ impl Flight {
         (kept, result)
     }
 
-    /// Opens the spool of a blob with what an earlier pull has kept, or a new one if another pull has that open.
+    /// Opens the spool of a blob with the bytes that an earlier pull has kept, or a new one if another pull has that open.
     fn open_spool(&self, kept_at: &Path, size: u64) -> Result<(Arc<Spool>, PathBuf)> {
         let min_free = self.layers.config.limits.min_free_bytes;
         let (spool, path) = match Spool::open(kept_at, size)? {
@@ -237,7 +237,7 @@ impl Flight {
         }
     }
 
-    /// Downloads what is missing of a blob, after the first `kept` bytes.
+    /// Downloads the missing parts of a blob, after the first `kept` bytes.
     async fn download(
         &self,
         repository: &Repository,

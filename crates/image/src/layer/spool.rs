@@ -173,7 +173,7 @@ impl Spool {
         digest.compare("layer", hasher)
     }
 
-    /// Hashes what is in the file.
+    /// Hashes the contents of the file.
     fn hash(&self, range: Range<u64>, hasher: &mut Hasher) -> io::Result<()> {
         let mut position = range.start;
         let mut buffer = vec![0; if range.is_empty() { 0 } else { 128 << 10 }];

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 
 /// The features that each level adds (System V ABI, "Micro-Architecture Levels"), by their names in `/proc/cpuinfo`. The kernel leaves
-/// out what it does not let programs use.
+/// out the features that programs may not use.
 const LEVELS: [(&str, &[&str]); 3] = [
     (
         "v2",

@@ -28,7 +28,7 @@ pub struct BlobPart<'a> {
     pub sends_parts: &'a AtomicBool,
 }
 
-/// Where the bytes go. The sink returns `false` if it wants no more.
+/// Where the bytes go. The sink returns `false` to stop.
 pub(super) struct Target<'a, S> {
     size: u64,
     position: u64,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::hosts_file::read;
 
-/// At most so many are returned: their number is up to the files.
+/// Upper bound; the directory may contain any number.
 const MAX: usize = 256;
 
 /// A certificate that is shown to a registry.

@@ -1,5 +1,5 @@
 //! Layers that a registry does not have, at the addresses that the manifest has for them (image-spec, "Descriptors", `urls`). Whoever makes
-//! an image chooses the addresses, so they get no credentials, and of what is there only the content with the right digest is used.
+//! an image chooses the addresses, so they get no credentials, and only content with the right digest is used.
 
 use std::future::Future;
 use std::sync::Arc;

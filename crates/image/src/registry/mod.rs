@@ -289,7 +289,7 @@ impl Repository {
         .map_err(|error| blob::of_blob(digest, error))
     }
 
-    /// Fetches the index of what refers to a manifest, of at most `most` bytes.
+    /// Fetches the index of referrers of a manifest, at most `most` bytes.
     pub(crate) async fn referrers(&self, manifest: &Digest, most: u64) -> Result<Vec<u8>> {
         self.first_of(true, |host| async move {
             let url = host.url(&format!("referrers/{manifest}"));
@@ -303,7 +303,7 @@ impl Repository {
         .await
     }
 
-    /// Tries one host after the other. The error is that of the last host, the registry itself.
+    /// Tries one host after the other. The error comes from the last host, the registry itself.
     async fn first_of<'a, T, F, Fut>(&'a self, resolve: bool, mut attempt: F) -> Result<T>
     where
         F: FnMut(&'a Host) -> Fut,
@@ -319,7 +319,7 @@ impl Repository {
         Err(last.unwrap_or_else(|| self.no_host()))
     }
 
-    /// Returns the hosts with the required capability; those that did not respond come last.
+    /// Returns the hosts with the required capability; the ones that did not respond come last.
     fn usable_hosts(&self, resolve: bool) -> impl Iterator<Item = &Host> {
         let able = move |host: &&Host| {
             let can = host.endpoint.capabilities;

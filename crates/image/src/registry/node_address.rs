@@ -1,4 +1,4 @@
-//! Addresses that only the node itself reaches. A registry may not lead the node to them: services there trust whoever asks, as the
+//! Addresses that only the node itself reaches. A registry may not lead the node to them: services there trust every caller, as the
 //! metadata services of clouds do (CVE-2026-33990, CVE-2026-48978).
 
 use std::net::IpAddr;

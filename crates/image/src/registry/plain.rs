@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 const MAX_REDIRECTS: usize = 5;
 
 impl RegistryClient {
-    /// Gets a file of at most `most` bytes, without credentials; `None` if there is none. TLS is that of a registry on the host.
+    /// Gets a file of at most `most` bytes, without credentials; `None` if there is none. TLS is configured as for a registry on the host.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for something that is no URL of the web; otherwise as for a registry.
+    /// [`Error::Invalid`] for something that is not a URL of the web; otherwise as for a registry.
     pub(crate) async fn get_plain(&self, url: &str, most: u64) -> Result<Option<Vec<u8>>> {
         let wrong = || Error::invalid(format!("signature store \"{url}\""), "not a URL of the web");
         let url = Url::parse(url).map_err(|_| wrong())?;

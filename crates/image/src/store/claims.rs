@@ -1,7 +1,7 @@
 //! Who may use an unpacked layer without bringing its content.
 //!
 //! A configuration names its layers by the digests of their content (diff IDs), and can name any. A layer that one pull brought here,
-//! perhaps with credentials, must not be given to another one that knows no more than this digest. So a layer is recorded with what
+//! perhaps with credentials, must not be given to another one that knows only this digest. So a layer is recorded with the
 //! the pulls showed that brought its content, and is used again only by a pull that shows the same: most often the digest of the
 //! blob that was seen to unpack to it. A pull that shows anything else fetches its blob, which is then checked and recorded likewise.
 //! Ordinary pulls with shared layers show the same blobs, and need no further request.
@@ -90,7 +90,7 @@ impl ContentStore {
         found.is_some_and(|layer| layer.admits(claim))
     }
 
-    /// Renames an unpacked layer, which must be held, to its final name. If it is here already, what is new in its claims is recorded.
+    /// Renames an unpacked layer, which must be held, to its final name. If it is here already, new claims are recorded.
     pub(crate) fn add_layer(&self, id: &Digest, staging: &Path, mut new: NewLayer) -> Result<()> {
         new.write(staging)?;
         self.failpoint.reached(Failpoint::LayerUnpacked);

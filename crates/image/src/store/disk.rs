@@ -5,7 +5,7 @@
 //! ROOT/images/ID.json        a record per image
 //! ROOT/pending/BOOT/ID.json  records of images that are not synced yet, of this boot of the machine
 //! ROOT/content/DIGEST        manifests and configurations
-//! ROOT/layers/DIGEST/fs      an unpacked layer, by its diff ID; beside it layer.json, and `synced` once it is on disk
+//! ROOT/layers/DIGEST/fs      an unpacked layer, by its diff ID; next to it layer.json, and `synced` once it is on disk
 //! ROOT/partial/DIGEST        an incomplete blob
 //! ROOT/tmp/                  files that are being written or removed; emptied at every start
 //! ```
@@ -258,8 +258,8 @@ impl Root {
     }
 }
 
-/// Creates the missing parents of a store. Unlike the store they can be traversed by every user, whatever the umask: root
-/// file systems of containers with user namespaces may be kept beside it.
+/// Creates the missing parents of a store. Unlike the store they can be traversed by every user, regardless of the umask: root
+/// file systems of containers with user namespaces may be kept next to it.
 fn make_parents(root: &Path) -> Result<()> {
     // The last ancestor of a relative path is empty.
     let is_missing =

@@ -23,7 +23,7 @@ pub struct Collected {
 }
 
 impl ContentStore {
-    /// Removes an image with all its references, and what no other image needs. Returns whether it existed.
+    /// Removes an image with all its references, and layers that no other image needs. Returns whether it existed.
     pub(crate) fn remove(&self, id: &Digest) -> Result<bool> {
         let writing = lock(&self.writing);
         let Some(known) = lock(&self.index).images.remove(id) else {

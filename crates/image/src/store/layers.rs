@@ -171,7 +171,7 @@ pub(super) enum Fault {
     Distrusted(String),
 }
 
-/// Loads the records of all layers. Calls `fault` for those that cannot be used.
+/// Loads the records of all layers. Calls `fault` for the ones that cannot be used.
 pub(super) fn load(
     disk: &Disk,
     mut fault: impl FnMut(String, Fault),

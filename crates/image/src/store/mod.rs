@@ -78,7 +78,7 @@ pub(super) struct NewImage {
 }
 
 impl ContentStore {
-    /// Opens a store: removes what an interrupted process left incomplete, loads the records, and reports those that cannot
+    /// Opens a store: removes incomplete files of an interrupted process, loads the records, and reports the ones that cannot
     /// be read.
     pub(super) fn open(config: &ImageStoreConfig) -> Result<(Self, Vec<Problem>)> {
         let boot = config.boot.clone().unwrap_or_else(layers::boot);
@@ -171,7 +171,7 @@ impl ContentStore {
         fs::read(&path).at(&path)
     }
 
-    /// Reads the implied directories of a layer. Their number is up to the layer, so they are read on demand, for one image
+    /// Reads the implied directories of a layer. Their number depends on the layer, so they are read on demand, for one image
     /// at a time.
     pub(super) fn implied(&self, id: &Digest) -> Result<Vec<String>> {
         match self.layer(id) {
@@ -336,7 +336,7 @@ impl ContentStore {
     }
 }
 
-/// Loads a record, and checks what it needs. `None` if its image is known.
+/// Loads a record, and checks its needs. `None` if its image is known.
 fn load_image(
     disk: &Disk,
     index: &mut Index,

@@ -208,7 +208,7 @@ mod tests {
 
     impl<F: FnMut() -> io::Result<usize>> Read for Archive<'_, F> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            // Addresses at least this far apart are of different buffers.
+            // Addresses at least this far apart belong to different buffers.
             self.buffers.insert(buffer.as_ptr().addr() / BUFFER);
             self.threads.push(thread::current().id());
             if self.bytes.is_empty() {
@@ -306,7 +306,7 @@ mod tests {
         assert!(all.len() <= LARGE);
     }
 
-    /// The archive ends only when it is abandoned, like that of a registry that sends no more.
+    /// The archive ends only when it is abandoned, like an archive from a registry that sends no more.
     #[test]
     fn a_reader_that_is_dropped_ends_its_thread() {
         let whole = bytes(LARGE);

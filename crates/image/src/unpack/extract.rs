@@ -95,7 +95,7 @@ impl<'a> Extractor<'a> {
         self.space(ENTRY_BYTES * (1 + implied))
     }
 
-    /// Counts the holes of sparse files like bytes of the archive: whoever copies the file writes them.
+    /// Counts the holes of sparse files like bytes of the archive, because a copy of the file has them.
     fn count_holes(&mut self, bytes: u64) -> io::Result<()> {
         self.holes = self.holes.saturating_add(bytes);
         let limits = self.job.limits;

@@ -24,7 +24,7 @@ pub(super) fn seconds(field: &[u8]) -> i64 {
     numeric(field).unwrap_or(0)
 }
 
-/// The id of a user or group. Negative numbers stand for the largest ids, such as -2 for `nobody`, as the system call takes them.
+/// The id of a user or group. Negative numbers stand for the largest ids, such as -2 for `nobody`, as the system call reads them.
 pub(super) fn id(number: i64) -> io::Result<u32> {
     u32::try_from(number)
         .or_else(|_| i32::try_from(number).map(i32::cast_unsigned))

@@ -35,7 +35,7 @@ impl Pax {
 
     fn take(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let damaged = || bad(format!("damaged pax header \"{}\"", key.escape_ascii()));
-        // An empty value deletes an earlier one: that of the header counts.
+        // An empty value deletes an earlier one: the header's counts then.
         let some = |value: &[u8]| (!value.is_empty()).then(|| value.to_vec());
         let number = || -> io::Result<Option<i64>> {
             let Some(value) = some(value) else {

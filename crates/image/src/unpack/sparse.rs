@@ -12,7 +12,7 @@ use std::io;
 use super::entry::bad;
 use super::number::unsigned;
 
-/// A part of a sparse file that is no hole.
+/// A part of a sparse file that is not a hole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Region {
     pub(crate) offset: u64,
@@ -165,14 +165,14 @@ impl<'a> MapBuilder<'a> {
         Ok(())
     }
 
-    /// Takes memory of what is left for the headers of the entry.
+    /// Takes memory for the headers of the entry from the remaining budget.
     pub(super) fn charge(&mut self, bytes: u64) -> io::Result<()> {
         let left = self.room.checked_sub(bytes);
         *self.room = left.ok_or_else(|| bad("a sparse file of too many parts"))?;
         Ok(())
     }
 
-    /// The regions of a file of this size, of which the archive has `stored` bytes.
+    /// The regions of a file of this size; the archive has `stored` bytes of it.
     pub(super) fn finish(self, size: u64, stored: u64) -> io::Result<Vec<Region>> {
         let lengths = self.regions.iter().map(|region| region.length);
         if self.end > size || lengths.sum::<u64>() != stored {

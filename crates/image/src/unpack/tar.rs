@@ -174,7 +174,7 @@ impl<R: Read> TarReader<R> {
                 return Err(cut());
             }
             goes_on = builder.add_block(&block.as_bytes()[NEXT_MAP])?;
-            // A block costs memory only for what is in it, but there may not be any number of them.
+            // A block costs memory only for its contents, but there may not be any number of them.
             builder.charge(BLOCK as u64)?;
         }
         // GNU tar writes a map for a file of holes, too.

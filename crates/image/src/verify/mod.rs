@@ -28,7 +28,7 @@ use crate::observer::{Step, Steps, Verdict, Verifier, observed};
 use crate::reference::Reference;
 use crate::registry::Repository;
 
-/// The subject of a verification: a reference, and what it resolves to.
+/// The subject of a verification: a reference and its target.
 #[derive(Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) reference: &'a Reference,
@@ -89,7 +89,7 @@ impl ImageStore {
     }
 
     /// Checks that the signature policy allows an image of the store to be used, in a Kubernetes namespace. `text` is how the image is
-    /// asked for; `verify/names.rs` says which of its names are judged. The signatures are those that were found when it was pulled. Without a
+    /// asked for; `verify/names.rs` says which of its names are judged. The signatures are the ones that were found when it was pulled. Without a
     /// policy everything is allowed.
     ///
     /// # Errors

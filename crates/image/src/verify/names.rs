@@ -1,7 +1,7 @@
 //! Which names of an image a signature policy judges when the image is used.
 //!
-//! The text of a request is chosen by whoever wrote the pod: it may be an ID, a short name, or the name of another image. It is looked
-//! up as everywhere else, and what is judged are names that the image has:
+//! The author of the pod chooses the text of a request: it may be an ID, a short name, or the name of another image. It is looked
+//! up as everywhere else, and the judged names are names that the image has:
 //!
 //! | the text | judged |
 //! |---|---|

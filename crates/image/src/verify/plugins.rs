@@ -15,7 +15,7 @@ use crate::manifest::Descriptor;
 use crate::program::{self, line};
 use crate::reference::Reference;
 
-/// The media type of what a verifier reads from its standard input.
+/// The media type of a verifier's standard input.
 const MEDIA_TYPE: &str = "application/vnd.oci.descriptor.v1+json";
 
 /// A directory of verifiers. Unlike in containerd, one that does not exist, is empty, or has more files than allowed refuses

@@ -1,5 +1,5 @@
 //! The node's cgroups: finds the hierarchies ([`Hierarchies`]) and the directories of a container or a pod ([`Cgroup`]),
-//! creates cgroups, and removes those that were left behind.
+//! creates cgroups, and removes the ones that were left behind.
 //!
 //! Version 1 has a hierarchy per controller, version 2 one for all. A hybrid node has both, with the controllers on version
 //! 1: it counts as version 1, but its unified hierarchy is included, because OCI runtimes create directories there, too.

@@ -72,7 +72,7 @@ impl Hierarchies {
         let version = if all.iter().any(real) {
             CgroupVersion::V1
         } else if all.iter().any(|one| one.controllers.is_empty()) {
-            // Only the unified hierarchy has controllers, even if named hierarchies exist beside it.
+            // Only the unified hierarchy has controllers, even if named hierarchies exist next to it.
             all.retain(|one| one.controllers.is_empty());
             CgroupVersion::V2
         } else {
@@ -287,7 +287,7 @@ mod tests {
         let cgroup = all.at(Path::new("a/b")).expect("valid");
         assert_eq!(dirs(&cgroup), ["/sys/fs/cgroup/a/b"]);
         assert_eq!(cgroup.dir("memory"), cgroup.dir("pids"));
-        // A named hierarchy beside it does not make it version 1.
+        // A named hierarchy next to it does not make it version 1.
         let named =
             format!("{UNIFIED}40 31 0:37 / /run/systemd rw - cgroup cgroup rw,name=systemd\n");
         let all = Hierarchies::parse(named.as_bytes()).expect("mounted");

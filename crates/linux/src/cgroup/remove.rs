@@ -83,7 +83,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// One attempt to remove what is empty.
+    /// One attempt to remove empty cgroups.
     fn remove_dirs(&self) -> Result<(), Error> {
         let mut busy = None;
         for dir in self.dirs.iter().filter(|dir| dir.path.is_dir()) {

@@ -75,7 +75,7 @@ impl Kind {
 /// The namespaces to create for a pod.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// The kinds to create, without those that the pod shares with the node, and without [`Kind::User`], which the mappings
+    /// The kinds to create, without the ones that the pod shares with the node, and without [`Kind::User`], which the mappings
     /// imply.
     pub kinds: Vec<Kind>,
     /// The host name to set; needs [`Kind::Uts`].
@@ -131,7 +131,7 @@ impl Pins {
     }
 
     /// Creates the namespaces, brings `lo` up, sets the host name and the parameters in them, and pins them. A failure is
-    /// rolled back. If the future is dropped or the process killed, [`remove`](Self::remove) removes what is left.
+    /// rolled back. If the future is dropped or the process killed, [`remove`](Self::remove) removes the rest.
     ///
     /// # Errors
     /// [`Error::Exists`] even if only a lost namespace exists.

@@ -6,12 +6,12 @@
 //!   syncing them has no benefit. Without it every `fsync` in a container waits for the disk, and every unmount writes back
 //!   the *whole* underlying file system before it returns (270 ms instead of 6 ms with 150 MB of unrelated dirty data).
 //!   Kernels before 5.10 do not support it. Kernels refuse it on a file system with a write error that no `fsync` has reported
-//!   yet, such as that of a disk that was full for a moment: `syncfs` takes the error, and the mount is tried again.
+//!   yet, such as the error of a disk that was full for a moment: `syncfs` takes the error, and the mount is tried again.
 //! - not `userxattr`: the container could set its attributes, and it is for mounts inside user namespaces.
 //!
 //! - each layer once: the kernel refuses a lower directory that occurs twice (`ELOOP`), and an image may well contain a layer twice.
 //!   The topmost occurrence alone gives the same view. A lower one has the same files, so each of them is found in the upper
-//!   one first; and its whiteouts and opaque directories hide what is below them, which those of the upper one hide as well.
+//!   one first; and its whiteouts and opaque directories hide everything below them, as the upper one's do too.
 //!   What stands between the two hides or replaces only files of the lower one, and the upper one shows them again.
 //!
 //! All options together must fit into one page. If the paths of the layers are too long, or contain a special character,
@@ -32,7 +32,7 @@ use rustix::io::Errno;
 use super::error::{At as _, Error, Result};
 use super::{MountRequest, context_option, idmapped};
 
-/// Directories created beside the mount point.
+/// Directories created next to the mount point.
 pub(super) const PARTS: [&str; 3] = ["upper", "work", "empty"];
 
 /// Limit of mount(2): a page, including the final zero.
@@ -42,7 +42,7 @@ const MAX_OPTIONS: usize = 4095;
 /// creates no image with more than 127.
 pub const MAX_LAYERS: usize = 180;
 
-/// Maximum number of layers of an image with those that repeat others. It bounds the work for one image.
+/// Maximum number of layers of an image with the ones that repeat others. It bounds the work for one image.
 pub const MAX_LISTED_LAYERS: usize = 512;
 
 /// The directories of an overlay.

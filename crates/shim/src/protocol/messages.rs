@@ -50,7 +50,7 @@ pub struct Runtime {
     /// Environment variables of this call in addition to the shim's own, as `NAME=value`.
     #[prost(string, repeated, tag = "2")]
     pub env: Vec<String>,
-    /// Arguments of the verb in addition to those that the shim adds itself.
+    /// Arguments of the verb in addition to the ones that the shim adds itself.
     #[prost(string, repeated, tag = "3")]
     pub args: Vec<String>,
     /// Timeout in milliseconds, after which the call is killed and counts as failed.
@@ -107,12 +107,12 @@ pub struct Exec {
     /// The streams.
     #[prost(message, required, tag = "3")]
     pub stdio: Stdio,
-    /// Arguments, variables and timeout of the call; `argv` is that of the container.
+    /// Arguments, variables and timeout of the call; `argv` is the container's.
     #[prost(message, required, tag = "4")]
     pub runtime: Runtime,
 }
 
-/// Run another verb of the OCI runtime on a container; `argv` is that of the container.
+/// Run another verb of the OCI runtime on a container; `argv` is the container's.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Verb {
     /// The container.
@@ -171,7 +171,7 @@ pub struct Attach {
 /// Create the PID namespace of the pod, with an init that is isolated from the node.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct PidNamespace {
-    /// Absolute path of the user namespace that owns it; empty for that of the node.
+    /// Absolute path of the user namespace that owns it; empty for the node's.
     #[prost(string, tag = "1")]
     pub users: String,
     /// Absolute paths of the other namespaces of the pod, which its init joins.
@@ -189,13 +189,13 @@ pub struct PidNamespace {
     /// Supplemental groups.
     #[prost(uint32, repeated, tag = "6")]
     pub groups: Vec<u32>,
-    /// The SELinux label; empty for that of the shim.
+    /// The SELinux label; empty for the label of the shim.
     #[prost(string, tag = "7")]
     pub label: String,
     /// The `oom_score_adj`, if the kernel allows the shim to set it.
     #[prost(sint32, tag = "8")]
     pub oom_score_adj: i32,
-    /// The SELinux label of its root; empty for that of the policy.
+    /// The SELinux label of its root; empty for the policy's.
     #[prost(string, tag = "9")]
     pub mount_label: String,
 }

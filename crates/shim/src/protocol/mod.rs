@@ -1,6 +1,6 @@
 //! The protocol between the daemon and a shim: length-prefixed protobuf messages over a unix stream socket.
 //!
-//! A frame is four bytes of length (little endian, of what follows) and an [`Envelope`], which holds a number and one of
+//! A frame is four bytes of length (little endian, of the rest) and an [`Envelope`], which holds a number and one of
 //! [`Request`], [`Answer`] or [`Event`]. The first message of each side is a [`Hello`], because an upgraded or downgraded
 //! daemon meets shims of other versions. Unknown fields are ignored, an unknown request is answered with
 //! [`UNIMPLEMENTED`], an unknown event is counted by the daemon. A connection carries requests, answers and events; after

@@ -51,7 +51,7 @@ fn process(target: &Target) -> messages::Process {
 }
 
 impl Shim {
-    /// Creates a container, first that of the sandbox.
+    /// Creates a container, first the sandbox's.
     pub(in super::super) fn create_task(
         &mut self,
         asked: (u64, u64),

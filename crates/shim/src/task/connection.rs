@@ -24,7 +24,7 @@ pub(crate) enum Call {
     Update,
     Stats,
     Connect,
-    /// A call of which only failures are answered, if the daemon asked for it.
+    /// A call that is answered only if it fails, if the daemon asked for it.
     Other,
 }
 

@@ -38,7 +38,7 @@ impl ContainerdShim {
         ]
     }
 
-    /// Reads its log, of which the end is kept.
+    /// Reads its log and keeps the end.
     pub(super) fn read_log(&mut self, room: &mut [u8]) {
         while let Ok(n @ 1..) = self.log.read(room) {
             self.last_words.extend_from_slice(&room[..n]);
@@ -52,7 +52,7 @@ impl ContainerdShim {
         let _absent = fs::remove_file(&self.socket);
     }
 
-    /// Why it ended, as far as it has said.
+    /// The reason of its end, if its log has one.
     pub(super) fn reason(&mut self) -> String {
         self.read_log(&mut [0; MAX_CHUNK]);
         let words = String::from_utf8_lossy(&self.last_words);

@@ -81,7 +81,7 @@ impl Shim {
         }
     }
 
-    /// Handles the end of a containerd shim: what it ran can no longer be controlled or observed, and is cleaned up (killed).
+    /// Handles the end of a containerd shim: its containers can no longer be controlled or observed, and are killed.
     pub(super) fn lose_containerd_shim(&mut self, number: u64) {
         let Some(task) = &mut self.task else { return };
         let Some(at) = task.shims.iter().position(|shim| shim.number == number) else {

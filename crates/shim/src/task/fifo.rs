@@ -18,7 +18,7 @@ pub(crate) struct Fifos {
 }
 
 impl Fifos {
-    /// Creates those that are `wanted` (stdin, stdout, stderr) and opens our ends: input and outputs.
+    /// Creates the ones that are `wanted` (stdin, stdout, stderr) and opens our ends: input and outputs.
     pub(crate) fn new(
         dir: &Path,
         number: u64,

@@ -178,7 +178,7 @@ impl Shim {
 }
 
 impl Task {
-    /// Connects to the containerd shim that `start` has named, unless it is one of those that run; returns its number.
+    /// Connects to the containerd shim that `start` has named, unless it runs already; returns its number.
     fn connect(&mut self, start: Start, words: &str) -> Result<u64, String> {
         let (service, address) = bootstrap(words)?;
         let socket = Path::new(address);
@@ -263,7 +263,7 @@ fn variables(spec: &TaskShim) -> Vec<String> {
     all
 }
 
-/// The service and the socket in what `start` printed: an address, or since version 3 an object with one.
+/// The service and the socket in the output of `start`: an address, or since version 3 an object with one.
 fn bootstrap(words: &str) -> Result<(&'static str, &str), String> {
     let line = words.lines().last().unwrap_or_default().trim();
     let object = line.starts_with('{');

@@ -1,4 +1,4 @@
-//! The messages of containerd's Task service (containerd, `api/runtime/task`), as far as they are used. Versions 2 and 3 have the
+//! The messages of containerd's Task service (containerd, `api/runtime/task`), the used part. Versions 2 and 3 have the
 //! same messages and differ in the name of the service.
 
 use prost::Message;

@@ -7,7 +7,7 @@
 //!                        logs   '------------ ttrpc: Events ------------'
 //! ```
 //!
-//! The first container that is created is that of the sandbox. For each container the program is called to `start`, and says where the
+//! The first container that is created is the sandbox's. For each container the program is called to `start`, and says where the
 //! shim of this container listens: shims that run all containers of a pod (runc's, Kata's) name the socket of the sandbox container's,
 //! others (gVisor's by default) start a process for each.
 
@@ -200,7 +200,7 @@ impl Shim {
         })
     }
 
-    /// Does what is due: calls that have run out of time, exits whose output has ended, inputs that have ended.
+    /// Handles everything that is due: calls that have run out of time, exits whose output has ended, inputs that have ended.
     pub(super) fn tend_task(&mut self) {
         if self.task.is_none() {
             return;

@@ -80,7 +80,7 @@ pub(super) fn encode(out: &mut Vec<u8>, stream: u32, kind: u8, message: &impl Me
     out.extend_from_slice(&body);
 }
 
-/// Takes the next complete message of this type from what was received: its stream and content.
+/// Takes the next complete message of this type from the received bytes: its stream and content.
 ///
 /// # Errors
 /// If the other end does not speak ttrpc, or sent another type of message.

@@ -55,7 +55,7 @@ pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::new(&text.replace("[^", "[!")).map_err(error)
 }
 
-/// Returns the block devices of the node that a pattern matches, links followed. With wildcards partitions and all that is no block
+/// Returns the block devices of the node that a pattern matches, links followed. With wildcards partitions and all that is not a block
 /// device are left out: `/dev/disk/by-id/*SSD*` matches them too.
 ///
 /// # Errors

@@ -125,7 +125,7 @@ impl RdtFile {
         Ok(file)
     }
 
-    /// Classes are unique across partitions, and those of a partition share only what it has.
+    /// Classes are unique across partitions, and the classes of a partition share only its part.
     fn check(&mut self) -> Result<(), String> {
         let mut names = BTreeSet::new();
         for (partition, parts) in &mut self.partitions {
@@ -270,7 +270,7 @@ impl<'de> Deserialize<'de> for Split {
     }
 }
 
-/// Bandwidth in each unit, of which the node uses one.
+/// Bandwidth in each unit; the node uses one of them.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(transparent)]
 pub(super) struct Amounts(pub(super) Vec<Bandwidth>);

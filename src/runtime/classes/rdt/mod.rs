@@ -121,7 +121,7 @@ impl Rdt {
     /// removed.
     ///
     /// # Errors
-    /// If the file cannot be used, or the kernel refuses a class: what was written is taken back. A file that could not be used before
+    /// If the file cannot be used, or the kernel refuses a class: written classes are taken back. A file that could not be used before
     /// either, and resctrl that is not mounted, are logged, and tried again for each container, as after a start.
     pub(super) fn after(&self, path: Option<&Path>) -> Result<Self, RdtError> {
         self.after_on(path, Resctrl::find)
@@ -192,7 +192,7 @@ fn lock(applied: &Mutex<Option<Arc<Applied>>>) -> MutexGuard<'_, Option<Arc<Appl
     applied.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes the classes of a file into resctrl, except those that were written `before`, which are written back if one fails.
+/// Writes the classes of a file into resctrl, except the ones that were written `before`, which are written back if one fails.
 fn apply(path: &Path, resctrl: Resctrl, before: Option<&Applied>) -> Result<Applied, RdtError> {
     let plan = plan(path, &resctrl)?;
     let root = resctrl.root;

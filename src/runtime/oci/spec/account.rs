@@ -43,7 +43,7 @@ impl AccountRef {
     /// printable ASCII without blanks and `:`, beginning with a letter, a digit or `_`, with at least one letter or `_`.
     ///
     /// # Errors
-    /// [`SpecError::Invalid`] for a number that is no id, and for a text that is neither an id nor a name, such as `+5`,
+    /// [`SpecError::Invalid`] for a number that is not an id, and for a text that is neither an id nor a name, such as `+5`,
     /// `-1`, ` 5` or `1.5`: another program might take it for a number.
     pub fn parse(kind: AccountKind, text: &str) -> Result<Self, SpecError> {
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -103,7 +103,7 @@ pub fn account_id(kind: AccountKind, number: i64) -> Result<u32, SpecError> {
     id.ok_or_else(|| no_id(kind, &number.to_string()))
 }
 
-/// Parses decimal ASCII digits as an id; `None` for any other text, and for a value that is no id.
+/// Parses decimal ASCII digits as an id; `None` for any other text, and for a value that is not an id.
 pub(super) fn parse_id(text: &str) -> Option<u32> {
     // The parser of the standard library accepts a sign as well.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());

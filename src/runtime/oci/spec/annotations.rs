@@ -49,7 +49,7 @@ pub(super) fn is_allowed_for(key: &str, handler: &HandlerOptions) -> bool {
         || allowed(key, &handler.container_annotations)
 }
 
-/// The annotations that every CRI runtime passes to its OCI runtime, and those that the handler allows.
+/// The annotations that every CRI runtime passes to its OCI runtime, and the ones that the handler allows.
 pub(super) fn annotations(request: &Request<'_>) -> HashMap<String, String> {
     let mut all = HashMap::new();
     let handler = request.handler;

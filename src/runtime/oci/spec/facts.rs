@@ -81,9 +81,9 @@ pub struct NodeFacts {
     pub recursive_read_only: bool,
     /// The default capabilities of a container; see [`containerd_capabilities`].
     pub default_capabilities: Vec<Capability>,
-    /// The capabilities that `ALL` and privileged containers get: those that the daemon itself can pass on.
+    /// The capabilities that `ALL` and privileged containers get: the ones that the daemon itself can pass on.
     pub all_capabilities: Vec<Capability>,
-    /// The minimum of `oom_score_adj`, which is that of the daemon, if the node forbids lower ones.
+    /// The minimum of `oom_score_adj`, which is the daemon's, if the node forbids lower ones.
     pub oom_score_adj_floor: Option<i32>,
     /// The pids limit of a container; 0 for none.
     pub pids_limit: i64,

@@ -127,7 +127,7 @@ fn is_level(text: &str) -> bool {
     }
 }
 
-/// The SELinux label of a container's processes: that of the sandbox, with the requested parts replaced. `None` on a node
+/// The SELinux label of a container's processes: the sandbox's, with the requested parts replaced. `None` on a node
 /// without SELinux and for privileged containers without SELinux options.
 pub fn selinux_label(
     options: Option<&SeLinuxOption>,

@@ -45,7 +45,7 @@ pub(super) fn mount(destination: &str, typ: &str, source: &Path, options: &[&str
 }
 
 /// All mounts, parents before children. A mount of the request replaces a default at the same path, and one at `/dev` all
-/// defaults below it. Of two mounts at the same path the later one is used: the kubelet appends its own, such as that of the
+/// defaults below it. Of two mounts at the same path the later one is used: the kubelet appends its own, such as the mount of the
 /// termination message, to those of the pod, and containerd accepts both.
 pub(super) fn mounts(request: &Request<'_>) -> Result<Mounts, SpecError> {
     let mut all = Mounts::default();

@@ -164,7 +164,7 @@ fn oom_score_adj(request: &Request<'_>) -> Result<Option<i32>, SpecError> {
     restricted_oom_score_adj(resources.oom_score_adj, request.node.oom_score_adj_floor).map(Some)
 }
 
-/// The process of an exec: that of the container with another command. `None` if the specification has no process.
+/// The process of an exec: the container's with another command. `None` if the specification has no process.
 pub fn exec_process(spec: &Spec, command: Vec<String>, terminal: bool) -> Option<Process> {
     let mut process = spec.process().clone()?;
     if terminal {

@@ -100,7 +100,7 @@ impl RuntimeSupport {
             return Err(ignored(&format!("mount at {path}: uidMappings")));
         }
         if !is_bind(mount) {
-            // A file system refuses what it does not know.
+            // A file system refuses unknown options.
             return Ok(());
         }
         let unknown = |option: &&String| match option.as_str() {

@@ -31,7 +31,7 @@ const EMPTYING: Duration = Duration::from_secs(1);
 const KILLS: [&str; 2] = ["memory.events.local", "memory.oom_control"];
 
 impl Runtime {
-    /// The limit that the sandbox of a shim of containerd has reached, as far as the counters of its cgroups say. Kills come first:
+    /// The limit that the sandbox of a shim of containerd has reached, by the counters of its cgroups. Kills come first:
     /// a process that could not be created need not have ended the sandbox.
     pub(in crate::runtime) fn sandbox_limit(&self, record: &SandboxRecord) -> Option<SandboxLimit> {
         let driver = self.live().settings.node.cgroup_driver;
@@ -51,7 +51,7 @@ impl Runtime {
         self.hierarchies.as_ref()?.of_container(&path, driver).ok()
     }
 
-    /// Removes the cgroup of a sandbox container if its shim of containerd, which is gone, left it, and kills what is in it: gVisor's leaves
+    /// Removes the cgroup of a sandbox container if its shim of containerd, which is gone, left it, and kills its contents: gVisor's leaves
     /// that of one which it could not create, and the `delete` of runwasi's ends no process. A failure is logged; it does not keep the pod from
     /// being removed.
     pub(super) async fn remove_sandbox_cgroup(&self, record: &SandboxRecord) {

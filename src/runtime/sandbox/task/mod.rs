@@ -44,7 +44,7 @@ const HOST_NAME: &str = "kernel.hostname";
 
 impl Runtime {
     /// Creates and starts the sandbox container, and with it the shim of containerd; returns its pid. If the containers share a PID
-    /// namespace, it is that of the sandbox container.
+    /// namespace, it is the sandbox container's.
     pub(super) async fn make_sandbox_container(
         self: &Arc<Self>,
         record: &SandboxRecord,
@@ -72,7 +72,7 @@ impl Runtime {
             runtime: handler.call(),
         });
         steps.step(RuntimeStep::OciStart, program, starting).await?;
-        // Read again, as for a container: the first answer may have been the pid of the shim, whose PID namespace is that of the node.
+        // Read again, as for a container: the first answer may have been the pid of the shim, whose PID namespace is the node's.
         let pid = shim.pid_of(id).await?.unwrap_or(pid);
         if shares_pid_namespace(record) {
             self.pin_pid_namespace(id, shim, pid).await?;
@@ -204,7 +204,7 @@ impl Runtime {
             sysctls.remove(HOST_NAME);
             linux.set_sysctl(Some(sysctls.into_iter().collect()));
         }
-        // runc refuses to set that of a namespace that it joins.
+        // runc refuses to set the sysctls of a namespace that it joins.
         if matches!(handler.oci.shim, Some(ShimOptions::Other { .. })) && sandbox.uts.is_some() {
             spec.set_hostname(Some(sandbox.hostname.clone()));
         }

@@ -66,7 +66,7 @@ fn numbers(major: impl std::fmt::Display, minor: impl std::fmt::Display) -> Stri
     format!("{major}:{minor}")
 }
 
-/// The metrics of a container, without those that have no value.
+/// The metrics of a container, without the ones that have no value.
 #[must_use]
 pub fn container_metrics(container: &Container<'_>) -> v1::ContainerMetrics {
     let now = crate::runtime::stats::now();

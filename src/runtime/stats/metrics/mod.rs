@@ -120,7 +120,7 @@ mod tests {
     use crate::runtime::stats::processes::Processes;
     use std::collections::{HashMap, HashSet};
 
-    /// The metrics that critest 1.37 requires with a value from every runtime, without those that it lists as optional.
+    /// The metrics that critest 1.37 requires with a value from every runtime, without the ones that it lists as optional.
     const WANTED: &str = "cpu_cfs_periods_total cpu_cfs_throttled_periods_total cpu_cfs_throttled_seconds_total \
         cpu_system_seconds_total cpu_usage_seconds_total cpu_user_seconds_total file_descriptors fs_inodes_free \
         fs_inodes_total fs_limit_bytes fs_usage_bytes last_seen memory_cache memory_failcnt memory_failures_total \

@@ -174,7 +174,7 @@ fn memory(memory: MemoryStat, oom_kills: Option<u64>) -> Option<Memory> {
         limit: own_limit,
         reservation: None,
         rss: memory.total_rss,
-        // gVisor's shim sets that without the descendants, of which it has none.
+        // gVisor's shim sets the value without descendants, because it has none.
         cache: memory.total_cache.max(memory.cache),
         mapped_file: memory.total_mapped_file,
         kernel: memory.kernel.and_then(|kernel| known(kernel.usage)),

@@ -187,7 +187,7 @@ fn is_short(text: &str) -> bool {
     }
 }
 
-/// The length of what a prefix matches of a name. `*.` stands for any number of subdomains.
+/// The length of the part of a name that a prefix matches. `*.` stands for any number of subdomains.
 fn matched(name: &str, prefix: &str) -> Option<usize> {
     let length = match prefix.strip_prefix('*') {
         None => name.starts_with(prefix).then_some(prefix.len())?,

@@ -127,7 +127,7 @@ impl PolicyFiles {
     pub(super) fn needs(&self, reference: &Reference) -> Needs {
         let mut needs = Needs::default();
         for path in self.files() {
-            // One that cannot be read allows nothing, whatever the signatures are.
+            // An unreadable policy allows nothing, regardless of signatures.
             let Ok(policy) = read(&path) else { continue };
             for requirement in policy.requirements(reference) {
                 requirement.add_needs(&mut needs);

@@ -43,7 +43,7 @@ pub(super) enum Requirement {
 #[serde(try_from = "Raw")]
 pub(super) struct SigstoreSigned {
     signer: Signer,
-    /// Keys of transparency logs, one of which must have recorded the signature. `None` requires no record.
+    /// Keys of transparency logs, and one of them must have recorded the signature. `None` requires no record.
     logs: Option<Vec<Source>>,
     identity: Identity,
 }
@@ -266,7 +266,7 @@ pub(super) fn any_accepted(
     Err(match reasons.len() {
         0 => "a signature was required, but no signature exists".to_owned(),
         1 => reasons.remove(0),
-        // The number of signatures is up to the registry.
+        // The number of signatures depends on the registry.
         _ => {
             reasons.truncate(MAX_REASONS);
             format!("none of the signatures is accepted: {}", reasons.join("; "))

@@ -13,7 +13,7 @@ use crate::reference::Reference;
 use crate::verify::Evidence;
 use crate::verify::simple_signing::{self, Keyring};
 
-/// Keys of GnuPG, one of which must have signed.
+/// Keys of GnuPG, and one of them must have signed.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "Raw")]
 pub(super) struct SignedBy {

@@ -1,4 +1,4 @@
-//! Where cosign stores signatures: beside the image, under the tag `sha256-DIGEST.sig`; or, in its mode for OCI 1.1, as
+//! Where cosign stores signatures: next to the image, under the tag `sha256-DIGEST.sig`; or, in its mode for OCI 1.1, as
 //! referrers of the image.
 
 use std::collections::BTreeMap;

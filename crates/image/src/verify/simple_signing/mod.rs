@@ -1,5 +1,5 @@
 //! Signatures with GPG keys ("simple signing", containers-signature(5)): a document that names an image and the digest of its manifest,
-//! in a signed OpenPGP message. The messages are beside registries, in the lookaside stores of `registries.d`.
+//! in a signed OpenPGP message. The messages are next to registries, in the lookaside stores of `registries.d`.
 
 mod keyring;
 mod lookaside;
@@ -24,7 +24,7 @@ type Judged<T> = std::result::Result<T, String>;
 pub(crate) const MEDIA_TYPE: &str = "application/pgp-signature";
 /// The `type` of the signed document.
 const PAYLOAD_TYPE: &str = "atomic container signature";
-/// The largest signed document. Compressed messages can be much smaller than what is in them.
+/// The largest signed document. Compressed messages can be much smaller than their contents.
 const MAX_PAYLOAD: u64 = 256 << 10;
 /// A message is compressed once, if at all.
 const MAX_COMPRESSIONS: usize = 2;
@@ -92,7 +92,7 @@ pub(crate) fn fuzz(bytes: &[u8]) -> Judged<()> {
     let (keys, message) = rest.split_at(length);
     let mut keyring = Keyring::default();
     let added = keyring.add(keys);
-    // A message is read whatever the keyring has.
+    // A message is read independent of the keyring.
     let document = open(message, &keyring, Timestamp::from_secs(NOW));
     let length = document.as_ref().map_or(0, Vec::len);
     assert!(length as u64 <= MAX_PAYLOAD, "{length} bytes");

@@ -37,7 +37,7 @@ pub(super) fn add(host: &dyn Host, spec: &mut Spec, node: &Node) -> Result<(), S
     Ok(())
 }
 
-/// The node with what the file does not set. With a type and a major number, or as a FIFO, it need not exist on the host.
+/// The node, with the values that the file does not set. With a type and a major number, or as a FIFO, it need not exist on the host.
 ///
 /// Nodes without an owner belong to the user of the container, as with the reference implementation, not to the owner on the host.
 fn complete(host: &dyn Host, node: &Node, user: &User) -> Result<LinuxDevice, SpecError> {

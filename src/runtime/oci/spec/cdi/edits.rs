@@ -1,6 +1,6 @@
 //! The edits of a CDI file to containers (CDI specification, "containerEdits"), up to version 1.1.0.
 //!
-//! A field that is not known is an error, as for the reference implementation: what it asks for would be missing in the container.
+//! A field that is not known is an error, as for the reference implementation: its effect would be missing in the container.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub(super) struct Edits {
     pub(super) additional_gids: Vec<u32>,
 }
 
-/// A device node; what is not set is that of `host_path`.
+/// A device node; unset values come from `host_path`.
 #[derive(Deserialize, Clone)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Node {

@@ -1,4 +1,4 @@
-//! The confinement of a container: only the request decides about most of it, and NRI plugins about what they ask for explicitly.
+//! The confinement of a container: only the request decides about most of it, and NRI plugins about their explicit requests.
 
 use std::path::{Component, Path};
 
@@ -187,14 +187,14 @@ pub(super) fn check_namespaces(finished: &FinishedSpec<'_>) -> Result<(), Violat
     }
 }
 
-/// Returns whether the seccomp profile is that of the request.
+/// Returns whether the seccomp profile is the request's.
 pub(super) fn has_requested_seccomp(finished: &FinishedSpec<'_>) -> bool {
     let profile = finished.linux().and_then(|linux| linux.seccomp().as_ref());
     let requested = finished.requested_linux();
     profile == requested.and_then(|linux| linux.seccomp().as_ref())
 }
 
-/// The seccomp profile is that of the request, or of an NRI plugin.
+/// The seccomp profile comes from the request or from an NRI plugin.
 pub(super) fn check_seccomp(finished: &FinishedSpec<'_>) -> Result<(), Violation> {
     if has_requested_seccomp(finished) {
         return Ok(());
@@ -220,13 +220,13 @@ fn cgroups_path(linux: Option<&Linux>) -> Option<&Path> {
     linux?.cgroups_path().as_deref()
 }
 
-/// Returns whether the cgroup is that of the request.
+/// Returns whether the cgroup is the request's.
 pub(super) fn has_requested_cgroup(finished: &FinishedSpec<'_>) -> bool {
     cgroups_path(finished.linux()) == cgroups_path(finished.requested_linux())
 }
 
-/// The cgroup is that of the request, or one that an NRI plugin asks for, for this container alone: the runtime sets its limits, kills
-/// what is in it, and removes it.
+/// The cgroup is the request's, or one that an NRI plugin asks for, for this container alone: the runtime sets its limits, kills
+/// its contents, and removes it.
 pub(super) fn check_cgroup(finished: &FinishedSpec<'_>) -> Result<(), Violation> {
     const FIELD: &str = "linux.cgroupsPath";
     if has_requested_cgroup(finished) {

@@ -15,7 +15,7 @@ pub(super) fn check_sysctls(finished: &FinishedSpec<'_>) -> Result<(), Violation
     let has = |kind| {
         let now = namespace(finished.linux(), kind);
         let requested = namespace(finished.requested_linux(), kind);
-        // One that a plugin names by its path may be that of the node.
+        // One that a plugin names by its path may be the node's.
         now.is_some_and(|namespace| namespace.path().is_none() || Some(namespace) == requested)
     };
     let own = Own {
@@ -37,7 +37,7 @@ pub(super) fn check_sysctls(finished: &FinishedSpec<'_>) -> Result<(), Violation
     Ok(())
 }
 
-/// Annotations with which an OCI runtime reaches the node are those that the handler allows, whoever sets them, and those that the
+/// Annotations with which an OCI runtime reaches the node are the ones that the handler allows, no matter who sets them, and the ones that the
 /// runtime sets itself are unchanged.
 pub(super) fn check_annotations(finished: &FinishedSpec<'_>) -> Result<(), Violation> {
     let now = finished.spec.annotations().as_ref();
@@ -76,7 +76,7 @@ pub(super) fn check_net_devices(finished: &FinishedSpec<'_>) -> Result<(), Viola
     let mut names = HashSet::new();
     for (host, device) in devices.into_iter().flatten() {
         let field = format!("linux.netDevices.{host}");
-        // Without a name it keeps that of the node.
+        // Without a name it keeps the node's.
         let name = device
             .name()
             .as_ref()

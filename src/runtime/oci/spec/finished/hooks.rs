@@ -1,4 +1,4 @@
-//! Hooks: programs of the node that the OCI runtime runs as root, outside of what confines the container.
+//! Hooks: programs of the node that the OCI runtime runs as root, outside of the container's confinement.
 //!
 //! Each gets an explicit environment. runc before 1.3 gives a `createContainer` hook without one the environment of the container, in
 //! the container's root directory; with `LD_PRELOAD=/proc/self/cwd/x.so` in an image, code of the image ran on the node. crun passes its

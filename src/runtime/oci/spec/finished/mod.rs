@@ -1,7 +1,7 @@
 //! The finished specification: after CDI devices, hooks and NRI plugins have had their say, and before it is written.
 //!
 //! Everything that they and annotations can add is checked here, by one list of rules. The sources are trusted with the node, but not
-//! to be correct: a hook without an environment, for instance, would get that of the container, which the image chooses.
+//! to be correct: a hook without an environment, for instance, would get the environment of the container, which the image chooses.
 
 mod changes;
 mod confinement;
@@ -99,7 +99,7 @@ impl std::fmt::Debug for FinishRequest<'_> {
 
 impl FinishRequest<'_> {
     /// Gives each hook without an environment one that no image chooses, and checks all rules. Returns which parts of the confinement,
-    /// and which mounts of the request, are others than those of the request: they are logged.
+    /// and which mounts of the request, differ from the request: they are logged.
     ///
     /// # Errors
     /// [`SpecError::Finished`] if a rule does not hold, and [`SpecError::Unsupported`] if the OCI runtime would ignore a field.
@@ -124,7 +124,7 @@ impl FinishRequest<'_> {
     }
 }
 
-/// A finished specification, and what it was made of.
+/// A finished specification, and its sources.
 struct FinishedSpec<'a> {
     spec: &'a Spec,
     request: &'a FinishRequest<'a>,
@@ -148,7 +148,7 @@ impl FinishedSpec<'_> {
     }
 }
 
-/// The names of all rules, each of which a test must break.
+/// The names of all rules; a test must break each of them.
 #[cfg(test)]
 pub(super) fn rule_names() -> Vec<&'static str> {
     RULES.iter().map(|rule| rule.name).collect()

@@ -7,7 +7,7 @@ use oci_spec::runtime::Mount;
 use super::hooks::is_plain_absolute;
 use super::{FinishedSpec, Violation, violation};
 
-/// Files of procfs on which other file systems than procfs may be mounted, such as LXCFS. They are those that runc accepts.
+/// Files of procfs on which other file systems than procfs may be mounted, such as LXCFS. They are the ones that runc accepts.
 const REPLACEABLE_IN_PROC: [&str; 12] = [
     "/proc/cpuinfo",
     "/proc/diskstats",
@@ -42,7 +42,7 @@ pub(super) fn replaced<'a>(finished: &FinishedSpec<'a>) -> impl Iterator<Item = 
     gone.map(|mount| mount.destination().as_path())
 }
 
-/// Added mounts are well formed, replace neither `/proc` nor `/sys` and hide no mount of the request, all of which are there.
+/// Added mounts are well formed, replace neither `/proc` nor `/sys` and hide no mount of the request, and all of them are there.
 pub(super) fn check(finished: &FinishedSpec<'_>) -> Result<(), Violation> {
     let requested = requested(finished);
     let now = finished.spec.mounts().as_deref().unwrap_or_default();

@@ -40,7 +40,7 @@ pub(super) fn check(finished: &FinishedSpec<'_>) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Variables that the request does not have are of the form `name=value`. Its own are checked before, and what an image has without `=`
+/// Variables that the request does not have have the form `name=value`. Its own are checked before, and entries of an image without `=`
 /// is left to the OCI runtime.
 fn check_env(finished: &FinishedSpec<'_>) -> Result<(), Violation> {
     let requested = finished.requested_process();

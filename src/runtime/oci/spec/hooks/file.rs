@@ -68,7 +68,7 @@ pub(super) enum Stage {
     Poststop,
 }
 
-/// Conditions, all of which must be met. An unknown one is an error: without it the hook would apply to other containers.
+/// Conditions, and all of them must be met. An unknown one is an error: without it the hook would apply to other containers.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct When {
@@ -205,7 +205,7 @@ mod tests {
                 r#"{"annotations": {"^com\\.example\\.": ".*dynamics$"}}"#,
                 true,
             ),
-            // The value must be that of a key that matches.
+            // The value must belong to a key that matches.
             (r#"{"annotations": {"^b$": "fluid"}}"#, false),
             (r#"{"annotations": {"^b$": "", "a$": "solid"}}"#, false),
             (r#"{"annotations": {"^b$": "", "a$": "fluid"}}"#, true),

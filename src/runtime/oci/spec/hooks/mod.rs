@@ -31,7 +31,7 @@ pub struct Registry {
 
 impl Registry {
     /// Reads all `.json` files of the directories. A file replaces one of the same name in an earlier directory. Directories that
-    /// do not exist are ignored. The order is that of the names in lower case.
+    /// do not exist are ignored. The order follows the names in lower case.
     pub fn read<P: AsRef<Path>>(directories: &[P]) -> Self {
         let mut registry = Self::default();
         let mut files = BTreeMap::new();
@@ -93,7 +93,7 @@ fn by_lower_case(one: &OsStr, other: &OsStr) -> Ordering {
 }
 
 /// Adds the hooks whose conditions a container meets. As with CRI-O they are before those of CDI devices and NRI plugins, and
-/// conditions see the annotations of Kubernetes, of which those of the pod replace those of the container.
+/// conditions see the annotations of Kubernetes; the pod's replace the container's.
 ///
 /// # Errors
 /// If a file of the directories is broken, or the program of a hook of this container is missing.

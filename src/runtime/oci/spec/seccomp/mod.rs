@@ -86,7 +86,7 @@ pub struct Target<'a> {
     pub capabilities: &'a HashSet<Capability>,
 }
 
-/// The seccomp filter of a container: none if it is privileged or `Unconfined`; without a request, that of the node's policy.
+/// The seccomp filter of a container: none if it is privileged or `Unconfined`; without a request, the filter of the node's policy.
 pub(super) fn container_seccomp(
     context: &LinuxContainerSecurityContext,
     node: &NodeFacts,
@@ -198,7 +198,7 @@ fn syscall(rule: Rule) -> LinuxSyscall {
     to
 }
 
-/// The architecture of the target and those that its kernel also supports.
+/// The architecture of the target and the ones that its kernel also supports.
 fn architectures(map: &[ArchMap], target: &Target<'_>) -> Option<Vec<Arch>> {
     let native = match target.arch {
         "x86_64" => Arch::ScmpArchX86_64,
