@@ -89,6 +89,8 @@ steps! {
     CheckpointArchive = "checkpoint_archive", "writing the checkpoint";
     /// The OCI runtime's delete.
     OciDelete = "oci_delete", "delete";
+    /// Thawing a container that ends, or its pod.
+    Thaw = "thaw", "thawing the frozen container";
     /// Waiting for a container after its stop signal.
     GraceWait = "grace_wait", "the container's grace period";
     /// Waiting for a container after SIGKILL.

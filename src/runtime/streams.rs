@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use self::line::{Drained, Line};
 use super::Runtime;
 use super::call_context::CallContext;
-use super::container::Running;
 use super::container::watch::was_seen_to_end;
+use super::container::{ExecKind, Running};
 use super::error::{Error, Result};
 use super::shim_client::{self, Attached, Input, Target};
 use super::store::Container;
@@ -159,9 +159,9 @@ impl Runtime {
         container.running()?;
         let stdin = streams.stdin.is_some();
         let call = CallContext::default();
-        let mut running = self
-            .begin_exec(&container, exec.argv, exec.tty, stdin, &call)
-            .await?;
+        let tty = exec.tty;
+        let kind = ExecKind::Session { tty, stdin };
+        let mut running = self.begin_exec(&container, exec.argv, kind, &call).await?;
         let attach = attach_to(&running.target, stdin, &streams);
         // The shim closes the command's output with the last attached stream, so both streams are kept until the command exits.
         let (mut output, mut input) = match running.shim.attach(attach).await {
@@ -175,7 +175,7 @@ impl Runtime {
         let line = Line {
             shim: running.shim.clone(),
             target: running.target.clone(),
-            tty: exec.tty,
+            tty,
             ended: CancellationToken::new(),
             drain: self.live().settings.drain_exec,
         };

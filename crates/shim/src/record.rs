@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 
 use super::protocol::Exit;
+use super::stat::Stat;
 
 /// Suffix of the record of an init process.
 pub const INIT: &str = "init";
@@ -20,13 +21,8 @@ pub fn is_name(name: &str) -> bool {
 /// Returns the start time of a process in clock ticks since boot: together with the pid it identifies a process
 /// uniquely. `None` if there is no such process, or it is a zombie.
 pub fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name may contain anything, including parentheses; fields are counted after it. See proc_pid_stat(5).
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    match fields.next()? {
-        "Z" | "X" => None,
-        _ => fields.nth(18)?.parse().ok(),
-    }
+    let stat = Stat::read(pid).filter(|stat| !stat.has_ended())?;
+    Some(stat.started)
 }
 
 pub(super) fn write_init(id: &str, pid: u32) -> io::Result<()> {

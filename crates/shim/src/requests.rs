@@ -54,7 +54,7 @@ fn refuse(connection: &mut Connection, frame: &[u8]) {
     }
 }
 
-fn done() -> Result {
+pub(super) fn done() -> Result {
     Ok(Some(Answer::Done(Empty {})))
 }
 
@@ -192,6 +192,7 @@ impl Shim {
             }
             Request::Update(update) => self.update_task(asked, update),
             Request::Stats(stats) => self.stats_task(asked, stats),
+            Request::EndCommand(target) => self.end_command(asked, target),
             Request::PidNamespace(wanted) => self.make_pid_namespace(asked, &wanted),
         }
     }
@@ -236,7 +237,7 @@ impl Shim {
             .retain(|process| !gone.contains(&process.number));
     }
 
-    fn kill(&mut self, asked: (u64, u64), request: &Kill) -> Result {
+    pub(super) fn kill(&mut self, asked: (u64, u64), request: &Kill) -> Result {
         let process = self.find(&request.target)?;
         if process.task.is_some() && process.is_alive() {
             let number = process.number;

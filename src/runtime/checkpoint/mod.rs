@@ -144,7 +144,7 @@ impl Runtime {
         let (steps, program) = (&self.steps, Some(handler.program()));
         let record = container.record();
         self.let_execs_end(container).await?;
-        if record.checkpoint.as_ref().is_some_and(|it| it.resume) {
+        if attempt_resumes(container) {
             let pausing = handler.oci.pause(&container.id);
             steps.step(RuntimeStep::OciPause, program, pausing).await?;
         }
@@ -165,7 +165,13 @@ impl Runtime {
             .step(RuntimeStep::CheckpointFiles, None, copying)
             .await?;
         let at = crate::runtime::id::now();
-        self.resume(container).await?;
+        let is_paused_by_us = attempt_resumes(container);
+        if !self.resume(container).await? && is_paused_by_us {
+            return Err(Error::state(format!(
+                "container {} was thawed during its checkpoint, so that its memory and its files do not fit together",
+                container.id
+            )));
+        }
         let sandbox = self.store.sandboxes.get(&record.sandbox)?;
         let dumps = dumps::all(&dumps::Facts {
             record: &record,
@@ -216,29 +222,33 @@ impl Runtime {
         Ok(running.count())
     }
 
-    /// Resumes a container that was paused for a checkpoint.
-    async fn resume(&self, container: &Container) -> Result<()> {
-        let attempt = container.record().checkpoint.clone();
-        if !attempt.is_some_and(|attempt| attempt.resume) {
-            return Ok(());
+    /// Resumes a container that was paused for a checkpoint; returns whether it was still paused.
+    async fn resume(&self, container: &Container) -> Result<bool> {
+        if !attempt_resumes(container) {
+            return Ok(false);
         }
         let handler = self.handler_of(container);
-        match handler.oci.is_paused(&container.id).await {
+        let was_paused = match handler.oci.is_paused(&container.id).await {
             Ok(true) => {
                 let resuming = handler.oci.resume(&container.id);
                 let steps = &self.steps;
                 let step = steps.step(RuntimeStep::OciResume, Some(handler.program()), resuming);
-                step.await?;
+                // The OCI runtime cannot resume it if CRIU was killed while it froze it.
+                match step.await {
+                    Err(error) if !self.thaw_itself(container).await => return Err(error.into()),
+                    _ => true,
+                }
             }
-            Ok(false) | Err(OciError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+            Ok(false) | Err(OciError::NotFound { .. }) => self.thaw_itself(container).await,
+            Err(error) if !self.thaw_itself(container).await => return Err(error.into()),
+            Err(_) => true,
+        };
         let resumed = container.update(|record| {
             if let Some(attempt) = &mut record.checkpoint {
                 attempt.resume = false;
             }
         });
-        resumed.await.map(drop)
+        resumed.await.map(|_| was_paused)
     }
 
     /// Ends an attempt, whether it has succeeded, failed, or was interrupted: the container runs and can be reached, and only a
@@ -251,6 +261,9 @@ impl Runtime {
             return Ok(());
         };
         let resumed = self.resume(container).await;
+        if matches!(resumed, Ok(true)) {
+            tracing::warn!(event = "runtime.checkpoint", container.id = %container.id, "a container that was paused for a checkpoint runs again: the checkpoint has failed or was interrupted");
+        }
         let unlocked = self.unlock_network(container).await;
         let dir = container.dir().join(DIR);
         let removed = blocking(move || {
@@ -264,7 +277,7 @@ impl Runtime {
         });
         let removed = removed.await;
         // Kept in the record for the next start of the daemon.
-        resumed.and(unlocked).and(removed)?;
+        resumed.map(drop).and(unlocked).and(removed)?;
         let over = container.update(|record| record.checkpoint = None);
         over.await.map(drop)
     }
@@ -289,6 +302,15 @@ impl Runtime {
         }
         network::unlock(&self.pins, &id).await
     }
+}
+
+/// Returns whether a container was paused for its checkpoint, and is to be resumed.
+fn attempt_resumes(container: &Container) -> bool {
+    let record = container.record();
+    record
+        .checkpoint
+        .as_ref()
+        .is_some_and(|attempt| attempt.resume)
 }
 
 /// Makes the directories of an attempt. CRIU's code in the processes of the container writes to the log too.

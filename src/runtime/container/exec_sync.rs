@@ -15,7 +15,7 @@ use crate::runtime::error::{Error, Result, shim_gone};
 use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::oci::spec::{check_arguments, exec_process};
 use crate::runtime::shim_client::{
-    Attach, Attached, Exec, Exit, ExitWaiter, Kill, Output, Shim, Stdio, Target,
+    self, Attach, Attached, Exec, Exit, ExitWaiter, Kill, Output, Shim, Stdio, Target,
 };
 use crate::runtime::store::Container;
 use crate::runtime::{Runtime, id};
@@ -33,6 +33,57 @@ const FRAMING: usize = 32;
 const LAST_PART: Duration = Duration::from_millis(100);
 
 const SIGKILL: i32 = 9;
+
+/// The beginning of the names of commands of ExecSync, by which they are known after a restart of the daemon.
+const SYNC: &str = "sync-";
+
+/// How a command is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::runtime) enum ExecKind {
+    /// By ExecSync: without input and terminal. When it is killed, so are the processes that it has started.
+    Sync,
+    /// For the client of a session. When that has gone, its processes run on.
+    Session {
+        /// With a terminal.
+        tty: bool,
+        /// With an input.
+        stdin: bool,
+    },
+}
+
+impl ExecKind {
+    fn streams(self) -> (bool, bool) {
+        match self {
+            Self::Sync => (false, false),
+            Self::Session { tty, stdin } => (tty, stdin),
+        }
+    }
+
+    /// A name for the shim.
+    fn new_name(self) -> Result<String> {
+        let name = &id::new_id()?[..16];
+        Ok(match self {
+            Self::Sync => format!("{SYNC}{name}"),
+            Self::Session { .. } => name.to_owned(),
+        })
+    }
+}
+
+/// Kills an exec, and if it is one of ExecSync the processes that it has started.
+pub(in crate::runtime) async fn kill_exec(
+    shim: &Shim,
+    exec: Target,
+) -> std::result::Result<(), shim_client::Error> {
+    if exec.exec.starts_with(SYNC) {
+        return shim.end_command(exec).await;
+    }
+    let kill = Kill {
+        target: exec,
+        signal: SIGKILL,
+        all: false,
+    };
+    shim.kill(kill).await
+}
 
 /// A running exec process.
 pub(in crate::runtime) struct Running {
@@ -56,11 +107,19 @@ impl Runtime {
         }
         let container = self.store.containers.get(&request.container_id)?;
         container.running()?;
-        let mut running = self
-            .begin_exec(&container, request.cmd, false, false, call)
-            .await?;
         let limit = u64::try_from(request.timeout).ok();
         let limit = limit.filter(|limit| *limit > 0).map(Duration::from_secs);
+        let command = request.cmd;
+        let mut running = match limit {
+            Some(limit) => {
+                self.begin_limited_exec(&container, command, limit, call)
+                    .await?
+            }
+            None => {
+                self.begin_exec(&container, command, ExecKind::Sync, call)
+                    .await?
+            }
+        };
         let drain = self.live().settings.drain_exec;
         let outcome = tokio::select! {
             outcome = collect(&mut running, limit, drain) => outcome,
@@ -82,15 +141,30 @@ impl Runtime {
 
     /// Starts a command in a container. The shim holds its output until a client attaches. If a disk hangs and the caller gives
     /// up in the meantime, the command is not started, so that repeated probes do not pile up.
+    ///
+    /// # Errors
+    /// [`Error::State`] if the container is frozen.
     pub(in crate::runtime) async fn begin_exec(
         self: &Arc<Self>,
         container: &Arc<Container>,
         command: Vec<String>,
-        tty: bool,
-        stdin: bool,
+        kind: ExecKind,
+        call: &CallContext,
+    ) -> Result<Running> {
+        self.check_thawed(container, call).await?;
+        self.start_exec(container, command, kind, call).await
+    }
+
+    /// As [`Self::begin_exec`], for a container that was seen to be thawed.
+    pub(super) async fn start_exec(
+        self: &Arc<Self>,
+        container: &Arc<Container>,
+        command: Vec<String>,
+        kind: ExecKind,
         call: &CallContext,
     ) -> Result<Running> {
         check_arguments(&command)?;
+        let (tty, stdin) = kind.streams();
         self.prepare_cgroup_migration();
         let record = container.record();
         let handler = self.handler_of(container);
@@ -98,7 +172,7 @@ impl Runtime {
         let shim = self.shim_of(&sandbox).await?;
         let process = exec_process(&call.wait(read_spec(container)).await?, command, tty)
             .ok_or_else(|| Error::Internal("the specification has no process".to_owned()))?;
-        let name = id::new_id()?[..16].to_owned();
+        let name = kind.new_name()?;
         let path = container.dir().join(format!("exec-{name}.json"));
         let text = serde_json::to_vec(&process)
             .map_err(|error| Error::Internal(format!("process: {error}")))?;
@@ -147,14 +221,9 @@ impl Running {
         self.ending.told().await.ok_or_else(shim_gone)
     }
 
-    /// Kills the process, best effort: it may have exited already.
+    /// Kills the process as [`kill_exec`] does, best effort: it may have exited already.
     pub(in crate::runtime) async fn kill(&self) {
-        let kill = Kill {
-            target: self.target.clone(),
-            signal: SIGKILL,
-            all: false,
-        };
-        let _ended = self.shim.kill(kill).await;
+        let _ended = kill_exec(&self.shim, self.target.clone()).await;
     }
 
     /// Makes the shim drop the state of the process as soon as it has exited.
@@ -242,7 +311,7 @@ fn fit(response: &mut ExecSyncResponse) {
     response.stderr.truncate(OUTPUT_LIMIT - out);
 }
 
-fn exceeded(limit: Option<Duration>) -> Error {
+pub(super) fn exceeded(limit: Option<Duration>) -> Error {
     let seconds = limit.unwrap_or_default().as_secs();
     Error::Deadline(format!("the command exceeded its timeout of {seconds} s"))
 }

@@ -89,6 +89,8 @@ impl Runtime {
                 }
             }
         };
+        // Processes may be left that are frozen: those of nested cgroups, or of a container in the node's PID namespace.
+        let deleting = self.thawing(container, deleting);
         let may_be_left = self
             .steps
             .step(RuntimeStep::OciDelete, Some(handler.program()), deleting)

@@ -6,6 +6,8 @@ mod bundle;
 mod create;
 mod exec_sync;
 mod exit;
+mod freezer;
+mod frozen_exec;
 mod id_mapped;
 mod image_volumes;
 mod list;
@@ -20,7 +22,8 @@ mod volumes;
 pub(super) mod watch;
 
 pub(super) use self::bundle::{SPEC, write_private};
-pub(super) use self::exec_sync::Running;
+pub(super) use self::exec_sync::{ExecKind, Running, kill_exec};
+pub(super) use self::freezer::Freezers;
 pub(super) use self::log::path_of as log_path;
 pub(super) use self::remove::remove_dir;
 pub(super) use self::update::read_spec_json;

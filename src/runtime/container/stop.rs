@@ -20,7 +20,7 @@ const SIGKILL: i32 = 9;
 
 impl Runtime {
     /// Sends the stop signal to a container and kills it after `grace`, or immediately if that is zero. Succeeds if the container
-    /// is not running or does not exist. The stop signal is sent only once.
+    /// is not running or does not exist. The stop signal is sent only once. A frozen container is thawed, so that it can end by itself.
     ///
     /// # Errors
     /// If the container does not exit even after SIGKILL.
@@ -42,6 +42,7 @@ impl Runtime {
                 sent.inspect_err(|_| container.release_stop_signal())?;
                 failpoint(Failpoint::ContainerSignalled);
             }
+            self.thaw(&container).await;
             // Having to kill the container is not an error.
             let wait = async {
                 let exited = timeout(grace, container.exited()).await;
@@ -66,10 +67,16 @@ impl Runtime {
             return Ok(());
         }
         self.signal(container, SIGKILL).await?;
-        let steps = &self.steps;
-        steps
-            .step(RuntimeStep::KillWait, None, settled(container))
-            .await
+        // Thawed after the signal: it ends without running on.
+        let ending = self.thawing(container, settled(container));
+        let ended = self.steps.step(RuntimeStep::KillWait, None, ending).await;
+        let Err(Error::Deadline(late)) = ended else {
+            return ended;
+        };
+        Err(Error::Deadline(match self.frozen_by(container).await {
+            Some(dir) => format!("{late}: cgroup {} is frozen", dir.display()),
+            None => late,
+        }))
     }
 
     /// Sends a signal to the init process of a container. Succeeds if it has exited.

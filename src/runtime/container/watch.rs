@@ -197,7 +197,8 @@ impl Runtime {
 
     async fn kill_abandoned(&self, container: &Container) -> Result<()> {
         let handler = self.handler_of(container);
-        Ok(self.delete_directly(container, &handler).await?)
+        let deleting = self.delete_directly(container, &handler);
+        Ok(self.thawing(container, deleting).await?)
     }
 
     /// Returns the shim of a pod, and restarts it if it died.

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criscope_cni::Pod;
-use criscope_linux::cgroup::Hierarchies;
+use criscope_linux::cgroup::{Cgroup, Hierarchies};
 use criscope_linux::namespace::{self, Kind};
 
 use super::Known;
 use super::pod::forced;
+use crate::runtime::container::Freezers;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::oci::OciRuntime;
 use crate::runtime::oci::spec::CgroupDriver;
@@ -99,11 +100,14 @@ impl Runtime {
             if !blocking(move || Ok(state.exists())).await.unwrap_or(true) {
                 continue;
             }
-            let deleted = match oci.shim {
-                Some(_) => self.clear_task(&oci, id).await,
-                None => oci.delete(id, true).await.map_err(Into::into),
+            let deleting = async {
+                match oci.shim {
+                    Some(_) => self.clear_task(&oci, id).await,
+                    None => oci.delete(id, true).await.map_err(Into::into),
+                }
             };
-            if let Err(error) = deleted {
+            let freezers = self.freezers_of_orphan(id).await;
+            if let Err(error) = self.thawing_in(id, freezers, deleting).await {
                 self.problem("container", &dir, &error);
             }
         }
@@ -137,7 +141,7 @@ impl Runtime {
             // The sandbox container, if there is one, was created first.
             for process in state.processes.into_iter().rev() {
                 if process.target.exec.is_empty() {
-                    shim.delete(forced(&process.target.container)).await?;
+                    self.delete_orphan(&shim, &process.target.container).await?;
                 }
             }
         }
@@ -147,6 +151,32 @@ impl Runtime {
         self.detach_orphan(id).await?;
         self.pins.remove(id).await?;
         self.remove_files(id).await
+    }
+
+    /// Kills and deletes a container without a record by its shim, even if it is frozen.
+    pub(super) async fn delete_orphan(
+        &self,
+        shim: &Shim,
+        id: &str,
+    ) -> std::result::Result<(), shim_client::Error> {
+        let freezers = self.freezers_of_orphan(id).await;
+        let deleting = shim.delete(forced(id));
+        self.thawing_in(id, freezers, deleting).await
+    }
+
+    /// The cgroups that the bundle of a container without a record names; `None` without a bundle.
+    async fn freezers_of_orphan(&self, id: &str) -> Option<Freezers> {
+        let (dir, driver) = (
+            self.bundle_of(id).await,
+            self.live().settings.node.cgroup_driver,
+        );
+        let id = id.to_owned();
+        let read = blocking(move || cgroup_of_bundle(&dir, &id, driver)).await;
+        let container = read.ok().flatten()?;
+        Some(Freezers {
+            pod: container.parent(),
+            containers: vec![container],
+        })
     }
 
     async fn clear_task(&self, oci: &OciRuntime, id: &str) -> Result<()> {
@@ -193,22 +223,28 @@ impl Runtime {
 
 /// Removes the cgroup named by the bundle of a container, if its path ends with the container's id.
 fn remove_cgroup(dir: &Path, id: &str, driver: CgroupDriver) -> Result<()> {
-    let spec = dir.join(container::SPEC);
-    let Ok(text) = std::fs::read(&spec) else {
-        return Ok(());
+    match cgroup_of_bundle(dir, id, driver)? {
+        Some(cgroup) if cgroup.exists() => {
+            let removed = cgroup.remove(DYING);
+            removed.map_err(|error| Error::Internal(error.to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The cgroup named by the bundle of a container; `None` without a bundle, or if its path does not end with the container's id.
+fn cgroup_of_bundle(dir: &Path, id: &str, driver: CgroupDriver) -> Result<Option<Cgroup>> {
+    let Ok(text) = std::fs::read(dir.join(container::SPEC)) else {
+        return Ok(None);
     };
     let spec: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
     let path = spec.pointer("/linux/cgroupsPath");
-    let Some(path) = path
-        .and_then(|path| path.as_str())
-        .filter(|path| path.ends_with(id))
-    else {
-        return Ok(());
+    let path = path.and_then(|path| path.as_str());
+    let Some(path) = path.filter(|path| path.ends_with(id)) else {
+        return Ok(None);
     };
     let cgroup = Hierarchies::detect().and_then(|all| all.of_container(path.as_ref(), driver));
-    let removed = cgroup.and_then(|cgroup| match cgroup.exists() {
-        true => cgroup.remove(DYING),
-        false => Ok(()),
-    });
-    removed.map_err(|error| Error::Internal(error.to_string()))
+    cgroup
+        .map(Some)
+        .map_err(|error| Error::Internal(error.to_string()))
 }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use criscope_linux::namespace::{self, Kind};
 
 use crate::cri::v1::NamespaceMode;
+use crate::runtime::container::kill_exec;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::sandbox::pid_namespace::shares_pid_namespace;
 use crate::runtime::sandbox::teardown::blocking;
-use crate::runtime::shim_client::{self, Kill, Shim, State, Target, Verb};
+use crate::runtime::shim_client::{self, Shim, State, Target, Verb};
 use crate::runtime::store::{Reservation, Sandbox, SandboxState};
 use crate::runtime::{Runtime, id};
-
-const SIGKILL: i32 = 9;
 
 /// A sandbox that has a record.
 pub(super) struct Pod {
@@ -146,12 +145,7 @@ impl Runtime {
             let Target { container, exec } = &process.target;
             let done = if !exec.is_empty() {
                 if process.exit.is_none() {
-                    let kill = Kill {
-                        target: process.target.clone(),
-                        signal: SIGKILL,
-                        all: false,
-                    };
-                    match shim.kill(kill).await {
+                    match kill_exec(shim, process.target.clone()).await {
                         // The process has exited in the meantime.
                         Ok(()) | Err(shim_client::Error::NotFound(_)) => {
                             shim.forget(process.target.clone()).await
@@ -168,7 +162,7 @@ impl Runtime {
                     .get(container)
                     .is_err_and(|e| e.is_not_found())
             {
-                shim.delete(forced(container)).await
+                self.delete_orphan(shim, container).await
             } else {
                 Ok(())
             };

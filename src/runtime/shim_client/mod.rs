@@ -7,6 +7,7 @@ mod attach;
 mod client;
 mod codec;
 mod end;
+mod end_command;
 mod error;
 mod event;
 mod exit_records;

@@ -5,6 +5,7 @@
 //! 1: it counts as version 1, but its unified hierarchy is included, because OCI runtimes create directories there, too.
 //! All functions block.
 
+mod freezer;
 mod make;
 mod migration;
 mod mounts;
@@ -16,6 +17,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use self::freezer::thaw;
 pub use self::mounts::{Hierarchies, Hierarchy};
 pub use self::place::{container_path, pod_path, slice_path};
 pub use self::remove::processes;
@@ -136,6 +138,22 @@ impl Cgroup {
     /// All directories, one per hierarchy, whether they exist or not.
     pub fn dirs(&self) -> impl Iterator<Item = &Path> {
         self.dirs.iter().map(|dir| dir.path.as_path())
+    }
+
+    /// The cgroup above; `None` above the root of a hierarchy.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let dirs = self.dirs.iter().map(|dir| {
+            let path = dir.path.parent()?;
+            path.starts_with(&dir.point).then(|| Dir {
+                path: path.to_owned(),
+                ..dir.clone()
+            })
+        });
+        Some(Self {
+            version: self.version,
+            dirs: dirs.collect::<Option<_>>()?,
+        })
     }
 
     /// Returns whether it exists in any hierarchy.

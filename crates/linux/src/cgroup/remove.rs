@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::CgroupVersion;
+use super::freezer::thaw;
 use super::mounts::gone;
 use super::{Cgroup, Dir, Error};
 
@@ -146,11 +147,8 @@ fn end(version: CgroupVersion, dir: &Dir) -> Result<(), Error> {
                 let _ended_meanwhile = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
         }
-        // A frozen process only dies once it is thawed.
-        let state = path.join("freezer.state");
-        if state.exists() {
-            let _gone_meanwhile = fs::write(&state, "THAWED");
-        }
+        // A process that version 1 has frozen only dies once it is thawed.
+        let _gone_meanwhile = thaw(&path);
     }
     Ok(())
 }
@@ -166,8 +164,8 @@ fn listed(dir: &Path) -> Result<Vec<u32>, Error> {
     }
 }
 
-/// A cgroup and its descendants, each before its parent.
-fn tree(dir: &Path) -> Vec<PathBuf> {
+/// A cgroup and its descendants, each after its parent.
+pub(super) fn tree(dir: &Path) -> Vec<PathBuf> {
     fn walk(dir: PathBuf, depth: usize, found: &mut Vec<PathBuf>) {
         let entries = fs::read_dir(&dir);
         found.push(dir);

@@ -291,6 +291,9 @@ pub enum Request {
     /// See [`Stats`]; answered with [`Answer::Metrics`].
     #[prost(message, tag = "16")]
     Stats(Stats),
+    /// Kill an exec together with the processes that it has started. With a shim of containerd the exec alone is killed.
+    #[prost(message, tag = "17")]
+    EndCommand(Target),
 }
 
 /// The exit of a process.

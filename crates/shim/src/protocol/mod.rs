@@ -85,7 +85,7 @@ pub struct Envelope {
 struct AnyRequest {
     #[prost(
         oneof = "Request",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17"
     )]
     kind: Option<Request>,
 }

@@ -45,7 +45,7 @@ impl Runtime {
     }
 
     /// The cgroup of the sandbox container.
-    fn sandbox_cgroup(&self, record: &SandboxRecord) -> Option<Cgroup> {
+    pub(in crate::runtime) fn sandbox_cgroup(&self, record: &SandboxRecord) -> Option<Cgroup> {
         let driver = self.live().settings.node.cgroup_driver;
         let path = cgroup_path(record.cgroup_parent(), &record.id, driver).ok()?;
         self.hierarchies.as_ref()?.of_container(&path, driver).ok()

@@ -96,6 +96,8 @@ impl Runtime {
                     id: record.id.clone(),
                     runtime: handler.call(),
                 });
+                let freezers = self.freezers_of_pod(&record);
+                let deleting = self.thawing_in(&record.id, Some(freezers), deleting);
                 let program = Some(handler.program());
                 let step = self.steps.step(RuntimeStep::OciDelete, program, deleting);
                 step.await
@@ -143,6 +145,8 @@ impl Runtime {
         let dir = self.settings.paths.sandbox(&record.id);
         let handler = self.handler_of_pod(record);
         let deleting = handler.oci.delete_abandoned(&record.id, &dir);
+        let freezers = self.freezers_of_pod(record);
+        let deleting = self.thawing_in(&record.id, Some(freezers), deleting);
         let program = Some(handler.program());
         let step = self.steps.step(RuntimeStep::OciDelete, program, deleting);
         if let Err(error) = step.await {

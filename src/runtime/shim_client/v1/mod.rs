@@ -38,7 +38,10 @@ pub fn encode_request(number: u64, request: &Request, out: &mut Vec<u8>) -> bool
         Request::Delete(verb) => put(10, &|out| verb.put(out)),
         Request::Forget(target) => put(11, &|out| target.put(out)),
         Request::Shutdown(shutdown) => put(12, &|out| shutdown.put(out)),
-        Request::PidNamespace(_) | Request::Update(_) | Request::Stats(_) => return false,
+        Request::PidNamespace(_)
+        | Request::Update(_)
+        | Request::Stats(_)
+        | Request::EndCommand(_) => return false,
         Request::Hello(_) => put(14, &|out| 1u32.put(out)),
     }
     protocol::frame(out, |out| out.extend_from_slice(&body));

@@ -1,6 +1,7 @@
 //! CheckpointContainer: what is in an archive, and what is left when none can be made.
 
 mod criu;
+mod interrupted;
 mod lock;
 mod log;
 mod node;

@@ -14,6 +14,8 @@ mod disk_use;
 mod ends;
 mod events;
 mod exec;
+mod exec_children;
+mod frozen;
 mod full_disk;
 mod handlers;
 mod hang;
