@@ -24,7 +24,9 @@ impl Cni {
 
 /// None if its ADD has not ended, or its result is invalid.
 fn interface(entry: &Entry) -> Option<Interface> {
-    let result = entry.result.clone().filter(|result| !result.is_null())?;
+    // A pod that was detached has none, even if a plugin is still to be called.
+    let result = entry.result.clone().filter(|result| !result.is_null());
+    let result = result.filter(|_| !entry.criscope_lacks_plugins)?;
     let result = CniResult::from_value(result, version(entry)).ok()?;
     Some(Interface {
         attachment: attachment(entry),

@@ -8,11 +8,16 @@ use super::capabilities::runtime_config;
 use super::conf::{Network, Plugin};
 use super::error::{Error, Verb};
 use super::exec::{Run, first_missing, missing};
+use super::host_local::{self, data_dir, ipam_type};
+use super::network::blocking;
 use super::observer::{Invocation, PluginRun};
 use super::pod::Attachment;
 use super::result::CniResult;
 use super::settings::Settings;
 use super::version::Version;
+
+/// The capability of plugins that forward ports.
+const PORT_MAPPINGS: &str = "portMappings";
 
 /// An attachment of a network.
 pub(crate) struct Chain<'a> {
@@ -60,12 +65,65 @@ impl Chain<'_> {
 
     /// Runs the plugins backward and stops at the first failure, as the specification requires: the first attachment (an
     /// address) must not be released while something that depends on it (a forwarded port) still exists.
-    pub(crate) async fn del(&self, result: Option<&CniResult>) -> Result<(), Error> {
+    ///
+    /// Plugins that are not installed are passed over, and returned: they would keep the pod for ever. In place of one that has an
+    /// address, the plugin is called that manages addresses. If one forwards ports, it is the last, so that no other pod gets the
+    /// address of these ports.
+    pub(crate) async fn del(&self, result: Option<&CniResult>) -> Result<Vec<String>, Error> {
         let result = result.filter(|_| self.network.version >= Version::V0_4_0);
+        let mut missing = Vec::new();
         for plugin in self.network.plugins.iter().rev() {
-            self.run(Verb::Del, plugin, result, None).await?;
+            match self.run(Verb::Del, plugin, result, None).await {
+                Err(Error::PluginMissing { plugin: kind, .. }) => {
+                    missing.push(kind);
+                    if self.forwards_ports(plugin) {
+                        break;
+                    }
+                    missing.extend(self.release_address(plugin, result).await?);
+                }
+                done => drop(done?),
+            }
         }
-        Ok(())
+        Ok(missing)
+    }
+
+    /// Returns whether a plugin forwards ports of the node to the pod.
+    fn forwards_ports(&self, plugin: &Plugin) -> bool {
+        let ports = self.capabilities.get(PORT_MAPPINGS);
+        let ports = ports.and_then(Value::as_array);
+        plugin.declares(PORT_MAPPINGS) && ports.is_some_and(|ports| !ports.is_empty())
+    }
+
+    /// Releases the address that a plugin would release which is not installed. Returns the plugin that manages addresses if that is
+    /// not installed either, and the address cannot be released without it.
+    async fn release_address(
+        &self,
+        plugin: &Plugin,
+        result: Option<&CniResult>,
+    ) -> Result<Option<String>, Error> {
+        let Some(kind) = ipam_type(plugin) else {
+            return Ok(None);
+        };
+        // It gets the configuration of the plugin that calls it (specification, section 4).
+        let ipam = Plugin {
+            kind: kind.to_owned(),
+            conf: plugin.conf.clone(),
+        };
+        match self.run(Verb::Del, &ipam, result, None).await {
+            Err(Error::PluginMissing { .. }) => {}
+            done => return done.map(|_| None),
+        }
+        let Some(dir) = data_dir(plugin) else {
+            return Ok(Some(ipam.kind));
+        };
+        let network = self.network.name.clone();
+        let (container, interface) = (self.container.to_owned(), self.interface.to_owned());
+        blocking(move || {
+            let released = host_local::release(&dir, Some(&network), &container, Some(&interface));
+            released.map_err(|error| Error::cache("release", &dir, error))
+        })
+        .await?;
+        Ok(None)
     }
 
     /// Runs the plugins forward. `Ok` if the version has no CHECK or the network disables it.
@@ -84,6 +142,11 @@ impl Chain<'_> {
         let kinds = plugins.iter().map(|plugin| &*plugin.kind);
         let number = first_missing(kinds, &self.settings.bin_dirs).await?;
         Ok(number.and_then(|number| plugins.get(number)))
+    }
+
+    /// Returns whether one of its plugins is not installed.
+    pub(crate) async fn lacks_plugins(&self) -> bool {
+        matches!(self.missing().await, Ok(Some(_)))
     }
 
     /// Checks that all plugins are installed, and runs them forward if the version has STATUS.

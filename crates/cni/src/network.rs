@@ -4,22 +4,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use criscope_linux::namespace;
 use serde_json::{Map, Value};
 
 use super::cache::{Cache, Entry, KIND};
 use super::chain::Chain;
 use super::conf::Network;
+use super::detach::{Known, known};
 use super::discover::{ConfDir, Loaded};
 use super::error::Error;
-use super::pod::{Attached, Attachment, Interface, Pod, args, netns, valid};
-use super::result::{Address, CniResult};
+use super::lookup::{Found, Stored};
+use super::pod::{Attached, AttachedNetwork, Attachment, Interface, Pod, args, netns, valid};
+use super::result::Address;
 use super::settings::{Loopback, Settings};
 
 /// The networks of one directory.
 #[derive(Debug, Clone)]
 pub struct Cni {
-    settings: Arc<Settings>,
+    pub(super) settings: Arc<Settings>,
     confs: Arc<ConfDir>,
     pub(crate) cache: Cache,
 }
@@ -103,7 +104,12 @@ impl Cni {
             self.chain(network, deadline).check_installed().await?;
         }
         let (mut entries, mut interfaces) = (Vec::new(), Vec::new());
+        let mut attached = Vec::new();
         for (interface, network) in wanted {
+            attached.push(AttachedNetwork {
+                interface: interface.clone(),
+                config: network.list.clone(),
+            });
             entries.push(Entry {
                 kind: KIND.to_owned(),
                 container_id: pod.id.clone(),
@@ -114,6 +120,7 @@ impl Cni {
                 cni_args: Some(args.clone()),
                 capability_args: Some(capabilities.clone()),
                 result: None,
+                criscope_lacks_plugins: false,
             });
             let Some(entry) = entries.last_mut() else {
                 continue;
@@ -129,30 +136,11 @@ impl Cni {
         let addresses = first.map(own).unwrap_or_default();
         let (ip, additional_ips) = self.settings.preference.choose(&addresses);
         Ok(Attached {
+            networks: attached,
             interfaces,
             ip,
             additional_ips,
         })
-    }
-
-    /// Detaches a pod from all its networks, with the parameters of each ADD; without cache entries, from the currently
-    /// configured networks. Succeeds for an unknown id and for a namespace that no longer exists.
-    ///
-    /// # Errors
-    /// The first failure; the other networks are still detached. The next call retries what failed.
-    pub async fn del(&self, pod: &Pod) -> Result<(), Error> {
-        valid(pod)?;
-        let (mut entries, damaged) = self.look(Some(&pod.id)).await?;
-        // A missing namespace may mean a power failure, in which any of the entries may have been lost.
-        if entries.is_empty() || damaged || pod.netns.is_none() {
-            let mut assumed = self.assumed(pod).await;
-            assumed.retain(|one| !entries.iter().any(|entry| entry.if_name == one.if_name));
-            entries.extend(assumed);
-        }
-        entries.sort_by(|a, b| b.if_name.cmp(&a.if_name));
-        let netns = netns(pod);
-        let errors = self.detach(&entries, |_| netns.clone()).await;
-        Error::of(errors)
     }
 
     /// Verifies the attachments of a pod (CHECK).
@@ -161,14 +149,17 @@ impl Cni {
     /// The error of a plugin; [`Error::NotReady`] if the pod has no attachment.
     pub async fn check(&self, pod: &Pod) -> Result<(), Error> {
         valid(pod)?;
-        let entries = self.find(Some(&pod.id)).await?;
-        if entries.is_empty() {
+        let found = self.look(Some(&pod.id)).await?;
+        if let Some(error) = found.unreadable {
+            return Err(error);
+        }
+        if found.entries.is_empty() {
             let why = format!("{} is attached to no network", pod.id);
             return Err(Error::NotReady { why });
         }
         let deadline = Instant::now() + self.settings.query_timeout;
         let netns = netns(pod);
-        for entry in &entries {
+        for Stored { entry, .. } in &found.entries {
             let Known {
                 network,
                 result,
@@ -207,8 +198,8 @@ impl Cni {
                 .iter()
                 .any(|network| network.name == entry.network_name)
         };
-        let mut stale = self.find(None).await?;
-        stale.retain(|entry| ours(entry) && !keep.contains(&attachment(entry)));
+        let mut stale = self.look(None).await?.entries;
+        stale.retain(|one| ours(&one.entry) && !keep.contains(&attachment(&one.entry)));
         let mut errors = self.detach(&stale, |entry| entry.netns.clone()).await;
         let deadline = Instant::now() + self.settings.del_timeout;
         for network in &networks {
@@ -227,29 +218,72 @@ impl Cni {
     /// # Errors
     /// If the cache cannot be read, or an entry of it is damaged: [`Self::gc`] would release the address in it.
     pub async fn attachments(&self) -> Result<Vec<Attachment>, Error> {
-        match self.look(None).await? {
-            (entries, false) => Ok(entries.iter().map(attachment).collect()),
-            (_, true) => Err(Error::NotReady {
-                why: "a cached attachment is damaged".to_owned(),
+        let found = self.look(None).await?;
+        if let Some(error) = found.unreadable {
+            return Err(error);
+        }
+        match found.damaged.first() {
+            None => {
+                let entries = found.entries.iter();
+                Ok(entries.map(|one| attachment(&one.entry)).collect())
+            }
+            Some(file) => Err(Error::NotReady {
+                why: format!("a cached attachment is damaged: {}", file.path.display()),
             }),
         }
     }
 
     /// Returns the containers with attachments in the cache, including those of unfinished ADDs, whose namespace is below
-    /// this directory: other runtimes may share the cache.
+    /// this directory: other runtimes may share the cache. Not those that only wait for plugins that are not installed.
     ///
     /// # Errors
     /// If the cache cannot be read.
     pub async fn attached_below(&self, namespaces: &Path) -> Result<Vec<String>, Error> {
-        let mut entries = self.find(None).await?;
-        entries.retain(|entry| Path::new(&entry.netns).starts_with(namespaces));
-        Ok(entries
-            .into_iter()
-            .map(|entry| entry.container_id)
-            .collect())
+        let found = self.look(None).await?;
+        if let Some(error) = found.unreadable {
+            return Err(error);
+        }
+        let mut containers = Vec::new();
+        for Stored { entry, .. } in &found.entries {
+            if Path::new(&entry.netns).starts_with(namespaces)
+                && !self.waits_for_plugins(entry).await
+            {
+                containers.push(entry.container_id.clone());
+            }
+        }
+        let namespaces = namespaces.to_owned();
+        let damaged = blocking(move || {
+            let files = found.damaged.into_iter().filter(|file| !file.is_aside);
+            Ok(files
+                .filter_map(|file| file.container_below(&namespaces))
+                .collect::<Vec<_>>())
+        });
+        containers.extend(damaged.await?);
+        Ok(containers)
     }
 
-    async fn configured(&self) -> Result<Vec<Arc<Network>>, Error> {
+    /// Moves damaged files of the cache aside that belong to containers of ours, and reports them, each once. What is in them is lost,
+    /// so a DEL needs the configuration from elsewhere: see [`Self::del_recorded`].
+    ///
+    /// To be called before other verbs.
+    pub async fn tidy_cache(&self, is_ours: impl Fn(&str) -> bool + Send + 'static) {
+        let cache = self.cache.clone();
+        let tidied = blocking(move || {
+            cache.tidy(is_ours);
+            Ok(())
+        });
+        let _interrupted = tidied.await;
+    }
+
+    async fn waits_for_plugins(&self, entry: &Entry) -> bool {
+        let Some(known) = known(entry).ok().filter(|_| entry.criscope_lacks_plugins) else {
+            return false;
+        };
+        let chain = self.chain(&known.network, Instant::now());
+        chain.lacks_plugins().await
+    }
+
+    pub(super) async fn configured(&self) -> Result<Vec<Arc<Network>>, Error> {
         let loaded = self.networks().await;
         if !loaded.networks.is_empty() {
             return Ok(loaded.networks.clone());
@@ -292,7 +326,15 @@ impl Cni {
 
     async fn undo(&self, mut entries: Vec<Entry>, add: Error) -> Error {
         entries.reverse();
-        let errors = self.detach(&entries, |entry| entry.netns.clone()).await;
+        let stored = entries.into_iter().map(|entry| Stored {
+            files: vec![
+                self.cache
+                    .path(&entry.network_name, &entry.container_id, &entry.if_name),
+            ],
+            entry,
+        });
+        let stored: Vec<_> = stored.collect();
+        let errors = self.detach(&stored, |entry| entry.netns.clone()).await;
         match Error::of(errors) {
             Ok(()) => add,
             Err(undo) => Error::NotUndone {
@@ -302,62 +344,7 @@ impl Cni {
         }
     }
 
-    /// Each attachment has the whole timeout, so that a hanging plugin leaves time for the others.
-    async fn detach(&self, entries: &[Entry], netns: impl Fn(&Entry) -> String) -> Vec<Error> {
-        let mut errors = Vec::new();
-        for entry in entries {
-            errors.extend(self.detach_one(entry, &netns(entry)).await.err());
-        }
-        errors
-    }
-
-    async fn detach_one(&self, entry: &Entry, netns: &str) -> Result<(), Error> {
-        let Known {
-            network,
-            result,
-            args,
-            capabilities,
-        } = known(entry)?;
-        // Plugins fail if the file is missing, or is no longer a namespace after a reboot; the empty path means that the
-        // namespace does not exist.
-        let path = PathBuf::from(netns);
-        let open = blocking(move || Ok(namespace::open(&path)));
-        let gone = matches!(open.await?, Err(namespace::Error::NotPinned { .. }));
-        let netns = if gone { "" } else { netns };
-        let chain = Chain {
-            container: &entry.container_id,
-            netns,
-            interface: &entry.if_name,
-            args: &args,
-            capabilities: &capabilities,
-            ..self.chain(&network, Instant::now() + self.settings.del_timeout)
-        };
-        chain.del(result.as_ref()).await?;
-        let (cache, entry) = (self.cache.clone(), entry.clone());
-        blocking(move || cache.remove(&entry)).await
-    }
-
-    /// The parameters of an ADD with the current configuration. Used if cache entries were lost; an interrupted ADD has
-    /// one.
-    async fn assumed(&self, pod: &Pod) -> Vec<Entry> {
-        let networks = self.networks().await;
-        let numbered = networks.networks.iter().enumerate();
-        numbered
-            .map(|(number, network)| Entry {
-                kind: KIND.to_owned(),
-                container_id: pod.id.clone(),
-                config: network.list.clone(),
-                if_name: format!("{}{number}", self.settings.interface_prefix),
-                network_name: network.name.clone(),
-                netns: netns(pod),
-                cni_args: Some(args(pod)),
-                capability_args: Some(pod.capabilities.arguments()),
-                result: None,
-            })
-            .collect()
-    }
-
-    fn chain<'a>(&'a self, network: &'a Network, deadline: Instant) -> Chain<'a> {
+    pub(super) fn chain<'a>(&'a self, network: &'a Network, deadline: Instant) -> Chain<'a> {
         static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
         Chain {
             settings: &self.settings,
@@ -371,16 +358,12 @@ impl Cni {
         }
     }
 
-    async fn find(&self, container: Option<&str>) -> Result<Vec<Entry>, Error> {
-        Ok(self.look(container).await?.0)
-    }
-
-    async fn look(&self, container: Option<&str>) -> Result<(Vec<Entry>, bool), Error> {
+    pub(super) async fn look(&self, container: Option<&str>) -> Result<Found, Error> {
         let (cache, container) = (self.cache.clone(), container.map(str::to_owned));
-        blocking(move || cache.find(container.as_deref())).await
+        blocking(move || Ok(cache.find(container.as_deref()))).await
     }
 
-    async fn write(&self, entry: Entry) -> Result<(), Error> {
+    pub(super) async fn write(&self, entry: Entry) -> Result<(), Error> {
         let cache = self.cache.clone();
         blocking(move || cache.write(&entry)).await
     }
@@ -392,32 +375,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
     let stopped =
         |error: tokio::task::JoinError| Error::cache("use", Path::new("the cache"), error.into());
     tokio::task::spawn_blocking(work).await.map_err(stopped)?
-}
-
-/// The attachment of an entry.
-struct Known {
-    network: Network,
-    result: Option<CniResult>,
-    args: Vec<(String, String)>,
-    capabilities: Map<String, Value>,
-}
-
-fn known(entry: &Entry) -> Result<Known, Error> {
-    let network =
-        Network::from_list(Path::new("the cache"), entry.config.clone()).map_err(|why| {
-            Error::NotReady {
-                why: format!("the cached configuration of {}: {why}", entry.network_name),
-            }
-        })?;
-    // An invalid cached result is not passed to plugins.
-    let result = entry.result.clone().filter(|result| !result.is_null());
-    let result = result.and_then(|result| CniResult::from_value(result, network.version).ok());
-    Ok(Known {
-        network,
-        result,
-        args: entry.cni_args.clone().unwrap_or_default(),
-        capabilities: entry.capability_args.clone().unwrap_or_default(),
-    })
 }
 
 pub(crate) fn attachment(entry: &Entry) -> Attachment {

@@ -1,7 +1,11 @@
 //! A pod as the input of plugins, and its attachments.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::capabilities::Capabilities;
 use super::conf::valid_name;
@@ -45,9 +49,28 @@ pub struct Interface {
     pub result: CniResult,
 }
 
+/// A network that a pod is attached to, as needed to detach it if the cache has lost it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachedNetwork {
+    /// The interface of the pod.
+    pub interface: String,
+    /// The configuration list of the ADD. It may have credentials.
+    pub config: Value,
+}
+
+impl fmt::Debug for AttachedNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttachedNetwork")
+            .field("interface", &self.interface)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The attached networks of a pod.
 #[derive(Debug, Clone)]
 pub struct Attached {
+    /// For [`del_recorded`](super::Cni::del_recorded).
+    pub networks: Vec<AttachedNetwork>,
     /// In the order of attachment.
     pub interfaces: Vec<Interface>,
     /// The pod's address: the first one of the first interface.

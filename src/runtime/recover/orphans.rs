@@ -34,6 +34,7 @@ impl Runtime {
     /// runtimes keep other files next to their containers.
     pub(super) async fn orphans(&self, known: &Known) -> Orphans {
         let mut orphans = Orphans::default();
+        self.tidy_cni_cache(known).await;
         let paths = &self.settings.paths;
         for dir in [paths.sandboxes(), paths.pods(), paths.namespaces()] {
             orphans.pods.extend(self.names(dir).await);
@@ -62,6 +63,16 @@ impl Runtime {
         let found = found.map_err(|error| self.problem("directory", &dir, &error));
         let found = found.unwrap_or_default().into_iter();
         found.map(|(name, _)| name).collect()
+    }
+
+    /// Moves damaged files of our pods aside in the cache of CNI. Other runtimes may share it.
+    async fn tidy_cni_cache(&self, known: &Known) {
+        let live = self.live();
+        let pods = known.pods.clone();
+        // Without a default handler nothing is known of the cache.
+        if let Ok(handler) = live.handlers.get("") {
+            handler.cni.tidy_cache(move |id| pods.contains(id)).await;
+        }
     }
 
     /// Pods with a CNI attachment whose network namespace is below our directories.

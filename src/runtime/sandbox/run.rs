@@ -165,6 +165,7 @@ impl Runtime {
             if let Some(network) = network {
                 record.ip = network.ip;
                 record.additional_ips = network.additional_ips;
+                record.networks = network.networks;
             }
         });
         ready.await?;

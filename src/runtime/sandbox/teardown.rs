@@ -29,7 +29,7 @@ impl Runtime {
         }
         let handler = self.handler_of_pod(record);
         let pod = self.pod_of(record).await?;
-        let deleting = handler.cni.del(&pod);
+        let deleting = handler.cni.del_recorded(&pod, &record.networks);
         let step = self.steps.step(RuntimeStep::NetworkDetach, None, deleting);
         Ok(step.await?)
     }

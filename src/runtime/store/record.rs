@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::disk::Written;
 use crate::cri::v1;
 use crate::runtime::oci::OciRuntime;
+use criscope_cni::AttachedNetwork;
 use criscope_image::Digest;
 
 /// Version of both records, incremented when an older program would misinterpret a new record. Older records are migrated (see
@@ -77,6 +78,9 @@ pub struct SandboxRecord {
     /// The additional addresses.
     #[serde(default)]
     pub additional_ips: Vec<IpAddr>,
+    /// The networks that it was attached to: it is detached from them even if the cache of CNI and the configuration have lost them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<AttachedNetwork>,
     /// The pid of the init of its shared PID namespace, or that of its sandbox container; 0 without one.
     #[serde(default)]
     pub pid_namespace: u32,

@@ -1,5 +1,6 @@
 //! The CNI verbs, with plugins that misbehave on command and with real ones.
 
+mod damaged;
 mod fake;
 mod misbehaviour;
 mod real;

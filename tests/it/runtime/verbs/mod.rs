@@ -9,6 +9,7 @@ mod checkpoints;
 mod classes;
 mod containerd_shim;
 mod containers;
+mod damaged_cache;
 mod devices;
 mod disk_use;
 mod ends;
