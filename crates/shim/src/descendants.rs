@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
@@ -87,8 +86,7 @@ impl Shim {
         let others = others.chain(self.jobs.iter().map(|job| job.pid));
         let others = others.chain([self.pid_namespace]);
         let others = others.filter(|pid| *pid != process.pid);
-        let output = process.streams.out.iter().flatten();
-        let output = output.filter_map(|file| Some(file.metadata().ok()?.ino()));
+        let output = process.streams.pipes.iter().copied();
         match Command::new(process.pid, others.collect(), output) {
             Some(command) => command.end(),
             None => signal::send(process.pid, Signal::KILL.as_raw()),
@@ -271,6 +269,7 @@ fn descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
 mod tests {
     use std::fs::File;
     use std::io::{BufRead as _, BufReader};
+    use std::os::unix::fs::MetadataExt as _;
     use std::process::{Child, Command as Program, Stdio};
     use std::time::Instant;
 

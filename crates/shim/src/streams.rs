@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Stdio as Child;
@@ -21,6 +22,8 @@ pub(super) struct Streams {
     pub(super) spec: Stdio,
     /// stdout (or the terminal) and stderr; `None` once they have ended.
     pub(super) out: [Option<File>; 2],
+    /// The inodes of the pipes of the output, which also tell whose output a process holds after this side was closed.
+    pub(super) pipes: Vec<u64>,
     input: Option<File>,
     waiting: Vec<u8>,
     ending: bool,
@@ -49,6 +52,10 @@ impl Streams {
                 child[0] = child_in.into();
             }
         }
+        let pipes = streams.out.iter().flatten();
+        streams.pipes = pipes
+            .filter_map(|pipe| Some(pipe.metadata().ok()?.ino()))
+            .collect();
         Ok((streams, child))
     }
 

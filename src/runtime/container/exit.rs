@@ -90,7 +90,7 @@ impl Runtime {
             }
         };
         // Processes may be left that are frozen: those of nested cgroups, or of a container in the node's PID namespace.
-        let deleting = self.thawing(container, deleting);
+        let deleting = self.thawing(container, Box::pin(deleting));
         let may_be_left = self
             .steps
             .step(RuntimeStep::OciDelete, Some(handler.program()), deleting)

@@ -2,11 +2,11 @@
 //! PID namespace waits for all of its processes. So the cgroups in the container, which nested containers freeze, and that of the pod
 //! are thawed too, and again if they are frozen anew while the container ends.
 
-use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use criscope_linux::cgroup::{self, Cgroup};
+use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
 use crate::call::steps::RuntimeStep;
@@ -73,12 +73,9 @@ impl Runtime {
         }
     }
 
-    /// Waits for work that ends the processes of a container, which is thawed before and meanwhile.
-    pub(crate) async fn thawing<T>(
-        &self,
-        container: &Container,
-        work: impl Future<Output = T>,
-    ) -> T {
+    /// Waits for work that ends the processes of a container, which is thawed before and meanwhile. The work is boxed, because it is
+    /// the innermost of many futures, each of which would be as large again.
+    pub(crate) async fn thawing<T>(&self, container: &Container, work: BoxFuture<'_, T>) -> T {
         let freezers = self.freezers_of(&container.record());
         self.thawing_in(&container.id, freezers, work).await
     }
@@ -88,12 +85,11 @@ impl Runtime {
         &self,
         id: &str,
         freezers: Option<Freezers>,
-        work: impl Future<Output = T>,
+        mut work: BoxFuture<'_, T>,
     ) -> T {
         let Some(freezers) = freezers else {
             return work.await;
         };
-        tokio::pin!(work);
         let mut pause = THAW_AGAIN;
         loop {
             self.thaw_all(id, &freezers).await;

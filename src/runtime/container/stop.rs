@@ -68,7 +68,7 @@ impl Runtime {
         }
         self.signal(container, SIGKILL).await?;
         // Thawed after the signal: it ends without running on.
-        let ending = self.thawing(container, settled(container));
+        let ending = self.thawing(container, Box::pin(settled(container)));
         let ended = self.steps.step(RuntimeStep::KillWait, None, ending).await;
         let Err(Error::Deadline(late)) = ended else {
             return ended;

@@ -198,7 +198,7 @@ impl Runtime {
     async fn kill_abandoned(&self, container: &Container) -> Result<()> {
         let handler = self.handler_of(container);
         let deleting = self.delete_directly(container, &handler);
-        Ok(self.thawing(container, deleting).await?)
+        Ok(self.thawing(container, Box::pin(deleting)).await?)
     }
 
     /// Returns the shim of a pod, and restarts it if it died.
@@ -227,7 +227,8 @@ impl Runtime {
             Some(shim) if !shim.is_gone() => return Ok(Some(shim)),
             // Handled before a new shim is started, which would not know the containers.
             Some(_) => {
-                self.shim_disconnected(&sandbox.id).await;
+                // Boxed: almost every verb gets here, and almost none waits for it.
+                Box::pin(self.shim_disconnected(&sandbox.id)).await;
                 if let Some(shim) = sandbox.shim() {
                     return Ok(Some(shim));
                 }

@@ -118,7 +118,7 @@ impl Runtime {
                 }
             };
             let freezers = self.freezers_of_orphan(id).await;
-            if let Err(error) = self.thawing_in(id, freezers, deleting).await {
+            if let Err(error) = self.thawing_in(id, freezers, Box::pin(deleting)).await {
                 self.problem("container", &dir, &error);
             }
         }
@@ -172,7 +172,7 @@ impl Runtime {
     ) -> std::result::Result<(), shim_client::Error> {
         let freezers = self.freezers_of_orphan(id).await;
         let deleting = shim.delete(forced(id));
-        self.thawing_in(id, freezers, deleting).await
+        self.thawing_in(id, freezers, Box::pin(deleting)).await
     }
 
     /// The cgroups that the bundle of a container without a record names; `None` without a bundle.

@@ -97,7 +97,7 @@ impl Runtime {
                     runtime: handler.call(),
                 });
                 let freezers = self.freezers_of_pod(&record);
-                let deleting = self.thawing_in(&record.id, Some(freezers), deleting);
+                let deleting = self.thawing_in(&record.id, Some(freezers), Box::pin(deleting));
                 let program = Some(handler.program());
                 let step = self.steps.step(RuntimeStep::OciDelete, program, deleting);
                 step.await
@@ -146,7 +146,7 @@ impl Runtime {
         let handler = self.handler_of_pod(record);
         let deleting = handler.oci.delete_abandoned(&record.id, &dir);
         let freezers = self.freezers_of_pod(record);
-        let deleting = self.thawing_in(&record.id, Some(freezers), deleting);
+        let deleting = self.thawing_in(&record.id, Some(freezers), Box::pin(deleting));
         let program = Some(handler.program());
         let step = self.steps.step(RuntimeStep::OciDelete, program, deleting);
         if let Err(error) = step.await {

@@ -93,7 +93,7 @@ impl Node {
     /// The warnings about this file since the last start.
     fn warnings(&self, file: &str) -> Vec<Value> {
         let events = self.daemon.program().events().into_iter();
-        let warnings = events.filter(|line| line["level"] == "WARN");
+        let warnings = events.filter(|line| line["level"] == "warn");
         warnings
             .filter(|line| line.to_string().contains(file))
             .collect()
