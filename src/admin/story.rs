@@ -189,6 +189,7 @@ fn call(call: &Call, scale: Scale) -> Markup {
             }
             (times(call.offset_ms, call.duration_ms, &format!("{class}{mark}"), scale, &words))
             (error(call))
+            @for remark in &call.remarks { span.note.remark { (remark) } }
         }
     }
 }
@@ -327,6 +328,13 @@ mod tests {
         ] {
             assert!(html.contains(said), "{said}: {html}");
         }
+    }
+
+    #[test]
+    fn warnings_of_the_runtime_are_told() {
+        let text = html(&examples::story(examples::slow_pull()), None).into_string();
+        let note = "<span class=\"note remark\">the image says that it is for linux/arm64";
+        assert!(text.contains(note), "{text}");
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub(super) struct EpisodeCall {
     /// The other pulls that it waited for (PullImage).
     #[serde(rename = "queued", default, skip_serializing_if = "Option::is_none")]
     pub(super) queue: Option<Box<PullQueue>>,
+    /// Warnings of the built-in runtime, such as that an image is for another platform.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) remarks: Vec<Arc<str>>,
 }
 
 /// A piece of work of the runtime. Times in microseconds since 1970.
@@ -109,6 +112,7 @@ impl EpisodeCall {
             scanned: false,
             probe: None,
             queue: None,
+            remarks: steps.map(RuntimeSteps::remarks).unwrap_or_default(),
         }
     }
 
@@ -156,6 +160,7 @@ impl EpisodeCall {
         self.work
             .iter_mut()
             .for_each(|work| work.share_texts(texts));
+        self.remarks.iter_mut().for_each(|text| texts.share(text));
     }
 
     /// Returns whether it created its sandbox.
@@ -177,6 +182,11 @@ impl EpisodeCall {
             offset_ms: millis(self.began_us().saturating_sub(from)),
             retry: self.retry,
             details: self.work.iter().map(|work| work.view(from)).collect(),
+            remarks: self
+                .remarks
+                .iter()
+                .map(|text| (**text).to_owned())
+                .collect(),
             ..view::Call::of(self)
         }
     }

@@ -53,6 +53,11 @@ fn image(mut call: Call, image: &str) -> Call {
     call
 }
 
+fn with_remark(mut call: Call, remark: &str) -> Call {
+    call.remarks.push(remark.to_owned());
+    call
+}
+
 fn failed(mut call: Call, outcome: &str, code: &str, error: &str) -> Call {
     call.outcome = outcome.to_owned();
     call.code = code.to_owned();
@@ -169,7 +174,10 @@ pub(crate) fn slow_pull() -> Episode {
         calls: vec![
             call(21, "RunPodSandbox", 0.0, 270.0),
             image(
-                call(22, "PullImage", 500.0, 41_000.0),
+                with_remark(
+                    call(22, "PullImage", 500.0, 41_000.0),
+                    "the image says that it is for linux/arm64, and this node is linux/amd64/v3",
+                ),
                 "registry.example.com/ml/model-server@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
             ),
             container(call(23, "CreateContainer", 41_700.0, 120.0), "model"),

@@ -96,6 +96,10 @@ pub trait Observer: fmt::Debug + Send + Sync {
 pub trait Steps: fmt::Debug + Send + Sync {
     /// A step begins. `name` is the beginning of a layer's diff ID.
     fn start(&self, step: Step, name: Option<&str>) -> Box<dyn ActiveStep>;
+
+    /// Receives a warning about an image, in a sentence: the operation goes on, and people should know. Registries and images
+    /// control parts of the text.
+    fn remark(&self, _image: &str, _text: &str) {}
 }
 
 /// A running step. Either [`end`](Self::end) is called, or the step is dropped together with its future: then it was

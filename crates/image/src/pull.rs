@@ -205,9 +205,10 @@ impl ImageStore {
         parsed.check_layers(manifest.layers.len())?;
         let platform = &self.config.platform;
         if parsed.fit(platform) == Fit::Other {
-            let error = parsed.other_platform(&reference.to_string(), platform);
-            let error = self.config.observer.error_text(&error);
-            tracing::warn!(image = %reference, error.message = %error, "the image says that it is for another platform: pulled all the same");
+            let declared = parsed.declared_platform();
+            let text =
+                format!("the image says that it is for {declared}, and this node is {platform}");
+            steps.remark(&reference.to_string(), &text);
         }
         let keys = self.unwrap_keys(reference, &manifest.layers, &parsed.diff_ids, steps);
         let keys = keys.await?;

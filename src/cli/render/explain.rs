@@ -202,12 +202,16 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
             units::duration(line.took),
             paper.ink(line.ink, &bar),
         );
-        for error in line
+        let remarks = line.remarks.iter().map(|remark| (Ink::Yellow, remark));
+        for (ink, note) in line
             .error
             .iter()
-            .flat_map(|it| paper.wrapped(it, paper.width() - times))
+            .map(|error| (Ink::Red, error))
+            .chain(remarks)
         {
-            let _ = writeln!(text, "{:times$}{}", "", paper.ink(Ink::Red, &error));
+            for note in paper.wrapped(note, paper.width() - times) {
+                let _ = writeln!(text, "{:times$}{}", "", paper.ink(ink, &note));
+            }
         }
     }
     if episode.calls_forgotten > 0 {

@@ -173,6 +173,7 @@ mod tests {
         let lines = [
             r#"{"call":{"seq":7,"method":"PullImage","began":1750000000000000,"elapsed":1500,"deadline":240000000,"client":"kubelet","pod":{"namespace":"shop","name":"a","uid":"u","attempt":1},"sandbox":"s","container":["app",2],"container_id":"c","image":"i","handler":"","backend":"main","ending":"error","code":5,"error":"no such image","seen":[{"work":"cni","name":"bridge","doing":"iptables","began":1,"ended":2},{"work":"runtime","name":"making namespaces","began":1,"ended":2,"own":true}]}}"#,
             r#"{"call":{"seq":8,"method":"RunPodSandbox","began":1,"elapsed":2,"client":"other","pod":{"namespace":"","name":"","uid":"","attempt":0},"ending":"ok","code":0}}"#,
+            r#"{"call":{"seq":8,"method":"PullImage","began":1,"elapsed":2,"client":"kubelet","pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"ending":"ok","code":0,"remarks":["the image is old"]}}"#,
             r#"{"call":{"seq":9,"method":"CreateContainer","began":1,"elapsed":2,"client":"kubelet","pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"facts":{"create":{"pod_grace":30}},"ending":"ok","code":0}}"#,
             r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container_id":"c1","container":"app","attempt":1,"code":137,"reason":"oom_killed","ran":5,"at":1750000000900000}}"#,
             r#"{"containers":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"names":["proxy","web"]}}"#,

@@ -117,6 +117,10 @@ pub struct Call {
     /// The runtime's work for a call of an episode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,
+    /// Warnings of the built-in runtime about a call of an episode, such as that an image is for another platform; scrubbed of
+    /// secrets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
     /// Its spans, if traces are on; `None` for calls from before a restart of criscope.
     #[serde(skip)]
     pub spans: Option<Box<SpanIds>>,

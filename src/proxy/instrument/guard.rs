@@ -59,6 +59,9 @@ impl Guard {
     fn end(&mut self, end: End) {
         let Some(seat) = self.seat.take() else { return };
         drop(seat);
+        if let Some(steps) = self.call.steps.get() {
+            steps.redact_remarks(|text| self.scrub(text));
+        }
         let outcome = Outcome {
             ending: end.ending,
             code: end.code,

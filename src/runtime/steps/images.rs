@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use criscope_image::{ActiveStep, Error, Observer, Outcome, Steps, Verdict, Verifier};
 
-use super::{Current, Step, StepRecorder, current};
+use super::{Current, Step, StepRecorder, current, remark_within};
 use crate::call::steps::{RuntimeStep, StepOutcome};
 use crate::runtime::error::shown;
 
@@ -63,6 +63,10 @@ impl Steps for Within {
         };
         Box::new(self.recorder.begin_within(what, name, self.within.clone()))
     }
+
+    fn remark(&self, image: &str, text: &str) {
+        remark_within(self.within.as_ref(), image, text);
+    }
 }
 
 impl ActiveStep for Step {
@@ -99,6 +103,7 @@ mod tests {
                 .operation()
                 .start(criscope_image::Step::Layer, Some("sha256:0a1b"));
             let inner = layer.steps();
+            inner.remark("a.example/b:1", "the registry is old");
             let fetch = async move { drop(inner.start(criscope_image::Step::Fetch, None)) };
             tokio::spawn(fetch).await.expect("the task ends");
             layer.end(Outcome::Error);
@@ -113,5 +118,7 @@ mod tests {
         let how = |record: &crate::call::steps::StepRecord| record.ended.map(|(_, how)| how);
         assert_eq!(how(layer), Some(StepOutcome::Error));
         assert_eq!(how(fetch), Some(StepOutcome::Cancelled));
+        steps.redact_remarks(Into::into);
+        assert_eq!(steps.remarks(), ["the registry is old".into()]);
     }
 }

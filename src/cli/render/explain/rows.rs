@@ -19,6 +19,8 @@ pub(super) struct Row {
     pub(super) detail: bool,
     /// Written below the line.
     pub(super) error: Option<String>,
+    /// Warnings, written below the line.
+    pub(super) remarks: Vec<String>,
     /// Begin and duration of each of several bars; empty for one.
     pub(super) bars: Vec<(f64, f64)>,
 }
@@ -73,6 +75,7 @@ pub(super) fn tries(tries: &Tries<'_>) -> Option<Row> {
             tries.count,
             units::from_to(first, last)
         )),
+        remarks: Vec::new(),
         bars: tries
             .calls
             .iter()
@@ -91,6 +94,7 @@ pub(super) fn wait(wait: &Wait) -> Row {
         about: wait.container.clone(),
         detail: false,
         error: None,
+        remarks: Vec::new(),
         bars: Vec::new(),
     }
 }
@@ -119,6 +123,7 @@ pub(super) fn kubelet(sync: &PodSync) -> Row {
         about: before.unwrap_or_default(),
         detail: false,
         error: sync.error.clone(),
+        remarks: Vec::new(),
         bars: vec![(at, (sync.offset_ms + sync.duration_ms - at).max(0.0))],
     }
 }
@@ -157,6 +162,7 @@ pub(super) fn lines(call: &Call) -> Vec<Row> {
         about,
         detail: false,
         error: failed.then(|| error(call)),
+        remarks: call.remarks.clone(),
         bars: Vec::new(),
     }];
     lines.extend(details(call).iter().map(|(it, count)| detail(it, *count)));
@@ -214,6 +220,7 @@ pub(super) fn detail(detail: &Detail, count: usize) -> Row {
         about: String::new(),
         detail: true,
         error: None,
+        remarks: Vec::new(),
         bars: Vec::new(),
     }
 }

@@ -18,23 +18,6 @@ fn some(text: &str) -> Image {
     gzipped(&[layer().file("f", text.as_bytes()).end()])
 }
 
-/// Changes the manifest of an image.
-fn with_manifest(mut image: Image, change: impl FnOnce(&mut Value)) -> Image {
-    let mut manifest = serde_json::from_slice(&image.manifest).expect("JSON");
-    change(&mut manifest);
-    image.manifest = manifest.to_string().into_bytes();
-    image
-}
-
-/// Changes the configuration of an image, and the manifest with it.
-fn with_config(mut image: Image, change: impl FnOnce(&mut Value)) -> Image {
-    let mut config = serde_json::from_slice(&image.config).expect("JSON");
-    change(&mut config);
-    image.config = config.to_string().into_bytes();
-    let of_config = descriptor("application/vnd.oci.image.config.v1+json", &image.config);
-    with_manifest(image, |manifest| manifest["config"] = of_config)
-}
-
 fn read(store: &Store, name: &str, path: &str) -> String {
     let layers = store.images.layers(name).expect("layers");
     let found = layers.paths().iter().rev().map(|layer| layer.join(path));
@@ -108,7 +91,7 @@ async fn a_layer_may_occur_twice() {
 async fn a_configuration_of_no_particular_type_is_judged_by_its_content() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     for kind in ["application/octet-stream", "application/json"] {
-        let built = with_manifest(some(kind), |manifest| {
+        let built = some(kind).with_manifest(|manifest| {
             manifest["config"]["mediaType"] = kind.into();
         });
         let name = registry.push("old", &kind.replace('/', "-"), &built);
@@ -153,7 +136,7 @@ async fn an_image_with_the_wrong_platform_is_pulled_if_it_was_asked_for() {
         ("empty", json!({"architecture": "", "os": ""})),
         ("null", json!({"architecture": null, "os": null})),
     ] {
-        let built = with_config(some(tag), |config| {
+        let built = some(tag).with_config(|config| {
             for (key, value) in change.as_object().expect("fields") {
                 config[key] = value.clone();
             }
@@ -168,7 +151,7 @@ async fn an_image_with_the_wrong_platform_is_pulled_if_it_was_asked_for() {
 async fn entries_of_an_index_without_a_platform_are_tried_in_their_order() {
     let (store, registry) = (Store::new().await, Registry::start().await);
     let other = image_for("s390x", &[]);
-    let silent = with_config(some("silent"), |config| config["architecture"] = "".into());
+    let silent = some("silent").with_config(|config| config["architecture"] = "".into());
     let (ours, more) = (some("ours"), some("more"));
     for (tag, image) in [("1", &other), ("2", &silent), ("3", &ours), ("4", &more)] {
         registry.push("a", tag, image);
@@ -204,12 +187,12 @@ async fn entries_of_an_index_without_a_platform_are_tried_in_their_order() {
 #[tokio::test]
 async fn null_is_nothing_wherever_it_is_sent() {
     let (store, registry) = (Store::new().await, Registry::start().await);
-    let built = with_config(some("null"), |config| {
+    let built = some("null").with_config(|config| {
         config["history"] = Value::Null;
         config["config"] = json!({"Cmd": ["sh"], "Env": null, "Labels": null, "User": null, "Volumes": null,
             "ExposedPorts": null, "Entrypoint": null, "OnBuild": null, "Healthcheck": null});
     });
-    let built = with_manifest(built, |manifest| {
+    let built = built.with_manifest(|manifest| {
         manifest["annotations"] = Value::Null;
         manifest["mediaType"] = Value::Null;
         manifest["config"]["annotations"] = Value::Null;
@@ -282,7 +265,7 @@ async fn a_layer_that_the_registry_does_not_have_comes_from_its_addresses() {
     elsewhere.put("files/evil", "", &evil);
     let at = |path: &str| format!("http://user:secret@{}/v2/files/{path}", elsewhere.address);
     let push = |tag: &str, urls: &[String]| {
-        let built = with_manifest(content.clone(), |manifest| {
+        let built = content.clone().with_manifest(|manifest| {
             manifest["layers"][0]["urls"] = json!(urls);
         });
         let without = Image {

@@ -3,6 +3,7 @@
 
 mod names;
 mod node;
+mod remarks;
 
 use std::fs;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
