@@ -118,7 +118,7 @@ mod tests {
         let how = |record: &crate::call::steps::StepRecord| record.ended.map(|(_, how)| how);
         assert_eq!(how(layer), Some(StepOutcome::Error));
         assert_eq!(how(fetch), Some(StepOutcome::Cancelled));
-        steps.redact_remarks(Into::into);
+        steps.redact_remarks(|text| text.into());
         assert_eq!(steps.remarks(), ["the registry is old".into()]);
     }
 }

@@ -111,7 +111,7 @@ mod tests {
         let line = line(libc::SYS_umount2, "0xc000 0x8 0x0 0x0 0x0 0x0");
         let entry = SyscallEntry::parse(&line).expect("a call");
         assert_eq!(entry.arguments, [0xc000, 8, 0, 0, 0, 0]);
-        let known = entry.known().expect("known");
+        let known = entry.blocking_syscall().expect("known");
         assert_eq!((known.name, known.file), ("umount", FileArgument::Path(0)));
         for not in [
             "running",
@@ -134,10 +134,10 @@ mod tests {
             libc::SYS_fcntl,
         ] {
             let entry = SyscallEntry::parse(&line(idle, zeros)).expect("a call");
-            assert_eq!(entry.known(), None, "{idle}");
+            assert_eq!(entry.blocking_syscall(), None, "{idle}");
         }
         let lock = SyscallEntry::parse(&line(libc::SYS_fcntl, "0x3 0x7 0x0 0x0 0x0 0x0"));
-        let known = lock.and_then(|it| it.known()).expect("known");
+        let known = lock.and_then(|it| it.blocking_syscall()).expect("known");
         assert_eq!(known.name, "fcntl lock");
     }
 }
