@@ -287,6 +287,7 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
     ImageStoreConfig {
         certs_dirs: config.certs_dirs.clone(),
         registries_conf: config.registries_conf.clone(),
+        insecure_redirect_hosts: config.insecure_redirect_hosts.clone(),
         docker_config: config.docker_config.clone(),
         platform: platform.unwrap_or_else(Platform::host),
         max_concurrent_downloads: config.max_concurrent_downloads,
@@ -301,6 +302,7 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
         timeouts: Timeouts {
             connect: config.connect_timeout,
             stall: config.image_pull_progress_timeout,
+            least_rate: config.image_pull_least_rate as u64,
             retries: config.retries.try_into().unwrap_or(u32::MAX),
             ..Timeouts::default()
         },

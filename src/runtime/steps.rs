@@ -76,6 +76,15 @@ fn remark_within(within: Option<&Current>, image: &str, text: &str) {
     }
 }
 
+/// Like [`remark_within`], for words of a registry in which secrets are hidden.
+fn server_remark_within(within: Option<&Current>, image: &str, text: &str) {
+    let image = redact::image_reference(image);
+    tracing::warn!(event = "image.remark", %image, "{text}");
+    if let Some(within) = within {
+        within.steps.remark(text);
+    }
+}
+
 /// Records steps. Clones share their metrics.
 #[derive(Clone, Debug, Default)]
 pub struct StepRecorder(Arc<OnceLock<RuntimeWork>>);

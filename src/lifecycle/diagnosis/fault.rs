@@ -1,13 +1,17 @@
 //! What an error text proves. Each row of the table is a class of faults and the wordings of containerd, CRI-O, runc, crun,
 //! libcni and the built-in runtime that only this fault has. A text that matches no row has no class: it is shown as it is.
 
+mod plugin;
 mod server;
 
 use std::borrow::Cow;
 
 use crate::cri::Method;
 use crate::cri::status::Code;
+use crate::lifecycle::diagnosis::failure::message;
 use crate::lifecycle::episode_call::EpisodeCall;
+
+pub(super) use self::plugin::{names_plugin, plugin};
 
 /// Where a wording counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,12 +143,17 @@ faults! {
         ["connection refused"];
     Unreachable = "registry_unreachable", Some("no route to the registry"), Image:
         ["no route to host", "network is unreachable", "host is unreachable", "network unreachable", "host unreachable"];
+    PlainRedirect = "registry_redirects_without_tls",
+        Some("the registry redirects to a server without TLS, which this node does not allow"), Image:
+        ["unusable answer: a redirect from https://"];
     PlainHttp = "registry_plain_http", Some("the registry speaks HTTP without TLS"), Image:
         ["server gave http response to https client", "does not look like a tls handshake",
          "received corrupt message of type invalidcontenttype"];
     NoAnswer = "registry_timeout", Some("the registry did not answer in time"), Image:
         ["tls handshake timeout", "dial tcp *i/o timeout", "client.timeout exceeded", "awaiting headers", "connection timed out",
-         "i/o timeout", "operation timed out", "no answer within"];
+         "i/o timeout", "operation timed out", "no answer within", "no connection within"];
+    Stalled = "registry_stalled", Some("the registry stopped sending, or sends too slowly"), Image:
+        [" bytes in * s, less than ", "no whole answer within"];
     Certificate = "registry_certificate", Some("the registry's certificate is not accepted"), Image:
         ["x509:", "certificate signed by unknown", "invalid peer certificate", "certificate verify failed",
          "certificate has expired"];
@@ -278,14 +287,46 @@ faults! {
 }
 
 impl Fault {
-    /// The class of this failed call in plain words; `None` if the text says it itself.
+    /// The class of this failed call in plain words; `None` if the text says it itself. Of several servers that were asked, each has its
+    /// own class.
     pub(super) fn words(self, call: &EpisodeCall) -> Option<Cow<'static, str>> {
-        self.plain().map(|words| server::named(words, call))
+        let (text, image) = (message(call), call.image.as_deref());
+        let answers = server::answers(text);
+        if answers.is_empty() {
+            return self.plain().map(|words| server::named(words, text, image));
+        }
+        let mut all: Vec<Cow<'static, str>> = Vec::new();
+        for answer in answers {
+            let class = Self::in_text(&answer.to_ascii_lowercase(), call);
+            let class = class.or_else(|| missing(answer, text));
+            let words = class.and_then(Self::plain);
+            let words = words.map(|words| server::named_in(words, answer, image));
+            all.extend(words.filter(|words| !all.contains(words)));
+        }
+        if all.is_empty() {
+            return self.plain().map(Cow::Borrowed);
+        }
+        Some(Cow::Owned(all.join(", ")))
     }
 
     /// The class that code and text of a failed call prove.
     pub(super) fn of(call: &EpisodeCall) -> Option<Self> {
         let text = lower(call);
+        let answers = server::answers(&text);
+        let code = call.outcome().map(|outcome| outcome.code);
+        let telling = code.and_then(|code| server::telling(&answers, code));
+        let found = Self::in_text(telling.unwrap_or(&text), call);
+        found.or_else(|| by_code(call))
+    }
+
+    /// The class that a text in lower case proves. What a server says counts only if nothing else does.
+    fn in_text(text: &str, call: &EpisodeCall) -> Option<Self> {
+        let own = server::without_words(text);
+        Self::in_table(&own, call).or_else(|| Self::in_table(text, call))
+    }
+
+    /// The class of the first row with a wording that the text has.
+    fn in_table(text: &str, call: &EpisodeCall) -> Option<Self> {
         let pulls = call.method == Method::PullImage || is_of_sandbox_image(call);
         let creates = matches!(
             call.method,
@@ -300,9 +341,18 @@ impl Fault {
             NoContainer => !creates && call.method != Method::ExecSync,
         };
         let mut rows = TABLE.iter().filter(|(_, scope, _)| counts(*scope));
-        let row = rows.find(|(.., wordings)| wordings.iter().any(|it| has(&text, it)));
-        row.map(|(fault, ..)| *fault).or_else(|| by_code(call))
+        let row = rows.find(|(.., wordings)| wordings.iter().any(|wording| has(text, wording)));
+        row.map(|(fault, ..)| *fault)
     }
+}
+
+/// What one of several servers does not have.
+fn missing(answer: &str, text: &str) -> Option<Fault> {
+    let is_missing = answer.ends_with(": not found");
+    let is_part = text.starts_with("blob ");
+    let whole = (!is_part).then_some(Fault::ImageMissing);
+    let what = whole.unwrap_or(Fault::PartMissing);
+    is_missing.then_some(what)
 }
 
 /// What the code of a pull proves, whatever the text.
@@ -376,39 +426,4 @@ pub(super) fn is_of_network(call: &EpisodeCall) -> bool {
         && !is_of_sandbox_image(call)
         && (wordings.iter().any(|it| text.contains(it))
             || text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_cni))
-}
-
-/// Returns whether the text names a CNI plugin, readable or not.
-pub(super) fn names_plugin(text: &str) -> bool {
-    ["plugin type=", "failed to find plugin ", "CNI plugin "]
-        .iter()
-        .any(|before| text.contains(before))
-}
-
-/// The CNI plugin that failed, if the text names it: of plugins that call each other, the innermost.
-pub(super) fn plugin(text: &str) -> Option<String> {
-    // The first error is the cause; what the rollback says comes after it.
-    let cause = text.split("; the rollback failed").next()?;
-    let named = [
-        // libcni: containerd and CRI-O.
-        ("plugin type=", &[" failed", " name="][..]),
-        ("failed to find plugin ", &[" in path"]),
-        // The built-in runtime.
-        (
-            "CNI plugin ",
-            &[" ADD", " DEL", " CHECK", " STATUS", " GC", " was not found"],
-        ),
-        ("cannot run CNI plugin ", &[":"]),
-    ];
-    let found = named.iter().flat_map(|(before, after)| {
-        cause.match_indices(before).filter_map(move |(at, _)| {
-            let rest = cause[at + before.len()..].trim_start_matches(['"', '\\', '\'']);
-            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))?;
-            let (name, rest) = rest.split_at(end);
-            let rest = rest.trim_start_matches(['"', '\\', '\'']);
-            let is_name = !name.is_empty() && after.iter().any(|it| rest.starts_with(it));
-            is_name.then(|| (at, name.to_owned()))
-        })
-    });
-    found.max_by_key(|(at, _)| *at).map(|(_, name)| name)
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::cri::image_pattern::ImagePattern;
 use crate::settings::value::{
-    Count, DirPath, FilePath, ImageName, List, Maybe, PATHS, PlatformName, Size, Span, Switch, ms,
-    secs,
+    Count, DirPath, FilePath, ImageName, List, Maybe, PATHS, PlatformName, ServerName, Size, Span,
+    Switch, ms, secs,
 };
 use crate::settings::{Platform, settings};
 
@@ -26,6 +26,10 @@ settings! {
         /// then looked up in `certs_dirs`. Read for each pull.
         registries_conf: Option<PathBuf> = None, Maybe(FilePath),
             or "none: short names are those of Docker Hub" like "\"/etc/containers/registries.conf\"" => live;
+        /// Hosts that a registry with TLS may redirect to without TLS, such as a blob store in the node's own network. Only layers
+        /// and other content with a known digest come from there. `host`, `host:port`, or `.domain` for all hosts below a domain.
+        insecure_redirect_hosts: Vec<String> = Vec::new(),
+            List { of: ServerName, words: "an array of host names, each with or without a port" } => live;
         /// Docker's `config.json` with credentials for pulls whose request has none. Read for each pull.
         docker_config: Option<PathBuf> = None, Maybe(FilePath), or "none" like "\"/root/.docker/config.json\"" => live;
         /// The signature policy that images must meet, as containers-policy.json(5) describes it: for pulls, and for images
@@ -58,11 +62,16 @@ settings! {
         /// Layers that are fetched and unpacked concurrently, over all pulls. Up to twice as many more are reserved for
         /// pulls that would otherwise wait for slow ones. If fewer are fetched, a large layer uses several connections.
         max_concurrent_downloads: usize = 3, Count::between(1, 64);
-        /// How long a registry may send nothing, or less than 64 KiB, before the request is retried.
+        /// How long a registry, a mirror or a token service may take to answer, and how long a download may send less than
+        /// `image_pull_least_rate` on average. Then the next mirror is asked, or the download is resumed; the last server gets a
+        /// second chance.
         image_pull_progress_timeout: Duration = secs(60), Span::between(secs(1), secs(3600)) => live;
-        /// How long connecting to a registry may take; `dial_timeout` in its `hosts.toml` takes precedence.
+        /// Bytes per second that a download must have on average over each `image_pull_progress_timeout`.
+        image_pull_least_rate: usize = 1 << 10, Size::between(1, 1 << 30) => live;
+        /// How long connecting to a registry may take, TLS included; `dial_timeout` in its `hosts.toml` takes precedence.
         connect_timeout: Duration = secs(30), Span::between(ms(100), secs(600)) => live;
-        /// How often a request is retried without progress in between, before the next mirror is tried.
+        /// How often a request to the last server is retried without progress in between; once after it was silent for as long as
+        /// it may. While there are other mirrors, a server is retried once, and not if it was silent.
         retries: usize = 4, Count::between(0, 100) => live;
         /// Largest compressed layer.
         max_layer_size: usize = 64 << 30, Size::between(1 << 20, 1 << 50) => live;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use criscope_image::{ActiveStep, Error, Observer, Outcome, Steps, Verdict, Verifier};
+use criscope_image::{ActiveStep, Error, Observer, Outcome, RateLimit, Steps, Verdict, Verifier};
 
-use super::{Current, Step, StepRecorder, current, remark_within};
+use super::{Current, Step, StepRecorder, current, remark_within, server_remark_within};
 use crate::call::steps::{RuntimeStep, StepOutcome};
+use crate::cri::redact;
 use crate::runtime::error::shown;
 
 impl Observer for StepRecorder {
@@ -32,10 +33,20 @@ impl Observer for StepRecorder {
         }
     }
 
+    fn rate_limit(&self, registry: &str, limit: &RateLimit) {
+        if let Some(metrics) = self.metrics() {
+            metrics.rate_limits().set(registry, limit);
+        }
+    }
+
     fn bytes_fetched(&self, bytes: u64) {
         if let Some(metrics) = self.metrics() {
             metrics.pulled(bytes);
         }
+    }
+
+    fn server_words(&self, words: String) -> String {
+        redact::server_words(&words).into()
     }
 
     fn error_text(&self, error: &Error) -> Box<str> {
@@ -66,6 +77,10 @@ impl Steps for Within {
 
     fn remark(&self, image: &str, text: &str) {
         remark_within(self.within.as_ref(), image, text);
+    }
+
+    fn server_remark(&self, image: &str, text: &str) {
+        server_remark_within(self.within.as_ref(), image, text);
     }
 }
 

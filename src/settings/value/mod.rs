@@ -22,7 +22,7 @@ pub(crate) use image::{ImageName, InterfacePrefix, PlatformName};
 pub(crate) use list::{List, PATHS, Text};
 pub(crate) use log::Directive;
 pub(crate) use method::MethodName;
-pub(crate) use net::{Address, CollectorUrl, HostName};
+pub(crate) use net::{Address, CollectorUrl, HostName, ServerName};
 pub(crate) use number::{Count, Ratio, Size, UserId};
 pub(crate) use path::{
     DirPath, FilePath, GroupOf, MaybeSocket, Mode, OwnerOf, SocketPath, fits, lexical,

@@ -1,6 +1,6 @@
 //! Addresses on the network.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 
 use super::{Kind, Raw, ValueError, quoted};
 
@@ -57,6 +57,46 @@ impl Kind for HostName {
             true => Ok(text.to_ascii_lowercase()),
             false => Err(ValueError::HostName(text.to_owned())),
         }
+    }
+
+    fn show(&self, value: &String) -> String {
+        quoted(value)
+    }
+}
+
+/// A host name, an IP address, or with a leading dot all names below it; with or without a port.
+pub(crate) struct ServerName;
+
+impl Kind for ServerName {
+    type Value = String;
+
+    fn words(&self) -> String {
+        "a host with or without a port, such as \"store.example.com:9000\" or \".example.com\""
+            .to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+        let text = raw.text(self)?;
+        let (host, port) = match text.rsplit_once(':') {
+            // A colon within brackets belongs to an address.
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (text, None),
+        };
+        let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let is_host = match bare {
+            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+            None => HostName.read(&Raw::Text(host)).is_ok(),
+        };
+        if is_port && is_host {
+            return Ok(text.to_ascii_lowercase());
+        }
+        Err(ValueError::Type {
+            expected: self.words(),
+            found: raw.found(),
+        })
     }
 
     fn show(&self, value: &String) -> String {
@@ -155,6 +195,26 @@ mod tests {
             "a b",
         ] {
             assert_eq!(read(text), Err(ValueError::HostName(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_server_is_a_host_with_or_without_a_port() {
+        let read = |text| ServerName.read(&Raw::Text(text));
+        for text in [
+            "Store.example",
+            ".example.com",
+            "a:9000",
+            "10.0.0.7:80",
+            "[fd00::1]",
+            "[fd00::1]:80",
+        ] {
+            assert_eq!(read(text), Ok(text.to_ascii_lowercase()));
+        }
+        for text in [
+            "", ":80", "a:", "a:0", "a:65536", "http://a", "a/b", "*.a", "fd00::1", "[a]:1", "[::1",
+        ] {
+            assert!(read(text).is_err(), "{text}");
         }
     }
 

@@ -28,6 +28,7 @@ mod log_links;
 mod old_shim;
 mod pods;
 mod policies;
+mod registry_words;
 mod reload;
 mod restart;
 mod security;
