@@ -234,7 +234,8 @@ mod tests {
             started: Some(1_000_000),
             evicted: None,
         };
-        let Some(ContainerFact::Ended(exit)) = runs.handle_event(&event("c1", ended, 3_000_000)) else {
+        let Some(ContainerFact::Ended(exit)) = runs.handle_event(&event("c1", ended, 3_000_000))
+        else {
             panic!("no exit");
         };
         assert_eq!(

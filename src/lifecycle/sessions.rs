@@ -232,9 +232,7 @@ mod tests {
             pod: name.map(pod),
             request: request(number),
             since: Instant::now() - Duration::from_secs(60),
-            bytes: SessionBytes::new(move || {
-                (!watched.load(Ordering::Relaxed)).then_some((3, 4))
-            }),
+            bytes: SessionBytes::new(move || (!watched.load(Ordering::Relaxed)).then_some((3, 4))),
         };
         (open, over)
     }

@@ -113,10 +113,18 @@ impl EpisodeTracer {
     /// Exports the spans below the root that began at `from_ms` or later. Times count from the begin of the episode.
     fn export_rest(&self, spans: &EpisodeSpans<'_>, from_ms: f64) {
         let (episode, ids) = (spans.episode, spans.ids);
-        for span in spans.gaps(from_ms).into_iter().chain(spans.retries(from_ms)) {
+        for span in spans
+            .gaps(from_ms)
+            .into_iter()
+            .chain(spans.retries(from_ms))
+        {
             self.sink.export(span);
         }
-        for call in episode.calls.iter().filter(|call| call.offset_ms >= from_ms) {
+        for call in episode
+            .calls
+            .iter()
+            .filter(|call| call.offset_ms >= from_ms)
+        {
             let Some(of_call) = call.spans.as_ref().filter(|spans| spans.kept) else {
                 continue;
             };
@@ -196,24 +204,27 @@ impl EpisodeSpans<'_> {
             let root = root.or_insert((ids, call.offset_ms, end, call));
             root.2 = root.2.max(end);
         }
-        let spans = roots.into_values().take(MAX_LINKS).map(|(ids, from, to, call)| {
-            let mut root = self.span(
-                ids.trace_id,
-                SpanId::INVALID,
-                "pod.restart",
-                (from, to - from),
-            );
-            root.span_context = context(ids.trace_id, ids.root);
-            root.attributes = attributes(self.episode);
-            root.attributes.extend(
-                call.container
-                    .as_deref()
-                    .map(|name| text(key::K8S_CONTAINER_NAME, name)),
-            );
-            let episode = context(self.ids.trace_id, self.ids.root);
-            root.links.links.push(Link::with_context(episode));
-            root
-        });
+        let spans = roots
+            .into_values()
+            .take(MAX_LINKS)
+            .map(|(ids, from, to, call)| {
+                let mut root = self.span(
+                    ids.trace_id,
+                    SpanId::INVALID,
+                    "pod.restart",
+                    (from, to - from),
+                );
+                root.span_context = context(ids.trace_id, ids.root);
+                root.attributes = attributes(self.episode);
+                root.attributes.extend(
+                    call.container
+                        .as_deref()
+                        .map(|name| text(key::K8S_CONTAINER_NAME, name)),
+                );
+                let episode = context(self.ids.trace_id, self.ids.root);
+                root.links.links.push(Link::with_context(episode));
+                root
+            });
         spans.collect()
     }
 

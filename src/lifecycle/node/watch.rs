@@ -287,9 +287,7 @@ fn with_blocked_process(
     reason: &str,
 ) -> String {
     let is_new = !holding.iter().any(|fact| fact.kind == *kind);
-    let pid = backend
-        .and_then(|backend| backend.pid)
-        .filter(|_| is_new);
+    let pid = backend.and_then(|backend| backend.pid).filter(|_| is_new);
     match pid.and_then(describe_blocked_process) {
         Some(blocked) => format!("{blocked}; {reason}"),
         None => reason.to_owned(),

@@ -139,9 +139,7 @@ impl SpanTree {
     }
 
     fn refresh(&mut self, now: Instant) {
-        let age = self
-            .refreshed
-            .map(|at| now.saturating_duration_since(at));
+        let age = self.refreshed.map(|at| now.saturating_duration_since(at));
         if age.is_some_and(|age| age < REFRESH_INTERVAL) {
             return;
         }

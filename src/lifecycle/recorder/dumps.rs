@@ -187,9 +187,7 @@ impl DumpWriter {
     /// Waits until no dump is in progress, for `limit` at most.
     pub fn wait(&self, limit: Duration) {
         let in_progress = lock(&self.in_progress);
-        let waited = self
-            .idle
-            .wait_timeout_while(in_progress, limit, |n| *n > 0);
+        let waited = self.idle.wait_timeout_while(in_progress, limit, |n| *n > 0);
         // After a timeout there is nothing left to do either.
         drop(waited);
     }
