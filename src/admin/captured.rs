@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::calls::Format;
 use super::hosts::{self, Hosts};
 use super::{PodSources, Sources, no_page, page, pods, serve};
-use crate::lifecycle::capture::{Bundle, Snapshot};
+use crate::lifecycle::capture::{CaptureBundle, ProcessSnapshot};
 use crate::proxy::instrument::InFlight;
 
 /// The pages that a capture holds: its name there, the path and the path to fetch.
@@ -44,7 +44,7 @@ pub(super) async fn snapshot(State(sources): State<Sources>) -> Response {
     // It takes milliseconds, which would delay the other tasks of the side thread.
     let work = move || {
         let calls = sources.in_flight.calls();
-        Snapshot::of(&sources.stories, &calls, &sources.state_dir)
+        ProcessSnapshot::new(&sources.stories, &calls, &sources.state_dir)
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(snapshot) => Json(snapshot).into_response(),
@@ -56,7 +56,7 @@ pub(super) async fn snapshot(State(sources): State<Sources>) -> Response {
 type Stored = Arc<BTreeMap<String, Vec<u8>>>;
 
 /// The pages of a capture: those of pods are made again, others are shown as they were.
-pub fn app(bundle: Bundle) -> Router {
+pub fn app(bundle: CaptureBundle) -> Router {
     let sources = PodSources {
         stories: Arc::new(bundle.stories()),
         in_flight: Arc::<InFlight>::default(),

@@ -15,7 +15,7 @@ use super::Sources;
 use super::page::page_at;
 use super::table::{number, table, text};
 use super::tracez::{self, NO_SUCH_METHOD, method_of};
-use crate::lifecycle::recorder::dump::{Dump, Filter};
+use crate::lifecycle::recorder::dump::{DumpFilter, RecorderDump};
 use crate::lifecycle::view;
 use crate::units;
 
@@ -41,14 +41,14 @@ impl Wanted {
     }
 
     /// The filter, or what is wrong with the query.
-    fn filter(&self) -> Result<Filter, &'static str> {
+    fn filter(&self) -> Result<DumpFilter, &'static str> {
         let pod = self.pod.as_deref().map(|pod| {
             let parts = pod.split_once('/').ok_or("pod is NAMESPACE/NAME\n");
             parts.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
         });
         let method = self.method.as_deref();
         let method = method.map(|name| method_of(name).ok_or(NO_SUCH_METHOD));
-        Ok(Filter {
+        Ok(DumpFilter {
             pod: pod.transpose()?,
             method: method.transpose()?,
         })
@@ -71,7 +71,7 @@ fn failed(error: &dyn std::error::Error) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
 }
 
-fn answer(sources: &Sources, wanted: &Wanted, filter: &Filter) -> Response {
+fn answer(sources: &Sources, wanted: &Wanted, filter: &DumpFilter) -> Response {
     let dumps = Arc::clone(&sources.dumps);
     let dump = dumps.collect("http", None, filter);
     let most = dumps.max_bytes();
@@ -107,7 +107,7 @@ fn file(how: &str, name: &str, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()
     (headers, body).into_response()
 }
 
-fn html(dump: &Dump, wanted: &Wanted, filter: &Filter, sources: &Sources) -> Markup {
+fn html(dump: &RecorderDump, wanted: &Wanted, filter: &DumpFilter, sources: &Sources) -> Markup {
     html! {
         (summary(dump, wanted))
         (recorded(dump))
@@ -117,7 +117,7 @@ fn html(dump: &Dump, wanted: &Wanted, filter: &Filter, sources: &Sources) -> Mar
     }
 }
 
-fn summary(dump: &Dump, wanted: &Wanted) -> Markup {
+fn summary(dump: &RecorderDump, wanted: &Wanted) -> Markup {
     let memory = dump.memory();
     let chosen = [("pod", &wanted.pod), ("method", &wanted.method)];
     let chosen = || {
@@ -150,7 +150,7 @@ fn summary(dump: &Dump, wanted: &Wanted) -> Markup {
     }
 }
 
-fn recorded(dump: &Dump) -> Markup {
+fn recorded(dump: &RecorderDump) -> Markup {
     let now = units::unix_us(SystemTime::now());
     let calls = &dump.memory().calls;
     let recent = calls.iter().rev().take(SHOWN);

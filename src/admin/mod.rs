@@ -86,8 +86,8 @@ use crate::lifecycle::Stories;
 use crate::lifecycle::capture::requests::RequestRecording;
 use crate::lifecycle::containerd::PullProgress;
 use crate::lifecycle::process_scanner::Observations;
-use crate::lifecycle::rates::Rates;
-use crate::lifecycle::recorder::{Dumps, Recorder};
+use crate::lifecycle::rates::CallRates;
+use crate::lifecycle::recorder::{DumpWriter, FlightRecorder};
 use crate::proxy::backend::Backend;
 use crate::proxy::faults::Faults;
 use crate::proxy::instrument::InFlight;
@@ -109,11 +109,11 @@ pub struct Sources {
     /// The stories of pods.
     pub stories: Arc<Stories>,
     /// Recently ended calls.
-    pub recorder: Arc<Recorder>,
+    pub recorder: Arc<FlightRecorder>,
     /// Rates and latencies of calls.
-    pub rates: Arc<Rates>,
+    pub rates: Arc<CallRates>,
     /// The flight recorder on disk.
-    pub dumps: Arc<Dumps>,
+    pub dumps: Arc<DumpWriter>,
     /// Observations of the runtime's work on calls in flight.
     pub observations: Arc<Observations>,
     /// The image pulls of the built-in runtime, if it is enabled.

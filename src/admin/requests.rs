@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::Sources;
 use super::serve::Caller;
-use crate::lifecycle::capture::requests::{RecordedPart, RecordingError, RecordingWish};
+use crate::lifecycle::capture::requests::{RecordedBatch, RecordingError, RecordingRequest};
 use crate::telemetry::logging::AUDIT;
 
 /// POST: begins a recording.
@@ -20,7 +20,7 @@ pub(super) async fn begin(
     Extension(caller): Extension<Caller>,
     body: String,
 ) -> Response {
-    let wish: RecordingWish = match serde_json::from_str(&body) {
+    let wish: RecordingRequest = match serde_json::from_str(&body) {
         Ok(wish) => wish,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
@@ -51,11 +51,11 @@ pub(super) async fn begin(
 }
 
 /// POST: takes what was recorded since the last time.
-pub(super) async fn take(State(sources): State<Sources>) -> Json<RecordedPart> {
+pub(super) async fn take(State(sources): State<Sources>) -> Json<RecordedBatch> {
     Json(sources.requests.take(Instant::now()))
 }
 
 /// DELETE: ends the recording, and takes the rest.
-pub(super) async fn end(State(sources): State<Sources>) -> Json<RecordedPart> {
+pub(super) async fn end(State(sources): State<Sources>) -> Json<RecordedBatch> {
     Json(sources.requests.end(Instant::now()))
 }

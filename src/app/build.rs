@@ -21,9 +21,9 @@ use crate::grpc::CriService;
 use crate::lifecycle::capture::requests::RequestRecording;
 use crate::lifecycle::containerd::PullProgress;
 use crate::lifecycle::process_scanner::Observations;
-use crate::lifecycle::rates::Rates;
-use crate::lifecycle::recorder::{Dumps, Recorder};
-use crate::lifecycle::{Aggregator, CallSink, Event, Stories, Trace, aggregator};
+use crate::lifecycle::rates::CallRates;
+use crate::lifecycle::recorder::{DumpWriter, FlightRecorder};
+use crate::lifecycle::{Aggregator, AggregatorEvent, CallSink, EpisodeTracer, Stories, aggregator};
 use crate::proxy::backend::{self, Backend, probe, resync};
 use crate::proxy::faults::Faults;
 use crate::proxy::instrument::signals::{SignalSettings, Signals, watch_in_flight};
@@ -49,12 +49,12 @@ pub(super) struct Built {
     pub(super) signals: Arc<Signals>,
     pub(super) stories: Arc<Stories>,
     pub(super) aggregator: Option<Aggregator>,
-    pub(super) recorder: Arc<Recorder>,
+    pub(super) recorder: Arc<FlightRecorder>,
     pub(super) observations: Arc<Observations>,
-    pub(super) feed: Sender<Event>,
-    pub(super) dumps: Arc<Dumps>,
+    pub(super) feed: Sender<AggregatorEvent>,
+    pub(super) dumps: Arc<DumpWriter>,
     pub(super) requests: Arc<RequestRecording>,
-    pub(super) rates: Arc<Rates>,
+    pub(super) rates: Arc<CallRates>,
     pub(super) config: Arc<ArcSwap<InEffect>>,
     pub(super) routing: Arc<Routing>,
     pub(super) hash: ConfigHash,
@@ -107,7 +107,7 @@ pub(super) fn build(
     let signals = Arc::new(signals);
     let stories = Stories::new(&config.story, Arc::clone(&records.observations));
     let stories = Arc::new(stories);
-    let trace = sink.map(|sink| Trace::new(sink, signals.sampling()));
+    let trace = sink.map(|sink| EpisodeTracer::new(sink, signals.sampling()));
     let node = Node {
         backends: backends.clone(),
         connections: Arc::clone(&connections),
@@ -123,7 +123,7 @@ pub(super) fn build(
     Ok(Built {
         connections,
         registry: Arc::new(registry),
-        rates: Arc::new(Rates::new(signals.durations(), signals.routine())),
+        rates: Arc::new(CallRates::new(signals.durations(), signals.routine())),
         signals,
         stories,
         aggregator: Some(aggregator),
@@ -150,14 +150,14 @@ pub(super) fn build(
 
 /// What receives the records of calls.
 struct Records {
-    recorder: Arc<Recorder>,
+    recorder: Arc<FlightRecorder>,
     observations: Arc<Observations>,
-    dumps: Arc<Dumps>,
+    dumps: Arc<DumpWriter>,
     requests: Arc<RequestRecording>,
     observer: Arc<dyn CallObserver>,
     /// To the aggregator, and its end.
-    feed: Sender<Event>,
-    events: Receiver<Event>,
+    feed: Sender<AggregatorEvent>,
+    events: Receiver<AggregatorEvent>,
 }
 
 impl Records {
@@ -168,7 +168,10 @@ impl Records {
         hash: &ConfigHash,
         drops: &Arc<Drops>,
     ) -> Self {
-        let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
+        let recorder = Arc::new(FlightRecorder::new(
+            config.recorder.calls,
+            config.recorder.polls,
+        ));
         let (sink, events) = CallSink::new(Arc::clone(&recorder), Arc::clone(drops));
         let feed = sink.feed();
         let observations = Arc::<Observations>::default();
@@ -196,8 +199,8 @@ impl Records {
 /// The parts of the aggregator. `trace` exports finished episodes.
 fn aggregator(
     config: &Config,
-    (stories, events, in_flight): (Arc<Stories>, Receiver<Event>, CallsInFlight),
-    trace: Option<Trace>,
+    (stories, events, in_flight): (Arc<Stories>, Receiver<AggregatorEvent>, CallsInFlight),
+    trace: Option<EpisodeTracer>,
     node: Node,
     drops: &Arc<Drops>,
 ) -> aggregator::Parts {

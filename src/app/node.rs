@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::lifecycle::node::{BackendState, NodeSource, NotReady};
+use crate::lifecycle::node::{BackendState, FalseCondition, NodeSource};
 use crate::proxy::backend::{Backend, State};
 use crate::proxy::listener::metrics::Connections;
 
@@ -37,7 +37,7 @@ fn state(backend: &Backend) -> BackendState {
     let not_ready = conditions
         .into_iter()
         .filter(|it| !it.status && REQUIRED.contains(&&*it.kind))
-        .map(|it| NotReady {
+        .map(|it| FalseCondition {
             reason: it.said().to_owned(),
             condition: it.kind,
             since: it.since,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::lifecycle::process_scanner::Observations;
-use crate::lifecycle::recorder::dumps::{self, Parts};
-use crate::lifecycle::recorder::{Dumps, Recorder};
+use crate::lifecycle::recorder::dumps::{self, DumpSources};
+use crate::lifecycle::recorder::{DumpWriter, FlightRecorder};
 use crate::proxy::instrument::InFlight;
 use crate::telemetry::Drops;
 use crate::telemetry::process::ConfigHash;
@@ -17,14 +17,14 @@ const LAST_DUMP: Duration = Duration::from_secs(3);
 /// Dumps of the recorder and the calls in flight.
 pub(super) fn dumps(
     config: &Config,
-    recorder: &Arc<Recorder>,
+    recorder: &Arc<FlightRecorder>,
     in_flight: &Arc<InFlight>,
     observations: &Arc<Observations>,
     hash: &ConfigHash,
     drops: &Arc<Drops>,
-) -> Arc<Dumps> {
+) -> Arc<DumpWriter> {
     let (in_flight, hash) = (Arc::clone(in_flight), hash.clone());
-    Arc::new(Dumps::new(Parts {
+    Arc::new(DumpWriter::new(DumpSources {
         recorder: Arc::clone(recorder),
         in_flight: Box::new(move || in_flight.calls()),
         observations: Arc::clone(observations),
@@ -37,13 +37,13 @@ pub(super) fn dumps(
 }
 
 /// Dumps on every panic from now on.
-pub(super) fn on_panic(dumps: &Arc<Dumps>) -> LastDump {
+pub(super) fn on_panic(dumps: &Arc<DumpWriter>) -> LastDump {
     dumps::on_panic(Arc::clone(dumps));
     LastDump(Arc::clone(dumps))
 }
 
 /// A dump in progress may complete when the process ends, also when it ends by a panic.
-pub(super) struct LastDump(Arc<Dumps>);
+pub(super) struct LastDump(Arc<DumpWriter>);
 
 impl Drop for LastDump {
     fn drop(&mut self) {

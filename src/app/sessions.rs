@@ -16,7 +16,7 @@ use super::build::Built;
 use crate::call::Call;
 use crate::config::Streaming;
 use crate::cri::subject::Subject;
-use crate::lifecycle::{Event, sessions};
+use crate::lifecycle::{AggregatorEvent, sessions};
 use crate::proxy::pod_index::Index;
 use crate::proxy::sessions::{SessionProxy, SessionProxyMetrics};
 use crate::streaming::{self, AuditLog, SessionMetrics, SessionSpans};
@@ -59,7 +59,7 @@ pub(super) fn observers(
 
 /// Reports sessions to the aggregator, which adds them to the episodes of their pod.
 struct StoryObserver {
-    feed: Sender<Event>,
+    feed: Sender<AggregatorEvent>,
     index: Arc<Index>,
     drops: Arc<Drops>,
 }
@@ -67,22 +67,24 @@ struct StoryObserver {
 impl Observer for StoryObserver {
     fn began(&self, begin: &SessionBegin<'_>) {
         let subject = self.subject(begin.kind, begin.id, streaming::call(begin.extensions));
-        let carried = Arc::clone(begin.carried);
-        self.send(Event::SessionBegan(Box::new(sessions::Open {
-            number: begin.number,
-            id: begin.id.to_owned(),
-            pod: subject.pod,
-            asked: sessions::SessionRequest {
-                container: subject.container,
-                kind: begin.kind.name(),
-                carrier: (begin.transport.name(), begin.protocol),
-                client: streaming::call(begin.extensions).map(|call| call.peer.client),
-                program: begin.program().map(str::to_owned),
-                began: SystemTime::now(),
+        let counters = Arc::clone(begin.carried);
+        self.send(AggregatorEvent::SessionBegan(Box::new(
+            sessions::ActiveSession {
+                number: begin.number,
+                id: begin.id.to_owned(),
+                pod: subject.pod,
+                request: sessions::SessionRequest {
+                    container: subject.container,
+                    kind: begin.kind.name(),
+                    carrier: (begin.transport.name(), begin.protocol),
+                    client: streaming::call(begin.extensions).map(|call| call.peer.client),
+                    program: begin.program().map(str::to_owned),
+                    began: SystemTime::now(),
+                },
+                since: Instant::now(),
+                bytes: sessions::SessionBytes::new(move || counters.so_far()),
             },
-            since: Instant::now(),
-            carried: sessions::Carried::new(move || carried.so_far()),
-        })));
+        )));
     }
 
     fn ended(&self, end: &SessionEnd<'_>) {
@@ -90,7 +92,7 @@ impl Observer for StoryObserver {
         // Without a known pod it belongs to no episode, but the list of open sessions must drop it.
         let session = subject.pod.map(|pod| sessions::EndedSession {
             pod,
-            asked: sessions::SessionRequest {
+            request: sessions::SessionRequest {
                 container: subject.container,
                 kind: end.kind.name(),
                 carrier: (end.transport.name(), end.protocol),
@@ -103,12 +105,15 @@ impl Observer for StoryObserver {
             outcome: end.outcome.name(),
             exit_code: end.exit_code,
         });
-        self.send(Event::SessionEnded(end.number, session.map(Box::new)));
+        self.send(AggregatorEvent::SessionEnded(
+            end.number,
+            session.map(Box::new),
+        ));
     }
 }
 
 impl StoryObserver {
-    fn send(&self, event: Event) {
+    fn send(&self, event: AggregatorEvent) {
         if self.feed.try_send(event).is_err() {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }

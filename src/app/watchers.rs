@@ -17,8 +17,8 @@ use crate::config::Config;
 use crate::lifecycle::containerd::PullWatch;
 use crate::lifecycle::containerd::events::EventWatch;
 use crate::lifecycle::containerd::metrics::EventMetrics;
-use crate::lifecycle::otlp_receiver::Receiver;
-use crate::lifecycle::otlp_receiver::metrics::Receiving;
+use crate::lifecycle::otlp_receiver::OtlpReceiver;
+use crate::lifecycle::otlp_receiver::metrics::ReceiverMetrics;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
 use crate::lifecycle::process_scanner::{ScannerTask, Upstream, Upstreams};
 use crate::telemetry::Drops;
@@ -125,9 +125,9 @@ impl Built {
         listener: TcpListener,
         config: &Config,
         drops: &Arc<Drops>,
-    ) -> Result<Receiver, RegistryError> {
+    ) -> Result<OtlpReceiver, RegistryError> {
         let (in_flight, recorder) = (Arc::clone(&self.in_flight), Arc::clone(&self.recorder));
-        let ours = move || {
+        let call_spans = move || {
             let calls = in_flight.calls();
             let records = recorder.calls();
             let flying = calls.iter().filter(|call| is_episodic(call.method));
@@ -139,16 +139,16 @@ impl Built {
                 .chain(ended.map(|spans| (spans.trace_id, spans.client)))
                 .collect()
         };
-        Ok(Receiver {
+        Ok(OtlpReceiver {
             listener,
-            ours: Arc::new(ours),
+            call_spans: Arc::new(call_spans),
             feed: self.feed.clone(),
             // A wrong one was logged at the start.
             collector: Collector::of(&config.telemetry.otlp, Signal::Traces)
                 .ok()
                 .flatten(),
             drops: Arc::clone(drops),
-            metrics: Receiving::new(&self.registry)?,
+            metrics: ReceiverMetrics::new(&self.registry)?,
             allowed_uids: config.receiver.allowed_uids.clone(),
         })
     }

@@ -20,7 +20,7 @@ use super::{Failure, USUAL_FILE, output};
 use crate::app::captured::pages;
 use crate::config::{Admin, Config, ConfigErrors, Overrides};
 use crate::cri::visible::visible;
-use crate::lifecycle::capture::{Bundle, BundleError, Manifest, Origin};
+use crate::lifecycle::capture::{BundleError, CaptureBundle, CaptureManifest, CaptureOrigin};
 use crate::units::rfc3339;
 
 /// The default address.
@@ -151,13 +151,13 @@ impl SourceArgs {
 ///
 /// # Errors
 /// If it cannot be read.
-pub(super) fn open(file: &Path) -> Result<Bundle, Failure> {
+pub(super) fn open(file: &Path) -> Result<CaptureBundle, Failure> {
     let read = File::open(file).map_err(BundleError::from);
-    let bundle = read.and_then(Bundle::read).map_err(|source| {
+    let bundle = read.and_then(CaptureBundle::read).map_err(|source| {
         let file = file.to_owned();
         Failure::Capture { file, source }
     })?;
-    let Manifest {
+    let CaptureManifest {
         host,
         made_unix_us,
         origin,
@@ -167,8 +167,8 @@ pub(super) fn open(file: &Path) -> Result<Bundle, Failure> {
     let made = rfc3339(*made_unix_us);
     let whose = pod.as_ref().map(|pod| format!(" of pod {pod}"));
     let how = match origin {
-        Origin::Daemon => "",
-        Origin::Journal => ", from the journal alone: criscope was not running",
+        CaptureOrigin::Daemon => "",
+        CaptureOrigin::Journal => ", from the journal alone: criscope was not running",
     };
     let text = format!(
         "capture{} of {host}, made {made}{how}",

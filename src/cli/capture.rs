@@ -9,14 +9,16 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use self::requests::MOST_BYTES;
+use self::requests::MAX_RECORDING_LEN;
 use super::Failure;
 use super::ask::{AdminArgs, Endpoint, block_on};
 use super::http::AskError;
 use super::output;
 use super::smoke::duration;
 use crate::app::captured::PAGES;
-use crate::lifecycle::capture::{self, Bundle, FORMAT, Manifest, Origin, Snapshot};
+use crate::lifecycle::capture::{
+    self, CAPTURE_FORMAT, CaptureBundle, CaptureManifest, CaptureOrigin, ProcessSnapshot,
+};
 use crate::units;
 use crate::version;
 
@@ -52,7 +54,7 @@ pub(super) struct Args {
     #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "requests")]
     lasts: Option<Duration>,
     /// Most MiB of requests; calls beyond are left out and counted
-    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=MOST_BYTES >> 20), requires = "requests")]
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=MAX_RECORDING_LEN >> 20), requires = "requests")]
     max_mib: u64,
 }
 
@@ -78,18 +80,18 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut bundle = match block_on(async { Ok(running(&endpoint).await?) }) {
         Ok((snapshot, pages)) => {
             let journal = journal(&snapshot.state_dir)?;
-            bundle(snapshot, journal, pages, Origin::Daemon)
+            bundle(snapshot, journal, pages, CaptureOrigin::Daemon)
         }
         Err(Failure::Ask(AskError::Connect { .. } | AskError::Off(_))) => {
             let story = args.admin.config()?.story;
             let journal = journal(&story.state_dir)?;
             let [older, newer] = &journal;
-            let snapshot = Snapshot::left(&story, [older, newer]);
+            let snapshot = ProcessSnapshot::of_ended_process(&story, [older, newer]);
             output::hint(format_args!(
                 "criscope is not running: the capture has its journal in {} only",
                 story.state_dir.display()
             ));
-            bundle(snapshot, journal, BTreeMap::new(), Origin::Journal)
+            bundle(snapshot, journal, BTreeMap::new(), CaptureOrigin::Journal)
         }
         Err(error) => return Err(error),
     };
@@ -121,7 +123,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// What the running criscope says.
-async fn running(endpoint: &Endpoint) -> Result<(Snapshot, BTreeMap<String, Vec<u8>>), AskError> {
+async fn running(
+    endpoint: &Endpoint,
+) -> Result<(ProcessSnapshot, BTreeMap<String, Vec<u8>>), AskError> {
     let snapshot = match endpoint.json(SNAPSHOT).await {
         // The port does not have it.
         Err(AskError::NoPage { address, .. }) => {
@@ -152,17 +156,17 @@ fn journal(dir: &Path) -> io::Result<[Vec<u8>; 2]> {
 }
 
 fn bundle(
-    snapshot: Snapshot,
+    snapshot: ProcessSnapshot,
     journal: [Vec<u8>; 2],
     pages: BTreeMap<String, Vec<u8>>,
-    origin: Origin,
-) -> Bundle {
+    origin: CaptureOrigin,
+) -> CaptureBundle {
     let of_kernel = |name: &str| {
         let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
         text.unwrap_or_default().trim().to_owned()
     };
-    let manifest = Manifest {
-        format: FORMAT,
+    let manifest = CaptureManifest {
+        format: CAPTURE_FORMAT,
         criscope: version::with_commit().to_owned(),
         kernel: of_kernel("osrelease"),
         host: of_kernel("hostname"),
@@ -171,7 +175,7 @@ fn bundle(
         pod: None,
         requests: None,
     };
-    Bundle {
+    CaptureBundle {
         manifest,
         snapshot,
         journal,
@@ -181,7 +185,7 @@ fn bundle(
 }
 
 /// `criscope-node-1-20250615T150640Z.tar.gz`
-fn default_name(manifest: &Manifest) -> String {
+fn default_name(manifest: &CaptureManifest) -> String {
     let time = units::rfc3339(manifest.made_unix_us);
     let (time, _) = time
         .split_once('.')
@@ -194,7 +198,7 @@ fn default_name(manifest: &Manifest) -> String {
 }
 
 /// For its owner only, and never half.
-fn write(bundle: &Bundle, path: &Path) -> io::Result<()> {
+fn write(bundle: &CaptureBundle, path: &Path) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".part");
     let mut options = OpenOptions::new();
@@ -221,13 +225,13 @@ mod tests {
 
     #[test]
     fn a_file_is_named_after_node_and_time() {
-        let manifest = Manifest {
-            format: FORMAT,
+        let manifest = CaptureManifest {
+            format: CAPTURE_FORMAT,
             criscope: String::new(),
             kernel: String::new(),
             host: "node-1".to_owned(),
             made_unix_us: 1_750_000_000_000_000,
-            origin: Origin::Daemon,
+            origin: CaptureOrigin::Daemon,
             pod: None,
             requests: None,
         };

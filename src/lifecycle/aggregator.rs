@@ -19,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 use self::container_events::ContainerEvents;
 use super::episode_call::{EpisodeCall, millis};
 use super::episode_store::{Applied, Due, Exit, Noted};
-use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
+use super::journal::{self, JournalFiles, JournalLine, JournalWriter, ReplayResult};
 use super::kubelet::execs;
 use super::kubelet::relist::{self, Poll};
 use super::metrics::StoryMetrics;
-use super::node::{Alive, Boot, NodeSource, Watch};
-use super::pod_dirs::PodDirs;
+use super::node::{AliveFile, NodeBoot, NodeSource, NodeWatch};
+use super::pod_dirs::KnownPodDirs;
 use super::usual::UsualFile;
-use super::{EpisodeSubscriber, Event, Stories, summary};
+use super::{AggregatorEvent, EpisodeSubscriber, Stories, summary};
 use crate::call::Call;
 use crate::call::CallRecord;
 use crate::call::episode::is_episodic;
@@ -50,7 +50,7 @@ pub struct Parts {
     /// The store that it writes.
     pub stories: Arc<Stories>,
     /// Events from the call sink, the OTLP receiver and the streaming server.
-    pub events: Receiver<Event>,
+    pub events: Receiver<AggregatorEvent>,
     /// The calls in flight.
     pub in_flight: InFlight,
     /// The directory of the journal; `None` for none.
@@ -80,18 +80,18 @@ impl fmt::Debug for Parts {
 pub struct Aggregator {
     parts: Parts,
     metrics: StoryMetrics,
-    journal: Option<Journal>,
+    journal: Option<JournalWriter>,
     usual: Option<UsualFile>,
-    watch: Watch,
-    alive: Option<Alive>,
-    boot: Boot,
+    watch: NodeWatch,
+    alive: Option<AliveFile>,
+    boot: NodeBoot,
     /// The newest time in the journal at the start, in microseconds since 1970; 0 without one.
     journal_until: u64,
     /// Exits before this, in microseconds since 1970, are not counted: an earlier process counted them, or they are too
     /// old.
     counts_from: u64,
     container_events: ContainerEvents,
-    pod_dirs: PodDirs,
+    pod_dirs: KnownPodDirs,
 }
 
 impl Aggregator {
@@ -100,12 +100,12 @@ impl Aggregator {
     /// # Errors
     /// If its metrics are registered already.
     pub fn new(parts: Parts, registry: &Registry) -> Result<Self, RegistryError> {
-        let boot = Boot::read();
+        let boot = NodeBoot::read();
         let alive = parts.state_dir.as_deref();
-        let alive = alive.map(|dir| Alive::new(dir, &boot.id));
+        let alive = alive.map(|dir| AliveFile::new(dir, &boot.id));
         Ok(Self {
             metrics: StoryMetrics::new(registry, &parts.stories)?,
-            watch: Watch::new(Arc::clone(&parts.node), alive.clone()),
+            watch: NodeWatch::new(Arc::clone(&parts.node), alive.clone()),
             alive,
             boot,
             parts,
@@ -114,7 +114,7 @@ impl Aggregator {
             usual: None,
             counts_from: 0,
             container_events: ContainerEvents::default(),
-            pod_dirs: PodDirs::default(),
+            pod_dirs: KnownPodDirs::default(),
         })
     }
 
@@ -189,7 +189,7 @@ impl Aggregator {
             if error.is_panic() {
                 self.panicked("a panic while the journal was read: earlier stories are incomplete");
             }
-            Replayed::default()
+            ReplayResult::default()
         });
         self.journal_until = replayed.last;
         let began = self.counts_from;
@@ -209,24 +209,28 @@ impl Aggregator {
         }
     }
 
-    fn take_in(&mut self, event: Event) {
+    fn take_in(&mut self, event: AggregatorEvent) {
         let (record, steps) = match event {
-            Event::Ended(record, steps) => (record, steps),
-            Event::Spans(spans) => {
+            AggregatorEvent::Ended(record, steps) => (record, steps),
+            AggregatorEvent::Spans(spans) => {
                 let mut store = self.parts.stories.store();
                 return spans.into_iter().for_each(|span| store.add_span(span));
             }
-            Event::Syncs(spans) => {
+            AggregatorEvent::Syncs(spans) => {
                 return spans.into_iter().for_each(|span| self.sync(span));
             }
-            Event::Polled(poll) => {
+            AggregatorEvent::Polled(poll) => {
                 let took = self.parts.stories.relists().note(poll);
                 return took.into_iter().for_each(|took| self.metrics.relist(took));
             }
-            Event::NoImage(found) => return self.parts.stories.store().note_no_image(found),
-            Event::Container(event) => return self.container_event(&event),
-            Event::SessionBegan(open) => return self.parts.stories.sessions().begin(*open),
-            Event::SessionEnded(number, session) => {
+            AggregatorEvent::NoImage(found) => {
+                return self.parts.stories.store().note_no_image(found);
+            }
+            AggregatorEvent::Container(event) => return self.container_event(&event),
+            AggregatorEvent::SessionBegan(open) => {
+                return self.parts.stories.sessions().begin(*open);
+            }
+            AggregatorEvent::SessionEnded(number, session) => {
                 let session = session.map(|session| *session);
                 return self.parts.stories.sessions().end(number, session);
             }
@@ -394,7 +398,7 @@ impl Aggregator {
 }
 
 /// Replays the journal. Blocks.
-fn replay(files: &JournalFiles, stories: &Stories) -> Replayed {
+fn replay(files: &JournalFiles, stories: &Stories) -> ReplayResult {
     let (replayed, result) = journal::replay(files, &stories.store);
     if let Err(error) = result {
         tracing::warn!(
@@ -416,8 +420,8 @@ fn replay(files: &JournalFiles, stories: &Stories) -> Replayed {
     replayed
 }
 
-fn start_journal(files: JournalFiles, drops: &Arc<Drops>) -> Option<Journal> {
-    match Journal::start(files, drops) {
+fn start_journal(files: JournalFiles, drops: &Arc<Drops>) -> Option<JournalWriter> {
+    match JournalWriter::start(files, drops) {
         Ok(journal) => Some(journal),
         Err(error) => {
             tracing::warn!(

@@ -13,8 +13,8 @@ pub trait EpisodeSubscriber: Debug + Send + Sync {
     /// `episode` has failed for a while and may do so for long. It is closed later, with [`EpisodeSubscriber::continued`].
     fn failing(&self, _episode: &view::Episode, _ids: &Ids) {}
 
-    /// `episode` is closed, and was reported before: as failing, or as closed. `from` is the time up to which it was, from its
-    /// begin, in milliseconds.
+    /// `episode` is closed, and was reported before: as failing, or as closed. `from` is the part that was reported, in
+    /// the unit of [`view::Episode::duration_ms`].
     fn continued(&self, episode: &view::Episode, ids: &Ids, _from: f64) {
         self.closed(episode, ids);
     }

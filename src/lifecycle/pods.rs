@@ -26,7 +26,7 @@ impl Stories {
         );
         if let Some(captured) = &self.captured {
             for pod in &mut pods {
-                let said = captured.said(&pod.namespace, &pod.name);
+                let said = captured.headline(&pod.namespace, &pod.name);
                 said.into_iter()
                     .for_each(|said| pod.reason.clone_from(&said.headline));
             }

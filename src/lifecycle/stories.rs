@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::capture::Captured;
+use super::capture::CapturedState;
 use super::diagnosis::{self, Pods, SyncFails};
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, EpisodeStore, Limits};
@@ -13,7 +13,7 @@ use super::kubelet::pulls::Pulling;
 use super::kubelet::relist::{RelistState, Relists};
 use super::node::NodeStatus;
 use super::process_scanner::Observations;
-use super::sessions::Sessions;
+use super::sessions::SessionHistory;
 use super::settings;
 use super::timeline::EpisodePhase;
 use super::usual::Usual;
@@ -32,11 +32,11 @@ const NO_EPISODE: &str = "no start, restart or stop of this pod was seen";
 pub struct Stories {
     pub(super) store: Mutex<EpisodeStore>,
     observations: Arc<Observations>,
-    sessions: Mutex<Sessions>,
+    sessions: Mutex<SessionHistory>,
     node: Mutex<NodeStatus>,
     relists: Mutex<Relists>,
     /// The present, if these are the stories of a capture.
-    pub(super) captured: Option<Captured>,
+    pub(super) captured: Option<CapturedState>,
 }
 
 impl Stories {
@@ -61,7 +61,7 @@ impl Stories {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
+    pub(super) fn sessions(&self) -> MutexGuard<'_, SessionHistory> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,14 +134,14 @@ impl Stories {
                 let cause = cause.map(|cause| (cause.to_string(), cause.name()));
                 (shown.collect::<Vec<_>>(), cause, probes)
             });
-        let sessions = self.sessions().of_pod(is_meant);
+        let sessions = self.sessions().select(is_meant);
         let cause = self.of_unknown(is_meant, &episodes, now).or(cause);
         if cause.is_none() && sessions.is_empty() {
             return None;
         }
         episodes.sort_by_key(|episode| episode.began_unix_us);
         let captured = self.captured.as_ref().filter(|_| uid.is_none());
-        let said = captured.and_then(|it| it.said(namespace, name));
+        let said = captured.and_then(|captured| captured.headline(namespace, name));
         let cause = match said {
             Some(said) => Some((said.headline.clone(), &*said.cause)),
             None => cause,

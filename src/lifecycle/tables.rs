@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::rates::{Rates, Within};
-use super::recorder::Recorder;
+use super::rates::{CallRates, WindowRates};
+use super::recorder::FlightRecorder;
 use super::view;
 use super::view::call::millis;
 use crate::call::Call;
@@ -84,8 +84,8 @@ impl Window {
     }
 }
 
-impl From<Within> for Window {
-    fn from(within: Within) -> Self {
+impl From<WindowRates> for Window {
+    fn from(within: WindowRates) -> Self {
         let [p50_ms, p95_ms, p99_ms] = within.quantiles.map(|q| q.map(millis));
         Self {
             seconds: within.time.as_secs_f64(),
@@ -101,7 +101,7 @@ impl From<Within> for Window {
 }
 
 /// Rates of every method that was called or is in flight.
-pub fn rpc_table(rates: &Rates, in_flight: &[Arc<Call>]) -> RpcTable {
+pub fn rpc_table(rates: &CallRates, in_flight: &[Arc<Call>]) -> RpcTable {
     let figures = rates.figures();
     let rows = Method::ALL.into_iter().filter_map(|method| {
         let of_method = figures.iter().find(|f| f.method == method);
@@ -109,7 +109,7 @@ pub fn rpc_table(rates: &Rates, in_flight: &[Arc<Call>]) -> RpcTable {
         if of_method.is_none() && flying.is_empty() {
             return None;
         }
-        let window = |within: Option<Within>| within.map(Window::from).unwrap_or_default();
+        let window = |within: Option<WindowRates>| within.map(Window::from).unwrap_or_default();
         Some(RpcRow {
             method: method.name().to_owned(),
             in_flight: flying.len() as u64,
@@ -180,7 +180,11 @@ pub struct Bucket {
 }
 
 /// Samples of every method that is recorded or in flight; of one method, if `only` is set.
-pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method>) -> Samples {
+pub fn samples(
+    recorder: &FlightRecorder,
+    in_flight: &[Arc<Call>],
+    only: Option<Method>,
+) -> Samples {
     let wanted = |method: Method| only.is_none_or(|only| only == method);
     let mut records = recorder.calls();
     records.retain(|record| wanted(record.method));
@@ -247,7 +251,7 @@ mod tests {
 
     #[test]
     fn samples_fall_into_the_buckets_of_their_time() {
-        let recorder = Recorder::new(100, 100);
+        let recorder = FlightRecorder::new(100, 100);
         for (seq, micros) in [(1, 0), (2, 9), (3, 10), (4, 999_999), (5, 1_000_000)] {
             let mut call = record(seq);
             call.outcome_mut().elapsed = Duration::from_micros(micros);
@@ -286,7 +290,7 @@ mod tests {
         let ended = [Method::Version.index(), Ending::Error as usize];
         durations.at(ended).expect("in range").observe(0.3);
         let routine = registry.counters(&RPC_ROUTINE).expect("once");
-        let rates = Rates::new(Arc::new(durations), Arc::new(routine));
+        let rates = CallRates::new(Arc::new(durations), Arc::new(routine));
         let flying = [Arc::new(Call::example(Method::PullImage))];
         flying[0].reaches(50);
         let table = rpc_table(&rates, &flying);

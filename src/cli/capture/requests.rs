@@ -6,14 +6,14 @@ use http::Method as Verb;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-pub(super) use crate::lifecycle::capture::requests::MOST_BYTES;
+pub(super) use crate::lifecycle::capture::requests::MAX_RECORDING_LEN;
 
 use super::super::Failure;
 use super::super::ask::Endpoint;
 use super::super::http::AskError;
 use super::super::output;
 use crate::lifecycle::capture::RequestsHead;
-use crate::lifecycle::capture::requests::{RecordedCall, RecordedPart, RecordingWish};
+use crate::lifecycle::capture::requests::{RecordedBatch, RecordedCall, RecordingRequest};
 use crate::units;
 
 const REQUESTS: &str = "/debug/requests";
@@ -33,7 +33,7 @@ pub(super) async fn record(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let from = units::unix_us(SystemTime::now());
-    let wish = RecordingWish {
+    let wish = RecordingRequest {
         for_ms: u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX),
         max_bytes,
     };
@@ -79,7 +79,7 @@ pub(super) async fn record(
     Ok((head, calls))
 }
 
-async fn fetch(endpoint: &Endpoint, verb: Verb, path: &str) -> Result<RecordedPart, AskError> {
+async fn fetch(endpoint: &Endpoint, verb: Verb, path: &str) -> Result<RecordedBatch, AskError> {
     let body = endpoint.change(verb, path, Vec::new()).await?;
     endpoint.parse(path, &body)
 }

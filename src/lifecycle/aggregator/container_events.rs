@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Aggregator;
 use crate::cri::subject::PodIdentity;
-use crate::lifecycle::container_events::{ContainerEvent, ContainerFact, Runs};
+use crate::lifecycle::container_events::{ContainerEvent, ContainerFact, RunningContainers};
 use crate::lifecycle::diagnosis::death;
 use crate::lifecycle::episode_store::{Exit, Noted};
 use crate::lifecycle::journal::JournalLine;
@@ -15,12 +15,12 @@ use crate::lifecycle::journal::JournalLine;
 const SETTLED: u64 = 5_000_000;
 
 /// Most exits that wait for that; the oldest is then counted earlier.
-const WAITING: usize = 1024;
+const QUEUE_LEN: usize = 1024;
 
 /// State kept between events.
 #[derive(Debug, Default)]
 pub(super) struct ContainerEvents {
-    runs: Runs,
+    runs: RunningContainers,
     /// Exits that are to be counted, and when, in microseconds since 1970.
     uncounted: VecDeque<(u64, Arc<PodIdentity>, Exit)>,
     /// The same of sandboxes that have ended.
@@ -31,7 +31,7 @@ impl Aggregator {
     /// Takes in an event of a container or sandbox.
     pub(super) fn container_event(&mut self, event: &ContainerEvent) {
         let pod = &event.pod;
-        match self.container_events.runs.note(event) {
+        match self.container_events.runs.handle_event(event) {
             Some(ContainerFact::Ended(exit)) => self.exited(pod, &event.id, exit),
             Some(ContainerFact::OutOfMemory(container, kills)) => {
                 self.write(Some(JournalLine::oom(pod, &container, event.at, kills)));
@@ -48,7 +48,7 @@ impl Aggregator {
                 let due = self.now().saturating_add(SETTLED);
                 let waiting = &mut self.container_events.ended_sandboxes;
                 waiting.push_back((due, Arc::clone(pod)));
-                let is_full = waiting.len() > WAITING;
+                let is_full = waiting.len() > QUEUE_LEN;
                 if let Some(due) = waiting.front().filter(|_| is_full).map(|it| it.0) {
                     self.count_sandbox_deaths(due);
                 }
@@ -73,7 +73,7 @@ impl Aggregator {
         if exit.at >= self.counts_from {
             let waiting = &mut self.container_events.uncounted;
             waiting.push_back((now.saturating_add(SETTLED), Arc::clone(pod), exit));
-            let is_full = waiting.len() > WAITING;
+            let is_full = waiting.len() > QUEUE_LEN;
             if let Some(due) = waiting.front().filter(|_| is_full).map(|it| it.0) {
                 self.count_exits(due);
             }

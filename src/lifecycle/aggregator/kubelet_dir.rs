@@ -58,13 +58,13 @@ impl Aggregator {
             return self.pod_dirs.clear();
         }
         let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
-        let look = spawn_blocking(move || pod_dirs::look(&dir, &uids));
+        let look = spawn_blocking(move || pod_dirs::find(&dir, &uids));
         let Ok(Ok(found)) = timeout(PATIENCE, look).await else {
             // A disk that hangs would delay every tick.
             self.parts.kubelet_dir = None;
             return;
         };
-        let gone = self.pod_dirs.note(found);
+        let gone = self.pod_dirs.update(found);
         for pod in pods.iter().filter(|pod| gone.contains(&pod.uid)) {
             self.parts.stories.store().note_deleted(pod, now);
         }

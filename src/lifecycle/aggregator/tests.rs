@@ -17,7 +17,7 @@ use crate::cri::subject::{
     Subject,
 };
 use crate::lifecycle::CallSink;
-use crate::lifecycle::recorder::Recorder;
+use crate::lifecycle::recorder::FlightRecorder;
 use crate::lifecycle::view::{Episode, State};
 
 mod boot;
@@ -70,7 +70,7 @@ fn with_clock(state_dir: Option<&Path>, clock: Clock) -> Running {
     let drops = Arc::<Drops>::default();
     let registry = Registry::new(prometheus::Registry::new(), []);
     let stories = Arc::new(Stories::new(&settings, Arc::default()));
-    let recorder = Arc::new(Recorder::new(1, 1));
+    let recorder = Arc::new(FlightRecorder::new(1, 1));
     let (sink, events) = CallSink::new(recorder, Arc::clone(&drops));
     let in_flight: Arc<Mutex<Vec<Arc<Call>>>> = Arc::default();
     let heard = Arc::<Heard>::default();
@@ -85,7 +85,7 @@ fn with_clock(state_dir: Option<&Path>, clock: Clock) -> Running {
         kubelet_dir: state_dir.map(Path::to_owned),
         drops: Arc::clone(&drops),
         subscriber: Some(Arc::clone(&heard) as _),
-        node: Arc::new(crate::lifecycle::node::Nothing),
+        node: Arc::new(crate::lifecycle::node::UnknownNode),
         clock,
     };
     let aggregator = Aggregator::new(parts, &registry).expect("metrics");

@@ -7,7 +7,7 @@ use crate::cri::Method;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Episode, Exit};
-use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
 
 /// Sandboxes of a pod that were made within this time of each other are one series, in microseconds.
 const SERIES: u64 = 10 * 60 * 1_000_000;
@@ -203,7 +203,7 @@ pub(super) fn is_lost(exit: &Exit, pod: &[&Episode]) -> bool {
 }
 
 fn is_down(fact: &NodeFact) -> bool {
-    matches!(fact.kind, FactKind::BackendDown { .. }) || fact.is_downtime()
+    matches!(fact.kind, NodeFactKind::BackendDown { .. }) || fact.is_downtime()
 }
 
 /// The last time that the runtime, or criscope, was down, if that was just before this start, and after the start `before`.

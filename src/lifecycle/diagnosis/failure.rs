@@ -7,7 +7,7 @@ use crate::call::{Ending, FaultKind};
 use crate::cri::Method;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::Episode;
-use crate::lifecycle::node::FactKind;
+use crate::lifecycle::node::NodeFactKind;
 use crate::lifecycle::process_scanner::WorkKind;
 
 fn is_same(one: &EpisodeCall, other: &EpisodeCall) -> bool {
@@ -96,7 +96,7 @@ pub(super) fn of<'a>(
 fn is_not_tried_again(episode: &Episode, now: u64) -> bool {
     let mut facts = episode.node.iter();
     let is_away = facts.any(|fact| {
-        let no_caller = fact.is_of_criscope() || fact.kind == FactKind::NoKubelet;
+        let no_caller = fact.is_of_criscope() || fact.kind == NodeFactKind::NoKubelet;
         no_caller && fact.within(episode.ended, now) > 0
     });
     episode.is_not_tried_again(now) && !is_away

@@ -157,7 +157,7 @@ pub(super) fn phase(call: &EpisodeCall) -> EpisodePhase {
         {
             EpisodePhase::Network
         }
-        method => EpisodePhase::of(method),
+        method => EpisodePhase::from_method(method),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cri::Method;
 use crate::cri::status::Code;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::Episode;
-use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
 use crate::lifecycle::usual::{CROWD, Node};
 use crate::lifecycle::view::State;
 
@@ -63,24 +63,24 @@ fn waits(episode: &Episode, now: u64) -> Option<Waits<'_>> {
 fn is_cause(fact: &NodeFact, waits: &Waits<'_>) -> bool {
     let (Waits::Call(call) | Waits::Retry(call, _) | Waits::Next(call)) = waits;
     match &fact.kind {
-        FactKind::BackendDown { backend }
-        | FactKind::BackendHangs { backend }
-        | FactKind::NotReady { backend, .. }
+        NodeFactKind::BackendDown { backend }
+        | NodeFactKind::BackendHangs { backend }
+        | NodeFactKind::NotReady { backend, .. }
             if !is_on(call, backend) =>
         {
             false
         }
-        FactKind::BackendDown { .. } => match waits {
+        NodeFactKind::BackendDown { .. } => match waits {
             Waits::Retry(call, _) => is_unavailable(call),
             Waits::Call(_) | Waits::Next(_) => true,
         },
         // A call that others are seen at work for does not wait for the runtime alone.
-        FactKind::BackendHangs { .. } => match waits {
+        NodeFactKind::BackendHangs { .. } => match waits {
             Waits::Call(call) => work::at_work(call).is_none(),
             Waits::Retry(..) => false,
             Waits::Next(_) => true,
         },
-        FactKind::NotReady { condition, .. } => match waits {
+        NodeFactKind::NotReady { condition, .. } => match waits {
             // CRI-O waits for the network within the call.
             Waits::Call(call) => call.method == Method::RunPodSandbox,
             Waits::Retry(call, _) => {
@@ -89,11 +89,11 @@ fn is_cause(fact: &NodeFact, waits: &Waits<'_>) -> bool {
             }
             Waits::Next(_) => true,
         },
-        FactKind::NoKubelet => matches!(waits, Waits::Next(_)),
-        FactKind::CriscopeDown
-        | FactKind::NodeRestarted { .. }
-        | FactKind::CriscopeStalled
-        | FactKind::ImageFsFull { .. } => false,
+        NodeFactKind::NoKubelet => matches!(waits, Waits::Next(_)),
+        NodeFactKind::CriscopeDown
+        | NodeFactKind::NodeRestarted { .. }
+        | NodeFactKind::CriscopeStalled
+        | NodeFactKind::ImageFsFull { .. } => false,
     }
 }
 
@@ -114,7 +114,8 @@ pub(super) fn away<'a>(episode: &'a Episode, call: &EpisodeCall) -> Option<&'a N
         call.end_us().saturating_add(SLACK),
     );
     let is_it = |fact: &&NodeFact| {
-        let of = matches!(&fact.kind, FactKind::BackendDown { backend } if is_on(call, backend));
+        let of =
+            matches!(&fact.kind, NodeFactKind::BackendDown { backend } if is_on(call, backend));
         of && fact.within(from, to) > 0
     };
     let mut facts = episode.node.iter().filter(|_| is_unavailable(call));
@@ -124,7 +125,7 @@ pub(super) fn away<'a>(episode: &'a Episode, call: &EpisodeCall) -> Option<&'a N
 /// The fact that explains a gap between calls, from and to in microseconds since 1970: one that held for at least half of it.
 pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<&NodeFact> {
     let facts = episode.node.iter();
-    let facts = facts.filter(|fact| !matches!(fact.kind, FactKind::ImageFsFull { .. }));
+    let facts = facts.filter(|fact| !matches!(fact.kind, NodeFactKind::ImageFsFull { .. }));
     let longest = facts.max_by_key(|fact| fact.within(from, to))?;
     (2 * longest.within(from, to) >= to.saturating_sub(from)).then_some(longest)
 }
@@ -139,10 +140,10 @@ pub(super) fn in_call(episode: &Episode) -> Option<(&EpisodeCall, &NodeFact)> {
     }
     let fact = in_gap(episode, call.began_us(), call.end_us())?;
     let is_of = match &fact.kind {
-        FactKind::BackendDown { backend } | FactKind::BackendHangs { backend } => {
+        NodeFactKind::BackendDown { backend } | NodeFactKind::BackendHangs { backend } => {
             is_on(call, backend)
         }
-        FactKind::CriscopeStalled => true,
+        NodeFactKind::CriscopeStalled => true,
         _ => false,
     };
     is_of.then_some((call, fact))
@@ -179,7 +180,7 @@ pub(super) fn with<'a>(
     let unseen = facts.clone().find(before);
     // An error has its own cause; only a call that ran out of time may lack what the node was short of.
     let is_slow = is_slow && !is_error(&cause);
-    let is_full = |fact: &&NodeFact| matches!(fact.kind, FactKind::ImageFsFull { .. });
+    let is_full = |fact: &&NodeFact| matches!(fact.kind, NodeFactKind::ImageFsFull { .. });
     let full = facts.find(is_full).filter(|_| is_slow);
     let pressure = episode.pressure.as_ref().filter(|_| is_slow);
     let counts = is_slow && episode.kind == Kind::Start && !cause.counts_starts();

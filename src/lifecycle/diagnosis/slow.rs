@@ -7,7 +7,7 @@ use super::{before, node};
 use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
-use crate::lifecycle::episode_call::{EpisodeCall, Work, millis};
+use crate::lifecycle::episode_call::{EpisodeCall, ObservedWork, millis};
 use crate::lifecycle::episode_store::{Episode, Exit};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::timeline::EpisodePhase;
@@ -76,9 +76,9 @@ fn compared<'a>(
     node: &Node<'_>,
 ) -> Option<(&'a EpisodeCall, Compared)> {
     let is_of = |call: &&EpisodeCall| match phase {
-        EpisodePhase::Network => call.work.iter().any(Work::is_network),
+        EpisodePhase::Network => call.work.iter().any(ObservedWork::is_network),
         EpisodePhase::OutsideCri => false,
-        phase => EpisodePhase::of(call.method) == phase,
+        phase => EpisodePhase::from_method(call.method) == phase,
     };
     let longest = longest_call(episode.calls.iter().filter(is_of))?;
     Some((longest, node.compare(episode, longest)?))

@@ -1,7 +1,7 @@
 //! Observed work of CNI plugins, OCI runtime and runtime within calls.
 
 use crate::cri::Method;
-use crate::lifecycle::episode_call::{EpisodeCall, Work, millis};
+use crate::lifecycle::episode_call::{EpisodeCall, ObservedWork, millis};
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::process_scanner::WorkKind;
 
@@ -55,7 +55,7 @@ pub(super) fn longest<'a>(
 }
 
 /// The part of a span in which none of the spans within it ran, in microseconds; other work has none within it.
-fn alone(call: &EpisodeCall, span: &Work) -> u64 {
+fn alone(call: &EpisodeCall, span: &ObservedWork) -> u64 {
     let within = call.work.iter().filter(|work| {
         let is_below = work.kind == span.kind && work.depth > span.depth;
         is_below && work.began >= span.began && work.ended <= span.ended
@@ -64,7 +64,7 @@ fn alone(call: &EpisodeCall, span: &Work) -> u64 {
 }
 
 /// Total time that these cover, in microseconds.
-fn covered<'a>(work: impl Iterator<Item = &'a Work>) -> u64 {
+fn covered<'a>(work: impl Iterator<Item = &'a ObservedWork>) -> u64 {
     let mut spans: Vec<_> = work.map(|work| (work.began, work.ended)).collect();
     spans.sort_unstable();
     let (mut sum, mut end) = (0, 0);
@@ -98,7 +98,7 @@ const JUST_NOW: u64 = 5_000;
 /// The current work for a call in flight.
 pub(super) fn at_work(call: &EpisodeCall) -> Option<Worker<'_>> {
     let now = call.end_us();
-    let goes_on = |work: &Work| {
+    let goes_on = |work: &ObservedWork| {
         let since = now.saturating_sub(work.ended);
         match work.own {
             true => since <= JUST_NOW,

@@ -9,7 +9,7 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::node::{FactKind, NodeFact, note};
+use crate::lifecycle::node::{NodeFact, NodeFactKind, note};
 
 /// Most pods that are remembered; a node has some hundred.
 const PODS: usize = 1024;
@@ -78,7 +78,7 @@ impl EpisodeStore {
         }
         let mut runs = runs.iter().filter(|(uid, _)| *uid == episode.pod.uid);
         if runs.any(|(_, began)| began.saturating_add(SLACK) < *at) {
-            let kind = FactKind::NodeRestarted { booted: *at };
+            let kind = NodeFactKind::NodeRestarted { booted: *at };
             let fact = NodeFact {
                 to: Some(*at),
                 ..NodeFact::new(kind, *at, "")

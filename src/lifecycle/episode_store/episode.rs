@@ -18,7 +18,7 @@ use crate::lifecycle::diagnosis;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::node::{NodeFact, PressureSpan};
-use crate::lifecycle::timeline::Shares;
+use crate::lifecycle::timeline::PhaseShares;
 use crate::lifecycle::view::State;
 
 /// Most calls kept of an episode: the first ones, and the newest.
@@ -46,7 +46,7 @@ pub(in crate::lifecycle) struct Episode {
     pub(in crate::lifecycle) ended: u64,
     pub(in crate::lifecycle) calls: VecDeque<EpisodeCall>,
     pub(in crate::lifecycle) calls_forgotten: u32,
-    pub(super) forgotten: Shares,
+    pub(super) forgotten: PhaseShares,
     pub(in crate::lifecycle) retries: u32,
     pub(in crate::lifecycle) failures: u32,
     /// Whether an image was pulled, successfully.
@@ -112,7 +112,7 @@ impl Episode {
             ended: first.began_us(),
             calls: VecDeque::new(),
             calls_forgotten: 0,
-            forgotten: Shares::default(),
+            forgotten: PhaseShares::default(),
             retries: 0,
             failures: 0,
             pulled: false,

@@ -6,7 +6,7 @@ use opentelemetry::trace::SpanId;
 
 use super::EpisodeStore;
 use crate::lifecycle::RuntimeSpan;
-use crate::lifecycle::episode_call::{EpisodeCall, Work};
+use crate::lifecycle::episode_call::{EpisodeCall, ObservedWork};
 
 /// Most spans that wait for the end of their call.
 const WAITING: usize = 1024;
@@ -36,7 +36,7 @@ impl PendingSpans {
         }
         let (own, others) = self.0.drain(..).partition(|span| span.client == client);
         self.0 = others;
-        call.add_work(VecDeque::into_iter(own).map(|span| Work::of_span(&span)));
+        call.add_work(VecDeque::into_iter(own).map(|span| ObservedWork::from_span(&span)));
     }
 }
 
@@ -47,7 +47,7 @@ impl EpisodeStore {
         if span.depth == 0 {
             return;
         }
-        let mut work = Work::of_span(&span);
+        let mut work = ObservedWork::from_span(&span);
         work.share_texts(&mut self.texts);
         match self.call_with(span.client) {
             Some(call) => call.add_work([work]),

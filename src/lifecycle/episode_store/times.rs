@@ -6,7 +6,7 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::diagnosis;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::timeline::{self, EpisodePhase, Interval, Shares};
+use crate::lifecycle::timeline::{self, EpisodePhase, PhaseInterval, PhaseShares};
 
 impl Episode {
     /// Containers that exited successfully before the next one was created: init containers, which the CRI does not mark.
@@ -51,25 +51,25 @@ impl Episode {
     }
 
     /// Time per phase, up to the end of the last call.
-    pub(in crate::lifecycle) fn shares(&self) -> Shares {
+    pub(in crate::lifecycle) fn shares(&self) -> PhaseShares {
         self.shares_to(self.ended)
     }
 
     /// Time per phase, up to this time, in microseconds since 1970.
-    pub(in crate::lifecycle) fn shares_to(&self, end: u64) -> Shares {
+    pub(in crate::lifecycle) fn shares_to(&self, end: u64) -> PhaseShares {
         let mut intervals = Vec::with_capacity(self.calls.len());
         for call in &self.calls {
             let (begin, end) = (call.began_us(), call.end_us());
             let phase = diagnosis::phase(call);
-            intervals.push(Interval { begin, end, phase });
+            intervals.push(PhaseInterval { begin, end, phase });
             let network = call.work.iter().filter(|s| s.is_network());
-            intervals.extend(network.map(|seen| Interval {
+            intervals.extend(network.map(|seen| PhaseInterval {
                 begin: seen.began.max(begin),
                 end: seen.ended.min(end),
                 phase: EpisodePhase::Network,
             }));
         }
-        intervals.extend(self.waited_for().map(|exit| Interval {
+        intervals.extend(self.waited_for().map(|exit| PhaseInterval {
             begin: exit.at.saturating_sub(exit.ran),
             end: exit.at,
             phase: EpisodePhase::InitContainer,

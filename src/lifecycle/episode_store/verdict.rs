@@ -71,7 +71,7 @@ impl Episode {
     }
 
     pub(super) fn note_failure(&mut self, call: &EpisodeCall) {
-        let phase = EpisodePhase::of(call.method);
+        let phase = EpisodePhase::from_method(call.method);
         let cancelled = call.has_ended(Ending::Cancelled);
         let same = |it: &&mut Unresolved| it.phase == phase && *it.target == *call.target();
         if let Some(known) = self.unresolved.iter_mut().find(same) {
@@ -92,7 +92,7 @@ impl Episode {
     /// A success resolves failures of the same call; a StartContainer also those of its CreateContainer, and a
     /// StopPodSandbox, which ends all containers, those of StopContainer.
     pub(super) fn resolve(&mut self, call: &EpisodeCall) {
-        let phase = EpisodePhase::of(call.method);
+        let phase = EpisodePhase::from_method(call.method);
         self.unresolved.retain(|it| {
             let is_same = it.phase == phase && *it.target == *call.target();
             let is_included = match phase {

@@ -12,24 +12,24 @@ use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::view::State;
 
-/// A line.
+/// A line of the journal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JournalLine<'a> {
     /// A call has ended.
     Call(Cow<'a, EpisodeCall>),
     /// A container has ended.
-    Exit(ExitLine<'a>),
+    Exit(ContainerExitLine<'a>),
     /// The kernel killed a process of a container for lack of memory.
-    Oom(OomLine<'a>),
+    Oom(OomKillLine<'a>),
     /// A sandbox has ended.
     SandboxEnd(SandboxEndLine<'a>),
     /// The containers of a pod that starts, without ordinary init containers.
     Containers(ContainersLine<'a>),
     /// The kubelet failed at a pod, or no longer does.
-    Sync(SyncLine<'a>),
+    Sync(PodSyncLine<'a>),
     /// An episode is over and was reported.
-    Closed(ClosedLine),
+    Closed(ClosedEpisodeLine),
     /// A fact about the node began or ended.
     Node(Cow<'a, NodeFact>),
 }
@@ -41,7 +41,7 @@ pub(crate) struct ContainersLine<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ExitLine<'a> {
+pub(crate) struct ContainerExitLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) container_id: Option<Cow<'a, str>>,
@@ -50,10 +50,9 @@ pub(crate) struct ExitLine<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct OomLine<'a> {
+pub(crate) struct OomKillLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     pub(super) container: Cow<'a, ContainerIdentity>,
-    /// Time, in microseconds since 1970.
     pub(super) at: u64,
     /// Processes that were killed so far, if the runtime counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,20 +67,19 @@ pub(crate) struct SandboxEndLine<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SyncLine<'a> {
+pub(crate) struct PodSyncLine<'a> {
     pub(super) pod: Cow<'a, PodIdentity>,
     #[serde(flatten)]
     pub(super) sync: Cow<'a, PodSync>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ClosedLine {
+pub(crate) struct ClosedEpisodeLine {
     /// The root span, which identifies the episode.
     root: String,
     pub(super) state: State,
-    /// Time, in microseconds since 1970.
     pub(super) at: u64,
-    /// When its pod was found to be deleted, before there was a sandbox.
+    /// Time at which the pod was found to be deleted before it had a sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) deleted: Option<u64>,
 }
@@ -99,7 +97,7 @@ impl<'a> JournalLine<'a> {
         container_id: Option<&'a str>,
         exit: &'a Exit,
     ) -> Self {
-        Self::Exit(ExitLine {
+        Self::Exit(ContainerExitLine {
             pod: Cow::Borrowed(pod),
             container_id: container_id.map(Cow::Borrowed),
             exit: Cow::Borrowed(exit),
@@ -113,7 +111,7 @@ impl<'a> JournalLine<'a> {
         at: u64,
         kills: Option<u32>,
     ) -> Self {
-        Self::Oom(OomLine {
+        Self::Oom(OomKillLine {
             pod: Cow::Borrowed(pod),
             container: Cow::Borrowed(container),
             at,
@@ -130,7 +128,7 @@ impl<'a> JournalLine<'a> {
     /// The line of the kubelet's work on a pod.
     pub(crate) fn sync(pod: &'a PodIdentity, sync: &'a PodSync) -> Self {
         let (pod, sync) = (Cow::Borrowed(pod), Cow::Borrowed(sync));
-        Self::Sync(SyncLine { pod, sync })
+        Self::Sync(PodSyncLine { pod, sync })
     }
 
     /// The line of a fact about the node.
@@ -147,7 +145,7 @@ impl<'a> JournalLine<'a> {
     /// The line of a closed and reported episode.
     pub(crate) fn closed(root: SpanId, state: State, at: u64, deleted: Option<u64>) -> Self {
         let root = root.to_string();
-        Self::Closed(ClosedLine {
+        Self::Closed(ClosedEpisodeLine {
             root,
             state,
             at,
@@ -156,7 +154,7 @@ impl<'a> JournalLine<'a> {
     }
 }
 
-impl ClosedLine {
+impl ClosedEpisodeLine {
     /// The root span; `None` if the id is invalid.
     pub(super) fn root(&self) -> Option<SpanId> {
         SpanId::from_hex(&self.root).ok()

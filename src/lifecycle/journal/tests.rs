@@ -51,14 +51,14 @@ fn state(max_bytes: u64) -> Dir {
 
 impl Dir {
     fn write(&self, lines: &[JournalLine<'_>]) {
-        let journal = Journal::start(self.files.clone(), &self.drops).expect("thread");
+        let journal = JournalWriter::start(self.files.clone(), &self.drops).expect("thread");
         for line in lines {
             journal.write(line);
         }
         journal.close();
     }
 
-    fn replay(&self) -> (EpisodeStore, Replayed) {
+    fn replay(&self) -> (EpisodeStore, ReplayResult) {
         let store = Mutex::new(store());
         let (replayed, result) = replay(&self.files, &store);
         result.expect("readable");
@@ -87,7 +87,7 @@ fn lines(calls: &[EpisodeCall]) -> Vec<JournalLine<'_>> {
 
 #[test]
 fn a_story_goes_on_where_it_was() {
-    let state = state(MAX_BYTES);
+    let state = state(MAX_FILE_LEN);
     let calls = calls();
     state.write(&lines(&calls));
     let (mut again, replayed) = state.replay();
@@ -118,7 +118,7 @@ fn a_story_goes_on_where_it_was() {
 
 #[test]
 fn what_was_told_is_not_told_again() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let mut calls = calls();
     calls.push(pod.start(("app", 0), 14_000, 100));
     let mut before = store();
@@ -143,7 +143,7 @@ fn what_was_told_is_not_told_again() {
 
 #[test]
 fn what_a_call_ended_is_told_if_it_was_not() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let calls = [pod.run(0, 100), pod.stop(5000, 100)];
     state.write(&lines(&calls));
     let (_, replayed) = state.replay();
@@ -165,7 +165,7 @@ fn what_a_call_ended_is_told_if_it_was_not() {
 
 #[test]
 fn ends_of_containers_are_known_again() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let exit = Exit {
         container: "app".into(),
         attempt: 1,
@@ -196,7 +196,7 @@ fn ends_of_containers_are_known_again() {
 
 #[test]
 fn what_events_told_is_known_again() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let calls = [
         pod.run(0, 100),
         pod.create(("app", 0), 200, 10),
@@ -234,7 +234,7 @@ fn what_events_told_is_known_again() {
 
 #[test]
 fn a_crash_loop_is_known_again() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let (mut before, mut calls) = (store(), vec![pod.run(0, 100)]);
     for n in 0..3 {
         let from = 200 + u64::from(n) * 20_000;
@@ -285,7 +285,7 @@ fn a_crash_loop_is_known_again() {
 /// For instance a missing Secret, which no CRI call shows.
 #[test]
 fn failures_of_the_kubelet_are_known_again() {
-    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (state, pod) = (state(MAX_FILE_LEN), pod("a"));
     let calls = [pod.run(0, 100)];
     let mut before = store();
     before.apply(calls[0].clone());
@@ -325,7 +325,7 @@ fn failures_of_the_kubelet_are_known_again() {
 
 #[test]
 fn damage_costs_the_damaged_lines_only() {
-    let state = state(MAX_BYTES);
+    let state = state(MAX_FILE_LEN);
     state.write(&lines(&calls()));
     let file = state.files.newer();
     let text = fs::read(&file).expect("there");
@@ -381,7 +381,7 @@ fn it_does_not_grow() {
 fn a_disk_that_takes_nothing_costs_lines_only() {
     let drops = Arc::new(Drops::default());
     // Every write to `/dev/full` fails with ENOSPC.
-    let full = Journal::start_in(Path::new("/dev/full"), &drops).expect("thread");
+    let full = JournalWriter::start_in(Path::new("/dev/full"), &drops).expect("thread");
     for line in lines(&calls()) {
         full.write(&line);
     }
@@ -391,11 +391,11 @@ fn a_disk_that_takes_nothing_costs_lines_only() {
 
 #[test]
 fn a_directory_that_cannot_be_made_costs_lines_only() {
-    let state = state(MAX_BYTES);
+    let state = state(MAX_FILE_LEN);
     fs::write(&state.files.dir, "a file").expect("write");
     state.write(&lines(&calls()));
     assert_eq!(state.drops.count(DropReason::JournalFailed), 5);
     let (replayed, result) = replay(&state.files, &Mutex::new(store()));
-    assert_eq!(replayed, Replayed::default());
+    assert_eq!(replayed, ReplayResult::default());
     assert!(result.is_err());
 }

@@ -224,6 +224,26 @@ impl ProcFs {
         String::from_utf8(text).map_err(|_| ProcReadError::Gone)
     }
 
+    /// The kernel functions that a thread is in, the innermost first: all of them if criscope may read them, or the one it
+    /// waits in.
+    pub(super) fn kernel_functions(&self, pid: u32, thread: u32) -> Vec<String> {
+        let [stack, waits_in] = ["stack", "wchan"].map(|file| {
+            let text = self.short(pid, Some(thread), file);
+            text.unwrap_or_default()
+        });
+        // `[<0>] rpc_wait_bit_killable+0x1a/0xb0 [sunrpc]`
+        let functions = stack.lines().filter_map(|line| {
+            let function = line.split_once("] ")?.1;
+            let name = function.split(['+', ' ']).next()?;
+            (!name.is_empty()).then(|| name.to_owned())
+        });
+        let mut functions: Vec<_> = functions.collect();
+        if functions.is_empty() && !matches!(waits_in.as_str(), "" | "0") {
+            functions.push(waits_in);
+        }
+        functions
+    }
+
     /// The mount namespace of a process: `mnt:[4026531841]`.
     pub(super) fn mount_namespace(&self, pid: u32) -> Result<PathBuf, ProcReadError> {
         Ok(fs::read_link(self.path(pid, "ns/mnt"))?)

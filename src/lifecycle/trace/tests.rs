@@ -20,12 +20,12 @@ async fn exported_spans(episode: &Episode, share: f64) -> Vec<SpanData> {
 }
 
 /// The spans that this exports; it returns whether there should be some.
-async fn exported_by(share: f64, export: impl FnOnce(&Trace) -> bool) -> Vec<SpanData> {
+async fn exported_by(share: f64, export: impl FnOnce(&EpisodeTracer) -> bool) -> Vec<SpanData> {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
     let mut settings = sampling(1.0, 0.0);
     settings.episodes = share;
-    let trace = Trace::new(sink.clone(), Live::new(&settings));
+    let trace = EpisodeTracer::new(sink.clone(), Live::new(&settings));
     let some = export(&trace);
     tokio::task::spawn_blocking(move || sink.finish())
         .await

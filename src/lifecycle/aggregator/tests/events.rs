@@ -1,7 +1,7 @@
 //! Events of containers, and what calls say of the same.
 
 use super::*;
-use crate::lifecycle::container_events::{ContainerEvent, What};
+use crate::lifecycle::container_events::{ContainerEvent, ContainerEventKind};
 
 /// ContainerStatus may know the reason better, if it comes soon.
 #[tokio::test(start_paused = true)]
@@ -14,18 +14,18 @@ async fn an_exit_that_an_event_told_is_counted_once_with_its_reason() {
     for name in ["web", "lone"] {
         let of = call(Method::ContainerStatus, name, 0);
         let subject = of.subject.get().expect("a subject");
-        let task = |what, at| {
-            Event::Container(ContainerEvent {
+        let task = |kind, at| {
+            AggregatorEvent::Container(ContainerEvent {
                 id: subject.container_id.clone().expect("an id"),
                 pod: subject.pod.clone().expect("a pod"),
                 container: subject.container.clone(),
-                what,
+                kind,
                 at: unix_micros(at),
             })
         };
         let feed = aggregator.sink.feed();
-        let began = task(What::Started, at - Duration::from_millis(200));
-        let ended = What::Ended {
+        let began = task(ContainerEventKind::Started, at - Duration::from_millis(200));
+        let ended = ContainerEventKind::Ended {
             code: Some(1),
             started: None,
             evicted: None,
@@ -62,19 +62,19 @@ async fn oom_kills_and_dead_sandboxes_are_counted_and_named() {
     sleep(Duration::from_secs(1)).await;
     let at = SystemTime::now() + Duration::from_secs(2);
     let feed = aggregator.sink.feed();
-    let event = |name: &str, what, of_sandbox: bool| {
+    let event = |name: &str, kind, of_sandbox: bool| {
         let of = call(Method::ContainerStatus, name, 0);
         let subject = of.subject.get().expect("a subject");
-        Event::Container(ContainerEvent {
+        AggregatorEvent::Container(ContainerEvent {
             id: subject.container_id.clone().expect("an id"),
             pod: subject.pod.clone().expect("a pod"),
             container: subject.container.clone().filter(|_| !of_sandbox),
-            what,
+            kind,
             at: unix_micros(at),
         })
     };
-    let killed = |kills| What::OutOfMemory { kills: Some(kills) };
-    let ended = || What::Ended {
+    let killed = |kills| ContainerEventKind::OutOfMemory { kills: Some(kills) };
+    let ended = || ContainerEventKind::Ended {
         code: Some(137),
         started: None,
         evicted: None,

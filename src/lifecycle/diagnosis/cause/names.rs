@@ -77,7 +77,7 @@ impl Failure<'_> {
             How::Cancelled { .. } => "cancelled",
             How::Network { .. } => "network_failed",
             How::PauseImage { .. } => "pause_image_failed",
-            How::Error { .. } => match EpisodePhase::of(self.last.method) {
+            How::Error { .. } => match EpisodePhase::from_method(self.last.method) {
                 EpisodePhase::Sandbox => "sandbox_failed",
                 EpisodePhase::ImagePull => "image_pull_failed",
                 EpisodePhase::ContainerCreate => "container_create_failed",

@@ -1,7 +1,7 @@
 //! Pods that run again, and pods that are gone: how the last run ended.
 
 use super::*;
-use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
 
 /// The start of a container of a pod that was up at 1.2 s, and what happened then.
 fn up_and(pod: &Pod, more: impl IntoIterator<Item = EpisodeCall>) -> EpisodeStore {
@@ -241,7 +241,7 @@ fn sandboxes_that_were_lost_with_their_runtime_are_no_series() {
     let down = NodeFact {
         from: at(80_000),
         to: Some(at(90_000)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(80_000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(80_000), "")
     };
     store.note_fact(down);
     store.tick(at(99_000), &[]);
@@ -413,7 +413,7 @@ fn a_sandbox_is_not_lost_in_a_downtime_that_it_did_not_see() {
     let mut store = store([]);
     store.note_fact(NodeFact {
         to: Some(at(15_000)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(1000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(1000), "")
     });
     for call in chain([pod.run(40_000, 900)], up(&pod, 41_000)) {
         store.apply(call);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cri::subject::ExitReason;
-use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
 
 /// An exit of `app`, in milliseconds.
 fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Exit {
@@ -388,7 +388,7 @@ fn a_run_that_was_lost_with_its_node_is_no_part_of_a_series() {
     let pod = pod("web");
     let down = |from: u64, to: u64| NodeFact {
         to: Some(at(to)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(from), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(from), "")
     };
     let lost = |attempt, ran, ended| Exit {
         reason: ExitReason::Unknown,

@@ -1,7 +1,7 @@
 //! Pods that are deleted before they have a sandbox.
 
 use super::*;
-use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
 use crate::lifecycle::view::PodState;
 
 fn fails(web: &Pod, from: u64) -> EpisodeCall {
@@ -49,7 +49,7 @@ fn a_sandbox_that_is_not_tried_again() {
 fn a_kubelet_that_is_away_does_not_try() {
     let web = pod("web");
     let mut store = failed(&web);
-    store.note_fact(NodeFact::new(FactKind::NoKubelet, at(25_000), ""));
+    store.note_fact(NodeFact::new(NodeFactKind::NoKubelet, at(25_000), ""));
     let (said, _) = told(&mut store, 70_000);
     assert!(!said.contains("deleted"), "{said}");
 }

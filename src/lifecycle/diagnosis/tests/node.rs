@@ -1,11 +1,11 @@
 //! What the node has to do with a pod.
 
 use super::*;
-use crate::lifecycle::node::{FactKind, NodeFact, PressureSample};
+use crate::lifecycle::node::{NodeFact, NodeFactKind, PressureSample};
 
 /// An unready network, from then to then; in milliseconds.
 fn unready(from: u64, to: Option<u64>) -> NodeFact {
-    let kind = FactKind::NotReady {
+    let kind = NodeFactKind::NotReady {
         backend: "main".to_owned(),
         condition: "NetworkReady".to_owned(),
     };
@@ -17,7 +17,7 @@ fn unready(from: u64, to: Option<u64>) -> NodeFact {
 }
 
 fn down(from: u64, to: Option<u64>) -> NodeFact {
-    let kind = FactKind::BackendDown {
+    let kind = NodeFactKind::BackendDown {
         backend: "main".to_owned(),
     };
     NodeFact {
@@ -94,7 +94,7 @@ fn what_has_another_cause_keeps_it() {
     assert!(told.starts_with("the sandbox cannot be made"), "{told}");
     // The network of another runtime.
     let mut elsewhere = unready(0, None);
-    elsewhere.kind = FactKind::NotReady {
+    elsewhere.kind = NodeFactKind::NotReady {
         backend: "spare".to_owned(),
         condition: "NetworkReady".to_owned(),
     };
@@ -131,7 +131,7 @@ fn a_backend_that_was_away_explains_calls_and_gaps() {
 }
 
 fn hangs(from: u64, to: Option<u64>) -> NodeFact {
-    let kind = FactKind::BackendHangs {
+    let kind = NodeFactKind::BackendHangs {
         backend: "main".to_owned(),
     };
     NodeFact {
@@ -187,7 +187,7 @@ fn a_gap_without_observation_is_not_blamed_on_the_kubelet() {
     let mut store = store([pod.run(0, 900)]);
     store.note_fact(NodeFact {
         to: Some(at(190_000)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(5000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(5000), "")
     });
     for call in up(&pod, 200_000) {
         store.apply(call);
@@ -202,7 +202,7 @@ fn a_gap_without_observation_is_not_blamed_on_the_kubelet() {
     let mut store = self::store([]);
     store.note_fact(NodeFact {
         to: Some(at(190_000)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(5000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(5000), "")
     });
     for call in up(&pod, 191_000) {
         store.apply(call);
@@ -251,7 +251,7 @@ fn what_held_up_the_kubelet_before_the_first_call_is_named() {
     // criscope itself: nothing precedes a RunPodSandbox, so nothing is unknown.
     let down = NodeFact {
         to: Some(at(40_800)),
-        ..NodeFact::new(FactKind::CriscopeDown, at(2000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeDown, at(2000), "")
     };
     let mut store = store([]);
     store.note_fact(down);
@@ -303,7 +303,7 @@ fn a_stop_that_waited_until_criscope_ran_again() {
     let web = pod("web");
     let stall = NodeFact {
         to: Some(at(132_400)),
-        ..NodeFact::new(FactKind::CriscopeStalled, at(100_000), "")
+        ..NodeFact::new(NodeFactKind::CriscopeStalled, at(100_000), "")
     };
     let stalled = "criscope did not run from 15:08:20 to 15:08:52 UTC (32.4 s): it was stopped, frozen or starved; then gone after 150 ms";
     let told = |first: u64, noted_first: bool, span: Option<u64>| {

@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::cri::subject::ExitReason;
-use crate::lifecycle::node::{FactKind, NodeFact};
+use crate::lifecycle::node::{NodeFact, NodeFactKind};
 
 /// criscope was last known to run at 100 s, the node booted at 160 s, and criscope began at 170 s.
 fn restart() -> NodeFact {
     let booted = at(160_000);
     NodeFact {
         to: Some(at(170_000)),
-        ..NodeFact::new(FactKind::NodeRestarted { booted }, at(100_000), "")
+        ..NodeFact::new(NodeFactKind::NodeRestarted { booted }, at(100_000), "")
     }
 }
 

@@ -8,12 +8,14 @@
 //! |---|---|
 //! | `freezer` | frozen cgroups |
 //! | `syscalls`, `place`, `mounts` | where in the kernel a thread is |
-//! | `monitors` | which shim belongs to which call |
+//! | `monitors` | the calls that each shim works for |
+//! | `suspects` | the processes to check |
 
 mod freezer;
 mod monitors;
 mod mounts;
 mod place;
+mod suspects;
 mod syscalls;
 
 use std::collections::HashMap;
@@ -23,13 +25,13 @@ use std::time::{Duration, SystemTime};
 
 use self::monitors::MonitorCalls;
 use self::place::{KernelLocation, LocationFinder};
+use self::suspects::{SuspectProcess, SuspectRole, suspects};
 use self::syscalls::SyscallEntry;
 use super::clock::ClockReading;
 use super::observations::{Observation, WorkKind};
 use super::proc::{ProcFs, shown};
-use super::processes::{ProcessTable, ScannedProcess};
+use super::processes::ProcessTable;
 use super::target::CandidateCall;
-use crate::cri::Method;
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
@@ -42,34 +44,11 @@ const MIN_BLOCKED_TIME: Duration = Duration::from_secs(1);
 /// Number of checks in a row that must find a process blocked in the same place.
 const MIN_BLOCKED_LOOKS: u32 = 3;
 
-/// Upper bound of processes in one check.
-const MAX_SUSPECTS: usize = 128;
 /// Upper bound of threads that are checked in one process.
 const MAX_THREADS: usize = 128;
 
 /// Upper bound of observations for one call.
 const MAX_OBSERVATIONS: usize = 16;
-
-/// The part that a process has in a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SuspectRole {
-    /// The runtime's daemon. It works for all its calls.
-    Runtime,
-    /// A shim or monitor of the pod, or a program at work for the call.
-    Worker,
-    /// A process of a container that is to end.
-    Container,
-}
-
-/// A process to check.
-#[derive(Debug)]
-struct SuspectProcess {
-    pid: u32,
-    start: u64,
-    role: SuspectRole,
-    /// The calls that the process works for.
-    calls: Vec<u64>,
-}
 
 /// Process id, start time in ticks, and thread id; thread 0 stands for the process as a whole.
 type ThreadKey = (u32, u64, u32);
@@ -198,7 +177,7 @@ impl BlockedProcesses {
         }
         self.looked = Some(now.boot);
         self.look += 1;
-        let suspects = self.suspects(processes, targets, workers);
+        let suspects = suspects(processes, targets, workers, &mut self.monitors);
         let mut new = Vec::new();
         for suspect in &suspects {
             for finding in self.findings(processes, suspect, targets, now) {
@@ -208,55 +187,6 @@ impl BlockedProcesses {
         let look = self.look;
         self.holds.retain(|_, hold| hold.last_look == look);
         new
-    }
-
-    /// The processes to check.
-    fn suspects(
-        &mut self,
-        processes: &mut ProcessTable,
-        targets: &[CandidateCall],
-        workers: &[(u32, u64)],
-    ) -> Vec<SuspectProcess> {
-        let mut all = Vec::new();
-
-        for upstream in &processes.upstreams {
-            let calls = targets.iter().filter(|t| t.is_served_by(&upstream.backend));
-            let calls: Vec<_> = calls.map(|t| t.seq).collect();
-            let process = upstream
-                .pid
-                .and_then(|pid| Some((pid, processes.get(pid)?)));
-            if let Some((pid, process)) = process
-                && !calls.is_empty()
-            {
-                all.push(process.suspect(pid, SuspectRole::Runtime, calls));
-            }
-        }
-        for (pid, seq) in workers {
-            if let Some(process) = processes.get(*pid) {
-                all.push(process.suspect(*pid, SuspectRole::Worker, vec![*seq]));
-            }
-        }
-        let monitors = self.monitors.calls_by_monitor(processes, targets);
-        for (monitor, calls) in monitors {
-            let Some(process) = processes.get(monitor) else {
-                continue;
-            };
-            all.push(process.suspect(monitor, SuspectRole::Worker, calls.clone()));
-            let ending = targets.iter().filter(|t| ends_containers(t.method));
-            let ending: Vec<_> = ending.filter(|t| calls.contains(&t.seq)).collect();
-            if ending.is_empty() {
-                continue;
-            }
-            let below = processes.iter().filter(|(_, p)| p.ppid == monitor);
-            for (pid, process) in below.filter(|(_, p)| p.call.is_none()) {
-                let calls = monitors::calls_awaiting_end(processes, pid, &ending);
-                if !calls.is_empty() {
-                    all.push(process.suspect(pid, SuspectRole::Container, calls));
-                }
-            }
-        }
-        all.truncate(MAX_SUSPECTS);
-        all
     }
 
     /// The reasons why a process, or some of its threads, cannot go on.
@@ -348,7 +278,7 @@ impl BlockedProcesses {
         let place = match hold.place.clone() {
             Some(place) => place,
             None => {
-                let symbols = symbols(processes, pid, thread);
+                let symbols = proc.kernel_functions(pid, thread);
                 let own_paths = suspect.role != SuspectRole::Container;
                 let dir = proc.dir(pid, None);
                 let place = self.finder.find(&dir, entry, &symbols, own_paths);
@@ -434,47 +364,4 @@ impl BlockedThread {
         self.looks >= MIN_BLOCKED_LOOKS
             && now.boot.saturating_sub(self.since.boot) >= MIN_BLOCKED_TIME
     }
-}
-
-impl ScannedProcess {
-    fn suspect(&self, pid: u32, role: SuspectRole, calls: Vec<u64>) -> SuspectProcess {
-        SuspectProcess {
-            pid,
-            start: self.start,
-            role,
-            calls,
-        }
-    }
-}
-
-/// Returns whether calls of this method wait for containers to end.
-const fn ends_containers(method: Method) -> bool {
-    matches!(
-        method,
-        Method::StopContainer
-            | Method::StopPodSandbox
-            | Method::RemoveContainer
-            | Method::RemovePodSandbox
-    )
-}
-
-/// The kernel functions that a thread is in, the innermost first: all of them if criscope may read them, or the one it waits
-/// in.
-fn symbols(processes: &ProcessTable, pid: u32, thread: u32) -> Vec<String> {
-    let [stack, waits_in] = ["stack", "wchan"].map(|file| {
-        let text = processes.proc.short(pid, Some(thread), file);
-        text.unwrap_or_default()
-    });
-    // `[<0>] rpc_wait_bit_killable+0x1a/0xb0 [sunrpc]`
-    let functions = stack.lines().filter_map(|line| {
-        let function = line.split_once("] ")?.1;
-        let name = function.split(['+', ' ']).next()?;
-        (!name.is_empty()).then(|| name.to_owned())
-    });
-    let mut functions: Vec<_> = functions.collect();
-
-    if functions.is_empty() && !matches!(waits_in.as_str(), "" | "0") {
-        functions.push(waits_in);
-    }
-    functions
 }

@@ -7,8 +7,8 @@ use super::super::clock::ClockReading;
 use super::super::oci;
 use super::super::processes::ProcessTable;
 use super::super::target::{CandidateCall, match_ids};
-use super::SuspectProcess;
 use super::place::KernelLocation;
+use super::suspects::SuspectProcess;
 
 /// The calls that each shim or monitor names.
 #[derive(Debug, Default)]

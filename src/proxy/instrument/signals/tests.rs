@@ -23,7 +23,7 @@ use crate::cri::method::ApiVersion;
 use crate::cri::status::{CODES, Code};
 use crate::cri::subject::{ContainerIdentity, PodIdentity, ResponseDetails, Subject};
 use crate::lifecycle::containerd::metrics::EventMetrics;
-use crate::lifecycle::otlp_receiver::metrics::Receiving;
+use crate::lifecycle::otlp_receiver::metrics::ReceiverMetrics;
 use crate::lifecycle::process_scanner::metrics::ScanMetrics;
 use crate::proxy::listener::metrics::Connections;
 use crate::proxy::pod_index::Index;
@@ -165,7 +165,7 @@ fn populated() -> Registry {
     pod_index::metrics::register(&registry, &Arc::new(Index::new(1, 1))).expect("once");
     ScanMetrics::new(&registry).expect("once");
     EventMetrics::new(&registry).expect("once");
-    Receiving::new(&registry).expect("once");
+    ReceiverMetrics::new(&registry).expect("once");
     Arc::new(Drops::default())
         .register(&registry)
         .expect("once");
