@@ -302,7 +302,7 @@ pub(super) mod tests {
     use crate::cri::status::Code;
     use crate::lifecycle::script::{Pod, pod};
 
-    pub(in crate::lifecycle) fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
+    pub(crate) fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
         let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
         let stories = Stories::new(&settings, Arc::default());
         for call in calls {

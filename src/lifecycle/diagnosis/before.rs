@@ -12,14 +12,14 @@ use crate::lifecycle::node::{FactKind, NodeFact};
 /// Sandboxes of a pod that were made within this time of each other are one series, in microseconds.
 const SERIES: u64 = 10 * 60 * 1_000_000;
 /// A sandbox that is replaced within this time of the return of its runtime was lost with it, in microseconds.
-pub(in crate::lifecycle) const LOST: u64 = 2 * 60 * 1_000_000;
+pub(crate) const LOST: u64 = 2 * 60 * 1_000_000;
 
 /// How late a downtime may be noticed, in microseconds: criscope records once a second that it runs, and probes backends as often.
 const NOTICED: u64 = 2_000_000;
 
 /// Why there is another run. Times in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) enum Before<'a> {
+pub(crate) enum Before<'a> {
     /// The container had ended.
     Run(LastRun<'a>),
     /// The sandbox was replaced.
@@ -35,7 +35,7 @@ impl Before<'_> {
 
 /// The end of a container that was started again.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct LastRun<'a> {
+pub(crate) struct LastRun<'a> {
     pub(super) exit: &'a Exit,
     /// From its end to the end of the next StartContainer.
     pub(super) again_after: u64,
@@ -47,7 +47,7 @@ pub(in crate::lifecycle) struct LastRun<'a> {
 
 /// A sandbox that replaces an earlier one.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Replaced<'a> {
+pub(crate) struct Replaced<'a> {
     pub(super) attempt: u32,
     /// Replacements in a series up to this one, and the time from the first to this one.
     pub(super) times: usize,

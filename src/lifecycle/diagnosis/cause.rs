@@ -26,7 +26,7 @@ use crate::lifecycle::view::Probe;
 /// Why an episode took long, is incomplete, or failed; its `Display` is the headline. Durations in milliseconds, times of
 /// day in microseconds since 1970.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum Cause<'a> {
+pub(crate) enum Cause<'a> {
     /// A call has been in flight for long.
     InFlight(InFlight<'a>),
     /// The newest failed call that no later one made good.
@@ -144,7 +144,7 @@ pub(in crate::lifecycle) enum Cause<'a> {
 
 /// What the node was like during an episode.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Beside<'a> {
+pub(crate) struct Beside<'a> {
     /// criscope was down just before the first call of a container of an unknown pod.
     pub(super) unseen: Option<&'a NodeFact>,
     /// So many pods started at the same time, if they were many.
@@ -168,7 +168,7 @@ impl Beside<'_> {
 
 /// A call in flight.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct InFlight<'a> {
+pub(crate) struct InFlight<'a> {
     pub(super) call: &'a EpisodeCall,
     /// Why the kubelet stops a container, if that is known.
     pub(super) kills_for: Option<KillReason>,
@@ -180,7 +180,7 @@ pub(in crate::lifecycle) struct InFlight<'a> {
 
 /// The observed work for a call in flight.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum Progress<'a> {
+pub(crate) enum Progress<'a> {
     /// At work now.
     Now(Worker<'a>),
     /// The longest work; it has ended.
@@ -191,7 +191,7 @@ pub(in crate::lifecycle) enum Progress<'a> {
 
 /// All failed attempts at the same call.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Failure<'a> {
+pub(crate) struct Failure<'a> {
     /// The last of them.
     pub(super) last: &'a EpisodeCall,
     pub(super) tries: usize,
@@ -209,7 +209,7 @@ pub(in crate::lifecycle) struct Failure<'a> {
 
 /// How a call failed.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum How {
+pub(crate) enum How {
     /// The caller's deadline passed, so many times.
     Late { deadline: f64, times: usize },
     /// The runtime itself gave up, before the caller's deadline or without one.
@@ -245,7 +245,7 @@ impl How {
 
 /// The largest part of an episode's duration.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Slow<'a> {
+pub(crate) struct Slow<'a> {
     pub(super) took: f64,
     pub(super) of: f64,
     pub(super) phase: EpisodePhase,
@@ -256,7 +256,7 @@ pub(in crate::lifecycle) struct Slow<'a> {
 
 /// What is known about that part.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum What<'a> {
+pub(crate) enum What<'a> {
     /// The longest CNI plugin, if one was seen, and whether it accounts for the whole.
     Network {
         worker: Option<Worker<'a>>,
@@ -299,14 +299,14 @@ pub(in crate::lifecycle) enum What<'a> {
 
 /// An episode that was not slow.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Quick<'a> {
+pub(crate) struct Quick<'a> {
     pub(super) took: f64,
     pub(super) end: End<'a>,
 }
 
 /// What it came to.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum End<'a> {
+pub(crate) enum End<'a> {
     /// Containers of the pod were started; the CRI does not say whether more will follow. Those that have not ended.
     Up(Vec<&'a str>),
     /// A single container runs, and no call followed: it is an init container, or the only one.

@@ -16,7 +16,7 @@ const RECENT: u64 = 10 * 60 * 1_000_000;
 
 /// A crash loop of a container.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct CrashLoop<'a> {
+pub(crate) struct CrashLoop<'a> {
     pub(super) container: &'a str,
     /// Its last exit.
     pub(super) last: &'a Exit,

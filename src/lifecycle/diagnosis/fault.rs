@@ -31,7 +31,7 @@ macro_rules! faults {
     ($($fault:ident = $name:literal, $words:expr, $scope:ident: [$($wording:literal),* $(,)?];)*) => {
         /// A class of faults.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(in crate::lifecycle) enum Fault {$($fault),*}
+        pub(crate) enum Fault {$($fault),*}
 
         impl Fault {
             /// The stable name.

@@ -21,7 +21,7 @@ const OVERDUE: u64 = 2_000_000;
 
 /// Why the kubelet killed a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) enum KillReason {
+pub(crate) enum KillReason {
     /// An exec probe had failed before: a liveness or startup probe, or, on weak evidence, another.
     Probe(FailedProbe),
     /// Its postStart hook had failed just before.
@@ -43,7 +43,7 @@ impl KillReason {
 
 /// A series of kills of a container.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct KeepsKilling<'a> {
+pub(crate) struct KeepsKilling<'a> {
     pub(super) container: &'a str,
     pub(super) kills: usize,
     /// From the first to the last.

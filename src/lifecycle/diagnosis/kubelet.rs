@@ -23,7 +23,7 @@ const TOLERANCE: u64 = 50_000;
 
 /// A cause that lies with the kubelet, or with what it was asked to do. Times in microseconds.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) enum KubeletCause<'a> {
+pub(crate) enum KubeletCause<'a> {
     /// Most of a start passed before the first call.
     BeforeFirstCall {
         /// From the moment at which the kubelet saw the pod to its first call.
@@ -70,7 +70,7 @@ pub(in crate::lifecycle) enum KubeletCause<'a> {
 
 /// A hook of a container.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Hook<'a> {
+pub(crate) struct Hook<'a> {
     pub(super) container: &'a str,
     pub(super) kind: HookKind,
     pub(super) took: u64,
@@ -80,7 +80,7 @@ pub(in crate::lifecycle) struct Hook<'a> {
 
 /// Which hook it is. The CRI does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) enum HookKind {
+pub(crate) enum HookKind {
     /// It began when its container had just started.
     PostStart,
     /// A stop of its container followed, or nothing was started before.
@@ -91,7 +91,7 @@ pub(in crate::lifecycle) enum HookKind {
 
 /// The stop of a container.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Stop<'a> {
+pub(crate) struct Stop<'a> {
     pub(super) container: &'a str,
     pub(super) pre_stop: Option<Hook<'a>>,
     /// From StopContainer to its end.

@@ -19,7 +19,7 @@ const SLACK: u64 = 2_000_000;
 
 /// What an episode waits for.
 #[derive(Debug)]
-pub(in crate::lifecycle) enum Waits<'a> {
+pub(crate) enum Waits<'a> {
     /// For the end of this call.
     Call(&'a EpisodeCall),
     /// For another try of this call, which has failed so often.

@@ -24,7 +24,7 @@ const RECENT: u64 = 10 * 60 * 1_000_000;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Pods<'a> {
+pub(crate) struct Pods<'a> {
     /// By uid and name, in order of time: a static pod that is taken away and comes back has the same uid.
     pods: HashMap<Key<'a>, Vec<Pod<'a>>>,
     /// The newest episode.
@@ -108,7 +108,7 @@ impl<'a> Pod<'a> {
 
 impl<'a> Pods<'a> {
     /// These episodes of a node; `now` in microseconds since 1970.
-    pub(in crate::lifecycle) fn new(episodes: &[&'a Episode], node: Node<'a>, now: u64) -> Self {
+    pub(crate) fn new(episodes: &[&'a Episode], node: Node<'a>, now: u64) -> Self {
         let mut pods = HashMap::<_, Vec<_>>::new();
         for episode in episodes {
             pods.entry(key(episode)).or_default().push(*episode);
@@ -127,7 +127,7 @@ impl<'a> Pods<'a> {
     }
 
     /// With the exec probes of the newest pod.
-    pub(in crate::lifecycle) fn with_probes(mut self, probes: Vec<Probe>) -> Self {
+    pub(crate) fn with_probes(mut self, probes: Vec<Probe>) -> Self {
         self.probes = probes;
         self
     }
@@ -140,14 +140,14 @@ impl<'a> Pods<'a> {
     }
 
     /// The cause of one of the episodes.
-    pub(in crate::lifecycle) fn cause(&self, episode: &'a Episode) -> Cause<'a> {
+    pub(crate) fn cause(&self, episode: &'a Episode) -> Cause<'a> {
         let pod = self.pod(episode).map_or(&[][..], |pod| &pod.episodes);
         of_episode(episode, pod, &self.node, self.now)
     }
 
     /// For a start or restart the sentence on the crash loop of a container that it started, or on that of one that the kubelet
     /// keeps killing.
-    pub(in crate::lifecycle) fn crash_loop(&self, episode: &Episode) -> Option<String> {
+    pub(crate) fn crash_loop(&self, episode: &Episode) -> Option<String> {
         let pod = self.pod(episode)?;
         if episode.kind == Kind::Stop {
             return None;
@@ -168,26 +168,26 @@ impl<'a> Pods<'a> {
     }
 
     /// Of a start, the end of its sandbox, if no call stopped it.
-    pub(in crate::lifecycle) fn sandbox_death(&self, episode: &Episode) -> Option<SandboxDeath> {
+    pub(crate) fn sandbox_death(&self, episode: &Episode) -> Option<SandboxDeath> {
         episode.sandbox_end.as_ref()?;
         let death = sandbox::death(&self.pod(episode)?.episodes, episode.pod.attempt)?;
         Some(death.view())
     }
 
     /// Returns whether an episode is about a container that was added to the running pod.
-    pub(in crate::lifecycle) fn is_ephemeral(&self, episode: &Episode) -> bool {
+    pub(crate) fn is_ephemeral(&self, episode: &Episode) -> bool {
         let pod = self.pod(episode).map_or(&[][..], |pod| &pod.episodes);
         ephemeral::is_ephemeral(episode, pod)
     }
 
     /// The time for which the causes hold, in microseconds since 1970.
-    pub(in crate::lifecycle) fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
     /// The cause that matters most now for the pod with the newest episode: of several pods of one name the newest counts.
     /// `None` without episodes.
-    pub(in crate::lifecycle) fn newest(&self) -> Option<Cause<'a>> {
+    pub(crate) fn newest(&self) -> Option<Cause<'a>> {
         let pod = self.pod(self.newest?)?;
         // What is the matter with a container that was added says less than what is the matter with the others.
         let is_own = |e: &&'a Episode| !ephemeral::is_ephemeral(e, &pod.episodes);

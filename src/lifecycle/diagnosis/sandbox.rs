@@ -11,7 +11,7 @@ const TOGETHER: u64 = 1_000_000;
 
 /// The end of a sandbox without a request to stop it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Death<'a> {
+pub(crate) struct Death<'a> {
     pub(super) end: &'a SandboxEnd,
     /// Whether it ended with its shim. containerd then reports SIGKILL for the first process, and an unknown exit for containers.
     pub(super) with_shim: bool,
@@ -19,7 +19,7 @@ pub(in crate::lifecycle) struct Death<'a> {
 
 impl Death<'_> {
     /// Its view.
-    pub(in crate::lifecycle) fn view(&self) -> view::SandboxDeath {
+    pub(crate) fn view(&self) -> view::SandboxDeath {
         view::SandboxDeath {
             at_unix_us: self.end.at,
             // containerd makes one up if it loses the shim.
@@ -30,7 +30,7 @@ impl Death<'_> {
 }
 
 /// The end of the sandbox of this attempt, if there was no request to stop it.
-pub(in crate::lifecycle) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<Death<'a>> {
+pub(crate) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<Death<'a>> {
     let own = || pod.iter().filter(|it| it.pod.attempt == attempt);
     let end = own().find_map(|it| it.sandbox_end.as_ref())?;
     let with_shim = own().flat_map(|it| &it.exits).any(|exit| {

@@ -19,7 +19,7 @@ const DONE: u64 = 10_000_000;
 
 /// The stop of a pod. Times in microseconds.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct PodStop<'a> {
+pub(crate) struct PodStop<'a> {
     /// The clients that stopped containers or the sandbox, in this order.
     pub(super) by: Vec<Client>,
     pub(super) ago: u64,
@@ -38,7 +38,7 @@ pub(in crate::lifecycle) struct PodStop<'a> {
 
 /// The end of a container in the stop of its pod.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct ContainerEnd<'a> {
+pub(crate) struct ContainerEnd<'a> {
     pub(super) name: &'a str,
     /// `None` if it ended with the sandbox.
     pub(super) stop: Option<Stop<'a>>,
@@ -47,7 +47,7 @@ pub(in crate::lifecycle) struct ContainerEnd<'a> {
 
 /// A grace period that is shorter than the pod's own, both in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Shortened {
+pub(crate) struct Shortened {
     pub(super) given: u32,
     pub(super) own: u32,
     /// Whether the kubelet asked for it.

@@ -15,7 +15,7 @@ const SLACK: u64 = 1_000_000;
 
 /// What the kubelet did between the moment at which it saw a pod and its first call.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) enum BeforeCalls<'a> {
+pub(crate) enum BeforeCalls<'a> {
     /// No span tells.
     Unknown,
     /// Something else held it up for most of the time.
@@ -30,7 +30,7 @@ pub(in crate::lifecycle) enum BeforeCalls<'a> {
 
 /// What the kubelet did between two calls.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) enum InGap<'a> {
+pub(crate) enum InGap<'a> {
     /// Most of the gap is part of one span.
     Inside(SyncKind),
     /// Most of it lies between two spans; how the first of them failed.
@@ -39,14 +39,14 @@ pub(in crate::lifecycle) enum InGap<'a> {
 
 /// The kubelet cannot sync a pod. Times in microseconds since 1970.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct SyncFails<'a> {
-    pub(in crate::lifecycle) sync: &'a PodSync,
-    pub(in crate::lifecycle) now: u64,
+pub(crate) struct SyncFails<'a> {
+    pub(crate) sync: &'a PodSync,
+    pub(crate) now: u64,
 }
 
 impl<'a> SyncFails<'a> {
     /// Of these spans of a pod without calls, the oldest first: the last, if it failed.
-    pub(in crate::lifecycle) fn of_unknown(
+    pub(crate) fn of_unknown(
         mut syncs: impl DoubleEndedIterator<Item = &'a PodSync>,
         now: u64,
     ) -> Option<Self> {

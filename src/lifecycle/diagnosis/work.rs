@@ -7,7 +7,7 @@ use crate::lifecycle::process_scanner::WorkKind;
 
 /// The longest worker of a kind over several calls.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Worker<'a> {
+pub(crate) struct Worker<'a> {
     pub(super) kind: WorkKind,
     pub(super) name: &'a str,
     /// Whether it is a step of the built-in runtime.

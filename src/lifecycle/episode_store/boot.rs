@@ -39,7 +39,7 @@ impl Booted {
 
 impl EpisodeStore {
     /// Notes when the node booted, in microseconds since 1970.
-    pub(in crate::lifecycle) fn booted(&mut self, at: u64) {
+    pub(crate) fn booted(&mut self, at: u64) {
         self.booted.at = at;
     }
 

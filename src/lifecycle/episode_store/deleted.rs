@@ -21,21 +21,21 @@ impl Episode {
 
     /// Returns whether the kubelet should have tried again to make the sandbox by `now`, and has not. It tries for as long as there is the
     /// pod.
-    pub(in crate::lifecycle) fn is_not_tried_again(&self, now: u64) -> bool {
+    pub(crate) fn is_not_tried_again(&self, now: u64) -> bool {
         self.awaits_sandbox() && now >= self.ended.saturating_add(RETRY)
     }
 }
 
 impl EpisodeStore {
     /// The pods of which no sandbox could be made so far.
-    pub(in crate::lifecycle) fn without_sandbox(&self) -> Vec<Arc<PodIdentity>> {
+    pub(crate) fn without_sandbox(&self) -> Vec<Arc<PodIdentity>> {
         let waiting = self.open_episodes().filter(|it| it.awaits_sandbox());
         waiting.map(|it| Arc::clone(&it.pod)).collect()
     }
 
     /// A pod without a sandbox was deleted, as was found at `at`, in microseconds since 1970: nothing of it will be tried again. Returns
     /// whether that is new.
-    pub(in crate::lifecycle) fn note_deleted(&mut self, pod: &PodIdentity, at: u64) -> bool {
+    pub(crate) fn note_deleted(&mut self, pod: &PodIdentity, at: u64) -> bool {
         let is_it = |it: &&Episode| it.kind == Kind::Start && it.awaits_sandbox();
         let number = self.of_pod(pod).find(is_it).map(|it| it.number);
         let Some(episode) = number.and_then(|number| self.get_mut(number)) else {

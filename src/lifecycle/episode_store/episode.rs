@@ -31,44 +31,44 @@ const MOST_RAN: usize = 64;
 
 /// An episode.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct Episode {
+pub(crate) struct Episode {
     /// Counts episodes as they are opened.
-    pub(in crate::lifecycle) number: u64,
-    pub(in crate::lifecycle) kind: Kind,
+    pub(crate) number: u64,
+    pub(crate) kind: Kind,
     /// The pod, with the attempt of the sandbox.
-    pub(in crate::lifecycle) pod: Arc<PodIdentity>,
+    pub(crate) pod: Arc<PodIdentity>,
     /// The container of a restart; not known while only its image is pulled.
-    pub(in crate::lifecycle) container: Option<Arc<ContainerIdentity>>,
-    pub(in crate::lifecycle) sandbox_id: Option<Arc<str>>,
-    pub(in crate::lifecycle) handler: Option<Arc<str>>,
-    pub(in crate::lifecycle) state: State,
-    pub(in crate::lifecycle) began: u64,
-    pub(in crate::lifecycle) ended: u64,
-    pub(in crate::lifecycle) calls: VecDeque<EpisodeCall>,
-    pub(in crate::lifecycle) calls_forgotten: u32,
+    pub(crate) container: Option<Arc<ContainerIdentity>>,
+    pub(crate) sandbox_id: Option<Arc<str>>,
+    pub(crate) handler: Option<Arc<str>>,
+    pub(crate) state: State,
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+    pub(crate) calls: VecDeque<EpisodeCall>,
+    pub(crate) calls_forgotten: u32,
     pub(super) forgotten: Shares,
-    pub(in crate::lifecycle) retries: u32,
-    pub(in crate::lifecycle) failures: u32,
+    pub(crate) retries: u32,
+    pub(crate) failures: u32,
     /// Whether an image was pulled, successfully.
-    pub(in crate::lifecycle) pulled: bool,
+    pub(crate) pulled: bool,
     /// Successful StartContainer calls.
-    pub(in crate::lifecycle) started: u32,
+    pub(crate) started: u32,
     /// The names of the containers that were started, in the order of their first start.
     pub(super) ran: Vec<Box<str>>,
     /// Failures that no later call has made good.
     pub(super) unresolved: Vec<Unresolved>,
     /// When the oldest of them became known.
     pub(super) failing_since: Option<u64>,
-    pub(in crate::lifecycle) exits: Vec<Exit>,
+    pub(crate) exits: Vec<Exit>,
     /// OOM kills in its containers.
-    pub(in crate::lifecycle) oom_kills: Vec<OomKills>,
+    pub(crate) oom_kills: Vec<OomKills>,
     /// For a start: the end of its sandbox, if an event of the runtime told it.
-    pub(in crate::lifecycle) sandbox_end: Option<SandboxEnd>,
+    pub(crate) sandbox_end: Option<SandboxEnd>,
     /// What the node was like meanwhile.
-    pub(in crate::lifecycle) node: Vec<NodeFact>,
-    pub(in crate::lifecycle) pressure: Option<PressureSpan>,
+    pub(crate) node: Vec<NodeFact>,
+    pub(crate) pressure: Option<PressureSpan>,
     /// How often it was closed; more than once if it was continued.
-    pub(in crate::lifecycle) closings: u32,
+    pub(crate) closings: u32,
     /// How often it was reported as failing.
     pub(super) told: u32,
     /// The root span that was exported before it is over, and up to when its other spans were, in microseconds since 1970.
@@ -78,7 +78,7 @@ pub(in crate::lifecycle) struct Episode {
     /// The end of the last call that stopped or removed what an attempt without a sandbox had left behind.
     pub(super) tidied: Option<u64>,
     /// When its pod was found to be deleted, before there was a sandbox, in microseconds since 1970.
-    pub(in crate::lifecycle) deleted: Option<u64>,
+    pub(crate) deleted: Option<u64>,
     /// Whether a call of another episode ended it; then it cannot be continued.
     pub(super) is_cut: bool,
     /// Whether more containers are expected.
@@ -86,9 +86,9 @@ pub(in crate::lifecycle) struct Episode {
     /// For a stop: whether the sandbox is stopped or removed.
     pub(super) is_gone: bool,
     /// For a stop: whether it only cleans up after an earlier stop of the same sandbox.
-    pub(in crate::lifecycle) only_cleans: bool,
+    pub(crate) only_cleans: bool,
     /// The kubelet's spans of its time, the oldest first.
-    pub(in crate::lifecycle) syncs: Vec<Arc<PodSync>>,
+    pub(crate) syncs: Vec<Arc<PodSync>>,
 }
 
 impl Episode {
@@ -140,23 +140,23 @@ impl Episode {
     }
 
     /// From the begin of its first call to the end of its last, in microseconds.
-    pub(in crate::lifecycle) fn duration(&self) -> u64 {
+    pub(crate) fn duration(&self) -> u64 {
         self.ended.saturating_sub(self.began)
     }
 
     /// The same in milliseconds.
-    pub(in crate::lifecycle) fn duration_ms(&self) -> f64 {
+    pub(crate) fn duration_ms(&self) -> f64 {
         millis(self.duration())
     }
 
     /// Returns whether calls may still follow.
-    pub(in crate::lifecycle) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.state == State::Open
     }
 
     /// Its trace. The first start of a container in a running pod is part of the trace of the pod's start, as are its calls,
     /// with a root span of its own.
-    pub(in crate::lifecycle) fn ids(&self) -> Ids {
+    pub(crate) fn ids(&self) -> Ids {
         let attempt = self.pod.attempt;
         // A pod created with crictl may have no uid; then its name identifies it.
         let name = || format!("{}/{}", self.pod.namespace, self.pod.name);
@@ -185,7 +185,7 @@ impl Episode {
     }
 
     /// Sandbox attempt; for a restart the container's restart count.
-    pub(in crate::lifecycle) fn attempt(&self) -> u32 {
+    pub(crate) fn attempt(&self) -> u32 {
         match (&self.kind, &self.container) {
             (Kind::Restart, Some(container)) => container.attempt,
             _ => self.pod.attempt,
@@ -213,7 +213,7 @@ impl Episode {
     }
 
     /// Returns whether it only stopped containers, perhaps to restart them.
-    pub(in crate::lifecycle) fn is_tentative(&self) -> bool {
+    pub(crate) fn is_tentative(&self) -> bool {
         let stops =
             |call: &EpisodeCall| matches!(call.method, Method::StopContainer | Method::ExecSync);
         self.kind == Kind::Stop && self.calls.iter().all(stops)
@@ -332,7 +332,7 @@ impl Episode {
     }
 
     /// Returns whether a container of this name was started in it.
-    pub(in crate::lifecycle) fn has_run(&self, name: &str) -> bool {
+    pub(crate) fn has_run(&self, name: &str) -> bool {
         self.ran.iter().any(|ran| **ran == *name)
     }
 

@@ -30,7 +30,7 @@ const SHUTDOWN: u64 = 120_000_000;
 const OFF: u64 = 600_000_000;
 
 /// The exit code in ContainerStatus of a container whose exit the runtime, containerd or the built-in one, did not see.
-pub(in crate::lifecycle) const UNSEEN: i32 = 255;
+pub(crate) const UNSEEN: i32 = 255;
 
 /// Exits known to be counted. A node has some hundred containers, and the kubelet removes exited ones.
 const KNOWN: usize = 2048;
@@ -38,39 +38,39 @@ const KNOWN: usize = 2048;
 /// The exit of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Exit {
-    pub(in crate::lifecycle) container: Box<str>,
-    pub(in crate::lifecycle) attempt: u32,
-    pub(in crate::lifecycle) code: i32,
-    pub(in crate::lifecycle) reason: ExitReason,
+    pub(crate) container: Box<str>,
+    pub(crate) attempt: u32,
+    pub(crate) code: i32,
+    pub(crate) reason: ExitReason,
     /// How long it had run, in microseconds; 0 if that is not known.
-    pub(in crate::lifecycle) ran: u64,
+    pub(crate) ran: u64,
     /// When it ended, in microseconds since 1970.
-    pub(in crate::lifecycle) at: u64,
+    pub(crate) at: u64,
     /// Whether a StopContainer, or a StopPodSandbox of its sandbox, was received while it ran: then its exit code, mostly 137
     /// or 143, is no fault.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::lifecycle) ordered: bool,
+    pub(crate) ordered: bool,
     /// Processes of this node that the kernel killed for lack of memory within the seconds before it, if it failed.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(in crate::lifecycle) oom_kills: u32,
+    pub(crate) oom_kills: u32,
     /// When the kernel last killed a process of the container for lack of memory, in microseconds since 1970, if the runtime's
     /// events tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) oom_at: Option<u64>,
+    pub(crate) oom_at: Option<u64>,
     /// Who evicted it and why, if the runtime's event says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) evicted: Option<Box<str>>,
+    pub(crate) evicted: Option<Box<str>>,
     /// When the node was started again, if that is why it ended, in microseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) node_restarted: Option<u64>,
+    pub(crate) node_restarted: Option<u64>,
     /// Whether only an event of the runtime has told of it so far, and no ContainerStatus.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::lifecycle) by_event: bool,
+    pub(crate) by_event: bool,
 }
 
 /// What a report of an exit has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) enum Noted {
+pub(crate) enum Noted {
     /// The exit is new.
     New,
     /// It was known from an event, and is now as ContainerStatus says.
@@ -81,7 +81,7 @@ pub(in crate::lifecycle) enum Noted {
 
 /// An exit follows an OOM kill if it comes within this time, in microseconds: that of a container, or of the shell around the
 /// process that was killed.
-pub(in crate::lifecycle) const AT_ONCE: u64 = 10_000_000;
+pub(crate) const AT_ONCE: u64 = 10_000_000;
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
@@ -89,7 +89,7 @@ fn is_zero(count: &u32) -> bool {
 
 impl Exit {
     /// From a runtime's response, whose times are nanoseconds; 0 means never.
-    pub(in crate::lifecycle) fn new(
+    pub(crate) fn new(
         container: &ContainerIdentity,
         started_at: i64,
         exit: &ContainerExit,
@@ -119,14 +119,14 @@ impl Exit {
 
     /// Returns whether the kernel ended it for lack of memory. containerd says so of every container in which a process was
     /// ever killed for that reason, however it ended.
-    pub(in crate::lifecycle) fn is_out_of_memory(&self) -> bool {
+    pub(crate) fn is_out_of_memory(&self) -> bool {
         let follows = |oom_at| self.at.saturating_sub(oom_at) <= AT_ONCE;
         let is_kill = self.code == SIGKILLED && self.oom_at.is_none_or(follows);
         self.reason == ExitReason::OomKilled && is_kill
     }
 
     /// The same exit, of a container that was evicted.
-    pub(in crate::lifecycle) fn evicted_by(self, by: Option<Box<str>>) -> Self {
+    pub(crate) fn evicted_by(self, by: Option<Box<str>>) -> Self {
         match by {
             None => self,
             by => Self {
@@ -195,7 +195,7 @@ impl Exit {
     }
 
     /// Its view.
-    pub(in crate::lifecycle) fn view(&self) -> view::Exit {
+    pub(crate) fn view(&self) -> view::Exit {
         view::Exit {
             container: self.container.to_string(),
             attempt: self.attempt,
@@ -217,7 +217,7 @@ fn is_made_up(event: &Exit, status: &Exit) -> bool {
 impl EpisodeStore {
     /// Records the exit of a container, unless it is known, or the container never ran. Of one that was known from an event only,
     /// ContainerStatus has the last word: it is what the kubelet acts on.
-    pub(in crate::lifecycle) fn note_exit(
+    pub(crate) fn note_exit(
         &mut self,
         pod: &PodIdentity,
         container_id: Option<&str>,
@@ -275,7 +275,7 @@ impl EpisodeStore {
     }
 
     /// The known exit of a container.
-    pub(in crate::lifecycle) fn exit_of(&self, pod: &PodIdentity, of: &Exit) -> Option<Exit> {
+    pub(crate) fn exit_of(&self, pod: &PodIdentity, of: &Exit) -> Option<Exit> {
         let mut exits = self.of_pod(pod).flat_map(|episode| &episode.exits);
         let known = exits.find(|it| it.container == of.container && it.attempt == of.attempt);
         known.cloned()
@@ -299,7 +299,7 @@ impl EpisodeStore {
 
     /// Takes in that the kernel killed a process of a container for lack of memory, at this time in microseconds since 1970, and
     /// how many so far, if known. Returns how many of them are new.
-    pub(in crate::lifecycle) fn note_oom(
+    pub(crate) fn note_oom(
         &mut self,
         pod: &PodIdentity,
         container: &ContainerIdentity,

@@ -9,11 +9,11 @@ const INTERVAL: u64 = 60_000_000;
 
 /// A report that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Due {
+pub(crate) struct Due {
     /// The episode.
-    pub(in crate::lifecycle) number: u64,
+    pub(crate) number: u64,
     /// Whether its root span is due: it has failed for a while, and will have failed for good or for long.
-    pub(in crate::lifecycle) root: bool,
+    pub(crate) root: bool,
 }
 
 impl Episode {
@@ -39,7 +39,7 @@ impl Episode {
 
     /// The time from which its spans have to be exported, in microseconds since 1970, and `None` if all have to be, with the
     /// root. `root` is the id of that.
-    pub(in crate::lifecycle) fn exported(&self, root: SpanId) -> Option<u64> {
+    pub(crate) fn exported(&self, root: SpanId) -> Option<u64> {
         let (known, until) = self.exported?;
         (known == root).then_some(until)
     }
@@ -47,14 +47,14 @@ impl Episode {
 
 impl EpisodeStore {
     /// The reports of failing episodes that are due by `now`.
-    pub(in crate::lifecycle) fn take_due(&mut self, now: u64) -> Vec<Due> {
+    pub(crate) fn take_due(&mut self, now: u64) -> Vec<Due> {
         let open = self.open.iter();
         open.filter_map(|number| self.episodes.get_mut(number)?.take_due(now))
             .collect()
     }
 
     /// Remembers that the root span of an episode was exported, and its other spans up to this time.
-    pub(in crate::lifecycle) fn note_exported(&mut self, number: u64, root: SpanId, until: u64) {
+    pub(crate) fn note_exported(&mut self, number: u64, root: SpanId, until: u64) {
         if let Some(episode) = self.episodes.get_mut(&number) {
             episode.exported = Some((root, until));
         }

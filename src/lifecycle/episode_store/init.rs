@@ -63,7 +63,7 @@ impl KnownInits {
 
 impl Episode {
     /// Returns whether the kubelet has written down that this container is one of the pod's.
-    pub(in crate::lifecycle) fn expects_container(&self, name: &str) -> bool {
+    pub(crate) fn expects_container(&self, name: &str) -> bool {
         let containers = self.expects.containers.as_deref();
         containers.is_some_and(|names| names.iter().any(|it| **it == *name))
     }
@@ -85,7 +85,7 @@ impl Episode {
 
     /// The container of this start that runs, or ran last, and the containers that have yet to be started after it; `None` if
     /// none is known to be missing at `now`.
-    pub(in crate::lifecycle) fn awaited(&self, now: u64) -> Option<Awaited<'_>> {
+    pub(crate) fn awaited(&self, now: u64) -> Option<Awaited<'_>> {
         let last = self.last_start().filter(|_| self.kind == Kind::Start)?;
         let name = last.container_name()?;
         let Some(containers) = &self.expects.containers else {
@@ -112,15 +112,15 @@ impl Episode {
 
 /// The containers that a start waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Awaited<'a> {
+pub(crate) struct Awaited<'a> {
     /// The container that was started last.
-    pub(in crate::lifecycle) last: &'a str,
+    pub(crate) last: &'a str,
     /// When it was started, in microseconds since 1970.
-    pub(in crate::lifecycle) since: u64,
+    pub(crate) since: u64,
     /// Whether it is known to be an init container.
-    pub(in crate::lifecycle) is_init: bool,
+    pub(crate) is_init: bool,
     /// The containers that were not started yet, as far as they are known.
-    pub(in crate::lifecycle) missing: Vec<&'a str>,
+    pub(crate) missing: Vec<&'a str>,
 }
 
 impl EpisodeStore {
@@ -162,7 +162,7 @@ impl EpisodeStore {
     }
 
     /// The pods whose containers are worth knowing: those with the first container started, once for each start.
-    pub(in crate::lifecycle) fn take_unasked(&mut self) -> Vec<Arc<PodIdentity>> {
+    pub(crate) fn take_unasked(&mut self) -> Vec<Arc<PodIdentity>> {
         let mut pods = Vec::new();
         for number in &self.open {
             let start = self.episodes.get_mut(number);
@@ -178,7 +178,7 @@ impl EpisodeStore {
     }
 
     /// Notes the containers of a pod that starts, without ordinary init containers.
-    pub(in crate::lifecycle) fn expect(&mut self, pod: &PodIdentity, containers: Arc<[Box<str>]>) {
+    pub(crate) fn expect(&mut self, pod: &PodIdentity, containers: Arc<[Box<str>]>) {
         let is_it = |t: &&Episode| t.kind == Kind::Start && t.pod.attempt == pod.attempt;
         let number = self.of_pod(pod).find(is_it).map(|t| t.number);
         if let Some(start) = number.and_then(|n| self.episodes.get_mut(&n)) {

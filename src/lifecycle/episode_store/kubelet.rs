@@ -32,12 +32,12 @@ pub(super) struct KubeletWork {
 
 impl EpisodeStore {
     /// Adds to a call what only this process knows: who it is about, and what preceded it.
-    pub(in crate::lifecycle) fn observe(&self, call: &mut EpisodeCall) {
+    pub(crate) fn observe(&self, call: &mut EpisodeCall) {
         self.observe_in(self, call);
     }
 
     /// The same of a hook or stop in flight; `excerpt` has the other calls in flight of its pod.
-    pub(in crate::lifecycle) fn observe_in(&self, excerpt: &Self, call: &mut EpisodeCall) {
+    pub(crate) fn observe_in(&self, excerpt: &Self, call: &mut EpisodeCall) {
         self.identify(call);
         self.judge_origin(call);
         match (call.method, call.container_id.as_deref()) {
@@ -81,7 +81,7 @@ impl EpisodeStore {
     }
 
     /// The kubelet looked for an image and got none.
-    pub(in crate::lifecycle) fn note_no_image(&mut self, found: NoImage) {
+    pub(crate) fn note_no_image(&mut self, found: NoImage) {
         let waits = |episode: &&Episode| {
             let has_sandbox = episode.calls.back().is_some_and(|it| it.is_new_sandbox());
             let end = episode.ended;
@@ -98,12 +98,12 @@ impl EpisodeStore {
     }
 
     /// Images that the kubelet did not find and has not pulled.
-    pub(in crate::lifecycle) fn absent_images(&self) -> Vec<Absent> {
+    pub(crate) fn absent_images(&self) -> Vec<Absent> {
         self.work.images.all()
     }
 
     /// A probe has ended.
-    pub(in crate::lifecycle) fn note_probe(&mut self, record: &CallRecord) {
+    pub(crate) fn note_probe(&mut self, record: &CallRecord) {
         self.work.probes.note(record);
     }
 
@@ -220,7 +220,7 @@ impl EpisodeStore {
     }
 
     /// The exec probes of the newest container of each name in these episodes.
-    pub(in crate::lifecycle) fn probes_of(&self, episodes: &[&Episode]) -> Vec<view::Probe> {
+    pub(crate) fn probes_of(&self, episodes: &[&Episode]) -> Vec<view::Probe> {
         let calls = episodes.iter().flat_map(|episode| &episode.calls);
         let mut newest = std::collections::BTreeMap::new();
         for call in calls.filter(|call| call.method == Method::StartContainer) {

@@ -16,7 +16,7 @@ const AFTER_DOWNTIME: u64 = 300_000_000;
 impl EpisodeStore {
     /// Takes in a fact that began or ended. Open episodes of its time learn it; others that knew of its begin learn its end, or that
     /// their first call had waited for criscope.
-    pub(in crate::lifecycle) fn note_fact(&mut self, fact: NodeFact) {
+    pub(crate) fn note_fact(&mut self, fact: NodeFact) {
         for (number, episode) in &mut self.episodes {
             let is_of_its_time = || fact.to.is_none_or(|to| to > episode.began);
             let learns = match self.open.contains(number) {
@@ -34,7 +34,7 @@ impl EpisodeStore {
     }
 
     /// Takes in a sample of pressure, for the open episodes.
-    pub(in crate::lifecycle) fn note_pressure(&mut self, sample: PressureSample) {
+    pub(crate) fn note_pressure(&mut self, sample: PressureSample) {
         for number in &self.open {
             let episode = self.episodes.get_mut(number);
             if let Some(pressure) = episode.and_then(|episode| episode.pressure.as_mut()) {
@@ -45,17 +45,17 @@ impl EpisodeStore {
     }
 
     /// The facts about the node that hold.
-    pub(in crate::lifecycle) fn facts(&self) -> Vec<NodeFact> {
+    pub(crate) fn facts(&self) -> Vec<NodeFact> {
         self.node.holding().cloned().collect()
     }
 
     /// The facts that held at some time since then.
-    pub(in crate::lifecycle) fn node_since(&self, from: u64) -> Vec<NodeFact> {
+    pub(crate) fn node_since(&self, from: u64) -> Vec<NodeFact> {
         self.node.since(from).cloned().collect()
     }
 
     /// Returns whether a kubelet made one of the calls.
-    pub(in crate::lifecycle) fn has_seen_kubelet(&self) -> bool {
+    pub(crate) fn has_seen_kubelet(&self) -> bool {
         let mut calls = self.episodes.values().flat_map(|episode| &episode.calls);
         calls.any(|call| call.peer.client == Client::Kubelet)
     }

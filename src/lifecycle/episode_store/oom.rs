@@ -13,18 +13,18 @@ const TOGETHER: u64 = 1_000_000;
 
 /// The OOM kills in a run of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct OomKills {
-    pub(in crate::lifecycle) container: ContainerIdentity,
+pub(crate) struct OomKills {
+    pub(crate) container: ContainerIdentity,
     /// Processes that were killed, if the runtime counts them; or else kills as far as reports tell them apart.
-    pub(in crate::lifecycle) times: u32,
+    pub(crate) times: u32,
     /// The first and the last, in microseconds since 1970.
-    pub(in crate::lifecycle) first: u64,
-    pub(in crate::lifecycle) last: u64,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
 }
 
 impl OomKills {
     /// Its view.
-    pub(in crate::lifecycle) fn view(&self) -> view::OomKills {
+    pub(crate) fn view(&self) -> view::OomKills {
         view::OomKills {
             container: self.container.name.to_string(),
             attempt: self.container.attempt,

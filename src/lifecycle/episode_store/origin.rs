@@ -8,14 +8,14 @@ use crate::lifecycle::view::State;
 
 impl EpisodeStore {
     /// Calls before this time, in microseconds since 1970, may have been missed.
-    pub(in crate::lifecycle) fn watch_since(&mut self, time: u64) {
+    pub(crate) fn watch_since(&mut self, time: u64) {
         self.watches_since = time;
     }
 
     /// Removes the time at which the kubelet saw the pod from all calls but the first of a pod that is new to this node, or
     /// comes back. A replaced sandbox has the time of the first one, or that of the kubelet's last start. Of the first one it
     /// notes for how much of the time criscope was not running.
-    pub(in crate::lifecycle) fn judge_origin(&self, call: &mut EpisodeCall) {
+    pub(crate) fn judge_origin(&self, call: &mut EpisodeCall) {
         if !matches!(call.facts, CallFacts::Seen { .. }) {
             return;
         }

@@ -37,7 +37,7 @@ impl EpisodeStore {
     }
 
     /// A store with this pod only, to which calls in flight can be applied.
-    pub(in crate::lifecycle) fn excerpt(&self, pod: &PodIdentity) -> Self {
+    pub(crate) fn excerpt(&self, pod: &PodIdentity) -> Self {
         let limits = Limits {
             episodes: usize::MAX,
             ..self.limits

@@ -20,24 +20,24 @@ pub enum ReachedLimit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SandboxEnd {
     /// When, in microseconds since 1970.
-    pub(in crate::lifecycle) at: u64,
+    pub(crate) at: u64,
     /// Exit code of pause; 128 plus the number of the signal that killed it. A sandbox of the built-in runtime has no pause: it
     /// ends with the init of its shared PID namespace, which has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) code: Option<i32>,
+    pub(crate) code: Option<i32>,
     /// Whether it was a sandbox container, which a sandbox of the built-in runtime has with a shim of containerd.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::lifecycle) is_container: bool,
+    pub(crate) is_container: bool,
     /// The limit that the cgroup of that container, or of the pod, had reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) limit: Option<ReachedLimit>,
+    pub(crate) limit: Option<ReachedLimit>,
     /// Whether a StopPodSandbox or RemovePodSandbox was received before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::lifecycle) ordered: bool,
+    pub(crate) ordered: bool,
 }
 
 impl SandboxEnd {
-    pub(in crate::lifecycle) fn new(at: u64, code: Option<i32>) -> Self {
+    pub(crate) fn new(at: u64, code: Option<i32>) -> Self {
         Self {
             at,
             code,
@@ -47,7 +47,7 @@ impl SandboxEnd {
         }
     }
 
-    pub(in crate::lifecycle) fn of_container(at: u64, limit: Option<ReachedLimit>) -> Self {
+    pub(crate) fn of_container(at: u64, limit: Option<ReachedLimit>) -> Self {
         Self {
             is_container: true,
             limit,
@@ -58,11 +58,7 @@ impl SandboxEnd {
 
 impl EpisodeStore {
     /// Records the end of a sandbox, if its start is known.
-    pub(in crate::lifecycle) fn note_sandbox_end(
-        &mut self,
-        pod: &PodIdentity,
-        mut end: SandboxEnd,
-    ) {
+    pub(crate) fn note_sandbox_end(&mut self, pod: &PodIdentity, mut end: SandboxEnd) {
         let is_it = |t: &&super::Episode| t.kind == Kind::Start && t.pod.attempt == pod.attempt;
         let number = self.of_pod(pod).find(is_it).map(|t| t.number);
         if let Some(start) = number.and_then(|n| self.episodes.get_mut(&n)) {

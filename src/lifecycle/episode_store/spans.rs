@@ -42,7 +42,7 @@ impl PendingSpans {
 
 impl EpisodeStore {
     /// Adds a span of the runtime.
-    pub(in crate::lifecycle) fn add_span(&mut self, span: RuntimeSpan) {
+    pub(crate) fn add_span(&mut self, span: RuntimeSpan) {
         // The runtime's own span of a call repeats the call.
         if span.depth == 0 {
             return;

@@ -28,7 +28,7 @@ fn failed(episode: &Episode) -> bool {
 impl EpisodeStore {
     /// Takes in a span of the kubelet. Returns what belongs in the journal: a failure, less and less often while it repeats, and the success
     /// that ends it.
-    pub(in crate::lifecycle) fn note_sync(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
+    pub(crate) fn note_sync(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
         let pod = span.pod.clone();
         self.note_end(&span);
         let last = self.syncs.of(&pod.uid).last();
@@ -43,7 +43,7 @@ impl EpisodeStore {
     }
 
     /// Takes in what [`Self::note_sync`] returned before a restart of criscope.
-    pub(in crate::lifecycle) fn note_earlier_sync(&mut self, pod: &PodIdentity, sync: PodSync) {
+    pub(crate) fn note_earlier_sync(&mut self, pod: &PodIdentity, sync: PodSync) {
         let sync = self.syncs.put(pod.clone(), sync);
         self.tell_of_sync(pod, &sync);
     }
@@ -82,7 +82,7 @@ impl EpisodeStore {
     }
 
     /// The spans of the pods with no call: those of this name.
-    pub(in crate::lifecycle) fn syncs_of_name(
+    pub(crate) fn syncs_of_name(
         &self,
         is_meant: impl Fn(&PodIdentity) -> bool,
     ) -> Vec<Arc<PodSync>> {

@@ -51,12 +51,12 @@ impl Episode {
     }
 
     /// Time per phase, up to the end of the last call.
-    pub(in crate::lifecycle) fn shares(&self) -> Shares {
+    pub(crate) fn shares(&self) -> Shares {
         self.shares_to(self.ended)
     }
 
     /// Time per phase, up to this time, in microseconds since 1970.
-    pub(in crate::lifecycle) fn shares_to(&self, end: u64) -> Shares {
+    pub(crate) fn shares_to(&self, end: u64) -> Shares {
         let mut intervals = Vec::with_capacity(self.calls.len());
         for call in &self.calls {
             let (begin, end) = (call.began_us(), call.end_us());
@@ -80,7 +80,7 @@ impl Episode {
     }
 
     /// The containers that calls waited for, in order.
-    pub(in crate::lifecycle) fn waits(&self) -> Vec<Wait<'_>> {
+    pub(crate) fn waits(&self) -> Vec<Wait<'_>> {
         let mut end = self.began;
         let mut waits = Vec::new();
         for (before, call) in self.calls.iter().enumerate() {
@@ -117,12 +117,12 @@ impl Episode {
 
 /// An init container that a call waited for.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Wait<'a> {
+pub(crate) struct Wait<'a> {
     /// The index of the call in the episode.
-    pub(in crate::lifecycle) before: usize,
+    pub(crate) before: usize,
     /// Begin of the wait, in microseconds since 1970.
-    pub(in crate::lifecycle) began: u64,
+    pub(crate) began: u64,
     /// How long, in microseconds.
-    pub(in crate::lifecycle) took: u64,
-    pub(in crate::lifecycle) container: &'a str,
+    pub(crate) took: u64,
+    pub(crate) container: &'a str,
 }

@@ -33,17 +33,17 @@ pub(super) struct Unresolved {
 
 impl Episode {
     /// Returns whether a failure of this container or image is unresolved.
-    pub(in crate::lifecycle) fn is_unresolved(&self, target: &str) -> bool {
+    pub(crate) fn is_unresolved(&self, target: &str) -> bool {
         self.unresolved.iter().any(|it| *it.target == *target)
     }
 
     /// Returns whether no failure is unresolved.
-    pub(in crate::lifecycle) fn is_resolved(&self) -> bool {
+    pub(crate) fn is_resolved(&self) -> bool {
         self.unresolved.is_empty()
     }
 
     /// Returns whether it is open with an unresolved failure. A call that its caller broke off is none.
-    pub(in crate::lifecycle) fn is_failing(&self) -> bool {
+    pub(crate) fn is_failing(&self) -> bool {
         self.is_open() && self.has_failed()
     }
 
@@ -52,7 +52,7 @@ impl Episode {
     }
 
     /// Its state as it is shown.
-    pub(in crate::lifecycle) fn shown_state(&self) -> State {
+    pub(crate) fn shown_state(&self) -> State {
         match self.is_failing() {
             true => State::Failing,
             false => self.state,
@@ -61,7 +61,7 @@ impl Episode {
 
     /// Its duration as it is shown, in microseconds: up to `now` while something is still missing. The silence after which
     /// a complete start counts as over is no part of it.
-    pub(in crate::lifecycle) fn shown_duration(&self, now: u64) -> u64 {
+    pub(crate) fn shown_duration(&self, now: u64) -> u64 {
         let is_done = self.is_resolved() && self.is_complete() && self.awaited(now).is_none();
         let is_missing = self.is_open() && !is_done;
         match is_missing {
@@ -178,7 +178,7 @@ impl Episode {
     }
 
     /// Returns whether one of its calls took so long that the log warns of it.
-    pub(in crate::lifecycle) fn is_long(&self) -> bool {
+    pub(crate) fn is_long(&self) -> bool {
         self.calls.iter().any(|call| {
             let most = match call.method {
                 Method::PullImage | Method::StopContainer => VERY_LONG,

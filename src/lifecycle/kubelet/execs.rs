@@ -11,7 +11,7 @@ use crate::cri::status::Code;
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::lifecycle) enum ExecResult {
+pub(crate) enum ExecResult {
     /// With this exit code.
     Exit(i32),
     /// It was killed at its timeout.
@@ -24,7 +24,7 @@ pub(in crate::lifecycle) enum ExecResult {
 
 impl ExecResult {
     /// The result of an ExecSync that has ended.
-    pub(in crate::lifecycle) fn of(record: &CallRecord) -> Self {
+    pub(crate) fn of(record: &CallRecord) -> Self {
         let code = record.outcome().map(|outcome| outcome.code);
         match record.facts {
             CallFacts::Exec {
@@ -38,7 +38,7 @@ impl ExecResult {
     }
 
     /// Returns whether it succeeded.
-    pub(in crate::lifecycle) fn is_good(self) -> bool {
+    pub(crate) fn is_good(self) -> bool {
         self == Self::Exit(0)
     }
 }
@@ -63,12 +63,12 @@ pub(super) fn timeout(record: &CallRecord) -> Option<u32> {
 }
 
 /// Returns whether the call runs a hook of a container.
-pub(in crate::lifecycle) fn is_hook(record: &CallRecord) -> bool {
+pub(crate) fn is_hook(record: &CallRecord) -> bool {
     timeout(record) == Some(0)
 }
 
 /// Returns whether the call runs a probe of a container.
-pub(in crate::lifecycle) fn is_probe(record: &CallRecord) -> bool {
+pub(crate) fn is_probe(record: &CallRecord) -> bool {
     timeout(record).is_some_and(|timeout| timeout > 0)
 }
 

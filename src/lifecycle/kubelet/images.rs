@@ -13,22 +13,22 @@ use crate::cri::status::code_name;
 /// Most images that are remembered.
 const MOST: usize = 64;
 /// The kubelet looks for the image this soon after the last call for the pod, in microseconds.
-pub(in crate::lifecycle) const AT_ONCE: u64 = 500_000;
+pub(crate) const AT_ONCE: u64 = 500_000;
 /// Size of a response without an image, in bytes: the header of its gRPC frame.
 const EMPTY: u64 = 5;
 
 /// An image that is absent. Times in microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Absent {
-    pub(in crate::lifecycle) image: Arc<str>,
+pub(crate) struct Absent {
+    pub(crate) image: Arc<str>,
     /// The number of the episode of the pod that waits for it.
-    pub(in crate::lifecycle) episode: u64,
-    pub(in crate::lifecycle) first: u64,
-    pub(in crate::lifecycle) last: u64,
+    pub(crate) episode: u64,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
     /// How often the kubelet looked for it.
-    pub(in crate::lifecycle) times: u32,
+    pub(crate) times: u32,
     /// The last error, if the runtime could not look it up.
-    pub(in crate::lifecycle) error: Option<Arc<str>>,
+    pub(crate) error: Option<Arc<str>>,
 }
 
 /// What the kubelet found when it looked for an image.
@@ -36,13 +36,13 @@ pub(in crate::lifecycle) struct Absent {
 pub struct NoImage {
     image: Arc<str>,
     /// In microseconds since 1970.
-    pub(in crate::lifecycle) at: u64,
+    pub(crate) at: u64,
     error: Option<Arc<str>>,
 }
 
 impl NoImage {
     /// Of a call that has ended; `None` for other calls, and if the image is there.
-    pub(in crate::lifecycle) fn of(record: &CallRecord) -> Option<Self> {
+    pub(crate) fn of(record: &CallRecord) -> Option<Self> {
         let is_it = record.method == Method::ImageStatus && record.peer.client == Client::Kubelet;
         let failed = record.has_ended(Ending::Error);
         let is_absent = record.is_good() && record.response_bytes == EMPTY;
@@ -63,11 +63,11 @@ impl NoImage {
 
 /// See the module documentation.
 #[derive(Clone, Debug, Default)]
-pub(in crate::lifecycle) struct AbsentImages(VecDeque<Absent>);
+pub(crate) struct AbsentImages(VecDeque<Absent>);
 
 impl AbsentImages {
     /// The kubelet did not find it; `episode`: right after it had made the sandbox of that start.
-    pub(in crate::lifecycle) fn note(&mut self, found: NoImage, episode: Option<u64>) {
+    pub(crate) fn note(&mut self, found: NoImage, episode: Option<u64>) {
         let NoImage { image, at, error } = found;
         let is_known = |it: &Absent| it.image == image && Some(it.episode) == episode;
         let is_new = !self.0.iter().any(is_known);
@@ -93,12 +93,12 @@ impl AbsentImages {
     }
 
     /// It is pulled.
-    pub(in crate::lifecycle) fn forget(&mut self, image: &str) {
+    pub(crate) fn forget(&mut self, image: &str) {
         self.0.retain(|it| *it.image != *image);
     }
 
     /// All of them.
-    pub(in crate::lifecycle) fn all(&self) -> Vec<Absent> {
+    pub(crate) fn all(&self) -> Vec<Absent> {
         self.0.iter().cloned().collect()
     }
 }
@@ -106,7 +106,7 @@ impl AbsentImages {
 #[cfg(test)]
 impl NoImage {
     /// For tests of other modules.
-    pub(in crate::lifecycle) fn new(image: &str, at: u64, error: Option<&str>) -> Self {
+    pub(crate) fn new(image: &str, at: u64, error: Option<&str>) -> Self {
         Self {
             image: image.into(),
             at,

@@ -28,23 +28,23 @@ const LATE: u64 = 1_000_000;
 
 /// An exec probe that had failed before its container was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct FailedProbe {
+pub(crate) struct FailedProbe {
     /// The last result.
-    pub(in crate::lifecycle) result: ExecResult,
+    pub(crate) result: ExecResult,
     /// Failures in a row.
-    pub(in crate::lifecycle) in_a_row: u32,
+    pub(crate) in_a_row: u32,
     /// What shows that it was the reason.
     #[serde(default, skip_serializing_if = "Evidence::is_at_once")]
-    pub(in crate::lifecycle) evidence: Evidence,
+    pub(crate) evidence: Evidence,
     /// From its last failure to the stop, or to the preStop hook before it, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(in crate::lifecycle) before: u64,
+    pub(crate) before: u64,
 }
 
 /// What shows that a failed probe was the reason of a stop, the best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::lifecycle) enum Evidence {
+pub(crate) enum Evidence {
     /// The stop, or a hook before it, followed at once.
     #[default]
     AtOnce,
@@ -110,7 +110,7 @@ struct Probe {
 
 /// The probes of containers, by container id.
 #[derive(Clone, Debug, Default)]
-pub(in crate::lifecycle) struct Probes {
+pub(crate) struct Probes {
     containers: HashMap<Arc<str>, Vec<Probe>>,
     order: VecDeque<Arc<str>>,
 }
@@ -277,7 +277,7 @@ impl Probe {
 
 impl Probes {
     /// Adds the result of a probe.
-    pub(in crate::lifecycle) fn note(&mut self, record: &CallRecord) {
+    pub(crate) fn note(&mut self, record: &CallRecord) {
         let Some(id) = record.container_id.clone() else {
             return;
         };
@@ -323,7 +323,7 @@ impl Probes {
     }
 
     /// The container was removed.
-    pub(in crate::lifecycle) fn forget(&mut self, container_id: &str) {
+    pub(crate) fn forget(&mut self, container_id: &str) {
         if self.containers.remove(container_id).is_some() {
             self.order.retain(|id| **id != *container_id);
         }
@@ -331,7 +331,7 @@ impl Probes {
 
     /// The probe that failed before the container was stopped, with the best evidence. `at`: when the stop began, or the preStop hook
     /// before it; `until`: up to when the container is known to have been up. Both in microseconds since 1970.
-    pub(in crate::lifecycle) fn failed_before(
+    pub(crate) fn failed_before(
         &self,
         container_id: &str,
         at: u64,
@@ -343,12 +343,7 @@ impl Probes {
     }
 
     /// The probes of a container.
-    pub(in crate::lifecycle) fn of(
-        &self,
-        container_id: &str,
-        name: &str,
-        attempt: u32,
-    ) -> Vec<view::Probe> {
+    pub(crate) fn of(&self, container_id: &str, name: &str, attempt: u32) -> Vec<view::Probe> {
         let probes = self.containers.get(container_id).into_iter().flatten();
         probes.filter_map(|it| it.view(name, attempt)).collect()
     }

@@ -20,29 +20,29 @@ const AT_ONCE: u64 = 500_000;
 
 /// The wait of a pull for others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct PullQueue {
+pub(crate) struct PullQueue {
     /// How long, in microseconds.
-    pub(in crate::lifecycle) waited: u64,
+    pub(crate) waited: u64,
     /// The image whose pull took most of it.
-    pub(in crate::lifecycle) image: Arc<str>,
+    pub(crate) image: Arc<str>,
     /// The pod that it was pulled for, as `NAMESPACE/NAME`.
-    pub(in crate::lifecycle) pod: Box<str>,
+    pub(crate) pod: Box<str>,
     /// The number of pulls that it waited for.
-    pub(in crate::lifecycle) pulls: u32,
+    pub(crate) pulls: u32,
 }
 
 /// A pull of the kubelet that is in flight.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct Pulling {
-    pub(in crate::lifecycle) image: Arc<str>,
-    pub(in crate::lifecycle) pod: Arc<PodIdentity>,
+pub(crate) struct Pulling {
+    pub(crate) image: Arc<str>,
+    pub(crate) pod: Arc<PodIdentity>,
     /// So far, in milliseconds.
-    pub(in crate::lifecycle) took: f64,
+    pub(crate) took: f64,
 }
 
 impl Pulling {
     /// The pull that this call is; `None` for other calls.
-    pub(in crate::lifecycle) fn of(call: &EpisodeCall) -> Option<Self> {
+    pub(crate) fn of(call: &EpisodeCall) -> Option<Self> {
         let of_kubelet = call.peer.client == Client::Kubelet;
         let is_it = call.method == Method::PullImage && of_kubelet && call.is_in_flight();
         Some(Self {
@@ -65,11 +65,11 @@ struct Pull {
 
 /// The last pulls of all pods.
 #[derive(Clone, Debug, Default)]
-pub(in crate::lifecycle) struct RecentPulls(VecDeque<Pull>);
+pub(crate) struct RecentPulls(VecDeque<Pull>);
 
 impl RecentPulls {
     /// Adds a pull that has ended.
-    pub(in crate::lifecycle) fn note(&mut self, call: &EpisodeCall) {
+    pub(crate) fn note(&mut self, call: &EpisodeCall) {
         let (Some(image), Some(pod)) = (&call.image, &call.pod) else {
             return;
         };
@@ -87,11 +87,7 @@ impl RecentPulls {
 
     /// The pulls that this one waited for, if they fill the time since `since`, the end of the pod's call before, and it began
     /// when the last of them ended. A kubelet that pulls several images at once waits for none.
-    pub(in crate::lifecycle) fn queue_of(
-        &self,
-        call: &EpisodeCall,
-        since: u64,
-    ) -> Option<PullQueue> {
+    pub(crate) fn queue_of(&self, call: &EpisodeCall, since: u64) -> Option<PullQueue> {
         let (uid, began, ended) = (&call.pod.as_ref()?.uid, call.began_us(), call.end_us());
         let gap = began.checked_sub(since).filter(|gap| *gap >= WORTH)?;
         let of_kubelet = |pull: &&Pull| pull.client == call.peer.client;

@@ -22,7 +22,7 @@ use crate::units;
 /// Pause between two relists, in microseconds.
 const PERIOD: u64 = 1_000_000;
 /// The kubelet is not ready when its last relist began longer ago, in microseconds.
-pub(in crate::lifecycle) const LIMIT: u64 = 180_000_000;
+pub(crate) const LIMIT: u64 = 180_000_000;
 /// A relist that takes longer is reported, in microseconds.
 const REPORTED: u64 = 60_000_000;
 /// A relist within this time needs no second look, in microseconds.
@@ -82,7 +82,7 @@ impl fmt::Display for Poll {
 }
 
 /// Returns whether calls of this method may be part of a relist.
-pub(in crate::lifecycle) const fn is_poll(method: Method) -> bool {
+pub(crate) const fn is_poll(method: Method) -> bool {
     lists_sandboxes(method)
         || lists_containers(method)
         || matches!(
@@ -117,7 +117,7 @@ struct Current {
 
 /// See the module documentation.
 #[derive(Debug, Default)]
-pub(in crate::lifecycle) struct Relists {
+pub(crate) struct Relists {
     /// A list of all sandboxes that may begin a relist.
     sandboxes: Option<Poll>,
     current: Option<Current>,
@@ -173,7 +173,7 @@ impl fmt::Display for RelistState {
 
 impl Relists {
     /// A call has ended. Gives the duration of the relist that is thereby known to have ended, in microseconds.
-    pub(in crate::lifecycle) fn note(&mut self, poll: Poll) -> Option<u64> {
+    pub(crate) fn note(&mut self, poll: Poll) -> Option<u64> {
         self.last_call = self.last_call.max(poll.ended);
         if poll.method == Method::GetContainerEvents {
             return None;
@@ -259,11 +259,7 @@ impl Relists {
     }
 
     /// The calls in flight at `now`, in microseconds since 1970. Gives the state if it is to be reported.
-    pub(in crate::lifecycle) fn tick(
-        &mut self,
-        now: u64,
-        in_flight: Vec<Poll>,
-    ) -> Option<RelistState> {
+    pub(crate) fn tick(&mut self, now: u64, in_flight: Vec<Poll>) -> Option<RelistState> {
         let evented = |poll: &Poll| poll.method == Method::GetContainerEvents;
         if in_flight.iter().any(evented) {
             *self = Self::default();
@@ -279,7 +275,7 @@ impl Relists {
 
     /// A relist begins now.
     #[cfg(test)]
-    pub(in crate::lifecycle) fn listed_now(&mut self) {
+    pub(crate) fn listed_now(&mut self) {
         let now = crate::call::times::unix_micros(std::time::SystemTime::now());
         self.last_call = now;
         self.set(Lists {
@@ -290,7 +286,7 @@ impl Relists {
     }
 
     /// Its state; `None` if no relist is known, or no kubelet is at work.
-    pub(in crate::lifecycle) fn state(&self, now: u64) -> Option<RelistState> {
+    pub(crate) fn state(&self, now: u64) -> Option<RelistState> {
         let current = self.current.as_ref().filter(|_| self.good_began > 0)?;
         let is_there = !self.in_flight.is_empty() || now.saturating_sub(self.last_call) < GONE;
         let since = now.saturating_sub(self.good_began);

@@ -12,33 +12,33 @@ use crate::lifecycle::timeline::EpisodePhase;
 
 /// The parts of a pod's start. Times in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct PodStart {
+pub(crate) struct PodStart {
     /// From the moment at which the kubelet saw the pod to its first call.
-    pub(in crate::lifecycle) before_cri: u64,
+    pub(crate) before_cri: u64,
     /// From there to the end of the last StartContainer.
-    pub(in crate::lifecycle) total: u64,
+    pub(crate) total: u64,
     /// The same without pulls and init containers.
-    pub(in crate::lifecycle) sli: u64,
+    pub(crate) sli: u64,
 }
 
 /// How long before its first call the kubelet saw a pod. Times in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct SeenBefore {
-    pub(in crate::lifecycle) before: u64,
+pub(crate) struct SeenBefore {
+    pub(crate) before: u64,
     /// The first part of it, in which criscope was not running.
-    pub(in crate::lifecycle) unwatched: u64,
+    pub(crate) unwatched: u64,
 }
 
 impl Episode {
     /// How long before its first call the kubelet saw the pod, in microseconds; `None` if it is not the pod's first sandbox,
     /// or not all of that time was watched: then there may have been calls before.
-    pub(in crate::lifecycle) fn before_cri(&self) -> Option<u64> {
+    pub(crate) fn before_cri(&self) -> Option<u64> {
         let seen = self.seen_before()?;
         (seen.unwatched == 0).then_some(seen.before)
     }
 
     /// The same, and for how much of it criscope was not running.
-    pub(in crate::lifecycle) fn seen_before(&self) -> Option<SeenBefore> {
+    pub(crate) fn seen_before(&self) -> Option<SeenBefore> {
         let mut calls = self.calls.iter().filter(|_| self.kind == Kind::Start);
         let micros = |ms: u32| u64::from(ms) * 1000;
         calls.find_map(|call| match call.facts {
@@ -56,7 +56,7 @@ impl Episode {
 
     /// Whether it is the first start after the pod was stopped, although not of its first sandbox. Of other sandboxes the
     /// store does not keep when the kubelet saw the pod.
-    pub(in crate::lifecycle) fn comes_back(&self) -> bool {
+    pub(crate) fn comes_back(&self) -> bool {
         self.pod.attempt > 0 && self.seen_before().is_some()
     }
 
@@ -67,7 +67,7 @@ impl Episode {
     }
 
     /// Its parts, once a container was started.
-    pub(in crate::lifecycle) fn pod_start(&self) -> Option<PodStart> {
+    pub(crate) fn pod_start(&self) -> Option<PodStart> {
         let before_cri = self.before_cri()?;
         let started = self
             .calls

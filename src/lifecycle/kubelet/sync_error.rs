@@ -91,12 +91,12 @@ impl SyncError {
     }
 
     /// The container that could not be started, if the error names one.
-    pub(in crate::lifecycle) fn container(&self) -> Option<&str> {
+    pub(crate) fn container(&self) -> Option<&str> {
         self.container.as_deref()
     }
 
     /// Returns whether failed calls or exits of containers show it too.
-    pub(in crate::lifecycle) fn is_seen(&self) -> bool {
+    pub(crate) fn is_seen(&self) -> bool {
         let reason = self.reason.as_deref();
         reason.is_some_and(|reason| SEEN.contains(&reason))
     }

@@ -15,7 +15,7 @@ use crate::lifecycle::view;
 /// Pods whose spans are remembered.
 const PODS: NonZeroUsize = NonZeroUsize::new(128).expect("not 0");
 /// Spans remembered of each, where equal failures in a row are one.
-pub(in crate::lifecycle) const MOST: usize = 16;
+pub(crate) const MOST: usize = 16;
 /// A span without an error that took less, in microseconds, tells nothing: the kubelet syncs every pod once a minute.
 const WORTH: u64 = 100_000;
 
@@ -65,22 +65,22 @@ pub struct KubeletSpan {
 
 /// A span, or several that failed in the same way one after the other. Times in microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct PodSync {
-    pub(in crate::lifecycle) kind: SyncKind,
+pub(crate) struct PodSync {
+    pub(crate) kind: SyncKind,
     /// When the first of them began.
-    pub(in crate::lifecycle) first: u64,
+    pub(crate) first: u64,
     /// When the last of them began.
-    pub(in crate::lifecycle) began: u64,
+    pub(crate) began: u64,
     /// When the last of them ended.
-    pub(in crate::lifecycle) ended: u64,
-    pub(in crate::lifecycle) tries: u32,
+    pub(crate) ended: u64,
+    pub(crate) tries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::lifecycle) error: Option<SyncError>,
+    pub(crate) error: Option<SyncError>,
 }
 
 impl PodSync {
     /// As one of an episode that began then.
-    pub(in crate::lifecycle) fn view(&self, began: u64) -> view::PodSync {
+    pub(crate) fn view(&self, began: u64) -> view::PodSync {
         let offset_ms = match self.began.checked_sub(began) {
             Some(offset) => millis(offset),
             None => -millis(began - self.began),
@@ -99,21 +99,21 @@ impl PodSync {
     }
 
     /// How much of the time between these the last of them took, in microseconds.
-    pub(in crate::lifecycle) fn within(&self, from: u64, to: u64) -> u64 {
+    pub(crate) fn within(&self, from: u64, to: u64) -> u64 {
         self.ended.min(to).saturating_sub(self.began.max(from))
     }
 }
 
 /// The spans of one pod, the oldest first.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct PodSyncs {
-    pub(in crate::lifecycle) pod: PodIdentity,
-    pub(in crate::lifecycle) syncs: Vec<Arc<PodSync>>,
+pub(crate) struct PodSyncs {
+    pub(crate) pod: PodIdentity,
+    pub(crate) syncs: Vec<Arc<PodSync>>,
 }
 
 /// The spans of all pods, by uid.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct KubeletSyncs(LruCache<Box<str>, PodSyncs>);
+pub(crate) struct KubeletSyncs(LruCache<Box<str>, PodSyncs>);
 
 impl Default for KubeletSyncs {
     fn default() -> Self {
@@ -124,7 +124,7 @@ impl Default for KubeletSyncs {
 
 impl KubeletSyncs {
     /// Adds a span. Returns how it is remembered, or `None` if it tells nothing.
-    pub(in crate::lifecycle) fn note(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
+    pub(crate) fn note(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
         let is_routine = span.error.is_none() && span.ended.saturating_sub(span.began) < WORTH;
         let last = self.last(&span.pod);
         let mut sync = PodSync {
@@ -153,7 +153,7 @@ impl KubeletSyncs {
     }
 
     /// Adds an entry, or replaces the last one if that is of the same failures.
-    pub(in crate::lifecycle) fn put(&mut self, pod: PodIdentity, sync: PodSync) -> Arc<PodSync> {
+    pub(crate) fn put(&mut self, pod: PodIdentity, sync: PodSync) -> Arc<PodSync> {
         let sync = Arc::new(sync);
         let known = self.0.get_or_insert_mut(pod.uid.clone(), || PodSyncs {
             pod,
@@ -174,12 +174,12 @@ impl KubeletSyncs {
     }
 
     /// Those of the pod with this uid.
-    pub(in crate::lifecycle) fn of(&self, uid: &str) -> &[Arc<PodSync>] {
+    pub(crate) fn of(&self, uid: &str) -> &[Arc<PodSync>] {
         self.0.peek(uid).map_or(&[], |pod| &pod.syncs)
     }
 
     /// Those of the pods with this name.
-    pub(in crate::lifecycle) fn of_name<'a>(
+    pub(crate) fn of_name<'a>(
         &'a self,
         is_meant: impl Fn(&PodIdentity) -> bool + 'a,
     ) -> impl Iterator<Item = &'a Arc<PodSync>> {

@@ -20,7 +20,7 @@ const NAME: &str = "usual.json";
 ///
 /// # Errors
 /// If the file cannot be read or is damaged; a missing file is an empty memory.
-pub(in crate::lifecycle) fn load(dir: &Path) -> io::Result<Usual> {
+pub(crate) fn load(dir: &Path) -> io::Result<Usual> {
     let file = match File::open(dir.join(NAME)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Usual::default()),
@@ -53,7 +53,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// Writes the memory now and then, in the background. What is not written is learned again.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct UsualFile {
+pub(crate) struct UsualFile {
     dir: PathBuf,
     written: Instant,
     writes: Option<JoinHandle<()>>,
@@ -61,7 +61,7 @@ pub(in crate::lifecycle) struct UsualFile {
 
 impl UsualFile {
     /// Reads the file in this directory into the store of `stories`.
-    pub(in crate::lifecycle) async fn load(dir: &Path, stories: &Stories) -> Self {
+    pub(crate) async fn load(dir: &Path, stories: &Stories) -> Self {
         let read = spawn_blocking({
             let dir = dir.to_owned();
             move || load(&dir)
@@ -84,7 +84,7 @@ impl UsualFile {
     }
 
     /// Writes it if it has changed and the last write is a while ago. A write that hangs is not repeated.
-    pub(in crate::lifecycle) fn tick(&mut self, stories: &Stories) {
+    pub(crate) fn tick(&mut self, stories: &Stories) {
         let busy = self.writes.as_ref().is_some_and(|it| !it.is_finished());
         if busy || self.written.elapsed() < PAUSE {
             return;
@@ -96,7 +96,7 @@ impl UsualFile {
     }
 
     /// Waits for a write that is under way, and writes what has changed since.
-    pub(in crate::lifecycle) async fn close(mut self, stories: &Stories) {
+    pub(crate) async fn close(mut self, stories: &Stories) {
         if let Some(writes) = self.writes.take() {
             let _ = writes.await;
         }

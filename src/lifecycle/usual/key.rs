@@ -12,7 +12,7 @@ const LONGEST: usize = 256;
 
 /// A kind of work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::lifecycle) enum Key {
+pub(crate) enum Key {
     /// A call with this method, for sandboxes with this runtime handler.
     Call(Method, Box<str>),
     /// A CNI plugin and its command, within one call.
@@ -23,12 +23,12 @@ pub(in crate::lifecycle) enum Key {
 
 impl Key {
     /// Calls with this method.
-    pub(in crate::lifecycle) fn call(method: Method, handler: Option<&str>) -> Self {
+    pub(crate) fn call(method: Method, handler: Option<&str>) -> Self {
         Self::Call(method, handler.unwrap_or_default().into())
     }
 
     /// The repository of an image reference.
-    pub(in crate::lifecycle) fn repository(image: &str) -> Self {
+    pub(crate) fn repository(image: &str) -> Self {
         let name = image.split('@').next().unwrap_or(image);
         // A colon before the last slash belongs to the registry's port.
         let from = name.rfind('/').map_or(0, |at| at + 1);
@@ -37,7 +37,7 @@ impl Key {
     }
 
     /// Returns whether its name is short enough to be kept.
-    pub(in crate::lifecycle) fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         let (Self::Call(_, name) | Self::Plugin(name) | Self::Repository(name)) = self;
         name.len() <= LONGEST
     }
@@ -56,7 +56,7 @@ impl fmt::Display for Key {
 /// The key was written by another version.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown key {0:?}")]
-pub(in crate::lifecycle) struct UnknownKey(String);
+pub(crate) struct UnknownKey(String);
 
 impl FromStr for Key {
     type Err = UnknownKey;

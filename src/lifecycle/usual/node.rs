@@ -12,12 +12,12 @@ use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::view::State;
 
 /// So many pods that start at the same time explain that a call takes longer than usual.
-pub(in crate::lifecycle) const CROWD: usize = 5;
+pub(crate) const CROWD: usize = 5;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(in crate::lifecycle) struct Node<'a> {
-    pub(in crate::lifecycle) usual: &'a Usual,
+pub(crate) struct Node<'a> {
+    pub(crate) usual: &'a Usual,
     /// Begin and end of each start, in microseconds since 1970.
     starts: Vec<(u64, u64)>,
     /// Images that the kubelet did not find and has not pulled.
@@ -28,17 +28,17 @@ pub(in crate::lifecycle) struct Node<'a> {
 
 /// A duration beside what is usual.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::lifecycle) struct Compared {
-    pub(in crate::lifecycle) typical: Typical,
+pub(crate) struct Compared {
+    pub(crate) typical: Typical,
     /// Whether it is far above.
-    pub(in crate::lifecycle) is_unusual: bool,
+    pub(crate) is_unusual: bool,
     /// Pods that started at the same time.
-    pub(in crate::lifecycle) starts: usize,
+    pub(crate) starts: usize,
 }
 
 impl EpisodeStore {
     /// The node, as its episodes show it.
-    pub(in crate::lifecycle) fn node(&self) -> Node<'_> {
+    pub(crate) fn node(&self) -> Node<'_> {
         let starts = self.episodes().filter(|e| e.kind == Kind::Start);
         Node {
             usual: &self.usual,
@@ -49,7 +49,7 @@ impl EpisodeStore {
     }
 
     /// Learns from a closed episode.
-    pub(in crate::lifecycle) fn learn(&mut self, number: u64) {
+    pub(crate) fn learn(&mut self, number: u64) {
         let Some(episode) = self.get(number) else {
             return;
         };
@@ -108,18 +108,18 @@ fn keys(episode: &Episode, call: &EpisodeCall) -> Vec<Key> {
 
 impl Node<'_> {
     /// The image that the start with this number waits for, if it is known.
-    pub(in crate::lifecycle) fn awaited_image(&self, episode: u64) -> Option<&Absent> {
+    pub(crate) fn awaited_image(&self, episode: u64) -> Option<&Absent> {
         self.absent.iter().find(|it| it.episode == episode)
     }
 
     /// With the pulls that are in flight.
-    pub(in crate::lifecycle) fn with_pulls(mut self, pulls: Vec<Pulling>) -> Self {
+    pub(crate) fn with_pulls(mut self, pulls: Vec<Pulling>) -> Self {
         self.pulls = pulls;
         self
     }
 
     /// The pull that this pod may wait for: the only one in flight, of another pod.
-    pub(in crate::lifecycle) fn pull_before(&self, pod: &PodIdentity) -> Option<&Pulling> {
+    pub(crate) fn pull_before(&self, pod: &PodIdentity) -> Option<&Pulling> {
         match &self.pulls[..] {
             [pull] => Some(pull).filter(|it| it.pod.uid != pod.uid),
             // A kubelet that pulls several at once has no queue that could be seen.
@@ -135,7 +135,7 @@ impl Node<'_> {
     }
 
     /// The most pods that started at one time between these, in microseconds since 1970.
-    pub(in crate::lifecycle) fn most_starts(&self, from: u64, to: u64) -> usize {
+    pub(crate) fn most_starts(&self, from: u64, to: u64) -> usize {
         let within = |&&(began, ended): &&(u64, u64)| began < to && ended > from;
         let mut changes: Vec<_> = self
             .starts
@@ -153,11 +153,7 @@ impl Node<'_> {
     }
 
     /// A call beside what is usual; `None` without enough samples.
-    pub(in crate::lifecycle) fn compare(
-        &self,
-        episode: &Episode,
-        call: &EpisodeCall,
-    ) -> Option<Compared> {
+    pub(crate) fn compare(&self, episode: &Episode, call: &EpisodeCall) -> Option<Compared> {
         let mut keys = keys(episode, call).into_iter();
         let typical = keys.find_map(|key| self.usual.of(&key))?;
         Some(Compared {

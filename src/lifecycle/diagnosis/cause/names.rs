@@ -6,7 +6,7 @@ use crate::lifecycle::timeline::EpisodePhase;
 
 impl Cause<'_> {
     /// A stable name of its kind.
-    pub(in crate::lifecycle) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::InFlight(_) => "call_in_flight",
             Self::Failing(failure) => failure.name(),
