@@ -16,12 +16,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use self::container_events::ContainerEvents;
+use self::container_events::ContainerEventState;
 use super::episode_call::{EpisodeCall, millis};
-use super::episode_store::{Applied, Due, Exit, Noted};
+use super::episode_store::{CallEffect, DueReport, ExitChange, ExitRecord};
 use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
 use super::kubelet::execs;
-use super::kubelet::relist::{self, Poll};
+use super::kubelet::relist::{self, KubeletPoll};
 use super::metrics::StoryMetrics;
 use super::node::{Alive, Boot, NodeSource, Watch};
 use super::pod_dirs::PodDirs;
@@ -37,22 +37,22 @@ use crate::telemetry::drops::DropReason;
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// Interval between two checks for episodes that are over.
-const TICK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads the calls in flight.
-pub type InFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
+pub type CallsInFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 
 /// Reads the wall clock.
-pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// Inputs and outputs of an aggregator.
-pub struct Parts {
+pub struct AggregatorParts {
     /// The store that it writes.
     pub stories: Arc<Stories>,
     /// Events from the call sink, the OTLP receiver and the streaming server.
     pub events: Receiver<Event>,
     /// The calls in flight.
-    pub in_flight: InFlight,
+    pub in_flight: CallsInFlight,
     /// The directory of the journal; `None` for none.
     pub state_dir: Option<PathBuf>,
     /// The kubelet's directory; `None` if it is not read.
@@ -64,10 +64,10 @@ pub struct Parts {
     /// The state of the node.
     pub node: Arc<dyn NodeSource>,
     /// The wall clock.
-    pub clock: Clock,
+    pub clock: WallClock,
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for AggregatorParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts")
             .field("state_dir", &self.state_dir)
@@ -78,7 +78,7 @@ impl fmt::Debug for Parts {
 /// See the module documentation.
 #[derive(Debug)]
 pub struct Aggregator {
-    parts: Parts,
+    parts: AggregatorParts,
     metrics: StoryMetrics,
     journal: Option<Journal>,
     usual: Option<UsualFile>,
@@ -90,7 +90,7 @@ pub struct Aggregator {
     /// Exits before this, in microseconds since 1970, are not counted: an earlier process counted them, or they are too
     /// old.
     counts_from: u64,
-    container_events: ContainerEvents,
+    container_events: ContainerEventState,
     pod_dirs: PodDirs,
 }
 
@@ -99,7 +99,7 @@ impl Aggregator {
     ///
     /// # Errors
     /// If its metrics are registered already.
-    pub fn new(parts: Parts, registry: &Registry) -> Result<Self, RegistryError> {
+    pub fn new(parts: AggregatorParts, registry: &Registry) -> Result<Self, RegistryError> {
         let boot = Boot::read();
         let alive = parts.state_dir.as_deref();
         let alive = alive.map(|dir| Alive::new(dir, &boot.id));
@@ -113,7 +113,7 @@ impl Aggregator {
             journal: None,
             usual: None,
             counts_from: 0,
-            container_events: ContainerEvents::default(),
+            container_events: ContainerEventState::default(),
             pod_dirs: PodDirs::default(),
         })
     }
@@ -122,13 +122,13 @@ impl Aggregator {
     pub async fn run(mut self, stop: CancellationToken) {
         self.guarded(Self::begin).await;
         self.guarded(Self::begin_node).await;
-        let mut ticks = interval(TICK);
+        let mut ticks = interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 event = self.parts.events.recv() => match event {
-                    Some(event) => self.guarded(async |it: &mut Self| it.take_in(event)).await,
+                    Some(event) => self.guarded(async |it: &mut Self| it.handle_event(event)).await,
                     None => break,
                 },
                 _ = ticks.tick() => {
@@ -138,7 +138,8 @@ impl Aggregator {
             }
         }
         while let Ok(event) = self.parts.events.try_recv() {
-            self.guarded(async |it: &mut Self| it.take_in(event)).await;
+            self.guarded(async |it: &mut Self| it.handle_event(event))
+                .await;
         }
         self.guarded(Self::end_node).await;
         self.count_settled(u64::MAX);
@@ -209,7 +210,7 @@ impl Aggregator {
         }
     }
 
-    fn take_in(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         let (record, steps) = match event {
             Event::Ended(record, steps) => (record, steps),
             Event::Spans(spans) => {
@@ -251,10 +252,10 @@ impl Aggregator {
             store.observe(&mut call);
             store.apply(call.clone())
         };
-        if applied != Applied::Nothing {
+        if applied != CallEffect::Nothing {
             self.write(JournalLine::call(&call));
         }
-        if let Applied::Part(number) = applied {
+        if let CallEffect::PartOf(number) = applied {
             let kind = self.parts.stories.store().get(number).map(|t| t.kind);
             if let Some(kind) = kind {
                 self.metrics.call(kind, &call);
@@ -275,16 +276,16 @@ impl Aggregator {
         };
         let Some(exit) = &state.exit else { return };
         let id = record.container_id.as_deref();
-        let mut ended = Exit::new(container, state.started_at, exit);
+        let mut ended = ExitRecord::new(container, state.started_at, exit);
         if ended.code != 0 {
             let now = self.now();
             ended.oom_kills = self.watch.oom_kills(ended.at, now);
         }
         let noted = self.parts.stories.store().note_exit(pod, id, ended.clone());
-        if noted != Noted::Nothing {
+        if noted != ExitChange::Nothing {
             self.write(Some(JournalLine::exit(pod, id, &ended)));
         }
-        if noted == Noted::New && ended.at >= self.counts_from {
+        if noted == ExitChange::New && ended.at >= self.counts_from {
             self.metrics.exit(&ended);
         }
     }
@@ -292,7 +293,7 @@ impl Aggregator {
     /// The state of the kubelet's relist, reported when it takes unusually long.
     fn watch_relist(&self, calls: &[Arc<Call>], now: u64) {
         let polls = calls.iter().filter(|call| relist::is_poll(call.method));
-        let polls = polls.filter_map(|call| Poll::of(&CallRecord::in_flight(call)));
+        let polls = polls.filter_map(|call| KubeletPoll::from_record(&CallRecord::in_flight(call)));
         let slow = self.parts.stories.relists().tick(now, polls.collect());
         if let Some(state) = slow {
             tracing::warn!(
@@ -326,7 +327,7 @@ impl Aggregator {
     /// Reports the episodes that keep failing, as far as that is due.
     fn report_failing(&self, now: u64) {
         let due = self.parts.stories.store().take_due(now);
-        for Due { number, root } in due {
+        for DueReport { number, root } in due {
             let mut store = self.parts.stories.store();
             let Some(episode) = store.get(number) else {
                 continue;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use crate::cri::subject::{ContainerIdentity, ExitReason, PodIdentity};
-use crate::lifecycle::episode_store::{AT_ONCE, Exit, SandboxEnd, UNSEEN};
+use crate::lifecycle::episode_store::{
+    EXIT_FOLLOWS_OOM_WITHIN, ExitRecord, SandboxEnd, UNSEEN_EXIT_CODE,
+};
 
 pub use crate::lifecycle::episode_store::ReachedLimit;
 
@@ -59,7 +61,7 @@ pub enum What {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ContainerFact {
     /// A container has ended.
-    Ended(Exit),
+    Ended(ExitRecord),
     /// The kernel killed a process of this container for lack of memory; and how many so far, if known.
     OutOfMemory(Arc<ContainerIdentity>, Option<u32>),
     /// The first process of the sandbox has ended.
@@ -98,7 +100,7 @@ impl Runs {
                 Some(ContainerFact::OutOfMemory(container, *kills))
             }
             What::SandboxContainerEnded { limit } => {
-                let end = SandboxEnd::of_container(event.at, *limit);
+                let end = SandboxEnd::from_container(event.at, *limit);
                 Some(ContainerFact::SandboxEnded(end))
             }
             What::Ended {
@@ -127,14 +129,14 @@ impl Runs {
     }
 }
 
-fn exit(container: &ContainerIdentity, at: u64, code: Option<i32>, run: Run) -> Exit {
+fn exit(container: &ContainerIdentity, at: u64, code: Option<i32>, run: Run) -> ExitRecord {
     let is_oom = run
         .oom_at
-        .is_some_and(|oom_at| at.saturating_sub(oom_at) <= AT_ONCE);
-    Exit {
+        .is_some_and(|oom_at| at.saturating_sub(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN);
+    ExitRecord {
         container: container.name.clone(),
         attempt: container.attempt,
-        code: code.unwrap_or(UNSEEN),
+        code: code.unwrap_or(UNSEEN_EXIT_CODE),
         reason: match code {
             Some(0) => ExitReason::Completed,
             Some(137) if is_oom => ExitReason::OomKilled,
@@ -146,7 +148,7 @@ fn exit(container: &ContainerIdentity, at: u64, code: Option<i32>, run: Run) -> 
             .started
             .map_or(0, |started| at.saturating_sub(started).max(1)),
         at,
-        ordered: false,
+        stop_requested: false,
         oom_kills: 0,
         oom_at: run.oom_at,
         evicted: None,
@@ -184,7 +186,7 @@ mod tests {
         }
     }
 
-    fn ended(runs: &mut Runs, id: &str, code: i32, at: u64) -> Exit {
+    fn ended(runs: &mut Runs, id: &str, code: i32, at: u64) -> ExitRecord {
         match runs.note(&event(id, end(code), at)) {
             Some(ContainerFact::Ended(exit)) => exit,
             other => panic!("{other:?}"),

@@ -172,12 +172,12 @@ impl EpisodeCall {
     }
 
     /// Its view in an episode that began at `from`.
-    pub(super) fn view(&self, from: u64) -> view::Call {
-        view::Call {
+    pub(super) fn view(&self, from: u64) -> view::CallView {
+        view::CallView {
             offset_ms: millis(self.began_us().saturating_sub(from)),
             retry: self.retry,
             details: self.work.iter().map(|work| work.view(from)).collect(),
-            ..view::Call::of(self)
+            ..view::CallView::from_record(self)
         }
     }
 }
@@ -282,13 +282,13 @@ impl Work {
         !self.own && self.kind != WorkKind::Runtime
     }
 
-    fn view(&self, from: u64) -> view::Detail {
+    fn view(&self, from: u64) -> view::CallDetail {
         let source = match self.own {
             true => "runtime",
             false if self.is_process() => "process",
             false => "span",
         };
-        view::Detail {
+        view::CallDetail {
             what: self.kind.name().to_owned(),
             name: (*self.name).to_owned(),
             command: self.command.as_deref().map(str::to_owned),

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::diagnosis;
 use super::episode_store::Episode;
 use super::stories::Stories;
-use super::usual::Node;
-use super::view::{self, Pods};
+use super::usual::NodeContext;
+use super::view::{self, PodList};
 use crate::call::Call;
 
 impl Stories {
     /// The pods in memory, those in trouble first. Calls in flight are included.
-    pub fn pods(&self, in_flight: &[Arc<Call>]) -> Pods {
+    pub fn pods(&self, in_flight: &[Arc<Call>]) -> PodList {
         let now = self.now();
         let (mut pods, forgotten) = self.read(
             in_flight,
@@ -31,8 +31,8 @@ impl Stories {
                     .for_each(|said| pod.reason.clone_from(&said.headline));
             }
         }
-        view::sort(&mut pods, false);
-        Pods {
+        view::sort_pods(&mut pods, false);
+        PodList {
             now_unix_us: now,
             known: pods.len(),
             pods,
@@ -55,11 +55,11 @@ fn by_pod<'a>(episodes: &[&'a Episode]) -> BTreeMap<Key<'a>, Vec<&'a Episode>> {
 }
 
 /// The entry of one pod; its reason is that of its own page.
-fn pod(own: &[&Episode], node: Node<'_>, now: u64) -> Option<view::Pod> {
-    let causes = diagnosis::Pods::new(own, node, now);
+fn pod(own: &[&Episode], node: NodeContext<'_>, now: u64) -> Option<view::PodSummary> {
+    let causes = diagnosis::Diagnoser::new(own, node, now);
     let shown = own.iter().map(|episode| episode.summary(&causes));
     let reason = causes.newest()?;
-    view::Pod::of(shown.collect(), reason.to_string(), now)
+    view::PodSummary::from_episodes(shown.collect(), reason.to_string(), now)
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
         let pods = stories.pods(&[]);
         let of: Vec<_> = pods.pods.iter().map(|it| (&*it.name, it.state)).collect();
         assert_eq!(of, [("web", PodState::Failing), ("db", PodState::Starting)]);
-        let story = stories.of_pod("shop", "web", None, &[]).expect("known");
+        let story = stories.pod_story("shop", "web", None, &[]).expect("known");
         assert_eq!(pods.pods[0].reason, story.headline);
         assert_eq!((pods.known, pods.pods[0].episodes), (2, 1));
     }

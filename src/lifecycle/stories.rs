@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::capture::Captured;
-use super::diagnosis::{self, Pods, SyncFails};
+use super::diagnosis::{self, Diagnoser, FailingSync};
 use super::episode_call::EpisodeCall;
-use super::episode_store::{Episode, EpisodeStore, Limits};
+use super::episode_store::{Episode, EpisodeStore, StoreLimits};
 use super::kubelet::execs;
-use super::kubelet::pulls::Pulling;
-use super::kubelet::relist::{RelistState, Relists};
+use super::kubelet::pulls::PullInFlight;
+use super::kubelet::relist::{RelistState, RelistTracker};
 use super::node::NodeStatus;
 use super::process_scanner::Observations;
 use super::sessions::Sessions;
 use super::settings;
 use super::timeline::EpisodePhase;
-use super::usual::Usual;
-use super::view::{self, OpenSession, PodStory, Recent};
+use super::usual::UsualDurations;
+use super::view::{self, OpenSessionView, PodStory, RecentEpisodes};
 use crate::call::Call;
 use crate::call::episode::{Kind, is_episodic};
 use crate::call::times::{micros_of, unix_micros};
@@ -34,7 +34,7 @@ pub struct Stories {
     observations: Arc<Observations>,
     sessions: Mutex<Sessions>,
     node: Mutex<NodeStatus>,
-    relists: Mutex<Relists>,
+    relists: Mutex<RelistTracker>,
     /// The present, if these are the stories of a capture.
     pub(super) captured: Option<Captured>,
 }
@@ -42,13 +42,16 @@ pub struct Stories {
 impl Stories {
     /// An empty store. Calls in flight are shown with their `observations`.
     pub fn new(settings: &settings::StorySettings, observations: Arc<Observations>) -> Self {
-        let limits = Limits {
+        let limits = StoreLimits {
             episodes: settings.episodes,
             quiet: micros_of(settings.quiet),
             give_up: micros_of(settings.give_up),
         };
         Self {
-            store: Mutex::new(EpisodeStore::new(limits, Usual::new(settings.slow))),
+            store: Mutex::new(EpisodeStore::new(
+                limits,
+                UsualDurations::new(settings.slow),
+            )),
             observations,
             sessions: Mutex::default(),
             node: Mutex::default(),
@@ -76,7 +79,7 @@ impl Stories {
         self.node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn relists(&self) -> MutexGuard<'_, Relists> {
+    pub(super) fn relists(&self) -> MutexGuard<'_, RelistTracker> {
         self.relists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,19 +94,19 @@ impl Stories {
     }
 
     /// Recent episodes, the newest first, without their calls. Calls in flight are included.
-    pub fn recent(&self, in_flight: &[Arc<Call>]) -> Recent {
+    pub fn recent(&self, in_flight: &[Arc<Call>]) -> RecentEpisodes {
         let now = self.now();
         let (mut episodes, forgotten) = self.read(
             in_flight,
             |_| true,
             |episodes, store, pulls| {
-                let pods = Pods::new(episodes, store.node().with_pulls(pulls), now);
+                let pods = Diagnoser::new(episodes, store.node().with_pulls(pulls), now);
                 let shown = episodes.iter().map(|episode| episode.summary(&pods));
                 (shown.collect::<Vec<_>>(), store.forgotten())
             },
         );
         episodes.sort_by_key(|episode| std::cmp::Reverse(episode.began_unix_us));
-        Recent {
+        RecentEpisodes {
             now_unix_us: now,
             episodes,
             forgotten,
@@ -111,7 +114,7 @@ impl Stories {
     }
 
     /// The story of the pods of this name, or of the one with this uid; `None` if there are neither episodes nor sessions.
-    pub fn of_pod(
+    pub fn pod_story(
         &self,
         namespace: &str,
         name: &str,
@@ -128,14 +131,14 @@ impl Stories {
             self.read(in_flight, is_meant, |episodes, store, pulls| {
                 let probes = store.probes_of(episodes);
                 let node = store.node().with_pulls(pulls);
-                let pods = Pods::new(episodes, node, now).with_probes(probes.clone());
+                let pods = Diagnoser::new(episodes, node, now).with_probes(probes.clone());
                 let shown = episodes.iter().map(|episode| episode.view(&pods));
                 let cause = pods.newest();
                 let cause = cause.map(|cause| (cause.to_string(), cause.name()));
                 (shown.collect::<Vec<_>>(), cause, probes)
             });
         let sessions = self.sessions().of_pod(is_meant);
-        let cause = self.of_unknown(is_meant, &episodes, now).or(cause);
+        let cause = self.sync_failure(is_meant, &episodes, now).or(cause);
         if cause.is_none() && sessions.is_empty() {
             return None;
         }
@@ -160,17 +163,17 @@ impl Stories {
     }
 
     /// How the kubelet fails at a pod of this name that no call has named, if that is the newest one.
-    fn of_unknown(
+    fn sync_failure(
         &self,
         is_meant: impl Fn(&PodIdentity) -> bool,
-        episodes: &[view::Episode],
+        episodes: &[view::EpisodeView],
         now: u64,
     ) -> Option<(String, &'static str)> {
         let is_known = |pod: &PodIdentity| episodes.iter().any(|it| it.uid == *pod.uid);
         let store = self.store();
         let syncs = store.syncs_of_name(|pod| is_meant(pod) && !is_known(pod));
         let newest = episodes.iter().map(|episode| episode.began_unix_us).max();
-        let fails = SyncFails::of_unknown(syncs.iter().map(|it| &**it), now)?;
+        let fails = FailingSync::from_spans(syncs.iter().map(|it| &**it), now)?;
         let whom = match newest {
             None => "no call has named the pod",
             Some(began) if fails.sync.first > began => {
@@ -186,10 +189,10 @@ impl Stories {
         &self,
         in_flight: &[Arc<Call>],
         is_meant: impl Fn(&PodIdentity) -> bool,
-        read: impl FnOnce(&[&Episode], &EpisodeStore, Vec<Pulling>) -> T,
+        read: impl FnOnce(&[&Episode], &EpisodeStore, Vec<PullInFlight>) -> T,
     ) -> T {
         let calls = self.in_flight(in_flight);
-        let pulls = calls.iter().filter_map(Pulling::of).collect();
+        let pulls = calls.iter().filter_map(PullInFlight::from_call).collect();
         let store = self.store();
         let touched = touched(&store, calls);
         let episodes = store
@@ -201,7 +204,7 @@ impl Stories {
     }
 
     /// Sessions of exec, attach and port-forward that are open, the oldest first.
-    pub fn open_sessions(&self) -> Vec<OpenSession> {
+    pub fn open_sessions(&self) -> Vec<OpenSessionView> {
         self.sessions().open()
     }
 
@@ -300,7 +303,7 @@ fn touched(
 pub(super) mod tests {
     use super::*;
     use crate::cri::status::Code;
-    use crate::lifecycle::script::{Pod, pod};
+    use crate::lifecycle::script::{ScriptedPod, pod};
 
     pub(crate) fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
         let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
@@ -312,8 +315,8 @@ pub(super) mod tests {
     }
 
     /// Another pod of the name `web`.
-    fn namesake() -> Pod {
-        Pod(Arc::new(PodIdentity {
+    fn namesake() -> ScriptedPod {
+        ScriptedPod(Arc::new(PodIdentity {
             uid: "other".into(),
             ..(*pod("web").0).clone()
         }))
@@ -331,7 +334,7 @@ pub(super) mod tests {
                 .pull("web:1", 20_100, 10)
                 .fails(Code::NotFound, "no such image"),
         ]);
-        let of = |uid| stories.of_pod("shop", "web", uid, &[]);
+        let of = |uid| stories.pod_story("shop", "web", uid, &[]);
         let all = of(None).expect("both");
         let newest = of(Some("uid-web")).expect("known");
         assert_eq!(
@@ -350,7 +353,7 @@ pub(super) mod tests {
     #[test]
     fn a_pod_that_no_call_has_named_is_known_by_the_spans_of_the_kubelet() {
         let stories = stories([]);
-        let of = || stories.of_pod("shop", "web", None, &[]);
+        let of = || stories.pod_story("shop", "web", None, &[]);
         assert_eq!(of(), None);
         let text = "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[]: context deadline exceeded";
         stories
@@ -379,7 +382,7 @@ pub(super) mod tests {
             first.start(("app", 0), 10_200, 10),
         ];
         let stories = stories(up);
-        let of = |uid| stories.of_pod("shop", "web", uid, &[]).expect("known");
+        let of = |uid| stories.pod_story("shop", "web", uid, &[]).expect("known");
         let earlier = of(None).headline;
         let text = "runtime does not support user namespaces";
         let fails = |from| second.sync_fails(from, 10, text);
@@ -438,7 +441,7 @@ pub(super) mod tests {
         let [listed] = &stories.recent(&[]).episodes[..] else {
             panic!("one episode")
         };
-        let story = stories.of_pod("shop", "web", None, &[]).expect("known");
+        let story = stories.pod_story("shop", "web", None, &[]).expect("known");
         assert_eq!((listed.calls.len(), story.episodes[0].calls.len()), (0, 3));
         assert_eq!(listed.headline, story.headline);
         assert_eq!(listed.phases, story.episodes[0].phases);

@@ -25,12 +25,12 @@ pub struct RpcTable {
     /// When counting began.
     pub since_unix_us: u64,
     /// The methods, in the order of the protocol.
-    pub methods: Vec<RpcRow>,
+    pub methods: Vec<RpcMethodRow>,
 }
 
 /// A method's row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RpcRow {
+pub struct RpcMethodRow {
     /// Short name; `_OTHER` for calls that are not of the CRI.
     pub method: String,
     /// Calls in flight.
@@ -41,16 +41,16 @@ pub struct RpcRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_ms: Option<f64>,
     /// The last minute.
-    pub minute: Window,
+    pub minute: RateWindow,
     /// The last hour.
-    pub hour: Window,
+    pub hour: RateWindow,
     /// Since the start of the process.
-    pub all: Window,
+    pub all: RateWindow,
 }
 
 /// Calls that ended within a window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Window {
+pub struct RateWindow {
     /// Length of the window: up to 5 seconds more than the minute and one minute more than the hour, less while the process
     /// is young.
     pub seconds: f64,
@@ -74,7 +74,7 @@ pub struct Window {
     pub p99_ms: Option<f64>,
 }
 
-impl Window {
+impl RateWindow {
     /// Calls per second.
     pub fn rate(&self) -> f64 {
         match self.seconds > 0.0 {
@@ -84,7 +84,7 @@ impl Window {
     }
 }
 
-impl From<Within> for Window {
+impl From<Within> for RateWindow {
     fn from(within: Within) -> Self {
         let [p50_ms, p95_ms, p99_ms] = within.quantiles.map(|q| q.map(millis));
         Self {
@@ -109,8 +109,8 @@ pub fn rpc_table(rates: &Rates, in_flight: &[Arc<Call>]) -> RpcTable {
         if of_method.is_none() && flying.is_empty() {
             return None;
         }
-        let window = |within: Option<Within>| within.map(Window::from).unwrap_or_default();
-        Some(RpcRow {
+        let window = |within: Option<Within>| within.map(RateWindow::from).unwrap_or_default();
+        Some(RpcMethodRow {
             method: method.name().to_owned(),
             in_flight: flying.len() as u64,
             stuck: flying.iter().filter(|c| c.share_used() > 0).count() as u64,
@@ -127,7 +127,7 @@ pub fn rpc_table(rates: &Rates, in_flight: &[Arc<Call>]) -> RpcTable {
     }
 }
 
-/// Lower bounds of the latency buckets of [`Samples`], in microseconds.
+/// Lower bounds of the latency buckets of [`CallSamples`], in microseconds.
 pub const BUCKETS_US: [u64; 9] = [
     0,
     10,
@@ -141,14 +141,14 @@ pub const BUCKETS_US: [u64; 9] = [
 ];
 
 /// Most samples in a bucket.
-const SAMPLES: usize = 5;
+const MAX_SAMPLES_PER_BUCKET: usize = 5;
 
 /// Most samples of failed calls.
-const ERRORS: usize = 10;
+const MAX_FAILED_SAMPLES: usize = 10;
 
 /// `/debug/tracez?format=json`: samples of the calls in the flight recorder.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Samples {
+pub struct CallSamples {
     /// The time of this response.
     pub now_unix_us: u64,
     /// The methods, in the order of the protocol.
@@ -163,24 +163,24 @@ pub struct MethodSamples {
     /// Calls in flight.
     pub in_flight: u64,
     /// Successful calls by duration, one bucket for each of [`BUCKETS_US`].
-    pub buckets: Vec<Bucket>,
+    pub buckets: Vec<LatencyBucket>,
     /// Calls that failed.
-    pub errors: Bucket,
+    pub errors: LatencyBucket,
 }
 
 /// Calls of one latency range, or the failed ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Bucket {
+pub struct LatencyBucket {
     /// Lower bound of the duration, in microseconds; 0 for errors.
     pub from_us: u64,
     /// Recorded calls of this bucket.
     pub count: u64,
     /// The last of them, the newest first.
-    pub samples: Vec<view::Call>,
+    pub samples: Vec<view::CallView>,
 }
 
 /// Samples of every method that is recorded or in flight; of one method, if `only` is set.
-pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method>) -> Samples {
+pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method>) -> CallSamples {
     let wanted = |method: Method| only.is_none_or(|only| only == method);
     let mut records = recorder.calls();
     records.retain(|record| wanted(record.method));
@@ -198,7 +198,7 @@ pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method
             .or_insert_with(|| empty(call.method));
         of_method.in_flight += 1;
     }
-    Samples {
+    CallSamples {
         now_unix_us: unix_us(SystemTime::now()),
         methods: Method::ALL
             .iter()
@@ -208,9 +208,9 @@ pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method
 }
 
 fn empty(method: Method) -> MethodSamples {
-    let bucket = |from_us| Bucket {
+    let bucket = |from_us| LatencyBucket {
         from_us,
-        ..Bucket::default()
+        ..LatencyBucket::default()
     };
     MethodSamples {
         method: method.name().to_owned(),
@@ -225,12 +225,12 @@ impl MethodSamples {
         let took = record.elapsed().as_micros();
         let bucket = BUCKETS_US.partition_point(|from| u128::from(*from) <= took) - 1;
         let (bucket, most) = match self.buckets.get_mut(bucket) {
-            Some(bucket) if record.has_ended(Ending::Ok) => (bucket, SAMPLES),
-            _ => (&mut self.errors, ERRORS),
+            Some(bucket) if record.has_ended(Ending::Ok) => (bucket, MAX_SAMPLES_PER_BUCKET),
+            _ => (&mut self.errors, MAX_FAILED_SAMPLES),
         };
         bucket.count += 1;
         if bucket.samples.len() < most {
-            bucket.samples.push(view::Call::of(record));
+            bucket.samples.push(view::CallView::from_record(record));
         }
     }
 }
@@ -276,7 +276,10 @@ mod tests {
         let only = samples(&recorder, &flying, Some(Method::Version));
         assert_eq!(only.methods, all.methods[..1]);
         let text = serde_json::to_string(&all).expect("json");
-        assert_eq!(serde_json::from_str::<Samples>(&text).expect("read"), all);
+        assert_eq!(
+            serde_json::from_str::<CallSamples>(&text).expect("read"),
+            all
+        );
     }
 
     #[test]

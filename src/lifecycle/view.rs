@@ -11,19 +11,19 @@ mod tries;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::call::Call;
+pub use self::call::CallView;
 pub(crate) use self::loops::crash_loops;
-pub use self::pods::{Pod, PodState, Pods, sort};
-pub use self::sessions::{OpenSession, Session};
-pub(crate) use self::tries::{Item, Tries, details, items};
+pub use self::pods::{PodList, PodState, PodSummary, sort_pods};
+pub use self::sessions::{OpenSessionView, SessionView};
+pub(crate) use self::tries::{RepeatedTries, WaterfallItem, details, waterfall_items};
 
 /// `/debug/pods?format=json`: recent episodes of all pods, the newest first, without their calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Recent {
+pub struct RecentEpisodes {
     /// The time of this response, in microseconds since 1970.
     pub now_unix_us: u64,
     /// The episodes.
-    pub episodes: Vec<Episode>,
+    pub episodes: Vec<EpisodeView>,
     /// Episodes evicted since the start of the process.
     pub forgotten: u64,
 }
@@ -43,19 +43,19 @@ pub struct PodStory {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
     /// The episodes, with their calls. A pod that was recreated under the same name has another uid.
-    pub episodes: Vec<Episode>,
+    pub episodes: Vec<EpisodeView>,
     /// Sessions of exec, attach and port-forward: the ended ones, the oldest first, then the open ones likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<SessionView>,
     /// The exec probes of its containers that this process has seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub probes: Vec<Probe>,
+    pub probes: Vec<ProbeView>,
 }
 
 /// State of an episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum EpisodeState {
     /// Calls may follow, and nothing has failed that was not made good.
     #[default]
     Open,
@@ -69,7 +69,7 @@ pub enum State {
     Cancelled,
 }
 
-impl State {
+impl EpisodeState {
     /// The name in JSON, logs, spans and labels.
     pub const fn name(self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl State {
 
 /// A start, a restart or a stop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Episode {
+pub struct EpisodeView {
     /// `start`, `restart` or `stop`.
     pub kind: String,
     /// Kubernetes namespace.
@@ -115,7 +115,7 @@ pub struct Episode {
     /// Trace id, in hex. The trace exists if traces are exported.
     pub trace_id: String,
     /// Its state.
-    pub state: State,
+    pub state: EpisodeState,
     /// When its first call was received, in microseconds since 1970.
     pub began_unix_us: u64,
     /// From there to the end of its last call; up to now if a call is in flight, or if it is open and not complete.
@@ -135,7 +135,7 @@ pub struct Episode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_unix_us: Option<u64>,
     /// Parts of the duration; they add up to it.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<PhaseDuration>,
     /// Calls repeated after a failure.
     pub retries: u32,
     /// Calls that failed.
@@ -144,30 +144,30 @@ pub struct Episode {
     pub pulled: bool,
     /// Its calls in the order in which they were received; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<Call>,
+    pub calls: Vec<CallView>,
     /// Calls that were dropped because there were too many.
     #[serde(default)]
     pub calls_forgotten: u32,
     /// The init containers that calls waited for; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub waits: Vec<Wait>,
+    pub waits: Vec<InitContainerWaitView>,
     /// Exits of its containers, as far as the kubelet asked for their status.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub exits: Vec<Exit>,
+    pub exits: Vec<ExitView>,
     /// Processes of its containers that the kernel killed for lack of memory, as far as the runtime tells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub oom_kills: Vec<OomKills>,
+    pub oom_kills: Vec<OomKillsView>,
     /// The end of its sandbox, if no call stopped it and the runtime reports it; of starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox_death: Option<SandboxDeath>,
+    pub sandbox_death: Option<SandboxDeathView>,
     /// The kubelet's own spans of its time; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kubelet: Vec<PodSync>,
+    pub kubelet: Vec<PodSyncView>,
 }
 
 /// A span of the kubelet's work on a pod, or several that failed in the same way one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PodSync {
+pub struct PodSyncView {
     /// `syncPod`, `syncTerminatingPod` or `syncTerminatedPod`.
     pub name: String,
     /// From the begin of the episode to the begin of the last of them; negative if it began before.
@@ -183,7 +183,7 @@ pub struct PodSync {
 
 /// An exec probe of a container, whose command the kubelet runs by ExecSync. Other probes are no CRI calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Probe {
+pub struct ProbeView {
     /// Container name.
     pub container: String,
     /// Its restart count.
@@ -206,7 +206,7 @@ pub struct Probe {
 
 /// A container that had to exit before a call was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Wait {
+pub struct InitContainerWaitView {
     /// Index of the call in the episode.
     pub before: usize,
     /// Begin of the wait, from the begin of the episode.
@@ -219,7 +219,7 @@ pub struct Wait {
 
 /// A part of an episode's duration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Phase {
+pub struct PhaseDuration {
     /// `sandbox`, `network`, `image_pull`, `container_create`, `container_start`, `init_container`, `hook`, `container_stop`,
     /// `sandbox_stop`, `container_remove`, `sandbox_remove` or `outside_cri`.
     pub phase: String,
@@ -229,7 +229,7 @@ pub struct Phase {
 
 /// A piece of work that the runtime did for a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Detail {
+pub struct CallDetail {
     /// `cni` (a CNI plugin), `oci` (the OCI runtime), `helper` (another program that the runtime started), `blocked` (a
     /// process of the runtime that cannot go on), or `runtime` (a span or a step of the runtime itself).
     pub what: String,
@@ -252,7 +252,7 @@ pub struct Detail {
 
 /// The exit of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Exit {
+pub struct ExitView {
     /// Container name.
     pub container: String,
     /// Its restart count.
@@ -275,7 +275,7 @@ pub struct Exit {
 
 /// The OOM kills in a run of a container, which may have run on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct OomKills {
+pub struct OomKillsView {
     /// Container name.
     pub container: String,
     /// Its restart count.
@@ -290,7 +290,7 @@ pub struct OomKills {
 
 /// The end of a sandbox that no call has stopped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SandboxDeath {
+pub struct SandboxDeathView {
     /// When, in microseconds since 1970.
     pub at_unix_us: u64,
     /// Exit code of its first process, if it has one.
@@ -302,30 +302,30 @@ pub struct SandboxDeath {
 
 /// `/debug/images/pulls?format=json`: pulls in flight, the longest first, and ended pulls, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pulls {
+pub struct ImagePullList {
     /// The time of this response, in microseconds since 1970.
     pub now_unix_us: u64,
     /// In flight.
-    pub in_flight: Vec<Pull>,
+    pub in_flight: Vec<ImagePullView>,
     /// Ended, as far as the recorder holds them, with the bytes that the built-in runtime fetched.
-    pub recent: Vec<Pull>,
+    pub recent: Vec<ImagePullView>,
 }
 
 /// Time without bytes, in milliseconds, after which the rest of a pull cannot be estimated.
-const STALLED_MS: f64 = 5e3;
+const STALLED_PULL_MS: f64 = 5e3;
 
 /// The pull of an image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pull {
+pub struct ImagePullView {
     /// The call.
     #[serde(flatten)]
-    pub call: Call,
+    pub call: CallView,
     /// How far it is, as far as the runtime says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
+    pub progress: Option<PullProgress>,
 }
 
-impl Pull {
+impl ImagePullView {
     /// Bytes per second on average; `None` if nothing was fetched.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn rate(&self) -> Option<u64> {
@@ -339,13 +339,13 @@ impl Pull {
     pub fn left_ms(&self) -> Option<f64> {
         let progress = self.progress.as_ref()?;
         let left = progress.of_bytes.saturating_sub(progress.bytes);
-        let is_moving = progress.shared_by == 0 && progress.idle_ms < STALLED_MS;
+        let is_moving = progress.shared_by == 0 && progress.idle_ms < STALLED_PULL_MS;
         (left > 0 && is_moving).then_some(left as f64 * 1e3 / self.rate()? as f64)
     }
 }
 
-impl From<Call> for Pull {
-    fn from(call: Call) -> Self {
+impl From<CallView> for ImagePullView {
+    fn from(call: CallView) -> Self {
         let progress = None;
         Self { call, progress }
     }
@@ -357,7 +357,7 @@ fn is_zero(count: &u64) -> bool {
 
 /// Progress of a pull by the built-in runtime or by containerd.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct PullProgress {
     /// The image as a full reference.
     pub image: String,
     /// Bytes of layers present so far.
@@ -370,12 +370,12 @@ pub struct Progress {
     /// Time since the last bytes arrived.
     pub idle_ms: f64,
     /// Its layers, from the bottom up.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<LayerProgress>,
 }
 
 /// A layer that is being pulled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Layer {
+pub struct LayerProgress {
     /// The digest of its unpacked content.
     pub digest: String,
     /// `waiting`, `fetching`, `unpacking`, `done` or `failed`.
@@ -390,7 +390,7 @@ pub struct Layer {
 
 /// The 404 response for a pod without episodes and sessions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Unknown {
+pub struct UnknownPod {
     /// The error, in one sentence.
     pub error: String,
     /// The requested namespace.

@@ -7,22 +7,22 @@ use super::Aggregator;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::container_events::{ContainerEvent, ContainerFact, Runs};
 use crate::lifecycle::diagnosis::death;
-use crate::lifecycle::episode_store::{Exit, Noted};
+use crate::lifecycle::episode_store::{ExitChange, ExitRecord};
 use crate::lifecycle::journal::JournalLine;
 
 /// An exit is counted so long after its event, in microseconds: ContainerStatus may know the reason better. And a sandbox may have ended
 /// by a StopPodSandbox that has not returned yet.
-const SETTLED: u64 = 5_000_000;
+const EXIT_SETTLES_AFTER: u64 = 5_000_000;
 
 /// Most exits that wait for that; the oldest is then counted earlier.
-const WAITING: usize = 1024;
+const MAX_WAITING_EXITS: usize = 1024;
 
 /// State kept between events.
 #[derive(Debug, Default)]
-pub(super) struct ContainerEvents {
+pub(super) struct ContainerEventState {
     runs: Runs,
     /// Exits that are to be counted, and when, in microseconds since 1970.
-    uncounted: VecDeque<(u64, Arc<PodIdentity>, Exit)>,
+    uncounted: VecDeque<(u64, Arc<PodIdentity>, ExitRecord)>,
     /// The same of sandboxes that have ended.
     ended_sandboxes: VecDeque<(u64, Arc<PodIdentity>)>,
 }
@@ -45,10 +45,10 @@ impl Aggregator {
             Some(ContainerFact::SandboxEnded(end)) => {
                 self.write(Some(JournalLine::sandbox_end(pod, &end)));
                 self.parts.stories.store().note_sandbox_end(pod, end);
-                let due = self.now().saturating_add(SETTLED);
+                let due = self.now().saturating_add(EXIT_SETTLES_AFTER);
                 let waiting = &mut self.container_events.ended_sandboxes;
                 waiting.push_back((due, Arc::clone(pod)));
-                let is_full = waiting.len() > WAITING;
+                let is_full = waiting.len() > MAX_WAITING_EXITS;
                 if let Some(due) = waiting.front().filter(|_| is_full).map(|it| it.0) {
                     self.count_sandbox_deaths(due);
                 }
@@ -57,7 +57,7 @@ impl Aggregator {
         }
     }
 
-    fn exited(&mut self, pod: &Arc<PodIdentity>, id: &str, mut exit: Exit) {
+    fn exited(&mut self, pod: &Arc<PodIdentity>, id: &str, mut exit: ExitRecord) {
         let now = self.now();
         if exit.code != 0 {
             exit.oom_kills = self.watch.oom_kills(exit.at, now);
@@ -66,14 +66,18 @@ impl Aggregator {
             let mut store = self.parts.stories.store();
             store.note_exit(pod, Some(id), exit.clone())
         };
-        if noted != Noted::New {
+        if noted != ExitChange::New {
             return;
         }
         self.write(Some(JournalLine::exit(pod, Some(id), &exit)));
         if exit.at >= self.counts_from {
             let waiting = &mut self.container_events.uncounted;
-            waiting.push_back((now.saturating_add(SETTLED), Arc::clone(pod), exit));
-            let is_full = waiting.len() > WAITING;
+            waiting.push_back((
+                now.saturating_add(EXIT_SETTLES_AFTER),
+                Arc::clone(pod),
+                exit,
+            ));
+            let is_full = waiting.len() > MAX_WAITING_EXITS;
             if let Some(due) = waiting.front().filter(|_| is_full).map(|it| it.0) {
                 self.count_exits(due);
             }
@@ -94,7 +98,7 @@ impl Aggregator {
                 return;
             };
             let store = self.parts.stories.store();
-            let episodes: Vec<_> = store.of_pod(&pod).collect();
+            let episodes: Vec<_> = store.episodes_of(&pod).collect();
             if death(&episodes, pod.attempt).is_some() {
                 self.metrics.sandbox_death();
             }

@@ -12,7 +12,7 @@ use crate::lifecycle::kubelet::syncs::KubeletSpan;
 use crate::lifecycle::{allocated_pods, pod_dirs};
 
 /// Longest time that a read may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Aggregator {
     /// Takes in a span.
@@ -35,7 +35,7 @@ impl Aggregator {
         }
         let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
         let read = spawn_blocking(move || allocated_pods::read(&dir, &uids));
-        let Ok(Ok(mut known)) = timeout(PATIENCE, read).await else {
+        let Ok(Ok(mut known)) = timeout(READ_TIMEOUT, read).await else {
             // A disk that hangs would delay every tick.
             self.parts.kubelet_dir = None;
             return;
@@ -59,7 +59,7 @@ impl Aggregator {
         }
         let uids: Vec<_> = pods.iter().map(|pod| pod.uid.clone()).collect();
         let look = spawn_blocking(move || pod_dirs::look(&dir, &uids));
-        let Ok(Ok(found)) = timeout(PATIENCE, look).await else {
+        let Ok(Ok(found)) = timeout(READ_TIMEOUT, look).await else {
             // A disk that hangs would delay every tick.
             self.parts.kubelet_dir = None;
             return;

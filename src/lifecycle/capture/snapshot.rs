@@ -16,7 +16,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::journal;
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::settings;
-use crate::lifecycle::usual::{self, Usual};
+use crate::lifecycle::usual::{self, UsualDurations};
 use crate::version;
 
 /// See the module documentation. Times of day and durations in microseconds.
@@ -39,7 +39,7 @@ pub struct Snapshot {
     /// Calls with spans of the runtime, which may have arrived after the journal's line.
     with_spans: Vec<EpisodeCall>,
     /// What calls usually take on this node.
-    usual: Usual,
+    usual: UsualDurations,
     /// The headline of each pod. Some facts are in memory only; a criscope of the same version says what was said here.
     said: Vec<Said>,
     /// What it means that a pod is unknown, and what the node is like.
@@ -98,7 +98,7 @@ impl Said {
         let pods = stories.pods(calls).pods.into_iter();
         let names: BTreeSet<_> = pods.map(|pod| (pod.namespace, pod.name)).collect();
         let said = names.into_iter().filter_map(|(namespace, name)| {
-            let story = stories.of_pod(&namespace, &name, None, calls)?;
+            let story = stories.pod_story(&namespace, &name, None, calls)?;
             Some(Self {
                 namespace,
                 name,

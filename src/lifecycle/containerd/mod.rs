@@ -31,7 +31,7 @@ use self::messages::Info;
 use self::pulls::{Ingest, Pulled};
 use super::process_scanner::{InFlightCalls, Observations, Upstreams};
 use super::settings;
-use super::view::Progress;
+use super::view::PullProgress;
 use crate::call::Call;
 use crate::cri::Method;
 
@@ -54,18 +54,18 @@ const CANDIDATES: usize = 8;
 
 /// The progress of pulls in flight, for pages.
 #[derive(Debug, Default)]
-pub struct PullProgress(Mutex<Vec<Progress>>);
+pub struct PullProgress(Mutex<Vec<PullProgress>>);
 
 impl PullProgress {
     /// All of them.
-    pub fn read(&self) -> Vec<Progress> {
+    pub fn read(&self) -> Vec<PullProgress> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    fn set(&self, all: Vec<Progress>) {
+    fn set(&self, all: Vec<PullProgress>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 }

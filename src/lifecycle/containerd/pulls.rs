@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::manifests::Repository;
 use super::messages::{Status, Timestamp};
 use crate::lifecycle::process_scanner::{Observation, WorkKind};
-use crate::lifecycle::view::{Layer, Progress};
+use crate::lifecycle::view::{LayerProgress, PullProgress};
 use crate::units;
 
 /// Most layers of an image that are followed.
@@ -207,13 +207,13 @@ impl Pulled {
     }
 
     /// For pages.
-    pub(super) fn progress(&self) -> Option<Progress> {
+    pub(super) fn progress(&self) -> Option<PullProgress> {
         if let Some((bytes, pulls)) = self.shared {
-            return Some(Progress {
+            return Some(PullProgress {
                 image: self.image.to_string(),
                 bytes,
                 shared_by: pulls,
-                ..Progress::default()
+                ..PullProgress::default()
             });
         }
         if self.parts.is_empty() {
@@ -231,7 +231,7 @@ impl Pulled {
                 (false, false) => "waiting",
                 (false, true) => "fetching",
             };
-            Some(Layer {
+            Some(LayerProgress {
                 digest,
                 phase: phase.to_owned(),
                 bytes: part.bytes,
@@ -239,7 +239,7 @@ impl Pulled {
                 unpacked_bytes: 0,
             })
         });
-        Some(Progress {
+        Some(PullProgress {
             image: self.image.to_string(),
             bytes: self.bytes(),
             of_bytes: self.total(),

@@ -8,18 +8,18 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Episode, Exit};
+use crate::lifecycle::episode_store::{Episode, ExitRecord};
 
 /// How long after its last exit a running container counts as crash looping, in microseconds: twice the kubelet's longest
 /// back-off, and the run after which the kubelet begins its back-off anew.
-const RECENT: u64 = 10 * 60 * 1_000_000;
+const CRASH_LOOP_LASTS: u64 = 10 * 60 * 1_000_000;
 
 /// A crash loop of a container.
 #[derive(Clone, Debug)]
 pub(crate) struct CrashLoop<'a> {
     pub(super) container: &'a str,
     /// Its last exit.
-    pub(super) last: &'a Exit,
+    pub(super) last: &'a ExitRecord,
     /// Successful starts that were seen, and the time from the first to the last event, in microseconds.
     pub(super) starts: usize,
     pub(super) window: u64,
@@ -35,17 +35,17 @@ impl CrashLoop<'_> {
 }
 
 /// An exit and the id of its sandbox; empty if unknown.
-type SandboxExit<'a> = (&'a Exit, &'a str);
+type SandboxExit<'a> = (&'a ExitRecord, &'a str);
 
 /// The runs of a container in a pod. Times in microseconds since 1970.
 #[derive(Debug, Default)]
-struct Runs<'a> {
+struct ContainerRuns<'a> {
     /// Exits without a stop request, in order.
-    ends: Vec<SandboxExit<'a>>,
+    exits: Vec<SandboxExit<'a>>,
     /// Successful starts, from and to, in order. One may end after the exit of its own run.
     starts: Vec<(u64, u64)>,
     /// Whether the sandbox of the last exit was stopped after it.
-    is_gone: bool,
+    is_sandbox_stopped: bool,
 }
 
 /// Stop requests: by container name, and by sandbox id.
@@ -83,13 +83,13 @@ impl<'a> StopRequests<'a> {
 }
 
 /// The runs of the containers that exited, by name.
-fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
-    let mut runs = BTreeMap::<&str, Runs<'_>>::new();
+fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, ContainerRuns<'a>> {
+    let mut runs = BTreeMap::<&str, ContainerRuns<'_>>::new();
     for episode in episodes {
         let sandbox = episode.sandbox_id.as_deref().unwrap_or_default();
         for exit in &episode.exits {
             let run = runs.entry(&exit.container).or_default();
-            run.ends.push((exit, sandbox));
+            run.exits.push((exit, sandbox));
         }
     }
     let mut asked = StopRequests::default();
@@ -105,27 +105,31 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
         }
     }
     for run in runs.values_mut() {
-        run.ends.retain(|end| {
-            let is_fault = has_run(end.0, episodes) && !end.0.ordered;
-            is_fault && !asked.has(end) && !before::is_lost(end.0, episodes)
+        run.exits.retain(|end| {
+            let is_fault = has_run(end.0, episodes) && !end.0.stop_requested;
+            is_fault && !asked.has(end) && !before::is_exit_lost(end.0, episodes)
         });
-        run.ends.sort_by_key(|(exit, _)| exit.at);
+        run.exits.sort_by_key(|(exit, _)| exit.at);
         run.starts.sort_unstable();
         run.forget_before_long_run();
-        let last = run.ends.last();
-        run.is_gone = last.is_some_and(|end| asked.has_followed(end));
+        let last = run.exits.last();
+        run.is_sandbox_stopped = last.is_some_and(|end| asked.has_followed(end));
     }
     runs
 }
 
-impl<'a> Runs<'a> {
+impl<'a> ContainerRuns<'a> {
     /// Drops what was before the last long run, with which a series begins.
     fn forget_before_long_run(&mut self) {
-        let Some(first) = self.ends.iter().rposition(|(exit, _)| exit.ran >= RECENT) else {
+        let Some(first) = self
+            .exits
+            .iter()
+            .rposition(|(exit, _)| exit.ran >= CRASH_LOOP_LASTS)
+        else {
             return;
         };
-        self.ends.drain(..first);
-        if let Some((exit, _)) = self.ends.first() {
+        self.exits.drain(..first);
+        if let Some((exit, _)) = self.exits.first() {
             let began = exit.at.saturating_sub(exit.ran);
             self.starts.retain(|(_, to)| *to >= began);
         }
@@ -133,17 +137,17 @@ impl<'a> Runs<'a> {
 
     /// Returns whether the last exit is part of a crash loop. `is_down`: it has not started again.
     fn keeps_ending(&self, is_down: bool) -> bool {
-        let Some(&(last, sandbox)) = self.ends.last() else {
+        let Some(&(last, sandbox)) = self.exits.last() else {
             return false;
         };
         let is_good = |end: &&SandboxExit<'_>| end.0.code == 0;
         // One that failed and one that was not observed, as when its shim was killed, are no series.
         let is_unseen = |end: &&SandboxExit<'_>| end.0.reason == ExitReason::Unknown;
-        let unseen = self.ends.iter().filter(is_unseen).count();
-        let good = self.ends.iter().filter(is_good).count();
-        let failed = unseen.max(self.ends.len() - good - unseen);
+        let unseen = self.exits.iter().filter(is_unseen).count();
+        let good = self.exits.iter().filter(is_good).count();
+        let failed = unseen.max(self.exits.len() - good - unseen);
         // An init container runs once in every sandbox.
-        let here = || self.ends.iter().filter(|end| end.1 == sandbox);
+        let here = || self.exits.iter().filter(|end| end.1 == sandbox);
         // A job that failed and then succeeded is done.
         let is_done = is_down && last.code == 0 && here().filter(is_good).count() == 1;
         (failed >= 2 || here().count() >= 3) && !is_done
@@ -151,9 +155,9 @@ impl<'a> Runs<'a> {
 
     /// Its crash loop, if any. `now` in microseconds since 1970.
     fn crash_loop(&self, container: &'a str, now: u64) -> Option<CrashLoop<'a>> {
-        let (last, _) = *self.ends.last()?;
+        let (last, _) = *self.exits.last()?;
         let is_down = self.starts.last().is_none_or(|(from, _)| *from <= last.at);
-        let is_recent = now.saturating_sub(last.at) < RECENT;
+        let is_recent = now.saturating_sub(last.at) < CRASH_LOOP_LASTS;
         if !self.keeps_ending(is_down) || !(is_down || is_recent) {
             return None;
         }
@@ -164,7 +168,7 @@ impl<'a> Runs<'a> {
             last,
             starts: self.starts.len(),
             window: ended.max(last.at).saturating_sub(began),
-            is_over: is_down && self.is_gone,
+            is_over: is_down && self.is_sandbox_stopped,
         })
     }
 }
@@ -178,7 +182,7 @@ pub(super) fn loops<'a>(episodes: &[&'a Episode], now: u64) -> BTreeMap<&'a str,
 
 /// Returns whether the container has run. A runtime reports an exit, with a code of its own, of a container that could not be
 /// started as well.
-fn has_run(exit: &Exit, pod: &[&Episode]) -> bool {
+fn has_run(exit: &ExitRecord, pod: &[&Episode]) -> bool {
     let started = |call: &EpisodeCall| {
         let container = call.container.as_deref();
         call.method == Method::StartContainer
@@ -190,7 +194,7 @@ fn has_run(exit: &Exit, pod: &[&Episode]) -> bool {
 
 /// The last exit in an episode that is a fault: that of a container that ran, was not asked to end, and had run only briefly
 /// or is still down.
-pub(super) fn afterwards<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<&'a Exit> {
+pub(super) fn afterwards<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
     let mut failed = episode.exits.iter().rev().filter(|exit| exit.code != 0);
     // A stop kills its containers.
     let failed = failed.next().filter(|_| episode.kind != Kind::Stop)?;
@@ -201,7 +205,7 @@ pub(super) fn afterwards<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Optio
     };
     let mut asked = StopRequests::default();
     calls().for_each(|(episode, call)| asked.note(episode, call));
-    let is_own = has_run(failed, pod) && !failed.ordered && !asked.has(&(failed, sandbox));
+    let is_own = has_run(failed, pod) && !failed.stop_requested && !asked.has(&(failed, sandbox));
     // One that ran for long has done its work, if it runs again; running out of memory counts at any age.
     let soon = failed.ran < 60_000_000 || failed.reason == ExitReason::OomKilled;
     let again = calls().any(|(_, call)| {

@@ -1,7 +1,7 @@
 //! Failed calls, current and past.
 
-use super::cause::{Failure, How, Progress};
-use super::fault::{self, Fault};
+use super::cause::{CallFailure, FailureKind, WorkProgress};
+use super::fault::{self, FaultClass};
 use super::work;
 use crate::call::{Ending, FaultKind};
 use crate::cri::Method;
@@ -28,7 +28,7 @@ pub(super) fn is_retry(episode: &Episode, call: &EpisodeCall) -> bool {
 }
 
 /// The newest failure that no later call resolved.
-pub(super) fn unresolved(episode: &Episode) -> Option<&EpisodeCall> {
+pub(super) fn newest_unresolved(episode: &Episode) -> Option<&EpisodeCall> {
     all_unresolved(episode).next()
 }
 
@@ -53,7 +53,7 @@ fn makes_good(later: &EpisodeCall, failed: &EpisodeCall) -> bool {
 }
 
 /// The failure with the most tries, of an episode in which all were resolved.
-pub(super) fn worst(episode: &Episode) -> Option<&EpisodeCall> {
+pub(super) fn most_tried(episode: &Episode) -> Option<&EpisodeCall> {
     let bad = || episode.calls.iter().filter(|call| call.is_bad());
     bad().max_by_key(|call| bad().filter(|c| is_same(c, call)).count())
 }
@@ -65,12 +65,12 @@ pub(super) fn tries(episode: &Episode, call: &EpisodeCall) -> usize {
 }
 
 /// The failure of `call` and of earlier attempts at it. `past`: it was resolved.
-pub(super) fn of<'a>(
+pub(super) fn call_failure<'a>(
     episode: &'a Episode,
     call: &'a EpisodeCall,
     now: u64,
-    past: bool,
-) -> Failure<'a> {
+    is_resolved: bool,
+) -> CallFailure<'a> {
     let calls = episode.calls.iter();
     let failed: Vec<_> = calls.filter(|c| c.is_bad() && is_same(c, call)).collect();
     // What a refused try says is that an earlier one was not undone. That one is the cause.
@@ -80,14 +80,14 @@ pub(super) fn of<'a>(
         Some(at) => (failed[at], refused),
         None => (call, 0),
     };
-    Failure {
+    CallFailure {
         last,
         tries: failed.len() - refused,
-        how: how(last, &failed),
+        kind: failure_kind(last, &failed),
         work: progress(&failed),
-        refused,
-        past,
-        is_not_tried_again: !past && is_not_tried_again(episode, now),
+        refused_tries: refused,
+        is_resolved,
+        is_not_tried_again: !is_resolved && is_not_tried_again(episode, now),
         now,
     }
 }
@@ -102,20 +102,20 @@ fn is_not_tried_again(episode: &Episode, now: u64) -> bool {
     episode.is_not_tried_again(now) && !is_away
 }
 
-fn progress<'a>(failed: &[&'a EpisodeCall]) -> Progress<'a> {
+fn progress<'a>(failed: &[&'a EpisodeCall]) -> WorkProgress<'a> {
     let looked = failed.iter().any(|call| call.scanned);
     let most = work::most(&failed.iter().copied());
-    most.map_or(Progress::Unseen { looked }, Progress::SoFar)
+    most.map_or(WorkProgress::Unseen { looked }, WorkProgress::SoFar)
 }
 
-fn how(last: &EpisodeCall, failed: &[&EpisodeCall]) -> How {
+fn failure_kind(last: &EpisodeCall, failed: &[&EpisodeCall]) -> FailureKind {
     // Code and text are those that the fault was told to have.
     if is_injected(last) {
-        return How::Injected;
+        return FailureKind::Injected;
     }
     if is_refusal(last) {
         let times = failed.len();
-        return How::Reserved { times };
+        return FailureKind::NameReserved { times };
     }
     let ending = last.outcome().map(|outcome| outcome.ending);
     let is_alike = |c: &&&EpisodeCall| match ending {
@@ -126,36 +126,36 @@ fn how(last: &EpisodeCall, failed: &[&EpisodeCall]) -> How {
     let alike = || failed.iter().filter(is_alike);
     let said = last.error().is_some();
     match ending {
-        Some(Ending::Deadline) if is_late(last) => How::Late {
+        Some(Ending::Deadline) if is_late(last) => FailureKind::DeadlinePassed {
             deadline: last.deadline_ms().unwrap_or(last.duration_ms()),
             times: alike().count(),
         },
-        Some(Ending::Deadline) => How::GaveUp {
+        Some(Ending::Deadline) => FailureKind::RuntimeGaveUp {
             after: last.duration_ms(),
             deadline: last.deadline_ms(),
         },
         // A status of this code is the runtime's; a caller that cancels gets none.
-        Some(Ending::Cancelled) if !said => How::Cancelled {
+        Some(Ending::Cancelled) if !said => FailureKind::CallerCancelled {
             longest: millis(alike().map(|c| c.elapsed_us()).max().unwrap_or_default()),
             times: alike().count(),
         },
-        _ => error(last),
+        _ => error_kind(last),
     }
 }
 
-fn error(last: &EpisodeCall) -> How {
-    let fault = Fault::of(last);
+fn error_kind(last: &EpisodeCall) -> FailureKind {
+    let fault = FaultClass::from_call(last);
     if fault::is_of_sandbox_image(last) {
-        return How::PauseImage { fault };
+        return FailureKind::PauseImage { fault };
     }
     if fault::is_of_network(last) {
-        let text = message(last);
+        let text = error_message(last);
         // The text may name the plugin in a way that cannot be read; it need not be the one that was seen.
         let seen = || only_plugin(last).filter(|_| !fault::names_plugin(text));
         let plugin = fault::plugin(text).or_else(seen);
-        return How::Network { plugin, fault };
+        return FailureKind::Network { plugin, fault };
     }
-    How::Error { fault }
+    FailureKind::Error { fault }
 }
 
 /// Returns whether it failed on purpose, without reaching the runtime.
@@ -166,11 +166,12 @@ pub(super) fn is_injected(call: &EpisodeCall) -> bool {
 
 /// A caller's clock starts before ours, and a runtime gives up a little before the deadline that it was sent. In
 /// milliseconds.
-const SLACK: f64 = 100.0;
+const DEADLINE_TOLERANCE_MS: f64 = 100.0;
 
 /// Returns whether the caller's deadline had passed at the end.
 fn is_late(call: &EpisodeCall) -> bool {
-    let ran_out = |deadline: f64| call.duration_ms() + SLACK.min(deadline / 10.0) >= deadline;
+    let ran_out =
+        |deadline: f64| call.duration_ms() + DEADLINE_TOLERANCE_MS.min(deadline / 10.0) >= deadline;
     call.has_ended(Ending::Deadline) && call.deadline_ms().is_some_and(ran_out)
 }
 
@@ -184,7 +185,7 @@ fn is_refusal(call: &EpisodeCall) -> bool {
 }
 
 /// The error message of a call.
-pub(super) fn message(call: &EpisodeCall) -> &str {
+pub(super) fn error_message(call: &EpisodeCall) -> &str {
     call.error().map_or("", |error| error)
 }
 

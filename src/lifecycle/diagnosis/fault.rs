@@ -11,7 +11,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 
 /// Where a wording counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
+enum FaultScope {
     Any,
     /// Pulls, also that of the pause image.
     Image,
@@ -31,9 +31,9 @@ macro_rules! faults {
     ($($fault:ident = $name:literal, $words:expr, $scope:ident: [$($wording:literal),* $(,)?];)*) => {
         /// A class of faults.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Fault {$($fault),*}
+        pub(crate) enum FaultClass {$($fault),*}
 
-        impl Fault {
+        impl FaultClass {
             /// The stable name.
             pub(super) const fn name(self) -> &'static str {
                 match self {$(Self::$fault => $name),*}
@@ -46,7 +46,7 @@ macro_rules! faults {
         }
 
         /// The rows, the most specific first. Lower case; `*` stands for any text.
-        const TABLE: &[(Fault, Scope, &[&str])] = &[$((Fault::$fault, $scope, &[$($wording),*])),*];
+        const FAULT_TABLE: &[(FaultClass, FaultScope, &[&str])] = &[$((FaultClass::$fault, $scope, &[$($wording),*])),*];
     };
 }
 
@@ -277,21 +277,21 @@ faults! {
     PermissionDenied = "permission_denied", None, Any: ["permission denied", "operation not permitted"];
 }
 
-impl Fault {
+impl FaultClass {
     /// The class of this failed call in plain words; `None` if the text says it itself.
     pub(super) fn words(self, call: &EpisodeCall) -> Option<Cow<'static, str>> {
         self.plain().map(|words| server::named(words, call))
     }
 
     /// The class that code and text of a failed call prove.
-    pub(super) fn of(call: &EpisodeCall) -> Option<Self> {
+    pub(super) fn from_call(call: &EpisodeCall) -> Option<Self> {
         let text = lower(call);
         let pulls = call.method == Method::PullImage || is_of_sandbox_image(call);
         let creates = matches!(
             call.method,
             Method::CreateContainer | Method::StartContainer
         );
-        let counts = |scope: Scope| match scope {
+        let counts = |scope: FaultScope| match scope {
             Any => true,
             Image => pulls,
             Container => creates,
@@ -299,22 +299,22 @@ impl Fault {
             Network => !pulls && is_of_network(call),
             NoContainer => !creates && call.method != Method::ExecSync,
         };
-        let mut rows = TABLE.iter().filter(|(_, scope, _)| counts(*scope));
+        let mut rows = FAULT_TABLE.iter().filter(|(_, scope, _)| counts(*scope));
         let row = rows.find(|(.., wordings)| wordings.iter().any(|it| has(&text, it)));
         row.map(|(fault, ..)| *fault).or_else(|| by_code(call))
     }
 }
 
 /// What the code of a pull proves, whatever the text.
-fn by_code(call: &EpisodeCall) -> Option<Fault> {
+fn by_code(call: &EpisodeCall) -> Option<FaultClass> {
     let code = call.outcome()?.code;
     // Layers and snapshots can be missing as well.
     let text = lower(call);
     let parts = ["snapshot", "extract", "content digest", "layer", "blob"];
     let whole = !parts.iter().any(|it| text.contains(it));
     match (call.method, code) {
-        (Method::PullImage, Code::NotFound) if whole => Some(Fault::ImageMissing),
-        (Method::PullImage, Code::Unauthenticated) => Some(Fault::Unauthorized),
+        (Method::PullImage, Code::NotFound) if whole => Some(FaultClass::ImageMissing),
+        (Method::PullImage, Code::Unauthenticated) => Some(FaultClass::Unauthorized),
         _ => None,
     }
 }

@@ -1,14 +1,14 @@
 //! Faults that were injected on purpose: no headline leaves them out.
 
-use super::cause::{Cause, Failure, How, InFlight, Progress, What};
+use super::cause::{CallFailure, CallInFlight, Cause, FailureKind, SlowDetail, WorkProgress};
 use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::process_scanner::WorkKind;
 
 /// Adds to a cause that calls were held or failed on purpose, unless it says so itself.
-pub(super) fn with<'a>(cause: Cause<'a>, episode: &'a Episode) -> Cause<'a> {
+pub(super) fn with_injected_fault<'a>(cause: Cause<'a>, episode: &'a Episode) -> Cause<'a> {
     let calls = || episode.calls.iter().filter(|call| call.fault.is_some());
     match calls().max_by_key(|call| call.fault.map(|fault| fault.held_ms())) {
-        Some(call) if !says(&cause) => Cause::Injected {
+        Some(call) if !says(&cause) => Cause::WithInjectedFault {
             cause: Box::new(cause),
             call,
             more: calls().count() - 1,
@@ -19,25 +19,30 @@ pub(super) fn with<'a>(cause: Cause<'a>, episode: &'a Episode) -> Cause<'a> {
 
 /// Returns whether the sentence names the injected fault.
 fn says(cause: &Cause<'_>) -> bool {
-    let is_one = |work: &Progress<'_>| match work {
-        Progress::Now(worker) | Progress::SoFar(worker) => worker.kind == WorkKind::Injected,
-        Progress::Unseen { .. } => false,
+    let is_one = |work: &WorkProgress<'_>| match work {
+        WorkProgress::Current(worker) | WorkProgress::SoFar(worker) => {
+            worker.kind == WorkKind::Injected
+        }
+        WorkProgress::Unseen { .. } => false,
     };
     match cause {
-        Cause::InFlight(InFlight { work, .. }) => is_one(work),
-        Cause::Failing(failure) | Cause::Recovered { failure, .. } => {
-            let Failure { how, work, .. } = failure;
-            let with_work = matches!(how, How::Late { .. } | How::Cancelled { .. });
-            matches!(how, How::Injected) || with_work && is_one(work)
+        Cause::CallInFlight(CallInFlight { work, .. }) => is_one(work),
+        Cause::CallFails(failure) | Cause::Recovered { failure, .. } => {
+            let CallFailure { kind, work, .. } = failure;
+            let with_work = matches!(
+                kind,
+                FailureKind::DeadlinePassed { .. } | FailureKind::CallerCancelled { .. }
+            );
+            matches!(kind, FailureKind::Injected) || with_work && is_one(work)
         }
-        Cause::Slow(slow) => match &slow.what {
-            What::Calls { worker, .. } => worker
+        Cause::SlowPhase(slow) => match &slow.detail {
+            SlowDetail::Calls { worker, .. } => worker
                 .as_ref()
                 .is_some_and(|worker| worker.kind == WorkKind::Injected),
             _ => false,
         },
-        Cause::Exited { then, .. } => says(then),
-        Cause::Beside { cause, .. } => says(cause),
+        Cause::ContainerExited { then, .. } => says(then),
+        Cause::WithNodeConditions { cause, .. } => says(cause),
         _ => false,
     }
 }

@@ -3,16 +3,16 @@
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::ContainerIdentity;
-use crate::lifecycle::episode_store::{Episode, OomKills};
+use crate::lifecycle::episode_store::{ContainerOomKills, Episode};
 
 /// The newest OOM kills in a container of these episodes of a pod that has neither ended nor been stopped or started again since.
-pub(super) fn newest<'a>(pod: &[&'a Episode]) -> Option<&'a OomKills> {
+pub(super) fn newest_oom_kills<'a>(pod: &[&'a Episode]) -> Option<&'a ContainerOomKills> {
     let all = pod.iter().flat_map(|episode| &episode.oom_kills);
     all.filter(|kills| runs(kills, pod))
         .max_by_key(|kills| kills.last)
 }
 
-fn runs(kills: &OomKills, pod: &[&Episode]) -> bool {
+fn runs(kills: &ContainerOomKills, pod: &[&Episode]) -> bool {
     let (name, attempt) = (&*kills.container.name, kills.container.attempt);
     let exits = || pod.iter().flat_map(|episode| &episode.exits);
     let has_ended = exits().any(|exit| *exit.container == *name && exit.attempt >= attempt);

@@ -4,59 +4,59 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::cause::Cause;
 use super::crash::{self, CrashLoop};
-use super::kills::{self, KeepsKilling};
+use super::kills::{self, KillLoop};
 use super::kubelet::KubeletCause;
-use super::{ephemeral, failure, hanging, of_episode, oom, reboot, sandbox, stopped, syncs};
+use super::{ephemeral, episode_cause, failure, hanging, oom, reboot, sandbox, stopped, syncs};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
-use crate::lifecycle::usual::Node;
-use crate::lifecycle::view::{Probe, SandboxDeath, State};
+use crate::lifecycle::usual::NodeContext;
+use crate::lifecycle::view::{EpisodeState, ProbeView, SandboxDeathView};
 
 /// A probe that has not run for so long says nothing any more, in microseconds.
-const FORGOTTEN: u64 = 5 * 60 * 1_000_000;
+const PROBE_RESULT_EXPIRES_AFTER: u64 = 5 * 60 * 1_000_000;
 
 /// How long a slow stop that has ended remains the headline, in microseconds.
-const JUST_GONE: u64 = 10_000_000;
+const SLOW_STOP_SHOWN_FOR: u64 = 10_000_000;
 
 /// Another kill of a container this soon after the last, in microseconds, is one of the same series.
-const RECENT: u64 = 10 * 60 * 1_000_000;
+const NEXT_KILL_WITHIN: u64 = 10 * 60 * 1_000_000;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Pods<'a> {
+pub(crate) struct Diagnoser<'a> {
     /// By uid and name, in order of time: a static pod that is taken away and comes back has the same uid.
-    pods: HashMap<Key<'a>, Vec<Pod<'a>>>,
+    pods: HashMap<PodKey<'a>, Vec<PodLifetime<'a>>>,
     /// The newest episode.
     newest: Option<&'a Episode>,
     /// The exec probes of its pod.
-    probes: Vec<Probe>,
-    node: Node<'a>,
+    probes: Vec<ProbeView>,
+    node: NodeContext<'a>,
     /// In microseconds since 1970.
     now: u64,
 }
 
 /// Uid, namespace and name.
-type Key<'a> = (&'a str, &'a str, &'a str);
+type PodKey<'a> = (&'a str, &'a str, &'a str);
 
 /// A pod from its first sandbox until it is stopped.
 #[derive(Debug)]
-struct Pod<'a> {
+struct PodLifetime<'a> {
     episodes: Vec<&'a Episode>,
     loops: BTreeMap<&'a str, CrashLoop<'a>>,
     /// The newest series of kills by the kubelet.
-    kills: Option<KeepsKilling<'a>>,
+    kills: Option<KillLoop<'a>>,
 }
 
-fn key(episode: &Episode) -> Key<'_> {
+fn key(episode: &Episode) -> PodKey<'_> {
     (&episode.pod.uid, &episode.pod.namespace, &episode.pod.name)
 }
 
 /// Splits the episodes of pods with the same key where one of them begins after the one before was stopped.
-fn split<'a>(episodes: &[&'a Episode], now: u64) -> Vec<Pod<'a>> {
+fn split<'a>(episodes: &[&'a Episode], now: u64) -> Vec<PodLifetime<'a>> {
     let is_stopped = |time: u64| {
         let mut stops = episodes.iter().filter(|e| e.kind == Kind::Stop);
-        stops.any(|stop| stop.state == State::Ok && stop.ended <= time)
+        stops.any(|stop| stop.state == EpisodeState::Ok && stop.ended <= time)
     };
     let begins = |e: &&&Episode| {
         let makes = e.calls.iter().any(|call| call.is_new_sandbox());
@@ -70,14 +70,16 @@ fn split<'a>(episodes: &[&'a Episode], now: u64) -> Vec<Pod<'a>> {
         let of_it = |e: &&'a Episode| (begin..end).contains(&e.began);
         episodes.iter().copied().filter(of_it).collect()
     });
-    parts.map(|episodes| Pod::new(episodes, now)).collect()
+    parts
+        .map(|episodes| PodLifetime::new(episodes, now))
+        .collect()
 }
 
-impl<'a> Pod<'a> {
+impl<'a> PodLifetime<'a> {
     fn new(episodes: Vec<&'a Episode>, now: u64) -> Self {
         Self {
             loops: crash::loops(&episodes, now),
-            kills: kills::keeps_killing(&episodes, now),
+            kills: kills::newest_kill_loop(&episodes, now),
             episodes,
         }
     }
@@ -90,7 +92,7 @@ impl<'a> Pod<'a> {
                 stop.kind == Kind::Stop && e.kind != Kind::Stop && e.began <= stop.began
             });
         before.max_by_key(|e| e.began).filter(|e| {
-            let failed = failure::unresolved(e);
+            let failed = failure::newest_unresolved(e);
             failed.is_some_and(|call| call.method == Method::RunPodSandbox)
         })
     }
@@ -102,13 +104,13 @@ impl<'a> Pod<'a> {
             .filter(|e| !e.only_cleans)
             .max_by_key(|e| e.began)?;
         let is_newest = !episodes().any(|e| e.pod.attempt > last.pod.attempt);
-        (last.kind == Kind::Stop && last.state == State::Ok && is_newest).then_some(last)
+        (last.kind == Kind::Stop && last.state == EpisodeState::Ok && is_newest).then_some(last)
     }
 }
 
-impl<'a> Pods<'a> {
+impl<'a> Diagnoser<'a> {
     /// These episodes of a node; `now` in microseconds since 1970.
-    pub(crate) fn new(episodes: &[&'a Episode], node: Node<'a>, now: u64) -> Self {
+    pub(crate) fn new(episodes: &[&'a Episode], node: NodeContext<'a>, now: u64) -> Self {
         let mut pods = HashMap::<_, Vec<_>>::new();
         for episode in episodes {
             pods.entry(key(episode)).or_default().push(*episode);
@@ -127,22 +129,23 @@ impl<'a> Pods<'a> {
     }
 
     /// With the exec probes of the newest pod.
-    pub(crate) fn with_probes(mut self, probes: Vec<Probe>) -> Self {
+    pub(crate) fn with_probes(mut self, probes: Vec<ProbeView>) -> Self {
         self.probes = probes;
         self
     }
 
     /// The pod of one of the episodes.
-    fn pod<'b>(&'b self, episode: &'b Episode) -> Option<&'b Pod<'a>> {
+    fn pod<'b>(&'b self, episode: &'b Episode) -> Option<&'b PodLifetime<'a>> {
         let pods = self.pods.get(&key(episode))?;
-        let has_it = |pod: &&Pod<'_>| pod.episodes.iter().any(|e| e.number == episode.number);
+        let has_it =
+            |pod: &&PodLifetime<'_>| pod.episodes.iter().any(|e| e.number == episode.number);
         pods.iter().find(has_it)
     }
 
     /// The cause of one of the episodes.
     pub(crate) fn cause(&self, episode: &'a Episode) -> Cause<'a> {
         let pod = self.pod(episode).map_or(&[][..], |pod| &pod.episodes);
-        of_episode(episode, pod, &self.node, self.now)
+        episode_cause(episode, pod, &self.node, self.now)
     }
 
     /// For a start or restart the sentence on the crash loop of a container that it started, or on that of one that the kubelet
@@ -155,12 +158,12 @@ impl<'a> Pods<'a> {
         let of_it = containers(episode).filter_map(|name| pod.loops.get(name));
         let goes_on = of_it.filter(|it| !it.is_over);
         let crashes = goes_on.max_by_key(|it| it.at());
-        let is_its = |it: &&KeepsKilling<'_>| containers(episode).any(|name| name == it.container);
+        let is_its = |it: &&KillLoop<'_>| containers(episode).any(|name| name == it.container);
         let kills = pod.kills.as_ref().filter(|it| !it.is_over).filter(is_its);
         match (crashes, kills) {
             (Some(crashes), Some(kills)) if crashes.at() >= kills.at => Some(crashes.to_string()),
             (_, Some(kills)) => {
-                let cause = KubeletCause::KeepsKilling(kills.clone());
+                let cause = KubeletCause::KillLoop(kills.clone());
                 Some(Cause::Kubelet(cause).to_string())
             }
             (crashes, None) => Some(crashes?.to_string()),
@@ -168,7 +171,7 @@ impl<'a> Pods<'a> {
     }
 
     /// Of a start, the end of its sandbox, if no call stopped it.
-    pub(crate) fn sandbox_death(&self, episode: &Episode) -> Option<SandboxDeath> {
+    pub(crate) fn sandbox_death(&self, episode: &Episode) -> Option<SandboxDeathView> {
         episode.sandbox_end.as_ref()?;
         let death = sandbox::death(&self.pod(episode)?.episodes, episode.pod.attempt)?;
         Some(death.view())
@@ -193,7 +196,7 @@ impl<'a> Pods<'a> {
         let is_own = |e: &&'a Episode| !ephemeral::is_ephemeral(e, &pod.episodes);
         let own: Vec<_> = pod.episodes.iter().copied().filter(is_own).collect();
         if own.len() < pod.episodes.len() {
-            let cause = self.newest_of(&Pod::new(own, self.now));
+            let cause = self.newest_of(&PodLifetime::new(own, self.now));
             if let Some(problem) = cause.filter(Cause::is_problem) {
                 return Some(problem);
             }
@@ -201,27 +204,27 @@ impl<'a> Pods<'a> {
         self.newest_of(pod)
     }
 
-    fn newest_of(&self, pod: &Pod<'a>) -> Option<Cause<'a>> {
+    fn newest_of(&self, pod: &PodLifetime<'a>) -> Option<Cause<'a>> {
         let last = |wanted: &dyn Fn(&Episode) -> bool| {
             let wanted = pod.episodes.iter().copied().filter(|e| wanted(e));
             wanted.max_by_key(|e| e.began)
         };
         if let Some(episode) = last(&|e| hanging(e).is_some()) {
             let kills = pod.kills.as_ref().filter(|it| !it.is_over);
-            let is_kill = |it: &&KeepsKilling<'_>| {
+            let is_kill = |it: &&KillLoop<'_>| {
                 hanging(episode).is_some_and(|call| {
                     let is_stop = call.method == Method::StopContainer && !kills::is_overdue(call);
                     (is_stop || call.method == Method::ExecSync && call.probe.is_some())
                         && call.container_name() == Some(it.container)
-                        && self.now.saturating_sub(it.at) < RECENT
+                        && self.now.saturating_sub(it.at) < NEXT_KILL_WITHIN
                 })
             };
             if let Some(kills) = kills.filter(is_kill) {
-                return Some(Cause::Kubelet(KubeletCause::KeepsKilling(kills.clone())));
+                return Some(Cause::Kubelet(KubeletCause::KillLoop(kills.clone())));
             }
             return Some(self.cause(episode));
         }
-        if let Some((death, is_stopped)) = sandbox::died(&pod.episodes) {
+        if let Some((death, is_stopped)) = sandbox::newest_death(&pod.episodes) {
             let ago = self.now.saturating_sub(death.end.at);
             return Some(Cause::SandboxDied {
                 death,
@@ -229,10 +232,11 @@ impl<'a> Pods<'a> {
                 is_stopped,
             });
         }
-        let fails = |e: &Episode| failure::unresolved(e).is_some() && e.state != State::Ok;
-        let failing = last(&|e| e.state == State::Open && fails(e));
+        let fails =
+            |e: &Episode| failure::newest_unresolved(e).is_some() && e.state != EpisodeState::Ok;
+        let failing = last(&|e| e.state == EpisodeState::Open && fails(e));
         let failing = failing.map(|e| pod.behind(e).unwrap_or(e));
-        let with_node = reboot::ended(&pod.episodes).filter(|_| failing.is_none());
+        let with_node = reboot::ended_with_node(&pod.episodes).filter(|_| failing.is_none());
         if with_node.is_some() {
             return with_node;
         }
@@ -241,7 +245,7 @@ impl<'a> Pods<'a> {
         let kills = pod.kills.as_ref();
         let kills = kills.filter(|it| it.at > crashed && failing.is_none_or(|e| it.at > e.ended));
         if let Some(kills) = kills {
-            return Some(Cause::Kubelet(KubeletCause::KeepsKilling(kills.clone())));
+            return Some(Cause::Kubelet(KubeletCause::KillLoop(kills.clone())));
         }
         if let Some(crash_loop) = crash_loop
             && failing.is_none_or(|e| crash_loop.at() > e.ended)
@@ -251,28 +255,28 @@ impl<'a> Pods<'a> {
         // A quick stop is told below, if nothing else was the matter with the pod.
         let is_slow = |e: &Episode| self.node.usual.is_slow(e.duration_ms());
         let is_current = |e: &Episode| match e.kind {
-            Kind::Stop if e.state == State::Ok => {
-                let just = self.now.saturating_sub(e.ended) < JUST_GONE;
+            Kind::Stop if e.state == EpisodeState::Ok => {
+                let just = self.now.saturating_sub(e.ended) < SLOW_STOP_SHOWN_FOR;
                 just && is_slow(e) && !e.only_cleans
             }
-            Kind::Stop => e.state == State::Open && is_slow(e) && !e.only_cleans,
-            _ => e.state == State::Open,
+            Kind::Stop => e.state == EpisodeState::Open && is_slow(e) && !e.only_cleans,
+            _ => e.state == EpisodeState::Open,
         };
         let open = || last(&is_current);
         // A failure counts until a newer episode succeeded.
-        let newest = || last(&|e| e.state != State::Open);
-        let failed = || newest().filter(|e| e.state == State::Failed);
+        let newest = || last(&|e| e.state != EpisodeState::Open);
+        let failed = || newest().filter(|e| e.state == EpisodeState::Failed);
         let slowest = || {
             pod.episodes.iter().copied().max_by(|a, b| {
                 let up = |e: &Episode| e.kind != Kind::Stop;
                 up(a).cmp(&up(b)).then(a.duration().cmp(&b.duration()))
             })
         };
-        let of_kubelet = || last(&|e| syncs::failing(e, self.now).is_some());
+        let of_kubelet = || last(&|e| syncs::failing_sync(e, self.now).is_some());
         // How the last run ended matters more than how long a start took.
         let again = || {
             let newest =
-                last(&|e| e.kind != Kind::Stop && e.attempt() > 0 && e.state == State::Ok)?;
+                last(&|e| e.kind != Kind::Stop && e.attempt() > 0 && e.state == EpisodeState::Ok)?;
             // An init container that had to run again is done once others follow.
             let calls = pod.episodes.iter().flat_map(|e| &e.calls);
             let mut later = calls.filter(|c| c.began_us() >= newest.ended);
@@ -287,7 +291,7 @@ impl<'a> Pods<'a> {
             .or_else(again)
             .or_else(slowest)?;
         let cause = self.cause(matters);
-        let cause = match oom::newest(&pod.episodes).filter(|_| failing.is_none()) {
+        let cause = match oom::newest_oom_kills(&pod.episodes).filter(|_| failing.is_none()) {
             Some(kills) => Cause::OomKills {
                 kills,
                 ago: self.now.saturating_sub(kills.last),
@@ -307,7 +311,7 @@ impl<'a> Pods<'a> {
         };
         let is_past = stop.number == matters.number || cause.is_past_when_stopped();
         let then = self.cause(stop);
-        match stopped::of(stop, &pod.episodes, self.now).filter(|_| is_past) {
+        match stopped::pod_stop(stop, &pod.episodes, self.now).filter(|_| is_past) {
             Some(told) if then.is_fine_stop() => Some(Cause::PodStopped(told.with(then))),
             Some(_) => Some(then),
             None if cause.is_past_when_gone() => Some(then),
@@ -316,10 +320,10 @@ impl<'a> Pods<'a> {
     }
 
     /// An exec probe that keeps failing in a container that is up.
-    fn failing_probe(&self, pod: &Pod<'_>, cause: &Cause<'_>) -> Option<&Probe> {
+    fn failing_probe(&self, pod: &PodLifetime<'_>, cause: &Cause<'_>) -> Option<&ProbeView> {
         let up = cause.up();
-        let fails = |it: &&Probe| {
-            let is_recent = self.now.saturating_sub(it.last_unix_us) < FORGOTTEN;
+        let fails = |it: &&ProbeView| {
+            let is_recent = self.now.saturating_sub(it.last_unix_us) < PROBE_RESULT_EXPIRES_AFTER;
             it.failed_in_a_row >= 2 && is_recent && up.contains(&&*it.container)
         };
         let calls = pod.episodes.iter().flat_map(|episode| &episode.calls);

@@ -7,7 +7,7 @@ use crate::cri::Method;
 use crate::lifecycle::episode_store::Episode;
 
 /// The containers of a pod that ended with the node, if nothing of the pod was made since.
-pub(super) fn ended<'a>(pod: &[&'a Episode]) -> Option<Cause<'a>> {
+pub(super) fn ended_with_node<'a>(pod: &[&'a Episode]) -> Option<Cause<'a>> {
     let exits = || pod.iter().flat_map(|episode| &episode.exits);
     let booted = exits().filter_map(|exit| exit.node_restarted).max()?;
     let mut calls = pod.iter().flat_map(|episode| &episode.calls);

@@ -1,21 +1,21 @@
 //! Pods that were stopped while containers ran. The CRI carries no reason for a stop; its calls show who asked for it, with which
 //! grace period, and how the containers ended. `words::stopped` makes the sentence.
 
-use super::cause::{Cause, End, What};
+use super::cause::{Cause, EpisodeOutcome, SlowDetail};
 use super::kills::{self, KillReason};
-use super::kubelet::{self, KubeletCause, Stop};
+use super::kubelet::{self, ContainerStop, KubeletCause};
 use super::syncs;
 use crate::call::{CallFacts, Client};
 use crate::cri::Method;
 use crate::cri::subject::ContainerIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Episode, Exit};
+use crate::lifecycle::episode_store::{Episode, ExitRecord};
 
 /// When the kubelet ends a pod, StopPodSandbox follows the last StopContainer within this time, in microseconds. After a probe has ended a
 /// single container it takes longer.
-const FOLLOWS: u64 = 1_000_000;
+const SANDBOX_STOP_FOLLOWS_WITHIN: u64 = 1_000_000;
 /// The kubelet stops the sidecars of a pod that has done its work this soon after its last container, in microseconds.
-const DONE: u64 = 10_000_000;
+const SIDECARS_STOPPED_WITHIN: u64 = 10_000_000;
 
 /// The stop of a pod. Times in microseconds.
 #[derive(Debug)]
@@ -27,11 +27,11 @@ pub(crate) struct PodStop<'a> {
     pub(super) took: u64,
     /// What had happened just before, if that is why the kubelet stops a container.
     pub(super) reason: Option<KillReason>,
-    pub(super) shortened: Option<Shortened>,
+    pub(super) shortened: Option<ShortenedGracePeriod>,
     /// The containers that it ended, the one that took longest first; none if it is not known which ran.
     pub(super) ends: Vec<ContainerEnd<'a>>,
     /// The last container that ended by itself after these were started.
-    pub(super) before: Option<&'a Exit>,
+    pub(super) before: Option<&'a ExitRecord>,
     /// What is known of the stop besides.
     pub(super) then: Option<Box<Cause<'a>>>,
 }
@@ -41,13 +41,13 @@ pub(crate) struct PodStop<'a> {
 pub(crate) struct ContainerEnd<'a> {
     pub(super) name: &'a str,
     /// `None` if it ended with the sandbox.
-    pub(super) stop: Option<Stop<'a>>,
-    pub(super) exit: Option<&'a Exit>,
+    pub(super) stop: Option<ContainerStop<'a>>,
+    pub(super) exit: Option<&'a ExitRecord>,
 }
 
 /// A grace period that is shorter than the pod's own, both in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shortened {
+pub(crate) struct ShortenedGracePeriod {
     pub(super) given: u32,
     pub(super) own: u32,
     /// Whether the kubelet asked for it.
@@ -58,14 +58,14 @@ pub(crate) struct Shortened {
 
 /// A container that was stopped.
 #[derive(Clone, Copy)]
-struct Stopped<'a> {
+struct StoppedContainer<'a> {
     container: &'a ContainerIdentity,
     /// The call that ended it.
     by: &'a EpisodeCall,
-    exit: Option<&'a Exit>,
+    exit: Option<&'a ExitRecord>,
 }
 
-impl Stopped<'_> {
+impl StoppedContainer<'_> {
     fn is_alone(&self) -> bool {
         self.by.method == Method::StopContainer
     }
@@ -80,7 +80,11 @@ impl<'a> PodStop<'a> {
 }
 
 /// The stop of a pod; `None` unless it ended containers, and the pod had not just done its work. `now` in microseconds since 1970.
-pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Option<PodStop<'a>> {
+pub(super) fn pod_stop<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    now: u64,
+) -> Option<PodStop<'a>> {
     let mut calls = episode.calls.iter();
     let sandbox = calls.find(|call| call.is_good() && is_of_sandbox(call))?;
     let alone = stopped_alone(episode, pod);
@@ -90,8 +94,10 @@ pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Opt
         return None;
     }
     let before = ended_before(&stopped, episode, pod);
-    let shortened = shortened(&stopped, sandbox, episode, pod);
-    let is_done = |exit: &Exit| exit.code == 0 && episode.began.saturating_sub(exit.at) <= DONE;
+    let shortened = shortened_grace_period(&stopped, sandbox, episode, pod);
+    let is_done = |exit: &ExitRecord| {
+        exit.code == 0 && episode.began.saturating_sub(exit.at) <= SIDECARS_STOPPED_WITHIN
+    };
     if before.is_some_and(is_done) && shortened.is_none() {
         return None;
     }
@@ -107,7 +113,9 @@ pub(super) fn of<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> Opt
         by,
         ago: now.saturating_sub(sandbox.end_us()),
         took: episode.duration(),
-        reason: stopped.iter().find_map(|it| kills::kills_for(pod, it.by)),
+        reason: stopped
+            .iter()
+            .find_map(|it| kills::known_kill_reason(pod, it.by)),
         shortened,
         ends,
         before,
@@ -122,24 +130,24 @@ fn is_of_sandbox(call: &EpisodeCall) -> bool {
     )
 }
 
-fn exit_of<'a>(container: &ContainerIdentity, pod: &[&'a Episode]) -> Option<&'a Exit> {
+fn exit_of<'a>(container: &ContainerIdentity, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
     let mut exits = pod.iter().flat_map(|episode| &episode.exits);
     exits.find(|exit| exit.container == container.name && exit.attempt == container.attempt)
 }
 
 /// The containers that StopContainer ended; not those that had ended before.
-fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<Stopped<'a>> {
-    let mut stopped = Vec::<Stopped<'_>>::new();
+fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<StoppedContainer<'a>> {
+    let mut stopped = Vec::<StoppedContainer<'_>>::new();
     for call in &episode.calls {
         let is_stop = call.method == Method::StopContainer && call.is_good();
         let Some(container) = call.container.as_deref().filter(|_| is_stop) else {
             continue;
         };
         let exit = exit_of(container, pod);
-        let is_late = exit.is_some_and(|exit| !exit.ordered && exit.at <= call.began_us());
+        let is_late = exit.is_some_and(|exit| !exit.stop_requested && exit.at <= call.began_us());
         if !is_late && !stopped.iter().any(|it| it.container == container) {
             let by = call;
-            stopped.push(Stopped {
+            stopped.push(StoppedContainer {
                 container,
                 by,
                 exit,
@@ -178,14 +186,14 @@ fn ended_with<'a>(
     sandbox: &'a EpisodeCall,
     episode: &Episode,
     pod: &[&'a Episode],
-    alone: &[Stopped<'_>],
-) -> Vec<Stopped<'a>> {
+    alone: &[StoppedContainer<'_>],
+) -> Vec<StoppedContainer<'a>> {
     let others = started(episode, pod)
         .filter(|(container, _)| !alone.iter().any(|it| it.container == *container));
     let ended = others.filter_map(|(container, _)| {
         let exit = exit_of(container, pod)?;
-        let is_its = exit.ordered && exit.at >= sandbox.began_us();
-        is_its.then_some(Stopped {
+        let is_its = exit.stop_requested && exit.at >= sandbox.began_us();
+        is_its.then_some(StoppedContainer {
             container,
             by: sandbox,
             exit: Some(exit),
@@ -203,35 +211,36 @@ fn may_have_ended(sandbox: &EpisodeCall, episode: &Episode, pod: &[&Episode]) ->
 
 /// The last container that ended by itself before the stop. Init containers do not count: they ended before the stopped ones were started.
 fn ended_before<'a>(
-    stopped: &[Stopped<'_>],
+    stopped: &[StoppedContainer<'_>],
     episode: &Episode,
     pod: &[&'a Episode],
-) -> Option<&'a Exit> {
+) -> Option<&'a ExitRecord> {
     let is_stopped = |it: &ContainerIdentity| stopped.iter().any(|other| other.container == it);
     let since = started(episode, pod).filter(|(it, _)| is_stopped(it));
     let since = since.map(|(_, start)| start.end_us()).max()?;
     let exits = started(episode, pod).filter_map(|(it, _)| exit_of(it, pod));
-    let own = exits.filter(|exit| !exit.ordered && (since..=episode.ended).contains(&exit.at));
+    let own =
+        exits.filter(|exit| !exit.stop_requested && (since..=episode.ended).contains(&exit.at));
     own.max_by_key(|exit| exit.at)
 }
 
-fn end<'a>(stopped: &Stopped<'a>, episode: &'a Episode) -> ContainerEnd<'a> {
+fn container_end<'a>(stopped: &StoppedContainer<'a>, episode: &'a Episode) -> ContainerEnd<'a> {
     let is_alone = stopped.is_alone();
     ContainerEnd {
         name: &stopped.container.name,
-        stop: is_alone.then(|| kubelet::stop(episode, stopped.by)),
+        stop: is_alone.then(|| kubelet::container_stop(episode, stopped.by)),
         exit: stopped.exit,
     }
 }
 
 /// The longest grace period that a container had, if it is shorter than the pod's own and no call or span explains the difference: the
 /// kubelet subtracts the time of preStop hooks and of the wait for other containers.
-fn shortened(
-    stopped: &[Stopped<'_>],
+fn shortened_grace_period(
+    stopped: &[StoppedContainer<'_>],
     sandbox: &EpisodeCall,
     episode: &Episode,
     pod: &[&Episode],
-) -> Option<Shortened> {
+) -> Option<ShortenedGracePeriod> {
     let own = own_grace(pod)?;
     let before = syncs::before_stop(episode);
     let began = episode.began - before.unwrap_or_default();
@@ -246,9 +255,9 @@ fn shortened(
         grace(call).is_none_or(|grace| u64::from(grace) + used >= u64::from(own))
     };
     let last = stops().map(|call| call.end_us()).max()?;
-    let is_of_pod = sandbox.began_us().saturating_sub(last) <= FOLLOWS;
+    let is_of_pod = sandbox.began_us().saturating_sub(last) <= SANDBOX_STOP_FOLLOWS_WITHIN;
     let is_shorter = is_of_pod && !stops().any(is_whole);
-    is_shorter.then_some(Shortened {
+    is_shorter.then_some(ShortenedGracePeriod {
         given,
         own,
         by_kubelet: stops().all(|call| call.peer.client == Client::Kubelet),
@@ -269,12 +278,12 @@ impl Cause<'_> {
     /// Returns whether it is about containers that run, or ran well: nothing that matters once the pod is gone.
     pub(super) fn is_past_when_gone(&self) -> bool {
         match self {
-            Self::Beside { cause, .. } => cause.is_past_when_gone(),
-            Self::Again { .. }
+            Self::WithNodeConditions { cause, .. } => cause.is_past_when_gone(),
+            Self::StartedAgain { .. }
             | Self::ProbeFails { .. }
             | Self::OomKills { .. }
-            | Self::Kubelet(KubeletCause::Killed { .. }) => true,
-            Self::Quick(quick) => !matches!(quick.end, End::Done(_)),
+            | Self::Kubelet(KubeletCause::ContainerKilled { .. }) => true,
+            Self::NotSlow(quick) => !matches!(quick.end, EpisodeOutcome::ContainerDone(_)),
             _ => false,
         }
     }
@@ -282,7 +291,7 @@ impl Cause<'_> {
     /// Returns whether it no longer matters once the pod was stopped while its containers ran. A slow start does not.
     pub(super) fn is_past_when_stopped(&self) -> bool {
         match self {
-            Self::Beside { cause, .. } | Self::Injected { cause, .. } => {
+            Self::WithNodeConditions { cause, .. } | Self::WithInjectedFault { cause, .. } => {
                 cause.is_past_when_stopped()
             }
             Self::Kubelet(KubeletCause::PostStart { hook, .. }) => {
@@ -293,9 +302,9 @@ impl Cause<'_> {
             )
             | Self::NodeInGap { .. }
             | Self::NodeInCall { .. }
-            | Self::Slow(_)
-            | Self::Unusual { .. }
-            | Self::Quick(_) => true,
+            | Self::SlowPhase(_)
+            | Self::UnusualCall { .. }
+            | Self::NotSlow(_) => true,
             _ => self.is_past_when_gone(),
         }
     }
@@ -303,12 +312,12 @@ impl Cause<'_> {
     /// Returns whether it says where the time of a stop went, and of no failure and no runtime that did not answer.
     pub(super) fn is_fine_stop(&self) -> bool {
         match self {
-            Self::Beside { cause, .. } => cause.is_fine_stop(),
+            Self::WithNodeConditions { cause, .. } => cause.is_fine_stop(),
             Self::Kubelet(cause) => matches!(
                 cause,
-                KubeletCause::Stopped { .. } | KubeletCause::BeforeStop { .. }
+                KubeletCause::ContainerStopped { .. } | KubeletCause::BeforeStop { .. }
             ),
-            Self::Slow(_) | Self::Unusual { .. } | Self::Quick(_) => true,
+            Self::SlowPhase(_) | Self::UnusualCall { .. } | Self::NotSlow(_) => true,
             _ => false,
         }
     }
@@ -316,9 +325,9 @@ impl Cause<'_> {
     /// Returns whether it says nothing of a stop but how the containers ended.
     pub(super) fn is_of_containers(&self) -> bool {
         match self {
-            Self::Kubelet(cause) => matches!(cause, KubeletCause::Stopped { .. }),
-            Self::Slow(slow) => matches!(slow.what, What::Stop { .. }),
-            Self::Quick(_) => true,
+            Self::Kubelet(cause) => matches!(cause, KubeletCause::ContainerStopped { .. }),
+            Self::SlowPhase(slow) => matches!(slow.detail, SlowDetail::Stop { .. }),
+            Self::NotSlow(_) => true,
             _ => false,
         }
     }

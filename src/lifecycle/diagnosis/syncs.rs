@@ -9,13 +9,13 @@ use crate::lifecycle::kubelet::syncs::{PodSync, SyncKind};
 use crate::lifecycle::node::NodeFact;
 
 /// A pause of an incomplete start is worth a word after this time, in microseconds.
-const SILENCE: u64 = 5_000_000;
+const LONG_SILENCE: u64 = 5_000_000;
 /// A span that ended this long before a gap began, in microseconds, ended with the call before the gap.
-const SLACK: u64 = 1_000_000;
+const SPAN_END_TOLERANCE: u64 = 1_000_000;
 
 /// What the kubelet did between the moment at which it saw a pod and its first call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum BeforeCalls<'a> {
+pub(crate) enum WorkBeforeCalls<'a> {
     /// No span tells.
     Unknown,
     /// Something else held it up for most of the time.
@@ -30,7 +30,7 @@ pub(crate) enum BeforeCalls<'a> {
 
 /// What the kubelet did between two calls.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum InGap<'a> {
+pub(crate) enum WorkInGap<'a> {
     /// Most of the gap is part of one span.
     Inside(SyncKind),
     /// Most of it lies between two spans; how the first of them failed.
@@ -39,14 +39,14 @@ pub(crate) enum InGap<'a> {
 
 /// The kubelet cannot sync a pod. Times in microseconds since 1970.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SyncFails<'a> {
+pub(crate) struct FailingSync<'a> {
     pub(crate) sync: &'a PodSync,
     pub(crate) now: u64,
 }
 
-impl<'a> SyncFails<'a> {
+impl<'a> FailingSync<'a> {
     /// Of these spans of a pod without calls, the oldest first: the last, if it failed.
-    pub(crate) fn of_unknown(
+    pub(crate) fn from_spans(
         mut syncs: impl DoubleEndedIterator<Item = &'a PodSync>,
         now: u64,
     ) -> Option<Self> {
@@ -56,7 +56,7 @@ impl<'a> SyncFails<'a> {
 }
 
 /// The failure of the last sync, if the calls do not show it, and none made it good.
-pub(super) fn failing(episode: &Episode, now: u64) -> Option<SyncFails<'_>> {
+pub(super) fn failing_sync(episode: &Episode, now: u64) -> Option<FailingSync<'_>> {
     let sync = episode
         .syncs
         .last()
@@ -64,7 +64,7 @@ pub(super) fn failing(episode: &Episode, now: u64) -> Option<SyncFails<'_>> {
     let error = sync.error.as_ref()?;
     let is_silent = || {
         let waits = episode.is_open() && episode.kind == Kind::Start && episode.started == 0;
-        waits && now.saturating_sub(episode.ended) >= SILENCE
+        waits && now.saturating_sub(episode.ended) >= LONG_SILENCE
     };
     let is_new = !error.is_seen() || is_silent();
     let is_of = |name: Option<&str>| match error.container() {
@@ -78,33 +78,33 @@ pub(super) fn failing(episode: &Episode, now: u64) -> Option<SyncFails<'_>> {
             && is_of(call.container_name())
     });
     let in_flight = episode.calls.iter().any(|call| call.is_in_flight());
-    (is_new && !is_good_since && !in_flight).then_some(SyncFails { sync, now })
+    (is_new && !is_good_since && !in_flight).then_some(FailingSync { sync, now })
 }
 
 /// What passed in the `waited` microseconds before the first call of a start.
-pub(super) fn before_calls(episode: &Episode, waited: u64) -> BeforeCalls<'_> {
+pub(super) fn work_before_calls(episode: &Episode, waited: u64) -> WorkBeforeCalls<'_> {
     let (from, to) = (episode.began.saturating_sub(waited), episode.began);
     if let Some(fact) = node::in_gap(episode, from, to) {
-        return BeforeCalls::Node { fact, until: to };
+        return WorkBeforeCalls::Node { fact, until: to };
     }
     let syncs = || episode.syncs.iter().filter(|sync| sync.first < to);
     let mut failed = syncs().filter(|sync| sync.error.is_some() && sync.ended <= to);
     if let Some(sync) = failed.next_back() {
         let tries = failed.map(|sync| sync.tries).sum::<u32>();
-        return BeforeCalls::Failed {
+        return WorkBeforeCalls::Failed {
             sync,
             tries: tries.saturating_add(sync.tries),
         };
     }
     let Some(sync) = syncs().find(|sync| sync.ended > to) else {
-        return BeforeCalls::Unknown;
+        return WorkBeforeCalls::Unknown;
     };
     let inside = sync.within(from, to);
     let before = waited.saturating_sub(inside);
     match (most(inside, waited), most(before, waited)) {
-        (true, _) => BeforeCalls::InSync(inside),
-        (_, true) => BeforeCalls::Before(before),
-        _ => BeforeCalls::Unknown,
+        (true, _) => WorkBeforeCalls::InSync(inside),
+        (_, true) => WorkBeforeCalls::Before(before),
+        _ => WorkBeforeCalls::Unknown,
     }
 }
 
@@ -120,22 +120,24 @@ pub(super) fn before_stop(episode: &Episode) -> Option<u64> {
 }
 
 /// What the kubelet did between two calls.
-pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<InGap<'_>> {
+pub(super) fn work_in_gap(episode: &Episode, from: u64, to: u64) -> Option<WorkInGap<'_>> {
     let gap = to.saturating_sub(from);
     let mut syncs = episode.syncs.iter();
     if let Some(sync) = syncs.find(|sync| most(sync.within(from, to), gap)) {
-        return Some(InGap::Inside(sync.kind));
+        return Some(WorkInGap::Inside(sync.kind));
     }
     let syncs = || episode.syncs.iter().map(|sync| &**sync);
     let mut before = syncs().filter(|sync| {
         sync.began <= from
-            && sync.ended.saturating_add(SLACK) >= from
+            && sync.ended.saturating_add(SPAN_END_TOLERANCE) >= from
             && sync.within(from, to) <= gap / 10
     });
     let mut after = syncs()
         .filter(|sync| sync.began < to && sync.ended > to && sync.within(from, to) <= gap / 10);
     let (before, _) = (before.next_back()?, after.next()?);
-    Some(InGap::Between(Some(before).filter(|it| it.error.is_some())))
+    Some(WorkInGap::Between(
+        Some(before).filter(|it| it.error.is_some()),
+    ))
 }
 
 /// Returns whether a part is most of a whole.

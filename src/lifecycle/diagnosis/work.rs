@@ -7,7 +7,7 @@ use crate::lifecycle::process_scanner::WorkKind;
 
 /// The longest worker of a kind over several calls.
 #[derive(Debug)]
-pub(crate) struct Worker<'a> {
+pub(crate) struct LongestWorker<'a> {
     pub(super) kind: WorkKind,
     pub(super) name: &'a str,
     /// Whether it is a step of the built-in runtime.
@@ -25,7 +25,7 @@ pub(crate) struct Worker<'a> {
 pub(super) fn longest<'a>(
     kind: WorkKind,
     calls: &(impl Iterator<Item = &'a EpisodeCall> + Clone),
-) -> Option<Worker<'a>> {
+) -> Option<LongestWorker<'a>> {
     let all = || {
         let calls = calls.clone();
         calls.flat_map(|call| call.work.iter().map(move |work| (call, work)))
@@ -41,7 +41,7 @@ pub(super) fn longest<'a>(
         let (call, _) = own().max_by_key(|(_, work)| work.took())?;
         let active = own().filter(|(_, work)| work.activity.is_some());
         let active = active.max_by_key(|(_, work)| work.took());
-        Some(Worker {
+        Some(LongestWorker {
             kind,
             name,
             own: own().any(|(_, work)| work.own),
@@ -78,7 +78,7 @@ fn covered<'a>(work: impl Iterator<Item = &'a Work>) -> u64 {
 /// The longest worker of all kinds in these calls.
 pub(super) fn most<'a>(
     calls: &(impl Iterator<Item = &'a EpisodeCall> + Clone),
-) -> Option<Worker<'a>> {
+) -> Option<LongestWorker<'a>> {
     let kinds = WorkKind::ALL.into_iter();
     let workers = kinds.filter_map(|kind| longest(kind, calls));
     // Of two with the same time the first is more specific. What holds a call up explains the work of others.
@@ -90,25 +90,25 @@ pub(super) fn most<'a>(
 }
 
 /// Work observed last within this time counts as current, in microseconds: scans are periodic.
-const NOW: u64 = 2_000_000;
+const SCANNED_WORK_CURRENT_FOR: u64 = 2_000_000;
 
 /// The same for steps of the built-in runtime, which are exact.
-const JUST_NOW: u64 = 5_000;
+const STEP_CURRENT_FOR: u64 = 5_000;
 
 /// The current work for a call in flight.
-pub(super) fn at_work(call: &EpisodeCall) -> Option<Worker<'_>> {
+pub(super) fn at_work(call: &EpisodeCall) -> Option<LongestWorker<'_>> {
     let now = call.end_us();
     let goes_on = |work: &Work| {
         let since = now.saturating_sub(work.ended);
         match work.own {
-            true => since <= JUST_NOW,
-            false => work.is_process() && since <= NOW,
+            true => since <= STEP_CURRENT_FOR,
+            false => work.is_process() && since <= SCANNED_WORK_CURRENT_FOR,
         }
     };
     WorkKind::ALL.into_iter().find_map(|kind| {
         let mut newest_first = call.work.iter().rev();
         let work = newest_first.find(|work| work.kind == kind && goes_on(work))?;
-        Some(Worker {
+        Some(LongestWorker {
             name: &work.name,
             own: work.own,
             activity: work.activity.as_deref(),

@@ -8,7 +8,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 
 /// A stop or removal shorter than this, in microseconds, opens no episode: the kubelet's garbage collector repeats the stop
 /// of stopped sandboxes, and removes them a minute later.
-const TRIVIAL: u64 = 1_000_000;
+const TRIVIAL_STOP: u64 = 1_000_000;
 
 /// The episode of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl EpisodeStore {
         };
         match call.method {
             Method::RunPodSandbox => {
-                let start = self.of_pod(pod).find(|t| t.kind == Kind::Start);
+                let start = self.episodes_of(pod).find(|t| t.kind == Kind::Start);
                 Assignment::in_or_new(start.filter(|t| is_tried_again(t, pod)), Kind::Start)
             }
             Method::PullImage => self.assign_pull(pod, call),
@@ -51,14 +51,14 @@ impl EpisodeStore {
 
     /// Returns whether a start or restart of this sandbox is known.
     fn was_up(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
-        let mut episodes = self.of_pod(pod);
+        let mut episodes = self.episodes_of(pod);
         episodes.any(|t| t.kind != Kind::Stop && t.is_of_sandbox(pod, call.sandbox_id.as_deref()))
     }
 
     /// A pull names no container. It belongs to the pod's open start or restart, or to the one that lacks this image.
     fn assign_pull(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let of_kind = |kind| {
-            let episodes = self.of_pod(pod);
+            let episodes = self.episodes_of(pod);
             episodes.filter(move |t| t.kind == kind && t.pod.attempt == pod.attempt)
         };
         let open = |kind| of_kind(kind).find(|t| t.is_open());
@@ -83,7 +83,7 @@ impl EpisodeStore {
     fn assign_container(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let sandbox = call.sandbox_id.as_deref();
         let able = || {
-            let episodes = self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
+            let episodes = self.episodes_of(pod).filter(|t| t.kind != Kind::Stop);
             episodes.filter(|t| (t.is_open() || t.may_continue()) && t.is_of_sandbox(pod, sandbox))
         };
         // A container is started in the episode that created it.
@@ -115,7 +115,7 @@ impl EpisodeStore {
     fn assign_end(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let sandbox = call.sandbox_id.as_deref();
         let mut stops = self
-            .of_pod(pod)
+            .episodes_of(pod)
             .filter(|t| t.kind == Kind::Stop && t.is_of_sandbox(pod, sandbox));
         let newest = stops.next();
         if let Some(stop) = newest.filter(|t| t.is_open()) {
@@ -126,7 +126,7 @@ impl EpisodeStore {
             };
         }
         let stopped = self.is_stopped(pod, call);
-        let trivial = call.elapsed_us() < TRIVIAL && !call.is_bad();
+        let trivial = call.elapsed_us() < TRIVIAL_STOP && !call.is_bad();
         match call.method {
             Method::RemoveContainer if !stopped || trivial => Assignment::Nowhere,
             Method::RemovePodSandbox if trivial => Assignment::Nowhere,

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use super::{Episode, EpisodeStore};
 use crate::call::episode::Kind;
 use crate::cri::subject::PodIdentity;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 /// The kubelet repeats a failed RunPodSandbox after 10 to 15 seconds, in microseconds; twice that is late.
-const RETRY: u64 = 30_000_000;
+const SANDBOX_RETRY_OVERDUE: u64 = 30_000_000;
 
 impl Episode {
     /// Returns whether it waits for another try of RunPodSandbox, or waited for it in vain.
     fn awaits_sandbox(&self) -> bool {
-        let waits = matches!(self.state, State::Open | State::Failed) && self.deleted.is_none();
+        let waits = matches!(self.state, EpisodeState::Open | EpisodeState::Failed)
+            && self.deleted.is_none();
         let last = self.calls.back();
         waits && self.failures > 0 && self.lacks_sandbox() && last.is_some_and(|it| it.is_bad())
     }
@@ -22,7 +23,7 @@ impl Episode {
     /// Returns whether the kubelet should have tried again to make the sandbox by `now`, and has not. It tries for as long as there is the
     /// pod.
     pub(crate) fn is_not_tried_again(&self, now: u64) -> bool {
-        self.awaits_sandbox() && now >= self.ended.saturating_add(RETRY)
+        self.awaits_sandbox() && now >= self.ended.saturating_add(SANDBOX_RETRY_OVERDUE)
     }
 }
 
@@ -37,7 +38,7 @@ impl EpisodeStore {
     /// whether that is new.
     pub(crate) fn note_deleted(&mut self, pod: &PodIdentity, at: u64) -> bool {
         let is_it = |it: &&Episode| it.kind == Kind::Start && it.awaits_sandbox();
-        let number = self.of_pod(pod).find(is_it).map(|it| it.number);
+        let number = self.episodes_of(pod).find(is_it).map(|it| it.number);
         let Some(episode) = number.and_then(|number| self.get_mut(number)) else {
             return false;
         };

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use opentelemetry::trace::SpanId;
 
-use super::exits::Exit;
-use super::init::Expects;
-use super::oom::OomKills;
+use super::exits::ExitRecord;
+use super::init::ExpectedContainers;
+use super::oom::ContainerOomKills;
 use super::sandbox::SandboxEnd;
-use super::verdict::Unresolved;
+use super::verdict::UnresolvedFailure;
 use crate::call::CallState;
 use crate::call::episode::{Ids, Kind};
 use crate::cri::Method;
@@ -19,15 +19,15 @@ use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::node::{NodeFact, PressureSpan};
 use crate::lifecycle::timeline::Shares;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 /// Most calls kept of an episode: the first ones, and the newest.
-pub(super) const MOST_CALLS: usize = 128;
-const FIRST_CALLS: usize = 32;
+pub(super) const MAX_CALLS: usize = 128;
+const KEPT_FIRST_CALLS: usize = 32;
 /// Most container exits per episode.
-const MOST_EXITS: usize = 16;
+const MAX_EXITS: usize = 16;
 /// Most names of started containers per episode.
-const MOST_RAN: usize = 64;
+const MAX_STARTED_CONTAINERS: usize = 64;
 
 /// An episode.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Episode {
     pub(crate) container: Option<Arc<ContainerIdentity>>,
     pub(crate) sandbox_id: Option<Arc<str>>,
     pub(crate) handler: Option<Arc<str>>,
-    pub(crate) state: State,
+    pub(crate) state: EpisodeState,
     pub(crate) began: u64,
     pub(crate) ended: u64,
     pub(crate) calls: VecDeque<EpisodeCall>,
@@ -54,14 +54,14 @@ pub(crate) struct Episode {
     /// Successful StartContainer calls.
     pub(crate) started: u32,
     /// The names of the containers that were started, in the order of their first start.
-    pub(super) ran: Vec<Box<str>>,
+    pub(super) started_containers: Vec<Box<str>>,
     /// Failures that no later call has made good.
-    pub(super) unresolved: Vec<Unresolved>,
+    pub(super) unresolved: Vec<UnresolvedFailure>,
     /// When the oldest of them became known.
     pub(super) failing_since: Option<u64>,
-    pub(crate) exits: Vec<Exit>,
+    pub(crate) exits: Vec<ExitRecord>,
     /// OOM kills in its containers.
-    pub(crate) oom_kills: Vec<OomKills>,
+    pub(crate) oom_kills: Vec<ContainerOomKills>,
     /// For a start: the end of its sandbox, if an event of the runtime told it.
     pub(crate) sandbox_end: Option<SandboxEnd>,
     /// What the node was like meanwhile.
@@ -70,21 +70,21 @@ pub(crate) struct Episode {
     /// How often it was closed; more than once if it was continued.
     pub(crate) closings: u32,
     /// How often it was reported as failing.
-    pub(super) told: u32,
+    pub(super) failure_reports: u32,
     /// The root span that was exported before it is over, and up to when its other spans were, in microseconds since 1970.
     pub(super) exported: Option<(SpanId, u64)>,
     /// The time from which giving up counts: its begin, or that of the call that continued it.
-    pub(super) patience_from: u64,
+    pub(super) give_up_from: u64,
     /// The end of the last call that stopped or removed what an attempt without a sandbox had left behind.
-    pub(super) tidied: Option<u64>,
+    pub(super) last_cleanup_end: Option<u64>,
     /// When its pod was found to be deleted, before there was a sandbox, in microseconds since 1970.
     pub(crate) deleted: Option<u64>,
     /// Whether a call of another episode ended it; then it cannot be continued.
-    pub(super) is_cut: bool,
+    pub(super) ended_by_other: bool,
     /// Whether more containers are expected.
-    pub(super) expects: Expects,
+    pub(super) expected: ExpectedContainers,
     /// For a stop: whether the sandbox is stopped or removed.
-    pub(super) is_gone: bool,
+    pub(super) sandbox_stopped: bool,
     /// For a stop: whether it only cleans up after an earlier stop of the same sandbox.
     pub(crate) only_cleans: bool,
     /// The kubelet's spans of its time, the oldest first.
@@ -107,7 +107,7 @@ impl Episode {
             container,
             sandbox_id: None,
             handler: None,
-            state: State::Open,
+            state: EpisodeState::Open,
             began: first.began_us(),
             ended: first.began_us(),
             calls: VecDeque::new(),
@@ -117,7 +117,7 @@ impl Episode {
             failures: 0,
             pulled: false,
             started: 0,
-            ran: Vec::new(),
+            started_containers: Vec::new(),
             unresolved: Vec::new(),
             failing_since: None,
             exits: Vec::new(),
@@ -126,14 +126,14 @@ impl Episode {
             node: Vec::new(),
             pressure: None,
             closings: 0,
-            told: 0,
+            failure_reports: 0,
             exported: None,
-            patience_from: first.began_us(),
-            tidied: None,
+            give_up_from: first.began_us(),
+            last_cleanup_end: None,
             deleted: None,
-            is_cut: false,
-            expects: Expects::default(),
-            is_gone: false,
+            ended_by_other: false,
+            expected: ExpectedContainers::default(),
+            sandbox_stopped: false,
             only_cleans: false,
             syncs: Vec::new(),
         }
@@ -151,7 +151,7 @@ impl Episode {
 
     /// Returns whether calls may still follow.
     pub(crate) fn is_open(&self) -> bool {
-        self.state == State::Open
+        self.state == EpisodeState::Open
     }
 
     /// Its trace. The first start of a container in a running pod is part of the trace of the pod's start, as are its calls,
@@ -249,7 +249,7 @@ impl Episode {
         }
         let (given, kept): (Vec<_>, Vec<_>) = self.calls.drain(..).partition(|c| wanted(c));
         (self.retries, self.failures, self.started) = (0, 0, 0);
-        self.ran.clear();
+        self.started_containers.clear();
         self.unresolved.clear();
         self.failing_since = None;
         self.pulled = false;
@@ -304,19 +304,19 @@ impl Episode {
             Method::StartContainer => {
                 self.started += 1;
                 let name = call.container_name().unwrap_or_default();
-                if self.ran.len() < MOST_RAN && !self.has_run(name) {
-                    self.ran.push(name.into());
+                if self.started_containers.len() < MAX_STARTED_CONTAINERS && !self.has_run(name) {
+                    self.started_containers.push(name.into());
                 }
             }
-            Method::StopPodSandbox | Method::RemovePodSandbox => self.is_gone = true,
+            Method::StopPodSandbox | Method::RemovePodSandbox => self.sandbox_stopped = true,
             _ => {}
         }
         self.resolve(call);
     }
 
     fn forget(&mut self) {
-        while self.calls.len() > MOST_CALLS {
-            if let Some(call) = self.calls.remove(FIRST_CALLS) {
+        while self.calls.len() > MAX_CALLS {
+            if let Some(call) = self.calls.remove(KEPT_FIRST_CALLS) {
                 self.calls_forgotten += 1;
                 self.forgotten[diagnosis::phase(&call) as usize] += call.elapsed_us();
             }
@@ -324,8 +324,8 @@ impl Episode {
     }
 
     /// Adds the exit of a container; the first and the newest are kept.
-    pub(super) fn note_exit(&mut self, exit: Exit) {
-        if self.exits.len() >= MOST_EXITS {
+    pub(super) fn note_exit(&mut self, exit: ExitRecord) {
+        if self.exits.len() >= MAX_EXITS {
             self.exits.remove(1);
         }
         self.exits.push(exit);
@@ -333,7 +333,9 @@ impl Episode {
 
     /// Returns whether a container of this name was started in it.
     pub(crate) fn has_run(&self, name: &str) -> bool {
-        self.ran.iter().any(|ran| **ran == *name)
+        self.started_containers
+            .iter()
+            .any(|started_containers| **started_containers == *name)
     }
 
     /// Returns whether a container of this name and attempt was started in it.

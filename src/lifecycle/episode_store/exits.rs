@@ -14,30 +14,30 @@ use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::view;
 
 /// The times of an exit in an event and in ContainerStatus are the same, or, if its shim died, about the same; in microseconds.
-const SAME_EXIT: u64 = 1_000_000;
+const SAME_EXIT_WITHIN: u64 = 1_000_000;
 
 /// The exit code of a process that SIGKILL ended.
-const SIGKILLED: i32 = 137;
+const SIGKILL_EXIT_CODE: i32 = 137;
 
 /// The exit code of a process that SIGTERM ended.
-const SIGTERMED: i32 = 143;
+const SIGTERM_EXIT_CODE: i32 = 143;
 
 /// Containers may end so long before criscope when a node goes down, and so long after it, in microseconds.
-const GOING_DOWN: u64 = 2_000_000;
-const SHUTDOWN: u64 = 120_000_000;
+const SHUTDOWN_EXIT_BEFORE: u64 = 2_000_000;
+const SHUTDOWN_EXIT_AFTER: u64 = 120_000_000;
 /// A node that is restarted boots so soon, in microseconds. Of one that was off for longer, or whose criscope ended long before, it is not
 /// known what ended its containers.
-const OFF: u64 = 600_000_000;
+const MAX_REBOOT_TIME: u64 = 600_000_000;
 
 /// The exit code in ContainerStatus of a container whose exit the runtime, containerd or the built-in one, did not see.
-pub(crate) const UNSEEN: i32 = 255;
+pub(crate) const UNSEEN_EXIT_CODE: i32 = 255;
 
 /// Exits known to be counted. A node has some hundred containers, and the kubelet removes exited ones.
-const KNOWN: usize = 2048;
+const MAX_KNOWN_EXITS: usize = 2048;
 
 /// The exit of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Exit {
+pub(crate) struct ExitRecord {
     pub(crate) container: Box<str>,
     pub(crate) attempt: u32,
     pub(crate) code: i32,
@@ -48,8 +48,12 @@ pub(crate) struct Exit {
     pub(crate) at: u64,
     /// Whether a StopContainer, or a StopPodSandbox of its sandbox, was received while it ran: then its exit code, mostly 137
     /// or 143, is no fault.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) ordered: bool,
+    #[serde(
+        rename = "ordered",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub(crate) stop_requested: bool,
     /// Processes of this node that the kernel killed for lack of memory within the seconds before it, if it failed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) oom_kills: u32,
@@ -70,7 +74,7 @@ pub(crate) struct Exit {
 
 /// What a report of an exit has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Noted {
+pub(crate) enum ExitChange {
     /// The exit is new.
     New,
     /// It was known from an event, and is now as ContainerStatus says.
@@ -81,13 +85,13 @@ pub(crate) enum Noted {
 
 /// An exit follows an OOM kill if it comes within this time, in microseconds: that of a container, or of the shell around the
 /// process that was killed.
-pub(crate) const AT_ONCE: u64 = 10_000_000;
+pub(crate) const EXIT_FOLLOWS_OOM_WITHIN: u64 = 10_000_000;
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-impl Exit {
+impl ExitRecord {
     /// From a runtime's response, whose times are nanoseconds; 0 means never.
     pub(crate) fn new(
         container: &ContainerIdentity,
@@ -108,7 +112,7 @@ impl Exit {
                 _ => at - began,
             },
             at,
-            ordered: false,
+            stop_requested: false,
             oom_kills: 0,
             oom_at: None,
             evicted: None,
@@ -120,8 +124,8 @@ impl Exit {
     /// Returns whether the kernel ended it for lack of memory. containerd says so of every container in which a process was
     /// ever killed for that reason, however it ended.
     pub(crate) fn is_out_of_memory(&self) -> bool {
-        let follows = |oom_at| self.at.saturating_sub(oom_at) <= AT_ONCE;
-        let is_kill = self.code == SIGKILLED && self.oom_at.is_none_or(follows);
+        let follows = |oom_at| self.at.saturating_sub(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN;
+        let is_kill = self.code == SIGKILL_EXIT_CODE && self.oom_at.is_none_or(follows);
         self.reason == ExitReason::OomKilled && is_kill
     }
 
@@ -139,7 +143,7 @@ impl Exit {
 
     /// Keeps what only its event has told.
     fn complete(&mut self, event: &Self) {
-        self.ordered |= event.ordered;
+        self.stop_requested |= event.stop_requested;
         if self.ran == 0 {
             self.ran = event.ran;
         }
@@ -152,7 +156,7 @@ impl Exit {
 
     /// Takes in that the kernel killed a process of the container just before.
     fn note_oom(&mut self, oom_at: u64) {
-        if self.at.abs_diff(oom_at) <= AT_ONCE && self.code == SIGKILLED {
+        if self.at.abs_diff(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN && self.code == SIGKILL_EXIT_CODE {
             self.oom_at = self.oom_at.max(Some(oom_at));
             if self.reason == ExitReason::Error {
                 self.reason = ExitReason::OomKilled;
@@ -166,15 +170,17 @@ impl Exit {
         let booted = restart.booted()?;
         let began = self.at.saturating_sub(self.ran);
         let is_lost = self.reason == ExitReason::Unknown;
-        let is_killed =
-            self.reason == ExitReason::Error && matches!(self.code, SIGKILLED | SIGTERMED);
-        let down = restart.from.saturating_sub(GOING_DOWN)..=restart.from.saturating_add(SHUTDOWN);
-        let is_of_shutdown = (is_lost || is_killed && !self.ordered)
+        let is_killed = self.reason == ExitReason::Error
+            && matches!(self.code, SIGKILL_EXIT_CODE | SIGTERM_EXIT_CODE);
+        let down = restart.from.saturating_sub(SHUTDOWN_EXIT_BEFORE)
+            ..=restart.from.saturating_add(SHUTDOWN_EXIT_AFTER);
+        let is_of_shutdown = (is_lost || is_killed && !self.stop_requested)
             && began < restart.from
             && down.contains(&self.at)
             && self.at <= booted
-            && booted - self.at <= OFF;
-        let is_unseen = is_lost && began < booted && self.at.saturating_add(GOING_DOWN) >= booted;
+            && booted - self.at <= MAX_REBOOT_TIME;
+        let is_unseen =
+            is_lost && began < booted && self.at.saturating_add(SHUTDOWN_EXIT_BEFORE) >= booted;
         (self.ran > 0 && (is_unseen || is_of_shutdown)).then_some(booted)
     }
 
@@ -195,23 +201,24 @@ impl Exit {
     }
 
     /// Its view.
-    pub(crate) fn view(&self) -> view::Exit {
-        view::Exit {
+    pub(crate) fn view(&self) -> view::ExitView {
+        view::ExitView {
             container: self.container.to_string(),
             attempt: self.attempt,
             code: self.code,
             reason: self.reason.name().to_owned(),
             ran_ms: millis(self.ran),
             at_unix_us: self.at,
-            ordered: self.ordered,
+            ordered: self.stop_requested,
             evicted: self.evicted.as_deref().map(str::to_owned),
         }
     }
 }
 
 /// Returns whether containerd made up the code of an exit: if a shim dies, its event says SIGKILL, and ContainerStatus 255.
-fn is_made_up(event: &Exit, status: &Exit) -> bool {
-    (event.code, status.code) == (SIGKILLED, UNSEEN) && event.at.abs_diff(status.at) < SAME_EXIT
+fn is_made_up(event: &ExitRecord, status: &ExitRecord) -> bool {
+    (event.code, status.code) == (SIGKILL_EXIT_CODE, UNSEEN_EXIT_CODE)
+        && event.at.abs_diff(status.at) < SAME_EXIT_WITHIN
 }
 
 impl EpisodeStore {
@@ -221,8 +228,8 @@ impl EpisodeStore {
         &mut self,
         pod: &PodIdentity,
         container_id: Option<&str>,
-        mut exit: Exit,
-    ) -> Noted {
+        mut exit: ExitRecord,
+    ) -> ExitChange {
         if exit.by_event && exit.ran == 0 {
             // Started before there was a subscription.
             let started = self.started(pod, &exit);
@@ -230,31 +237,31 @@ impl EpisodeStore {
         }
         let has_run = exit.has_run() || self.started(pod, &exit).is_some();
         if !has_run {
-            return Noted::Nothing;
+            return ExitChange::Nothing;
         }
-        exit.ordered |= self.orders.have_ended(pod, &exit);
+        exit.stop_requested |= self.stop_requests.have_ended(pod, &exit);
         if exit.node_restarted.is_none() {
             let mut restarts = self.node.restarts();
             exit.node_restarted = restarts.find_map(|restart| exit.ended_by(restart));
         }
         self.note_early_run(pod, &exit);
         // The id in a request may be the beginning of one.
-        let is_told = self
-            .exit_of(pod, &exit)
-            .is_some_and(|it| it.by_event && !exit.by_event && it.at.abs_diff(exit.at) < SAME_EXIT);
+        let is_told = self.exit_of(pod, &exit).is_some_and(|it| {
+            it.by_event && !exit.by_event && it.at.abs_diff(exit.at) < SAME_EXIT_WITHIN
+        });
         if !self.exits.note(&pod.uid, container_id, &exit) || is_told {
             return self.complete_exit(pod, exit);
         }
         if let Some(episode) = self.episode_of(pod, &exit.container, exit.attempt) {
             episode.note_exit(exit);
         }
-        Noted::New
+        ExitChange::New
     }
 
     /// Replaces an exit that is known from an event only by what ContainerStatus says.
-    fn complete_exit(&mut self, pod: &PodIdentity, exit: Exit) -> Noted {
+    fn complete_exit(&mut self, pod: &PodIdentity, exit: ExitRecord) -> ExitChange {
         let Some(known) = self.exit_mut(pod, &exit.container, exit.attempt) else {
-            return Noted::Nothing;
+            return ExitChange::Nothing;
         };
         let is_made_up = match exit.by_event {
             true => is_made_up(&exit, known),
@@ -269,29 +276,29 @@ impl EpisodeStore {
             known.reason = ExitReason::Unknown;
         }
         match is_completed {
-            true => Noted::Completed,
-            false => Noted::Nothing,
+            true => ExitChange::Completed,
+            false => ExitChange::Nothing,
         }
     }
 
     /// The known exit of a container.
-    pub(crate) fn exit_of(&self, pod: &PodIdentity, of: &Exit) -> Option<Exit> {
-        let mut exits = self.of_pod(pod).flat_map(|episode| &episode.exits);
+    pub(crate) fn exit_of(&self, pod: &PodIdentity, of: &ExitRecord) -> Option<ExitRecord> {
+        let mut exits = self.episodes_of(pod).flat_map(|episode| &episode.exits);
         let known = exits.find(|it| it.container == of.container && it.attempt == of.attempt);
         known.cloned()
     }
 
-    fn exit_mut(&mut self, pod: &PodIdentity, name: &str, attempt: u32) -> Option<&mut Exit> {
-        let is_it = |exit: &Exit| *exit.container == *name && exit.attempt == attempt;
+    fn exit_mut(&mut self, pod: &PodIdentity, name: &str, attempt: u32) -> Option<&mut ExitRecord> {
+        let is_it = |exit: &ExitRecord| *exit.container == *name && exit.attempt == attempt;
         let has_it = |episode: &&Episode| episode.exits.iter().any(is_it);
-        let number = self.of_pod(pod).find(has_it)?.number;
+        let number = self.episodes_of(pod).find(has_it)?.number;
         let episode = self.episodes.get_mut(&number)?;
         episode.exits.iter_mut().find(|exit| is_it(exit))
     }
 
     /// The start or restart in which a container runs or ran, as far as it is known, or else the newest.
     fn episode_of(&mut self, pod: &PodIdentity, name: &str, attempt: u32) -> Option<&mut Episode> {
-        let up = || self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
+        let up = || self.episodes_of(pod).filter(|t| t.kind != Kind::Stop);
         let started = |episode: &&Episode| episode.has_started(name, attempt);
         let number = up().find(started).or_else(|| up().next())?.number;
         self.get_mut(number)
@@ -317,8 +324,8 @@ impl EpisodeStore {
 
     /// When the container was started, if it was, successfully, in microseconds since 1970. One that ended at once may have begun
     /// and ended at the same time, by the clock of its runtime.
-    fn started(&self, pod: &PodIdentity, exit: &Exit) -> Option<u64> {
-        let mut calls = self.of_pod(pod).flat_map(|episode| &episode.calls);
+    fn started(&self, pod: &PodIdentity, exit: &ExitRecord) -> Option<u64> {
+        let mut calls = self.episodes_of(pod).flat_map(|episode| &episode.calls);
         let start = calls.find(|call| {
             let container = call.container.as_deref();
             call.method == Method::StartContainer
@@ -338,7 +345,12 @@ pub(super) struct KnownExits {
 
 impl KnownExits {
     /// Adds an exit. Returns false if it is known.
-    pub(super) fn note(&mut self, uid: &str, container_id: Option<&str>, exit: &Exit) -> bool {
+    pub(super) fn note(
+        &mut self,
+        uid: &str,
+        container_id: Option<&str>,
+        exit: &ExitRecord,
+    ) -> bool {
         let mut hash = DefaultHasher::new();
         (uid, container_id, &exit.container, exit.attempt).hash(&mut hash);
         let hash = hash.finish();
@@ -346,7 +358,7 @@ impl KnownExits {
             return false;
         }
         self.order.push_back(hash);
-        if self.order.len() > KNOWN
+        if self.order.len() > MAX_KNOWN_EXITS
             && let Some(oldest) = self.order.pop_front()
         {
             self.hashes.remove(&oldest);

@@ -5,11 +5,11 @@ use opentelemetry::trace::SpanId;
 use super::{Episode, EpisodeStore};
 
 /// The interval between the first two reports, in microseconds. Each next one is twice as long.
-const INTERVAL: u64 = 60_000_000;
+const FIRST_REPORT_INTERVAL: u64 = 60_000_000;
 
 /// A report that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Due {
+pub(crate) struct DueReport {
     /// The episode.
     pub(crate) number: u64,
     /// Whether its root span is due: it has failed for a while, and will have failed for good or for long.
@@ -21,20 +21,20 @@ impl Episode {
     fn reports_due(&self, now: u64) -> u32 {
         let since = self.failing_since.filter(|_| self.is_failing());
         since.map_or(0, |since| {
-            1 + (1 + now.saturating_sub(since) / INTERVAL).ilog2()
+            1 + (1 + now.saturating_sub(since) / FIRST_REPORT_INTERVAL).ilog2()
         })
     }
 
     /// Counts the reports that are due by `now`; `None` if none is.
-    fn take_due(&mut self, now: u64) -> Option<Due> {
+    fn take_due(&mut self, now: u64) -> Option<DueReport> {
         let due = self.reports_due(now);
-        if due <= self.told {
+        if due <= self.failure_reports {
             return None;
         }
-        self.told = due;
+        self.failure_reports = due;
         let root = due > 1 && self.exported.is_none();
         let number = self.number;
-        Some(Due { number, root })
+        Some(DueReport { number, root })
     }
 
     /// The time from which its spans have to be exported, in microseconds since 1970, and `None` if all have to be, with the
@@ -47,7 +47,7 @@ impl Episode {
 
 impl EpisodeStore {
     /// The reports of failing episodes that are due by `now`.
-    pub(crate) fn take_due(&mut self, now: u64) -> Vec<Due> {
+    pub(crate) fn take_due(&mut self, now: u64) -> Vec<DueReport> {
         let open = self.open.iter();
         open.filter_map(|number| self.episodes.get_mut(number)?.take_due(now))
             .collect()

@@ -10,19 +10,19 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 /// Longest time from the exit of an init container to the kubelet's next call for its pod, in microseconds. It notices an
 /// exit within a second or two.
-const PROMPT: u64 = 60_000_000;
+const NEXT_CALL_AFTER_INIT_WITHIN: u64 = 60_000_000;
 /// How long a container that was an init container in other pods is taken for one, in microseconds.
-const BELIEVED: u64 = 300_000_000;
+const EXPECTED_AFTER_INIT_FOR: u64 = 300_000_000;
 /// Containers that are remembered as init containers.
-const KNOWN: usize = 256;
+const MAX_KNOWN_INIT_CONTAINERS: usize = 256;
 
 /// The containers that a start still expects.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Expects {
+pub(super) struct ExpectedContainers {
     /// The names of the pod's containers without its ordinary init containers, if the kubelet has written them down.
     pub(super) containers: Option<Arc<[Box<str>]>>,
     /// Whether they were asked for.
@@ -34,9 +34,9 @@ pub(super) struct Expects {
 
 /// Init containers of other pods, by a hash of namespace and name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownInits(VecDeque<u64>);
+pub(super) struct KnownInitContainers(VecDeque<u64>);
 
-impl KnownInits {
+impl KnownInitContainers {
     fn hash(pod: &PodIdentity, name: &str) -> u64 {
         let mut hash = DefaultHasher::new();
         (&pod.namespace, name).hash(&mut hash);
@@ -49,7 +49,7 @@ impl KnownInits {
 
     pub(super) fn learn(&mut self, pod: &PodIdentity, name: &str) {
         self.unlearn(pod, name);
-        if self.0.len() >= KNOWN {
+        if self.0.len() >= MAX_KNOWN_INIT_CONTAINERS {
             self.0.pop_front();
         }
         self.0.push_back(Self::hash(pod, name));
@@ -64,7 +64,7 @@ impl KnownInits {
 impl Episode {
     /// Returns whether the kubelet has written down that this container is one of the pod's.
     pub(crate) fn expects_container(&self, name: &str) -> bool {
-        let containers = self.expects.containers.as_deref();
+        let containers = self.expected.containers.as_deref();
         containers.is_some_and(|names| names.iter().any(|it| **it == *name))
     }
 
@@ -77,20 +77,20 @@ impl Episode {
     fn has_done(&self, start: &EpisodeCall, by: u64) -> Option<u64> {
         let attempt = start.container.as_ref().map(|c| c.attempt);
         let mut exits = self.exits.iter().rev();
-        let is_it = |exit: &super::Exit| exit.is_of(start) && Some(exit.attempt) == attempt;
-        let exit =
-            exits.find(|exit| is_it(exit) && exit.is_good() && !exit.ordered && exit.at <= by)?;
+        let is_it = |exit: &super::ExitRecord| exit.is_of(start) && Some(exit.attempt) == attempt;
+        let exit = exits
+            .find(|exit| is_it(exit) && exit.is_good() && !exit.stop_requested && exit.at <= by)?;
         Some(exit.at)
     }
 
     /// The container of this start that runs, or ran last, and the containers that have yet to be started after it; `None` if
     /// none is known to be missing at `now`.
-    pub(crate) fn awaited(&self, now: u64) -> Option<Awaited<'_>> {
+    pub(crate) fn awaited(&self, now: u64) -> Option<AwaitedContainers<'_>> {
         let last = self.last_start().filter(|_| self.kind == Kind::Start)?;
         let name = last.container_name()?;
-        let Some(containers) = &self.expects.containers else {
-            let until = self.expects.until.filter(|until| now < *until);
-            return until.map(|_| Awaited {
+        let Some(containers) = &self.expected.containers else {
+            let until = self.expected.until.filter(|until| now < *until);
+            return until.map(|_| AwaitedContainers {
                 last: name,
                 since: last.end_us(),
                 is_init: false,
@@ -101,7 +101,7 @@ impl Episode {
         // In a replaced sandbox the kubelet may leave out containers that are done.
         let is_init = !containers.iter().any(|it| **it == *name);
         let waits = is_init || self.pod.attempt == 0;
-        (waits && !missing.is_empty()).then(|| Awaited {
+        (waits && !missing.is_empty()).then(|| AwaitedContainers {
             last: name,
             since: last.end_us(),
             is_init,
@@ -112,7 +112,7 @@ impl Episode {
 
 /// The containers that a start waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Awaited<'a> {
+pub(crate) struct AwaitedContainers<'a> {
     /// The container that was started last.
     pub(crate) last: &'a str,
     /// When it was started, in microseconds since 1970.
@@ -129,11 +129,11 @@ impl EpisodeStore {
     pub(super) fn start_before_init(&self, pod: &PodIdentity, call: &EpisodeCall) -> Option<u64> {
         let of_sandbox = || {
             let sandbox = call.sandbox_id.as_deref();
-            self.of_pod(pod)
+            self.episodes_of(pod)
                 .filter(move |t| t.kind != Kind::Stop && t.is_of_sandbox(pod, sandbox))
         };
         let start = of_sandbox().find(|t| t.kind == Kind::Start)?;
-        if start.state != State::Ok || start.is_cut || !self.is_new_here(pod, call) {
+        if start.state != EpisodeState::Ok || start.ended_by_other || !self.is_new_here(pod, call) {
             return None;
         }
         // A pull may have come before it, which names no container.
@@ -143,14 +143,14 @@ impl EpisodeStore {
         let last = of_sandbox().filter_map(Episode::last_start);
         let last = last.max_by_key(|c| c.began)?;
         let done = start.has_done(last, began)?;
-        (began - done <= PROMPT).then_some(start.number)
+        (began - done <= NEXT_CALL_AFTER_INIT_WITHIN).then_some(start.number)
     }
 
     /// Returns whether the container, or the image, of this call was not seen in its sandbox before.
     fn is_new_here(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
         let sandbox = call.sandbox_id.as_deref();
         let mut others = self
-            .of_pod(pod)
+            .episodes_of(pod)
             .filter(|t| t.kind != Kind::Stop && t.is_of_sandbox(pod, sandbox));
         match call.container_name() {
             Some(name) => !others.any(|t| t.has_run(name)),
@@ -167,10 +167,10 @@ impl EpisodeStore {
         for number in &self.open {
             let start = self.episodes.get_mut(number);
             let wanted = |t: &Episode| {
-                t.kind == Kind::Start && t.started > 0 && !t.expects.asked && !t.pod.uid.is_empty()
+                t.kind == Kind::Start && t.started > 0 && !t.expected.asked && !t.pod.uid.is_empty()
             };
             if let Some(start) = start.filter(|start| wanted(start)) {
-                start.expects.asked = true;
+                start.expected.asked = true;
                 pods.push(Arc::clone(&start.pod));
             }
         }
@@ -180,10 +180,10 @@ impl EpisodeStore {
     /// Notes the containers of a pod that starts, without ordinary init containers.
     pub(crate) fn expect(&mut self, pod: &PodIdentity, containers: Arc<[Box<str>]>) {
         let is_it = |t: &&Episode| t.kind == Kind::Start && t.pod.attempt == pod.attempt;
-        let number = self.of_pod(pod).find(is_it).map(|t| t.number);
+        let number = self.episodes_of(pod).find(is_it).map(|t| t.number);
         if let Some(start) = number.and_then(|n| self.episodes.get_mut(&n)) {
-            start.expects.asked = true;
-            start.expects.containers = Some(containers);
+            start.expected.asked = true;
+            start.expected.containers = Some(containers);
         }
     }
 
@@ -205,15 +205,15 @@ impl EpisodeStore {
                 };
                 let before = last.container_name().unwrap_or_default();
                 match start.has_done(last, call.began_us()) {
-                    Some(_) => self.inits.learn(pod, before),
-                    None => self.inits.unlearn(pod, before),
+                    Some(_) => self.init_containers.learn(pod, before),
+                    None => self.init_containers.unlearn(pod, before),
                 }
-                start.expects.until = None;
+                start.expected.until = None;
             }
-            Method::StartContainer if self.inits.has(pod, name) => {
-                start.expects.until = Some(call.end_us().saturating_add(BELIEVED));
+            Method::StartContainer if self.init_containers.has(pod, name) => {
+                start.expected.until = Some(call.end_us().saturating_add(EXPECTED_AFTER_INIT_FOR));
             }
-            Method::StartContainer => start.expects.until = None,
+            Method::StartContainer => start.expected.until = None,
             _ => {}
         }
     }

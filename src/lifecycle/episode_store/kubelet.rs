@@ -3,29 +3,29 @@
 use std::collections::VecDeque;
 
 use super::assign::Assignment;
-use super::{Applied, Episode, EpisodeStore};
+use super::{CallEffect, Episode, EpisodeStore};
 use crate::call::CallRecord;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::kubelet::execs::ExecResult;
-use crate::lifecycle::kubelet::images::{self, Absent, AbsentImages, NoImage};
-use crate::lifecycle::kubelet::probes::{Evidence, Probes};
+use crate::lifecycle::kubelet::images::{self, FailedImageLookup, MissingImage, MissingImages};
+use crate::lifecycle::kubelet::probes::{ContainerProbes, KillEvidence};
 use crate::lifecycle::kubelet::pulls::RecentPulls;
 use crate::lifecycle::view;
 
 /// Most hooks that wait for the stop they precede.
-const HOOKS: usize = 64;
+const MAX_WAITING_HOOKS: usize = 64;
 /// The kubelet makes a hook this soon after its StartContainer, and StopContainer this soon after a hook, in microseconds.
-const AT_ONCE: u64 = 2_000_000;
+const HOOK_ADJOINS_WITHIN: u64 = 2_000_000;
 
 /// What is remembered of the kubelet's own work.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KubeletWork {
-    probes: Probes,
+    probes: ContainerProbes,
     pulls: RecentPulls,
-    images: AbsentImages,
+    images: MissingImages,
     /// Hooks that have ended and followed no start: preStop hooks, most probably.
     hooks: VecDeque<EpisodeCall>,
 }
@@ -50,7 +50,7 @@ impl EpisodeStore {
             (Method::ExecSync, Some(id)) => {
                 let at = call.began_us();
                 let failed = self.work.probes.failed_before(id, at, at);
-                call.probe = failed.filter(|it| it.evidence == Evidence::AtOnce);
+                call.probe = failed.filter(|it| it.evidence == KillEvidence::AtOnce);
             }
             (Method::PullImage, _) => {
                 let queue = self.end_before(call);
@@ -64,9 +64,9 @@ impl EpisodeStore {
     /// When the hook before this stop began, one in flight included. One that came soon after the start of its container was taken for a
     /// postStart hook.
     fn hook_before(&self, excerpt: &Self, stop: &EpisodeCall) -> Option<u64> {
-        let of_pod = excerpt.of_pod(stop.pod.as_deref()?);
-        let of_pod = of_pod.flat_map(|episode| &episode.calls);
-        let hooks = of_pod.filter(|call| call.method == Method::ExecSync);
+        let episodes_of = excerpt.episodes_of(stop.pod.as_deref()?);
+        let episodes_of = episodes_of.flat_map(|episode| &episode.calls);
+        let hooks = episodes_of.filter(|call| call.method == Method::ExecSync);
         let hooks = hooks.chain(&self.work.hooks);
         let before = hooks.filter(|hook| precedes(hook, stop));
         before.map(|hook| hook.began_us()).max()
@@ -75,19 +75,22 @@ impl EpisodeStore {
     /// The end of the pod's call before this one.
     fn end_before(&self, call: &EpisodeCall) -> Option<u64> {
         let began = call.began_us();
-        let open = self.of_pod(call.pod.as_deref()?).find(|it| it.is_open())?;
+        let open = self
+            .episodes_of(call.pod.as_deref()?)
+            .find(|it| it.is_open())?;
         let ends = open.calls.iter().map(|call| call.end_us());
         ends.filter(|end| *end <= began).max()
     }
 
     /// The kubelet looked for an image and got none.
-    pub(crate) fn note_no_image(&mut self, found: NoImage) {
+    pub(crate) fn note_no_image(&mut self, found: FailedImageLookup) {
         let waits = |episode: &&Episode| {
             let has_sandbox = episode.calls.back().is_some_and(|it| it.is_new_sandbox());
             let end = episode.ended;
             episode.kind == Kind::Start
                 && has_sandbox
-                && (end..=end.saturating_add(images::AT_ONCE)).contains(&found.at)
+                && (end..=end.saturating_add(images::LOOKUP_FOLLOWS_SANDBOX_WITHIN))
+                    .contains(&found.at)
         };
         let number = {
             let mut waiting = self.open_episodes().filter(waits);
@@ -98,7 +101,7 @@ impl EpisodeStore {
     }
 
     /// Images that the kubelet did not find and has not pulled.
-    pub(crate) fn absent_images(&self) -> Vec<Absent> {
+    pub(crate) fn absent_images(&self) -> Vec<MissingImage> {
         self.work.images.all()
     }
 
@@ -125,19 +128,19 @@ impl EpisodeStore {
     }
 
     /// Applies a hook. One that follows no start is kept for the stop that it precedes.
-    pub(super) fn apply_hook(&mut self, call: EpisodeCall) -> Applied {
+    pub(super) fn apply_hook(&mut self, call: EpisodeCall) -> CallEffect {
         let Some(pod) = call.pod.clone() else {
-            return Applied::Nothing;
+            return CallEffect::Nothing;
         };
         let number = match self.assign(&call) {
             Assignment::In(number) => number,
             _ if call.is_in_flight() => self.open(Kind::Stop, &pod, &call),
             _ => {
-                if self.work.hooks.len() >= HOOKS {
+                if self.work.hooks.len() >= MAX_WAITING_HOOKS {
                     self.work.hooks.pop_front();
                 }
                 self.work.hooks.push_back(call);
-                return Applied::Noticed;
+                return CallEffect::Noticed;
             }
         };
         if let Some(episode) = self.episodes.get_mut(&number)
@@ -157,7 +160,7 @@ impl EpisodeStore {
             }
             episode.add(call);
         }
-        Applied::Part(number)
+        CallEffect::PartOf(number)
     }
 
     /// The episode of a hook: the one that started its container just before, or that stops it.
@@ -174,13 +177,13 @@ impl EpisodeStore {
                 .any(|other| match other.method {
                     Method::StartContainer => {
                         let end = other.end_us();
-                        other.is_good() && (end..=end + AT_ONCE).contains(&began)
+                        other.is_good() && (end..=end + HOOK_ADJOINS_WITHIN).contains(&began)
                     }
                     Method::StopContainer => other.began_us() >= began,
                     _ => false,
                 })
         };
-        match self.of_pod(pod).find(is_of) {
+        match self.episodes_of(pod).find(is_of) {
             Some(episode) => Assignment::In(episode.number),
             None => Assignment::Nowhere,
         }
@@ -206,7 +209,7 @@ impl EpisodeStore {
     fn take_early_hooks(&mut self, number: u64, stop: &EpisodeCall) -> Vec<EpisodeCall> {
         let is_it = |hook: &EpisodeCall| {
             hook.method == Method::ExecSync
-                && ExecResult::of(hook).is_good()
+                && ExecResult::from_record(hook).is_good()
                 && precedes(hook, stop)
         };
         let Some(pod) = stop.pod.as_deref() else {
@@ -214,13 +217,16 @@ impl EpisodeStore {
         };
         let has_it =
             |episode: &&Episode| episode.number != number && episode.calls.iter().any(is_it);
-        let started = self.of_pod(pod).find(has_it).map(|episode| episode.number);
+        let started = self
+            .episodes_of(pod)
+            .find(has_it)
+            .map(|episode| episode.number);
         let episode = started.and_then(|number| self.episodes.get_mut(&number));
         episode.map_or_else(Vec::new, |episode| episode.take_calls(is_it))
     }
 
     /// The exec probes of the newest container of each name in these episodes.
-    pub(crate) fn probes_of(&self, episodes: &[&Episode]) -> Vec<view::Probe> {
+    pub(crate) fn probes_of(&self, episodes: &[&Episode]) -> Vec<view::ProbeView> {
         let calls = episodes.iter().flat_map(|episode| &episode.calls);
         let mut newest = std::collections::BTreeMap::new();
         for call in calls.filter(|call| call.method == Method::StartContainer) {
@@ -234,7 +240,7 @@ impl EpisodeStore {
             }
         }
         let all = newest.into_values();
-        all.flat_map(|(_, it, id)| self.work.probes.of(id, &it.name, it.attempt))
+        all.flat_map(|(_, it, id)| self.work.probes.views_of(id, &it.name, it.attempt))
             .collect()
     }
 }
@@ -246,5 +252,5 @@ fn precedes(hook: &EpisodeCall, stop: &EpisodeCall) -> bool {
     hook.container_id.is_some()
         && hook.container_id == stop.container_id
         && began <= stop.began_us()
-        && end.saturating_add(AT_ONCE) >= stop.began_us()
+        && end.saturating_add(HOOK_ADJOINS_WITHIN) >= stop.began_us()
 }

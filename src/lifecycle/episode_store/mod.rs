@@ -28,32 +28,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::assign::Assignment;
-use self::boot::Booted;
+use self::boot::RunsBeforeBoot;
 pub(super) use self::episode::Episode;
 use self::exits::KnownExits;
-pub(super) use self::exits::{AT_ONCE, Exit, Noted, UNSEEN};
-pub(super) use self::failing::Due;
-pub(super) use self::init::Awaited;
-use self::init::KnownInits;
+pub(super) use self::exits::{EXIT_FOLLOWS_OOM_WITHIN, ExitChange, ExitRecord, UNSEEN_EXIT_CODE};
+pub(super) use self::failing::DueReport;
+pub(super) use self::init::AwaitedContainers;
+use self::init::KnownInitContainers;
 use self::kubelet::KubeletWork;
-pub(super) use self::oom::OomKills;
+pub(super) use self::oom::ContainerOomKills;
 pub use self::sandbox::ReachedLimit;
 pub(super) use self::sandbox::SandboxEnd;
 use self::spans::PendingSpans;
-use self::stops::Orders;
+use self::stops::StopRequestLog;
 use super::episode_call::EpisodeCall;
 use super::kubelet::syncs::KubeletSyncs;
 use super::node::NodeHistory;
 use super::texts::SharedTexts;
-use super::usual::Usual;
-use super::view::State;
+use super::usual::UsualDurations;
+use super::view::EpisodeState;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 
 /// Capacity, and when an episode is over. Times in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct StoreLimits {
     pub(super) episodes: usize,
     pub(super) quiet: u64,
     pub(super) give_up: u64,
@@ -62,7 +62,7 @@ pub(super) struct Limits {
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(super) struct EpisodeStore {
-    limits: Limits,
+    limits: StoreLimits,
     /// Boxed: the leaves of a map that only grows at its end stay half empty.
     episodes: BTreeMap<u64, Box<Episode>>,
     /// The numbers of the episodes of each pod uid, in order.
@@ -74,26 +74,26 @@ pub(super) struct EpisodeStore {
     work: KubeletWork,
     /// Calls before this time may have been missed, in microseconds since 1970.
     watches_since: u64,
-    orders: Orders,
-    inits: KnownInits,
+    stop_requests: StopRequestLog,
+    init_containers: KnownInitContainers,
     pending: PendingSpans,
     texts: SharedTexts,
     syncs: KubeletSyncs,
     node: NodeHistory,
-    booted: Booted,
+    booted: RunsBeforeBoot,
     /// Episodes closed since the last [`EpisodeStore::take_closed`].
     closed: Vec<u64>,
     /// Episodes evicted since the last [`EpisodeStore::take_unreported`] without being reported.
     unreported: usize,
     /// What is usual on this node.
-    pub(super) usual: Usual,
+    pub(super) usual: UsualDurations,
 }
 
 /// The effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Applied {
+pub(super) enum CallEffect {
     /// It is part of the episode with this number.
-    Part(u64),
+    PartOf(u64),
     /// It is part of none, but closed one, or told something about it.
     Noticed,
     /// It is part of none.
@@ -103,11 +103,11 @@ pub(super) enum Applied {
 impl EpisodeStore {
     /// An empty store.
     /// Its capacity, when episodes are over, and what takes so long is slow.
-    pub(super) fn settings(&self) -> (Limits, Duration) {
+    pub(super) fn settings(&self) -> (StoreLimits, Duration) {
         (self.limits, self.usual.slow())
     }
 
-    pub(super) fn new(limits: Limits, usual: Usual) -> Self {
+    pub(super) fn new(limits: StoreLimits, usual: UsualDurations) -> Self {
         Self {
             limits,
             episodes: BTreeMap::new(),
@@ -118,13 +118,13 @@ impl EpisodeStore {
             exits: KnownExits::default(),
             work: KubeletWork::default(),
             watches_since: 0,
-            orders: Orders::default(),
-            inits: KnownInits::default(),
+            stop_requests: StopRequestLog::default(),
+            init_containers: KnownInitContainers::default(),
             pending: PendingSpans::default(),
             texts: SharedTexts::default(),
             syncs: KubeletSyncs::default(),
             node: NodeHistory::default(),
-            booted: Booted::default(),
+            booted: RunsBeforeBoot::default(),
             closed: Vec::new(),
             unreported: 0,
             usual,
@@ -132,7 +132,7 @@ impl EpisodeStore {
     }
 
     /// Applies a call. Calls must be applied in the order in which they ended.
-    pub(super) fn apply(&mut self, mut call: EpisodeCall) -> Applied {
+    pub(super) fn apply(&mut self, mut call: EpisodeCall) -> CallEffect {
         self.identify(&mut call);
         self.judge_origin(&mut call);
         self.pending.attach_to(&mut call);
@@ -142,9 +142,9 @@ impl EpisodeStore {
             return self.apply_hook(call);
         }
         let Some(pod) = call.pod.clone() else {
-            return Applied::Nothing;
+            return CallEffect::Nothing;
         };
-        self.note_order(&pod, &call);
+        self.note_stop_request(&pod, &call);
         let pull = self.pull_before(&pod, &call);
         let noticed = self.close_what_it_ends(&pod, &call);
         let number = match self.assign(&call) {
@@ -153,8 +153,8 @@ impl EpisodeStore {
                 number
             }
             Assignment::New(kind) => self.open(kind, &pod, &call),
-            Assignment::Nowhere if noticed => return Applied::Noticed,
-            Assignment::Nowhere => return Applied::Nothing,
+            Assignment::Nowhere if noticed => return CallEffect::Noticed,
+            Assignment::Nowhere => return CallEffect::Nothing,
         };
         if let (Some(pull), Some(episode)) = (pull, self.episodes.get_mut(&number)) {
             episode.add(pull);
@@ -172,7 +172,7 @@ impl EpisodeStore {
             self.resolve_in_start(&pod, &call);
         }
         let Some(episode) = self.episodes.get_mut(&number) else {
-            return Applied::Nothing;
+            return CallEffect::Nothing;
         };
         let is_end = call.method == Method::StopPodSandbox && call.is_good();
         if !episode.has(&call) {
@@ -180,9 +180,9 @@ impl EpisodeStore {
         }
         // What follows is the kubelet's routine clean-up, minutes later.
         if is_end && episode.kind == Kind::Stop && !episode.only_cleans {
-            self.close(number, State::Ok);
+            self.close(number, EpisodeState::Ok);
         }
-        Applied::Part(number)
+        CallEffect::PartOf(number)
     }
 
     /// Completes the identity of a call from earlier calls, where the pod index lacked it.
@@ -225,7 +225,7 @@ impl EpisodeStore {
             }
         };
         let ended: Vec<_> = self
-            .of_pod(pod)
+            .episodes_of(pod)
             .filter(|episode| episode.is_open() && ends(episode))
             .map(|episode| (episode.number, episode.cut_short()))
             .collect();
@@ -234,12 +234,12 @@ impl EpisodeStore {
             let episode = self.episodes.get_mut(&number);
             if let Some(start) = episode.filter(|t| t.lacks_sandbox() && t.failures > 0) {
                 // The kubelet also stops what a failed try left behind, before the next one.
-                start.tidied = Some(call.end_us());
+                start.last_cleanup_end = Some(call.end_us());
                 continue;
             }
             self.close(number, state);
             if let Some(episode) = self.episodes.get_mut(&number) {
-                episode.is_cut = true;
+                episode.ended_by_other = true;
             }
         }
         noticed
@@ -261,10 +261,10 @@ impl EpisodeStore {
         let number = self.next;
         self.next += 1;
         let mut episode = Episode::open(number, kind, Arc::clone(pod), first);
-        self.tell_of_node(&mut episode, first);
-        self.tell_of_boot(&mut episode, first);
+        self.add_node_facts(&mut episode, first);
+        self.add_boot_fact(&mut episode, first);
         episode.only_cleans = kind == Kind::Stop && self.is_stopped(pod, first);
-        self.tell_of_syncs(&mut episode, first);
+        self.add_syncs(&mut episode, first);
         self.episodes.insert(number, Box::new(episode));
         self.pods.entry(pod.uid.clone()).or_default().push(number);
         self.open.insert(number);
@@ -274,8 +274,10 @@ impl EpisodeStore {
     /// Returns whether the sandbox of this call was stopped before, or never made.
     pub(super) fn is_stopped(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
         let sandbox = call.sandbox_id.as_deref();
-        let mut episodes = self.of_pod(pod);
-        episodes.any(|t| (t.is_gone || t.tidied.is_some()) && t.is_of_sandbox(pod, sandbox))
+        let mut episodes = self.episodes_of(pod);
+        episodes.any(|t| {
+            (t.sandbox_stopped || t.last_cleanup_end.is_some()) && t.is_of_sandbox(pod, sandbox)
+        })
     }
 
     /// Opens an episode again that this call continues, and follows the attempt of its sandbox.
@@ -283,9 +285,9 @@ impl EpisodeStore {
         if let Some(episode) = self.episodes.get_mut(&number)
             && !episode.is_open()
         {
-            episode.state = State::Open;
+            episode.state = EpisodeState::Open;
             episode.deleted = None;
-            episode.patience_from = call.began_us();
+            episode.give_up_from = call.began_us();
             self.open.insert(number);
         }
         // A start whose sandbox is made with a later attempt is that sandbox's.
@@ -294,7 +296,7 @@ impl EpisodeStore {
             && episode.pod.attempt != pod.attempt
         {
             episode.pod = Arc::clone(pod);
-            episode.tidied = None;
+            episode.last_cleanup_end = None;
         }
     }
 
@@ -318,14 +320,14 @@ impl EpisodeStore {
             .map(|(n, episode)| (n, episode.verdict(now, busy.contains(&n), &self.limits)))
             .collect();
         for (number, state) in verdicts {
-            if state != State::Open {
+            if state != EpisodeState::Open {
                 self.close(number, state);
             }
         }
     }
 
     /// Closes an open episode.
-    pub(super) fn close(&mut self, number: u64, state: State) {
+    pub(super) fn close(&mut self, number: u64, state: EpisodeState) {
         if let Some(episode) = self.episodes.get_mut(&number)
             && self.open.remove(&number)
         {
@@ -366,7 +368,7 @@ impl EpisodeStore {
     }
 
     /// The episodes of a pod, the newest first.
-    pub(super) fn of_pod<'a>(
+    pub(super) fn episodes_of<'a>(
         &'a self,
         pod: &'a PodIdentity,
     ) -> impl Iterator<Item = &'a Episode> + use<'a> {

@@ -19,7 +19,7 @@ impl EpisodeStore {
             return;
         };
         let before = |t: &&Episode| t.kind != Kind::Stop && t.number < number;
-        let before = self.of_pod(pod).find(before);
+        let before = self.episodes_of(pod).find(before);
         let done = before.and_then(|before| Some((before.last_done(episode.began)?, before.ended)));
         let Some((exit, since)) = done.filter(|(exit, _)| !exit.is_of(call)) else {
             return;
@@ -46,7 +46,7 @@ impl EpisodeStore {
             let pulled = last.is_some_and(|c| c.method == Method::PullImage && c.is_good());
             episode.is_open() && episode.kind != Kind::Stop && episode.calls.len() > 1 && pulled
         };
-        let number = self.of_pod(pod).find(ends_with_pull)?.number;
+        let number = self.episodes_of(pod).find(ends_with_pull)?.number;
         let episode = self.episodes.get_mut(&number)?;
         let (seq, began) = episode.calls.back().map(|c| (c.seq, c.began))?;
         let mut pulls = episode.take_calls(|c| c.seq == seq && c.began == began);
@@ -71,7 +71,7 @@ impl EpisodeStore {
         let is_kill = |t: &Episode| {
             t.is_open() && t.is_tentative() && t.is_of_sandbox(pod, call.sandbox_id.as_deref())
         };
-        let Some(stop) = self.of_pod(pod).find(|t| is_kill(t)).map(|t| t.number) else {
+        let Some(stop) = self.episodes_of(pod).find(|t| is_kill(t)).map(|t| t.number) else {
             return;
         };
         let Some(episode) = self.episodes.get_mut(&stop) else {
@@ -99,7 +99,11 @@ impl EpisodeStore {
             let unnamed = t.kind == Kind::Restart && t.container.is_none();
             t.is_open() && unnamed && t.is_of_sandbox(pod, sandbox)
         };
-        let Some(pull) = self.of_pod(pod).find(|t| only_pulls(t)).map(|t| t.number) else {
+        let Some(pull) = self
+            .episodes_of(pod)
+            .find(|t| only_pulls(t))
+            .map(|t| t.number)
+        else {
             return;
         };
         let pulls = self.episodes.get_mut(&pull).map(|t| t.take_calls(|_| true));
@@ -113,7 +117,7 @@ impl EpisodeStore {
     /// A restart resolves failures of the start.
     pub(super) fn resolve_in_start(&mut self, pod: &PodIdentity, call: &EpisodeCall) {
         let start = self
-            .of_pod(pod)
+            .episodes_of(pod)
             .find(|t| t.is_open() && t.kind == Kind::Start);
         let Some(number) = start.map(|t| t.number) else {
             return;

@@ -1,17 +1,17 @@
 //! What episodes know of the node.
 
-use super::syncs::before;
+use super::syncs::seen_before;
 use super::{Episode, EpisodeStore};
 use crate::call::Client;
 use crate::call::episode::Kind;
 use crate::cri::Method;
-use crate::lifecycle::diagnosis::LOST;
+use crate::lifecycle::diagnosis::REPLACED_AFTER_DOWNTIME_WITHIN;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::node::{NodeFact, PressureSample, is_same, note};
 
 /// The first container of a pod that is created this long after a downtime, in microseconds, was perhaps preceded by calls
 /// that criscope did not see.
-const AFTER_DOWNTIME: u64 = 300_000_000;
+const CREATED_AFTER_DOWNTIME_WITHIN: u64 = 300_000_000;
 
 impl EpisodeStore {
     /// Takes in a fact that began or ended. Open episodes of its time learn it; others that knew of its begin learn its end, or that
@@ -61,8 +61,8 @@ impl EpisodeStore {
     }
 
     /// Tells a new episode what the node was like since it began, or since the kubelet saw its pod.
-    pub(super) fn tell_of_node(&self, episode: &mut Episode, first: &EpisodeCall) {
-        let seen = episode.began.saturating_sub(before(Some(first)));
+    pub(super) fn add_node_facts(&self, episode: &mut Episode, first: &EpisodeCall) {
+        let seen = episode.began.saturating_sub(seen_before(Some(first)));
         for fact in self.node.since(seen) {
             note(&mut episode.node, fact);
         }
@@ -71,7 +71,9 @@ impl EpisodeStore {
             note(&mut episode.node, fact);
         }
         if first.method == Method::RunPodSandbox && episode.pod.attempt > 0 {
-            let before = self.node.since(seen.saturating_sub(LOST));
+            let before = self
+                .node
+                .since(seen.saturating_sub(REPLACED_AFTER_DOWNTIME_WITHIN));
             for fact in before.filter(|fact| fact.to.is_some_and(|to| to <= seen)) {
                 note(&mut episode.node, fact);
             }
@@ -86,8 +88,10 @@ impl EpisodeStore {
         if episode.kind != Kind::Stop
             && first.method != Method::RunPodSandbox
             && is_first
-            && self.of_pod(&episode.pod).next().is_none()
-            && let Some(down) = self.node.downtime(episode.began, AFTER_DOWNTIME)
+            && self.episodes_of(&episode.pod).next().is_none()
+            && let Some(down) = self
+                .node
+                .downtime(episode.began, CREATED_AFTER_DOWNTIME_WITHIN)
         {
             note(&mut episode.node, down);
         }

@@ -5,15 +5,15 @@ use crate::cri::subject::ContainerIdentity;
 use crate::lifecycle::view;
 
 /// Most containers of an episode of which they are kept.
-const MOST: usize = 16;
+const MAX_OOM_CONTAINERS: usize = 16;
 
 /// Reports without a count within this many microseconds are of one kill: with cgroup v1 the kernel notifies each time that a limit is hit until
 /// the killed process has gone.
-const TOGETHER: u64 = 1_000_000;
+const SAME_OOM_KILL_WITHIN: u64 = 1_000_000;
 
 /// The OOM kills in a run of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OomKills {
+pub(crate) struct ContainerOomKills {
     pub(crate) container: ContainerIdentity,
     /// Processes that were killed, if the runtime counts them; or else kills as far as reports tell them apart.
     pub(crate) times: u32,
@@ -22,10 +22,10 @@ pub(crate) struct OomKills {
     pub(crate) last: u64,
 }
 
-impl OomKills {
+impl ContainerOomKills {
     /// Its view.
-    pub(crate) fn view(&self) -> view::OomKills {
-        view::OomKills {
+    pub(crate) fn view(&self) -> view::OomKillsView {
+        view::OomKillsView {
             container: self.container.name.to_string(),
             attempt: self.container.attempt,
             kills: self.times,
@@ -52,18 +52,18 @@ impl Episode {
             let before = kills.times;
             match total {
                 Some(total) => kills.times = kills.times.max(total),
-                None if at.abs_diff(kills.last) < TOGETHER => return 0,
+                None if at.abs_diff(kills.last) < SAME_OOM_KILL_WITHIN => return 0,
                 None => kills.times = kills.times.saturating_add(1),
             }
             kills.first = kills.first.min(at);
             kills.last = kills.last.max(at);
             return kills.times - before;
         }
-        if self.oom_kills.len() >= MOST {
+        if self.oom_kills.len() >= MAX_OOM_CONTAINERS {
             self.oom_kills.remove(0);
         }
         let times = total.unwrap_or(1).max(1);
-        self.oom_kills.push(OomKills {
+        self.oom_kills.push(ContainerOomKills {
             container: container.clone(),
             times,
             first: at,

@@ -4,7 +4,7 @@ use super::{Episode, EpisodeStore};
 use crate::call::CallFacts;
 use crate::call::episode::Kind;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 impl EpisodeStore {
     /// Calls before this time, in microseconds since 1970, may have been missed.
@@ -21,7 +21,7 @@ impl EpisodeStore {
         }
         let began = call.began_us();
         let is_first = call.pod.as_deref().is_some_and(|pod| {
-            pod.attempt == 0 && self.of_pod(pod).all(|episode| episode.has(call))
+            pod.attempt == 0 && self.episodes_of(pod).all(|episode| episode.has(call))
         });
         // An evicted episode may have been the pod's first.
         let oldest = self.episodes.values().next().filter(|_| self.forgotten > 0);
@@ -60,12 +60,12 @@ impl EpisodeStore {
         let Some(pod) = call.pod.as_deref() else {
             return false;
         };
-        let earlier = || self.of_pod(pod).filter(|episode| !episode.has(call));
+        let earlier = || self.episodes_of(pod).filter(|episode| !episode.has(call));
         // Attempts begin anew once the stopped sandboxes are removed.
         let starts = earlier().filter(|episode| episode.kind == Kind::Start);
         let last = starts.max_by_key(|start| start.began);
         let is_end = |e: &Episode| {
-            let is_over = e.state == State::Ok && e.ended <= seen;
+            let is_over = e.state == EpisodeState::Ok && e.ended <= seen;
             let is_of =
                 |start: &Episode| e.pod.attempt == start.pod.attempt && e.began >= start.began;
             let is_newest = pod.attempt == 0 || e.pod.attempt + 1 >= pod.attempt;

@@ -32,8 +32,12 @@ pub(crate) struct SandboxEnd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<ReachedLimit>,
     /// Whether a StopPodSandbox or RemovePodSandbox was received before it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) ordered: bool,
+    #[serde(
+        rename = "ordered",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub(crate) stop_requested: bool,
 }
 
 impl SandboxEnd {
@@ -43,11 +47,11 @@ impl SandboxEnd {
             code,
             is_container: false,
             limit: None,
-            ordered: false,
+            stop_requested: false,
         }
     }
 
-    pub(crate) fn of_container(at: u64, limit: Option<ReachedLimit>) -> Self {
+    pub(crate) fn from_container(at: u64, limit: Option<ReachedLimit>) -> Self {
         Self {
             is_container: true,
             limit,
@@ -60,10 +64,10 @@ impl EpisodeStore {
     /// Records the end of a sandbox, if its start is known.
     pub(crate) fn note_sandbox_end(&mut self, pod: &PodIdentity, mut end: SandboxEnd) {
         let is_it = |t: &&super::Episode| t.kind == Kind::Start && t.pod.attempt == pod.attempt;
-        let number = self.of_pod(pod).find(is_it).map(|t| t.number);
+        let number = self.episodes_of(pod).find(is_it).map(|t| t.number);
         if let Some(start) = number.and_then(|n| self.episodes.get_mut(&n)) {
             let began = start.began;
-            end.ordered |= self.orders.have_ended_sandbox(pod, began, &end);
+            end.stop_requested |= self.stop_requests.have_ended_sandbox(pod, began, &end);
             start.sandbox_end = Some(end);
         }
     }

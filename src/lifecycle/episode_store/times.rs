@@ -1,7 +1,7 @@
 //! Where the time of an episode went: its phases, and the init containers that calls waited for.
 
 use super::Episode;
-use super::exits::Exit;
+use super::exits::ExitRecord;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::diagnosis;
@@ -10,8 +10,8 @@ use crate::lifecycle::timeline::{self, EpisodePhase, Interval, Shares};
 
 impl Episode {
     /// Containers that exited successfully before the next one was created: init containers, which the CRI does not mark.
-    fn waited_for(&self) -> impl Iterator<Item = &Exit> {
-        let followed = |exit: &&Exit| {
+    fn waited_for(&self) -> impl Iterator<Item = &ExitRecord> {
+        let followed = |exit: &&ExitRecord| {
             let creates =
                 |c: &&EpisodeCall| c.method == Method::CreateContainer && c.began_us() >= exit.at;
             let mut creates = self.calls.iter().filter(creates);
@@ -36,7 +36,7 @@ impl Episode {
     }
 
     /// The exit of the last started container, if it had succeeded by then.
-    pub(super) fn last_done(&self, by: u64) -> Option<&Exit> {
+    pub(super) fn last_done(&self, by: u64) -> Option<&ExitRecord> {
         let mut starts = self.calls.iter().rev();
         let last = starts.find(|c| c.method == Method::StartContainer)?;
         let name = last.container_name()?;
@@ -45,7 +45,7 @@ impl Episode {
     }
 
     /// Counts the time since then as waiting for this container.
-    pub(super) fn wait_for(&mut self, exit: Exit, since: u64) {
+    pub(super) fn wait_for(&mut self, exit: ExitRecord, since: u64) {
         self.began = self.began.min(since);
         self.note_exit(exit);
     }
@@ -80,13 +80,13 @@ impl Episode {
     }
 
     /// The containers that calls waited for, in order.
-    pub(crate) fn waits(&self) -> Vec<Wait<'_>> {
+    pub(crate) fn waits(&self) -> Vec<InitContainerWait<'_>> {
         let mut end = self.began;
         let mut waits = Vec::new();
         for (before, call) in self.calls.iter().enumerate() {
             if let Some(exit) = self.waited_in_gap(end, call) {
                 let began = end.max(exit.at.saturating_sub(exit.ran));
-                waits.push(Wait {
+                waits.push(InitContainerWait {
                     before,
                     began,
                     took: exit.at - began,
@@ -100,7 +100,7 @@ impl Episode {
 
     /// The init container that the call waited for, in a gap that begins at `from`: one that ran for at least half of the gap
     /// and exited successfully in it.
-    fn waited_in_gap(&self, from: u64, call: &EpisodeCall) -> Option<&Exit> {
+    fn waited_in_gap(&self, from: u64, call: &EpisodeCall) -> Option<&ExitRecord> {
         let to = call.began_us();
         self.exits
             .iter()
@@ -117,7 +117,7 @@ impl Episode {
 
 /// An init container that a call waited for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait<'a> {
+pub(crate) struct InitContainerWait<'a> {
     /// The index of the call in the episode.
     pub(crate) before: usize,
     /// Begin of the wait, in microseconds since 1970.

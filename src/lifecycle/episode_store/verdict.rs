@@ -1,30 +1,30 @@
 //! What is unresolved in an episode, when it is over, and how.
 
-use super::{Episode, Limits};
+use super::{Episode, StoreLimits};
 use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::timeline::EpisodePhase;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 /// Most unresolved failures.
-const MOST_UNRESOLVED: usize = 16;
+const MAX_UNRESOLVED_FAILURES: usize = 16;
 /// How long after a RunPodSandbox that its caller broke off the next one is awaited, in microseconds. The kubelet breaks a
 /// call off when its pod is deleted, and when it stops itself.
-const AFTER_CANCEL: u64 = 30_000_000;
+const RETRY_AFTER_CANCEL: u64 = 30_000_000;
 /// How long after a failed RunPodSandbox the next one is awaited, in microseconds. The kubelet repeats it after 10 to 15
 /// seconds as long as there is the pod. Another try continues the episode.
-const AFTER_FAILURE: u64 = 60_000_000;
+const RETRY_AFTER_FAILURE: u64 = 60_000_000;
 
 /// A call of these methods that took longer is worth a warning, in microseconds: nothing in the request makes it long.
-const LONG: u64 = 30_000_000;
+const LONG_CALL: u64 = 30_000_000;
 /// The same for PullImage, which depends on the size of the image, and StopContainer, on the grace period.
-const VERY_LONG: u64 = 300_000_000;
+const LONG_PULL_OR_STOP: u64 = 300_000_000;
 
 /// A failure that no later call has made good.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unresolved {
+pub(super) struct UnresolvedFailure {
     phase: EpisodePhase,
     target: Box<str>,
     /// Whether the caller broke off every such call: then nothing has failed.
@@ -52,9 +52,9 @@ impl Episode {
     }
 
     /// Its state as it is shown.
-    pub(crate) fn shown_state(&self) -> State {
+    pub(crate) fn shown_state(&self) -> EpisodeState {
         match self.is_failing() {
-            true => State::Failing,
+            true => EpisodeState::Failing,
             false => self.state,
         }
     }
@@ -73,12 +73,12 @@ impl Episode {
     pub(super) fn note_failure(&mut self, call: &EpisodeCall) {
         let phase = EpisodePhase::of(call.method);
         let cancelled = call.has_ended(Ending::Cancelled);
-        let same = |it: &&mut Unresolved| it.phase == phase && *it.target == *call.target();
+        let same = |it: &&mut UnresolvedFailure| it.phase == phase && *it.target == *call.target();
         if let Some(known) = self.unresolved.iter_mut().find(same) {
             known.cancelled &= cancelled;
-        } else if self.unresolved.len() < MOST_UNRESOLVED {
+        } else if self.unresolved.len() < MAX_UNRESOLVED_FAILURES {
             let target = call.target().into();
-            self.unresolved.push(Unresolved {
+            self.unresolved.push(UnresolvedFailure {
                 phase,
                 target,
                 cancelled,
@@ -127,16 +127,20 @@ impl Episode {
     }
 
     /// Its state at `now`; `in_flight` if a call of it has not ended.
-    pub(super) fn verdict(&self, now: u64, in_flight: bool, limits: &Limits) -> State {
+    pub(super) fn verdict(&self, now: u64, in_flight: bool, limits: &StoreLimits) -> EpisodeState {
         let quiet = !in_flight && now >= self.ended.saturating_add(limits.quiet);
         if quiet && self.is_resolved() && self.is_complete() && self.awaited(now).is_none() {
-            return State::Ok;
+            return EpisodeState::Ok;
         }
         if !in_flight && self.is_abandoned(now) {
             return self.cut_short();
         }
-        let given_up = now >= self.patience_from.saturating_add(limits.give_up);
-        if given_up { State::Failed } else { State::Open }
+        let given_up = now >= self.give_up_from.saturating_add(limits.give_up);
+        if given_up {
+            EpisodeState::Failed
+        } else {
+            EpisodeState::Open
+        }
     }
 
     /// Returns whether it is a start whose sandbox was never made.
@@ -151,13 +155,13 @@ impl Episode {
         let Some(last) = self.calls.back().filter(|_| self.lacks_sandbox()) else {
             return false;
         };
-        let was_told = last.has_ended(Ending::Cancelled) || self.tidied.is_some();
+        let was_told = last.has_ended(Ending::Cancelled) || self.last_cleanup_end.is_some();
         let wait = if was_told {
-            AFTER_CANCEL
+            RETRY_AFTER_CANCEL
         } else {
-            AFTER_FAILURE
+            RETRY_AFTER_FAILURE
         };
-        let since = self.tidied.unwrap_or_default().max(self.ended);
+        let since = self.last_cleanup_end.unwrap_or_default().max(self.ended);
         last.is_bad() && now >= since.saturating_add(wait)
     }
 
@@ -174,31 +178,31 @@ impl Episode {
 
     /// Returns whether a later call may continue it although it is closed: it was given up, and the kubelet had not.
     pub(super) fn may_continue(&self) -> bool {
-        !self.is_cut && matches!(self.state, State::Failed | State::Cancelled)
+        !self.ended_by_other && matches!(self.state, EpisodeState::Failed | EpisodeState::Cancelled)
     }
 
     /// Returns whether one of its calls took so long that the log warns of it.
     pub(crate) fn is_long(&self) -> bool {
         self.calls.iter().any(|call| {
             let most = match call.method {
-                Method::PullImage | Method::StopContainer => VERY_LONG,
-                _ => LONG,
+                Method::PullImage | Method::StopContainer => LONG_PULL_OR_STOP,
+                _ => LONG_CALL,
             };
             call.elapsed_us() >= most
         })
     }
 
     /// Its final state if it ends now.
-    pub(super) fn cut_short(&self) -> State {
+    pub(super) fn cut_short(&self) -> EpisodeState {
         if self.is_complete() && self.is_resolved() {
             match self.awaited(self.ended) {
-                Some(_) => State::Cancelled,
-                None => State::Ok,
+                Some(_) => EpisodeState::Cancelled,
+                None => EpisodeState::Ok,
             }
         } else if self.is_resolved() || self.has_failed() {
-            State::Failed
+            EpisodeState::Failed
         } else {
-            State::Cancelled
+            EpisodeState::Cancelled
         }
     }
 }

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Exit, SandboxEnd};
+use crate::lifecycle::episode_store::{ExitRecord, SandboxEnd};
 use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::node::NodeFact;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 /// A line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub(crate) struct ExitLine<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) container_id: Option<Cow<'a, str>>,
     #[serde(flatten)]
-    pub(super) exit: Cow<'a, Exit>,
+    pub(super) exit: Cow<'a, ExitRecord>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ pub(crate) struct SyncLine<'a> {
 pub(crate) struct ClosedLine {
     /// The root span, which identifies the episode.
     root: String,
-    pub(super) state: State,
+    pub(super) state: EpisodeState,
     /// Time, in microseconds since 1970.
     pub(super) at: u64,
     /// When its pod was found to be deleted, before there was a sandbox.
@@ -97,7 +97,7 @@ impl<'a> JournalLine<'a> {
     pub(crate) fn exit(
         pod: &'a PodIdentity,
         container_id: Option<&'a str>,
-        exit: &'a Exit,
+        exit: &'a ExitRecord,
     ) -> Self {
         Self::Exit(ExitLine {
             pod: Cow::Borrowed(pod),
@@ -145,7 +145,7 @@ impl<'a> JournalLine<'a> {
     }
 
     /// The line of a closed and reported episode.
-    pub(crate) fn closed(root: SpanId, state: State, at: u64, deleted: Option<u64>) -> Self {
+    pub(crate) fn closed(root: SpanId, state: EpisodeState, at: u64, deleted: Option<u64>) -> Self {
         let root = root.to_string();
         Self::Closed(ClosedLine {
             root,

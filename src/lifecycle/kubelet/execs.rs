@@ -24,7 +24,7 @@ pub(crate) enum ExecResult {
 
 impl ExecResult {
     /// The result of an ExecSync that has ended.
-    pub(crate) fn of(record: &CallRecord) -> Self {
+    pub(crate) fn from_record(record: &CallRecord) -> Self {
         let code = record.outcome().map(|outcome| outcome.code);
         match record.facts {
             CallFacts::Exec {
@@ -85,13 +85,13 @@ mod tests {
         let late = web
             .probe(("app", 0), 0, 1000)
             .fails(Code::DeadlineExceeded, "command timed out");
-        assert_eq!(ExecResult::of(&late), ExecResult::TimedOut);
+        assert_eq!(ExecResult::from_record(&late), ExecResult::TimedOut);
         let cancelled = web.hook(("app", 0), 0, 3000).cancelled();
-        assert_eq!(ExecResult::of(&cancelled), ExecResult::Cancelled);
+        assert_eq!(ExecResult::from_record(&cancelled), ExecResult::Cancelled);
         let refused = web
             .probe(("app", 0), 0, 10)
             .fails(Code::NotFound, "no such container");
-        assert_eq!(ExecResult::of(&refused), ExecResult::Error);
+        assert_eq!(ExecResult::from_record(&refused), ExecResult::Error);
     }
 
     #[test]

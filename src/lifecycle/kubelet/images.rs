@@ -11,15 +11,15 @@ use crate::cri::Method;
 use crate::cri::status::code_name;
 
 /// Most images that are remembered.
-const MOST: usize = 64;
+const MAX_MISSING_IMAGES: usize = 64;
 /// The kubelet looks for the image this soon after the last call for the pod, in microseconds.
-pub(crate) const AT_ONCE: u64 = 500_000;
+pub(crate) const LOOKUP_FOLLOWS_SANDBOX_WITHIN: u64 = 500_000;
 /// Size of a response without an image, in bytes: the header of its gRPC frame.
-const EMPTY: u64 = 5;
+const EMPTY_RESPONSE_BYTES: u64 = 5;
 
 /// An image that is absent. Times in microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Absent {
+pub(crate) struct MissingImage {
     pub(crate) image: Arc<str>,
     /// The number of the episode of the pod that waits for it.
     pub(crate) episode: u64,
@@ -33,19 +33,19 @@ pub(crate) struct Absent {
 
 /// What the kubelet found when it looked for an image.
 #[derive(Clone, Debug)]
-pub struct NoImage {
+pub struct FailedImageLookup {
     image: Arc<str>,
     /// In microseconds since 1970.
     pub(crate) at: u64,
     error: Option<Arc<str>>,
 }
 
-impl NoImage {
+impl FailedImageLookup {
     /// Of a call that has ended; `None` for other calls, and if the image is there.
-    pub(crate) fn of(record: &CallRecord) -> Option<Self> {
+    pub(crate) fn from_record(record: &CallRecord) -> Option<Self> {
         let is_it = record.method == Method::ImageStatus && record.peer.client == Client::Kubelet;
         let failed = record.has_ended(Ending::Error);
-        let is_absent = record.is_good() && record.response_bytes == EMPTY;
+        let is_absent = record.is_good() && record.response_bytes == EMPTY_RESPONSE_BYTES;
         let image = record
             .image
             .clone()
@@ -63,13 +63,13 @@ impl NoImage {
 
 /// See the module documentation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AbsentImages(VecDeque<Absent>);
+pub(crate) struct MissingImages(VecDeque<MissingImage>);
 
-impl AbsentImages {
+impl MissingImages {
     /// The kubelet did not find it; `episode`: right after it had made the sandbox of that start.
-    pub(crate) fn note(&mut self, found: NoImage, episode: Option<u64>) {
-        let NoImage { image, at, error } = found;
-        let is_known = |it: &Absent| it.image == image && Some(it.episode) == episode;
+    pub(crate) fn note(&mut self, found: FailedImageLookup, episode: Option<u64>) {
+        let FailedImageLookup { image, at, error } = found;
+        let is_known = |it: &MissingImage| it.image == image && Some(it.episode) == episode;
         let is_new = !self.0.iter().any(is_known);
         for known in self.0.iter_mut().filter(|it| it.image == image) {
             known.times += 1;
@@ -79,10 +79,10 @@ impl AbsentImages {
         let Some(episode) = episode.filter(|_| is_new) else {
             return;
         };
-        if self.0.len() >= MOST {
+        if self.0.len() >= MAX_MISSING_IMAGES {
             self.0.pop_front();
         }
-        self.0.push_back(Absent {
+        self.0.push_back(MissingImage {
             image,
             episode,
             first: at,
@@ -98,13 +98,13 @@ impl AbsentImages {
     }
 
     /// All of them.
-    pub(crate) fn all(&self) -> Vec<Absent> {
+    pub(crate) fn all(&self) -> Vec<MissingImage> {
         self.0.iter().cloned().collect()
     }
 }
 
 #[cfg(test)]
-impl NoImage {
+impl FailedImageLookup {
     /// For tests of other modules.
     pub(crate) fn new(image: &str, at: u64, error: Option<&str>) -> Self {
         Self {
@@ -121,19 +121,19 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    fn no_image(image: &str, at: u64) -> NoImage {
-        NoImage::new(image, at, None)
+    fn no_image(image: &str, at: u64) -> FailedImageLookup {
+        FailedImageLookup::new(image, at, None)
     }
 
     #[test]
     fn an_image_that_is_pulled_is_not_absent() {
-        let mut images = AbsentImages::default();
+        let mut images = MissingImages::default();
         images.note(no_image("a:1", SECOND), Some(7));
         images.note(no_image("b:1", 2 * SECOND), Some(8));
         images.note(no_image("c:1", 2 * SECOND), None);
         images.note(no_image("a:1", 14 * SECOND), None);
         images.forget("b:1");
-        let expected = Absent {
+        let expected = MissingImage {
             image: "a:1".into(),
             episode: 7,
             first: SECOND,
@@ -142,15 +142,15 @@ mod tests {
             error: None,
         };
         assert_eq!(images.all(), [expected]);
-        for n in 0..2 * MOST {
+        for n in 0..2 * MAX_MISSING_IMAGES {
             images.note(no_image(&n.to_string(), SECOND), Some(9));
         }
-        assert_eq!(images.all().len(), MOST);
+        assert_eq!(images.all().len(), MAX_MISSING_IMAGES);
     }
 
     #[test]
     fn each_pod_that_waits_for_an_image_is_known() {
-        let mut images = AbsentImages::default();
+        let mut images = MissingImages::default();
         images.note(no_image("a:1", SECOND), Some(7));
         images.note(no_image("a:1", 100 * SECOND), Some(8));
         let known: Vec<_> = images

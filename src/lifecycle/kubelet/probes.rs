@@ -8,23 +8,23 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use self::rhythm::TwoSeries;
+use self::rhythm::TwoProbeSeries;
 use super::execs::{ExecResult, timeout};
 use crate::call::CallRecord;
 use crate::lifecycle::view;
 
 /// Most containers whose probes are remembered; a node runs some hundred.
-const CONTAINERS: usize = 1024;
+const MAX_PROBED_CONTAINERS: usize = 1024;
 /// Most probes per container: a liveness, a readiness and a startup probe, and one after a change.
-const PROBES: usize = 4;
+const MAX_PROBES_PER_CONTAINER: usize = 4;
 /// Most results per probe.
-const RESULTS: usize = 8;
+const MAX_RESULTS_PER_PROBE: usize = 8;
 /// The kubelet kills a container this soon after the probe that failed once too often, or begins its preStop hook, in microseconds.
-const REACTION: u64 = 2_000_000;
+const STOP_FOLLOWS_PROBE_WITHIN: u64 = 2_000_000;
 /// A preStop hook that is no exec takes up to this time, in microseconds: the grace period by default.
-const HOOK: u64 = 30_000_000;
+const MAX_PRE_STOP_HOOK: u64 = 30_000_000;
 /// How late the kubelet may run a probe, in microseconds.
-const LATE: u64 = 1_000_000;
+const MAX_PROBE_DELAY: u64 = 1_000_000;
 
 /// An exec probe that had failed before its container was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub(crate) struct FailedProbe {
     pub(crate) in_a_row: u32,
     /// What shows that it was the reason.
     #[serde(default, skip_serializing_if = "Evidence::is_at_once")]
-    pub(crate) evidence: Evidence,
+    pub(crate) evidence: KillEvidence,
     /// From its last failure to the stop, or to the preStop hook before it, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) before: u64,
@@ -44,7 +44,7 @@ pub(crate) struct FailedProbe {
 /// What shows that a failed probe was the reason of a stop, the best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Evidence {
+pub(crate) enum KillEvidence {
     /// The stop, or a hook before it, followed at once.
     #[default]
     AtOnce,
@@ -55,7 +55,7 @@ pub(crate) enum Evidence {
     Weak,
 }
 
-impl Evidence {
+impl KillEvidence {
     fn is_at_once(&self) -> bool {
         *self == Self::AtOnce
     }
@@ -67,13 +67,13 @@ fn is_zero(time: &u64) -> bool {
 
 /// A run of a probe. Times in microseconds since 1970.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct ProbeRun {
     began: u64,
     ended: u64,
     result: ExecResult,
 }
 
-impl Run {
+impl ProbeRun {
     /// Returns whether it counts as a failure. The kubelet ignores a probe that could not be run or was broken off.
     fn is_failure(&self) -> bool {
         match self.result {
@@ -91,7 +91,7 @@ impl Run {
 
 /// A probe of a container.
 #[derive(Clone, Debug)]
-struct Probe {
+struct ExecProbe {
     /// The size of its request and its timeout in seconds.
     key: (u64, u32),
     /// In microseconds, if it is told by it from another one with the same key.
@@ -105,17 +105,17 @@ struct Probe {
     at_first: u32,
     /// Whether it is two probes.
     is_shared: bool,
-    last: VecDeque<Run>,
+    last: VecDeque<ProbeRun>,
 }
 
 /// The probes of containers, by container id.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Probes {
-    containers: HashMap<Arc<str>, Vec<Probe>>,
+pub(crate) struct ContainerProbes {
+    containers: HashMap<Arc<str>, Vec<ExecProbe>>,
     order: VecDeque<Arc<str>>,
 }
 
-impl Probe {
+impl ExecProbe {
     fn new(key: (u64, u32)) -> Self {
         Self {
             key,
@@ -130,7 +130,7 @@ impl Probe {
         }
     }
 
-    fn note(&mut self, run: Run) {
+    fn note(&mut self, run: ProbeRun) {
         let is_first = self.runs == u64::from(self.failed_in_a_row);
         let survived = match is_first {
             true => &mut self.at_first,
@@ -146,7 +146,7 @@ impl Probe {
                 self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
             }
         }
-        if self.last.len() >= RESULTS {
+        if self.last.len() >= MAX_RESULTS_PER_PROBE {
             self.last.pop_front();
         }
         self.last.push_back(run);
@@ -158,7 +158,7 @@ impl Probe {
         if self.is_shared || self.period.is_some() {
             return None;
         }
-        let two = TwoSeries::of(self.last.make_contiguous())?;
+        let two = TwoProbeSeries::from_runs(self.last.make_contiguous())?;
         if two.are_close() {
             self.is_shared = true;
             return None;
@@ -181,7 +181,8 @@ impl Probe {
         self.failed += other.failed;
         self.last.extend(other.last);
         self.last.make_contiguous().sort_by_key(|run| run.ended);
-        self.last.drain(..self.last.len().saturating_sub(RESULTS));
+        self.last
+            .drain(..self.last.len().saturating_sub(MAX_RESULTS_PER_PROBE));
     }
 
     /// How far a run that began at this time is from the rhythm of the probe, in microseconds.
@@ -213,21 +214,22 @@ impl Probe {
             let failed = FailedProbe {
                 result: last.result,
                 in_a_row,
-                evidence: Evidence::Weak,
+                evidence: KillEvidence::Weak,
                 before: gap,
             };
-            return (gap <= REACTION).then_some(failed);
+            return (gap <= STOP_FOLLOWS_PROBE_WITHIN).then_some(failed);
         }
         // A readiness probe, which kills nothing, goes on, and also after as many failures.
         let goes_on = self.last.back().is_some_and(|run| run.ended > at);
         if goes_on || self.failed_in_a_row <= self.tolerated {
             return None;
         }
-        let is_at_once = gap <= REACTION && self.failed_in_a_row > self.at_first_over();
+        let is_at_once =
+            gap <= STOP_FOLLOWS_PROBE_WITHIN && self.failed_in_a_row > self.at_first_over();
         let evidence = match is_at_once {
-            true => Evidence::AtOnce,
-            false if self.is_overdue(last, until) => Evidence::GivenUp,
-            false if gap <= HOOK => Evidence::Weak,
+            true => KillEvidence::AtOnce,
+            false if self.is_overdue(last, until) => KillEvidence::GivenUp,
+            false if gap <= MAX_PRE_STOP_HOOK => KillEvidence::Weak,
             false => return None,
         };
         Some(FailedProbe {
@@ -247,7 +249,7 @@ impl Probe {
     }
 
     /// Returns whether it should have been run again by this time.
-    fn is_overdue(&self, last: &Run, until: u64) -> bool {
+    fn is_overdue(&self, last: &ProbeRun, until: u64) -> bool {
         let runs = || self.last.iter();
         let periods = runs().zip(runs().skip(1));
         let period = periods
@@ -255,13 +257,16 @@ impl Probe {
             .max();
         period.is_some_and(|period| {
             let due = last.began.saturating_add(period).max(last.ended);
-            until >= due.saturating_add(period / 2).saturating_add(LATE)
+            until
+                >= due
+                    .saturating_add(period / 2)
+                    .saturating_add(MAX_PROBE_DELAY)
         })
     }
 
-    fn view(&self, container: &str, attempt: u32) -> Option<view::Probe> {
+    fn view(&self, container: &str, attempt: u32) -> Option<view::ProbeView> {
         let last = self.last.back()?;
-        Some(view::Probe {
+        Some(view::ProbeView {
             container: container.to_owned(),
             attempt,
             timeout_s: self.key.1,
@@ -275,17 +280,17 @@ impl Probe {
     }
 }
 
-impl Probes {
+impl ContainerProbes {
     /// Adds the result of a probe.
     pub(crate) fn note(&mut self, record: &CallRecord) {
         let Some(id) = record.container_id.clone() else {
             return;
         };
         let key = (record.request_bytes, timeout(record).unwrap_or_default());
-        let run = Run {
+        let run = ProbeRun {
             began: record.began_us(),
             ended: record.end_us(),
-            result: ExecResult::of(record),
+            result: ExecResult::from_record(record),
         };
         if !self.containers.contains_key(&id) {
             self.make_room();
@@ -296,7 +301,7 @@ impl Probes {
             .filter(|n| probes[*n].key == key)
             .min_by_key(|n| probes[*n].distance(run.began));
         let Some(nearest) = nearest else {
-            let mut probe = Probe::new(key);
+            let mut probe = ExecProbe::new(key);
             probe.note(run);
             return add(probes, probe);
         };
@@ -315,7 +320,7 @@ impl Probes {
     }
 
     fn make_room(&mut self) {
-        while self.order.len() >= CONTAINERS {
+        while self.order.len() >= MAX_PROBED_CONTAINERS {
             if let Some(oldest) = self.order.pop_front() {
                 self.containers.remove(&oldest);
             }
@@ -343,16 +348,21 @@ impl Probes {
     }
 
     /// The probes of a container.
-    pub(crate) fn of(&self, container_id: &str, name: &str, attempt: u32) -> Vec<view::Probe> {
+    pub(crate) fn views_of(
+        &self,
+        container_id: &str,
+        name: &str,
+        attempt: u32,
+    ) -> Vec<view::ProbeView> {
         let probes = self.containers.get(container_id).into_iter().flatten();
         probes.filter_map(|it| it.view(name, attempt)).collect()
     }
 }
 
 /// Adds a probe, in place of the one that has not run for longest.
-fn add(probes: &mut Vec<Probe>, probe: Probe) {
-    if probes.len() >= PROBES {
-        let oldest = |probe: &Probe| probe.last.back().map_or(0, |run| run.ended);
+fn add(probes: &mut Vec<ExecProbe>, probe: ExecProbe) {
+    if probes.len() >= MAX_PROBES_PER_CONTAINER {
+        let oldest = |probe: &ExecProbe| probe.last.back().map_or(0, |run| run.ended);
         probes.sort_by_key(oldest);
         probes.remove(0);
     }

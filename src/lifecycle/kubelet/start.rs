@@ -12,7 +12,7 @@ use crate::lifecycle::timeline::EpisodePhase;
 
 /// The parts of a pod's start. Times in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PodStart {
+pub(crate) struct PodStartTimes {
     /// From the moment at which the kubelet saw the pod to its first call.
     pub(crate) before_cri: u64,
     /// From there to the end of the last StartContainer.
@@ -23,7 +23,7 @@ pub(crate) struct PodStart {
 
 /// How long before its first call the kubelet saw a pod. Times in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SeenBefore {
+pub(crate) struct KubeletDelay {
     pub(crate) before: u64,
     /// The first part of it, in which criscope was not running.
     pub(crate) unwatched: u64,
@@ -38,7 +38,7 @@ impl Episode {
     }
 
     /// The same, and for how much of it criscope was not running.
-    pub(crate) fn seen_before(&self) -> Option<SeenBefore> {
+    pub(crate) fn seen_before(&self) -> Option<KubeletDelay> {
         let mut calls = self.calls.iter().filter(|_| self.kind == Kind::Start);
         let micros = |ms: u32| u64::from(ms) * 1000;
         calls.find_map(|call| match call.facts {
@@ -46,7 +46,7 @@ impl Episode {
                 before_ms,
                 unwatched_ms,
                 ..
-            } => Some(SeenBefore {
+            } => Some(KubeletDelay {
                 before: micros(before_ms),
                 unwatched: micros(unwatched_ms),
             }),
@@ -67,7 +67,7 @@ impl Episode {
     }
 
     /// Its parts, once a container was started.
-    pub(crate) fn pod_start(&self) -> Option<PodStart> {
+    pub(crate) fn pod_start(&self) -> Option<PodStartTimes> {
         let before_cri = self.before_cri()?;
         let started = self
             .calls
@@ -79,7 +79,7 @@ impl Episode {
             .saturating_add(shares[EpisodePhase::InitContainer as usize])
             .saturating_add(self.queued());
         let of_calls = up.saturating_sub(self.began);
-        Some(PodStart {
+        Some(PodStartTimes {
             before_cri,
             total: before_cri + of_calls,
             sli: before_cri + of_calls.saturating_sub(excluded),
@@ -91,11 +91,11 @@ impl Episode {
 mod tests {
     use super::*;
     use crate::lifecycle::episode_call::EpisodeCall;
-    use crate::lifecycle::episode_store::{EpisodeStore, Limits};
-    use crate::lifecycle::script::{Pod, at, pod};
-    use crate::lifecycle::usual::Usual;
+    use crate::lifecycle::episode_store::{EpisodeStore, StoreLimits};
+    use crate::lifecycle::script::{ScriptedPod, at, pod};
+    use crate::lifecycle::usual::UsualDurations;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: StoreLimits = StoreLimits {
         episodes: 16,
         quiet: 10_000_000,
         give_up: 600_000_000,
@@ -108,7 +108,7 @@ mod tests {
         store.episodes().next().expect("an episode")
     }
 
-    fn up(web: &Pod) -> [EpisodeCall; 4] {
+    fn up(web: &ScriptedPod) -> [EpisodeCall; 4] {
         [
             web.run(41_000, 500).seen_before(41_000),
             web.pull("web:1", 41_600, 3000),
@@ -120,9 +120,9 @@ mod tests {
     #[test]
     fn the_time_before_the_first_call_counts_and_pulls_do_not() {
         let web = pod("web");
-        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let mut store = EpisodeStore::new(LIMITS, UsualDurations::default());
         let episode = first(&mut store, up(&web));
-        let expected = PodStart {
+        let expected = PodStartTimes {
             before_cri: 41_000_000,
             total: 45_300_000,
             sli: 42_300_000,
@@ -134,14 +134,14 @@ mod tests {
     #[test]
     fn a_replaced_sandbox_says_nothing() {
         let web = pod("web").attempt(1);
-        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let mut store = EpisodeStore::new(LIMITS, UsualDurations::default());
         assert_eq!(first(&mut store, up(&web)).before_cri(), None);
     }
 
     #[test]
     fn a_pod_that_had_a_sandbox_before_says_nothing() {
         let web = pod("web");
-        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let mut store = EpisodeStore::new(LIMITS, UsualDurations::default());
         let earlier = [web.run(100, 10), web.start(("app", 0), 120, 10)];
         first(&mut store, earlier);
         store.tick(at(30_000), &[]);
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn of_a_pod_that_comes_back_the_time_since_then_counts() {
         let web = pod("web");
-        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let mut store = EpisodeStore::new(LIMITS, UsualDurations::default());
         for call in up(&web) {
             store.apply(call);
         }
@@ -174,11 +174,11 @@ mod tests {
     #[test]
     fn of_a_pod_seen_before_we_watched_a_part_is_known() {
         let web = pod("web");
-        let mut store = EpisodeStore::new(LIMITS, Usual::default());
+        let mut store = EpisodeStore::new(LIMITS, UsualDurations::default());
         store.watch_since(at(10_000));
         let episode = first(&mut store, up(&web));
         assert_eq!(episode.before_cri(), None);
-        let seen = SeenBefore {
+        let seen = KubeletDelay {
             before: 41_000_000,
             unwatched: 10_000_000,
         };

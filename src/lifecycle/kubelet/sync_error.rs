@@ -9,14 +9,14 @@ use crate::cri::redact;
 use crate::cri::subject::{ContainerIdentity, PodIdentity, Subject};
 
 /// Longest text that is read, in bytes.
-const LONGEST: usize = 4096;
+const MAX_STATUS_BYTES: usize = 4096;
 /// Longest name of a container, a volume or a reason.
-const NAME: usize = 63;
+const MAX_NAME_BYTES: usize = 63;
 /// Most volumes that are named.
-const VOLUMES: usize = 4;
+const MAX_NAMED_VOLUMES: usize = 4;
 
 /// Reasons that failed calls or exits of the CRI show better.
-const SEEN: [&str; 11] = [
+const REASONS_SHOWN_BY_CALLS: [&str; 11] = [
     "ErrImagePull",
     "ImagePullBackOff",
     "RegistryUnavailable",
@@ -49,10 +49,10 @@ pub struct SyncError {
 impl SyncError {
     /// Reads the status of a span of this pod.
     pub fn read(text: &str, pod: &PodIdentity) -> Self {
-        let text = &text[..text.floor_char_boundary(LONGEST)];
+        let text = &text[..text.floor_char_boundary(MAX_STATUS_BYTES)];
         let mut results: Vec<_> = results(text).collect();
         // Of several the one that nothing else shows.
-        results.sort_by_key(|it| SEEN.contains(&it.reason));
+        results.sort_by_key(|it| REASONS_SHOWN_BY_CALLS.contains(&it.reason));
         let first = results.into_iter().next();
         let message = first.as_ref().map(|it| unquoted(it.message));
         let (volumes, rest) = match &first {
@@ -98,7 +98,7 @@ impl SyncError {
     /// Returns whether failed calls or exits of containers show it too.
     pub(crate) fn is_seen(&self) -> bool {
         let reason = self.reason.as_deref();
-        reason.is_some_and(|reason| SEEN.contains(&reason))
+        reason.is_some_and(|reason| REASONS_SHOWN_BY_CALLS.contains(&reason))
     }
 }
 
@@ -108,9 +108,9 @@ impl Display for SyncError {
             [] => {}
             [one] => write!(f, "volume {one} is not mounted: ")?,
             some => {
-                let named = some.get(..VOLUMES).unwrap_or(some).join(", ");
+                let named = some.get(..MAX_NAMED_VOLUMES).unwrap_or(some).join(", ");
                 write!(f, "volumes {named}")?;
-                match some.len().saturating_sub(VOLUMES) {
+                match some.len().saturating_sub(MAX_NAMED_VOLUMES) {
                     0 => {}
                     more => write!(f, " and {more} more")?,
                 }
@@ -127,7 +127,7 @@ impl Display for SyncError {
 }
 
 /// A part of the kubelet's error: `failed to "StartContainer" for "app" with ErrImagePull: "..."`.
-struct Result_<'a> {
+struct SyncResult<'a> {
     action: &'a str,
     target: &'a str,
     reason: &'a str,
@@ -135,7 +135,7 @@ struct Result_<'a> {
     message: &'a str,
 }
 
-fn results(text: &str) -> impl Iterator<Item = Result_<'_>> {
+fn results(text: &str) -> impl Iterator<Item = SyncResult<'_>> {
     let parts = text.match_indices("failed to \"");
     parts.filter_map(|(at, _)| {
         let rest = text[at..].strip_prefix("failed to \"")?;
@@ -143,9 +143,10 @@ fn results(text: &str) -> impl Iterator<Item = Result_<'_>> {
         let (target, rest) = rest.split_once("\" with ")?;
         let (reason, rest) = rest.split_once(": \"")?;
         let is_name = |name: &str| {
-            (1..=NAME).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphabetic())
+            (1..=MAX_NAME_BYTES).contains(&name.len())
+                && name.bytes().all(|b| b.is_ascii_alphabetic())
         };
-        (is_name(action) && is_name(reason)).then(|| Result_ {
+        (is_name(action) && is_name(reason)).then(|| SyncResult {
             action,
             target,
             reason,
@@ -199,7 +200,7 @@ fn volumes(text: &str) -> (Vec<Box<str>>, &str) {
 
 /// Returns whether it can be the name of a container or volume (RFC 1123, label).
 fn is_label(name: &str) -> bool {
-    (1..=NAME).contains(&name.len())
+    (1..=MAX_NAME_BYTES).contains(&name.len())
         && name
             .bytes()
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')

@@ -13,11 +13,11 @@ use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::view;
 
 /// Pods whose spans are remembered.
-const PODS: NonZeroUsize = NonZeroUsize::new(128).expect("not 0");
+const MAX_PODS_WITH_SPANS: NonZeroUsize = NonZeroUsize::new(128).expect("not 0");
 /// Spans remembered of each, where equal failures in a row are one.
-pub(crate) const MOST: usize = 16;
+pub(crate) const MAX_SYNCS_PER_POD: usize = 16;
 /// A span without an error that took less, in microseconds, tells nothing: the kubelet syncs every pod once a minute.
-const WORTH: u64 = 100_000;
+const MIN_SYNC_DURATION: u64 = 100_000;
 
 /// What the kubelet was at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub enum SyncKind {
 
 impl SyncKind {
     /// The kind of the span with this name, if it is one.
-    pub fn of_span(name: &[u8]) -> Option<Self> {
+    pub fn from_span_name(name: &[u8]) -> Option<Self> {
         let all = [Self::Sync, Self::Terminating, Self::Terminated];
         all.into_iter().find(|it| it.name().as_bytes() == name)
     }
@@ -80,12 +80,12 @@ pub(crate) struct PodSync {
 
 impl PodSync {
     /// As one of an episode that began then.
-    pub(crate) fn view(&self, began: u64) -> view::PodSync {
+    pub(crate) fn view(&self, began: u64) -> view::PodSyncView {
         let offset_ms = match self.began.checked_sub(began) {
             Some(offset) => millis(offset),
             None => -millis(began - self.began),
         };
-        view::PodSync {
+        view::PodSyncView {
             name: self.kind.name().to_owned(),
             offset_ms,
             duration_ms: millis(self.ended.saturating_sub(self.began)),
@@ -106,14 +106,14 @@ impl PodSync {
 
 /// The spans of one pod, the oldest first.
 #[derive(Clone, Debug)]
-pub(crate) struct PodSyncs {
+pub(crate) struct PodSyncHistory {
     pub(crate) pod: PodIdentity,
     pub(crate) syncs: Vec<Arc<PodSync>>,
 }
 
 /// The spans of all pods, by uid.
 #[derive(Clone, Debug)]
-pub(crate) struct KubeletSyncs(LruCache<Box<str>, PodSyncs>);
+pub(crate) struct KubeletSyncs(LruCache<Box<str>, PodSyncHistory>);
 
 impl Default for KubeletSyncs {
     fn default() -> Self {
@@ -125,7 +125,8 @@ impl Default for KubeletSyncs {
 impl KubeletSyncs {
     /// Adds a span. Returns how it is remembered, or `None` if it tells nothing.
     pub(crate) fn note(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
-        let is_routine = span.error.is_none() && span.ended.saturating_sub(span.began) < WORTH;
+        let is_routine =
+            span.error.is_none() && span.ended.saturating_sub(span.began) < MIN_SYNC_DURATION;
         let last = self.last(&span.pod);
         let mut sync = PodSync {
             kind: span.kind,
@@ -155,31 +156,33 @@ impl KubeletSyncs {
     /// Adds an entry, or replaces the last one if that is of the same failures.
     pub(crate) fn put(&mut self, pod: PodIdentity, sync: PodSync) -> Arc<PodSync> {
         let sync = Arc::new(sync);
-        let known = self.0.get_or_insert_mut(pod.uid.clone(), || PodSyncs {
-            pod,
-            syncs: Vec::new(),
-        });
+        let known = self
+            .0
+            .get_or_insert_mut(pod.uid.clone(), || PodSyncHistory {
+                pod,
+                syncs: Vec::new(),
+            });
         let last = known.syncs.last();
         if last.is_some_and(|last| last.is_of_same_failures(&sync)) {
             known.syncs.pop();
         }
-        if known.syncs.len() >= MOST {
+        if known.syncs.len() >= MAX_SYNCS_PER_POD {
             known.syncs.remove(0);
         }
         known.syncs.push(Arc::clone(&sync));
-        if self.0.len() > PODS.get() {
+        if self.0.len() > MAX_PODS_WITH_SPANS.get() {
             self.0.pop_lru();
         }
         sync
     }
 
     /// Those of the pod with this uid.
-    pub(crate) fn of(&self, uid: &str) -> &[Arc<PodSync>] {
+    pub(crate) fn syncs_of(&self, uid: &str) -> &[Arc<PodSync>] {
         self.0.peek(uid).map_or(&[], |pod| &pod.syncs)
     }
 
     /// Those of the pods with this name.
-    pub(crate) fn of_name<'a>(
+    pub(crate) fn syncs_of_pods<'a>(
         &'a self,
         is_meant: impl Fn(&PodIdentity) -> bool + 'a,
     ) -> impl Iterator<Item = &'a Arc<PodSync>> {
@@ -221,20 +224,27 @@ mod tests {
         }
         assert!(syncs.note(span("u", 2000, 10, None)).is_some());
         assert_eq!(syncs.note(span("u", 3000, 10, None)), None);
-        assert!(syncs.note(span("u", 4000, WORTH, None)).is_some());
-        assert_eq!(syncs.of("u").len(), 3);
-        assert_eq!(syncs.of_name(|pod| *pod.name == *"web").count(), 3);
-        assert_eq!(syncs.of("v").len(), 0);
+        assert!(
+            syncs
+                .note(span("u", 4000, MIN_SYNC_DURATION, None))
+                .is_some()
+        );
+        assert_eq!(syncs.syncs_of("u").len(), 3);
+        assert_eq!(syncs.syncs_of_pods(|pod| *pod.name == *"web").count(), 3);
+        assert_eq!(syncs.syncs_of("v").len(), 0);
     }
 
     #[test]
     fn pods_and_spans_are_bounded() {
         let mut syncs = KubeletSyncs::default();
         for n in 0..1000 {
-            syncs.note(span(&format!("u{n}"), n, WORTH, None));
-            syncs.note(span("u0", n, WORTH, None));
+            syncs.note(span(&format!("u{n}"), n, MIN_SYNC_DURATION, None));
+            syncs.note(span("u0", n, MIN_SYNC_DURATION, None));
         }
-        assert_eq!((syncs.0.len(), syncs.of("u0").len()), (PODS.get(), MOST));
-        assert!(syncs.of("u1").is_empty());
+        assert_eq!(
+            (syncs.0.len(), syncs.syncs_of("u0").len()),
+            (MAX_PODS_WITH_SPANS.get(), MAX_SYNCS_PER_POD)
+        );
+        assert!(syncs.syncs_of("u1").is_empty());
     }
 }

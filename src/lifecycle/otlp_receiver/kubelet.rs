@@ -31,7 +31,7 @@ pub(super) fn span(mut rest: &[u8]) -> Result<Option<KubeletSpan>, Malformed> {
     let (mut uid, mut namespace, mut name) = (None, None, None);
     while let Some(next) = field(&mut rest)? {
         match next {
-            (5, Value::Bytes(name)) => kind = SyncKind::of_span(name),
+            (5, Value::Bytes(name)) => kind = SyncKind::from_span_name(name),
             (7, Value::Fixed(nanos)) => began = nanos,
             (8, Value::Fixed(nanos)) => ended = nanos,
             (9, Value::Bytes(attribute)) => match attribute_of(attribute)? {

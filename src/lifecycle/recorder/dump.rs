@@ -53,7 +53,7 @@ impl Filter {
         self.method.is_none_or(|m| m.name() == method) && self.pod.as_ref().is_none_or(right_pod)
     }
 
-    fn apply(&self, in_flight: &mut Vec<view::Call>, memory: &mut Memory) {
+    fn apply(&self, in_flight: &mut Vec<view::CallView>, memory: &mut Memory) {
         if *self == Self::default() {
             return;
         }
@@ -74,7 +74,7 @@ impl Filter {
 pub struct Dump {
     pub(super) about: About,
     /// The oldest first.
-    pub(super) in_flight: Vec<view::Call>,
+    pub(super) in_flight: Vec<view::CallView>,
     pub(super) memory: Memory,
 }
 
@@ -90,7 +90,7 @@ impl Dump {
     /// A dump of these calls, the oldest in flight first.
     pub fn new(
         mut about: About,
-        mut in_flight: Vec<view::Call>,
+        mut in_flight: Vec<view::CallView>,
         mut memory: Memory,
         filter: &Filter,
     ) -> Self {
@@ -106,7 +106,7 @@ impl Dump {
     }
 
     /// Calls in flight.
-    pub fn in_flight(&self) -> &[view::Call] {
+    pub fn in_flight(&self) -> &[view::CallView] {
         &self.in_flight
     }
 
@@ -148,14 +148,26 @@ impl Dump {
         write!(out, "{open},\n\"in_flight\":[")?;
         write_rows(out, selected.in_flight.iter().cloned())?;
         write!(out, "],\n\"calls\":[")?;
-        write_rows(out, selected.calls.iter().map(|call| view::Call::of(call)))?;
+        write_rows(
+            out,
+            selected
+                .calls
+                .iter()
+                .map(|call| view::CallView::from_record(call)),
+        )?;
         write!(out, "],\n\"polls\":[")?;
-        write_rows(out, selected.polls.iter().map(|call| view::Call::of(call)))?;
+        write_rows(
+            out,
+            selected
+                .polls
+                .iter()
+                .map(|call| view::CallView::from_record(call)),
+        )?;
         writeln!(out, "]}}")
     }
 }
 
-fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = view::Call>) -> io::Result<()> {
+fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = view::CallView>) -> io::Result<()> {
     for (n, row) in rows.enumerate() {
         out.write_all(if n == 0 { b"\n" } else { b",\n" })?;
         serde_json::to_writer(&mut *out, &row)?;
@@ -186,9 +198,9 @@ pub(crate) mod tests {
             polls: vec![Arc::new(poll), Arc::new(plain(5, Method::ListContainers))],
             forgotten: 17,
         };
-        let flying = vec![view::Call::of(&CallRecord::in_flight(&Call::example(
-            Method::PullImage,
-        )))];
+        let flying = vec![view::CallView::from_record(&CallRecord::in_flight(
+            &Call::example(Method::PullImage),
+        ))];
         let about = About {
             reason: "http".to_owned(),
             config: "c0ffee".to_owned(),

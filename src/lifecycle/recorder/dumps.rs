@@ -195,7 +195,7 @@ impl Dumps {
     /// A copy of the recorder and the calls in flight, as it would be written. Too slow for a thread with other work.
     pub fn collect(&self, reason: &str, detail: Option<String>, filter: &Filter) -> Dump {
         let rows = (self.parts.in_flight)().into_iter().map(|call| {
-            let mut row = view::Call::of(&CallRecord::in_flight(&call));
+            let mut row = view::CallView::from_record(&CallRecord::in_flight(&call));
             row.doing = activity::of(&self.parts.observations, &call);
             row
         });

@@ -41,14 +41,14 @@ struct Event<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Args<'a> {
-    Call(&'a view::Call),
+    Call(&'a view::CallView),
     Name { name: &'a str },
     Order { sort_index: u32 },
 }
 
 /// A call and its time span, in nanoseconds since 1970.
 struct Slice {
-    row: view::Call,
+    row: view::CallView,
     begin: u64,
     /// Nanoseconds; `None` while in flight.
     took: Option<u64>,
@@ -70,7 +70,7 @@ impl Slice {
             .backend_time
             .map(|(offset, took)| (nanos(offset), nanos(took)));
         Self {
-            row: view::Call::of(record),
+            row: view::CallView::from_record(record),
             begin: nanos(since_epoch(record.began)),
             took: Some(took),
             // The backend's part lies within the call even if the clocks disagree.
@@ -78,7 +78,7 @@ impl Slice {
         }
     }
 
-    fn in_flight(row: &view::Call) -> Self {
+    fn in_flight(row: &view::CallView) -> Self {
         Self {
             begin: row.began_unix_us.saturating_mul(1000),
             took: None,
@@ -171,7 +171,7 @@ impl Tracks {
         }
     }
 
-    fn process(&mut self, row: &view::Call) -> u32 {
+    fn process(&mut self, row: &view::CallView) -> u32 {
         let path = row.pod_path();
         let uid = row.pod_uid.clone().filter(|uid| !uid.is_empty());
         let key = uid.or_else(|| path.clone()).unwrap_or_default();
@@ -242,7 +242,7 @@ fn of_thread(pid: u32, tid: u32, name: &str) -> Event<'_> {
 }
 
 /// Upper bound of the bytes of a call's events, if it is the only one of its process.
-fn cost(row: &view::Call) -> usize {
+fn cost(row: &view::CallView) -> usize {
     // The longest possible numbers.
     let track = Track {
         pid: u32::MAX,
@@ -322,7 +322,7 @@ impl Dump {
 /// A call to be written; its events are formatted when its turn comes.
 enum What<'a> {
     Ended(&'a CallRecord),
-    InFlight(&'a view::Call),
+    InFlight(&'a view::CallView),
 }
 
 impl What<'_> {

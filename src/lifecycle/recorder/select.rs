@@ -22,7 +22,7 @@ pub struct LeftOut {
 /// The calls of a dump.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Selected<'a> {
-    pub(super) in_flight: &'a [view::Call],
+    pub(super) in_flight: &'a [view::CallView],
     pub(super) calls: &'a [Arc<CallRecord>],
     pub(super) polls: &'a [Arc<CallRecord>],
     pub(super) left_out: LeftOut,
@@ -31,21 +31,25 @@ pub(super) struct Selected<'a> {
 /// The calls to choose from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Available<'a> {
-    pub(super) in_flight: &'a [view::Call],
+    pub(super) in_flight: &'a [view::CallView],
     pub(super) calls: &'a [Arc<CallRecord>],
     pub(super) polls: &'a [Arc<CallRecord>],
 }
 
 impl<'a> Available<'a> {
     /// The calls that fit into `budget` bytes; `cost` returns the bytes of a row.
-    pub(super) fn select(self, budget: usize, cost: impl Fn(&view::Call) -> usize) -> Selected<'a> {
+    pub(super) fn select(
+        self,
+        budget: usize,
+        cost: impl Fn(&view::CallView) -> usize,
+    ) -> Selected<'a> {
         let mut left = budget;
         // The oldest call in flight is the one that hangs. Calls in flight get at most half of the budget, so that a flood
         // of them leaves room for the calls before.
         let mut for_flight = budget / 2;
         let flying = fit(self.in_flight.iter(), &mut for_flight, &cost);
         left -= budget / 2 - for_flight;
-        let of_record = |record: &Arc<CallRecord>| cost(&view::Call::of(record));
+        let of_record = |record: &Arc<CallRecord>| cost(&view::CallView::from_record(record));
         let calls = fit(self.calls.iter().rev(), &mut left, of_record);
         let polls = match calls == self.calls.len() {
             true => fit(self.polls.iter().rev(), &mut left, of_record),
@@ -108,7 +112,9 @@ mod tests {
     fn the_newest_that_matter_come_first() {
         let calls: Vec<_> = (0..10).map(record).map(Arc::new).collect();
         let polls: Vec<_> = (10..20).map(record).map(Arc::new).collect();
-        let in_flight: Vec<_> = (20..25).map(|n| view::Call::of(&record(n))).collect();
+        let in_flight: Vec<_> = (20..25)
+            .map(|n| view::CallView::from_record(&record(n)))
+            .collect();
         let available = Available {
             in_flight: &in_flight,
             calls: &calls,

@@ -8,11 +8,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::cri::Method;
 
 /// Longest name kept, in bytes: longer ones are not learned.
-const LONGEST: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// A kind of work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub(crate) enum WorkKey {
     /// A call with this method, for sandboxes with this runtime handler.
     Call(Method, Box<str>),
     /// A CNI plugin and its command, within one call.
@@ -21,7 +21,7 @@ pub(crate) enum Key {
     Repository(Box<str>),
 }
 
-impl Key {
+impl WorkKey {
     /// Calls with this method.
     pub(crate) fn call(method: Method, handler: Option<&str>) -> Self {
         Self::Call(method, handler.unwrap_or_default().into())
@@ -39,11 +39,11 @@ impl Key {
     /// Returns whether its name is short enough to be kept.
     pub(crate) fn is_short(&self) -> bool {
         let (Self::Call(_, name) | Self::Plugin(name) | Self::Repository(name)) = self;
-        name.len() <= LONGEST
+        name.len() <= MAX_NAME_BYTES
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for WorkKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call(method, handler) => write!(f, "call:{}:{handler}", method.name()),
@@ -56,13 +56,13 @@ impl fmt::Display for Key {
 /// The key was written by another version.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown key {0:?}")]
-pub(crate) struct UnknownKey(String);
+pub(crate) struct UnknownWorkKey(String);
 
-impl FromStr for Key {
-    type Err = UnknownKey;
+impl FromStr for WorkKey {
+    type Err = UnknownWorkKey;
 
-    fn from_str(text: &str) -> Result<Self, UnknownKey> {
-        let unknown = || UnknownKey(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, UnknownWorkKey> {
+        let unknown = || UnknownWorkKey(text.to_owned());
         let (kind, name) = text.split_once(':').ok_or_else(unknown)?;
         match kind {
             "call" => {
@@ -78,13 +78,13 @@ impl FromStr for Key {
     }
 }
 
-impl Serialize for Key {
+impl Serialize for WorkKey {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Key {
+impl<'de> Deserialize<'de> for WorkKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)

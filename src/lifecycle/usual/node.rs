@@ -1,35 +1,35 @@
 //! The node around an episode: what is usual here, and how many pods start at the same time.
 
-use super::{ALONE, Key, Typical, Usual};
+use super::{MAX_STARTS_IN_SAMPLE, TypicalDuration, UsualDurations, WorkKey};
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::{Episode, EpisodeStore};
-use crate::lifecycle::kubelet::images::Absent;
-use crate::lifecycle::kubelet::pulls::Pulling;
+use crate::lifecycle::kubelet::images::MissingImage;
+use crate::lifecycle::kubelet::pulls::PullInFlight;
 use crate::lifecycle::process_scanner::WorkKind;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 /// So many pods that start at the same time explain that a call takes longer than usual.
-pub(crate) const CROWD: usize = 5;
+pub(crate) const MANY_STARTS: usize = 5;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Node<'a> {
-    pub(crate) usual: &'a Usual,
+pub(crate) struct NodeContext<'a> {
+    pub(crate) usual: &'a UsualDurations,
     /// Begin and end of each start, in microseconds since 1970.
     starts: Vec<(u64, u64)>,
     /// Images that the kubelet did not find and has not pulled.
-    absent: Vec<Absent>,
+    absent: Vec<MissingImage>,
     /// Pulls of the kubelet that are in flight.
-    pulls: Vec<Pulling>,
+    pulls: Vec<PullInFlight>,
 }
 
 /// A duration beside what is usual.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Compared {
-    pub(crate) typical: Typical,
+pub(crate) struct ComparedDuration {
+    pub(crate) typical: TypicalDuration,
     /// Whether it is far above.
     pub(crate) is_unusual: bool,
     /// Pods that started at the same time.
@@ -38,9 +38,9 @@ pub(crate) struct Compared {
 
 impl EpisodeStore {
     /// The node, as its episodes show it.
-    pub(crate) fn node(&self) -> Node<'_> {
+    pub(crate) fn node(&self) -> NodeContext<'_> {
         let starts = self.episodes().filter(|e| e.kind == Kind::Start);
-        Node {
+        NodeContext {
             usual: &self.usual,
             starts: starts.map(|e| (e.began, e.ended)).collect(),
             absent: self.absent_images(),
@@ -54,11 +54,11 @@ impl EpisodeStore {
             return;
         };
         let node = self.node();
-        let is_alone = |call: &&EpisodeCall| node.starts_during(call) <= ALONE;
-        if episode.state != State::Ok || episode.failures > 0 {
+        let is_alone = |call: &&EpisodeCall| node.starts_during(call) <= MAX_STARTS_IN_SAMPLE;
+        if episode.state != EpisodeState::Ok || episode.failures > 0 {
             return;
         }
-        let mut samples = Vec::<(Key, f64)>::new();
+        let mut samples = Vec::<(WorkKey, f64)>::new();
         let calls = episode.calls.iter();
         let calls = calls.filter(|call| call.is_good() && call.fault.is_none());
         for call in calls.filter(is_alone) {
@@ -78,7 +78,7 @@ impl EpisodeStore {
 
 /// What a call teaches. The time of plugins is exact only where the built-in runtime ran them; the process scanner sees
 /// none but slow ones.
-fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(Key, f64)> {
+fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(WorkKey, f64)> {
     let mut samples: Vec<_> = keys(episode, call)
         .into_iter()
         .map(|key| (key, call.duration_ms()))
@@ -87,39 +87,39 @@ fn samples_of(episode: &Episode, call: &EpisodeCall) -> Vec<(Key, f64)> {
         .work
         .iter()
         .filter(|work| work.own && work.kind == WorkKind::Cni);
-    samples.extend(plugins.map(|work| (Key::Plugin((*work.name).into()), millis(work.took()))));
+    samples.extend(plugins.map(|work| (WorkKey::Plugin((*work.name).into()), millis(work.took()))));
     samples
 }
 
 /// The kinds of work of a call, the most specific first. A grace period says something of its container only.
-fn keys(episode: &Episode, call: &EpisodeCall) -> Vec<Key> {
+fn keys(episode: &Episode, call: &EpisodeCall) -> Vec<WorkKey> {
     match call.method {
         Method::StopContainer => Vec::new(),
         Method::PullImage => {
             let image = call.image.as_deref();
-            let own = image.map(Key::repository);
+            let own = image.map(WorkKey::repository);
             own.into_iter()
-                .chain([Key::call(call.method, None)])
+                .chain([WorkKey::call(call.method, None)])
                 .collect()
         }
-        method => vec![Key::call(method, episode.handler.as_deref())],
+        method => vec![WorkKey::call(method, episode.handler.as_deref())],
     }
 }
 
-impl Node<'_> {
+impl NodeContext<'_> {
     /// The image that the start with this number waits for, if it is known.
-    pub(crate) fn awaited_image(&self, episode: u64) -> Option<&Absent> {
+    pub(crate) fn awaited_image(&self, episode: u64) -> Option<&MissingImage> {
         self.absent.iter().find(|it| it.episode == episode)
     }
 
     /// With the pulls that are in flight.
-    pub(crate) fn with_pulls(mut self, pulls: Vec<Pulling>) -> Self {
+    pub(crate) fn with_pulls(mut self, pulls: Vec<PullInFlight>) -> Self {
         self.pulls = pulls;
         self
     }
 
     /// The pull that this pod may wait for: the only one in flight, of another pod.
-    pub(crate) fn pull_before(&self, pod: &PodIdentity) -> Option<&Pulling> {
+    pub(crate) fn pull_before(&self, pod: &PodIdentity) -> Option<&PullInFlight> {
         match &self.pulls[..] {
             [pull] => Some(pull).filter(|it| it.pod.uid != pod.uid),
             // A kubelet that pulls several at once has no queue that could be seen.
@@ -153,10 +153,14 @@ impl Node<'_> {
     }
 
     /// A call beside what is usual; `None` without enough samples.
-    pub(crate) fn compare(&self, episode: &Episode, call: &EpisodeCall) -> Option<Compared> {
+    pub(crate) fn compare(
+        &self,
+        episode: &Episode,
+        call: &EpisodeCall,
+    ) -> Option<ComparedDuration> {
         let mut keys = keys(episode, call).into_iter();
-        let typical = keys.find_map(|key| self.usual.of(&key))?;
-        Some(Compared {
+        let typical = keys.find_map(|key| self.usual.typical(&key))?;
+        Some(ComparedDuration {
             typical,
             is_unusual: typical.is_exceeded_by(call.duration_ms()),
             starts: self.starts_during(call),

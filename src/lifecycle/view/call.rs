@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Detail;
+use super::CallDetail;
 use crate::call::{CallRecord, CallState, Ending, SpanIds};
 use crate::cri::status::code_name;
 use crate::cri::subject::PodIdentity;
@@ -13,7 +13,7 @@ use crate::units::unix_us;
 /// One call. Unknown fields are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Call {
+pub struct CallView {
     /// Number of the call since the start of the process.
     pub seq: u64,
     /// Short name of the method.
@@ -116,7 +116,7 @@ pub struct Call {
     pub retry: bool,
     /// The runtime's work for a call of an episode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub details: Vec<Detail>,
+    pub details: Vec<CallDetail>,
     /// Its spans, if traces are on; `None` for calls from before a restart of criscope.
     #[serde(skip)]
     pub spans: Option<Box<SpanIds>>,
@@ -135,9 +135,9 @@ fn text(value: &Option<impl AsRef<str>>) -> Option<String> {
     value.as_ref().map(|v| v.as_ref().to_owned())
 }
 
-impl Call {
+impl CallView {
     /// A call, in flight or ended.
-    pub fn of(record: &CallRecord) -> Self {
+    pub fn from_record(record: &CallRecord) -> Self {
         let (container, route) = (record.container.as_deref(), record.route.as_ref());
         let mut shown = Self {
             seq: record.seq,
@@ -283,13 +283,13 @@ pub(crate) mod tests {
         outcome.code = Code::DeadlineExceeded;
         outcome.message = Some("too late".into());
         record.share_used = 90;
-        let row = Call::of(&record);
+        let row = CallView::from_record(&record);
         assert_eq!(row.pod_path().as_deref(), Some("shop/web-7"));
         assert_eq!(row.code, "DEADLINE_EXCEEDED");
         assert_eq!((row.stuck, row.duration_ms), (Some(90), 10.0));
         let text = serde_json::to_string(&row).expect("json");
         assert!(!text.contains("null") && !text.contains("image"), "{text}");
-        assert_eq!(serde_json::from_str::<Call>(&text).expect("row"), row);
+        assert_eq!(serde_json::from_str::<CallView>(&text).expect("row"), row);
     }
 
     #[test]
@@ -301,7 +301,7 @@ pub(crate) mod tests {
             ..Subject::default()
         };
         call.subject.set(subject).expect("once");
-        let row = Call::of(&CallRecord::in_flight(&call));
+        let row = CallView::from_record(&CallRecord::in_flight(&call));
         assert!(row.is_in_flight() && row.handler.is_none() && row.code.is_empty());
         assert_eq!(row.phase.as_deref(), Some("reading"));
         assert_eq!(row.pod_path().as_deref(), Some("shop/web-0"));

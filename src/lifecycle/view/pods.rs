@@ -5,22 +5,22 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Episode, State};
+use super::{EpisodeState, EpisodeView};
 
 /// A pod that took less to start, restart or stop, without a failed call, needs no explanation. In milliseconds.
-const QUICK: f64 = 2_000.0;
+const QUICK_EPISODE_MS: f64 = 2_000.0;
 
 /// An open start without a failure whose last call ended this long ago, in milliseconds, waits; before, it may be complete.
 /// Longer than `story.quiet` is by default, which ends a start whose containers run.
-const SILENT: f64 = 15_000.0;
+const WAITING_AFTER_MS: f64 = 15_000.0;
 
 /// `/debug/pods?format=json&by=pod`: the pods in memory, those in trouble first, those that are gone last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pods {
+pub struct PodList {
     /// The time of this response, in microseconds since 1970.
     pub now_unix_us: u64,
     /// The pods that the request asked for.
-    pub pods: Vec<Pod>,
+    pub pods: Vec<PodSummary>,
     /// Number of pods in memory.
     pub known: usize,
     /// Episodes evicted since the start of the process.
@@ -118,7 +118,7 @@ impl PodState {
 
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pod {
+pub struct PodSummary {
     /// Kubernetes namespace.
     pub namespace: String,
     /// Pod name.
@@ -153,12 +153,16 @@ pub struct Pod {
     /// Number of its episodes in memory.
     pub episodes: usize,
     /// The episode that its state is about, without calls.
-    pub episode: Episode,
+    pub episode: EpisodeView,
 }
 
-impl Pod {
+impl PodSummary {
     /// The pod of these episodes, with the sentence on what matters most now; `None` without any.
-    pub(crate) fn of(mut episodes: Vec<Episode>, reason: String, now: u64) -> Option<Self> {
+    pub(crate) fn from_episodes(
+        mut episodes: Vec<EpisodeView>,
+        reason: String,
+        now: u64,
+    ) -> Option<Self> {
         episodes.sort_by_key(|episode| Reverse(episode.began_unix_us));
         let newest = episodes.first()?;
         let (state, shown) = state(&episodes);
@@ -189,7 +193,7 @@ impl Pod {
             state,
             notable: !matches!(state, PodState::Ok | PodState::Gone)
                 || failures > 0
-                || shown.duration_ms >= QUICK
+                || shown.duration_ms >= QUICK_EPISODE_MS
                 || !reason_is_of(&episodes, shown, &reason),
             reason,
             began_unix_us: episodes.iter().map(|it| it.began_unix_us).min()?,
@@ -219,16 +223,16 @@ impl Pod {
 }
 
 /// Returns whether a reason is about this episode, or about none.
-fn reason_is_of(episodes: &[Episode], shown: &Episode, reason: &str) -> bool {
+fn reason_is_of(episodes: &[EpisodeView], shown: &EpisodeView, reason: &str) -> bool {
     shown.says(reason)
         || !episodes
             .iter()
-            .any(|it| it.says(reason) && it.duration_ms >= QUICK)
+            .any(|it| it.says(reason) && it.duration_ms >= QUICK_EPISODE_MS)
 }
 
 /// Sorts a list: those in trouble first, then those being started or stopped, those that are gone last; within each the
 /// newest first, or the slowest.
-pub fn sort(pods: &mut [Pod], slowest: bool) {
+pub fn sort_pods(pods: &mut [PodSummary], slowest: bool) {
     pods.sort_by(|a, b| {
         let newer = b.since_unix_us.cmp(&a.since_unix_us);
         let slower = b.duration_ms.total_cmp(&a.duration_ms);
@@ -239,9 +243,11 @@ pub fn sort(pods: &mut [Pod], slowest: bool) {
 
 /// Those that make up the state of a pod now: the newest stop, if nothing came after it; else the newest start and the newest
 /// restart of each container since the sandbox was stopped. The newest first.
-fn current(episodes: &[Episode]) -> Vec<&Episode> {
-    let stops = |it: &&Episode| it.kind == "stop" && (stops_sandbox(it) || it.state != State::Ok);
-    let mut current: Vec<&Episode> = Vec::new();
+fn current(episodes: &[EpisodeView]) -> Vec<&EpisodeView> {
+    let stops = |it: &&EpisodeView| {
+        it.kind == "stop" && (stops_sandbox(it) || it.state != EpisodeState::Ok)
+    };
+    let mut current: Vec<&EpisodeView> = Vec::new();
     let newest = episodes
         .iter()
         .find(|it| it.kind != "stop" && it.sandbox_id.is_some());
@@ -256,7 +262,7 @@ fn current(episodes: &[Episode]) -> Vec<&Episode> {
             }
             break;
         }
-        let same = |it: &&Episode| it.kind == episode.kind && it.container == episode.container;
+        let same = |it: &&EpisodeView| it.kind == episode.kind && it.container == episode.container;
         if episode.kind != "stop" && !current.iter().any(same) {
             current.push(episode);
         }
@@ -268,19 +274,19 @@ fn current(episodes: &[Episode]) -> Vec<&Episode> {
 }
 
 /// Returns whether a stop that began after a start or restart is that of another sandbox, which it had replaced.
-fn is_of_earlier_sandbox(stop: &Episode, newest: &Episode) -> bool {
+fn is_of_earlier_sandbox(stop: &EpisodeView, newest: &EpisodeView) -> bool {
     stop.began_unix_us > newest.began_unix_us
         && stop.sandbox_id.is_some()
         && stop.sandbox_id != newest.sandbox_id
 }
 
 /// The state of a pod, and the episode that it is about. `episodes` is not empty, the newest first.
-fn state(episodes: &[Episode]) -> (PodState, &Episode) {
+fn state(episodes: &[EpisodeView]) -> (PodState, &EpisodeView) {
     let current = current(episodes);
     let newest = current.first().copied().unwrap_or(&episodes[0]);
-    let of = |(n, it): (usize, &&Episode)| match (it.pod_state(), n) {
+    let of = |(n, it): (usize, &&EpisodeView)| match (it.pod_state(), n) {
         // A failed start or restart counts until a newer one succeeded.
-        (PodState::Failed, 1..) if newest.state == State::Ok => PodState::Ok,
+        (PodState::Failed, 1..) if newest.state == EpisodeState::Ok => PodState::Ok,
         (state, _) => state,
     };
     let states = current.iter().enumerate().map(|it| (of(it), *it.1));
@@ -292,13 +298,17 @@ fn state(episodes: &[Episode]) -> (PodState, &Episode) {
     worst.unwrap_or((PodState::Ok, newest))
 }
 
-impl Episode {
+impl EpisodeView {
     /// Its duration, in milliseconds; up to now while it fails or waits. `now` in microseconds since 1970.
     pub(crate) fn lasting_ms(&self, now: u64) -> f64 {
         let so_far = now.saturating_sub(self.began_unix_us) as f64 / 1e3;
         match self.pod_state() {
             PodState::Failing => so_far,
-            PodState::Starting | PodState::Stopping if so_far - self.duration_ms > SILENT => so_far,
+            PodState::Starting | PodState::Stopping
+                if so_far - self.duration_ms > WAITING_AFTER_MS =>
+            {
+                so_far
+            }
             _ => self.duration_ms,
         }
     }
@@ -307,27 +317,27 @@ impl Episode {
     pub(crate) fn pod_state(&self) -> PodState {
         let is_stop = self.kind == "stop";
         match self.state {
-            State::Failing => PodState::Failing,
-            State::Open if is_stop => PodState::Stopping,
+            EpisodeState::Failing => PodState::Failing,
+            EpisodeState::Open if is_stop => PodState::Stopping,
             _ if self.crash_loop.is_some() => PodState::CrashLoop,
-            State::Open => PodState::Starting,
-            State::Failed if self.deleted_unix_us.is_some() => PodState::Gone,
-            State::Failed => PodState::Failed,
-            State::Ok if is_stop && stops_sandbox(self) => PodState::Gone,
-            State::Ok => PodState::Ok,
-            State::Cancelled => PodState::Gone,
+            EpisodeState::Open => PodState::Starting,
+            EpisodeState::Failed if self.deleted_unix_us.is_some() => PodState::Gone,
+            EpisodeState::Failed => PodState::Failed,
+            EpisodeState::Ok if is_stop && stops_sandbox(self) => PodState::Gone,
+            EpisodeState::Ok => PodState::Ok,
+            EpisodeState::Cancelled => PodState::Gone,
         }
     }
 }
 
 /// Returns whether a stop is one of the pod, not of one container.
-fn stops_sandbox(episode: &Episode) -> bool {
+fn stops_sandbox(episode: &EpisodeView) -> bool {
     let of_sandbox = |phase: &str| matches!(phase, "sandbox_stop" | "sandbox_remove");
     episode.phases.iter().any(|it| of_sandbox(&it.phase))
 }
 
 /// The sum over containers of the highest restart count seen.
-fn restarts(episodes: &[Episode]) -> u32 {
+fn restarts(episodes: &[EpisodeView]) -> u32 {
     let mut seen = HashMap::<&str, u32>::new();
     let restarts = episodes.iter().filter(|it| it.kind == "restart");
     let restarts = restarts.filter_map(|it| Some((it.container.as_deref()?, it.attempt)));

@@ -3,14 +3,14 @@
 
 use std::borrow::Cow;
 
-use crate::lifecycle::diagnosis::failure::message;
+use crate::lifecycle::diagnosis::failure::error_message;
 use crate::lifecycle::episode_call::EpisodeCall;
 
 /// How words name the server.
-const REGISTRY: &str = "the registry";
+const REGISTRY_WORDS: &str = "the registry";
 
 /// What texts have that is about the token service.
-const TOKEN: [&str; 4] = [
+const TOKEN_SERVICE_WORDINGS: [&str; 4] = [
     "fetch anonymous token",
     "fetch oauth token",
     "requesting bearer token",
@@ -18,23 +18,23 @@ const TOKEN: [&str; 4] = [
 ];
 
 /// How the built-in runtime begins where a server does not answer: its name follows.
-const UNAVAILABLE: &str = "RegistryUnavailable: ";
+const UNAVAILABLE_PREFIX: &str = "RegistryUnavailable: ";
 
 /// The registry of image references without one.
-const DEFAULT: &str = "docker.io";
+const DEFAULT_REGISTRY: &str = "docker.io";
 
 /// The words with the server that this failed call is about.
 pub(super) fn named(words: &'static str, call: &EpisodeCall) -> Cow<'static, str> {
-    if !words.contains(REGISTRY) {
+    if !words.contains(REGISTRY_WORDS) {
         return Cow::Borrowed(words);
     }
-    let text = message(call);
-    if TOKEN.iter().any(|it| text.contains(it)) {
-        return Cow::Owned(words.replace(REGISTRY, "the token service"));
+    let text = error_message(call);
+    if TOKEN_SERVICE_WORDINGS.iter().any(|it| text.contains(it)) {
+        return Cow::Owned(words.replace(REGISTRY_WORDS, "the token service"));
     }
     match host(text).zip(call.image.as_deref()) {
         Some((host, image)) if !is_of(registry(image), host) => {
-            Cow::Owned(words.replace(REGISTRY, host))
+            Cow::Owned(words.replace(REGISTRY_WORDS, host))
         }
         _ => Cow::Borrowed(words),
     }
@@ -46,7 +46,7 @@ fn host(text: &str) -> Option<&str> {
     if let Some((before, _)) = text.split_once(", to which ") {
         return before.rsplit(' ').next();
     }
-    if let Some((_, rest)) = text.split_once(UNAVAILABLE) {
+    if let Some((_, rest)) = text.split_once(UNAVAILABLE_PREFIX) {
         let (host, _) = rest.split_once(": ")?;
         return (!host.contains(is_end)).then_some(host);
     }
@@ -59,7 +59,7 @@ fn host(text: &str) -> Option<&str> {
 fn registry(image: &str) -> &str {
     match image.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
-        _ => DEFAULT,
+        _ => DEFAULT_REGISTRY,
     }
 }
 

@@ -2,22 +2,22 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{NO_PROCESS, caller, subject, times};
+use super::{NO_PROCESS_SEEN, caller, subject, times};
 use crate::cri::status::code_name;
 use crate::cri::{Method, error_chain};
-use crate::lifecycle::diagnosis::cause::{Failure, How, Progress};
-use crate::lifecycle::diagnosis::failure::message;
+use crate::lifecycle::diagnosis::cause::{CallFailure, FailureKind, WorkProgress};
+use crate::lifecycle::diagnosis::failure::error_message;
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::units::{self, duration};
 
-const HOLDS: &str = "the runtime still holds its name (name is reserved)";
+const NAME_HELD: &str = "the runtime still holds its name (name is reserved)";
 
 /// Longest error text in a headline, in bytes.
-pub(super) const MESSAGE: usize = 300;
+pub(super) const MAX_MESSAGE_BYTES: usize = 300;
 
-impl Display for Failure<'_> {
+impl Display for CallFailure<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.how(f)?;
+        self.kind(f)?;
         if self.is_not_tried_again {
             let ago = duration(millis(self.now.saturating_sub(self.last.end_us())));
             write!(f, "; not tried again for {ago}, as when the pod is deleted")?;
@@ -26,12 +26,12 @@ impl Display for Failure<'_> {
     }
 }
 
-impl Failure<'_> {
+impl CallFailure<'_> {
     fn how(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.how {
-            How::Late { deadline, times: n } => self.late(f, deadline, n),
-            How::GaveUp { after, deadline } => self.gave_up(f, after, deadline),
-            How::Reserved { times: n } => {
+        match self.kind {
+            FailureKind::DeadlinePassed { deadline, times: n } => self.late(f, deadline, n),
+            FailureKind::RuntimeGaveUp { after, deadline } => self.gave_up(f, after, deadline),
+            FailureKind::NameReserved { times: n } => {
                 write!(
                     f,
                     "{} is refused {}: an earlier try still holds the name (name is reserved)",
@@ -40,7 +40,7 @@ impl Failure<'_> {
                 )?;
                 self.work(f)
             }
-            How::Cancelled { longest, times: n } => {
+            FailureKind::CallerCancelled { longest, times: n } => {
                 write!(
                     f,
                     "{} was broken off by {} {} after {}",
@@ -49,32 +49,34 @@ impl Failure<'_> {
                     times(n),
                     duration(longest)
                 )?;
-                self.refused(f)?;
+                self.refused_tries(f)?;
                 self.work(f)
             }
-            How::Injected => {
+            FailureKind::Injected => {
                 write!(f, "{}: {}", self.operation(), said(self.last))?;
                 self.tries(f)?;
-                self.refused(f)
+                self.refused_tries(f)
             }
-            How::Network { .. } | How::PauseImage { .. } | How::Error { .. } => self.error(f),
+            FailureKind::Network { .. }
+            | FailureKind::PauseImage { .. }
+            | FailureKind::Error { .. } => self.error(f),
         }
     }
 
     /// The observed work, as a suffix.
     fn work(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.work {
-            Progress::Now(worker) | Progress::SoFar(worker) => {
+            WorkProgress::Current(worker) | WorkProgress::SoFar(worker) => {
                 write!(f, "; {} in {worker}", duration(worker.ms))
             }
-            Progress::Unseen { looked: true } => write!(f, "; {NO_PROCESS}"),
-            Progress::Unseen { looked: false } => Ok(()),
+            WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS}"),
+            WorkProgress::Unseen { looked: false } => Ok(()),
         }
     }
 
     /// The tries that were refused later, as a suffix.
     fn refused(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let tries = match self.refused {
+        let tries = match self.refused_tries {
             0 => return Ok(()),
             1 => "1 more try was",
             n => return write!(f, ", and {n} more tries were refused since: {HOLDS}"),
@@ -89,12 +91,12 @@ impl Failure<'_> {
         if n > 1 {
             write!(f, " {}", times(n))?;
         }
-        self.refused(f)?;
-        if let Some(text) = beyond_deadline(message(self.last)) {
+        self.refused_tries(f)?;
+        if let Some(text) = beyond_deadline(error_message(self.last)) {
             write!(
                 f,
                 "; the runtime says: {}",
-                error_chain::shortened(&error_chain::innermost(text), MESSAGE)
+                error_chain::shortened(&error_chain::innermost(text), MAX_MESSAGE_BYTES)
             )?;
         }
         self.work(f)
@@ -118,17 +120,17 @@ impl Failure<'_> {
 
     fn error(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.operation())?;
-        if let Some(words) = self.how.fault().and_then(|it| it.words(self.last)) {
+        if let Some(words) = self.kind.fault().and_then(|it| it.words(self.last)) {
             write!(f, "{words}: ")?;
         }
         write!(f, "{}", said(self.last))?;
         self.tries(f)?;
-        self.refused(f)
+        self.refused_tries(f)
     }
 
     /// How often, and when.
     fn tries(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match (self.past, self.tries) {
+        match (self.is_resolved, self.tries) {
             (true, 1) => write!(f, " (1 try failed first)"),
             (true, n) => write!(f, " ({n} tries failed first)"),
             (false, 1) => write!(f, " ({})", self.since()),
@@ -142,23 +144,27 @@ impl Failure<'_> {
 
     /// The failed operation, without the reason.
     fn operation(&self) -> String {
-        let cannot = if self.past { "could not" } else { "cannot" };
+        let cannot = if self.is_resolved {
+            "could not"
+        } else {
+            "cannot"
+        };
         let target = self.last.target();
-        match &self.how {
-            How::Network { plugin, .. } => {
+        match &self.kind {
+            FailureKind::Network { plugin, .. } => {
                 return match (self.last.method, plugin) {
                     (Method::StopPodSandbox, Some(plugin)) => {
                         format!("network: the CNI plugin {plugin} {cannot} take it down")
                     }
                     (Method::StopPodSandbox, None) => format!("network: it {cannot} be taken down"),
-                    (_, Some(plugin)) if self.past => {
+                    (_, Some(plugin)) if self.is_resolved => {
                         format!("network: the CNI plugin {plugin} failed")
                     }
                     (_, Some(plugin)) => format!("network: the CNI plugin {plugin} fails"),
                     (_, None) => format!("network: it {cannot} be set up"),
                 };
             }
-            How::PauseImage { .. } => {
+            FailureKind::PauseImage { .. } => {
                 return format!("the sandbox {cannot} be made, its pause image {cannot} be pulled");
             }
             _ => {}
@@ -171,7 +177,7 @@ impl Failure<'_> {
             Method::RunPodSandbox => format!("the sandbox {cannot} be made"),
             Method::StopPodSandbox => format!("the sandbox {cannot} be stopped"),
             Method::RemovePodSandbox => format!("the sandbox {cannot} be removed"),
-            method if self.past => format!("{} failed", method.name()),
+            method if self.is_resolved => format!("{} failed", method.name()),
             method => format!("{} fails", method.name()),
         }
     }
@@ -179,12 +185,15 @@ impl Failure<'_> {
 
 /// Status code and error message.
 fn said(call: &EpisodeCall) -> String {
-    let message = error_chain::innermost(message(call));
+    let message = error_chain::innermost(error_message(call));
     let code = call.outcome().map(|outcome| code_name(outcome.code));
     let code = code.unwrap_or_default();
     match &*message {
         "" => code.to_owned(),
-        message => format!("{code} {}", error_chain::shortened(message, MESSAGE)),
+        message => format!(
+            "{code} {}",
+            error_chain::shortened(message, MAX_MESSAGE_BYTES)
+        ),
     }
 }
 

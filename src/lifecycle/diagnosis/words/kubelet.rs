@@ -2,31 +2,31 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::failure::MESSAGE;
+use super::failure::MAX_MESSAGE_BYTES;
 use super::times;
 use crate::cri::error_chain;
-use crate::lifecycle::diagnosis::kills::{KeepsKilling, KillReason};
-use crate::lifecycle::diagnosis::kubelet::{Hook, HookKind, KubeletCause, Stop};
-use crate::lifecycle::diagnosis::syncs::BeforeCalls;
+use crate::lifecycle::diagnosis::kills::{KillLoop, KillReason};
+use crate::lifecycle::diagnosis::kubelet::{ContainerHook, ContainerStop, HookKind, KubeletCause};
+use crate::lifecycle::diagnosis::syncs::WorkBeforeCalls;
 use crate::lifecycle::episode_call::millis;
-use crate::lifecycle::kubelet::images::Absent;
-use crate::lifecycle::kubelet::probes::{Evidence, FailedProbe};
-use crate::lifecycle::kubelet::pulls::Pulling;
+use crate::lifecycle::kubelet::images::MissingImage;
+use crate::lifecycle::kubelet::probes::{FailedProbe, KillEvidence};
+use crate::lifecycle::kubelet::pulls::PullInFlight;
 use crate::units;
 
 /// A container that ends so long after its grace period was not ended by SIGKILL alone, in microseconds.
-const LATE: u64 = 2_000_000;
+const LATE_KILL: u64 = 2_000_000;
 
 pub(super) fn duration(micros: u64) -> String {
     units::duration(millis(micros))
 }
 
 /// An image that is absent and not pulled; `since`: no call for so many milliseconds.
-pub(super) fn absent(f: &mut Formatter<'_>, image: &Absent, since: f64) -> fmt::Result {
+pub(super) fn absent(f: &mut Formatter<'_>, image: &MissingImage, since: f64) -> fmt::Result {
     let name = &image.image;
     let over = duration(image.last.saturating_sub(image.first));
     if let Some(error) = &image.error {
-        let error = error_chain::shortened(error, MESSAGE);
+        let error = error_chain::shortened(error, MAX_MESSAGE_BYTES);
         write!(f, "image {name} cannot be looked up: {error}")?;
         return match image.times {
             1 => Ok(()),
@@ -55,7 +55,7 @@ pub(super) fn pull_waits(
     f: &mut Formatter<'_>,
     image: Option<&str>,
     since: f64,
-    pull: &Pulling,
+    pull: &PullInFlight,
 ) -> fmt::Result {
     let since = units::duration(since);
     match image {
@@ -85,7 +85,7 @@ impl Display for KubeletCause<'_> {
                 let (waited, then) = (duration(*waited), duration(*then));
                 write!(f, "kubelet: {waited} before the first call")?;
                 match (work, watched) {
-                    (BeforeCalls::Unknown, Some(watched)) => write!(
+                    (WorkBeforeCalls::Unknown, Some(watched)) => write!(
                         f,
                         ", only the last {} of it watched: volumes, admission, its queue, or earlier calls; ",
                         duration(*watched)
@@ -111,10 +111,10 @@ impl Display for KubeletCause<'_> {
                 }
                 write!(f, "; then gone after {}", duration(*then))
             }
-            Self::SyncFails(fails) => fails.fmt(f),
-            Self::PullQueue { queue, of } => {
-                let (waited, of) = (duration(queue.waited), duration(*of));
-                write!(f, "kubelet: waited {waited} of {of} for ")?;
+            Self::FailingSync(fails) => fails.fmt(f),
+            Self::PullQueue { queue, total } => {
+                let (waited, total) = (duration(queue.waited), duration(*total));
+                write!(f, "kubelet: waited {waited} of {total} for ")?;
                 match queue.pulls {
                     1 => write!(f, "the pull of {} (pod {})", queue.image, queue.pod)?,
                     n => write!(
@@ -125,37 +125,41 @@ impl Display for KubeletCause<'_> {
                 }
                 f.write_str(": it pulls one image at a time")
             }
-            Self::HookRuns { hook, kills_for } => {
-                if let Some(probe) = kills_for {
+            Self::HookInFlight { hook, failed_probe } => {
+                if let Some(probe) = failed_probe {
                     let reason = KillReason::Probe(*probe);
                     write!(f, "the kubelet kills {}{reason}: ", hook.container)?;
                 }
                 write!(f, "{hook} has run for {}", duration(hook.took))
             }
-            Self::PostStart { hook, of } => {
+            Self::PostStart { hook, total } => {
                 write!(
                     f,
                     "{hook} took {} of {}",
                     duration(hook.took),
-                    duration(*of)
+                    duration(*total)
                 )?;
                 match hook.result.filter(|result| !result.is_good()) {
                     Some(result) => write!(f, " and failed: {result}"),
                     None => Ok(()),
                 }
             }
-            Self::Stopped { stop, of } => {
+            Self::ContainerStopped { stop, total } => {
                 write!(f, "stop: {stop}")?;
-                write!(f, "; gone after {}", duration(*of))
+                write!(f, "; gone after {}", duration(*total))
             }
-            Self::Killed { reason, stop, of } => {
+            Self::ContainerKilled {
+                reason,
+                stop,
+                total,
+            } => {
                 match reason {
                     KillReason::Unknown => write!(
                         f,
                         "the kubelet stopped {} for {UNSEEN}, unknown which",
                         stop.container
                     )?,
-                    KillReason::Probe(weak) if weak.evidence == Evidence::Weak => {
+                    KillReason::Probe(weak) if weak.evidence == KillEvidence::Weak => {
                         write!(
                             f,
                             "the kubelet stopped {} for {}",
@@ -165,14 +169,14 @@ impl Display for KubeletCause<'_> {
                     }
                     known => write!(f, "the kubelet killed {}{known}", stop.container)?,
                 }
-                write!(f, ": {stop}; started again, {} in all", duration(*of))
+                write!(f, ": {stop}; started again, {} in all", duration(*total))
             }
-            Self::KeepsKilling(series) => series.fmt(f),
+            Self::KillLoop(series) => series.fmt(f),
         }
     }
 }
 
-impl Display for Hook<'_> {
+impl Display for ContainerHook<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let hook = match self.kind {
             HookKind::PostStart => "postStart",
@@ -183,7 +187,7 @@ impl Display for Hook<'_> {
     }
 }
 
-impl Display for Stop<'_> {
+impl Display for ContainerStop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(hook) = &self.pre_stop {
             write!(f, "{} in preStop", duration(hook.took))?;
@@ -199,7 +203,7 @@ impl Display for Stop<'_> {
         let late = |grace: u32| self.took.saturating_sub(u64::from(grace) * 1_000_000);
         match self.killed_after {
             // The kill did not end it at once, or the runtime was late.
-            Some(grace) if late(grace) >= LATE => write!(
+            Some(grace) if late(grace) >= LATE_KILL => write!(
                 f,
                 ", {} after its grace period of {grace} s",
                 duration(late(grace))
@@ -212,7 +216,7 @@ impl Display for Stop<'_> {
 }
 
 /// Reasons of a kill that no call shows.
-const UNSEEN: &str = "an HTTP, TCP or gRPC probe, or a change of the pod";
+const UNSEEN_KILL_REASONS: &str = "an HTTP, TCP or gRPC probe, or a change of the pod";
 
 /// The last failures of a probe.
 fn failures(probe: &FailedProbe) -> String {
@@ -234,7 +238,7 @@ fn one_of(probe: &FailedProbe) -> String {
 impl Display for KillReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Probe(weak) if weak.evidence == Evidence::Weak => {
+            Self::Probe(weak) if weak.evidence == KillEvidence::Weak => {
                 write!(f, ": {}", one_of(weak))
             }
             Self::Probe(probe) => {
@@ -247,7 +251,7 @@ impl Display for KillReason {
     }
 }
 
-impl Display for KeepsKilling<'_> {
+impl Display for KillLoop<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let keeps = if self.is_over { "kept" } else { "keeps" };
         let (kills, window) = (times(self.kills), duration(self.window));

@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{subject, times};
-use crate::lifecycle::diagnosis::cause::Beside;
-use crate::lifecycle::diagnosis::node::Waits;
+use crate::lifecycle::diagnosis::cause::NodeConditions;
+use crate::lifecycle::diagnosis::node::EpisodeWait;
 use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::node::NodeFact;
 use crate::units::{duration, since};
@@ -13,28 +13,28 @@ use crate::units::{duration, since};
 pub(super) fn blocks(
     f: &mut Formatter<'_>,
     fact: &NodeFact,
-    waits: &Waits<'_>,
+    waits: &EpisodeWait<'_>,
     now: u64,
 ) -> fmt::Result {
     write!(f, "{}; ", fact.sentence(now))?;
     match waits {
-        Waits::Call(call) => {
+        EpisodeWait::EndOfCall(call) => {
             let took = duration(call.duration_ms());
             write!(f, "{} has taken {took}", subject(call))
         }
-        Waits::Retry(call, tries) => {
+        EpisodeWait::Retry(call, tries) => {
             let ago = since(now, call.end_us());
             let tries = times(*tries);
             write!(f, "{} failed {tries}, the last {ago}", subject(call))
         }
-        Waits::Next(call) => {
+        EpisodeWait::NextCall(call) => {
             let ago = since(now, call.end_us());
             write!(f, "no call since {} ended {ago}", subject(call))
         }
     }
 }
 
-impl Display for Beside<'_> {
+impl Display for NodeConditions<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(down) = self.unseen {
             let down = down.sentence(self.now);
