@@ -14,7 +14,7 @@ use super::table::{card, number, text, wide_flowing};
 use super::{Sources, links};
 use crate::call::CallRecord;
 use crate::cri::Method;
-use crate::lifecycle::view::{CallView, ImagePullList, ImagePullView, PullProgress};
+use crate::lifecycle::view::{CallView, ImagePullList, ImagePullView, PullProgressView};
 use crate::units;
 
 /// Characters shown of a digest.
@@ -26,19 +26,19 @@ const RECENT: usize = 100;
 /// Reads the progress of the pulls of the built-in runtime.
 #[derive(Clone)]
 pub struct Pulling {
-    running: Arc<dyn Fn() -> Vec<PullProgress> + Send + Sync>,
+    running: Arc<dyn Fn() -> Vec<PullProgressView> + Send + Sync>,
     ended: Arc<dyn Fn() -> Vec<Ended> + Send + Sync>,
 }
 
 /// When a pull ended, in microseconds since 1970, and what it fetched.
-type Ended = (u64, PullProgress);
+type Ended = (u64, PullProgressView);
 
 /// The end of a call is this long after that of its pull at most, in microseconds.
 const SAME_PULL: u64 = 2_000_000;
 
 impl Pulling {
     /// Calls `read` for each page.
-    pub fn new(read: impl Fn() -> Vec<PullProgress> + Send + Sync + 'static) -> Self {
+    pub fn new(read: impl Fn() -> Vec<PullProgressView> + Send + Sync + 'static) -> Self {
         Self {
             running: Arc::new(read),
             ended: Arc::new(Vec::new),
@@ -104,7 +104,7 @@ pub(super) fn pulls(sources: &Sources) -> ImagePullList {
 }
 
 /// Progress of pulls that run: those of containerd, then those of the built-in runtime.
-fn running(sources: &Sources) -> Vec<PullProgress> {
+fn running(sources: &Sources) -> Vec<PullProgressView> {
     let mut all = sources.pull_progress.read();
     if let Some(read) = &sources.pulling {
         all.extend((read.running)());
@@ -116,10 +116,10 @@ fn running(sources: &Sources) -> Vec<PullProgress> {
 /// `docker.io/library/busybox:latest`.
 fn with_progress(
     mut pulls: Vec<ImagePullView>,
-    mut progress: Vec<PullProgress>,
+    mut progress: Vec<PullProgressView>,
 ) -> Vec<ImagePullView> {
     for pull in &mut pulls {
-        let is_same = |one: &PullProgress| is_of(one, &pull.call);
+        let is_same = |one: &PullProgressView| is_of(one, &pull.call);
         if let Some(at) = progress.iter().position(is_same) {
             pull.progress = Some(progress.swap_remove(at));
         }
@@ -128,7 +128,7 @@ fn with_progress(
 }
 
 /// Returns whether this is the progress of a pull of the image of that call.
-fn is_of(progress: &PullProgress, call: &CallView) -> bool {
+fn is_of(progress: &PullProgressView, call: &CallView) -> bool {
     let Some(image) = call.image.as_deref().filter(|image| !image.is_empty()) else {
         return false;
     };
@@ -180,7 +180,7 @@ pub(super) fn in_flight(pulls: &[ImagePullView]) -> Markup {
 }
 
 /// The progress of a pull by layer, below the name of the image so that it fits into a narrow card.
-fn layers(progress: &PullProgress) -> Markup {
+fn layers(progress: &PullProgressView) -> Markup {
     if progress.shared_by > 0 {
         let bytes = units::bytes(progress.bytes);
         return html! { br; span.sub { (progress.shared_by) " pulls share " (bytes) } };
@@ -340,7 +340,7 @@ mod tests {
             of_bytes: 4 << 20,
             unpacked_bytes: 3 << 20,
         };
-        let progress = PullProgress {
+        let progress = PullProgressView {
             image: "docker.io/library/web:latest".to_owned(),
             bytes: 3 << 20,
             of_bytes: 12 << 20,
@@ -349,14 +349,14 @@ mod tests {
                 layer("b", "unpacking"),
                 layer("c", "done"),
             ],
-            ..PullProgress::default()
+            ..PullProgressView::default()
         };
         let pull = CallView {
             image: Some("web".to_owned()),
             duration_ms: 2_000.0,
             ..CallView::default()
         };
-        let stalled = PullProgress {
+        let stalled = PullProgressView {
             idle_ms: 9e3,
             ..progress.clone()
         };
@@ -392,11 +392,11 @@ mod tests {
         };
         let ended = |at, bytes| {
             let image = "docker.io/library/web:1".to_owned();
-            let progress = PullProgress {
+            let progress = PullProgressView {
                 image,
                 bytes,
                 of_bytes: 4 << 20,
-                ..PullProgress::default()
+                ..PullProgressView::default()
             };
             (at, progress)
         };

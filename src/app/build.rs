@@ -200,8 +200,8 @@ fn aggregator(
     trace: Option<Trace>,
     node: Node,
     drops: &Arc<Drops>,
-) -> aggregator::Parts {
-    aggregator::Parts {
+) -> aggregator::AggregatorParts {
+    aggregator::AggregatorParts {
         stories,
         events,
         in_flight,

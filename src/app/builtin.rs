@@ -21,7 +21,7 @@ use crate::admin;
 use crate::call::times::unix_micros;
 use crate::config::{self, Streaming};
 use crate::grpc::CriService;
-use crate::lifecycle::view::{LayerProgress, PullProgress};
+use crate::lifecycle::view::{LayerProgress, PullProgressView};
 use crate::reload::Reconfigure;
 use crate::runtime::events::ProcessEvent;
 use crate::runtime::node::NodeError;
@@ -334,18 +334,18 @@ fn policy(config: &config::Images) -> Option<PolicyFiles> {
 }
 
 /// An ended pull: its end, in microseconds since 1970, and what it fetched.
-fn ended(pull: &EndedPull) -> (u64, PullProgress) {
-    let progress = PullProgress {
+fn ended(pull: &EndedPull) -> (u64, PullProgressView) {
+    let progress = PullProgressView {
         image: pull.reference.clone(),
         bytes: pull.bytes_fetched,
         of_bytes: pull.bytes_total,
-        ..PullProgress::default()
+        ..PullProgressView::default()
     };
     (unix_micros(pull.ended), progress)
 }
 
 /// A pull as shown on pages.
-fn shown(pull: &PullView) -> PullProgress {
+fn shown(pull: &PullView) -> PullProgressView {
     let layers = pull.layers.iter().map(|layer| LayerProgress {
         digest: layer.layer.to_string(),
         phase: match layer.phase {
@@ -360,7 +360,7 @@ fn shown(pull: &PullView) -> PullProgress {
         of_bytes: layer.bytes_total,
         unpacked_bytes: layer.bytes_unpacked,
     });
-    PullProgress {
+    PullProgressView {
         image: pull.reference.clone(),
         bytes: pull.bytes_done,
         of_bytes: pull.bytes_total,

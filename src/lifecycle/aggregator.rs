@@ -174,7 +174,7 @@ impl Aggregator {
     /// Replays the journal and opens it for writing.
     async fn begin(&mut self) {
         self.counts_from = self.now();
-        self.parts.stories.store().booted(self.boot.at);
+        self.parts.stories.store().set_boot(self.boot.at);
         let Some(dir) = self.parts.state_dir.clone() else {
             return self.parts.stories.store().watch_since(self.counts_from);
         };

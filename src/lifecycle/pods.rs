@@ -58,7 +58,7 @@ fn by_pod<'a>(episodes: &[&'a Episode]) -> BTreeMap<Key<'a>, Vec<&'a Episode>> {
 fn pod(own: &[&Episode], node: NodeContext<'_>, now: u64) -> Option<view::PodSummary> {
     let causes = diagnosis::Diagnoser::new(own, node, now);
     let shown = own.iter().map(|episode| episode.summary(&causes));
-    let reason = causes.newest()?;
+    let reason = causes.newest_cause()?;
     view::PodSummary::from_episodes(shown.collect(), reason.to_string(), now)
 }
 

@@ -133,7 +133,7 @@ impl Stories {
                 let node = store.node().with_pulls(pulls);
                 let pods = Diagnoser::new(episodes, node, now).with_probes(probes.clone());
                 let shown = episodes.iter().map(|episode| episode.view(&pods));
-                let cause = pods.newest();
+                let cause = pods.newest_cause();
                 let cause = cause.map(|cause| (cause.to_string(), cause.name()));
                 (shown.collect::<Vec<_>>(), cause, probes)
             });
@@ -171,7 +171,7 @@ impl Stories {
     ) -> Option<(String, &'static str)> {
         let is_known = |pod: &PodIdentity| episodes.iter().any(|it| it.uid == *pod.uid);
         let store = self.store();
-        let syncs = store.syncs_of_name(|pod| is_meant(pod) && !is_known(pod));
+        let syncs = store.syncs_of_pods(|pod| is_meant(pod) && !is_known(pod));
         let newest = episodes.iter().map(|episode| episode.began_unix_us).max();
         let fails = FailingSync::from_spans(syncs.iter().map(|it| &**it), now)?;
         let whom = match newest {
@@ -249,7 +249,7 @@ impl Stories {
         let store = self.store();
         let starts = store.open_episodes().filter(|it| it.kind == Kind::Start);
         let failing =
-            starts.flat_map(|it| diagnosis::failing(it).map(|phase| (phase, &it.pod.uid)));
+            starts.flat_map(|it| diagnosis::failing_phases(it).map(|phase| (phase, &it.pod.uid)));
         let failing: HashSet<_> = failing.collect();
         phases.map(|phase| failing.iter().filter(|(it, _)| *it == phase).count())
     }

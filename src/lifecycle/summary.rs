@@ -68,10 +68,11 @@ pub(super) fn write(of: &Episode, episode: &view::EpisodeView) {
         Kind::Stop => "pod.stop.summary",
     };
     let is_bad = episode.state == EpisodeState::Failed || episode.crash_loop.is_some();
-    match is_bad || of.is_long() {
-        true => line!(WARN, event, episode),
-        false => line!(INFO, event, episode),
-    }
+    if is_bad || of.is_long() {
+line!(WARN, event, episode)
+} else {
+line!(INFO, event, episode)
+}
 }
 
 fn phase(episode: &view::EpisodeView, name: &str) -> Option<f64> {

@@ -77,10 +77,11 @@ pub struct RateWindow {
 impl RateWindow {
     /// Calls per second.
     pub fn rate(&self) -> f64 {
-        match self.seconds > 0.0 {
-            true => self.calls as f64 / self.seconds,
-            false => 0.0,
-        }
+        if self.seconds > 0.0 {
+self.calls as f64 / self.seconds
+} else {
+0.0
+}
     }
 }
 

@@ -322,7 +322,7 @@ pub struct ImagePullView {
     pub call: CallView,
     /// How far it is, as far as the runtime says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<PullProgress>,
+    pub progress: Option<PullProgressView>,
 }
 
 impl ImagePullView {
@@ -357,7 +357,7 @@ fn is_zero(count: &u64) -> bool {
 
 /// Progress of a pull by the built-in runtime or by containerd.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PullProgress {
+pub struct PullProgressView {
     /// The image as a full reference.
     pub image: String,
     /// Bytes of layers present so far.

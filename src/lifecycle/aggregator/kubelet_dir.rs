@@ -29,7 +29,7 @@ impl Aggregator {
         let Some(dir) = self.parts.kubelet_dir.clone() else {
             return;
         };
-        let pods = self.parts.stories.store().take_unasked();
+        let pods = self.parts.stories.store().take_pods_to_read();
         if pods.is_empty() {
             return;
         }

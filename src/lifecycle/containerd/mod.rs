@@ -31,7 +31,7 @@ use self::messages::Info;
 use self::pulls::{Ingest, Pulled};
 use super::process_scanner::{InFlightCalls, Observations, Upstreams};
 use super::settings;
-use super::view::PullProgress;
+use super::view::PullProgressView;
 use crate::call::Call;
 use crate::cri::Method;
 
@@ -54,18 +54,18 @@ const CANDIDATES: usize = 8;
 
 /// The progress of pulls in flight, for pages.
 #[derive(Debug, Default)]
-pub struct PullProgress(Mutex<Vec<PullProgress>>);
+pub struct PullProgress(Mutex<Vec<PullProgressView>>);
 
 impl PullProgress {
     /// All of them.
-    pub fn read(&self) -> Vec<PullProgress> {
+    pub fn read(&self) -> Vec<PullProgressView> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    fn set(&self, all: Vec<PullProgress>) {
+    fn set(&self, all: Vec<PullProgressView>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 }

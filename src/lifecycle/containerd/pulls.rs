@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::manifests::Repository;
 use super::messages::{Status, Timestamp};
 use crate::lifecycle::process_scanner::{Observation, WorkKind};
-use crate::lifecycle::view::{LayerProgress, PullProgress};
+use crate::lifecycle::view::{LayerProgress, PullProgressView};
 use crate::units;
 
 /// Most layers of an image that are followed.
@@ -207,13 +207,13 @@ impl Pulled {
     }
 
     /// For pages.
-    pub(super) fn progress(&self) -> Option<PullProgress> {
+    pub(super) fn progress(&self) -> Option<PullProgressView> {
         if let Some((bytes, pulls)) = self.shared {
-            return Some(PullProgress {
+            return Some(PullProgressView {
                 image: self.image.to_string(),
                 bytes,
                 shared_by: pulls,
-                ..PullProgress::default()
+                ..PullProgressView::default()
             });
         }
         if self.parts.is_empty() {
@@ -239,7 +239,7 @@ impl Pulled {
                 unpacked_bytes: 0,
             })
         });
-        Some(PullProgress {
+        Some(PullProgressView {
             image: self.image.to_string(),
             bytes: self.bytes(),
             of_bytes: self.total(),

@@ -1,4 +1,4 @@
-//! What came before a start or restart: the end of the container that runs again, or the sandbox that was replaced.
+//! The predecessor of a start or restart: the end of the container that runs again, or the sandbox that was replaced.
 
 use super::sandbox::{self, SandboxDeath};
 use crate::call::Client;
@@ -27,7 +27,7 @@ pub(crate) enum Predecessor<'a> {
 }
 
 impl Predecessor<'_> {
-    /// Returns whether the sandbox died unasked: that matters before anything runs again, too.
+    /// Returns whether the earlier sandbox died without a request. Such a death matters even before anything runs again.
     pub(super) fn is_death(&self) -> bool {
         matches!(self, Self::Sandbox(replaced) if replaced.death.is_some())
     }
@@ -37,11 +37,11 @@ impl Predecessor<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PreviousRun<'a> {
     pub(super) exit: &'a ExitRecord,
-    /// From its end to the end of the next StartContainer.
+    /// From the end of the run to the end of the next StartContainer.
     pub(super) again_after: u64,
-    /// How long ago it ended.
+    /// How long ago the run ended.
     pub(super) ago: u64,
-    /// Whether the next run has not ended.
+    /// Whether the next run goes on.
     pub(super) is_up: bool,
 }
 
@@ -49,20 +49,21 @@ pub(crate) struct PreviousRun<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SandboxReplacement<'a> {
     pub(super) attempt: u32,
-    /// Replacements in a series up to this one, and the time from the first to this one.
+    /// Number of replacements in the series, up to this one.
     pub(super) times: usize,
+    /// From the first replacement of the series to this one.
     pub(super) window: u64,
-    /// Whether this one has lasted.
+    /// Whether the new sandbox has lasted, so that the series is over.
     pub(super) is_over: bool,
-    /// Whether the earlier one was stopped by crictl.
+    /// Whether crictl stopped the earlier sandbox.
     pub(super) by_crictl: bool,
-    /// How the earlier one ended, if there was no request to stop it.
+    /// The end of the earlier sandbox, if there was no request to stop it.
     pub(super) death: Option<SandboxDeath<'a>>,
-    /// The runtime, or criscope, was down just before.
-    pub(super) lost: Option<&'a NodeFact>,
+    /// The downtime of the runtime or of criscope just before.
+    pub(super) downtime: Option<&'a NodeFact>,
 }
 
-/// What came before an episode of this pod; `now` in microseconds since 1970.
+/// The predecessor of an episode, among the episodes of its pod. `now` in microseconds since 1970.
 pub(super) fn predecessor<'a>(
     episode: &Episode,
     pod: &[&'a Episode],
@@ -100,11 +101,11 @@ fn run_before<'a>(episode: &Episode, pod: &[&'a Episode], now: u64) -> Option<Pr
         .by_ref()
         .max_by_key(|exit| (exit.attempt, exit.at))
         .filter(|exit| exit.at <= start.end_us())?;
-    // Of a run in between nothing is known.
+    // A run in between would have an exit of its own, which is not known.
     let mut others = calls(pod).filter(|call| call.began < start.began);
     let is_newest = !others.any(|call| has_started(call, name) && call.began_us() > exit.at);
-    let is_told = exit.stop_requested && episode.calls.iter().any(is_kill);
-    (is_newest && !is_told).then(|| since(exit, start, pod, now))
+    let is_shown_as_kill = exit.stop_requested && episode.calls.iter().any(is_kill);
+    (is_newest && !is_shown_as_kill).then(|| previous_run(exit, start, pod, now))
 }
 
 fn previous_run<'a>(
@@ -114,9 +115,9 @@ fn previous_run<'a>(
     now: u64,
 ) -> PreviousRun<'a> {
     let mut exits = pod.iter().flat_map(|episode| &episode.exits);
-    let has_ended = |it: &ExitRecord| it.container == exit.container && it.attempt > exit.attempt;
     PreviousRun {
-        is_up: !exits.any(has_ended),
+        is_up: !exits
+            .any(|later| later.container == exit.container && later.attempt > exit.attempt),
         exit,
         again_after: start.end_us().saturating_sub(exit.at),
         ago: now.saturating_sub(exit.at),
@@ -135,7 +136,7 @@ pub(super) fn run_before_restart<'a>(
     Some(previous_run(exit, next, pod, now))
 }
 
-/// Returns whether the kubelet stopped a container, which has sentences of its own.
+/// Returns whether the kubelet stopped a container. Such a stop has sentences of its own.
 fn is_kill(call: &EpisodeCall) -> bool {
     call.method == Method::StopContainer && call.peer.client != Client::Crictl
 }
@@ -149,7 +150,7 @@ fn has_sandbox(episode: &Episode) -> bool {
     })
 }
 
-/// The replacement of which this is the start. The attempt counts sandboxes; the kubelet makes another one when it finds the
+/// The replacement that this start made. The attempt counts sandboxes; the kubelet makes another one when it finds the
 /// last one not ready, or otherwise unusable.
 fn sandbox_replacement<'a>(
     start: &Episode,
@@ -157,8 +158,7 @@ fn sandbox_replacement<'a>(
     now: u64,
 ) -> Option<SandboxReplacement<'a>> {
     let attempt = start.pod.attempt;
-    let earlier = |other: &&&Episode| other.pod.attempt < attempt;
-    let before = pod.iter().filter(earlier);
+    let before = pod.iter().filter(|other| other.pod.attempt < attempt);
     let last = before.clone().map(|other| other.pod.attempt).max();
     // A try that failed left nothing that could be replaced. Before the first known episode there was a sandbox.
     let was_one = match last {
@@ -175,21 +175,21 @@ fn sandbox_replacement<'a>(
     let mut made: Vec<_> = made.copied().collect();
     made.sort_by_key(|other| (other.began, other.pod.attempt));
     made.dedup_by_key(|other| other.pod.attempt);
-    // Sandboxes that were lost with their runtime are no series with others.
-    let ends = |pair: &[&Episode]| {
+    // A sandbox that was lost with its runtime begins a new series.
+    let last_break = made.windows(2).rposition(|pair| {
         pair[1].began - pair[0].began > MAX_GAP_BETWEEN_SANDBOXES
-            || lost(pair[1], Some(pair[0])).is_some()
-    };
-    let series = &made[made.windows(2).rposition(ends).map_or(0, |at| at + 1)..];
-    // The first of a series that is known to replace another one is a replacement, too.
-    let replaces = |other: &&&Episode| other.pod.attempt > 0;
-    let first = series.iter().find(replaces).map(|first| first.began);
-    let times = series.iter().filter(replaces).count();
+            || downtime_before(pair[1], Some(pair[0])).is_some()
+    });
+    let series = made[last_break.map_or(0, |at| at + 1)..].iter();
+    // The first sandbox of a series may replace another one, too.
+    let replacements = series.filter(|other| other.pod.attempt > 0);
+    let times = replacements.clone().count();
+    let first = replacements.map(|first| first.began).next();
     let by_crictl = before
         .filter(|other| Some(other.pod.attempt) == last)
         .any(|other| {
-            let stops = |call: &EpisodeCall| call.method == Method::StopPodSandbox;
-            let first = other.calls.iter().find(|call| stops(call));
+            let mut calls = other.calls.iter();
+            let first = calls.find(|call| call.method == Method::StopPodSandbox);
             first.is_some_and(|call| call.peer.client == Client::Crictl)
         });
     Some(SandboxReplacement {
@@ -199,7 +199,7 @@ fn sandbox_replacement<'a>(
         is_over: now.saturating_sub(start.began) > MAX_GAP_BETWEEN_SANDBOXES,
         by_crictl,
         death: last.and_then(|last| sandbox::death(pod, last)),
-        lost: made.split_last().and_then(|(newest, older)| {
+        downtime: made.split_last().and_then(|(newest, older)| {
             let before = older.last().copied();
             downtime_before(newest, before)
         }),
@@ -211,36 +211,36 @@ pub(super) fn is_exit_lost(exit: &ExitRecord, pod: &[&Episode]) -> bool {
     if exit.node_restarted.is_some() {
         return true;
     }
-    let covers = |fact: &NodeFact| {
-        let to = fact.to.map_or(u64::MAX, |to| {
-            to.saturating_add(REPLACED_AFTER_DOWNTIME_WITHIN)
-        });
-        let ran_before = exit.at.saturating_sub(exit.ran) <= fact.from;
-        is_down(fact)
-            && ran_before
-            && (fact.from.saturating_sub(DOWNTIME_NOTICED_WITHIN)..=to).contains(&exit.at)
-    };
     let mut facts = pod.iter().flat_map(|episode| &episode.node);
-    exit.reason == ExitReason::Unknown && facts.any(covers)
+    exit.reason == ExitReason::Unknown && facts.any(|fact| is_exit_in_downtime(exit, fact))
+}
+
+fn is_exit_in_downtime(exit: &ExitRecord, fact: &NodeFact) -> bool {
+    let from = fact.from.saturating_sub(DOWNTIME_NOTICED_WITHIN);
+    let to = fact.to.map_or(u64::MAX, |to| {
+        to.saturating_add(REPLACED_AFTER_DOWNTIME_WITHIN)
+    });
+    let ran_before = exit.at.saturating_sub(exit.ran) <= fact.from;
+    is_down(fact) && ran_before && (from..=to).contains(&exit.at)
 }
 
 fn is_down(fact: &NodeFact) -> bool {
     matches!(fact.kind, FactKind::BackendDown { .. }) || fact.is_downtime()
 }
 
-/// The last time that the runtime, or criscope, was down, if that was just before this start, and after the start `before`.
+/// The last downtime of the runtime, or of criscope, if it was just before this start and after the start `before`.
 fn downtime_before<'a>(start: &'a Episode, before: Option<&Episode>) -> Option<&'a NodeFact> {
-    let is_before = |fact: &&NodeFact| {
-        // A restart of the node ends every sandbox, whenever it is replaced. Without a journal a run of before the boot tells of it.
-        let is_of_run = fact.booted() == Some(fact.from);
-        let is_end = fact.booted().is_some() && (before.is_some() || is_of_run);
-        let is_soon = |to: u64| {
-            to <= start.began && (is_end || start.began - to <= REPLACED_AFTER_DOWNTIME_WITHIN)
-        };
-        fact.to.is_some_and(is_soon)
-    };
-    let facts = start.node.iter().filter(|fact| is_down(fact));
-    let was_there = |fact: &&NodeFact| before.is_none_or(|before| before.began < fact.from);
-    let facts = facts.filter(is_before).filter(was_there);
+    let facts = start.node.iter().filter(|fact| {
+        let is_after_earlier_start = before.is_none_or(|before| before.began < fact.from);
+        // A restart of the node ends every sandbox, however late it is replaced. Without a journal a run from before the boot
+        // shows that there was one.
+        let is_shown_by_run = fact.booted() == Some(fact.from);
+        let ends_sandboxes = fact.booted().is_some() && (before.is_some() || is_shown_by_run);
+        let is_before_start = fact.to.is_some_and(|to| {
+            to <= start.began
+                && (ends_sandboxes || start.began - to <= REPLACED_AFTER_DOWNTIME_WITHIN)
+        });
+        is_down(fact) && is_after_earlier_start && is_before_start
+    });
     facts.max_by_key(|fact| (fact.booted().is_some(), fact.to))
 }

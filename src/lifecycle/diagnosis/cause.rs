@@ -1,4 +1,4 @@
-//! What the rules found out: the cause of a delay or failure, as data. `words` makes the sentence.
+//! Causes of delays and failures, as data. The rules of the diagnosis find them; `words` makes the sentences.
 
 mod names;
 
@@ -31,7 +31,7 @@ pub(crate) enum Cause<'a> {
     CallInFlight(CallInFlight<'a>),
     /// The newest failed call that no later one made good.
     CallFails(CallFailure<'a>),
-    /// The same of a start whose sandbox was never made, after which its pod was deleted; how long ago, in microseconds.
+    /// A start whose sandbox was never made and whose pod was then deleted, `ago` microseconds before now.
     DeletedWithoutSandbox { ago: u64, failure: CallFailure<'a> },
     /// Failed calls that a later one made good.
     Recovered {
@@ -41,9 +41,10 @@ pub(crate) enum Cause<'a> {
     },
     /// The kubelet makes no further call in an incomplete start.
     NoFurtherCall { after: &'a EpisodeCall, since: f64 },
-    /// The same since it looked for an image that is absent.
+    /// The kubelet makes no further call since it looked for an image that is missing.
     ImageMissing { image: MissingImage, since: f64 },
-    /// The same while it pulls an image for another pod; the one that is absent, if that is known.
+    /// The kubelet makes no further call while it pulls an image for another pod. `image`: the missing image of this pod, if it
+    /// is known.
     WaitsForPull {
         image: Option<Arc<str>>,
         since: f64,
@@ -62,21 +63,21 @@ pub(crate) enum Cause<'a> {
         took: f64,
         now: u64,
     },
-    /// Most of the time passed between calls, while this held.
+    /// Most of the time passed between calls, while this fact held.
     NodeInGap {
         fact: &'a NodeFact,
         took: f64,
         total: f64,
         now: u64,
     },
-    /// Most of the time passed in this call, while this held.
+    /// Most of the time passed in one call, while this fact held.
     NodeInCall {
         fact: &'a NodeFact,
         call: &'a EpisodeCall,
         total: f64,
         now: u64,
     },
-    /// A cause, and what the node was like meanwhile.
+    /// A cause, with the conditions of the node at that time.
     WithNodeConditions {
         cause: Box<Cause<'a>>,
         conditions: NodeConditions<'a>,
@@ -86,8 +87,7 @@ pub(crate) enum Cause<'a> {
         awaited: AwaitedContainers<'a>,
         since: f64,
     },
-    /// A cause that does not tell of faults injected on purpose: the call that one held longest, and the number of other
-    /// calls with one.
+    /// A cause whose sentence leaves out injected faults: `call` was held longest by one, `more` other calls had one.
     WithInjectedFault {
         cause: Box<Cause<'a>>,
         call: &'a EpisodeCall,
@@ -97,7 +97,7 @@ pub(crate) enum Cause<'a> {
     NoContainerStarted { after: f64 },
     /// A container ends again and again.
     CrashLoop(CrashLoop<'a>),
-    /// A container ended soon after its start; and what is known besides.
+    /// A container ended soon after its start. `then`: the cause of the episode's duration.
     ContainerExited {
         exit: &'a ExitRecord,
         then: Box<Cause<'a>>,
@@ -107,14 +107,14 @@ pub(crate) enum Cause<'a> {
         probe: ProbeView,
         then: Box<Cause<'a>>,
     },
-    /// The kernel killed a process of a container that runs on, for lack of memory; how long ago the last time, in microseconds; and
-    /// what is known besides.
+    /// The kernel killed processes of a container for lack of memory, the last one `ago` microseconds before now, and the
+    /// container runs on. `then`: the cause that would be shown without these kills.
     OomKills {
         kills: &'a ContainerOomKills,
         ago: u64,
         then: Box<Cause<'a>>,
     },
-    /// The sandbox of the pod has ended without a request to stop it; how long ago, in microseconds. `is_stopped`: it was cleaned up
+    /// The sandbox of the pod ended without a request to stop it, `ago` microseconds before now. `is_stopped`: it was cleaned up
     /// since, but not replaced.
     SandboxDied {
         death: SandboxDeath<'a>,
@@ -123,22 +123,23 @@ pub(crate) enum Cause<'a> {
     },
     /// The pod was stopped while containers ran.
     PodStopped(PodStop<'a>),
-    /// Containers of the pod ended with the node, and no call came for the pod since it was started again, at `booted` in microseconds since
-    /// 1970.
+    /// Containers of the pod ended with the node, and no call came for the pod since the node was started again, `booted`
+    /// microseconds after 1970.
     EndedWithNode {
         containers: Vec<&'a str>,
         booted: u64,
     },
-    /// What runs was started again: why, and what is known besides.
+    /// A container or a sandbox was started again. `before`: how its predecessor ended. `then`: the cause of the episode's
+    /// duration.
     StartedAgain {
         before: Predecessor<'a>,
         then: Box<Cause<'a>>,
     },
-    /// What the kubelet did, or waited for.
+    /// Work or a wait of the kubelet.
     Kubelet(KubeletCause<'a>),
-    /// Most of the time passed there.
+    /// Most of the time passed in one phase.
     SlowPhase(SlowPhase<'a>),
-    /// It did not take long, but a call took unusually long for this node.
+    /// The episode did not take long, but one of its calls took unusually long for this node.
     UnusualCall {
         call: &'a EpisodeCall,
         usual: ComparedDuration,
@@ -148,14 +149,14 @@ pub(crate) enum Cause<'a> {
     NotSlow(NotSlow<'a>),
 }
 
-/// What the node was like during an episode.
+/// Conditions of the node during an episode that a cause is told with.
 #[derive(Debug)]
 pub(crate) struct NodeConditions<'a> {
     /// criscope was down just before the first call of a container of an unknown pod.
     pub(super) unseen_downtime: Option<&'a NodeFact>,
-    /// So many pods started at the same time, if they were many.
+    /// Number of concurrent pod starts, if above the threshold.
     pub(super) concurrent_starts: Option<usize>,
-    /// What tasks of the node waited for.
+    /// The resource for which tasks of the node waited.
     pub(super) short_of: Option<PressureShare>,
     /// The disk of the images was nearly full.
     pub(super) full_disk: Option<&'a NodeFact>,
@@ -165,10 +166,10 @@ pub(crate) struct NodeConditions<'a> {
 impl NodeConditions<'_> {
     /// Returns whether there is nothing to add.
     pub(super) fn is_nothing(&self) -> bool {
-        self.unseen.is_none()
-            && self.starts.is_none()
-            && self.short.is_none()
-            && self.full.is_none()
+        self.unseen_downtime.is_none()
+            && self.concurrent_starts.is_none()
+            && self.short_of.is_none()
+            && self.full_disk.is_none()
     }
 }
 
@@ -191,20 +192,20 @@ pub(crate) enum WorkProgress<'a> {
     Current(LongestWorker<'a>),
     /// The longest work; it has ended.
     SoFar(LongestWorker<'a>),
-    /// None was seen; `looked`: and processes were scanned.
+    /// No work was seen. `looked`: whether processes were scanned.
     Unseen { looked: bool },
 }
 
 /// All failed attempts at the same call.
 #[derive(Debug)]
 pub(crate) struct CallFailure<'a> {
-    /// The last of them.
+    /// The last attempt.
     pub(super) last: &'a EpisodeCall,
     pub(super) tries: usize,
     pub(super) kind: FailureKind,
     /// The work observed for these calls.
     pub(super) work: WorkProgress<'a>,
-    /// Later tries that were refused because the runtime still holds the name of this one.
+    /// Number of later tries that were refused because the runtime still holds the name of this one.
     pub(super) refused_tries: usize,
     /// Whether a later call succeeded.
     pub(super) is_resolved: bool,
@@ -216,13 +217,13 @@ pub(crate) struct CallFailure<'a> {
 /// How a call failed.
 #[derive(Debug)]
 pub(crate) enum FailureKind {
-    /// The caller's deadline passed, so many times.
+    /// The caller's deadline passed, `times` times.
     DeadlinePassed { deadline: f64, times: usize },
     /// The runtime itself gave up, before the caller's deadline or without one.
     RuntimeGaveUp { after: f64, deadline: Option<f64> },
     /// The runtime refused it because an earlier try holds the name, and why that try failed is not known.
     NameReserved { times: usize },
-    /// The caller cancelled, so many times.
+    /// The caller cancelled, `times` times.
     CallerCancelled { longest: f64, times: usize },
     /// A fault was injected on purpose.
     Injected,
@@ -233,12 +234,12 @@ pub(crate) enum FailureKind {
     },
     /// The image of the sandbox's own container.
     PauseImage { fault: Option<FaultClass> },
-    /// Any other error, and what its text proves.
+    /// Any other error, with the class that its text proves.
     Error { fault: Option<FaultClass> },
 }
 
 impl FailureKind {
-    /// What the error text proves.
+    /// The class that the error text proves.
     pub(super) fn fault(&self) -> Option<FaultClass> {
         match self {
             Self::Network { fault, .. } | Self::PauseImage { fault } | Self::Error { fault } => {
@@ -256,11 +257,11 @@ pub(crate) struct SlowPhase<'a> {
     pub(super) total: f64,
     pub(super) phase: EpisodePhase,
     pub(super) detail: SlowDetail<'a>,
-    /// The longest call of that part, beside what is usual.
+    /// The longest call of the phase, compared with the usual duration.
     pub(super) usual: Option<(&'a EpisodeCall, ComparedDuration)>,
 }
 
-/// What is known about that part.
+/// Details of the slow phase.
 #[derive(Debug)]
 pub(crate) enum SlowDetail<'a> {
     /// The longest CNI plugin, if one was seen, and whether it accounts for the whole.
@@ -277,7 +278,7 @@ pub(crate) enum SlowDetail<'a> {
     /// The longest time without a call, and the call after it.
     Outside {
         longest: Option<(f64, &'a EpisodeCall)>,
-        /// What the kubelet's spans say of it.
+        /// The kubelet's work in this time, if its spans show it.
         work: Option<WorkInGap<'a>>,
     },
     /// The number of init containers, and the name and time of the longest.
@@ -285,7 +286,7 @@ pub(crate) enum SlowDetail<'a> {
         waits: usize,
         longest: Option<(&'a str, f64)>,
     },
-    /// The container that was waited for, how it ended, and whether it was started again.
+    /// A stopped container, its exit, and whether it was started again.
     Stop {
         container: Option<&'a str>,
         exit: Option<&'a ExitRecord>,
@@ -310,14 +311,14 @@ pub(crate) struct NotSlow<'a> {
     pub(super) end: EpisodeOutcome<'a>,
 }
 
-/// What it came to.
+/// Outcome of an episode.
 #[derive(Debug)]
 pub(crate) enum EpisodeOutcome<'a> {
-    /// Containers of the pod were started; the CRI does not say whether more will follow. Those that have not ended.
+    /// Containers of the pod were started and have not ended. The CRI does not say whether more will follow.
     ContainersUp(Vec<&'a str>),
-    /// A single container runs, and no call followed: it is an init container, or the only one.
+    /// One container runs, and no call followed: it is an init container, or the only container.
     OneContainerUp { container: &'a str, since: f64 },
-    /// Its last container has done its work.
+    /// The last container of the pod has done its work.
     ContainerDone(&'a ExitRecord),
     /// A container was started again.
     ContainerUp(Option<&'a str>),
@@ -327,12 +328,12 @@ pub(crate) enum EpisodeOutcome<'a> {
     ContainerStopped(&'a str),
     /// The pod was stopped.
     PodStopped,
-    /// It is incomplete.
+    /// The episode is incomplete.
     Incomplete,
 }
 
 impl Cause<'_> {
-    /// Returns whether it says how many pods start at the same time.
+    /// Returns whether its sentence says how many pods start at the same time.
     pub(super) fn counts_starts(&self) -> bool {
         let usual = match self {
             Self::CallInFlight(call) => call.usual.as_ref(),
@@ -343,7 +344,7 @@ impl Cause<'_> {
         usual.is_some_and(|usual| usual.is_unusual && usual.starts >= MANY_STARTS)
     }
 
-    /// The containers that are up, if all is well with them as far as this cause goes.
+    /// The containers that are up, if this cause shows no problem with them.
     pub(super) fn up(&self) -> Vec<&str> {
         match self {
             Self::WithNodeConditions { cause, .. }
@@ -359,10 +360,10 @@ impl Cause<'_> {
         }
     }
 
-    /// Returns whether it says how a run of a container or a sandbox ended.
-    pub(super) fn tells_of_an_end(&self) -> bool {
+    /// Returns whether its sentence says how a run of a container or a sandbox ended.
+    pub(super) fn says_how_a_run_ended(&self) -> bool {
         match self {
-            Self::WithNodeConditions { cause, .. } => cause.tells_of_an_end(),
+            Self::WithNodeConditions { cause, .. } => cause.says_how_a_run_ended(),
             Self::StartedAgain { .. }
             | Self::ContainerExited { .. }
             | Self::EndedWithNode { .. } => true,
@@ -372,7 +373,7 @@ impl Cause<'_> {
         }
     }
 
-    /// Returns whether something is the matter, rather than slow or over.
+    /// Returns whether the pod has a problem now. Slow or ended is no problem.
     pub(super) fn is_problem(&self) -> bool {
         match self {
             Self::WithNodeConditions { cause, .. } | Self::WithInjectedFault { cause, .. } => {

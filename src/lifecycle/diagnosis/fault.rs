@@ -1,4 +1,4 @@
-//! What an error text proves. Each row of the table is a class of faults and the wordings of containerd, CRI-O, runc, crun,
+//! Classes of faults that an error text proves. Each row of the table is a class of faults and the wordings of containerd, CRI-O, runc, crun,
 //! libcni and the built-in runtime that only this fault has. A text that matches no row has no class: it is shown as it is.
 
 mod server;
@@ -9,7 +9,7 @@ use crate::cri::Method;
 use crate::cri::status::Code;
 use crate::lifecycle::episode_call::EpisodeCall;
 
-/// Where a wording counts.
+/// The calls in which a wording counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultScope {
     Any,
@@ -17,15 +17,15 @@ enum FaultScope {
     Image,
     /// CreateContainer and StartContainer.
     Container,
-    /// Any but pulls: the same words of a registry mean its disk or its limits.
+    /// All calls but pulls: the same words of a registry mean its disk or its limits.
     Node,
     /// Networks of sandboxes.
     Network,
-    /// Calls in which no program of a container runs: those that are missing are the node's.
+    /// Calls in which no program of a container runs, so that a missing program is one of the node.
     NoContainer,
 }
 
-use Scope::{Any, Container, Image, Network, NoContainer, Node};
+use FaultScope::{Any, Container, Image, Network, NoContainer, Node};
 
 macro_rules! faults {
     ($($fault:ident = $name:literal, $words:expr, $scope:ident: [$($wording:literal),* $(,)?];)*) => {
@@ -39,7 +39,7 @@ macro_rules! faults {
                 match self {$(Self::$fault => $name),*}
             }
 
-            /// The class in plain words, with `the registry` for any server of images; `None` if the texts say it themselves.
+            /// The class in plain words, with `the registry` for any server of images; `None` if the error texts are plain enough.
             const fn plain(self) -> Option<&'static str> {
                 match self {$(Self::$fault => $words),*}
             }
@@ -55,7 +55,7 @@ faults! {
         ["backend *at unix://*: connection lost"];
     RuntimeAway = "runtime_away", Some("the runtime cannot be reached"), Any:
         ["backend *at unix://"];
-    // What a plugin, a verifier or a key provider says may read like the fault of a disk or of the registry.
+    // The message of a plugin, a verifier or a key provider may read like the fault of a disk or of the registry.
     Nri = "nri_plugin", None, Any: ["nri plugin ", "nri plugins ", "nri runpodsandbox failed", "nri container *failed"];
     Verifier = "image_verifier", Some("an image verifier of this node rejects it"), Image:
         ["signaturevalidationfailed: *verifier * rejected it", "image verifier * blocked pull of "];
@@ -79,7 +79,7 @@ faults! {
          "/dev/ptmx: no space left on device"];
     KeyQuota = "key_quota", Some("the kernel's quota of keys is used up"), Any:
         ["session key*disk quota exceeded", "keyctl*disk quota exceeded", "keyring*disk quota exceeded"];
-    // It answers over a socket, whose errors read like those of a file system.
+    // systemd answers over a socket, whose errors read like those of a file system.
     Systemd = "systemd_fails", Some("systemd did not make its cgroup"), Node:
         ["sd-bus", "unable to start unit", "error creating systemd unit", "/run/systemd/private", "message bus",
          "org.freedesktop.systemd1", "d-bus connection"];
@@ -208,7 +208,7 @@ faults! {
         ["fork/exec *no such file or directory", "unable to retrieve oci runtime error *executable file *not found",
          "exec: \"runc\": executable file not found", "exec: \"crun\": executable file not found",
          "exec: \"containerd-shim*executable file not found", "binary not installed"];
-    // Of containerd itself, which leaves a container's command to the OCI runtime.
+    // Programs of containerd itself, which leaves a container's command to the OCI runtime.
     HelperOfContainer = "program_missing", Some("a program of the node is missing"), Container:
         ["failed to create containerd container*exec: \"*executable file not found", "apparmor_parser*executable file not found"];
     Helper = "program_missing", Some("a program of the node is missing"), NoContainer: ["exec: \"*executable file not found"];
@@ -220,7 +220,7 @@ faults! {
     Hook = "oci_hook_failed", Some("an OCI hook failed"), Container: ["error running *hook", "error executing hook"];
     MemoryLimit = "memory_limit_too_low", Some("its memory limit is too low to start"), Container:
         ["container init was oom-killed", "oom-killed (memory limit too low", "unable to set memory limit to"];
-    // They end in words that a missing command has as well.
+    // These texts end in words that a missing command has as well.
     AppArmorGone = "apparmor_profile", Some("its AppArmor profile is not loaded"), Container:
         ["apparmor failed to apply profile*no such file"];
     AppArmorFails = "apparmor_fails", Some("its AppArmor profile cannot be applied"), Container:
@@ -278,7 +278,7 @@ faults! {
 }
 
 impl FaultClass {
-    /// The class of this failed call in plain words; `None` if the text says it itself.
+    /// The class of this failed call in plain words; `None` if the error text is plain enough.
     pub(super) fn words(self, call: &EpisodeCall) -> Option<Cow<'static, str>> {
         self.plain().map(|words| server::named(words, call))
     }
@@ -291,27 +291,26 @@ impl FaultClass {
             call.method,
             Method::CreateContainer | Method::StartContainer
         );
-        let counts = |scope: FaultScope| match scope {
+        let mut rows = FAULT_TABLE.iter().filter(|(_, scope, _)| match scope {
             Any => true,
             Image => pulls,
             Container => creates,
             Node => !pulls,
             Network => !pulls && is_of_network(call),
             NoContainer => !creates && call.method != Method::ExecSync,
-        };
-        let mut rows = FAULT_TABLE.iter().filter(|(_, scope, _)| counts(*scope));
-        let row = rows.find(|(.., wordings)| wordings.iter().any(|it| has(&text, it)));
+        });
+        let row = rows.find(|(.., wordings)| wordings.iter().any(|wording| has(&text, wording)));
         row.map(|(fault, ..)| *fault).or_else(|| by_code(call))
     }
 }
 
-/// What the code of a pull proves, whatever the text.
+/// The class that the code of a pull proves without its text.
 fn by_code(call: &EpisodeCall) -> Option<FaultClass> {
     let code = call.outcome()?.code;
     // Layers and snapshots can be missing as well.
     let text = lower(call);
     let parts = ["snapshot", "extract", "content digest", "layer", "blob"];
-    let whole = !parts.iter().any(|it| text.contains(it));
+    let whole = !parts.iter().any(|part| text.contains(part));
     match (call.method, code) {
         (Method::PullImage, Code::NotFound) if whole => Some(FaultClass::ImageMissing),
         (Method::PullImage, Code::Unauthenticated) => Some(FaultClass::Unauthorized),
@@ -341,7 +340,7 @@ pub(super) fn is_of_sandbox_image(call: &EpisodeCall) -> bool {
         "creating pod sandbox*initializing source",
     ];
     let text = lower(call);
-    call.method == Method::RunPodSandbox && wordings.iter().any(|it| has(&text, it))
+    call.method == Method::RunPodSandbox && wordings.iter().any(|wording| has(&text, wording))
 }
 
 /// Returns whether the text of a sandbox's failure is about its network.
@@ -359,35 +358,33 @@ pub(super) fn is_of_network(call: &EpisodeCall) -> bool {
         "network config",
         "hostport",
     ];
+    // The names of handlers and of NRI plugins may be any words, and an OCI runtime with a network stack of its own (gVisor) has
+    // faults of its own.
+    let other_parts = [
+        "runtime handler",
+        "oci runtime",
+        "nri plugin",
+        "nri runpodsandbox",
+    ];
     let text = lower(call);
-    let is_cni = |word: &str| matches!(word, "cni" | "ipam");
-    let sandbox = matches!(call.method, Method::RunPodSandbox | Method::StopPodSandbox);
-    // The names of handlers and of NRI plugins may be any words, and an OCI runtime with a network stack of its own (gVisor) has its
-    // own troubles with it.
-    sandbox
-        && ![
-            "runtime handler",
-            "oci runtime",
-            "nri plugin",
-            "nri runpodsandbox",
-        ]
-        .iter()
-        .any(|it| text.contains(it))
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    matches!(call.method, Method::RunPodSandbox | Method::StopPodSandbox)
+        && !other_parts.iter().any(|part| text.contains(part))
         && !is_of_sandbox_image(call)
-        && (wordings.iter().any(|it| text.contains(it))
-            || text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_cni))
+        && (wordings.iter().any(|wording| text.contains(wording))
+            || words.any(|word| matches!(word, "cni" | "ipam")))
 }
 
-/// Returns whether the text names a CNI plugin, readable or not.
+/// Returns whether the text names a CNI plugin, even if the name cannot be read.
 pub(super) fn names_plugin(text: &str) -> bool {
     ["plugin type=", "failed to find plugin ", "CNI plugin "]
         .iter()
         .any(|before| text.contains(before))
 }
 
-/// The CNI plugin that failed, if the text names it: of plugins that call each other, the innermost.
+/// The CNI plugin that failed, if the text names it. Of plugins that call each other the innermost counts.
 pub(super) fn plugin(text: &str) -> Option<String> {
-    // The first error is the cause; what the rollback says comes after it.
+    // The first error is the cause; errors of the rollback come after it.
     let cause = text.split("; the rollback failed").next()?;
     let named = [
         // libcni: containerd and CRI-O.
@@ -406,7 +403,7 @@ pub(super) fn plugin(text: &str) -> Option<String> {
             let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))?;
             let (name, rest) = rest.split_at(end);
             let rest = rest.trim_start_matches(['"', '\\', '\'']);
-            let is_name = !name.is_empty() && after.iter().any(|it| rest.starts_with(it));
+            let is_name = !name.is_empty() && after.iter().any(|suffix| rest.starts_with(suffix));
             is_name.then(|| (at, name.to_owned()))
         })
     });

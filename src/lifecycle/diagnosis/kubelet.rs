@@ -1,4 +1,4 @@
-//! What the kubelet itself did, or waited for: rules that are functions of episodes. `words::kubelet` makes the sentences.
+//! Rules on the kubelet's own work and waits. `words::kubelet` makes the sentences.
 
 use super::kills::{self, KillLoop, KillReason};
 use super::syncs::{self, FailingSync, WorkBeforeCalls};
@@ -13,33 +13,33 @@ use crate::lifecycle::kubelet::pulls::PullQueue;
 use crate::lifecycle::node::NodeFact;
 use crate::lifecycle::timeline::EpisodePhase;
 
-/// What took less is not slow. In microseconds.
+/// Work of the kubelet from this duration on is slow, in microseconds.
 const SLOW_KUBELET_WORK: u64 = 2_000_000;
 /// The kubelet runs a postStart hook this soon after the start, in microseconds, unless the node is very busy. A hook that
 /// begins later may be that of a pod that is deleted.
 const POST_START_FOLLOWS_WITHIN: u64 = 300_000;
-/// A stop that took its grace period, less this for clocks, ended in a kill. In microseconds.
+/// A stop may seem shorter than its grace period by this much, in microseconds, because of clocks.
 const GRACE_PERIOD_TOLERANCE: u64 = 50_000;
 
-/// A cause that lies with the kubelet, or with what it was asked to do. Times in microseconds.
+/// A cause that lies with the kubelet, or with the work that it was asked to do. Times in microseconds.
 #[derive(Clone, Debug)]
 pub(crate) enum KubeletCause<'a> {
     /// Most of a start passed before the first call.
     BeforeFirstCall {
         /// From the moment at which the kubelet saw the pod to its first call.
         waited: u64,
-        /// The last part of it, if the calls before were not observed.
+        /// The last part of the wait, if the calls before were not observed.
         watched: Option<u64>,
-        /// From the first call to the end of the last.
+        /// From the first call to the end of the last call.
         then: u64,
         /// Whether a container was started.
         up: bool,
-        /// What the kubelet's spans say of it.
+        /// The kubelet's work in this time, if its spans show it.
         work: WorkBeforeCalls<'a>,
     },
     /// Most of a stop passed before its first call.
     BeforeStop {
-        /// Since its begin, if a span of the kubelet shows that.
+        /// Since the begin of the stop, if a span of the kubelet shows it.
         waited: Option<u64>,
         /// The downtime of criscope that explains the wait, and when the wait ended.
         fact: Option<(&'a NodeFact, u64)>,
@@ -49,7 +49,7 @@ pub(crate) enum KubeletCause<'a> {
     FailingSync(FailingSync<'a>),
     /// Most of a start passed while other images were pulled.
     PullQueue { queue: &'a PullQueue, total: u64 },
-    /// A hook runs; the exec probe that had failed before, if the kubelet kills the container for it.
+    /// A hook runs. `failed_probe`: the exec probe for which the kubelet kills the container.
     HookInFlight {
         hook: ContainerHook<'a>,
         failed_probe: Option<FailedProbe>,
@@ -78,14 +78,14 @@ pub(crate) struct ContainerHook<'a> {
     pub(super) result: Option<ExecResult>,
 }
 
-/// Which hook it is. The CRI does not say.
+/// The kind of a hook. The CRI does not say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HookKind {
-    /// It began when its container had just started.
+    /// The hook began when its container had just started.
     PostStart,
-    /// A stop of its container followed, or nothing was started before.
+    /// A stop of the container followed, or nothing was started before.
     PreStop,
-    /// It may be either.
+    /// Either kind is possible.
     Unknown,
 }
 
@@ -94,14 +94,14 @@ pub(crate) enum HookKind {
 pub(crate) struct ContainerStop<'a> {
     pub(super) container: &'a str,
     pub(super) pre_stop: Option<ContainerHook<'a>>,
-    /// From StopContainer to its end.
+    /// Duration of StopContainer.
     pub(super) took: u64,
-    /// Its grace period in seconds, after which it is killed; `None` if it ended before.
+    /// The grace period in seconds after which the container was killed; `None` if it ended before.
     pub(super) killed_after: Option<u32>,
 }
 
 impl KubeletCause<'_> {
-    /// A stable name of its kind.
+    /// The stable name of this kind of cause.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::BeforeFirstCall { .. } => "before_first_call",
@@ -122,9 +122,11 @@ pub(super) fn kubelet_cause<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
 ) -> Option<KubeletCause<'a>> {
-    let before = || before_first_call(episode).or_else(|| before_stop(episode));
-    if let Some(cause) = killed(episode, pod).or_else(before) {
-        return Some(cause);
+    let cause = killed(episode, pod)
+        .or_else(|| before_first_call(episode))
+        .or_else(|| before_stop(episode));
+    if cause.is_some() {
+        return cause;
     }
     let total = Some(episode.duration()).filter(|total| *total >= SLOW_KUBELET_WORK)?;
     let shares = episode.shares();
@@ -156,9 +158,8 @@ pub(super) fn hook_in_flight<'a>(
     episode: &'a Episode,
     call: &'a EpisodeCall,
 ) -> Option<KubeletCause<'a>> {
-    let hook = is_hook(call).then(|| hook(episode, call))?;
-    Some(KubeletCause::HookInFlight {
-        hook,
+    is_hook(call).then(|| KubeletCause::HookInFlight {
+        hook: container_hook(episode, call),
         failed_probe: call.probe,
     })
 }
@@ -180,28 +181,28 @@ fn container_hook<'a>(episode: &Episode, call: &'a EpisodeCall) -> ContainerHook
     }
 }
 
-/// A hook that follows the start of its container in this episode is a postStart hook, unless the container is stopped then.
+/// A hook that follows the start of its container in this episode is a postStart hook, unless a stop of the container follows.
 fn hook_kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
-    let same = |c: &&EpisodeCall| is_same_container(c, call);
-    let starts =
-        |c: &&EpisodeCall| c.method == Method::StartContainer && c.end_us() <= call.began_us();
-    let start = episode.calls.iter().filter(same).rfind(starts);
-    let stops = |c: &EpisodeCall| c.method == Method::StopContainer && c.end() <= call.end();
+    let calls = episode.calls.iter();
+    let mut same = calls.filter(|other| is_same_container(other, call));
+    let start = same.clone().rfind(|other| {
+        other.method == Method::StartContainer && other.end_us() <= call.began_us()
+    });
     let Some(start) = start.filter(|_| call.probe.is_none()) else {
         return HookKind::PreStop;
     };
-    if episode.calls.iter().filter(same).any(stops) {
-        return HookKind::PreStop;
-    }
     let is_soon = call.began_us() - start.end_us() <= POST_START_FOLLOWS_WITHIN;
-    match is_soon || !call.is_in_flight() {
-        true => HookKind::PostStart,
-        false => HookKind::Unknown,
+    if same.any(|other| other.method == Method::StopContainer && other.end() <= call.end()) {
+        HookKind::PreStop
+    } else if is_soon || !call.is_in_flight() {
+        HookKind::PostStart
+    } else {
+        HookKind::Unknown
     }
 }
 
-/// A wait before the first call that took longer than every phase after it. Of one that began before anybody watched, the
-/// part that was watched counts.
+/// A wait before the first call that took longer than every phase after it. If criscope was not running from the begin of the
+/// wait, only the part that it watched counts.
 fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
     let seen = episode.seen_before()?;
     let watched = seen.before.saturating_sub(seen.unwatched);
@@ -215,23 +216,24 @@ fn before_first_call(episode: &Episode) -> Option<KubeletCause<'_>> {
     })
 }
 
-/// The same of a stop: from its begin, if a span of the kubelet shows that, or else while criscope did not run and accepted no call.
+/// A wait before the first call of a stop that took longer than every phase after it: since the begin of the stop, if a span of
+/// the kubelet shows it, else the time in which criscope did not run and accepted no call.
 fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
     if episode.kind != Kind::Stop {
         return None;
     }
     let (began, then) = (episode.began, episode.duration());
     let longest = episode.shares().into_iter().max().unwrap_or_default();
-    let is_most = |waited: u64| waited >= SLOW_KUBELET_WORK && waited >= longest;
-    if let Some(waited) = syncs::before_stop(episode).filter(|waited| is_most(*waited)) {
-        // Other facts do not delay a preStop hook that is no exec: it needs no runtime.
+    let shortest = longest.max(SLOW_KUBELET_WORK);
+    if let Some(waited) = syncs::before_stop(episode).filter(|waited| *waited >= shortest) {
+        // Other facts do not delay a preStop hook other than exec, which needs no runtime.
         let mut own = episode.node.iter().filter(|fact| fact.is_of_criscope());
         let fact = own.find(|fact| 2 * fact.within(began - waited, began) >= waited);
         let (waited, fact) = (Some(waited), fact.map(|fact| (fact, began)));
         return Some(KubeletCause::BeforeStop { waited, fact, then });
     }
     let mut facts = episode.node.iter();
-    let stalled = facts.find(|fact| fact.held_up(began) && is_most(began - fact.from))?;
+    let stalled = facts.find(|fact| fact.held_up(began) && began - fact.from >= shortest)?;
     Some(KubeletCause::BeforeStop {
         waited: None,
         fact: Some((stalled, began)),
@@ -241,9 +243,10 @@ fn before_stop(episode: &Episode) -> Option<KubeletCause<'_>> {
 
 /// The stop of a container by this call.
 pub(super) fn container_stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) -> ContainerStop<'a> {
-    let precedes =
-        |c: &&EpisodeCall| is_hook(c) && is_same_container(c, call) && c.began <= call.began;
-    let hook = episode.calls.iter().rev().find(precedes);
+    let mut newest_first = episode.calls.iter().rev();
+    let hook = newest_first.find(|other| {
+        is_hook(other) && is_same_container(other, call) && other.began <= call.began
+    });
     let took = call.elapsed_us();
     let grace = match call.facts {
         CallFacts::Stop { grace } => Some(grace),
@@ -252,14 +255,14 @@ pub(super) fn container_stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) ->
     ContainerStop {
         container: call.container_name().unwrap_or("a container"),
         // A hook that takes longer than the grace period goes on while the container is stopped.
-        pre_stop: hook.map(|it| ContainerHook {
-            container: it.container_name().unwrap_or("a container"),
+        pre_stop: hook.map(|hook| ContainerHook {
+            container: hook.container_name().unwrap_or("a container"),
             kind: HookKind::PreStop,
             took: call
                 .began_us()
-                .min(it.end_us())
-                .saturating_sub(it.began_us()),
-            result: (it.end_us() <= call.began_us()).then(|| ExecResult::from_record(it)),
+                .min(hook.end_us())
+                .saturating_sub(hook.began_us()),
+            result: (hook.end_us() <= call.began_us()).then(|| ExecResult::from_record(hook)),
         }),
         took,
         killed_after: grace.filter(|grace| {
@@ -273,11 +276,11 @@ pub(super) fn container_stop<'a>(episode: &'a Episode, call: &'a EpisodeCall) ->
 fn slowest_stop(episode: &Episode) -> Option<ContainerStop<'_>> {
     let calls = episode.calls.iter();
     let stops = calls.filter(|c| c.method == Method::StopContainer && !c.is_in_flight());
-    let stops = stops.map(|call| stop(episode, call));
+    let stops = stops.map(|call| container_stop(episode, call));
     stops.max_by_key(|stop| stop.took + stop.pre_stop.map_or(0, |hook| hook.took))
 }
 
-/// The kill in a restart. If it is not known why, a slow one is told by its parts.
+/// The kill in a restart. A slow kill without a known reason is left to the rules on its parts.
 fn killed<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Option<KubeletCause<'a>> {
     let restarted = episode
         .container

@@ -1,5 +1,5 @@
-//! Why a pod was slow, or is not ready: the most important fact. The rules choose a [`Cause`], a function of episodes and
-//! the time; its `Display`, in `words`, is the sentence that people read.
+//! Diagnosis of pods that are slow or not ready. The rules choose the most important fact, a [`Cause`], from episodes and the
+//! time; its `Display`, in `words`, is the sentence that people read.
 
 mod before;
 mod cause;
@@ -46,7 +46,7 @@ const LONG_CALL_MS: f64 = 1_000.0;
 /// A pause between calls of an incomplete start is the headline after this time, in milliseconds.
 const LONG_SILENCE_MS: f64 = 5_000.0;
 
-/// The cause of an episode, one of those of its `pod`. `now` in microseconds since 1970.
+/// The cause of an episode. `pod`: all episodes of its pod. `now` in microseconds since 1970.
 fn episode_cause<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
@@ -54,15 +54,15 @@ fn episode_cause<'a>(
     now: u64,
 ) -> Cause<'a> {
     let is_slow = node.usual.is_slow(episode.duration_ms()) && episode.kind != Kind::Stop;
-    let cause =
-        node::blocking_fact(episode, now).unwrap_or_else(|| of_calls(episode, pod, node, now));
+    let cause = node::blocking_fact(episode, now)
+        .unwrap_or_else(|| cause_from_calls(episode, pod, node, now));
     injected::with_injected_fault(
         node::with_node_conditions(cause, episode, node, is_slow, now),
         episode,
     )
 }
 
-/// The same from the calls alone.
+/// The cause that the calls of an episode show.
 fn cause_from_calls<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
@@ -129,7 +129,7 @@ fn cause_from_calls<'a>(
         (None, Some(cause)) => Cause::Kubelet(cause),
         (None, None) => slow::duration_cause(episode, pod, node, now),
     };
-    if let Some(exit) = crash::afterwards(episode, pod) {
+    if let Some(exit) = crash::faulty_exit(episode, pod) {
         let then = Box::new(time);
         return match before::run_before_restart(exit, pod, now) {
             Some(run) => Cause::StartedAgain {
@@ -139,18 +139,17 @@ fn cause_from_calls<'a>(
             None => Cause::ContainerExited { exit, then },
         };
     }
-    let is_worth = |before: &Predecessor<'_>| has_run(&time) || before.is_death();
-    match before::predecessor(episode, pod, now).filter(is_worth) {
-        Some(before) => Cause::StartedAgain {
+    match before::predecessor(episode, pod, now) {
+        Some(before) if leaves_room_for_predecessor(&time) || before.is_death() => Cause::StartedAgain {
             before,
             then: Box::new(time),
         },
-        None => time,
+        _ => time,
     }
 }
 
-/// Returns whether it is worth saying what came before: something runs, and it was not just said.
-fn has_run(cause: &Cause<'_>) -> bool {
+/// Returns whether the predecessor is worth a word beside this cause: something runs again, and the cause does not say why.
+fn leaves_room_for_predecessor(cause: &Cause<'_>) -> bool {
     match cause {
         Cause::NotSlow(NotSlow { end, .. }) => !matches!(
             end,
@@ -163,7 +162,7 @@ fn has_run(cause: &Cause<'_>) -> bool {
     }
 }
 
-/// The phase that a call counts for: the network's, if it failed for the network.
+/// The phase that a call counts for. A RunPodSandbox that failed for the network counts for the network.
 pub(super) fn phase(call: &EpisodeCall) -> EpisodePhase {
     match call.method {
         Method::RunPodSandbox
@@ -175,12 +174,12 @@ pub(super) fn phase(call: &EpisodeCall) -> EpisodePhase {
     }
 }
 
-/// The phases of the failed calls that no later one made good.
-pub(super) fn failing(episode: &Episode) -> impl Iterator<Item = EpisodePhase> {
+/// The phases of the failed calls that no later call resolved.
+pub(super) fn failing_phases(episode: &Episode) -> impl Iterator<Item = EpisodePhase> {
     failure::all_unresolved(episode).map(phase)
 }
 
-/// A call that has been in flight for long. The retry of a call that failed after as long a time tells nothing new yet.
+/// A call that has been in flight for long. A retry has no news until it has taken longer than the failed call.
 fn hanging(episode: &Episode) -> Option<&EpisodeCall> {
     let longest = longest_in_flight(episode)?;
     let is_long = longest.duration_ms() >= LONG_CALL_MS && !failure::is_retry(episode, longest);
@@ -198,26 +197,24 @@ fn call_in_flight<'a>(
     call: &'a EpisodeCall,
     node: &NodeContext<'_>,
 ) -> CallInFlight<'a> {
-    let most = || work::most(&std::iter::once(call));
     CallInFlight {
         call,
         kill_reason: kills::known_kill_reason(pod, call),
         work: match work::at_work(call) {
             Some(worker) => WorkProgress::Current(worker),
-            None => most().map_or(unseen(call), WorkProgress::SoFar),
+            None => match work::longest_of_all_kinds(&std::iter::once(call)) {
+                Some(worker) => WorkProgress::SoFar(worker),
+                None => WorkProgress::Unseen {
+                    looked: call.scanned,
+                },
+            },
         },
         failures: episode.failures,
         usual: node.compare(episode, call),
     }
 }
 
-fn unseen(call: &EpisodeCall) -> WorkProgress<'_> {
-    WorkProgress::Unseen {
-        looked: call.scanned,
-    }
-}
-
-/// The kubelet has not made the next call.
+/// The cause of a start in which the kubelet has not made the next call for long.
 fn silence<'a>(episode: &'a Episode, node: &NodeContext<'_>, now: u64) -> Option<Cause<'a>> {
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let waits = episode.state == EpisodeState::Open && episode.kind == Kind::Start && !started;
@@ -227,20 +224,21 @@ fn silence<'a>(episode: &'a Episode, node: &NodeContext<'_>, now: u64) -> Option
     let image = node
         .awaited_image(episode.number)
         .filter(|_| after.is_new_sandbox());
-    // An error needs no patience.
-    let is_refused = image.is_some_and(|it| it.error.is_some());
-    let is_silent = since >= LONG_SILENCE_MS || is_refused;
+    // A failed lookup is told at once.
+    let has_failed = image.is_some_and(|image| image.error.is_some());
+    let is_silent = since >= LONG_SILENCE_MS || has_failed;
     if !is_silent || longest_in_flight(episode).is_some() {
         return None;
     }
     // An image that the kubelet looked for twice is not going to be pulled.
-    let is_next = image.map_or(after.is_new_sandbox(), |it| {
-        it.error.is_none() && it.times == 1
-    });
-    let pull = node.pull_before(&episode.pod).filter(|_| is_next);
+    let awaits_pull = match image {
+        Some(image) => image.error.is_none() && image.times == 1,
+        None => after.is_new_sandbox(),
+    };
+    let pull = node.pull_before(&episode.pod).filter(|_| awaits_pull);
     Some(match (pull, image) {
         (Some(pull), _) => Cause::WaitsForPull {
-            image: image.map(|it| Arc::clone(&it.image)),
+            image: image.map(|missing| Arc::clone(&missing.image)),
             since,
             pull: pull.clone(),
         },

@@ -1,5 +1,5 @@
-//! What the node has to do with an episode: a backend that does not answer or is not ready, a kubelet that is gone, times in
-//! which criscope was down, and pressure.
+//! Rules on the node: a backend that does not answer or is not ready, a kubelet that is gone, times in which criscope was down,
+//! and pressure.
 
 use super::cause::{Cause, NodeConditions};
 use super::kubelet::KubeletCause;
@@ -14,17 +14,17 @@ use crate::lifecycle::node::{FactKind, NodeFact};
 use crate::lifecycle::usual::{MANY_STARTS, NodeContext};
 use crate::lifecycle::view::EpisodeState;
 
-/// How far a call may lie beside the time for which a backend is known to be down, in microseconds: calls notice first.
+/// A call may fail this long before or after the known downtime of its backend, in microseconds: calls notice first.
 const BACKEND_DOWN_MARGIN: u64 = 2_000_000;
 
-/// What an episode waits for.
+/// The event that an episode waits for.
 #[derive(Debug)]
 pub(crate) enum EpisodeWait<'a> {
-    /// For the end of this call.
+    /// The end of this call.
     EndOfCall(&'a EpisodeCall),
-    /// For another try of this call, which has failed so often.
+    /// Another try of this call, which has failed this many times.
     Retry(&'a EpisodeCall, usize),
-    /// For the call after this one.
+    /// The call after this one.
     NextCall(&'a EpisodeCall),
 }
 
@@ -108,7 +108,7 @@ fn is_unavailable(call: &EpisodeCall) -> bool {
     call.fault.is_none() && outcome.is_some_and(|outcome| outcome.code == Code::Unavailable)
 }
 
-/// Why a call that was repeated with success had failed: its backend was away.
+/// The downtime of its backend for which a call failed that was later repeated with success.
 pub(super) fn backend_downtime<'a>(
     episode: &'a Episode,
     call: &EpisodeCall,
@@ -117,16 +117,15 @@ pub(super) fn backend_downtime<'a>(
         call.began_us().saturating_sub(BACKEND_DOWN_MARGIN),
         call.end_us().saturating_add(BACKEND_DOWN_MARGIN),
     );
-    let is_it = |fact: &&NodeFact| {
+    let mut facts = episode.node.iter().filter(|_| is_unavailable(call));
+    facts.find(|fact| {
         let is_down =
             matches!(&fact.kind, FactKind::BackendDown { backend } if is_on(call, backend));
         is_down && fact.within(from, to) > 0
-    };
-    let mut facts = episode.node.iter().filter(|_| is_unavailable(call));
-    facts.find(is_it)
+    })
 }
 
-/// The fact that explains a gap between calls, from and to in microseconds since 1970: one that held for at least half of it.
+/// The fact that explains a gap between calls: it held for at least half of the gap. Times in microseconds since 1970.
 pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<&NodeFact> {
     let facts = episode.node.iter();
     let facts = facts.filter(|fact| !matches!(fact.kind, FactKind::ImageFsFull { .. }));
@@ -134,7 +133,7 @@ pub(super) fn in_gap(episode: &Episode, from: u64, to: u64) -> Option<&NodeFact>
     (2 * longest.within(from, to) >= to.saturating_sub(from)).then_some(longest)
 }
 
-/// The call in which most of an episode passed while its runtime did not answer, and that fact.
+/// The call in which most of an episode passed while its runtime did not answer, and the fact that shows it.
 pub(super) fn in_call(episode: &Episode) -> Option<(&EpisodeCall, &NodeFact)> {
     let done = episode.calls.iter().filter(|call| !call.is_in_flight());
     let call = done.max_by_key(|call| call.elapsed())?;
@@ -143,30 +142,29 @@ pub(super) fn in_call(episode: &Episode) -> Option<(&EpisodeCall, &NodeFact)> {
         return None;
     }
     let fact = in_gap(episode, call.began_us(), call.end_us())?;
-    let is_of = match &fact.kind {
+    let is_of_call = match &fact.kind {
         FactKind::BackendDown { backend } | FactKind::BackendHangs { backend } => {
             is_on(call, backend)
         }
         FactKind::CriscopeStalled => true,
         _ => false,
     };
-    is_of.then_some((call, fact))
+    is_of_call.then_some((call, fact))
 }
 
-/// Returns whether a cause is an error that was not a matter of time.
+/// Returns whether a cause is an error other than a passed deadline.
 fn is_error(cause: &Cause<'_>) -> bool {
     match cause {
         Cause::CallFails(failure) => {
-            let outcome = failure.last.outcome();
-            let is_late = |code| code == Code::DeadlineExceeded;
-            failure.last.has_ended(Ending::Error) && !outcome.is_some_and(|it| is_late(it.code))
+            let code = failure.last.outcome().map(|outcome| outcome.code);
+            failure.last.has_ended(Ending::Error) && code != Some(Code::DeadlineExceeded)
         }
         Cause::Kubelet(KubeletCause::FailingSync(_)) => true,
         _ => false,
     }
 }
 
-/// Adds what the node was like: a start that began unseen, and scarcity if the episode was slow.
+/// Adds the conditions of the node: a downtime in which a start may have begun, and scarcity if the episode was slow.
 pub(super) fn with_node_conditions<'a>(
     cause: Cause<'a>,
     episode: &'a Episode,
@@ -178,30 +176,31 @@ pub(super) fn with_node_conditions<'a>(
     // Nothing precedes a RunPodSandbox.
     let first = episode.calls.front();
     let is_cut = first.is_none_or(|call| call.method != Method::RunPodSandbox);
-    let before = |fact: &&NodeFact| {
+    let unseen_downtime = facts.clone().find(|fact| {
         is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began)
-    };
-    let unseen = facts.clone().find(before);
-    // An error has its own cause; only a call that ran out of time may lack what the node was short of.
+    });
+    // An error has its own cause. Only a call that ran out of time may have waited for a scarce resource.
     let is_slow = is_slow && !is_error(&cause);
-    let is_full = |fact: &&NodeFact| matches!(fact.kind, FactKind::ImageFsFull { .. });
-    let full = facts.find(is_full).filter(|_| is_slow);
+    let full_disk = facts
+        .find(|fact| matches!(fact.kind, FactKind::ImageFsFull { .. }))
+        .filter(|_| is_slow);
     let pressure = episode.pressure.as_ref().filter(|_| is_slow);
     let counts = is_slow && episode.kind == Kind::Start && !cause.counts_starts();
-    let starts = || node.most_starts(episode.began, episode.ended);
-    let starts = counts.then(starts).filter(|starts| *starts >= MANY_STARTS);
+    let concurrent_starts = counts
+        .then(|| node.most_starts(episode.began, episode.ended))
+        .filter(|starts| *starts >= MANY_STARTS);
     let conditions = NodeConditions {
-        unseen,
-        starts,
-        short: pressure.and_then(|it| it.short_of()),
-        full,
+        unseen_downtime,
+        concurrent_starts,
+        short_of: pressure.and_then(|pressure| pressure.short_of()),
+        full_disk,
         now,
     };
-    match conditions.is_nothing() {
-        true => cause,
-        false => Cause::WithNodeConditions {
-            cause: Box::new(cause),
-            conditions,
-        },
+    if conditions.is_nothing() {
+        return cause;
+    }
+    Cause::WithNodeConditions {
+        cause: Box::new(cause),
+        conditions,
     }
 }

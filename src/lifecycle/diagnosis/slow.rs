@@ -1,8 +1,8 @@
-//! Where the time went in an episode without failures.
+//! Rules on the time of an episode without failures.
 
 use super::cause::{Cause, EpisodeOutcome, NotSlow, SlowDetail, SlowPhase};
 use super::syncs;
-use super::work::{self, LongestWorker};
+use super::work;
 use super::{before, node};
 use crate::call::Ending;
 use crate::call::episode::Kind;
@@ -13,8 +13,8 @@ use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::timeline::EpisodePhase;
 use crate::lifecycle::usual::{ComparedDuration, NodeContext};
 
-/// A single container of a start that is still open may be an init container. One that ends at once, and the next call for a
-/// container that does not wait for it, need less than this, in microseconds.
+/// A single container that runs for longer than this, in microseconds, without a further call may be an init container: an init
+/// container that ends at once, and the next call after a container that nothing waits for, take less.
 const NEXT_CONTAINER_WITHIN: u64 = 2_000_000;
 
 /// How far the times of exits may be off, in microseconds.
@@ -72,18 +72,18 @@ fn unusual<'a>(
     unusual.max_by_key(|(call, _)| call.elapsed())
 }
 
-/// The longest call of a phase beside what is usual.
+/// The longest call of a phase, compared with the usual duration.
 fn compared<'a>(
     episode: &'a Episode,
     phase: EpisodePhase,
     node: &NodeContext<'_>,
 ) -> Option<(&'a EpisodeCall, ComparedDuration)> {
-    let is_of = |call: &&EpisodeCall| match phase {
+    let calls = episode.calls.iter().filter(|call| match phase {
         EpisodePhase::Network => call.work.iter().any(Work::is_network),
         EpisodePhase::OutsideCri => false,
         phase => EpisodePhase::of(call.method) == phase,
-    };
-    let longest = longest_call(episode.calls.iter().filter(is_of))?;
+    });
+    let longest = longest_call(calls)?;
     Some((longest, node.compare(episode, longest)?))
 }
 
@@ -93,25 +93,26 @@ fn slow_detail<'a>(
     phase: EpisodePhase,
     ms: f64,
 ) -> SlowDetail<'a> {
-    let within = |method| within(episode, method, ms);
-    match phase {
-        EpisodePhase::Network => network(episode, ms),
+    let method = match phase {
+        EpisodePhase::Network => return network(episode, ms),
         EpisodePhase::ImagePull => {
-            held_up(episode, Method::PullImage, ms).unwrap_or_else(|| pull(episode, ms))
+            return held_up(episode, Method::PullImage, ms).unwrap_or_else(|| pull(episode, ms));
         }
-        EpisodePhase::OutsideCri => outside(episode),
-        EpisodePhase::InitContainer => init(episode),
+        EpisodePhase::OutsideCri => return outside(episode),
+        EpisodePhase::InitContainer => return init(episode),
         EpisodePhase::ContainerStop => {
-            held_up(episode, Method::StopContainer, ms).unwrap_or_else(|| stop(episode, pod))
+            return held_up(episode, Method::StopContainer, ms)
+                .unwrap_or_else(|| stop(episode, pod));
         }
-        EpisodePhase::Sandbox => within(Method::RunPodSandbox),
-        EpisodePhase::ContainerCreate => within(Method::CreateContainer),
-        EpisodePhase::ContainerStart => within(Method::StartContainer),
-        EpisodePhase::Hook => within(Method::ExecSync),
-        EpisodePhase::SandboxStop => within(Method::StopPodSandbox),
-        EpisodePhase::ContainerRemove => within(Method::RemoveContainer),
-        EpisodePhase::SandboxRemove => within(Method::RemovePodSandbox),
-    }
+        EpisodePhase::Sandbox => Method::RunPodSandbox,
+        EpisodePhase::ContainerCreate => Method::CreateContainer,
+        EpisodePhase::ContainerStart => Method::StartContainer,
+        EpisodePhase::Hook => Method::ExecSync,
+        EpisodePhase::SandboxStop => Method::StopPodSandbox,
+        EpisodePhase::ContainerRemove => Method::RemoveContainer,
+        EpisodePhase::SandboxRemove => Method::RemovePodSandbox,
+    };
+    calls_of_method(episode, method, ms)
 }
 
 /// An episode that was not slow.
@@ -119,8 +120,8 @@ fn not_slow<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> NotSlow<
     let container = episode.container.as_deref().map(|c| &*c.name);
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let end = match episode.kind {
-        Kind::Start if started => up(episode, pod, now),
-        Kind::Restart if started => restarted(episode, pod, container),
+        Kind::Start if started => outcome_of_start(episode, pod, now),
+        Kind::Restart if started => outcome_of_restart(episode, pod, container),
         Kind::Restart if container.is_none() => EpisodeOutcome::ImagePulled,
         Kind::Stop => match only_stopped(episode) {
             Some(name) => EpisodeOutcome::ContainerStopped(name),
@@ -132,17 +133,18 @@ fn not_slow<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> NotSlow<
     NotSlow { took, end }
 }
 
-/// What came of the container that a restart started.
-fn restarted<'a>(
+/// Outcome of a restart: the container that it started has done its work, or is up.
+fn outcome_of_restart<'a>(
     episode: &'a Episode,
     pod: &[&'a Episode],
     container: Option<&'a str>,
 ) -> EpisodeOutcome<'a> {
     let exits = episode.exits.iter().rev();
     let mut done = exits.filter(|exit| Some(&*exit.container) == container && exit.code == 0);
-    match done.find(|exit| {
+    let done = done.find(|exit| {
         !exit.stop_requested && before::run_before_restart(exit, pod, exit.at).is_none()
-    }) {
+    });
+    match done {
         Some(exit) => EpisodeOutcome::ContainerDone(exit),
         None => EpisodeOutcome::ContainerUp(container),
     }
@@ -158,29 +160,33 @@ fn only_stopped(episode: &Episode) -> Option<&str> {
     last.container_name()
 }
 
-/// What came of the containers that the start of a pod started.
-fn up<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> EpisodeOutcome<'a> {
-    let exit_of = |call: &EpisodeCall| {
-        let container = call.container.as_deref()?;
-        let mut exits = episode.exits.iter().rev();
-        exits.find(|exit| *exit.container == *container.name && exit.attempt == container.attempt)
-    };
-    let started = || {
-        let calls = work::calls_of(episode, Method::StartContainer);
-        calls.filter(|call| call.has_ended(Ending::Ok))
-    };
-    let up = started().filter(|call| exit_of(call).is_none());
+/// The exit of the container that a call of this episode started.
+fn exit_of<'a>(call: &EpisodeCall, episode: &'a Episode) -> Option<&'a ExitRecord> {
+    let container = call.container.as_deref()?;
+    let mut exits = episode.exits.iter().rev();
+    exits.find(|exit| exit.is_of_run(container))
+}
+
+/// Outcome of a start: the containers that are up, or the last one if all have done their work.
+fn outcome_of_start<'a>(
+    episode: &'a Episode,
+    pod: &[&'a Episode],
+    now: u64,
+) -> EpisodeOutcome<'a> {
+    let calls = work::calls_of(episode, Method::StartContainer);
+    let starts = calls.filter(|call| call.has_ended(Ending::Ok));
+    let up = starts.clone().filter(|call| exit_of(call, episode).is_none());
     let mut up: Vec<_> = up.filter_map(|call| call.container_name()).collect();
     up.dedup();
-    let done = started().last().and_then(exit_of);
-    let calls = || pod.iter().flat_map(|episode| &episode.calls);
-    let is_last = |exit: &&ExitRecord| {
-        let later = |call: &EpisodeCall| {
+    let last_exit = starts.last().and_then(|call| exit_of(call, episode));
+    let done = last_exit.filter(|exit| {
+        let mut calls = pod.iter().flat_map(|episode| &episode.calls);
+        let is_followed = calls.any(|call| {
             call.method == Method::StartContainer && call.is_good() && call.end_us() > exit.at
-        };
-        exit.code == 0 && !exit.stop_requested && up.is_empty() && !calls().any(later)
-    };
-    if let Some(exit) = done.filter(is_last) {
+        });
+        exit.code == 0 && !exit.stop_requested && up.is_empty() && !is_followed
+    });
+    if let Some(exit) = done {
         return EpisodeOutcome::ContainerDone(exit);
     }
     let since = now.saturating_sub(episode.ended);
@@ -197,7 +203,7 @@ fn up<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> EpisodeOutcome
 
 fn network(episode: &Episode, ms: f64) -> SlowDetail<'_> {
     let worker = work::longest(WorkKind::Cni, &episode.calls.iter());
-    let whole = worker.as_ref().is_some_and(|it| it.ms >= 0.8 * ms);
+    let whole = worker.as_ref().is_some_and(|worker| worker.ms >= 0.8 * ms);
     SlowDetail::Network { worker, whole }
 }
 
@@ -219,10 +225,9 @@ fn longest_call<'a>(calls: impl Iterator<Item = &'a EpisodeCall>) -> Option<&'a 
     calls.max_by_key(|call| call.elapsed())
 }
 
-/// Time in calls of one method: of the OCI runtime, of the runtime itself, or of the call.
-fn within(episode: &Episode, method: Method, ms: f64) -> SlowDetail<'_> {
+/// Time in calls of one method, with the worker that accounts for most of it.
+fn calls_of_method(episode: &Episode, method: Method, ms: f64) -> SlowDetail<'_> {
     let calls = work::calls_of(episode, method);
-    let counts = |worker: &LongestWorker<'_>| worker.ms >= 0.5 * ms;
     let kinds = [
         WorkKind::Injected,
         WorkKind::Blocked,
@@ -231,7 +236,8 @@ fn within(episode: &Episode, method: Method, ms: f64) -> SlowDetail<'_> {
         WorkKind::Runtime,
     ];
     let kinds = kinds.into_iter();
-    let mut workers = kinds.filter_map(|kind| work::longest(kind, &calls).filter(counts));
+    let workers = kinds.filter_map(|kind| work::longest(kind, &calls));
+    let mut workers = workers.filter(|worker| worker.ms >= 0.5 * ms);
     SlowDetail::Calls {
         name: method.name(),
         longest: longest_call(calls.clone()),
@@ -247,7 +253,7 @@ fn held_up(episode: &Episode, method: Method, ms: f64) -> Option<SlowDetail<'_>>
     let kinds = [WorkKind::Injected, WorkKind::Blocked].into_iter();
     let mut held = kinds.filter_map(|kind| work::longest(kind, &calls));
     held.any(|held| held.ms >= 0.5 * ms)
-        .then(|| within(episode, method, ms))
+        .then(|| calls_of_method(episode, method, ms))
 }
 
 fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> SlowDetail<'a> {
@@ -259,7 +265,7 @@ fn stop<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> SlowDetail<'a> {
     }
 }
 
-/// The exit that the StopContainer waited for. Runtimes report the time of an exit by another clock.
+/// The exit that a StopContainer waited for. Runtimes report the time of an exit by another clock.
 fn exit_within<'a>(call: &EpisodeCall, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
     let container = call.container.as_deref()?;
     let window = call.began_us()..=call.end_us().saturating_add(EXIT_CLOCK_TOLERANCE);

@@ -23,16 +23,16 @@ pub(crate) struct PodStop<'a> {
     /// The clients that stopped containers or the sandbox, in this order.
     pub(super) by: Vec<Client>,
     pub(super) ago: u64,
-    /// From its first call to its last.
+    /// From the first call of the stop to the last.
     pub(super) took: u64,
-    /// What had happened just before, if that is why the kubelet stops a container.
+    /// Why the kubelet stopped a container, if an event just before shows it.
     pub(super) reason: Option<KillReason>,
     pub(super) shortened: Option<ShortenedGracePeriod>,
-    /// The containers that it ended, the one that took longest first; none if it is not known which ran.
+    /// The containers that the stop ended, the slowest first; empty if the running containers are not known.
     pub(super) ends: Vec<ContainerEnd<'a>>,
-    /// The last container that ended by itself after these were started.
+    /// The exit of the last container that ended by itself while the stopped ones ran.
     pub(super) before: Option<&'a ExitRecord>,
-    /// What is known of the stop besides.
+    /// The cause of the stop's duration.
     pub(super) then: Option<Box<Cause<'a>>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct ShortenedGracePeriod {
     pub(super) own: u32,
     /// Whether the kubelet asked for it.
     pub(super) by_kubelet: bool,
-    /// Whether a preStop hook that is no exec, and so no call, may have taken the rest.
+    /// Whether a preStop hook other than exec, which makes no CRI call, may have taken the rest.
     pub(super) may_be_hook: bool,
 }
 
@@ -60,19 +60,20 @@ pub(crate) struct ShortenedGracePeriod {
 #[derive(Clone, Copy)]
 struct StoppedContainer<'a> {
     container: &'a ContainerIdentity,
-    /// The call that ended it.
+    /// The call that ended the container.
     by: &'a EpisodeCall,
     exit: Option<&'a ExitRecord>,
 }
 
-impl StoppedContainer<'_> {
-    fn is_alone(&self) -> bool {
-        self.by.method == Method::StopContainer
+impl<'a> StoppedContainer<'a> {
+    /// The StopContainer that ended it; `None` if it ended with the sandbox.
+    fn stop_container(&self) -> Option<&'a EpisodeCall> {
+        Some(self.by).filter(|call| call.method == Method::StopContainer)
     }
 }
 
 impl<'a> PodStop<'a> {
-    /// With the cause of its episode.
+    /// Adds the cause of the stop's duration.
     pub(super) fn with(self, then: Cause<'a>) -> Self {
         let then = Some(Box::new(then));
         Self { then, ..self }
@@ -95,19 +96,20 @@ pub(super) fn pod_stop<'a>(
     }
     let before = ended_before(&stopped, episode, pod);
     let shortened = shortened_grace_period(&stopped, sandbox, episode, pod);
-    let is_done = |exit: &ExitRecord| {
+    let is_done = before.is_some_and(|exit| {
         exit.code == 0 && episode.began.saturating_sub(exit.at) <= SIDECARS_STOPPED_WITHIN
-    };
-    if before.is_some_and(is_done) && shortened.is_none() {
+    });
+    if is_done && shortened.is_none() {
         return None;
     }
     let mut by = Vec::new();
-    for call in stopped.iter().map(|it| it.by).chain([sandbox]) {
+    for call in stopped.iter().map(|stopped| stopped.by).chain([sandbox]) {
         if !by.contains(&call.peer.client) {
             by.push(call.peer.client);
         }
     }
-    let mut ends: Vec<_> = stopped.iter().map(|it| end(it, episode)).collect();
+    let ends = stopped.iter().map(|stopped| container_end(stopped, episode));
+    let mut ends: Vec<_> = ends.collect();
     ends.sort_by_key(|end| std::cmp::Reverse(end.stop.map(|stop| stop.took)));
     Some(PodStop {
         by,
@@ -115,7 +117,7 @@ pub(super) fn pod_stop<'a>(
         took: episode.duration(),
         reason: stopped
             .iter()
-            .find_map(|it| kills::known_kill_reason(pod, it.by)),
+            .find_map(|stopped| kills::known_kill_reason(pod, stopped.by)),
         shortened,
         ends,
         before,
@@ -132,10 +134,10 @@ fn is_of_sandbox(call: &EpisodeCall) -> bool {
 
 fn exit_of<'a>(container: &ContainerIdentity, pod: &[&'a Episode]) -> Option<&'a ExitRecord> {
     let mut exits = pod.iter().flat_map(|episode| &episode.exits);
-    exits.find(|exit| exit.container == container.name && exit.attempt == container.attempt)
+    exits.find(|exit| exit.is_of_run(container))
 }
 
-/// The containers that StopContainer ended; not those that had ended before.
+/// The containers that StopContainer ended. Containers that had ended before do not count.
 fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<StoppedContainer<'a>> {
     let mut stopped = Vec::<StoppedContainer<'_>>::new();
     for call in &episode.calls {
@@ -145,7 +147,7 @@ fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<StoppedCo
         };
         let exit = exit_of(container, pod);
         let is_late = exit.is_some_and(|exit| !exit.stop_requested && exit.at <= call.began_us());
-        if !is_late && !stopped.iter().any(|it| it.container == container) {
+        if !is_late && !stopped.iter().any(|other| other.container == container) {
             let by = call;
             stopped.push(StoppedContainer {
                 container,
@@ -157,27 +159,23 @@ fn stopped_alone<'a>(episode: &'a Episode, pod: &[&'a Episode]) -> Vec<StoppedCo
     stopped
 }
 
-/// The last run of each container that was started in the sandbox of this stop.
-fn started<'a>(
+/// The last run of each container that was started in the sandbox of this stop, with its StartContainer.
+fn last_runs<'a>(
     episode: &Episode,
     pod: &[&'a Episode],
 ) -> impl Iterator<Item = (&'a ContainerIdentity, &'a EpisodeCall)> {
     let attempt = episode.pod.attempt;
-    let of_it = pod.iter().filter(move |it| it.pod.attempt == attempt);
-    let starts = of_it.flat_map(|it| &it.calls);
+    let own = pod.iter().filter(move |other| other.pod.attempt == attempt);
+    let starts = own.flat_map(|other| &other.calls);
     let starts = starts.filter(|call| call.method == Method::StartContainer && call.is_good());
     let starts: Vec<_> = starts
         .filter_map(|call| Some((call.container.as_deref()?, call)))
         .collect();
-    let is_last = |it: &ContainerIdentity| {
-        let mut others = starts.iter().map(|(container, _)| container);
-        !others.any(|other| other.name == it.name && other.attempt > it.attempt)
-    };
-    let last: Vec<_> = starts
-        .iter()
-        .copied()
-        .filter(|(it, _)| is_last(it))
-        .collect();
+    let mut last = starts.clone();
+    last.retain(|(container, _)| {
+        let mut others = starts.iter().map(|(other, _)| other);
+        !others.any(|other| other.name == container.name && other.attempt > container.attempt)
+    });
     last.into_iter()
 }
 
@@ -188,12 +186,12 @@ fn ended_with<'a>(
     pod: &[&'a Episode],
     alone: &[StoppedContainer<'_>],
 ) -> Vec<StoppedContainer<'a>> {
-    let others = started(episode, pod)
-        .filter(|(container, _)| !alone.iter().any(|it| it.container == *container));
+    let others = last_runs(episode, pod)
+        .filter(|(container, _)| !alone.iter().any(|other| other.container == *container));
     let ended = others.filter_map(|(container, _)| {
         let exit = exit_of(container, pod)?;
-        let is_its = exit.stop_requested && exit.at >= sandbox.began_us();
-        is_its.then_some(StoppedContainer {
+        let is_with_sandbox = exit.stop_requested && exit.at >= sandbox.began_us();
+        is_with_sandbox.then_some(StoppedContainer {
             container,
             by: sandbox,
             exit: Some(exit),
@@ -202,33 +200,38 @@ fn ended_with<'a>(
     ended.collect()
 }
 
-/// Returns whether a client other than the kubelet stopped the sandbox, and a container of it has no known exit. The kubelet stops the
-/// containers before the sandbox.
+/// Returns whether the sandbox may have ended a container whose exit is not known: a client other than the kubelet stopped it. The
+/// kubelet stops the containers before the sandbox.
 fn may_have_ended(sandbox: &EpisodeCall, episode: &Episode, pod: &[&Episode]) -> bool {
-    let mut started = started(episode, pod);
-    sandbox.peer.client != Client::Kubelet && started.any(|(it, _)| exit_of(it, pod).is_none())
+    let mut runs = last_runs(episode, pod);
+    sandbox.peer.client != Client::Kubelet
+        && runs.any(|(container, _)| exit_of(container, pod).is_none())
 }
 
-/// The last container that ended by itself before the stop. Init containers do not count: they ended before the stopped ones were started.
+/// The exit of the last container that ended by itself before the stop. Init containers do not count: they ended before the
+/// stopped ones were started.
 fn ended_before<'a>(
     stopped: &[StoppedContainer<'_>],
     episode: &Episode,
     pod: &[&'a Episode],
 ) -> Option<&'a ExitRecord> {
-    let is_stopped = |it: &ContainerIdentity| stopped.iter().any(|other| other.container == it);
-    let since = started(episode, pod).filter(|(it, _)| is_stopped(it));
-    let since = since.map(|(_, start)| start.end_us()).max()?;
-    let exits = started(episode, pod).filter_map(|(it, _)| exit_of(it, pod));
+    let runs = last_runs(episode, pod);
+    let stopped_runs = runs.filter(|(container, _)| {
+        let mut others = stopped.iter();
+        others.any(|other| other.container == *container)
+    });
+    let since = stopped_runs.map(|(_, start)| start.end_us()).max()?;
+    let exits = last_runs(episode, pod).filter_map(|(container, _)| exit_of(container, pod));
     let own =
         exits.filter(|exit| !exit.stop_requested && (since..=episode.ended).contains(&exit.at));
     own.max_by_key(|exit| exit.at)
 }
 
 fn container_end<'a>(stopped: &StoppedContainer<'a>, episode: &'a Episode) -> ContainerEnd<'a> {
-    let is_alone = stopped.is_alone();
+    let stop = stopped.stop_container();
     ContainerEnd {
         name: &stopped.container.name,
-        stop: is_alone.then(|| kubelet::container_stop(episode, stopped.by)),
+        stop: stop.map(|call| kubelet::container_stop(episode, call)),
         exit: stopped.exit,
     }
 }
@@ -241,33 +244,37 @@ fn shortened_grace_period(
     episode: &Episode,
     pod: &[&Episode],
 ) -> Option<ShortenedGracePeriod> {
-    let own = own_grace(pod)?;
+    let own = own_grace_period(pod)?;
     let before = syncs::before_stop(episode);
     let began = episode.began - before.unwrap_or_default();
-    let stops = || stopped.iter().filter(|it| it.is_alone()).map(|it| it.by);
-    let grace = |call: &EpisodeCall| match call.facts {
-        CallFacts::Stop { grace } => Some(grace),
-        _ => None,
-    };
-    let given = stops().filter_map(grace).max()?;
-    let is_whole = |call: &EpisodeCall| {
+    let stops = stopped.iter().filter_map(StoppedContainer::stop_container);
+    let given = stops.clone().filter_map(grace_period).max()?;
+    let has_whole = stops.clone().any(|call| {
         let used = call.began_us().saturating_sub(began) / 1_000_000;
-        grace(call).is_none_or(|grace| u64::from(grace) + used >= u64::from(own))
-    };
-    let last = stops().map(|call| call.end_us()).max()?;
+        grace_period(call).is_none_or(|grace| u64::from(grace) + used >= u64::from(own))
+    });
+    let last = stops.clone().map(|call| call.end_us()).max()?;
     let is_of_pod = sandbox.began_us().saturating_sub(last) <= SANDBOX_STOP_FOLLOWS_WITHIN;
-    let is_shorter = is_of_pod && !stops().any(is_whole);
-    is_shorter.then_some(ShortenedGracePeriod {
+    (is_of_pod && !has_whole).then_some(ShortenedGracePeriod {
         given,
         own,
-        by_kubelet: stops().all(|call| call.peer.client == Client::Kubelet),
+        by_kubelet: stops.clone().all(|call| call.peer.client == Client::Kubelet),
         may_be_hook: before.is_none(),
     })
 }
 
-/// The pod's own grace period.
-fn own_grace(pod: &[&Episode]) -> Option<u32> {
-    let mut calls = pod.iter().rev().flat_map(|it| it.calls.iter().rev());
+/// The grace period of a StopContainer, in seconds.
+fn grace_period(call: &EpisodeCall) -> Option<u32> {
+    match call.facts {
+        CallFacts::Stop { grace } => Some(grace),
+        _ => None,
+    }
+}
+
+/// The pod's own grace period, in seconds.
+fn own_grace_period(pod: &[&Episode]) -> Option<u32> {
+    let newest_first = pod.iter().rev();
+    let mut calls = newest_first.flat_map(|episode| episode.calls.iter().rev());
     calls.find_map(|call| match call.facts {
         CallFacts::Create { pod_grace } => Some(pod_grace),
         _ => None,
@@ -275,7 +282,7 @@ fn own_grace(pod: &[&Episode]) -> Option<u32> {
 }
 
 impl Cause<'_> {
-    /// Returns whether it is about containers that run, or ran well: nothing that matters once the pod is gone.
+    /// Returns whether the cause is about containers that run, or ran well. Such a cause does not matter once the pod is gone.
     pub(super) fn is_past_when_gone(&self) -> bool {
         match self {
             Self::WithNodeConditions { cause, .. } => cause.is_past_when_gone(),
@@ -288,7 +295,7 @@ impl Cause<'_> {
         }
     }
 
-    /// Returns whether it no longer matters once the pod was stopped while its containers ran. A slow start does not.
+    /// Returns whether the cause no longer matters once the pod was stopped while its containers ran, such as that of a slow start.
     pub(super) fn is_past_when_stopped(&self) -> bool {
         match self {
             Self::WithNodeConditions { cause, .. } | Self::WithInjectedFault { cause, .. } => {
@@ -309,7 +316,7 @@ impl Cause<'_> {
         }
     }
 
-    /// Returns whether it says where the time of a stop went, and of no failure and no runtime that did not answer.
+    /// Returns whether the cause explains the time of a stop that had neither a failure nor a runtime that did not answer.
     pub(super) fn is_fine_stop(&self) -> bool {
         match self {
             Self::WithNodeConditions { cause, .. } => cause.is_fine_stop(),
@@ -322,8 +329,8 @@ impl Cause<'_> {
         }
     }
 
-    /// Returns whether it says nothing of a stop but how the containers ended.
-    pub(super) fn is_of_containers(&self) -> bool {
+    /// Returns whether the sentence on a stop only says how the containers ended.
+    pub(super) fn only_says_how_containers_ended(&self) -> bool {
         match self {
             Self::Kubelet(cause) => matches!(cause, KubeletCause::ContainerStopped { .. }),
             Self::SlowPhase(slow) => matches!(slow.detail, SlowDetail::Stop { .. }),

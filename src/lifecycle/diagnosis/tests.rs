@@ -62,7 +62,7 @@ fn headline(episode: &Episode, now: u64) -> String {
 fn pod_headline(episodes: &[&Episode], now: u64) -> String {
     let store = store([]);
     let node = store.node();
-    let cause = Diagnoser::new(episodes, node, now).newest();
+    let cause = Diagnoser::new(episodes, node, now).newest_cause();
     cause.expect("episodes").to_string()
 }
 

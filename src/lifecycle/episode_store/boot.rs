@@ -1,5 +1,5 @@
-//! What is known of the time before the boot of the node without a journal, which may be lost with `/run`: after a restart of the node the
-//! kubelet asks for the containers of before, and their times are older than the boot.
+//! Runs of pods before the boot of the node, for a node whose journal was lost with `/run`: after a restart of the node the kubelet
+//! asks for the containers of before, and their times are older than the boot.
 
 use std::collections::VecDeque;
 
@@ -17,17 +17,17 @@ const MAX_PODS_BEFORE_BOOT: usize = 1024;
 /// Clocks are set while a node boots; in microseconds.
 const BOOT_CLOCK_TOLERANCE: u64 = 2_000_000;
 
-/// When the newest run of an unknown pod began, and the boot.
+/// The boot of the node, and the begin of the newest run of each pod that has no calls.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunsBeforeBoot {
-    /// In microseconds since 1970; 0 if it is not known.
+    /// The boot in microseconds since 1970; 0 if it is not known.
     at: u64,
-    /// By pod uid.
+    /// Begin of the newest run, by pod uid.
     runs: VecDeque<(Box<str>, u64)>,
 }
 
 impl RunsBeforeBoot {
-    /// What is known of this pod.
+    /// A copy with the run of this pod only.
     pub(super) fn for_pod(&self, uid: &str) -> Self {
         let runs = self.runs.iter().filter(|(known, _)| **known == *uid);
         Self {
@@ -39,11 +39,11 @@ impl RunsBeforeBoot {
 
 impl EpisodeStore {
     /// Notes when the node booted, in microseconds since 1970.
-    pub(crate) fn booted(&mut self, at: u64) {
+    pub(crate) fn set_boot(&mut self, at: u64) {
         self.booted.at = at;
     }
 
-    /// Remembers the exit of a container of a pod of which no call is known.
+    /// Remembers the exit of a container whose pod has no known call.
     pub(super) fn note_early_run(&mut self, pod: &PodIdentity, exit: &ExitRecord) {
         let began = exit.at.saturating_sub(exit.ran);
         let is_known = self.has_started(pod);
@@ -68,7 +68,7 @@ impl EpisodeStore {
             .any(|episode| episode.kind != Kind::Stop)
     }
 
-    /// Tells the first start of a pod that the node was restarted, if the pod has run before the boot and not since.
+    /// Adds the restart of the node to the first start of a pod that ran before the boot and not since.
     pub(super) fn add_boot_fact(&self, episode: &mut Episode, first: &EpisodeCall) {
         let RunsBeforeBoot { at, runs } = &self.booted;
         let is_replaced = first.method == Method::RunPodSandbox && episode.pod.attempt > 0;

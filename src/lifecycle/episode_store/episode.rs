@@ -62,22 +62,23 @@ pub(crate) struct Episode {
     pub(crate) exits: Vec<ExitRecord>,
     /// OOM kills in its containers.
     pub(crate) oom_kills: Vec<ContainerOomKills>,
-    /// For a start: the end of its sandbox, if an event of the runtime told it.
+    /// For a start: the end of its sandbox, if the runtime reported it by an event.
     pub(crate) sandbox_end: Option<SandboxEnd>,
-    /// What the node was like meanwhile.
+    /// Facts about the node at that time.
     pub(crate) node: Vec<NodeFact>,
     pub(crate) pressure: Option<PressureSpan>,
-    /// How often it was closed; more than once if it was continued.
+    /// How often the episode was closed; more than once if it was continued.
     pub(crate) closings: u32,
-    /// How often it was reported as failing.
+    /// How often the episode was reported as failing.
     pub(super) failure_reports: u32,
-    /// The root span that was exported before it is over, and up to when its other spans were, in microseconds since 1970.
+    /// The root span if it was exported before the end of the episode, and the time up to which other spans were exported, in
+    /// microseconds since 1970.
     pub(super) exported: Option<(SpanId, u64)>,
-    /// The time from which giving up counts: its begin, or that of the call that continued it.
+    /// Begin of the time after which the episode is given up: its own begin, or that of the call that continued it.
     pub(super) give_up_from: u64,
     /// The end of the last call that stopped or removed what an attempt without a sandbox had left behind.
     pub(super) last_cleanup_end: Option<u64>,
-    /// When its pod was found to be deleted, before there was a sandbox, in microseconds since 1970.
+    /// The time at which its pod was found to be deleted without a sandbox, in microseconds since 1970.
     pub(crate) deleted: Option<u64>,
     /// Whether a call of another episode ended it; then it cannot be continued.
     pub(super) ended_by_other: bool,
@@ -139,12 +140,12 @@ impl Episode {
         }
     }
 
-    /// From the begin of its first call to the end of its last, in microseconds.
+    /// From the begin of the first call to the end of the last, in microseconds.
     pub(crate) fn duration(&self) -> u64 {
         self.ended.saturating_sub(self.began)
     }
 
-    /// The same in milliseconds.
+    /// From the begin of the first call to the end of the last, in milliseconds.
     pub(crate) fn duration_ms(&self) -> f64 {
         millis(self.duration())
     }
@@ -154,14 +155,13 @@ impl Episode {
         self.state == EpisodeState::Open
     }
 
-    /// Its trace. The first start of a container in a running pod is part of the trace of the pod's start, as are its calls,
-    /// with a root span of its own.
+    /// The ids of its trace. The first start of a container in a running pod has a root span of its own in the trace of the pod's
+    /// start.
     pub(crate) fn ids(&self) -> Ids {
         let attempt = self.pod.attempt;
         // A pod created with crictl may have no uid; then its name identifies it.
-        let name = || format!("{}/{}", self.pod.namespace, self.pod.name);
         let uid = match &*self.pod.uid {
-            "" => &name(),
+            "" => &format!("{}/{}", self.pod.namespace, self.pod.name),
             uid => uid,
         };
         match (self.kind, self.container.as_deref()) {
@@ -192,7 +192,7 @@ impl Episode {
         }
     }
 
-    /// Returns whether it is about this sandbox, as far as both are known.
+    /// Returns whether the episode is about this sandbox. If one of the ids is not known, the attempt decides.
     pub(super) fn is_of_sandbox(&self, pod: &PodIdentity, sandbox_id: Option<&str>) -> bool {
         match (&self.sandbox_id, sandbox_id) {
             (Some(own), Some(other)) => **own == *other,
@@ -206,17 +206,17 @@ impl Episode {
         calls.find(|call| call.container_id.as_deref() == Some(id))
     }
 
-    /// Returns whether it has the call already: one that ended between two reads of the calls in flight.
+    /// Returns whether the episode has the call already: the call may have ended between two reads of the calls in flight.
     pub(super) fn has(&self, call: &EpisodeCall) -> bool {
         let mut calls = self.calls.iter().rev();
         calls.any(|c| c.seq == call.seq && c.began == call.began)
     }
 
-    /// Returns whether it only stopped containers, perhaps to restart them.
+    /// Returns whether the stop only stopped containers, perhaps to restart them.
     pub(crate) fn is_tentative(&self) -> bool {
-        let stops =
-            |call: &EpisodeCall| matches!(call.method, Method::StopContainer | Method::ExecSync);
-        self.kind == Kind::Stop && self.calls.iter().all(stops)
+        let mut methods = self.calls.iter().map(|call| call.method);
+        self.kind == Kind::Stop
+            && methods.all(|method| matches!(method, Method::StopContainer | Method::ExecSync))
     }
 
     /// Adds a call.
@@ -262,8 +262,8 @@ impl Episode {
         given
     }
 
-    /// Shares equal texts: after a replay, and for repeated error messages. A record is copied if it is to be changed, so those
-    /// that are shared already stay as they are.
+    /// Shares equal texts: after a replay, and for repeated error messages. An assignment copies the record, so texts that are
+    /// shared already stay as they are.
     fn share_texts(&mut self, call: &mut EpisodeCall) {
         if call.sandbox_id.is_some() && (self.sandbox_id.is_none() || call.is_new_sandbox()) {
             self.sandbox_id.clone_from(&call.sandbox_id);
@@ -283,9 +283,9 @@ impl Episode {
         let Some(last) = self.calls.back() else {
             return;
         };
-        let backend =
-            |call: &EpisodeCall| call.route.as_ref().map(|route| Arc::clone(&route.backend));
-        if call.route == last.route && is_copy(backend(call).as_ref(), backend(last).as_ref()) {
+        let backend = call.route.as_ref().map(|route| &route.backend);
+        let last_backend = last.route.as_ref().map(|route| &route.backend);
+        if call.route == last.route && is_copy(backend, last_backend) {
             call.route.clone_from(&last.route);
         }
         if is_copy(Some(&call.peer), Some(&last.peer)) {
@@ -335,7 +335,7 @@ impl Episode {
     pub(crate) fn has_run(&self, name: &str) -> bool {
         self.started_containers
             .iter()
-            .any(|started_containers| **started_containers == *name)
+            .any(|started| **started == *name)
     }
 
     /// Returns whether a container of this name and attempt was started in it.

@@ -12,12 +12,12 @@ const FIRST_REPORT_INTERVAL: u64 = 60_000_000;
 pub(crate) struct DueReport {
     /// The episode.
     pub(crate) number: u64,
-    /// Whether its root span is due: it has failed for a while, and will have failed for good or for long.
+    /// True if its root span is due: the episode has failed for a while, and will go on or end as a failure.
     pub(crate) root: bool,
 }
 
 impl Episode {
-    /// Number of reports due by `now`, the first included.
+    /// Number of reports due by `now`, including the first.
     fn reports_due(&self, now: u64) -> u32 {
         let since = self.failing_since.filter(|_| self.is_failing());
         since.map_or(0, |since| {
@@ -37,8 +37,8 @@ impl Episode {
         Some(DueReport { number, root })
     }
 
-    /// The time from which its spans have to be exported, in microseconds since 1970, and `None` if all have to be, with the
-    /// root. `root` is the id of that.
+    /// The time from which its spans have to be exported, in microseconds since 1970; `None` if all spans have to be, including the
+    /// root span with the id `root`.
     pub(crate) fn exported(&self, root: SpanId) -> Option<u64> {
         let (known, until) = self.exported?;
         (known == root).then_some(until)

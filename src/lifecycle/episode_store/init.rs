@@ -1,5 +1,5 @@
-//! Init containers. The CRI does not mark them: what tells one is that it exited successfully and the kubelet then created a
-//! container which had not run in this sandbox.
+//! Init containers. The CRI does not mark them. A container counts as one if it exited successfully and the kubelet then created
+//! a container that had not run in this sandbox.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,7 +15,7 @@ use crate::lifecycle::view::EpisodeState;
 /// Longest time from the exit of an init container to the kubelet's next call for its pod, in microseconds. It notices an
 /// exit within a second or two.
 const NEXT_CALL_AFTER_INIT_WITHIN: u64 = 60_000_000;
-/// How long a container that was an init container in other pods is taken for one, in microseconds.
+/// A container that was an init container in other pods is taken for one for this long, in microseconds.
 const EXPECTED_AFTER_INIT_FOR: u64 = 300_000_000;
 /// Containers that are remembered as init containers.
 const MAX_KNOWN_INIT_CONTAINERS: usize = 256;
@@ -25,9 +25,9 @@ const MAX_KNOWN_INIT_CONTAINERS: usize = 256;
 pub(super) struct ExpectedContainers {
     /// The names of the pod's containers without its ordinary init containers, if the kubelet has written them down.
     pub(super) containers: Option<Arc<[Box<str>]>>,
-    /// Whether they were asked for.
-    asked: bool,
-    /// Until when another container is expected because the last one is taken for an init container, in microseconds since
+    /// True once the kubelet's file was read for them.
+    is_read: bool,
+    /// Another container is expected until this time, because the last one is taken for an init container, in microseconds since
     /// 1970.
     until: Option<u64>,
 }
@@ -65,7 +65,7 @@ impl Episode {
     /// Returns whether the kubelet has written down that this container is one of the pod's.
     pub(crate) fn expects_container(&self, name: &str) -> bool {
         let containers = self.expected.containers.as_deref();
-        containers.is_some_and(|names| names.iter().any(|it| **it == *name))
+        containers.is_some_and(|names| names.iter().any(|known| **known == *name))
     }
 
     fn last_start(&self) -> Option<&EpisodeCall> {
@@ -73,13 +73,16 @@ impl Episode {
         calls.find(|c| c.method == Method::StartContainer && c.is_good())
     }
 
-    /// Returns whether the container of this start was started here and has exited successfully without being asked to.
-    fn has_done(&self, start: &EpisodeCall, by: u64) -> Option<u64> {
+    /// The time at which the container of this StartContainer exited successfully and without a stop request, if it was not after
+    /// `by`.
+    fn done_at(&self, start: &EpisodeCall, by: u64) -> Option<u64> {
         let attempt = start.container.as_ref().map(|c| c.attempt);
         let mut exits = self.exits.iter().rev();
-        let is_it = |exit: &super::ExitRecord| exit.is_of(start) && Some(exit.attempt) == attempt;
         let exit = exits
-            .find(|exit| is_it(exit) && exit.is_good() && !exit.stop_requested && exit.at <= by)?;
+            .find(|exit| {
+                let is_of_run = exit.is_of(start) && Some(exit.attempt) == attempt;
+                is_of_run && exit.is_good() && !exit.stop_requested && exit.at <= by
+            })?;
         Some(exit.at)
     }
 
@@ -97,9 +100,9 @@ impl Episode {
                 missing: Vec::new(),
             });
         };
-        let missing: Vec<_> = containers.iter().filter(|it| !self.has_run(it)).collect();
+        let missing: Vec<_> = containers.iter().filter(|name| !self.has_run(name)).collect();
         // In a replaced sandbox the kubelet may leave out containers that are done.
-        let is_init = !containers.iter().any(|it| **it == *name);
+        let is_init = !containers.iter().any(|known| **known == *name);
         let waits = is_init || self.pod.attempt == 0;
         (waits && !missing.is_empty()).then(|| AwaitedContainers {
             last: name,
@@ -115,11 +118,11 @@ impl Episode {
 pub(crate) struct AwaitedContainers<'a> {
     /// The container that was started last.
     pub(crate) last: &'a str,
-    /// When it was started, in microseconds since 1970.
+    /// The end of its StartContainer, in microseconds since 1970.
     pub(crate) since: u64,
-    /// Whether it is known to be an init container.
+    /// True if that container is known to be an init container.
     pub(crate) is_init: bool,
-    /// The containers that were not started yet, as far as they are known.
+    /// The known containers that were not started yet.
     pub(crate) missing: Vec<&'a str>,
 }
 
@@ -127,22 +130,23 @@ impl EpisodeStore {
     /// The number of the complete start that this call continues: the first call after an init container that ran for longer
     /// than the quiet period. An ephemeral container in a running pod has no such exit before it.
     pub(super) fn start_before_init(&self, pod: &PodIdentity, call: &EpisodeCall) -> Option<u64> {
-        let of_sandbox = || {
-            let sandbox = call.sandbox_id.as_deref();
-            self.episodes_of(pod)
-                .filter(move |t| t.kind != Kind::Stop && t.is_of_sandbox(pod, sandbox))
-        };
-        let start = of_sandbox().find(|t| t.kind == Kind::Start)?;
+        let sandbox = call.sandbox_id.as_deref();
+        let own = self
+            .episodes_of(pod)
+            .filter(move |t| t.kind != Kind::Stop && t.is_of_sandbox(pod, sandbox));
+        let start = own.clone().find(|t| t.kind == Kind::Start)?;
         if start.state != EpisodeState::Ok || start.ended_by_other || !self.is_new_here(pod, call) {
             return None;
         }
         // A pull may have come before it, which names no container.
-        let pulls = |t: &&Episode| t.is_open() && t.kind == Kind::Restart && t.container.is_none();
-        let pull = of_sandbox().find(pulls).map(|t| t.began);
+        let pull = own
+            .clone()
+            .find(|t| t.is_open() && t.kind == Kind::Restart && t.container.is_none())
+            .map(|pull| pull.began);
         let began = pull.unwrap_or(call.began_us()).min(call.began_us());
-        let last = of_sandbox().filter_map(Episode::last_start);
+        let last = own.clone().filter_map(Episode::last_start);
         let last = last.max_by_key(|c| c.began)?;
-        let done = start.has_done(last, began)?;
+        let done = start.done_at(last, began)?;
         (began - done <= NEXT_CALL_AFTER_INIT_WITHIN).then_some(start.number)
     }
 
@@ -161,28 +165,37 @@ impl EpisodeStore {
         }
     }
 
-    /// The pods whose containers are worth knowing: those with the first container started, once for each start.
-    pub(crate) fn take_unasked(&mut self) -> Vec<Arc<PodIdentity>> {
+    /// The pods whose containers are to be read from the kubelet's file: each start once, when its first container was started.
+    pub(crate) fn take_pods_to_read(&mut self) -> Vec<Arc<PodIdentity>> {
         let mut pods = Vec::new();
         for number in &self.open {
             let start = self.episodes.get_mut(number);
-            let wanted = |t: &Episode| {
-                t.kind == Kind::Start && t.started > 0 && !t.expected.asked && !t.pod.uid.is_empty()
-            };
-            if let Some(start) = start.filter(|start| wanted(start)) {
-                start.expected.asked = true;
+            if let Some(start) = start.filter(|start| {
+                start.kind == Kind::Start
+                    && start.started > 0
+                    && !start.expected.is_read
+                    && !start.pod.uid.is_empty()
+            }) {
+                start.expected.is_read = true;
                 pods.push(Arc::clone(&start.pod));
             }
         }
         pods
     }
 
+    /// The start of this sandbox.
+    pub(super) fn start_mut(&mut self, pod: &PodIdentity) -> Option<&mut Episode> {
+        let number = self
+            .episodes_of(pod)
+            .find(|t| t.kind == Kind::Start && t.pod.attempt == pod.attempt)
+            .map(|start| start.number)?;
+        self.get_mut(number)
+    }
+
     /// Notes the containers of a pod that starts, without ordinary init containers.
     pub(crate) fn expect(&mut self, pod: &PodIdentity, containers: Arc<[Box<str>]>) {
-        let is_it = |t: &&Episode| t.kind == Kind::Start && t.pod.attempt == pod.attempt;
-        let number = self.episodes_of(pod).find(is_it).map(|t| t.number);
-        if let Some(start) = number.and_then(|n| self.episodes.get_mut(&n)) {
-            start.expected.asked = true;
+        if let Some(start) = self.start_mut(pod) {
+            start.expected.is_read = true;
             start.expected.containers = Some(containers);
         }
     }
@@ -204,7 +217,7 @@ impl EpisodeStore {
                     return;
                 };
                 let before = last.container_name().unwrap_or_default();
-                match start.has_done(last, call.began_us()) {
+                match start.done_at(last, call.began_us()) {
                     Some(_) => self.init_containers.learn(pod, before),
                     None => self.init_containers.unlearn(pod, before),
                 }

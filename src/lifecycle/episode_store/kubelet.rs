@@ -1,4 +1,4 @@
-//! What the kubelet does besides starting and stopping: hooks and probes in containers, and pulls that wait for their turn.
+//! Work of the kubelet other than starting and stopping: hooks and probes in containers, and pulls that wait for their turn.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use super::{CallEffect, Episode, EpisodeStore};
 use crate::call::CallRecord;
 use crate::call::episode::Kind;
 use crate::cri::Method;
-use crate::cri::subject::PodIdentity;
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::kubelet::execs::ExecResult;
 use crate::lifecycle::kubelet::images::{self, FailedImageLookup, MissingImage, MissingImages};
@@ -17,10 +17,11 @@ use crate::lifecycle::view;
 
 /// Most hooks that wait for the stop they precede.
 const MAX_WAITING_HOOKS: usize = 64;
-/// The kubelet makes a hook this soon after its StartContainer, and StopContainer this soon after a hook, in microseconds.
+/// The kubelet runs a postStart hook this soon after StartContainer, and calls StopContainer this soon after a preStop hook, in
+/// microseconds.
 const HOOK_ADJOINS_WITHIN: u64 = 2_000_000;
 
-/// What is remembered of the kubelet's own work.
+/// The kubelet's own work: the parts that later calls need.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KubeletWork {
     probes: ContainerProbes,
@@ -31,12 +32,12 @@ pub(super) struct KubeletWork {
 }
 
 impl EpisodeStore {
-    /// Adds to a call what only this process knows: who it is about, and what preceded it.
+    /// Adds to a call the facts that only this process knows: its pod and container, and the events before it.
     pub(crate) fn observe(&self, call: &mut EpisodeCall) {
         self.observe_in(self, call);
     }
 
-    /// The same of a hook or stop in flight; `excerpt` has the other calls in flight of its pod.
+    /// Adds to a hook or stop in flight the facts that only this process knows. `excerpt` has the other calls in flight of its pod.
     pub(crate) fn observe_in(&self, excerpt: &Self, call: &mut EpisodeCall) {
         self.identify(call);
         self.judge_origin(call);
@@ -46,11 +47,11 @@ impl EpisodeStore {
                 let at = hook.unwrap_or(call.began_us());
                 call.probe = self.work.probes.failed_before(id, at, call.end_us());
             }
-            // Of a postStart hook there is none.
+            // No probe has failed before a postStart hook.
             (Method::ExecSync, Some(id)) => {
                 let at = call.began_us();
                 let failed = self.work.probes.failed_before(id, at, at);
-                call.probe = failed.filter(|it| it.evidence == KillEvidence::AtOnce);
+                call.probe = failed.filter(|probe| probe.evidence == KillEvidence::AtOnce);
             }
             (Method::PullImage, _) => {
                 let queue = self.end_before(call);
@@ -61,7 +62,7 @@ impl EpisodeStore {
         }
     }
 
-    /// When the hook before this stop began, one in flight included. One that came soon after the start of its container was taken for a
+    /// The begin of the hook before this stop, which may be in flight. A hook soon after the start of its container was taken for a
     /// postStart hook.
     fn hook_before(&self, excerpt: &Self, stop: &EpisodeCall) -> Option<u64> {
         let episodes_of = excerpt.episodes_of(stop.pod.as_deref()?);
@@ -77,40 +78,40 @@ impl EpisodeStore {
         let began = call.began_us();
         let open = self
             .episodes_of(call.pod.as_deref()?)
-            .find(|it| it.is_open())?;
+            .find(|episode| episode.is_open())?;
         let ends = open.calls.iter().map(|call| call.end_us());
         ends.filter(|end| *end <= began).max()
     }
 
-    /// The kubelet looked for an image and got none.
+    /// Notes that the kubelet looked for an image and got none.
     pub(crate) fn note_no_image(&mut self, found: FailedImageLookup) {
-        let waits = |episode: &&Episode| {
-            let has_sandbox = episode.calls.back().is_some_and(|it| it.is_new_sandbox());
-            let end = episode.ended;
+        let waiting = self.open_episodes().filter(|episode| {
+            let last = episode.calls.back();
+            let from = episode.ended;
+            let to = from.saturating_add(images::LOOKUP_FOLLOWS_SANDBOX_WITHIN);
             episode.kind == Kind::Start
-                && has_sandbox
-                && (end..=end.saturating_add(images::LOOKUP_FOLLOWS_SANDBOX_WITHIN))
-                    .contains(&found.at)
-        };
-        let number = {
-            let mut waiting = self.open_episodes().filter(waits);
-            let one = waiting.next().filter(|_| waiting.next().is_none());
-            one.map(|episode| episode.number)
+                && last.is_some_and(|call| call.is_new_sandbox())
+                && (from..=to).contains(&found.at)
+        });
+        let numbers: Vec<_> = waiting.map(|episode| episode.number).take(2).collect();
+        let number = match numbers[..] {
+            [number] => Some(number),
+            _ => None,
         };
         self.work.images.note(found, number);
     }
 
     /// Images that the kubelet did not find and has not pulled.
-    pub(crate) fn absent_images(&self) -> Vec<MissingImage> {
+    pub(crate) fn missing_images(&self) -> Vec<MissingImage> {
         self.work.images.all()
     }
 
-    /// A probe has ended.
+    /// Notes that a probe has ended.
     pub(crate) fn note_probe(&mut self, record: &CallRecord) {
         self.work.probes.note(record);
     }
 
-    /// Remembers what later calls need to know of this one.
+    /// Remembers the facts about this call that later calls need.
     pub(super) fn note_work(&mut self, call: &EpisodeCall) {
         if call.is_in_flight() {
             return;
@@ -147,7 +148,7 @@ impl EpisodeStore {
             && !episode.has(&call)
         {
             let stops = episode.calls.iter_mut();
-            // It outlasted the stop, which was observed without it.
+            // The hook outlasted the stop, which was observed without it.
             for stop in stops.filter(|stop| stop.method == Method::StopContainer) {
                 if let Some(id) = call
                     .container_id
@@ -166,24 +167,21 @@ impl EpisodeStore {
     /// The episode of a hook: the one that started its container just before, or that stops it.
     pub(super) fn assign_hook(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let began = call.began_us();
-        let same = |other: &&EpisodeCall| {
-            other.container_id.is_some() && other.container_id == call.container_id
-        };
-        let is_of = |episode: &&Episode| {
-            episode
-                .calls
-                .iter()
-                .filter(same)
-                .any(|other| match other.method {
-                    Method::StartContainer => {
-                        let end = other.end_us();
-                        other.is_good() && (end..=end + HOOK_ADJOINS_WITHIN).contains(&began)
-                    }
-                    Method::StopContainer => other.began_us() >= began,
-                    _ => false,
-                })
-        };
-        match self.episodes_of(pod).find(is_of) {
+        let episode = self.episodes_of(pod).find(|episode| {
+            let calls = episode.calls.iter();
+            let mut same = calls.filter(|other| {
+                other.container_id.is_some() && other.container_id == call.container_id
+            });
+            same.any(|other| match other.method {
+                Method::StartContainer => {
+                    let end = other.end_us();
+                    other.is_good() && (end..=end + HOOK_ADJOINS_WITHIN).contains(&began)
+                }
+                Method::StopContainer => other.began_us() >= began,
+                _ => false,
+            })
+        });
+        match episode {
             Some(episode) => Assignment::In(episode.number),
             None => Assignment::Nowhere,
         }
@@ -204,25 +202,23 @@ impl EpisodeStore {
         }
     }
 
-    /// The preStop hooks of a container that had just started: they were taken for postStart hooks. Of those only one that
-    /// fails is followed by a stop.
+    /// The preStop hooks of a container that had just started, which were taken for postStart hooks. A stop follows a postStart hook
+    /// only if the hook failed.
     fn take_early_hooks(&mut self, number: u64, stop: &EpisodeCall) -> Vec<EpisodeCall> {
-        let is_it = |hook: &EpisodeCall| {
-            hook.method == Method::ExecSync
-                && ExecResult::from_record(hook).is_good()
-                && precedes(hook, stop)
-        };
         let Some(pod) = stop.pod.as_deref() else {
             return Vec::new();
         };
-        let has_it =
-            |episode: &&Episode| episode.number != number && episode.calls.iter().any(is_it);
         let started = self
             .episodes_of(pod)
-            .find(has_it)
+            .find(|episode| {
+                let mut calls = episode.calls.iter();
+                episode.number != number && calls.any(|hook| is_good_hook_before(hook, stop))
+            })
             .map(|episode| episode.number);
         let episode = started.and_then(|number| self.episodes.get_mut(&number));
-        episode.map_or_else(Vec::new, |episode| episode.take_calls(is_it))
+        episode.map_or_else(Vec::new, |episode| {
+            episode.take_calls(|hook| is_good_hook_before(hook, stop))
+        })
     }
 
     /// The exec probes of the newest container of each name in these episodes.
@@ -240,13 +236,23 @@ impl EpisodeStore {
             }
         }
         let all = newest.into_values();
-        all.flat_map(|(_, it, id)| self.work.probes.views_of(id, &it.name, it.attempt))
-            .collect()
+        all.flat_map(|(_, container, id)| {
+            let ContainerIdentity { name, attempt } = &**container;
+            self.work.probes.views_of(id, name, *attempt)
+        })
+        .collect()
     }
 }
 
-/// Returns whether the hook is one that the kubelet waited for before it stopped the container. A hook that takes longer than
-/// the grace period goes on during the stop.
+/// Returns whether a call is a successful hook that the kubelet waited for before it stopped the container.
+fn is_good_hook_before(call: &EpisodeCall, stop: &EpisodeCall) -> bool {
+    call.method == Method::ExecSync
+        && ExecResult::from_record(call).is_good()
+        && precedes(call, stop)
+}
+
+/// Returns whether the kubelet waited for the hook before it stopped the container. A hook that takes longer than the grace period
+/// goes on during the stop.
 fn precedes(hook: &EpisodeCall, stop: &EpisodeCall) -> bool {
     let (began, end) = (hook.began_us(), hook.end_us());
     hook.container_id.is_some()

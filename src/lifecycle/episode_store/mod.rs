@@ -1,4 +1,4 @@
-//! The episodes in memory, and the rules that form them from calls. Reads no clock: time is that of the calls and the given
+//! The episodes in memory, and the rules that form them from calls. Reads no clock: all times come from the calls and the given
 //! `now`, so a replay of the journal yields the same episodes.
 
 mod assign;
@@ -31,7 +31,9 @@ use self::assign::Assignment;
 use self::boot::RunsBeforeBoot;
 pub(super) use self::episode::Episode;
 use self::exits::KnownExits;
-pub(super) use self::exits::{EXIT_FOLLOWS_OOM_WITHIN, ExitChange, ExitRecord, UNSEEN_EXIT_CODE};
+pub(super) use self::exits::{
+    EXIT_FOLLOWS_OOM_WITHIN, ExitChange, ExitRecord, SIGKILL_EXIT_CODE, UNSEEN_EXIT_CODE,
+};
 pub(super) use self::failing::DueReport;
 pub(super) use self::init::AwaitedContainers;
 use self::init::KnownInitContainers;
@@ -51,7 +53,7 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 
-/// Capacity, and when an episode is over. Times in microseconds.
+/// Capacity of the store, and the times after which an episode is over, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoreLimits {
     pub(super) episodes: usize,
@@ -59,7 +61,7 @@ pub(super) struct StoreLimits {
     pub(super) give_up: u64,
 }
 
-/// See the module documentation.
+/// The episodes in memory, and the state from which calls are assigned to them.
 #[derive(Clone, Debug)]
 pub(super) struct EpisodeStore {
     limits: StoreLimits,
@@ -85,28 +87,28 @@ pub(super) struct EpisodeStore {
     closed: Vec<u64>,
     /// Episodes evicted since the last [`EpisodeStore::take_unreported`] without being reported.
     unreported: usize,
-    /// What is usual on this node.
+    /// Usual durations on this node.
     pub(super) usual: UsualDurations,
 }
 
 /// The effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallEffect {
-    /// It is part of the episode with this number.
+    /// The call is part of the episode with this number.
     PartOf(u64),
-    /// It is part of none, but closed one, or told something about it.
+    /// The call is part of no episode, but closed one or added a fact to it.
     Noticed,
-    /// It is part of none.
+    /// The call is part of no episode.
     Nothing,
 }
 
 impl EpisodeStore {
-    /// An empty store.
-    /// Its capacity, when episodes are over, and what takes so long is slow.
+    /// The limits of the store, and the duration from which an episode is slow.
     pub(super) fn settings(&self) -> (StoreLimits, Duration) {
         (self.limits, self.usual.slow())
     }
 
+    /// An empty store.
     pub(super) fn new(limits: StoreLimits, usual: UsualDurations) -> Self {
         Self {
             limits,
@@ -146,7 +148,7 @@ impl EpisodeStore {
         };
         self.note_stop_request(&pod, &call);
         let pull = self.pull_before(&pod, &call);
-        let noticed = self.close_what_it_ends(&pod, &call);
+        let noticed = self.close_ended_by(&pod, &call);
         let number = match self.assign(&call) {
             Assignment::In(number) => {
                 self.resume(number, &call);
@@ -178,7 +180,7 @@ impl EpisodeStore {
         if !episode.has(&call) {
             episode.add(call);
         }
-        // What follows is the kubelet's routine clean-up, minutes later.
+        // Later calls are the kubelet's routine clean-up, minutes later.
         if is_end && episode.kind == Kind::Stop && !episode.only_cleans {
             self.close(number, EpisodeState::Ok);
         }
@@ -208,25 +210,11 @@ impl EpisodeStore {
         }
     }
 
-    /// Closes the episodes that cannot continue after this call. Returns whether it mattered to one.
-    fn close_what_it_ends(&mut self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
-        let ends = |episode: &Episode| {
-            let is_up = episode.kind != Kind::Stop;
-            match call.method {
-                Method::RunPodSandbox => {
-                    let is_other = episode.pod.attempt != pod.attempt || episode.started > 0;
-                    is_up && is_other && !episode.lacks_sandbox()
-                }
-                Method::StopPodSandbox | Method::RemovePodSandbox => {
-                    is_up && episode.is_of_sandbox(pod, call.sandbox_id.as_deref())
-                }
-                Method::CreateContainer => self.is_followed_by(episode, call),
-                _ => false,
-            }
-        };
+    /// Closes the episodes that cannot continue after this call. Returns whether there was one.
+    fn close_ended_by(&mut self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
         let ended: Vec<_> = self
             .episodes_of(pod)
-            .filter(|episode| episode.is_open() && ends(episode))
+            .filter(|episode| episode.is_open() && is_ended_by(episode, pod, call))
             .map(|episode| (episode.number, episode.cut_short()))
             .collect();
         let noticed = !ended.is_empty();
@@ -243,17 +231,6 @@ impl EpisodeStore {
             }
         }
         noticed
-    }
-
-    /// Returns whether the call creates the next attempt of this restart's container.
-    fn is_followed_by(&self, episode: &Episode, call: &EpisodeCall) -> bool {
-        let (Some(ours), Some(new)) = (&episode.container, &call.container) else {
-            return false;
-        };
-        episode.kind == Kind::Restart
-            && ours.name == new.name
-            && ours.attempt < new.attempt
-            && !episode.is_unresolved(&new.name)
     }
 
     fn open(&mut self, kind: Kind, pod: &Arc<PodIdentity>, first: &EpisodeCall) -> u64 {
@@ -280,7 +257,7 @@ impl EpisodeStore {
         })
     }
 
-    /// Opens an episode again that this call continues, and follows the attempt of its sandbox.
+    /// Opens an episode again if this call continues it, and takes over the attempt of a new sandbox.
     fn resume(&mut self, number: u64, call: &EpisodeCall) {
         if let Some(episode) = self.episodes.get_mut(&number)
             && !episode.is_open()
@@ -371,7 +348,7 @@ impl EpisodeStore {
     pub(super) fn episodes_of<'a>(
         &'a self,
         pod: &'a PodIdentity,
-    ) -> impl Iterator<Item = &'a Episode> + use<'a> {
+    ) -> impl Iterator<Item = &'a Episode> + Clone + use<'a> {
         let numbers = self.pods.get(&pod.uid).into_iter().flatten().rev();
         numbers
             .filter_map(|number| self.get(*number))
@@ -391,4 +368,31 @@ impl EpisodeStore {
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten
     }
+}
+
+/// Returns whether an episode of this pod cannot continue after the call.
+fn is_ended_by(episode: &Episode, pod: &PodIdentity, call: &EpisodeCall) -> bool {
+    let is_up = episode.kind != Kind::Stop;
+    match call.method {
+        Method::RunPodSandbox => {
+            let is_other = episode.pod.attempt != pod.attempt || episode.started > 0;
+            is_up && is_other && !episode.lacks_sandbox()
+        }
+        Method::StopPodSandbox | Method::RemovePodSandbox => {
+            is_up && episode.is_of_sandbox(pod, call.sandbox_id.as_deref())
+        }
+        Method::CreateContainer => is_followed_by(episode, call),
+        _ => false,
+    }
+}
+
+/// Returns whether the call creates the next attempt of a restart's container.
+fn is_followed_by(restart: &Episode, call: &EpisodeCall) -> bool {
+    let (Some(ours), Some(new)) = (&restart.container, &call.container) else {
+        return false;
+    };
+    restart.kind == Kind::Restart
+        && ours.name == new.name
+        && ours.attempt < new.attempt
+        && !restart.is_unresolved(&new.name)
 }

@@ -1,4 +1,4 @@
-//! What episodes know of the node.
+//! Facts about the node in episodes.
 
 use super::syncs::seen_before;
 use super::{Episode, EpisodeStore};
@@ -14,26 +14,24 @@ use crate::lifecycle::node::{NodeFact, PressureSample, is_same, note};
 const CREATED_AFTER_DOWNTIME_WITHIN: u64 = 300_000_000;
 
 impl EpisodeStore {
-    /// Takes in a fact that began or ended. Open episodes of its time learn it; others that knew of its begin learn its end, or that
-    /// their first call had waited for criscope.
+    /// Notes a fact that began or ended. Open episodes of its time get it. Closed episodes get it if they have its begin, or if their
+    /// first call had waited for criscope.
     pub(crate) fn note_fact(&mut self, fact: NodeFact) {
         for (number, episode) in &mut self.episodes {
-            let is_of_its_time = || fact.to.is_none_or(|to| to > episode.began);
-            let learns = match self.open.contains(number) {
-                true => is_of_its_time(),
-                false => {
-                    fact.held_up(episode.began)
-                        || episode.node.iter().any(|known| is_same(known, &fact))
-                }
+            let concerns = if self.open.contains(number) {
+                fact.to.is_none_or(|to| to > episode.began)
+            } else {
+                fact.held_up(episode.began)
+                    || episode.node.iter().any(|known| is_same(known, &fact))
             };
-            if learns {
+            if concerns {
                 note(&mut episode.node, &fact);
             }
         }
         self.node.put(fact);
     }
 
-    /// Takes in a sample of pressure, for the open episodes.
+    /// Adds a sample of pressure to the open episodes.
     pub(crate) fn note_pressure(&mut self, sample: PressureSample) {
         for number in &self.open {
             let episode = self.episodes.get_mut(number);
@@ -60,7 +58,7 @@ impl EpisodeStore {
         calls.any(|call| call.peer.client == Client::Kubelet)
     }
 
-    /// Tells a new episode what the node was like since it began, or since the kubelet saw its pod.
+    /// Adds to a new episode the facts since its begin, or since the kubelet saw its pod.
     pub(super) fn add_node_facts(&self, episode: &mut Episode, first: &EpisodeCall) {
         let seen = episode.began.saturating_sub(seen_before(Some(first)));
         for fact in self.node.since(seen) {

@@ -4,26 +4,27 @@ use super::Episode;
 use crate::cri::subject::ContainerIdentity;
 use crate::lifecycle::view;
 
-/// Most containers of an episode of which they are kept.
+/// Number of containers of an episode whose OOM kills are kept.
 const MAX_OOM_CONTAINERS: usize = 16;
 
-/// Reports without a count within this many microseconds are of one kill: with cgroup v1 the kernel notifies each time that a limit is hit until
-/// the killed process has gone.
+/// Reports without a count within this time are about one kill, in microseconds: with cgroup v1 the kernel notifies each time that a
+/// limit is hit, until the killed process has gone.
 const SAME_OOM_KILL_WITHIN: u64 = 1_000_000;
 
 /// The OOM kills in a run of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerOomKills {
     pub(crate) container: ContainerIdentity,
-    /// Processes that were killed, if the runtime counts them; or else kills as far as reports tell them apart.
+    /// Killed processes, if the runtime counts them; else the number of kills that reports can tell apart.
     pub(crate) times: u32,
-    /// The first and the last, in microseconds since 1970.
+    /// The first kill, in microseconds since 1970.
     pub(crate) first: u64,
+    /// The last kill, in microseconds since 1970.
     pub(crate) last: u64,
 }
 
 impl ContainerOomKills {
-    /// Its view.
+    /// The view of these kills.
     pub(crate) fn view(&self) -> view::OomKillsView {
         view::OomKillsView {
             container: self.container.name.to_string(),
@@ -36,8 +37,8 @@ impl ContainerOomKills {
 }
 
 impl Episode {
-    /// Counts an OOM kill in a container at this time, in microseconds since 1970. `total`: those in its run so far, if the runtime
-    /// counts them. Returns how many of them are new.
+    /// Counts an OOM kill in a container at this time, in microseconds since 1970. `total`: the number of kills in its run so far, if
+    /// the runtime counts them. Returns the number of new kills.
     pub(super) fn note_oom(
         &mut self,
         container: &ContainerIdentity,
@@ -47,7 +48,7 @@ impl Episode {
         let known = self
             .oom_kills
             .iter_mut()
-            .find(|it| it.container == *container);
+            .find(|kills| kills.container == *container);
         if let Some(kills) = known {
             let before = kills.times;
             match total {

@@ -42,7 +42,7 @@ impl EpisodeStore {
             episodes: usize::MAX,
             ..self.limits
         };
-        // Its episodes are shown with what the whole store knows.
+        // Views of its episodes get the usual durations from the whole store.
         let mut store = Self::new(limits, UsualDurations::default());
         store.next = self.next;
         store.init_containers = self.init_containers.clone();

@@ -8,7 +8,7 @@ use super::EpisodeStore;
 use crate::lifecycle::RuntimeSpan;
 use crate::lifecycle::episode_call::{EpisodeCall, Work};
 
-/// Most spans that wait for the end of their call.
+/// Number of spans that may wait for the end of their call.
 const MAX_PENDING_SPANS: usize = 1024;
 /// Episodes that are searched, from the newest: a batch arrives a few seconds after its calls.
 const MAX_SEARCHED_EPISODES: usize = 64;

@@ -1,4 +1,4 @@
-//! Requests to stop or remove containers and sandboxes, so that the exits they caused are told from faults.
+//! Requests to stop or remove containers and sandboxes: the exits that they caused are no faults.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,28 +18,28 @@ const MAX_STOP_REQUESTS: usize = 1024;
 struct StopRequest {
     pod: Arc<PodIdentity>,
     container: Option<Arc<ContainerIdentity>>,
-    /// When it was received, in microseconds since 1970.
+    /// The time at which it was received, in microseconds since 1970.
     at: u64,
 }
 
 impl StopRequest {
-    /// Returns whether it was received while that container of that pod ran.
+    /// Returns whether the request was received during this run of a container of that pod.
     fn has_ended(&self, pod: &PodIdentity, exit: &ExitRecord) -> bool {
         let run = exit.at.saturating_sub(exit.ran)..=exit.at;
-        let is_its = self.container.as_deref().map_or_else(
+        let is_of_run = self.container.as_deref().map_or_else(
             || self.pod.attempt == pod.attempt,
-            |container| container.name == exit.container && container.attempt == exit.attempt,
+            |container| exit.is_of_run(container),
         );
-        is_its && run.contains(&self.at) && is_same(&self.pod, pod)
+        is_of_run && run.contains(&self.at) && is_same(&self.pod, pod)
     }
 }
 
 impl StopRequest {
-    /// Returns whether it was received between the start and the end of that sandbox. A static pod that comes back has the uid and
-    /// the attempt of its life before.
+    /// Returns whether the request was received between the start and the end of that sandbox. A static pod that comes back has the
+    /// uid and the attempt of its life before.
     fn has_ended_sandbox(&self, pod: &PodIdentity, began: u64, end: &SandboxEnd) -> bool {
-        let is_its = self.container.is_none() && self.pod.attempt == pod.attempt;
-        is_its && (began..=end.at).contains(&self.at) && is_same(&self.pod, pod)
+        let is_of_sandbox = self.container.is_none() && self.pod.attempt == pod.attempt;
+        is_of_sandbox && (began..=end.at).contains(&self.at) && is_same(&self.pod, pod)
     }
 }
 
@@ -78,8 +78,8 @@ impl StopRequestLog {
 }
 
 impl EpisodeStore {
-    /// Remembers a request to stop or remove, and marks an exit that it caused, if the kubelet read that before the request
-    /// was answered.
+    /// Remembers a request to stop or remove, and marks an exit that it caused, in case the kubelet read the exit before the request was
+    /// answered.
     pub(super) fn note_stop_request(&mut self, pod: &Arc<PodIdentity>, call: &EpisodeCall) {
         // A removal by container id alone would otherwise count for the whole sandbox.
         let is_of_container =
@@ -96,12 +96,12 @@ impl EpisodeStore {
             let Some(episode) = self.episodes.get_mut(number) else {
                 continue;
             };
-            let (of, began) = (Arc::clone(&episode.pod), episode.began);
+            let (pod, began) = (Arc::clone(&episode.pod), episode.began);
             for exit in episode.exits.iter_mut().filter(|exit| !exit.stop_requested) {
-                exit.stop_requested = stop_request.has_ended(&of, exit);
+                exit.stop_requested = stop_request.has_ended(&pod, exit);
             }
             if let Some(end) = &mut episode.sandbox_end {
-                end.stop_requested |= stop_request.has_ended_sandbox(&of, began, end);
+                end.stop_requested |= stop_request.has_ended_sandbox(&pod, began, end);
             }
         }
         self.stop_requests.add(stop_request);

@@ -1,5 +1,4 @@
-//! What episodes know of the kubelet's own spans. They arrive some seconds after they ended, and a pod may have some before
-//! its first call.
+//! The kubelet's own spans in episodes. Spans arrive some seconds after they ended, and a pod may have spans before its first call.
 
 use std::sync::Arc;
 
@@ -20,14 +19,14 @@ fn fits(sync: &PodSync, kind: Kind) -> bool {
     (sync.kind == SyncKind::Sync) == (kind != Kind::Stop)
 }
 
-/// Returns whether the last that an episode knows is a failure. It learns what comes after it, and so that it is over.
-fn failed(episode: &Episode) -> bool {
-    episode.syncs.last().is_some_and(|it| it.error.is_some())
+/// Returns whether the last span of an episode is a failure. Such an episode also gets the next span, which may end the failure.
+fn has_failed_last(episode: &Episode) -> bool {
+    episode.syncs.last().is_some_and(|sync| sync.error.is_some())
 }
 
 impl EpisodeStore {
-    /// Takes in a span of the kubelet. Returns what belongs in the journal: a failure, less and less often while it repeats, and the success
-    /// that ends it.
+    /// Notes a span of the kubelet. Returns a span for the journal: a failure, less and less often while it repeats, and the success that
+    /// ends it.
     pub(crate) fn note_sync(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
         let pod = span.pod.clone();
         self.note_end(&span);
@@ -42,14 +41,14 @@ impl EpisodeStore {
         is_news.then_some(sync)
     }
 
-    /// Takes in what [`Self::note_sync`] returned before a restart of criscope.
+    /// Notes a span that [`Self::note_sync`] returned before a restart of criscope.
     pub(crate) fn note_earlier_sync(&mut self, pod: &PodIdentity, sync: PodSync) {
         let sync = self.syncs.put(pod.clone(), sync);
         self.add_sync(pod, &sync);
     }
 
     fn add_sync(&mut self, pod: &PodIdentity, sync: &Arc<PodSync>) {
-        let episodes_of = self.episodes_of(pod).filter(|it| fits(sync, it.kind));
+        let episodes_of = self.episodes_of(pod).filter(|episode| fits(sync, episode.kind));
         let of_time = episodes_of
             .take(MAX_EPISODES_PER_SPAN)
             .enumerate()
@@ -59,7 +58,7 @@ impl EpisodeStore {
                     .began
                     .saturating_sub(seen_before(episode.calls.front()));
                 let is_near = sync.began <= episode.ended + SPAN_FOLLOWS_EPISODE_WITHIN;
-                sync.ended >= began && (is_newest || is_near || failed(episode))
+                sync.ended >= began && (is_newest || is_near || has_failed_last(episode))
             });
         let numbers: Vec<_> = of_time.map(|(_, episode)| episode.number).collect();
         for number in numbers {
@@ -69,7 +68,7 @@ impl EpisodeStore {
         }
     }
 
-    /// The kubelet has ended a pod, perhaps one without a sandbox.
+    /// Notes the end of a pod, if the span shows it. The pod may have no sandbox.
     fn note_end(&mut self, span: &KubeletSpan) {
         let is_end = span.kind != SyncKind::Sync && span.error.is_none();
         let newest = self.episodes_of(&span.pod).next();
@@ -78,7 +77,7 @@ impl EpisodeStore {
         }
     }
 
-    /// Tells an episode that is opened what the kubelet did before its first call.
+    /// Adds to a new episode the kubelet's spans from before its first call.
     pub(super) fn add_syncs(&self, episode: &mut Episode, first: &EpisodeCall) {
         let from = first.began_us().saturating_sub(seen_before(Some(first)));
         let syncs = self.syncs.syncs_of(&episode.pod.uid).iter();
@@ -86,8 +85,8 @@ impl EpisodeStore {
         episode.syncs = fit.cloned().collect();
     }
 
-    /// The spans of the pods with no call: those of this name.
-    pub(crate) fn syncs_of_name(
+    /// The spans of the pods that `is_meant` selects, in order of their end.
+    pub(crate) fn syncs_of_pods(
         &self,
         is_meant: impl Fn(&PodIdentity) -> bool,
     ) -> Vec<Arc<PodSync>> {
@@ -107,8 +106,9 @@ pub(super) fn seen_before(first: Option<&EpisodeCall>) -> u64 {
 
 /// Adds a span, or replaces the equal failures before it.
 fn put(episode: &mut Episode, sync: &Arc<PodSync>) {
-    let same = |it: &Arc<PodSync>| it.kind == sync.kind && it.first == sync.first;
-    if let Some(earlier) = episode.syncs.iter().position(same) {
+    let mut syncs = episode.syncs.iter();
+    let earlier = syncs.position(|other| other.kind == sync.kind && other.first == sync.first);
+    if let Some(earlier) = earlier {
         episode.syncs.remove(earlier);
     }
     if episode.syncs.len() >= MAX_SYNCS_PER_POD {

@@ -1,4 +1,4 @@
-//! Where the time of an episode went: its phases, and the init containers that calls waited for.
+//! Times of an episode: its phases, and the init containers that calls waited for.
 
 use super::Episode;
 use super::exits::ExitRecord;
@@ -11,28 +11,31 @@ use crate::lifecycle::timeline::{self, EpisodePhase, Interval, Shares};
 impl Episode {
     /// Containers that exited successfully before the next one was created: init containers, which the CRI does not mark.
     fn waited_for(&self) -> impl Iterator<Item = &ExitRecord> {
-        let followed = |exit: &&ExitRecord| {
-            let creates =
-                |c: &&EpisodeCall| c.method == Method::CreateContainer && c.began_us() >= exit.at;
-            let mut creates = self.calls.iter().filter(creates);
-            creates.any(|c| !exit.is_of(c) && self.is_first(c, exit.at))
-        };
         let exits = self.exits.iter().filter(|exit| exit.is_good());
-        exits
-            .filter(move |_| self.kind != Kind::Stop)
-            .filter(followed)
+        exits.filter(|exit| {
+            let mut calls = self.calls.iter();
+            let is_followed = calls.any(|call| {
+                call.method == Method::CreateContainer
+                    && call.began_us() >= exit.at
+                    && !exit.is_of(call)
+                    && self.is_first(call, exit.at)
+            });
+            self.kind != Kind::Stop && is_followed
+        })
     }
 
     /// Returns whether the call creates a container that had not run in this sandbox before that time.
     fn is_first(&self, call: &EpisodeCall, by: u64) -> bool {
-        let earlier = |c: &EpisodeCall| {
-            let starts = c.method == Method::StartContainer && c.is_good();
-            starts && c.end_us() <= by && c.container_name() == call.container_name()
-        };
-        match self.kind {
-            Kind::Start => !self.calls.iter().any(earlier),
-            _ => call.container.as_ref().is_some_and(|c| c.attempt == 0),
+        if self.kind != Kind::Start {
+            return call.container.as_ref().is_some_and(|c| c.attempt == 0);
         }
+        let mut calls = self.calls.iter();
+        !calls.any(|earlier| {
+            let starts = earlier.method == Method::StartContainer && earlier.is_good();
+            starts
+                && earlier.end_us() <= by
+                && earlier.container_name() == call.container_name()
+        })
     }
 
     /// The exit of the last started container, if it had succeeded by then.
@@ -122,7 +125,7 @@ pub(crate) struct InitContainerWait<'a> {
     pub(crate) before: usize,
     /// Begin of the wait, in microseconds since 1970.
     pub(crate) began: u64,
-    /// How long, in microseconds.
+    /// Length of the wait, in microseconds.
     pub(crate) took: u64,
     pub(crate) container: &'a str,
 }

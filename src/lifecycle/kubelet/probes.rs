@@ -34,7 +34,7 @@ pub(crate) struct FailedProbe {
     /// Failures in a row.
     pub(crate) in_a_row: u32,
     /// What shows that it was the reason.
-    #[serde(default, skip_serializing_if = "Evidence::is_at_once")]
+    #[serde(default, skip_serializing_if = "KillEvidence::is_at_once")]
     pub(crate) evidence: KillEvidence,
     /// From its last failure to the stop, or to the preStop hook before it, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -132,20 +132,21 @@ impl ExecProbe {
 
     fn note(&mut self, run: ProbeRun) {
         let is_first = self.runs == u64::from(self.failed_in_a_row);
-        let survived = match is_first {
-            true => &mut self.at_first,
-            false => &mut self.tolerated,
-        };
+        let survived = if is_first {
+&mut self.at_first
+} else {
+&mut self.tolerated
+};
         *survived = self.failed_in_a_row.max(*survived);
         self.runs += 1;
         self.is_shared |= self.last.iter().any(|other| other.overlaps(&run));
-        match run.result.is_good() {
-            true => self.failed_in_a_row = 0,
-            false => {
+        if run.result.is_good() {
+self.failed_in_a_row = 0
+} else {
                 self.failed += 1;
                 self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
-            }
-        }
+            
+}
         if self.last.len() >= MAX_RESULTS_PER_PROBE {
             self.last.pop_front();
         }
@@ -242,10 +243,11 @@ impl ExecProbe {
 
     /// The failures before it first succeeded; 0 if it never did.
     fn at_first_over(&self) -> u32 {
-        match self.runs > u64::from(self.failed_in_a_row) {
-            true => self.at_first,
-            false => 0,
-        }
+        if self.runs > u64::from(self.failed_in_a_row) {
+self.at_first
+} else {
+0
+}
     }
 
     /// Returns whether it should have been run again by this time.

@@ -43,7 +43,7 @@ impl EpisodeStore {
         NodeContext {
             usual: &self.usual,
             starts: starts.map(|e| (e.began, e.ended)).collect(),
-            absent: self.absent_images(),
+            absent: self.missing_images(),
             pulls: Vec::new(),
         }
     }

@@ -267,10 +267,11 @@ fn current(episodes: &[EpisodeView]) -> Vec<&EpisodeView> {
             current.push(episode);
         }
     }
-    match current.is_empty() {
-        true => episodes.first().into_iter().collect(),
-        false => current,
-    }
+    if current.is_empty() {
+episodes.first().into_iter().collect()
+} else {
+current
+}
 }
 
 /// Returns whether a stop that began after a start or restart is that of another sandbox, which it had replaced.

@@ -5,7 +5,7 @@ use crate::lifecycle::diagnosis::before::Predecessor;
 use crate::lifecycle::timeline::EpisodePhase;
 
 impl Cause<'_> {
-    /// A stable name of its kind.
+    /// The stable name of this kind of cause.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::CallInFlight(_) => "call_in_flight",

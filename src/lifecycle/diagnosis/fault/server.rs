@@ -1,15 +1,14 @@
-//! Which server did not do its part: a pull asks the registry, but also its token service, mirrors, and stores of blobs that
-//! it redirects to. What breaks there is not the registry's fault.
+//! The server that failed a pull: the registry, its token service, a mirror, or a store of blobs that the registry redirects to.
 
 use std::borrow::Cow;
 
 use crate::lifecycle::diagnosis::failure::error_message;
 use crate::lifecycle::episode_call::EpisodeCall;
 
-/// How words name the server.
+/// The name of the server in the plain words of a class.
 const REGISTRY_WORDS: &str = "the registry";
 
-/// What texts have that is about the token service.
+/// Wordings of errors of the token service.
 const TOKEN_SERVICE_WORDINGS: [&str; 4] = [
     "fetch anonymous token",
     "fetch oauth token",
@@ -17,19 +16,21 @@ const TOKEN_SERVICE_WORDINGS: [&str; 4] = [
     "token service",
 ];
 
-/// How the built-in runtime begins where a server does not answer: its name follows.
+/// The beginning of the built-in runtime's error when a server does not answer. The name of the server follows.
 const UNAVAILABLE_PREFIX: &str = "RegistryUnavailable: ";
 
 /// The registry of image references without one.
 const DEFAULT_REGISTRY: &str = "docker.io";
 
-/// The words with the server that this failed call is about.
+/// The words with the name of the server that failed this call.
 pub(super) fn named(words: &'static str, call: &EpisodeCall) -> Cow<'static, str> {
     if !words.contains(REGISTRY_WORDS) {
         return Cow::Borrowed(words);
     }
     let text = error_message(call);
-    if TOKEN_SERVICE_WORDINGS.iter().any(|it| text.contains(it)) {
+    if TOKEN_SERVICE_WORDINGS
+        .iter()
+        .any(|wording| text.contains(wording)) {
         return Cow::Owned(words.replace(REGISTRY_WORDS, "the token service"));
     }
     match host(text).zip(call.image.as_deref()) {
@@ -40,19 +41,23 @@ pub(super) fn named(words: &'static str, call: &EpisodeCall) -> Cow<'static, str
     }
 }
 
-/// The host that a text is about: that of its last URL, or that which the built-in runtime asked or was redirected to.
+/// The host that a text is about: the host of its last URL, or the host that the built-in runtime asked or was redirected to.
 fn host(text: &str) -> Option<&str> {
-    let is_end = |c: char| !(c.is_ascii_alphanumeric() || "-._:[]".contains(c));
     if let Some((before, _)) = text.split_once(", to which ") {
         return before.rsplit(' ').next();
     }
     if let Some((_, rest)) = text.split_once(UNAVAILABLE_PREFIX) {
         let (host, _) = rest.split_once(": ")?;
-        return (!host.contains(is_end)).then_some(host);
+        return (!host.contains(ends_host)).then_some(host);
     }
     let (_, rest) = text.rsplit_once("://")?;
-    let host = &rest[..rest.find(is_end).unwrap_or(rest.len())];
+    let host = &rest[..rest.find(ends_host).unwrap_or(rest.len())];
     (!host.is_empty()).then_some(host)
+}
+
+/// Returns whether a character cannot be part of a host and port.
+fn ends_host(c: char) -> bool {
+    !(c.is_ascii_alphanumeric() || "-._:[]".contains(c))
 }
 
 /// The registry of an image reference.

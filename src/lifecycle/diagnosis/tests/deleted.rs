@@ -19,7 +19,7 @@ fn told(store: &mut EpisodeStore, now: u64) -> (String, PodState) {
     let all = episodes(store);
     let pods = Diagnoser::new(&all, store.node(), at(now));
     let newest = all.last().expect("an episode").summary(&pods);
-    let said = pods.newest().expect("an episode").to_string();
+    let said = pods.newest_cause().expect("an episode").to_string();
     (said, newest.pod_state())
 }
 

@@ -17,7 +17,7 @@ fn a_pod_that_waits_for_the_pull_of_another() {
     };
     let of_web = |store: &EpisodeStore, pods: &[&ScriptedPod]| {
         let node = store.node().with_pulls(pulling(pods));
-        let cause = Diagnoser::new(&episodes(store), node, at(30_000)).newest();
+        let cause = Diagnoser::new(&episodes(store), node, at(30_000)).newest_cause();
         cause.expect("an episode").to_string()
     };
     assert_eq!(
@@ -42,7 +42,7 @@ fn an_image_that_is_never_pulled() {
     let web = pod("web");
     let mut store = store([web.run(0, 500)]);
     let of_web = |store: &EpisodeStore| {
-        let cause = Diagnoser::new(&episodes(store), store.node(), at(16_500)).newest();
+        let cause = Diagnoser::new(&episodes(store), store.node(), at(16_500)).newest_cause();
         cause.expect("an episode").to_string()
     };
     assert!(of_web(&store).starts_with("kubelet: no call for 16.0 s since RunPodSandbox"));
@@ -68,7 +68,7 @@ fn an_image_that_is_never_pulled() {
     store.note_no_image(FailedImageLookup::new("r.io/app:9", at(15_430), None));
     let pod_headline = |store: &EpisodeStore, pod: &ScriptedPod| {
         let own: Vec<_> = store.episodes_of(&pod.0).collect();
-        let cause = Diagnoser::new(&own, store.node(), at(30_000)).newest();
+        let cause = Diagnoser::new(&own, store.node(), at(30_000)).newest_cause();
         cause.expect("an episode").to_string()
     };
     let absent = "image r.io/app:9 is absent and";

@@ -104,7 +104,7 @@ fn a_probe_that_keeps_failing_in_a_container_that_is_up() {
         let episodes = episodes(store);
         let pods = Diagnoser::new(&episodes, store.node(), at(now));
         let pods = pods.with_probes(store.probes_of(&episodes));
-        pods.newest().expect("an episode").to_string()
+        pods.newest_cause().expect("an episode").to_string()
     };
     store.tick(at(30_000), &[]);
     let up = "container app up after 800 ms, nothing slow";

@@ -358,7 +358,7 @@ fn names_of_causes() {
         store.tick(at(now), &[]);
         let node = store.node();
         let all = episodes(&store);
-        let cause = Diagnoser::new(&all, node, at(now)).newest();
+        let cause = Diagnoser::new(&all, node, at(now)).newest_cause();
         cause.expect("a cause").name()
     };
     let pull = || pod.pull("a:1", 200, 100);

@@ -30,7 +30,7 @@ fn line(store: &mut EpisodeStore, calls: Vec<EpisodeCall>, now: u64) -> String {
     store.tick(at(now), &[]);
     let own: Vec<_> = store.episodes_of(&pod).collect();
     let node: NodeContext<'_> = store.node();
-    let cause = Diagnoser::new(&own, node, at(now)).newest();
+    let cause = Diagnoser::new(&own, node, at(now)).newest_cause();
     cause.expect("episodes").to_string()
 }
 

@@ -7,7 +7,7 @@ use crate::lifecycle::episode_store::{ContainerOomKills, ExitRecord, ReachedLimi
 use crate::lifecycle::node::restarted;
 use crate::units::duration;
 
-/// A program that ended earlier has most likely not begun its work, in microseconds.
+/// A program that ended before this time has most likely not begun its work, in microseconds.
 const EARLY_EXIT: u64 = 1_000_000;
 
 /// How a container ended.
@@ -43,8 +43,8 @@ pub(super) fn after(exit: &ExitRecord) -> String {
     }
 }
 
-/// Where to look for the reason of a failed exit, as a suffix. That of a program that ended at once is in the container's log only, which
-/// is not read: shells and runc write it there, the latter for a program of another architecture or without its dynamic linker.
+/// A hint at the reason of a failed exit, as a suffix. The reason of a program that ended at once is only in the container's log, which
+/// is not read: shells write it there, and runc for a program of another architecture or without its dynamic linker.
 pub(super) fn hint(exit: &ExitRecord) -> &'static str {
     match exit.code {
         _ if exit.stop_requested || exit.reason == ExitReason::OomKilled => "",
@@ -62,9 +62,10 @@ pub(super) fn hint(exit: &ExitRecord) -> &'static str {
 
 /// An exit code, and the signal that it stands for by the convention of shells and runtimes.
 pub(super) fn code(exit: &ExitRecord) -> String {
-    match exit.is_out_of_memory() {
-        true => exit.code.to_string(),
-        false => exit_code(exit.code),
+    if exit.is_out_of_memory() {
+        exit.code.to_string()
+    } else {
+        exit_code(exit.code)
     }
 }
 
@@ -87,7 +88,7 @@ fn exit_code(code: i32) -> String {
     format!("{code} ({signal})")
 }
 
-/// Who ended it: who evicted it, or what the kernel did at the time of a failed exit of which the runtime says no more; as a suffix.
+/// Who ended a container, as a suffix: who evicted it, or the OOM kills at the time of a failed exit without another reason.
 pub(super) fn ended_by(exit: &ExitRecord) -> String {
     if exit.reason == ExitReason::Evicted {
         let by = exit.evicted.as_deref();
@@ -110,7 +111,7 @@ pub(super) fn ended_by(exit: &ExitRecord) -> String {
     }
 }
 
-/// That a process of the container was killed before it ended otherwise, as a suffix.
+/// An OOM kill of another process of the container before its exit, as a suffix.
 fn after_oom(exit: &ExitRecord) -> Option<String> {
     let killed = "after the kernel killed a process of it for lack of memory";
     match exit.oom_at.map(|oom_at| exit.at.saturating_sub(oom_at)) {
@@ -120,7 +121,7 @@ fn after_oom(exit: &ExitRecord) -> Option<String> {
     }
 }
 
-/// The OOM kills in a container that runs on. `ago`: how long ago the last was.
+/// The OOM kills in a container that runs on. `ago`: the age of the last kill, in words.
 pub(super) fn oom_kills(kills: &ContainerOomKills, ago: &str) -> String {
     let name = &kills.container.name;
     match (kills.times, kills.last - kills.first) {

@@ -17,7 +17,7 @@ pub(super) const MAX_MESSAGE_BYTES: usize = 300;
 
 impl Display for CallFailure<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.kind(f)?;
+        self.write_kind(f)?;
         if self.is_not_tried_again {
             let ago = duration(millis(self.now.saturating_sub(self.last.end_us())));
             write!(f, "; not tried again for {ago}, as when the pod is deleted")?;
@@ -27,10 +27,10 @@ impl Display for CallFailure<'_> {
 }
 
 impl CallFailure<'_> {
-    fn how(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    fn write_kind(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.kind {
-            FailureKind::DeadlinePassed { deadline, times: n } => self.late(f, deadline, n),
-            FailureKind::RuntimeGaveUp { after, deadline } => self.gave_up(f, after, deadline),
+            FailureKind::DeadlinePassed { deadline, times: n } => self.write_deadline(f, deadline, n),
+            FailureKind::RuntimeGaveUp { after, deadline } => self.write_gave_up(f, after, deadline),
             FailureKind::NameReserved { times: n } => {
                 write!(
                     f,
@@ -38,7 +38,7 @@ impl CallFailure<'_> {
                     subject(self.last),
                     times(n)
                 )?;
-                self.work(f)
+                self.write_work(f)
             }
             FailureKind::CallerCancelled { longest, times: n } => {
                 write!(
@@ -49,49 +49,49 @@ impl CallFailure<'_> {
                     times(n),
                     duration(longest)
                 )?;
-                self.refused_tries(f)?;
-                self.work(f)
+                self.write_refused(f)?;
+                self.write_work(f)
             }
             FailureKind::Injected => {
                 write!(f, "{}: {}", self.operation(), said(self.last))?;
-                self.tries(f)?;
-                self.refused_tries(f)
+                self.write_tries(f)?;
+                self.write_refused(f)
             }
             FailureKind::Network { .. }
             | FailureKind::PauseImage { .. }
-            | FailureKind::Error { .. } => self.error(f),
+            | FailureKind::Error { .. } => self.write_error(f),
         }
     }
 
-    /// The observed work, as a suffix.
-    fn work(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    /// Writes the observed work, as a suffix.
+    fn write_work(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.work {
             WorkProgress::Current(worker) | WorkProgress::SoFar(worker) => {
                 write!(f, "; {} in {worker}", duration(worker.ms))
             }
-            WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS}"),
+            WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS_SEEN}"),
             WorkProgress::Unseen { looked: false } => Ok(()),
         }
     }
 
-    /// The tries that were refused later, as a suffix.
-    fn refused(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    /// Writes the tries that were refused later, as a suffix.
+    fn write_refused(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let tries = match self.refused_tries {
             0 => return Ok(()),
             1 => "1 more try was",
-            n => return write!(f, ", and {n} more tries were refused since: {HOLDS}"),
+            n => return write!(f, ", and {n} more tries were refused since: {NAME_HELD}"),
         };
-        write!(f, ", and {tries} refused since: {HOLDS}")
+        write!(f, ", and {tries} refused since: {NAME_HELD}")
     }
 
-    fn late(&self, f: &mut Formatter<'_>, deadline: f64, n: usize) -> fmt::Result {
+    fn write_deadline(&self, f: &mut Formatter<'_>, deadline: f64, n: usize) -> fmt::Result {
         let (subject, caller) = (subject(self.last), caller(self.last));
         let deadline = duration(deadline);
         write!(f, "{subject} passed {caller}'s deadline of {deadline}")?;
         if n > 1 {
             write!(f, " {}", times(n))?;
         }
-        self.refused_tries(f)?;
+        self.write_refused(f)?;
         if let Some(text) = beyond_deadline(error_message(self.last)) {
             write!(
                 f,
@@ -99,10 +99,10 @@ impl CallFailure<'_> {
                 error_chain::shortened(&error_chain::innermost(text), MAX_MESSAGE_BYTES)
             )?;
         }
-        self.work(f)
+        self.write_work(f)
     }
 
-    fn gave_up(&self, f: &mut Formatter<'_>, after: f64, deadline: Option<f64>) -> fmt::Result {
+    fn write_gave_up(&self, f: &mut Formatter<'_>, after: f64, deadline: Option<f64>) -> fmt::Result {
         let (operation, caller) = (self.operation(), caller(self.last));
         write!(
             f,
@@ -114,22 +114,22 @@ impl CallFailure<'_> {
             None => write!(f, ", {caller} set no deadline")?,
         }
         write!(f, ": {}", said(self.last))?;
-        self.tries(f)?;
-        self.work(f)
+        self.write_tries(f)?;
+        self.write_work(f)
     }
 
-    fn error(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    fn write_error(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.operation())?;
-        if let Some(words) = self.kind.fault().and_then(|it| it.words(self.last)) {
+        if let Some(words) = self.kind.fault().and_then(|class| class.words(self.last)) {
             write!(f, "{words}: ")?;
         }
         write!(f, "{}", said(self.last))?;
-        self.tries(f)?;
-        self.refused_tries(f)
+        self.write_tries(f)?;
+        self.write_refused(f)
     }
 
-    /// How often, and when.
-    fn tries(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    /// Writes the number of tries and the age of the last one.
+    fn write_tries(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match (self.is_resolved, self.tries) {
             (true, 1) => write!(f, " (1 try failed first)"),
             (true, n) => write!(f, " ({n} tries failed first)"),
@@ -197,7 +197,7 @@ fn said(call: &EpisodeCall) -> String {
     }
 }
 
-/// What the text of a call that passed its deadline says besides that.
+/// The text of a call that passed its deadline, without the words on the deadline; `None` if nothing remains.
 fn beyond_deadline(message: &str) -> Option<&str> {
     let ends = [
         "context deadline exceeded",

@@ -1,4 +1,4 @@
-//! What is said of faults that were injected on purpose.
+//! Sentences on faults that were injected on purpose.
 
 use std::fmt::{self, Formatter};
 

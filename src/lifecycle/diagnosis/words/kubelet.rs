@@ -1,4 +1,4 @@
-//! Sentences on what the kubelet did.
+//! Sentences on the kubelet's own work.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -14,15 +14,15 @@ use crate::lifecycle::kubelet::probes::{FailedProbe, KillEvidence};
 use crate::lifecycle::kubelet::pulls::PullInFlight;
 use crate::units;
 
-/// A container that ends so long after its grace period was not ended by SIGKILL alone, in microseconds.
+/// A container that ends this long after its grace period was not ended by SIGKILL alone, in microseconds.
 const LATE_KILL: u64 = 2_000_000;
 
 pub(super) fn duration(micros: u64) -> String {
     units::duration(millis(micros))
 }
 
-/// An image that is absent and not pulled; `since`: no call for so many milliseconds.
-pub(super) fn absent(f: &mut Formatter<'_>, image: &MissingImage, since: f64) -> fmt::Result {
+/// Writes that an image is missing and not pulled. `since`: milliseconds since the last call.
+pub(super) fn write_missing_image(f: &mut Formatter<'_>, image: &MissingImage, since: f64) -> fmt::Result {
     let name = &image.image;
     let over = duration(image.last.saturating_sub(image.first));
     if let Some(error) = &image.error {
@@ -34,7 +34,7 @@ pub(super) fn absent(f: &mut Formatter<'_>, image: &MissingImage, since: f64) ->
         };
     }
     match image.times {
-        // It is the next thing that the kubelet does, unless it has to wait.
+        // The pull is the next step of the kubelet, unless it has to wait.
         1 => write!(
             f,
             "image {name} is absent, and its pull has not begun for {}: imagePullPolicy Never, the kubelet's queue of pulls or its credential provider",
@@ -50,8 +50,8 @@ pub(super) fn absent(f: &mut Formatter<'_>, image: &MissingImage, since: f64) ->
     }
 }
 
-/// A pod without a call for so many milliseconds, while an image is pulled for another one.
-pub(super) fn pull_waits(
+/// Writes that a pod waits while an image is pulled for another pod. `since`: milliseconds since the last call.
+pub(super) fn write_wait_for_pull(
     f: &mut Formatter<'_>,
     image: Option<&str>,
     since: f64,
@@ -92,10 +92,11 @@ impl Display for KubeletCause<'_> {
                     )?,
                     _ => write!(f, "{work}; ")?,
                 }
-                match up {
-                    true => write!(f, "then up after {then}"),
-                    false => write!(f, "{then} since the first call"),
-                }
+                if up {
+write!(f, "then up after {then}")
+} else {
+write!(f, "{then} since the first call")
+}
             }
             Self::BeforeStop { waited, fact, then } => {
                 if let Some(waited) = waited {
@@ -156,7 +157,7 @@ impl Display for KubeletCause<'_> {
                 match reason {
                     KillReason::Unknown => write!(
                         f,
-                        "the kubelet stopped {} for {UNSEEN}, unknown which",
+                        "the kubelet stopped {} for {UNSEEN_KILL_REASONS}, unknown which",
                         stop.container
                     )?,
                     KillReason::Probe(weak) if weak.evidence == KillEvidence::Weak => {
@@ -200,17 +201,18 @@ impl Display for ContainerStop<'_> {
         }
         let took = duration(self.took);
         write!(f, "{took} until {} ended", self.container)?;
-        let late = |grace: u32| self.took.saturating_sub(u64::from(grace) * 1_000_000);
-        match self.killed_after {
-            // The kill did not end it at once, or the runtime was late.
-            Some(grace) if late(grace) >= LATE_KILL => write!(
-                f,
-                ", {} after its grace period of {grace} s",
-                duration(late(grace))
-            ),
-            Some(0) => f.write_str(", SIGKILL at once"),
-            Some(grace) => write!(f, ", SIGKILL after its grace period of {grace} s"),
-            None => Ok(()),
+        let Some(grace) = self.killed_after else {
+            return Ok(());
+        };
+        let late = self.took.saturating_sub(u64::from(grace) * 1_000_000);
+        match grace {
+            // The kill did not end the container at once, or the runtime was late.
+            _ if late >= LATE_KILL => {
+                let late = duration(late);
+                write!(f, ", {late} after its grace period of {grace} s")
+            }
+            0 => f.write_str(", SIGKILL at once"),
+            _ => write!(f, ", SIGKILL after its grace period of {grace} s"),
         }
     }
 }
@@ -226,10 +228,10 @@ fn failures(probe: &FailedProbe) -> String {
     }
 }
 
-/// The likely reasons of a kill, where the failed probe is one of them.
+/// The possible reasons of a kill, the failed probe among them.
 fn one_of(probe: &FailedProbe) -> String {
     format!(
-        "an exec probe ({}, the last {} before), {UNSEEN}, unknown which",
+        "an exec probe ({}, the last {} before), {UNSEEN_KILL_REASONS}, unknown which",
         failures(probe),
         duration(probe.before)
     )
@@ -246,7 +248,7 @@ impl Display for KillReason {
                 write!(f, "{})", failures(probe))
             }
             Self::PostStart(result) => write!(f, " after its postStart hook failed ({result})"),
-            Self::Unknown => write!(f, ": no exec probe explains it; {UNSEEN}, unknown which"),
+            Self::Unknown => write!(f, ": no exec probe explains it; {UNSEEN_KILL_REASONS}, unknown which"),
         }
     }
 }

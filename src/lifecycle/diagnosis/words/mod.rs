@@ -1,4 +1,4 @@
-//! The sentences: `Display` of a [`Cause`]. The object first, then the cause, then the evidence.
+//! Sentences of the diagnosis, as `Display` of a [`Cause`]: the object first, then the cause, then the evidence.
 
 mod exit;
 mod failure;
@@ -67,9 +67,9 @@ impl Display for Cause<'_> {
                     times(probe.failed_in_a_row as usize)
                 )
             }
-            Self::ImageMissing { image, since } => kubelet::absent(f, image, *since),
+            Self::ImageMissing { image, since } => kubelet::write_missing_image(f, image, *since),
             Self::WaitsForPull { image, since, pull } => {
-                kubelet::pull_waits(f, image.as_deref(), *since, pull)
+                kubelet::write_wait_for_pull(f, image.as_deref(), *since, pull)
             }
             Self::WaitsForNode { fact, waits, now } => node::blocks(f, fact, waits, *now),
             Self::BackendWasAway {
@@ -142,7 +142,7 @@ impl Display for Cause<'_> {
             Self::ContainerExited { exit, then } => {
                 write!(f, "container {} {}; ", exit.container, ended(exit))?;
                 match &**then {
-                    // It is not up any more.
+                    // The container is not up any more.
                     Self::NotSlow(quick) => write!(f, "the start took {}", duration(quick.took)),
                     slow => slow.fmt(f),
                 }
@@ -189,10 +189,11 @@ impl Display for Cause<'_> {
                     ago_of(*ago),
                     sandbox_death(*death)
                 )?;
-                match is_stopped {
-                    true => f.write_str("; it was stopped since"),
-                    false => Ok(()),
-                }
+                if is_stopped {
+f.write_str("; it was stopped since")
+} else {
+Ok(())
+}
             }
             Self::SlowPhase(slow) => slow.fmt(f),
             Self::UnusualCall { call, usual, end } => {
@@ -249,7 +250,7 @@ impl Display for CallInFlight<'_> {
             WorkProgress::SoFar(worker) => {
                 write!(f, "; so far {} in {worker}", duration(worker.ms))?;
             }
-            WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS}")?,
+            WorkProgress::Unseen { looked: true } => write!(f, "; {NO_PROCESS_SEEN}")?,
             WorkProgress::Unseen { looked: false } => {}
         }
         if let Some(usual) = &self.usual {
@@ -267,10 +268,11 @@ impl Display for ComparedDuration {
     /// `usually 3.00 s here`, `while 20 pods start, 600 ms alone`.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let usual = duration(self.typical.median);
-        match self.is_unusual && self.starts >= MANY_STARTS {
-            true => write!(f, "while {} pods start, {usual} alone", self.starts),
-            false => write!(f, "usually {usual} here"),
-        }
+        if self.is_unusual && self.starts >= MANY_STARTS {
+write!(f, "while {} pods start, {usual} alone", self.starts)
+} else {
+write!(f, "usually {usual} here")
+}
     }
 }
 
@@ -288,7 +290,7 @@ impl Display for NotSlow<'_> {
 }
 
 impl NotSlow<'_> {
-    /// What it came to, and when.
+    /// The outcome, and after what time.
     fn outcome(&self) -> String {
         let took = duration(self.took);
         match &self.end {
@@ -395,13 +397,13 @@ impl Display for SandboxReplacement<'_> {
             ),
             _ => {
                 write!(f, "the sandbox was replaced (attempt {attempt}): ")?;
-                if let Some(restart) = self.lost.filter(|fact| fact.booted().is_some()) {
+                if let Some(restart) = self.downtime.filter(|fact| fact.booted().is_some()) {
                     return f.write_str(&restart.sentence(0));
                 }
                 f.write_str("the one before ")?;
-                match (self.death, self.lost) {
+                match (self.death, self.downtime) {
                     (Some(death), _) => write!(f, "died: {}", sandbox_death(death)),
-                    // It has ended: the time does not matter.
+                    // The downtime has ended, so its sentence does not depend on the time.
                     (None, Some(fact)) => {
                         write!(f, "was not usable after {}", fact.sentence(0))
                     }
@@ -412,7 +414,7 @@ impl Display for SandboxReplacement<'_> {
     }
 }
 
-/// How long ago something was: `12 s ago`.
+/// An age in words: `12 s ago`.
 fn ago_of(micros: u64) -> String {
     match micros {
         0..1_000_000 => "just now".to_owned(),

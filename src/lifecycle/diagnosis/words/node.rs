@@ -1,4 +1,4 @@
-//! What the node has to do with an episode.
+//! Sentences on the part of the node in an episode.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -9,7 +9,7 @@ use crate::lifecycle::episode_call::millis;
 use crate::lifecycle::node::NodeFact;
 use crate::units::{duration, since};
 
-/// A fact, and what waits for it.
+/// Writes a fact, and the part of the episode that waits for its end.
 pub(super) fn blocks(
     f: &mut Formatter<'_>,
     fact: &NodeFact,
@@ -36,14 +36,14 @@ pub(super) fn blocks(
 
 impl Display for NodeConditions<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if let Some(down) = self.unseen {
+        if let Some(down) = self.unseen_downtime {
             let down = down.sentence(self.now);
             write!(f, "; what came before is not known: {down}")?;
         }
-        if let Some(starts) = self.starts {
+        if let Some(starts) = self.concurrent_starts {
             write!(f, "; {starts} pods started at the same time")?;
         }
-        if let Some(short) = &self.short {
+        if let Some(short) = &self.short_of {
             write!(
                 f,
                 "; the node was short of {}: some task waited for it {:.0} % of {}",
@@ -52,7 +52,7 @@ impl Display for NodeConditions<'_> {
                 duration(millis(short.over))
             )?;
         }
-        match self.full {
+        match self.full_disk {
             Some(full) => write!(f, "; {}", full.sentence(self.now)),
             None => Ok(()),
         }

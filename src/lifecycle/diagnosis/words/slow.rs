@@ -7,18 +7,16 @@ use crate::cri::Method;
 use crate::lifecycle::diagnosis::cause::{SlowDetail, SlowPhase};
 use crate::lifecycle::diagnosis::work::LongestWorker;
 use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::episode_store::SIGKILL_EXIT_CODE;
 use crate::units::duration;
-
-/// The exit code after SIGKILL.
-const SIGKILL_EXIT_CODE: i32 = 137;
 
 impl Display for SlowPhase<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.part(f)?;
+        self.write_phase(f)?;
         let Some((call, usual)) = &self.usual else {
             return Ok(());
         };
-        // Where the call is the whole part, its time has just been said.
+        // If the call took the whole phase, its time has just been said.
         if call.method == Method::PullImage && call.duration_ms() >= 0.99 * self.took {
             return write!(f, "; {usual}");
         }
@@ -28,8 +26,8 @@ impl Display for SlowPhase<'_> {
 }
 
 impl SlowPhase<'_> {
-    /// The part, and what is known of it.
-    fn part(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    /// Writes the phase and its details.
+    fn write_phase(&self, f: &mut Formatter<'_>) -> fmt::Result {
         // `9.50 s of 9.90 s`
         let share = format!("{} of {}", duration(self.took), duration(self.total));
         match &self.detail {
@@ -65,7 +63,7 @@ impl SlowPhase<'_> {
                 match exit {
                     Some(exit) if exit.code == SIGKILL_EXIT_CODE => write!(
                         f,
-                        "{share} until container {name} was killed: it did not end when asked (exit code {KILLED})"
+                        "{share} until container {name} was killed: it did not end when asked (exit code {SIGKILL_EXIT_CODE})"
                     )?,
                     Some(exit) => write!(
                         f,
@@ -74,10 +72,10 @@ impl SlowPhase<'_> {
                     )?,
                     None => write!(f, "{share} waiting for container {name} to end")?,
                 }
-                match again {
-                    true => write!(f, ", which was then started again"),
-                    false => Ok(()),
+                if *again {
+                    write!(f, ", which was then started again")?;
                 }
+                Ok(())
             }
             SlowDetail::Calls { .. } => self.calls(f, &share),
         }
