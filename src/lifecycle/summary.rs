@@ -69,10 +69,10 @@ pub(super) fn write(of: &Episode, episode: &view::EpisodeView) {
     };
     let is_bad = episode.state == EpisodeState::Failed || episode.crash_loop.is_some();
     if is_bad || of.is_long() {
-line!(WARN, event, episode)
-} else {
-line!(INFO, event, episode)
-}
+        line!(WARN, event, episode)
+    } else {
+        line!(INFO, event, episode)
+    }
 }
 
 fn phase(episode: &view::EpisodeView, name: &str) -> Option<f64> {

@@ -78,10 +78,10 @@ impl RateWindow {
     /// Calls per second.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 {
-self.calls as f64 / self.seconds
-} else {
-0.0
-}
+            self.calls as f64 / self.seconds
+        } else {
+            0.0
+        }
     }
 }
 

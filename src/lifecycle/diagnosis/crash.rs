@@ -145,7 +145,9 @@ impl<'a> ContainerRuns<'a> {
         };
         let exits = self.exits.iter().map(|(exit, _)| exit);
         // A failed run and a run whose end was not observed, as when its shim was killed, are no series.
-        let unseen = exits.clone().filter(|exit| exit.reason == ExitReason::Unknown);
+        let unseen = exits
+            .clone()
+            .filter(|exit| exit.reason == ExitReason::Unknown);
         let unseen = unseen.count();
         let good = exits.filter(|exit| exit.code == 0).count();
         let failed = unseen.max(self.exits.len() - good - unseen);

@@ -197,7 +197,9 @@ fn is_of_replaced_sandbox(creates: &[&EpisodeCall], stop: &EpisodeCall) -> bool 
 /// The last known reason, if most reasons are known; else the last likely reason, if most are at least likely.
 fn majority_reason(reasons: &[KillReason]) -> KillReason {
     let known = reasons.iter().filter(|reason| reason.is_known());
-    let likely = reasons.iter().filter(|reason| **reason != KillReason::Unknown);
+    let likely = reasons
+        .iter()
+        .filter(|reason| **reason != KillReason::Unknown);
     let reason = if 2 * known.clone().count() > reasons.len() {
         known.last()
     } else if 2 * likely.clone().count() > reasons.len() {

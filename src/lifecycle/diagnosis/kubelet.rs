@@ -185,9 +185,9 @@ fn container_hook<'a>(episode: &Episode, call: &'a EpisodeCall) -> ContainerHook
 fn hook_kind(episode: &Episode, call: &EpisodeCall) -> HookKind {
     let calls = episode.calls.iter();
     let mut same = calls.filter(|other| is_same_container(other, call));
-    let start = same.clone().rfind(|other| {
-        other.method == Method::StartContainer && other.end_us() <= call.began_us()
-    });
+    let start = same
+        .clone()
+        .rfind(|other| other.method == Method::StartContainer && other.end_us() <= call.began_us());
     let Some(start) = start.filter(|_| call.probe.is_none()) else {
         return HookKind::PreStop;
     };

@@ -140,10 +140,12 @@ fn cause_from_calls<'a>(
         };
     }
     match before::predecessor(episode, pod, now) {
-        Some(before) if leaves_room_for_predecessor(&time) || before.is_death() => Cause::StartedAgain {
-            before,
-            then: Box::new(time),
-        },
+        Some(before) if leaves_room_for_predecessor(&time) || before.is_death() => {
+            Cause::StartedAgain {
+                before,
+                then: Box::new(time),
+            }
+        }
         _ => time,
     }
 }

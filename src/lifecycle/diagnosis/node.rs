@@ -176,9 +176,9 @@ pub(super) fn with_node_conditions<'a>(
     // Nothing precedes a RunPodSandbox.
     let first = episode.calls.front();
     let is_cut = first.is_none_or(|call| call.method != Method::RunPodSandbox);
-    let unseen_downtime = facts.clone().find(|fact| {
-        is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began)
-    });
+    let unseen_downtime = facts
+        .clone()
+        .find(|fact| is_cut && fact.is_downtime() && fact.to.is_some_and(|to| to <= episode.began));
     // An error has its own cause. Only a call that ran out of time may have waited for a scarce resource.
     let is_slow = is_slow && !is_error(&cause);
     let full_disk = facts

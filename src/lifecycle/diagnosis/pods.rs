@@ -54,7 +54,9 @@ fn key(episode: &Episode) -> PodKey<'_> {
 
 /// Splits the episodes of pods with the same key: a pod begins with a first sandbox after the pod before was stopped.
 fn split<'a>(episodes: &[&'a Episode], now: u64) -> Vec<PodLifetime<'a>> {
-    let stops = episodes.iter().filter(|e| e.kind == Kind::Stop && e.state == EpisodeState::Ok);
+    let stops = episodes
+        .iter()
+        .filter(|e| e.kind == Kind::Stop && e.state == EpisodeState::Ok);
     let first_stop = stops.map(|stop| stop.ended).min().unwrap_or(u64::MAX);
     let starts = episodes.iter().filter(|e| e.kind == Kind::Start);
     let begins = starts.filter(|start| {
@@ -108,15 +110,13 @@ impl<'a> PodLifetime<'a> {
         let crash_loop = self.loops.values().max_by_key(|crash_loop| crash_loop.at());
         let crashed = crash_loop.map_or(0, CrashLoop::at);
         let kills = self.kills.as_ref();
-        let kills = kills.filter(|kills| {
-            kills.at > crashed && failed.is_none_or(|failed| kills.at > failed)
-        });
+        let kills = kills
+            .filter(|kills| kills.at > crashed && failed.is_none_or(|failed| kills.at > failed));
         if let Some(kills) = kills {
             return Some(Cause::Kubelet(KubeletCause::KillLoop(kills.clone())));
         }
-        let crash_loop = crash_loop.filter(|crash_loop| {
-            failed.is_none_or(|failed| crash_loop.at() > failed)
-        });
+        let crash_loop =
+            crash_loop.filter(|crash_loop| failed.is_none_or(|failed| crash_loop.at() > failed));
         Some(Cause::CrashLoop(crash_loop?.clone()))
     }
 
@@ -243,9 +243,8 @@ impl<'a> Diagnoser<'a> {
                 is_stopped,
             });
         }
-        let failing = pod.newest(|e| {
-            e.state == EpisodeState::Open && failure::newest_unresolved(e).is_some()
-        });
+        let failing = pod
+            .newest(|e| e.state == EpisodeState::Open && failure::newest_unresolved(e).is_some());
         let failing = failing.map(|e| pod.failed_start_before(e).unwrap_or(e));
         let with_node = reboot::ended_with_node(&pod.episodes).filter(|_| failing.is_none());
         if with_node.is_some() {
@@ -326,18 +325,15 @@ impl<'a> Diagnoser<'a> {
                 let has_just_ended = self.now.saturating_sub(episode.ended) < SLOW_STOP_SHOWN_FOR;
                 has_just_ended && is_slow && !episode.only_cleans
             }
-            Kind::Stop => {
-                episode.state == EpisodeState::Open && is_slow && !episode.only_cleans
-            }
+            Kind::Stop => episode.state == EpisodeState::Open && is_slow && !episode.only_cleans,
             Kind::Start | Kind::Restart => episode.state == EpisodeState::Open,
         }
     }
 
     /// The newest restart, if its cause says how the last run ended: that matters more than how long a start took.
     fn restart_that_matters(&self, pod: &PodLifetime<'a>) -> Option<&'a Episode> {
-        let restart = pod.newest(|e| {
-            e.kind != Kind::Stop && e.attempt() > 0 && e.state == EpisodeState::Ok
-        })?;
+        let restart =
+            pod.newest(|e| e.kind != Kind::Stop && e.attempt() > 0 && e.state == EpisodeState::Ok)?;
         // An init container that had to run again is done once others follow.
         let calls = pod.episodes.iter().flat_map(|e| &e.calls);
         let mut later = calls.filter(|call| call.began_us() >= restart.ended);

@@ -32,7 +32,9 @@ impl SandboxDeath<'_> {
 /// The end of the sandbox of this attempt, if there was no request to stop it.
 pub(crate) fn death<'a>(pod: &[&'a Episode], attempt: u32) -> Option<SandboxDeath<'a>> {
     let own = pod.iter().filter(|episode| episode.pod.attempt == attempt);
-    let mut ends = own.clone().filter_map(|episode| episode.sandbox_end.as_ref());
+    let mut ends = own
+        .clone()
+        .filter_map(|episode| episode.sandbox_end.as_ref());
     let end = ends.next()?;
     let with_shim = own.flat_map(|episode| &episode.exits).any(|exit| {
         let is_unknown = exit.reason == ExitReason::Unknown && !exit.stop_requested;
@@ -48,11 +50,12 @@ pub(super) fn newest_death<'a>(pod: &[&'a Episode]) -> Option<(SandboxDeath<'a>,
     let newest = starts.max_by_key(|start| (start.pod.attempt, start.began))?;
     let death = death(pod, newest.pod.attempt)?;
     let end = death.end;
-    let own = pod.iter().filter(|episode| episode.pod.attempt == newest.pod.attempt);
+    let own = pod
+        .iter()
+        .filter(|episode| episode.pod.attempt == newest.pod.attempt);
     let exits = own.clone().flat_map(|episode| &episode.exits);
-    let earlier_exits = exits.filter(|exit| {
-        exit.at.saturating_add(EXITS_WITH_SANDBOX_WITHIN) < end.at
-    });
+    let earlier_exits =
+        exits.filter(|exit| exit.at.saturating_add(EXITS_WITH_SANDBOX_WITHIN) < end.at);
     let ran = own.clone().flat_map(|episode| &episode.calls).any(|call| {
         let container = call.container.as_deref();
         call.method == Method::StartContainer

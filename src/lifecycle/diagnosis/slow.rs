@@ -168,14 +168,12 @@ fn exit_of<'a>(call: &EpisodeCall, episode: &'a Episode) -> Option<&'a ExitRecor
 }
 
 /// Outcome of a start: the containers that are up, or the last one if all have done their work.
-fn outcome_of_start<'a>(
-    episode: &'a Episode,
-    pod: &[&'a Episode],
-    now: u64,
-) -> EpisodeOutcome<'a> {
+fn outcome_of_start<'a>(episode: &'a Episode, pod: &[&'a Episode], now: u64) -> EpisodeOutcome<'a> {
     let calls = work::calls_of(episode, Method::StartContainer);
     let starts = calls.filter(|call| call.has_ended(Ending::Ok));
-    let up = starts.clone().filter(|call| exit_of(call, episode).is_none());
+    let up = starts
+        .clone()
+        .filter(|call| exit_of(call, episode).is_none());
     let mut up: Vec<_> = up.filter_map(|call| call.container_name()).collect();
     up.dedup();
     let last_exit = starts.last().and_then(|call| exit_of(call, episode));

@@ -108,7 +108,9 @@ pub(super) fn pod_stop<'a>(
             by.push(call.peer.client);
         }
     }
-    let ends = stopped.iter().map(|stopped| container_end(stopped, episode));
+    let ends = stopped
+        .iter()
+        .map(|stopped| container_end(stopped, episode));
     let mut ends: Vec<_> = ends.collect();
     ends.sort_by_key(|end| std::cmp::Reverse(end.stop.map(|stop| stop.took)));
     Some(PodStop {
@@ -258,7 +260,9 @@ fn shortened_grace_period(
     (is_of_pod && !has_whole).then_some(ShortenedGracePeriod {
         given,
         own,
-        by_kubelet: stops.clone().all(|call| call.peer.client == Client::Kubelet),
+        by_kubelet: stops
+            .clone()
+            .all(|call| call.peer.client == Client::Kubelet),
         may_be_hook: before.is_none(),
     })
 }

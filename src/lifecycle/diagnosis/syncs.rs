@@ -83,7 +83,9 @@ pub(super) fn work_before_calls(episode: &Episode, waited: u64) -> WorkBeforeCal
         return WorkBeforeCalls::Node { fact, until: to };
     }
     let mut syncs = episode.syncs.iter().filter(|sync| sync.first < to);
-    let mut failed = syncs.clone().filter(|sync| sync.error.is_some() && sync.ended <= to);
+    let mut failed = syncs
+        .clone()
+        .filter(|sync| sync.error.is_some() && sync.ended <= to);
     if let Some(sync) = failed.next_back() {
         let tries = failed.map(|sync| sync.tries).sum::<u32>();
         return WorkBeforeCalls::Failed {

@@ -98,8 +98,9 @@ impl EpisodeStore {
             ups.filter(|t| (t.is_open() || t.may_continue()) && t.is_of_sandbox(pod, sandbox));
         // A container is started in the episode that created it.
         let id = call.container_id.as_deref();
-        if let Some(episode) =
-            candidates.clone().find(|t| id.is_some_and(|id| t.call_of_container(id).is_some()))
+        if let Some(episode) = candidates
+            .clone()
+            .find(|t| id.is_some_and(|id| t.call_of_container(id).is_some()))
         {
             return Assignment::In(episode.number);
         }

@@ -276,10 +276,10 @@ impl EpisodeStore {
             return ExitChange::Nothing;
         };
         let is_made_up = if exit.by_event {
-is_made_up(&exit, known)
-} else {
-is_made_up(known, &exit)
-};
+            is_made_up(&exit, known)
+        } else {
+            is_made_up(known, &exit)
+        };
         let is_completed = known.by_event && !exit.by_event;
         if is_completed {
             let before = std::mem::replace(known, exit);
@@ -289,10 +289,10 @@ is_made_up(known, &exit)
             known.reason = ExitReason::Unknown;
         }
         if is_completed {
-ExitChange::Completed
-} else {
-ExitChange::Nothing
-}
+            ExitChange::Completed
+        } else {
+            ExitChange::Nothing
+        }
     }
 
     /// The known exit of a container.
@@ -314,7 +314,9 @@ ExitChange::Nothing
     /// The start or restart in which a container runs or ran, if it is known, or else the newest.
     fn episode_of(&mut self, pod: &PodIdentity, name: &str, attempt: u32) -> Option<&mut Episode> {
         let ups = self.episodes_of(pod).filter(|t| t.kind != Kind::Stop);
-        let started = ups.clone().find(|episode| episode.has_started(name, attempt));
+        let started = ups
+            .clone()
+            .find(|episode| episode.has_started(name, attempt));
         let number = started.or_else(|| ups.clone().next())?.number;
         self.get_mut(number)
     }

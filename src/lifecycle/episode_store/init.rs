@@ -78,11 +78,10 @@ impl Episode {
     fn done_at(&self, start: &EpisodeCall, by: u64) -> Option<u64> {
         let attempt = start.container.as_ref().map(|c| c.attempt);
         let mut exits = self.exits.iter().rev();
-        let exit = exits
-            .find(|exit| {
-                let is_of_run = exit.is_of(start) && Some(exit.attempt) == attempt;
-                is_of_run && exit.is_good() && !exit.stop_requested && exit.at <= by
-            })?;
+        let exit = exits.find(|exit| {
+            let is_of_run = exit.is_of(start) && Some(exit.attempt) == attempt;
+            is_of_run && exit.is_good() && !exit.stop_requested && exit.at <= by
+        })?;
         Some(exit.at)
     }
 
@@ -100,7 +99,10 @@ impl Episode {
                 missing: Vec::new(),
             });
         };
-        let missing: Vec<_> = containers.iter().filter(|name| !self.has_run(name)).collect();
+        let missing: Vec<_> = containers
+            .iter()
+            .filter(|name| !self.has_run(name))
+            .collect();
         // In a replaced sandbox the kubelet may leave out containers that are done.
         let is_init = !containers.iter().any(|known| **known == *name);
         let waits = is_init || self.pod.attempt == 0;

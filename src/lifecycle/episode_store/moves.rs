@@ -1,7 +1,7 @@
 //! Calls that turn out to belong to another episode than the one they were first counted to.
 
-use super::assign::Assignment;
 use super::EpisodeStore;
+use super::assign::Assignment;
 use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;

@@ -61,7 +61,9 @@ impl EpisodeStore {
             return false;
         };
         let earlier = self.episodes_of(pod).filter(|episode| !episode.has(call));
-        let starts = earlier.clone().filter(|episode| episode.kind == Kind::Start);
+        let starts = earlier
+            .clone()
+            .filter(|episode| episode.kind == Kind::Start);
         let last_start = starts.max_by_key(|start| start.began);
         let mut stops = earlier.clone().filter(|episode| episode.kind == Kind::Stop);
         let was_stopped = stops.any(|stop| {

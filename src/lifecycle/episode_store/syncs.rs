@@ -21,7 +21,10 @@ fn fits(sync: &PodSync, kind: Kind) -> bool {
 
 /// Returns whether the last span of an episode is a failure. Such an episode also gets the next span, which may end the failure.
 fn has_failed_last(episode: &Episode) -> bool {
-    episode.syncs.last().is_some_and(|sync| sync.error.is_some())
+    episode
+        .syncs
+        .last()
+        .is_some_and(|sync| sync.error.is_some())
 }
 
 impl EpisodeStore {
@@ -48,7 +51,9 @@ impl EpisodeStore {
     }
 
     fn add_sync(&mut self, pod: &PodIdentity, sync: &Arc<PodSync>) {
-        let episodes_of = self.episodes_of(pod).filter(|episode| fits(sync, episode.kind));
+        let episodes_of = self
+            .episodes_of(pod)
+            .filter(|episode| fits(sync, episode.kind));
         let of_time = episodes_of
             .take(MAX_EPISODES_PER_SPAN)
             .enumerate()

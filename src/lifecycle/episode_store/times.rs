@@ -32,9 +32,7 @@ impl Episode {
         let mut calls = self.calls.iter();
         !calls.any(|earlier| {
             let starts = earlier.method == Method::StartContainer && earlier.is_good();
-            starts
-                && earlier.end_us() <= by
-                && earlier.container_name() == call.container_name()
+            starts && earlier.end_us() <= by && earlier.container_name() == call.container_name()
         })
     }
 

@@ -57,10 +57,10 @@ impl Episode {
     /// The state that people see.
     pub(crate) fn shown_state(&self) -> EpisodeState {
         if self.is_failing() {
-EpisodeState::Failing
-} else {
-self.state
-}
+            EpisodeState::Failing
+        } else {
+            self.state
+        }
     }
 
     /// The duration that people see, in microseconds: up to `now` while the episode is incomplete. The silence after which a complete
@@ -69,18 +69,18 @@ self.state
         let is_done = self.is_resolved() && self.is_complete() && self.awaited(now).is_none();
         let is_missing = self.is_open() && !is_done;
         if is_missing {
-self.duration().max(now.saturating_sub(self.began))
-} else {
-self.duration()
-}
+            self.duration().max(now.saturating_sub(self.began))
+        } else {
+            self.duration()
+        }
     }
 
     pub(super) fn note_failure(&mut self, call: &EpisodeCall) {
         let phase = EpisodePhase::of(call.method);
         let cancelled = call.has_ended(Ending::Cancelled);
         let mut failures = self.unresolved.iter_mut();
-        let known = failures
-            .find(|failure| failure.phase == phase && *failure.target == *call.target());
+        let known =
+            failures.find(|failure| failure.phase == phase && *failure.target == *call.target());
         if let Some(known) = known {
             known.cancelled &= cancelled;
         } else if self.unresolved.len() < MAX_UNRESOLVED_FAILURES {

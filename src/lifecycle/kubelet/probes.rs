@@ -133,20 +133,19 @@ impl ExecProbe {
     fn note(&mut self, run: ProbeRun) {
         let is_first = self.runs == u64::from(self.failed_in_a_row);
         let survived = if is_first {
-&mut self.at_first
-} else {
-&mut self.tolerated
-};
+            &mut self.at_first
+        } else {
+            &mut self.tolerated
+        };
         *survived = self.failed_in_a_row.max(*survived);
         self.runs += 1;
         self.is_shared |= self.last.iter().any(|other| other.overlaps(&run));
         if run.result.is_good() {
-self.failed_in_a_row = 0
-} else {
-                self.failed += 1;
-                self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
-            
-}
+            self.failed_in_a_row = 0
+        } else {
+            self.failed += 1;
+            self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
+        }
         if self.last.len() >= MAX_RESULTS_PER_PROBE {
             self.last.pop_front();
         }
@@ -244,10 +243,10 @@ self.failed_in_a_row = 0
     /// The failures before it first succeeded; 0 if it never did.
     fn at_first_over(&self) -> u32 {
         if self.runs > u64::from(self.failed_in_a_row) {
-self.at_first
-} else {
-0
-}
+            self.at_first
+        } else {
+            0
+        }
     }
 
     /// Returns whether it should have been run again by this time.

@@ -64,8 +64,8 @@ impl QuantileEstimate {
 /// A step towards the sample, weighted so that it balances where the share `quantile` of samples is below; never beyond it.
 fn moved(at: f64, sample: f64, step: f64, quantile: f64) -> f64 {
     if sample > at {
-(at + 2.0 * step * quantile).min(sample)
-} else {
-(at - 2.0 * step * (1.0 - quantile)).max(sample)
-}
+        (at + 2.0 * step * quantile).min(sample)
+    } else {
+        (at - 2.0 * step * (1.0 - quantile)).max(sample)
+    }
 }

@@ -268,10 +268,10 @@ fn current(episodes: &[EpisodeView]) -> Vec<&EpisodeView> {
         }
     }
     if current.is_empty() {
-episodes.first().into_iter().collect()
-} else {
-current
-}
+        episodes.first().into_iter().collect()
+    } else {
+        current
+    }
 }
 
 /// Returns whether a stop that began after a start or restart is that of another sandbox, which it had replaced.

@@ -30,7 +30,8 @@ pub(super) fn named(words: &'static str, call: &EpisodeCall) -> Cow<'static, str
     let text = error_message(call);
     if TOKEN_SERVICE_WORDINGS
         .iter()
-        .any(|wording| text.contains(wording)) {
+        .any(|wording| text.contains(wording))
+    {
         return Cow::Owned(words.replace(REGISTRY_WORDS, "the token service"));
     }
     match host(text).zip(call.image.as_deref()) {

@@ -29,8 +29,12 @@ impl Display for CallFailure<'_> {
 impl CallFailure<'_> {
     fn write_kind(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.kind {
-            FailureKind::DeadlinePassed { deadline, times: n } => self.write_deadline(f, deadline, n),
-            FailureKind::RuntimeGaveUp { after, deadline } => self.write_gave_up(f, after, deadline),
+            FailureKind::DeadlinePassed { deadline, times: n } => {
+                self.write_deadline(f, deadline, n)
+            }
+            FailureKind::RuntimeGaveUp { after, deadline } => {
+                self.write_gave_up(f, after, deadline)
+            }
             FailureKind::NameReserved { times: n } => {
                 write!(
                     f,
@@ -102,7 +106,12 @@ impl CallFailure<'_> {
         self.write_work(f)
     }
 
-    fn write_gave_up(&self, f: &mut Formatter<'_>, after: f64, deadline: Option<f64>) -> fmt::Result {
+    fn write_gave_up(
+        &self,
+        f: &mut Formatter<'_>,
+        after: f64,
+        deadline: Option<f64>,
+    ) -> fmt::Result {
         let (operation, caller) = (self.operation(), caller(self.last));
         write!(
             f,

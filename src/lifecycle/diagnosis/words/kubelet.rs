@@ -22,7 +22,11 @@ pub(super) fn duration(micros: u64) -> String {
 }
 
 /// Writes that an image is missing and not pulled. `since`: milliseconds since the last call.
-pub(super) fn write_missing_image(f: &mut Formatter<'_>, image: &MissingImage, since: f64) -> fmt::Result {
+pub(super) fn write_missing_image(
+    f: &mut Formatter<'_>,
+    image: &MissingImage,
+    since: f64,
+) -> fmt::Result {
     let name = &image.image;
     let over = duration(image.last.saturating_sub(image.first));
     if let Some(error) = &image.error {
@@ -93,10 +97,10 @@ impl Display for KubeletCause<'_> {
                     _ => write!(f, "{work}; ")?,
                 }
                 if up {
-write!(f, "then up after {then}")
-} else {
-write!(f, "{then} since the first call")
-}
+                    write!(f, "then up after {then}")
+                } else {
+                    write!(f, "{then} since the first call")
+                }
             }
             Self::BeforeStop { waited, fact, then } => {
                 if let Some(waited) = waited {
@@ -248,7 +252,10 @@ impl Display for KillReason {
                 write!(f, "{})", failures(probe))
             }
             Self::PostStart(result) => write!(f, " after its postStart hook failed ({result})"),
-            Self::Unknown => write!(f, ": no exec probe explains it; {UNSEEN_KILL_REASONS}, unknown which"),
+            Self::Unknown => write!(
+                f,
+                ": no exec probe explains it; {UNSEEN_KILL_REASONS}, unknown which"
+            ),
         }
     }
 }

@@ -190,10 +190,10 @@ impl Display for Cause<'_> {
                     sandbox_death(*death)
                 )?;
                 if is_stopped {
-f.write_str("; it was stopped since")
-} else {
-Ok(())
-}
+                    f.write_str("; it was stopped since")
+                } else {
+                    Ok(())
+                }
             }
             Self::SlowPhase(slow) => slow.fmt(f),
             Self::UnusualCall { call, usual, end } => {
@@ -269,10 +269,10 @@ impl Display for ComparedDuration {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let usual = duration(self.typical.median);
         if self.is_unusual && self.starts >= MANY_STARTS {
-write!(f, "while {} pods start, {usual} alone", self.starts)
-} else {
-write!(f, "usually {usual} here")
-}
+            write!(f, "while {} pods start, {usual} alone", self.starts)
+        } else {
+            write!(f, "usually {usual} here")
+        }
     }
 }
 

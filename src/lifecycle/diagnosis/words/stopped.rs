@@ -46,9 +46,7 @@ impl Display for PodStop<'_> {
 
 impl PodStop<'_> {
     fn ends(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let is_listed = self
-            .shortened
-            .is_some_and(|shortened| shortened.by_kubelet);
+        let is_listed = self.shortened.is_some_and(|shortened| shortened.by_kubelet);
         let mut before = if is_listed { "; " } else { ": " };
         for end in self.ends.iter().take(MAX_CONTAINER_ENDS) {
             write!(f, "{before}{end}")?;
@@ -68,7 +66,9 @@ fn write_duration(f: &mut Formatter<'_>, cause: &Cause<'_>, took: u64) -> fmt::R
             write_duration(f, cause, took)?;
             write!(f, "{conditions}")
         }
-        cause if cause.only_says_how_containers_ended() => write!(f, "; gone after {}", kubelet::duration(took)),
+        cause if cause.only_says_how_containers_ended() => {
+            write!(f, "; gone after {}", kubelet::duration(took))
+        }
         cause => write!(f, "; {cause}"),
     }
 }
