@@ -79,7 +79,7 @@ pub(super) fn is_overdue(call: &EpisodeCall) -> bool {
 /// right before it shows a reason.
 pub(super) fn known_kill_reason(pod: &[&Episode], call: &EpisodeCall) -> Option<KillReason> {
     let is_stop = call.method == Method::StopContainer && call.peer.client != Client::Crictl;
-    let reason = is_stop.then(|| reason(pod, call))?;
+    let reason = is_stop.then(|| kill_reason(pod, call))?;
     match reason {
         KillReason::Probe(probe) if probe.evidence != KillEvidence::AtOnce => None,
         reason => reason.is_known().then_some(reason),
@@ -170,7 +170,7 @@ fn kill_loop<'a>(
     if kills.len() < 2 || !(is_down || now.saturating_sub(at) < KILL_LOOP_LASTS) {
         return None;
     }
-    let reasons: Vec<_> = kills.iter().map(|kill| reason(episodes, kill)).collect();
+    let reasons: Vec<_> = kills.iter().map(|kill| kill_reason(episodes, kill)).collect();
     Some(KillLoop {
         container,
         kills: kills.len(),

@@ -313,11 +313,12 @@ impl EpisodeStore {
 
     /// The start or restart in which a container runs or ran, if it is known, or else the newest.
     fn episode_of(&mut self, pod: &PodIdentity, name: &str, attempt: u32) -> Option<&mut Episode> {
-        let ups = self.episodes_of(pod).filter(|t| t.kind != Kind::Stop);
-        let started = ups
-            .clone()
-            .find(|episode| episode.has_started(name, attempt));
-        let number = started.or_else(|| ups.clone().next())?.number;
+        let number = {
+            let mut ups = self.episodes_of(pod).filter(|t| t.kind != Kind::Stop);
+            let mut others = ups.clone();
+            let started = others.find(|episode| episode.has_started(name, attempt));
+            started.or_else(|| ups.next())?.number
+        };
         self.get_mut(number)
     }
 

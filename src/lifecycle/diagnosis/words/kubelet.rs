@@ -96,7 +96,7 @@ impl Display for KubeletCause<'_> {
                     )?,
                     _ => write!(f, "{work}; ")?,
                 }
-                if up {
+                if *up {
                     write!(f, "then up after {then}")
                 } else {
                     write!(f, "{then} since the first call")

@@ -189,7 +189,7 @@ impl Display for Cause<'_> {
                     ago_of(*ago),
                     sandbox_death(*death)
                 )?;
-                if is_stopped {
+                if *is_stopped {
                     f.write_str("; it was stopped since")
                 } else {
                     Ok(())
