@@ -57,9 +57,9 @@ pub struct AggregatorParts {
     pub state_dir: Option<PathBuf>,
     /// The kubelet's directory; `None` if it is not read.
     pub kubelet_dir: Option<PathBuf>,
-    /// Counts what is dropped.
+    /// Counters of dropped data.
     pub drops: Arc<Drops>,
-    /// Receives closed episodes, besides metrics and log.
+    /// Receives closed episodes, in addition to metrics and log.
     pub subscriber: Option<Arc<dyn EpisodeSubscriber>>,
     /// The state of the node.
     pub node: Arc<dyn NodeSource>,
@@ -75,7 +75,7 @@ impl fmt::Debug for AggregatorParts {
     }
 }
 
-/// See the module documentation.
+/// Applies ended calls to the episode store, closes episodes and reports them.
 #[derive(Debug)]
 pub struct Aggregator {
     parts: AggregatorParts,
@@ -128,7 +128,7 @@ impl Aggregator {
             tokio::select! {
                 () = stop.cancelled() => break,
                 event = self.parts.events.recv() => match event {
-                    Some(event) => self.guarded(async |it: &mut Self| it.handle_event(event)).await,
+                    Some(event) => self.handle_guarded(event).await,
                     None => break,
                 },
                 _ = ticks.tick() => {
@@ -138,13 +138,12 @@ impl Aggregator {
             }
         }
         while let Ok(event) = self.parts.events.try_recv() {
-            self.guarded(async |it: &mut Self| it.handle_event(event))
-                .await;
+            self.handle_guarded(event).await;
         }
         self.guarded(Self::end_node).await;
         self.count_settled(u64::MAX);
         if let Some(journal) = self.journal.take() {
-            // It fails only if the journal's thread panicked.
+            // Joining fails only if the journal's thread panicked.
             let _ = spawn_blocking(move || journal.close()).await;
         }
         if let Some(usual) = self.usual.take() {
@@ -152,10 +151,15 @@ impl Aggregator {
         }
     }
 
+    async fn handle_guarded(&mut self, event: Event) {
+        self.guarded(async |aggregator: &mut Self| aggregator.handle_event(event))
+            .await;
+    }
+
     /// Does a piece of work. A defect in it costs one event or one check, not all stories from then on: a panic is counted
     /// and logged, without its message, which may quote secrets.
     async fn guarded(&mut self, work: impl AsyncFnOnce(&mut Self)) {
-        // The store recovers from a poisoned lock. What was half applied is one episode, which is evicted like any other.
+        // The store recovers from a poisoned lock. A half applied event spoils one episode, which is evicted like any other.
         let done = AssertUnwindSafe(work(self)).catch_unwind().await;
         if done.is_err() {
             self.panicked("a panic in the aggregator: a story may be incomplete");
@@ -185,7 +189,7 @@ impl Aggregator {
             let files = files.clone();
             move || replay(&files, &stories)
         });
-        // What was read before a panic stays; later lines go behind what is in the journal.
+        // Lines that were read before a panic stay; new lines are appended to the journal.
         let replayed = replayed.await.unwrap_or_else(|error| {
             if error.is_panic() {
                 self.panicked("a panic while the journal was read: earlier stories are incomplete");
@@ -267,7 +271,7 @@ impl Aggregator {
         self.report_closed();
     }
 
-    /// A ContainerStatus: records the exit of the container, if it is new.
+    /// Records the exit of the container in a ContainerStatus, if it is new.
     fn container_status(&mut self, record: &CallRecord) {
         let (Some(state), Some(pod), Some(container)) =
             (&record.container_state, &record.pod, &record.container)
@@ -290,7 +294,7 @@ impl Aggregator {
         }
     }
 
-    /// The state of the kubelet's relist, reported when it takes unusually long.
+    /// Reports the kubelet's relist when it takes unusually long.
     fn watch_relist(&self, calls: &[Arc<Call>], now: u64) {
         let polls = calls.iter().filter(|call| relist::is_poll(call.method));
         let polls = polls.filter_map(|call| KubeletPoll::from_record(&CallRecord::in_flight(call)));
@@ -324,7 +328,7 @@ impl Aggregator {
         }
     }
 
-    /// Reports the episodes that keep failing, as far as that is due.
+    /// Reports the episodes that keep failing, if a report is due.
     fn report_failing(&self, now: u64) {
         let due = self.parts.stories.store().take_due(now);
         for DueReport { number, root } in due {
@@ -334,8 +338,10 @@ impl Aggregator {
             };
             let (shown, ids) = (store.view(episode, now), episode.ids());
             summary::write_failing(episode, &shown);
-            let subscriber = self.parts.subscriber.as_ref();
-            if let Some(subscriber) = subscriber.filter(|it| root && it.keeps(&shown, &ids)) {
+            if let Some(subscriber) = &self.parts.subscriber
+                && root
+                && subscriber.keeps(&shown, &ids)
+            {
                 subscriber.failing(&shown, &ids);
                 store.note_exported(number, ids.root, shown.began_unix_us);
             }
@@ -363,7 +369,7 @@ impl Aggregator {
             };
             let (shown, ids) = (store.view(episode, now), episode.ids());
             let subscriber = self.parts.subscriber.as_ref();
-            let exported = subscriber.is_some_and(|it| it.keeps(&shown, &ids));
+            let exported = subscriber.is_some_and(|subscriber| subscriber.keeps(&shown, &ids));
             self.metrics
                 .closed(episode, exported.then_some(ids.trace_id));
             summary::write(episode, &shown);

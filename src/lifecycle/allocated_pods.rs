@@ -1,6 +1,6 @@
-//! The names of a pod's containers, from the kubelet's checkpoint of allocated resources.
+//! Names of a pod's containers, from the kubelet's checkpoint of allocated resources.
 //!
-//! The CRI does not say how many containers a pod has, nor which of them are init containers. The kubelet (1.33 to 1.36, by
+//! The CRI neither says how many containers a pod has, nor marks init containers. The kubelet (1.33 to 1.36, by
 //! default) writes an entry to `allocated_pods_state` in its directory when it admits a pod, before it calls the runtime. The
 //! entry has the containers that keep their resources: all but ordinary init containers. Only these names are read; a file in
 //! another format, such as that of later kubelets, tells nothing.
@@ -40,7 +40,7 @@ struct CheckpointEntry {
     containers: HashMap<Box<str>, IgnoredAny>,
 }
 
-/// The containers of these pods, as far as the checkpoint in the kubelet's directory has them. Blocks.
+/// The containers of these pods, if they are in the checkpoint in the kubelet's directory. Blocks.
 pub(super) fn read(kubelet_dir: &Path, uids: &[Box<str>]) -> PodContainers {
     let mut text = Vec::new();
     let file = File::open(kubelet_dir.join(CHECKPOINT_FILE));
@@ -54,13 +54,13 @@ pub(super) fn read(kubelet_dir: &Path, uids: &[Box<str>]) -> PodContainers {
 fn parse(text: &[u8], uids: &[Box<str>]) -> Option<PodContainers> {
     let checkpoint: KubeletCheckpoint = serde_json::from_slice(text).ok()?;
     let mut data: CheckpointData = serde_json::from_str(&checkpoint.data).ok()?;
-    let of_pods = uids.iter().filter_map(|uid| {
+    let pods = uids.iter().filter_map(|uid| {
         let names = data.entries.remove(uid)?.containers.into_keys();
         let mut names: Vec<_> = names.take(MAX_CONTAINERS_PER_POD).collect();
         names.sort_unstable();
         (!names.is_empty()).then(|| (uid.clone(), names.into()))
     });
-    Some(of_pods.collect())
+    Some(pods.collect())
 }
 
 #[cfg(test)]

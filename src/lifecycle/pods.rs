@@ -19,8 +19,10 @@ impl Stories {
             |_| true,
             |episodes, store, pulls| {
                 let pods = by_pod(episodes).into_values();
-                let node = || store.node().with_pulls(pulls.clone());
-                let pods = pods.filter_map(|own| pod(&own, node(), now));
+                let pods = pods.filter_map(|own| {
+                    let node = store.node().with_pulls(pulls.clone());
+                    summary_of_pod(&own, node, now)
+                });
                 (pods.collect::<Vec<_>>(), store.forgotten())
             },
         );
@@ -41,10 +43,8 @@ impl Stories {
     }
 }
 
-/// Namespace, name and uid.
-type Key<'a> = [&'a str; 3];
-
-fn by_pod<'a>(episodes: &[&'a Episode]) -> BTreeMap<Key<'a>, Vec<&'a Episode>> {
+/// The episodes by namespace, name and uid of their pod.
+fn by_pod<'a>(episodes: &[&'a Episode]) -> BTreeMap<[&'a str; 3], Vec<&'a Episode>> {
     let mut pods = BTreeMap::<_, Vec<_>>::new();
     for episode in episodes {
         let pod = &episode.pod;
@@ -54,8 +54,8 @@ fn by_pod<'a>(episodes: &[&'a Episode]) -> BTreeMap<Key<'a>, Vec<&'a Episode>> {
     pods
 }
 
-/// The entry of one pod; its reason is that of its own page.
-fn pod(own: &[&Episode], node: NodeContext<'_>, now: u64) -> Option<view::PodSummary> {
+/// The entry of one pod. Its reason is the headline of its own page.
+fn summary_of_pod(own: &[&Episode], node: NodeContext<'_>, now: u64) -> Option<view::PodSummary> {
     let causes = diagnosis::Diagnoser::new(own, node, now);
     let shown = own.iter().map(|episode| episode.summary(&causes));
     let reason = causes.newest_cause()?;
@@ -83,8 +83,12 @@ mod tests {
             db.start(("db", 0), 130, 10),
         ]);
         let pods = stories.pods(&[]);
-        let of: Vec<_> = pods.pods.iter().map(|it| (&*it.name, it.state)).collect();
-        assert_eq!(of, [("web", PodState::Failing), ("db", PodState::Starting)]);
+        let states: Vec<_> = pods
+            .pods
+            .iter()
+            .map(|pod| (&*pod.name, pod.state))
+            .collect();
+        assert_eq!(states, [("web", PodState::Failing), ("db", PodState::Starting)]);
         let story = stories.pod_story("shop", "web", None, &[]).expect("known");
         assert_eq!(pods.pods[0].reason, story.headline);
         assert_eq!((pods.known, pods.pods[0].episodes), (2, 1));

@@ -6,8 +6,7 @@ use super::episode_store::{Episode, EpisodeStore};
 use super::timeline::EpisodePhase;
 use super::view;
 
-/// Most episodes of a pod that are read when one of them is closed, so that the cost for a pod that restarts all the time
-/// is bounded.
+/// Number of episodes of a pod that are read when one of them is closed. It bounds the cost for a pod that restarts all the time.
 const MAX_EPISODES_READ: usize = 64;
 
 impl EpisodeStore {
@@ -21,7 +20,7 @@ impl EpisodeStore {
 }
 
 impl Episode {
-    /// With its calls. It is one of the `pods`' episodes.
+    /// The view with its calls. `pods` include this episode.
     pub(super) fn view<'a>(&'a self, pods: &Diagnoser<'a>) -> view::EpisodeView {
         let waits = self
             .waits()
@@ -35,12 +34,16 @@ impl Episode {
         view::EpisodeView {
             calls: self.calls.iter().map(|c| c.view(self.began)).collect(),
             waits: waits.collect(),
-            kubelet: self.syncs.iter().map(|it| it.view(self.began)).collect(),
+            kubelet: self
+                .syncs
+                .iter()
+                .map(|sync| sync.view(self.began))
+                .collect(),
             ..self.summary(pods)
         }
     }
 
-    /// Without its calls.
+    /// The view without its calls. `pods` include this episode.
     pub(super) fn summary<'a>(&'a self, pods: &Diagnoser<'a>) -> view::EpisodeView {
         let shares = self.shares_to(self.began + self.shown_duration(pods.now()));
         let phases = EpisodePhase::ALL.into_iter().filter_map(|phase| {
@@ -76,7 +79,7 @@ impl Episode {
             pulled: self.pulled,
             calls_forgotten: self.calls_forgotten,
             exits: self.exits.iter().map(|e| e.view()).collect(),
-            oom_kills: self.oom_kills.iter().map(|it| it.view()).collect(),
+            oom_kills: self.oom_kills.iter().map(|kills| kills.view()).collect(),
             sandbox_death: pods.sandbox_death(self),
             ..view::EpisodeView::default()
         }

@@ -1,6 +1,5 @@
 //! One line of the log per episode that is over, and a few while it keeps failing, target `criscope::lifecycle`. Fields are
-//! named as the attributes of the span of the episode, if it has them; those that are not known, and phases that did not
-//! occur, are left out.
+//! named like the attributes of the span of the episode. Unknown fields, and phases that did not occur, are left out.
 
 use super::episode_store::Episode;
 use super::view::{self, EpisodeState};

@@ -35,7 +35,7 @@ pub struct RpcMethodRow {
     pub method: String,
     /// Calls in flight.
     pub in_flight: u64,
-    /// Of these, those reported as stuck.
+    /// Calls in flight that were reported as stuck.
     pub stuck: u64,
     /// Age of the oldest call in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,12 +56,12 @@ pub struct RateWindow {
     pub seconds: f64,
     /// Calls that ended.
     pub calls: u64,
-    /// Of these, those that ended with an error or at their deadline, unless that is routine.
+    /// Calls that ended with an error or at their deadline, without routine errors.
     pub errors: u64,
-    /// Of these, those whose error is routine on a healthy node, such as `NOT_FOUND` of a status.
+    /// Calls with an error that is routine on a healthy node, such as `NOT_FOUND` of a status.
     #[serde(default)]
     pub routine: u64,
-    /// Of these, those that the caller cancelled.
+    /// Calls that the caller cancelled.
     pub cancelled: u64,
     /// Median duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,6 +101,10 @@ impl From<Within> for RateWindow {
     }
 }
 
+fn rate_window(figures: Option<Within>) -> RateWindow {
+    figures.map(RateWindow::from).unwrap_or_default()
+}
+
 /// Rates of every method that was called or is in flight.
 pub fn rpc_table(rates: &Rates, in_flight: &[Arc<Call>]) -> RpcTable {
     let figures = rates.figures();
@@ -110,15 +114,14 @@ pub fn rpc_table(rates: &Rates, in_flight: &[Arc<Call>]) -> RpcTable {
         if of_method.is_none() && flying.is_empty() {
             return None;
         }
-        let window = |within: Option<Within>| within.map(RateWindow::from).unwrap_or_default();
         Some(RpcMethodRow {
             method: method.name().to_owned(),
             in_flight: flying.len() as u64,
             stuck: flying.iter().filter(|c| c.share_used() > 0).count() as u64,
             oldest_ms: flying.iter().map(|c| c.age()).max().map(millis),
-            minute: window(of_method.map(|f| f.minute)),
-            hour: window(of_method.map(|f| f.hour)),
-            all: window(of_method.map(|f| f.all)),
+            minute: rate_window(of_method.map(|f| f.minute)),
+            hour: rate_window(of_method.map(|f| f.hour)),
+            all: rate_window(of_method.map(|f| f.all)),
         })
     });
     RpcTable {
@@ -182,9 +185,8 @@ pub struct LatencyBucket {
 
 /// Samples of every method that is recorded or in flight; of one method, if `only` is set.
 pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method>) -> CallSamples {
-    let wanted = |method: Method| only.is_none_or(|only| only == method);
     let mut records = recorder.calls();
-    records.retain(|record| wanted(record.method));
+    records.retain(|record| only.is_none_or(|only| only == record.method));
     records.sort_unstable_by_key(|record| std::cmp::Reverse(record.end()));
     let mut methods: HashMap<Method, MethodSamples> = HashMap::new();
     for record in &records {
@@ -193,7 +195,10 @@ pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method
             .or_insert_with(|| empty(record.method));
         of_method.take(record);
     }
-    for call in in_flight.iter().filter(|call| wanted(call.method)) {
+    let in_flight = in_flight
+        .iter()
+        .filter(|call| only.is_none_or(|only| only == call.method));
+    for call in in_flight {
         let of_method = methods
             .entry(call.method)
             .or_insert_with(|| empty(call.method));
@@ -209,13 +214,13 @@ pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method
 }
 
 fn empty(method: Method) -> MethodSamples {
-    let bucket = |from_us| LatencyBucket {
+    let buckets = BUCKETS_US.map(|from_us| LatencyBucket {
         from_us,
         ..LatencyBucket::default()
-    };
+    });
     MethodSamples {
         method: method.name().to_owned(),
-        buckets: BUCKETS_US.map(bucket).into(),
+        buckets: buckets.into(),
         ..MethodSamples::default()
     }
 }

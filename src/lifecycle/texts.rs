@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The smallest number of texts that is searched for unused ones.
+/// Smallest number of texts for which unused ones are searched.
 const MIN_SEARCHED_TEXTS: usize = 256;
 
-/// See the module documentation.
+/// Texts that are kept once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedTexts {
     known: HashSet<Arc<str>>,
@@ -15,7 +15,7 @@ pub(super) struct SharedTexts {
 }
 
 impl SharedTexts {
-    /// Replaces a text by an equal one that is known, or makes it known.
+    /// Replaces a text by an equal one that is known, or remembers it.
     pub(super) fn share(&mut self, text: &mut Arc<str>) {
         if let Some(known) = self.known.get(text) {
             *text = Arc::clone(known);

@@ -37,7 +37,7 @@ pub struct PodStory {
     pub namespace: String,
     /// Pod name.
     pub name: String,
-    /// Why it was slow, or is not up, in one sentence: that of the episode that matters most now.
+    /// Why the pod was slow, or is not up, in one sentence: the headline of the episode that matters most now.
     pub headline: String,
     /// The kind of cause that the headline is about, as [`Episode::cause`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -56,16 +56,16 @@ pub struct PodStory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EpisodeState {
-    /// Calls may follow, and nothing has failed that was not made good.
+    /// Calls may follow, and every failure was resolved.
     #[default]
     Open,
-    /// Calls may follow, and a failure has not been made good: the kubelet tries again.
+    /// Calls may follow, and a failure is unresolved: the kubelet tries again.
     Failing,
     /// Completed.
     Ok,
-    /// It timed out, or ended with an error.
+    /// The episode timed out, or ended with an error.
     Failed,
-    /// Its caller broke it off before it was complete, and nothing had failed: mostly the pod was deleted.
+    /// The caller broke the episode off before it was complete, and nothing had failed: mostly the pod was deleted.
     Cancelled,
 }
 
@@ -103,7 +103,7 @@ pub struct EpisodeView {
     /// The container of a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// Whether that container was added to the running pod, as far as is known: an ephemeral container.
+    /// True if that container is known to be an ephemeral container, which was added to the running pod.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ephemeral: bool,
     /// The sandbox id, once there is one.
@@ -114,35 +114,35 @@ pub struct EpisodeView {
     pub handler: String,
     /// Trace id, in hex. The trace exists if traces are exported.
     pub trace_id: String,
-    /// Its state.
+    /// The state.
     pub state: EpisodeState,
-    /// When its first call was received, in microseconds since 1970.
+    /// The time at which its first call was received, in microseconds since 1970.
     pub began_unix_us: u64,
-    /// From there to the end of its last call; up to now if a call is in flight, or if it is open and not complete.
+    /// From the begin to the end of its last call; up to now if a call is in flight, or if the episode is open and not complete.
     pub duration_ms: f64,
-    /// How long before its first call the kubelet saw the pod; of the pod's first sandbox only.
+    /// Time from the moment at which the kubelet saw the pod to its first call; only for the pod's first sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_cri_ms: Option<f64>,
-    /// Where the time went and what went wrong, in one sentence.
+    /// The explanation of its time or failure, in one sentence.
     pub headline: String,
     /// The kind of cause that the headline is about: `image_pull_failed`, `slow_network`, `crash_loop`. Names are stable.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
-    /// The sentence on the crash loop of a container that it started, or of one that the kubelet keeps killing. Absent once the pod is stopped.
+    /// The sentence on the crash loop or kill loop of one of its containers. Absent once the pod is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash_loop: Option<String>,
-    /// When its pod was found to be deleted, if that was before there was a sandbox, in microseconds since 1970.
+    /// The time at which its pod was found to be deleted without a sandbox, in microseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_unix_us: Option<u64>,
-    /// Parts of the duration; they add up to it.
+    /// Parts of the duration, which add up to the whole.
     pub phases: Vec<PhaseDuration>,
     /// Calls repeated after a failure.
     pub retries: u32,
     /// Calls that failed.
     pub failures: u32,
-    /// Whether an image was pulled, successfully.
+    /// True if an image was pulled, successfully.
     pub pulled: bool,
-    /// Its calls in the order in which they were received; omitted in lists of episodes.
+    /// The calls in the order in which they were received; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallView>,
     /// Calls that were dropped because there were too many.
@@ -151,13 +151,13 @@ pub struct EpisodeView {
     /// The init containers that calls waited for; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<InitContainerWaitView>,
-    /// Exits of its containers, as far as the kubelet asked for their status.
+    /// Exits of its containers that the kubelet or the runtime reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exits: Vec<ExitView>,
-    /// Processes of its containers that the kernel killed for lack of memory, as far as the runtime tells.
+    /// OOM kills in its containers that the runtime reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub oom_kills: Vec<OomKillsView>,
-    /// The end of its sandbox, if no call stopped it and the runtime reports it; of starts.
+    /// For a start: the end of its sandbox, if no call stopped it and the runtime reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_death: Option<SandboxDeathView>,
     /// The kubelet's own spans of its time; omitted in lists of episodes.
@@ -170,18 +170,18 @@ pub struct EpisodeView {
 pub struct PodSyncView {
     /// `syncPod`, `syncTerminatingPod` or `syncTerminatedPod`.
     pub name: String,
-    /// From the begin of the episode to the begin of the last of them; negative if it began before.
+    /// Time from the begin of the episode to the begin of the last span; negative if the span began before.
     pub offset_ms: f64,
-    /// Duration of the last of them.
+    /// Duration of the last span.
     pub duration_ms: f64,
-    /// Their number.
+    /// Number of spans.
     pub tries: u32,
-    /// How they failed.
+    /// The error, if they failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// An exec probe of a container, whose command the kubelet runs by ExecSync. Other probes are no CRI calls.
+/// An exec probe of a container, whose command the kubelet runs by ExecSync. Other probes make no CRI calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProbeView {
     /// Container name.
@@ -190,17 +190,17 @@ pub struct ProbeView {
     pub attempt: u32,
     /// The timeout of the probe, in seconds.
     pub timeout_s: u32,
-    /// How often it ran.
+    /// Number of runs.
     pub runs: u64,
-    /// How often it failed.
+    /// Number of failed runs.
     pub failed: u64,
-    /// How often it failed in a row, up to now.
+    /// Number of failed runs since the last success.
     pub failed_in_a_row: u32,
     /// `exit code N`, `timed out` or `could not be run`.
     pub last_result: String,
-    /// When it ended last, in microseconds since 1970.
+    /// End of the last run, in microseconds since 1970.
     pub last_unix_us: u64,
-    /// How long it took then.
+    /// Duration of the last run.
     pub last_ms: f64,
 }
 
@@ -238,15 +238,15 @@ pub struct CallDetail {
     /// The command of a CNI plugin: `ADD` or `DEL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Its activity: the program it started (`iptables`), the command (`create`), or what holds it up (`blocked in umount
-    /// of /a/b (nfs)`).
+    /// The activity: the program that it started (`iptables`), the command (`create`), or the operation that holds it up (`blocked in
+    /// umount of /a/b (nfs)`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doing: Option<String>,
-    /// From the begin of the episode.
+    /// Time from the begin of the episode.
     pub offset_ms: f64,
-    /// Observed duration: to a period of the sampler for processes, exact for the others.
+    /// Observed duration: to a period of the sampler for processes, else exact.
     pub duration_ms: f64,
-    /// How it was observed in another runtime: `process` or `span`; `runtime` for a step of the built-in one.
+    /// The kind of observation: `process` or `span` in another runtime, `runtime` for a step of the built-in one.
     pub source: String,
 }
 
@@ -261,11 +261,11 @@ pub struct ExitView {
     pub code: i32,
     /// `completed`, `error`, `oom_killed`, `evicted`, `unknown` or `other`.
     pub reason: String,
-    /// How long it had run.
+    /// Duration of the run.
     pub ran_ms: f64,
-    /// When it ended, in microseconds since 1970.
+    /// End of the run, in microseconds since 1970.
     pub at_unix_us: u64,
-    /// Whether it was asked to stop while it ran; then the code is no fault.
+    /// True if a stop was requested during the run; then the code shows no fault.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
     /// Who evicted it and why, if the runtime says so.
@@ -280,7 +280,7 @@ pub struct OomKillsView {
     pub container: String,
     /// Its restart count.
     pub attempt: u32,
-    /// Processes that were killed, if the runtime counts them; or else kills as far as its events tell them apart.
+    /// Killed processes, if the runtime counts them; else the number of kills that its events can tell apart.
     pub kills: u32,
     /// The first, in microseconds since 1970.
     pub first_unix_us: u64,
@@ -291,12 +291,12 @@ pub struct OomKillsView {
 /// The end of a sandbox that no call has stopped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SandboxDeathView {
-    /// When, in microseconds since 1970.
+    /// The end, in microseconds since 1970.
     pub at_unix_us: u64,
     /// Exit code of its first process, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
-    /// Whether its shim ended too.
+    /// True if its shim ended too.
     pub with_shim: bool,
 }
 
@@ -305,9 +305,9 @@ pub struct SandboxDeathView {
 pub struct ImagePullList {
     /// The time of this response, in microseconds since 1970.
     pub now_unix_us: u64,
-    /// In flight.
+    /// Pulls in flight.
     pub in_flight: Vec<ImagePullView>,
-    /// Ended, as far as the recorder holds them, with the bytes that the built-in runtime fetched.
+    /// Ended pulls that the recorder still holds, with the bytes that the built-in runtime fetched.
     pub recent: Vec<ImagePullView>,
 }
 
@@ -320,7 +320,7 @@ pub struct ImagePullView {
     /// The call.
     #[serde(flatten)]
     pub call: CallView,
-    /// How far it is, as far as the runtime says.
+    /// The progress, if the runtime reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<PullProgressView>,
 }
@@ -329,13 +329,13 @@ impl ImagePullView {
     /// Bytes per second on average; `None` if nothing was fetched.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn rate(&self) -> Option<u64> {
-        let bytes = self.progress.as_ref().map(|it| it.bytes)?;
+        let bytes = self.progress.as_ref().map(|progress| progress.bytes)?;
         (bytes > 0 && self.call.duration_ms > 0.0)
             .then(|| (bytes as f64 * 1e3 / self.call.duration_ms) as u64)
     }
 
-    /// Milliseconds until all bytes are there, at the rate until now. `None` while nothing arrives, and if bytes cannot be told
-    /// from those of other pulls.
+    /// Milliseconds until all bytes are there, at the rate until now. `None` while nothing arrives, and if the bytes may be those of other
+    /// pulls.
     pub fn left_ms(&self) -> Option<f64> {
         let progress = self.progress.as_ref()?;
         let left = progress.of_bytes.saturating_sub(progress.bytes);
@@ -362,14 +362,14 @@ pub struct PullProgressView {
     pub image: String,
     /// Bytes of layers present so far.
     pub bytes: u64,
-    /// Bytes of all layers; 0 until they are known.
+    /// Bytes of all layers; 0 until the sum is known.
     pub of_bytes: u64,
-    /// How many pulls the bytes belong to, if it is not known which; 0 if they are those of this one.
+    /// Number of pulls to which the bytes may belong; 0 if they belong to this pull alone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shared_by: u64,
     /// Time since the last bytes arrived.
     pub idle_ms: f64,
-    /// Its layers, from the bottom up.
+    /// The layers, from the bottom up.
     pub layers: Vec<LayerProgress>,
 }
 
@@ -401,10 +401,10 @@ pub struct UnknownPod {
     pub known: usize,
     /// Pods with similar names, as `NAMESPACE/NAME`, the most similar first.
     pub near: Vec<String>,
-    /// What that can mean, and the state of the node: one sentence each.
+    /// Possible reasons, and the state of the node: one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The number of others with similar names.
+    /// Number of further pods with similar names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more: Option<usize>,
 }

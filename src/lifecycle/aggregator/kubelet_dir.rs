@@ -1,5 +1,5 @@
-//! Facts about pods from the kubelet other than its calls: its directory shows which containers a pod has and that a pod is gone,
-//! its spans why it fails to sync a pod.
+//! Facts about pods from the kubelet's directory and spans: the directory shows which containers a pod has and that a pod is gone, the
+//! spans why the kubelet fails to sync a pod.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::lifecycle::{allocated_pods, pod_dirs};
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Aggregator {
-    /// Takes in a span.
+    /// Applies a span.
     pub(super) fn sync(&self, span: KubeletSpan) {
         let pod = span.pod.clone();
         let noted = self.parts.stories.store().note_sync(span);
@@ -48,7 +48,7 @@ impl Aggregator {
         }
     }
 
-    /// Looks for the directories of the pods of which no sandbox could be made. No call says that such a pod is deleted.
+    /// Looks for the directories of the pods whose sandbox could not be made. No call shows that such a pod is deleted.
     pub(super) async fn look_for_deleted(&mut self, now: u64) {
         let Some(dir) = self.parts.kubelet_dir.clone() else {
             return;

@@ -144,7 +144,7 @@ impl<'a> ContainerRuns<'a> {
             return false;
         };
         let exits = self.exits.iter().map(|(exit, _)| exit);
-        // A failed run and a run whose end was not observed, as when its shim was killed, are no series.
+        // A failed run and a run whose end was not observed, for example because its shim was killed, are no series.
         let unseen = exits
             .clone()
             .filter(|exit| exit.reason == ExitReason::Unknown);

@@ -13,7 +13,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultScope {
     Any,
-    /// Pulls, also that of the pause image.
+    /// Pulls, including the pull of the pause image.
     Image,
     /// CreateContainer and StartContainer.
     Container,
@@ -220,7 +220,7 @@ faults! {
     Hook = "oci_hook_failed", Some("an OCI hook failed"), Container: ["error running *hook", "error executing hook"];
     MemoryLimit = "memory_limit_too_low", Some("its memory limit is too low to start"), Container:
         ["container init was oom-killed", "oom-killed (memory limit too low", "unable to set memory limit to"];
-    // These texts end in words that a missing command has as well.
+    // The AppArmor texts end in words that a missing command has as well.
     AppArmorGone = "apparmor_profile", Some("its AppArmor profile is not loaded"), Container:
         ["apparmor failed to apply profile*no such file"];
     AppArmorFails = "apparmor_fails", Some("its AppArmor profile cannot be applied"), Container:

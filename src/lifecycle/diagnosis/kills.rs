@@ -75,8 +75,8 @@ pub(super) fn is_overdue(call: &EpisodeCall) -> bool {
     call.elapsed_us() > u64::from(grace) * 1_000_000 + KILL_OVERDUE_AFTER
 }
 
-/// Why the kubelet is stopping a container, if the calls of the pod show it. The stop may be that of the pod, so only an event
-/// right before it shows a reason.
+/// The reason for which the kubelet is stopping a container, if the calls of the pod show it. The stop may be part of the pod's stop, so
+/// only an event right before it shows a reason.
 pub(super) fn known_kill_reason(pod: &[&Episode], call: &EpisodeCall) -> Option<KillReason> {
     let is_stop = call.method == Method::StopContainer && call.peer.client != Client::Crictl;
     let reason = is_stop.then(|| kill_reason(pod, call))?;
@@ -156,7 +156,7 @@ fn kill_loop<'a>(
     // The kubelet repeats a stop that failed; each container is killed once.
     kills.dedup_by(|later, earlier| is_same_container(later, earlier));
     kills.retain(|call| {
-        // After a kill the container is started again. The stop of its last run may be that of the pod.
+        // After a kill the container is started again. The stop of its last run may be part of the pod's stop.
         let is_of_pod = is_of_attempt_from(newest, call) && stopped >= call.began_us();
         !is_of_pod && !is_of_replaced_sandbox(creates, call)
     });

@@ -16,7 +16,7 @@ use crate::lifecycle::timeline::EpisodePhase;
 /// Work of the kubelet from this duration on is slow, in microseconds.
 const SLOW_KUBELET_WORK: u64 = 2_000_000;
 /// The kubelet runs a postStart hook this soon after the start, in microseconds, unless the node is very busy. A hook that
-/// begins later may be that of a pod that is deleted.
+/// begins later may be a preStop hook of a deleted pod.
 const POST_START_FOLLOWS_WITHIN: u64 = 300_000;
 /// A stop may seem shorter than its grace period by this much, in microseconds, because of clocks.
 const GRACE_PERIOD_TOLERANCE: u64 = 50_000;

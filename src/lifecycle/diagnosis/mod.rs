@@ -150,7 +150,7 @@ fn cause_from_calls<'a>(
     }
 }
 
-/// Returns whether the predecessor is worth a word beside this cause: something runs again, and the cause does not say why.
+/// Returns whether the predecessor is worth a word after this cause: something runs again, and the cause does not say why.
 fn leaves_room_for_predecessor(cause: &Cause<'_>) -> bool {
     match cause {
         Cause::NotSlow(NotSlow { end, .. }) => !matches!(

@@ -40,7 +40,7 @@ pub(super) fn blocking_fact(episode: &Episode, now: u64) -> Option<Cause<'_>> {
         return None;
     }
     let holding = episode.node.iter().filter(|fact| fact.holds());
-    // Of two facts about one hang the first tells since when it lasts.
+    // If two facts are about one hang, the first has its begin.
     let causes = holding.filter(|fact| is_cause(fact, &waits));
     let fact = causes.min_by_key(|fact| fact.from)?;
     Some(Cause::WaitsForNode { fact, waits, now })

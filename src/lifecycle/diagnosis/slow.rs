@@ -60,7 +60,7 @@ pub(super) fn duration_cause<'a>(
     })
 }
 
-/// The call that took longest of those that took unusually long.
+/// The longest of the calls that took unusually long.
 fn unusual<'a>(
     episode: &'a Episode,
     node: &NodeContext<'_>,

@@ -299,7 +299,7 @@ impl Cause<'_> {
         }
     }
 
-    /// Returns whether the cause no longer matters once the pod was stopped while its containers ran, such as that of a slow start.
+    /// Returns whether the cause no longer matters once the pod was stopped while its containers ran. An example is a slow start.
     pub(super) fn is_past_when_stopped(&self) -> bool {
         match self {
             Self::WithNodeConditions { cause, .. } | Self::WithInjectedFault { cause, .. } => {

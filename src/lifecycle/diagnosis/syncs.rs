@@ -33,7 +33,7 @@ pub(crate) enum WorkBeforeCalls<'a> {
 pub(crate) enum WorkInGap<'a> {
     /// Most of the gap is part of one span.
     Inside(SyncKind),
-    /// Most of the gap lies between two spans, the first of which failed in this way.
+    /// Most of the gap lies between two spans. Has the first span if it failed.
     Between(Option<&'a PodSync>),
 }
 
@@ -64,7 +64,7 @@ pub(super) fn failing_sync(episode: &Episode, now: u64) -> Option<FailingSync<'_
     let error = sync.error.as_ref()?;
     let awaits_call = episode.is_open() && episode.kind == Kind::Start && episode.started == 0;
     let is_silent = awaits_call && now.saturating_sub(episode.ended) >= LONG_SILENCE;
-    let is_news = !error.is_seen() || is_silent;
+    let is_news = !error.is_shown_by_calls() || is_silent;
     let container = error.container();
     let is_resolved = episode.calls.iter().any(|call| {
         call.method == Method::StartContainer

@@ -54,7 +54,7 @@ pub(super) fn longest<'a>(
     workers.max_by(|a, b| a.alone.total_cmp(&b.alone))
 }
 
-/// The part of a span in which none of the spans within it ran, in microseconds. Other work has no spans within it.
+/// The part of a span without the spans within it, in microseconds. Other work has no spans within it.
 fn alone(call: &EpisodeCall, span: &Work) -> u64 {
     let within = call.work.iter().filter(|work| {
         let is_below = work.kind == span.kind && work.depth > span.depth;
@@ -81,7 +81,7 @@ pub(super) fn longest_of_all_kinds<'a>(
 ) -> Option<LongestWorker<'a>> {
     let kinds = WorkKind::ALL.into_iter();
     let workers = kinds.filter_map(|kind| longest(kind, calls));
-    // Of two workers with the same time the first is more specific. A worker that holds a call up explains the work of others.
+    // If two workers have the same time, the first is more specific. A worker that holds a call up explains the work of others.
     workers.reduce(|a, b| {
         let holds = matches!(a.kind, WorkKind::Injected | WorkKind::Blocked);
         let explains = holds && a.ms >= 0.5 * b.ms;

@@ -74,7 +74,7 @@ pub(crate) struct Episode {
     /// The root span if it was exported before the end of the episode, and the time up to which other spans were exported, in
     /// microseconds since 1970.
     pub(super) exported: Option<(SpanId, u64)>,
-    /// Begin of the time after which the episode is given up: its own begin, or that of the call that continued it.
+    /// Begin of the time after which the episode is given up: its own begin, or the begin of the call that continued it.
     pub(super) give_up_from: u64,
     /// The end of the last call that stopped or removed what an attempt without a sandbox had left behind.
     pub(super) last_cleanup_end: Option<u64>,
@@ -93,7 +93,7 @@ pub(crate) struct Episode {
 }
 
 impl Episode {
-    /// An episode of which this is the first call.
+    /// Opens an episode with its first call.
     pub(super) fn open(
         number: u64,
         kind: Kind,

@@ -13,7 +13,7 @@ impl EpisodeStore {
     }
 
     /// Removes the time at which the kubelet saw the pod from all calls but the first of a pod that is new to this node, or comes back:
-    /// a replaced sandbox has the time of the first one, or that of the kubelet's last start. Adds to the first call for how long
+    /// a replaced sandbox has the time of the first one, or of the kubelet's last start. Adds to the first call for how long
     /// criscope was not running.
     pub(crate) fn judge_origin(&self, call: &mut EpisodeCall) {
         if !matches!(call.facts, CallFacts::Seen { .. }) {

@@ -24,7 +24,7 @@ pub(crate) struct SandboxEnd {
     /// ends with the init of its shared PID namespace, which has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) code: Option<i32>,
-    /// True if the first process was that of a sandbox container, which a sandbox of the built-in runtime has with a shim of
+    /// True if the first process belonged to a sandbox container, which a sandbox of the built-in runtime has with a shim of
     /// containerd.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_container: bool,

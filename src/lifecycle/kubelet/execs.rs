@@ -12,7 +12,7 @@ use crate::cri::status::Code;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ExecResult {
-    /// With this exit code.
+    /// It exited with this code.
     Exit(i32),
     /// It was killed at its timeout.
     TimedOut,

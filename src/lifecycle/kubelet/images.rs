@@ -1,7 +1,7 @@
 //! Images that the kubelet looked for, did not find, and has not pulled: with `imagePullPolicy: Never` it makes no other call.
 //!
-//! ImageStatus names no pod. A pod is told by the time: the kubelet looks for the image right after it has made the sandbox. A
-//! look that could be for either of two pods is for none.
+//! ImageStatus names no pod. The time shows which pod it is for: the kubelet looks for the image right after it has made the sandbox. A
+//! lookup that could be for either of two pods counts for neither.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::call::{CallRecord, Client, Ending};
 use crate::cri::Method;
 use crate::cri::status::code_name;
 
-/// Most images that are remembered.
+/// Number of images that are remembered.
 const MAX_MISSING_IMAGES: usize = 64;
 /// The kubelet looks for the image this soon after the last call for the pod, in microseconds.
 pub(crate) const LOOKUP_FOLLOWS_SANDBOX_WITHIN: u64 = 500_000;
 /// Size of a response without an image, in bytes: the header of its gRPC frame.
 const EMPTY_RESPONSE_BYTES: u64 = 5;
 
-/// An image that is absent. Times in microseconds since 1970.
+/// An image that the kubelet did not find and has not pulled. Times in microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MissingImage {
     pub(crate) image: Arc<str>,
@@ -25,53 +25,54 @@ pub(crate) struct MissingImage {
     pub(crate) episode: u64,
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// How often the kubelet looked for it.
+    /// Number of lookups by the kubelet.
     pub(crate) times: u32,
     /// The last error, if the runtime could not look it up.
     pub(crate) error: Option<Arc<str>>,
 }
 
-/// What the kubelet found when it looked for an image.
+/// A lookup of the kubelet that found no image.
 #[derive(Clone, Debug)]
 pub struct FailedImageLookup {
     image: Arc<str>,
-    /// In microseconds since 1970.
+    /// The end of the lookup, in microseconds since 1970.
     pub(crate) at: u64,
     error: Option<Arc<str>>,
 }
 
 impl FailedImageLookup {
-    /// Of a call that has ended; `None` for other calls, and if the image is there.
+    /// The lookup that this ended call made; `None` for other calls, and if the image is there.
     pub(crate) fn from_record(record: &CallRecord) -> Option<Self> {
-        let is_it = record.method == Method::ImageStatus && record.peer.client == Client::Kubelet;
+        let is_lookup =
+            record.method == Method::ImageStatus && record.peer.client == Client::Kubelet;
         let failed = record.has_ended(Ending::Error);
         let is_absent = record.is_good() && record.response_bytes == EMPTY_RESPONSE_BYTES;
         let image = record
             .image
             .clone()
-            .filter(|_| is_it && (failed || is_absent))?;
+            .filter(|_| is_lookup && (failed || is_absent))?;
         let outcome = record.outcome()?;
-        let error = outcome.message.as_deref().unwrap_or_default();
-        let error = || format!("{} {error}", code_name(outcome.code)).into();
+        let message = outcome.message.as_deref().unwrap_or_default();
+        let error = failed.then(|| format!("{} {message}", code_name(outcome.code)).into());
         Some(Self {
             image,
             at: record.end_us(),
-            error: failed.then(error),
+            error,
         })
     }
 }
 
-/// See the module documentation.
+/// The images that the kubelet did not find, by the episode that waits for them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MissingImages(VecDeque<MissingImage>);
 
 impl MissingImages {
-    /// The kubelet did not find it; `episode`: right after it had made the sandbox of that start.
+    /// Notes a lookup without an image. `episode`: the start whose sandbox the kubelet had just made.
     pub(crate) fn note(&mut self, found: FailedImageLookup, episode: Option<u64>) {
         let FailedImageLookup { image, at, error } = found;
-        let is_known = |it: &MissingImage| it.image == image && Some(it.episode) == episode;
-        let is_new = !self.0.iter().any(is_known);
-        for known in self.0.iter_mut().filter(|it| it.image == image) {
+        let mut is_new = true;
+        for known in self.0.iter_mut().filter(|known| known.image == image) {
+            is_new &= Some(known.episode) != episode;
             known.times += 1;
             known.last = known.last.max(at);
             known.error.clone_from(&error);
@@ -92,12 +93,12 @@ impl MissingImages {
         });
     }
 
-    /// It is pulled.
+    /// Forgets an image that is pulled.
     pub(crate) fn forget(&mut self, image: &str) {
-        self.0.retain(|it| *it.image != *image);
+        self.0.retain(|missing| *missing.image != *image);
     }
 
-    /// All of them.
+    /// All missing images.
     pub(crate) fn all(&self) -> Vec<MissingImage> {
         self.0.iter().cloned().collect()
     }
@@ -156,7 +157,7 @@ mod tests {
         let known: Vec<_> = images
             .all()
             .iter()
-            .map(|it| (it.episode, it.first))
+            .map(|missing| (missing.episode, missing.first))
             .collect();
         assert_eq!(known, [(7, SECOND), (8, 100 * SECOND)]);
     }

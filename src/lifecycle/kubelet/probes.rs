@@ -19,9 +19,9 @@ const MAX_PROBED_CONTAINERS: usize = 1024;
 const MAX_PROBES_PER_CONTAINER: usize = 4;
 /// Most results per probe.
 const MAX_RESULTS_PER_PROBE: usize = 8;
-/// The kubelet kills a container this soon after the probe that failed once too often, or begins its preStop hook, in microseconds.
+/// The kubelet stops a container, or begins its preStop hook, this soon after the probe that failed once too often, in microseconds.
 const STOP_FOLLOWS_PROBE_WITHIN: u64 = 2_000_000;
-/// A preStop hook that is no exec takes up to this time, in microseconds: the grace period by default.
+/// A preStop hook other than exec takes up to this time, in microseconds: the grace period by default.
 const MAX_PRE_STOP_HOOK: u64 = 30_000_000;
 /// How late the kubelet may run a probe, in microseconds.
 const MAX_PROBE_DELAY: u64 = 1_000_000;
@@ -33,25 +33,25 @@ pub(crate) struct FailedProbe {
     pub(crate) result: ExecResult,
     /// Failures in a row.
     pub(crate) in_a_row: u32,
-    /// What shows that it was the reason.
+    /// Evidence that it was the reason for the stop.
     #[serde(default, skip_serializing_if = "KillEvidence::is_at_once")]
     pub(crate) evidence: KillEvidence,
-    /// From its last failure to the stop, or to the preStop hook before it, in microseconds.
+    /// From the last failure to the stop, or to the preStop hook before the stop, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) before: u64,
 }
 
-/// What shows that a failed probe was the reason of a stop, the best first.
+/// Evidence that a failed probe was the reason for a stop, the best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum KillEvidence {
     /// The stop, or a hook before it, followed at once.
     #[default]
     AtOnce,
-    /// It was due and was not run again: the kubelet runs a liveness or startup probe no more once it has led to a kill. That of a pod
-    /// that is deleted it does not run either.
+    /// The probe was due and was not run again: the kubelet no longer runs a liveness or startup probe that has led to a kill, nor one of a
+    /// deleted pod.
     GivenUp,
-    /// Nothing. Another reason is as likely.
+    /// No evidence: another reason is as likely.
     Weak,
 }
 
@@ -94,16 +94,16 @@ impl ProbeRun {
 struct ExecProbe {
     /// The size of its request and its timeout in seconds.
     key: (u64, u32),
-    /// In microseconds, if it is told by it from another one with the same key.
+    /// Period in microseconds; set only when it is needed to tell two probes with the same key apart.
     period: Option<u64>,
     runs: u64,
     failed: u64,
     failed_in_a_row: u32,
     /// The longest series of failures after which it was run once more, since it first succeeded.
     tolerated: u32,
-    /// The same before it first succeeded: it may have been the startup probe until then.
+    /// The longest series of failures before it first succeeded. Until then it may have been the startup probe.
     at_first: u32,
-    /// Whether it is two probes.
+    /// True if these are the runs of two probes that cannot be told apart.
     is_shared: bool,
     last: VecDeque<ProbeRun>,
 }
@@ -132,12 +132,11 @@ impl ExecProbe {
 
     fn note(&mut self, run: ProbeRun) {
         let is_first = self.runs == u64::from(self.failed_in_a_row);
-        let survived = if is_first {
-            &mut self.at_first
+        if is_first {
+            self.at_first = self.at_first.max(self.failed_in_a_row);
         } else {
-            &mut self.tolerated
-        };
-        *survived = self.failed_in_a_row.max(*survived);
+            self.tolerated = self.tolerated.max(self.failed_in_a_row);
+        }
         self.runs += 1;
         self.is_shared |= self.last.iter().any(|other| other.overlaps(&run));
         if run.result.is_good() {
@@ -152,8 +151,8 @@ impl ExecProbe {
         self.last.push_back(run);
     }
 
-    /// Divides it, if its runs are those of two probes: it keeps those of one, and returns the other. Runs that are no longer
-    /// remembered are not counted any more, since it is not known whose they were.
+    /// Divides the runs of two probes: keeps those of one, and returns the other. `None` if it is one probe. Runs that are no longer
+    /// remembered are not counted any more, since they may be those of either.
     fn divide(&mut self) -> Option<Self> {
         if self.is_shared || self.period.is_some() {
             return None;
@@ -173,7 +172,7 @@ impl ExecProbe {
         Some(other)
     }
 
-    /// Adds what was taken for another probe.
+    /// Adds the runs that were taken for those of another probe.
     fn join(&mut self, other: Self) {
         self.period = None;
         self.is_shared = true;
@@ -194,7 +193,7 @@ impl ExecProbe {
         late.min(period.saturating_sub(late))
     }
 
-    /// Returns whether it can have run at this time again.
+    /// Returns whether it can have run again at this time.
     fn is_due(&self, began: u64) -> bool {
         let (Some(period), Some(last)) = (self.period, self.last.back()) else {
             return true;
@@ -202,14 +201,14 @@ impl ExecProbe {
         began.saturating_sub(last.began) > period / 2
     }
 
-    /// How it had failed before a stop that began at `at`; `None` if it was not the reason. `until`: up to when the container is known to
-    /// have been up.
+    /// Its failure before a stop that began at `at`; `None` if it was not the reason for the stop. `until`: the container is known to have
+    /// been up until then.
     fn failed_before(&self, at: u64, until: u64) -> Option<FailedProbe> {
-        let before = || self.last.iter().rev().filter(|run| run.ended <= at);
-        let last = before().next().filter(|run| run.is_failure())?;
+        let before = self.last.iter().rev().filter(|run| run.ended <= at);
+        let last = before.clone().next().filter(|run| run.is_failure())?;
         let gap = at - last.ended;
         if self.is_shared {
-            let in_a_row = before().take_while(|run| run.is_failure()).count();
+            let in_a_row = before.take_while(|run| run.is_failure()).count();
             let in_a_row = u32::try_from(in_a_row.div_ceil(2)).unwrap_or(u32::MAX);
             let failed = FailedProbe {
                 result: last.result,
@@ -219,18 +218,21 @@ impl ExecProbe {
             };
             return (gap <= STOP_FOLLOWS_PROBE_WITHIN).then_some(failed);
         }
-        // A readiness probe, which kills nothing, goes on, and also after as many failures.
+        // A readiness probe kills nothing: it goes on after this stop, or went on after as many failures.
         let goes_on = self.last.back().is_some_and(|run| run.ended > at);
         if goes_on || self.failed_in_a_row <= self.tolerated {
             return None;
         }
         let is_at_once =
             gap <= STOP_FOLLOWS_PROBE_WITHIN && self.failed_in_a_row > self.at_first_over();
-        let evidence = match is_at_once {
-            true => KillEvidence::AtOnce,
-            false if self.is_overdue(last, until) => KillEvidence::GivenUp,
-            false if gap <= MAX_PRE_STOP_HOOK => KillEvidence::Weak,
-            false => return None,
+        let evidence = if is_at_once {
+            KillEvidence::AtOnce
+        } else if self.is_overdue(last, until) {
+            KillEvidence::GivenUp
+        } else if gap <= MAX_PRE_STOP_HOOK {
+            KillEvidence::Weak
+        } else {
+            return None;
         };
         Some(FailedProbe {
             result: last.result,
@@ -251,8 +253,7 @@ impl ExecProbe {
 
     /// Returns whether it should have been run again by this time.
     fn is_overdue(&self, last: &ProbeRun, until: u64) -> bool {
-        let runs = || self.last.iter();
-        let periods = runs().zip(runs().skip(1));
+        let periods = self.last.iter().zip(self.last.iter().skip(1));
         let period = periods
             .map(|(one, next)| next.began.saturating_sub(one.began))
             .max();
@@ -308,7 +309,7 @@ impl ContainerProbes {
         };
         let mut probe = probes.remove(nearest);
         if !probe.is_due(run.began) {
-            // The rhythms have changed, as when the kubelet was restarted.
+            // The rhythms have changed, for example because the kubelet was restarted.
             let others = probes.extract_if(.., |other| other.key == key);
             others.for_each(|other| probe.join(other));
         }
@@ -328,15 +329,15 @@ impl ContainerProbes {
         }
     }
 
-    /// The container was removed.
+    /// Forgets the probes of a container that was removed.
     pub(crate) fn forget(&mut self, container_id: &str) {
         if self.containers.remove(container_id).is_some() {
             self.order.retain(|id| **id != *container_id);
         }
     }
 
-    /// The probe that failed before the container was stopped, with the best evidence. `at`: when the stop began, or the preStop hook
-    /// before it; `until`: up to when the container is known to have been up. Both in microseconds since 1970.
+    /// The probe that failed before the container was stopped, with the best evidence. `at`: the begin of the stop, or of the preStop hook
+    /// before it. `until`: the container is known to have been up until then. Both in microseconds since 1970.
     pub(crate) fn failed_before(
         &self,
         container_id: &str,
@@ -344,11 +345,13 @@ impl ContainerProbes {
         until: u64,
     ) -> Option<FailedProbe> {
         let probes = self.containers.get(container_id)?;
-        let failed = probes.iter().filter_map(|it| it.failed_before(at, until));
+        let failed = probes
+            .iter()
+            .filter_map(|probe| probe.failed_before(at, until));
         failed.min_by_key(|failed| (failed.evidence, failed.before))
     }
 
-    /// The probes of a container.
+    /// The views of the probes of a container.
     pub(crate) fn views_of(
         &self,
         container_id: &str,
@@ -356,15 +359,16 @@ impl ContainerProbes {
         attempt: u32,
     ) -> Vec<view::ProbeView> {
         let probes = self.containers.get(container_id).into_iter().flatten();
-        probes.filter_map(|it| it.view(name, attempt)).collect()
+        probes
+            .filter_map(|probe| probe.view(name, attempt))
+            .collect()
     }
 }
 
-/// Adds a probe, in place of the one that has not run for longest.
+/// Adds a probe. If there are too many, it replaces the one that has not run for longest.
 fn add(probes: &mut Vec<ExecProbe>, probe: ExecProbe) {
     if probes.len() >= MAX_PROBES_PER_CONTAINER {
-        let oldest = |probe: &ExecProbe| probe.last.back().map_or(0, |run| run.ended);
-        probes.sort_by_key(oldest);
+        probes.sort_by_key(|probe| probe.last.back().map_or(0, |run| run.ended));
         probes.remove(0);
     }
     probes.push(probe);

@@ -13,7 +13,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 
 /// Pulls that are remembered.
 const MAX_RECENT_PULLS: usize = 64;
-/// A shorter wait, in microseconds, is not looked at.
+/// Shorter waits are ignored, in microseconds.
 const MIN_QUEUE_WAIT: u64 = 500_000;
 /// The next pull begins this soon after the one before, in microseconds.
 const NEXT_PULL_WITHIN: u64 = 500_000;
@@ -21,13 +21,13 @@ const NEXT_PULL_WITHIN: u64 = 500_000;
 /// The wait of a pull for others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PullQueue {
-    /// How long, in microseconds.
+    /// Length of the wait, in microseconds.
     pub(crate) waited: u64,
-    /// The image whose pull took most of it.
+    /// The image whose pull took most of the wait.
     pub(crate) image: Arc<str>,
-    /// The pod that it was pulled for, as `NAMESPACE/NAME`.
+    /// The pod for which that image was pulled, as `NAMESPACE/NAME`.
     pub(crate) pod: Box<str>,
-    /// The number of pulls that it waited for.
+    /// Number of pulls before this one in the queue.
     pub(crate) pulls: u32,
 }
 
@@ -36,17 +36,17 @@ pub(crate) struct PullQueue {
 pub(crate) struct PullInFlight {
     pub(crate) image: Arc<str>,
     pub(crate) pod: Arc<PodIdentity>,
-    /// So far, in milliseconds.
+    /// Duration so far, in milliseconds.
     pub(crate) took: f64,
 }
 
 impl PullInFlight {
     /// The pull that this call is; `None` for other calls.
     pub(crate) fn from_call(call: &EpisodeCall) -> Option<Self> {
-        let of_kubelet = call.peer.client == Client::Kubelet;
-        let is_it = call.method == Method::PullImage && of_kubelet && call.is_in_flight();
+        let is_by_kubelet = call.peer.client == Client::Kubelet;
+        let is_pull = call.method == Method::PullImage && is_by_kubelet && call.is_in_flight();
         Some(Self {
-            image: call.image.clone().filter(|_| is_it)?,
+            image: call.image.clone().filter(|_| is_pull)?,
             pod: call.pod.clone()?,
             took: call.duration_ms(),
         })
@@ -85,24 +85,26 @@ impl RecentPulls {
         });
     }
 
-    /// The pulls that this one waited for, if they fill the time since `since`, the end of the pod's call before, and it began
-    /// when the last of them ended. A kubelet that pulls several images at once waits for none.
+    /// The pulls that this one waited for: they fill the time from `since`, the end of the pod's call before, to its begin. `None` for a
+    /// kubelet that pulls several images at once.
     pub(crate) fn queue_of(&self, call: &EpisodeCall, since: u64) -> Option<PullQueue> {
         let (uid, began, ended) = (&call.pod.as_ref()?.uid, call.began_us(), call.end_us());
         let gap = began
             .checked_sub(since)
             .filter(|gap| *gap >= MIN_QUEUE_WAIT)?;
-        let of_kubelet = |pull: &&EndedPull| pull.client == call.peer.client;
-        let mut others: Vec<_> = self.0.iter().filter(of_kubelet).collect();
-        others.retain(|pull| pull.ended > since && pull.began < ended);
+        let others = self.0.iter().filter(|pull| {
+            pull.client == call.peer.client && pull.ended > since && pull.began < ended
+        });
+        let mut others: Vec<_> = others.collect();
         others.sort_by_key(|pull| pull.began);
-        // Half a second for clocks and for what lies between the end of a call and the begin of the next.
-        let overlaps =
-            |pair: &[&EndedPull]| pair[0].ended > pair[1].began.saturating_add(NEXT_PULL_WITHIN);
-        let at_the_same_time = others
+        // Half a second for clocks, and for the time between the end of a call and the begin of the next.
+        let overlaps_own = others
             .iter()
             .any(|pull| pull.ended > began + NEXT_PULL_WITHIN);
-        if at_the_same_time || others.windows(2).any(overlaps) {
+        let overlaps_other = others
+            .windows(2)
+            .any(|pair| pair[0].ended > pair[1].began.saturating_add(NEXT_PULL_WITHIN));
+        if overlaps_own || overlaps_other {
             return None;
         }
         let filled: u64 = others.iter().map(|pull| within(pull, since, began)).sum();

@@ -27,13 +27,13 @@ pub(crate) const RELIST_LIMIT: u64 = 180_000_000;
 const SLOW_RELIST: u64 = 60_000_000;
 /// A relist within this time needs no second look, in microseconds.
 const USUAL_RELIST: u64 = 3 * RELIST_PERIOD;
-/// Two pairs of lists within this time are of the relist: garbage collection makes one in some minutes. In microseconds.
+/// Two pairs of lists within this time belong to relists, in microseconds: garbage collection makes one pair in some minutes.
 const NEXT_LISTS_WITHIN: u64 = 15 * RELIST_PERIOD;
 /// A kubelet that has made no call for this long is not judged, in microseconds: it may be stopped.
 const KUBELET_GONE_AFTER: u64 = 30_000_000;
 /// Size of a request without a field, in bytes, with the header of its gRPC frame.
 const EMPTY_REQUEST_BYTES: u64 = 5;
-/// The same with an empty filter.
+/// Size of a request with an empty filter, in bytes, with the header of its gRPC frame.
 const EMPTY_FILTER_BYTES: u64 = 7;
 
 /// A call of the kubelet that may be part of a relist. Times in microseconds since 1970.
@@ -41,7 +41,7 @@ const EMPTY_FILTER_BYTES: u64 = 7;
 pub struct KubeletPoll {
     method: Method,
     began: u64,
-    /// When it ended; now for one in flight.
+    /// The end of the call; now for one in flight.
     ended: u64,
     unfiltered: bool,
     good: bool,
@@ -115,13 +115,13 @@ struct CurrentRelist {
     slowest: Option<KubeletPoll>,
 }
 
-/// See the module documentation.
+/// The kubelet's relists, rebuilt from its calls.
 #[derive(Debug, Default)]
 pub(crate) struct RelistTracker {
     /// A list of all sandboxes that may begin a relist.
     sandboxes: Option<KubeletPoll>,
     current: Option<CurrentRelist>,
-    /// Lists that are the next relist, or those of a garbage collector.
+    /// Lists of the next relist, or of a garbage collection.
     candidate: Option<RelistLists>,
     /// The begin of the last relist whose lists succeeded.
     good_began: u64,
@@ -136,19 +136,19 @@ pub(crate) struct RelistTracker {
 /// The state of the relist. Durations in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelistState {
-    /// Since the begin of the last relist whose lists succeeded; at three minutes the kubelet is not ready.
+    /// Time since the begin of the last relist whose lists succeeded; after three minutes the kubelet is not ready.
     pub since: u64,
-    /// The call to blame, in words, if it took most of that time.
+    /// The call that took most of that time, in words.
     pub blame: Option<String>,
 }
 
 impl RelistState {
-    /// Returns whether it takes unusually long.
+    /// Returns whether the relist takes unusually long.
     pub fn is_slow(&self) -> bool {
         self.since >= SLOW_RELIST
     }
 
-    /// Returns whether the kubelet says `PLEG is not healthy` for it.
+    /// Returns whether the kubelet reports `PLEG is not healthy`.
     pub fn is_unhealthy(&self) -> bool {
         self.since > RELIST_LIMIT
     }
@@ -158,10 +158,10 @@ impl fmt::Display for RelistState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = units::duration(self.since as f64 / 1000.0);
         write!(f, "the kubelet's relist (PLEG) began {since} ago")?;
-        match self.is_unhealthy() {
-            true => write!(f, ", over its limit of 3 min: the node is not ready")?,
-            false if self.is_slow() => write!(f, "; the node is not ready after 3 min")?,
-            false => {}
+        if self.is_unhealthy() {
+            write!(f, ", over its limit of 3 min: the node is not ready")?;
+        } else if self.is_slow() {
+            write!(f, "; the node is not ready after 3 min")?;
         }
         match &self.blame {
             Some(blame) => write!(f, ": {blame}"),
@@ -172,7 +172,7 @@ impl fmt::Display for RelistState {
 }
 
 impl RelistTracker {
-    /// A call has ended. Gives the duration of the relist that is thereby known to have ended, in microseconds.
+    /// Notes a call that has ended. Returns the duration of the relist that this call shows to have ended, in microseconds.
     pub(crate) fn note(&mut self, poll: KubeletPoll) -> Option<u64> {
         self.last_call = self.last_call.max(poll.ended);
         if poll.method == Method::GetContainerEvents {
@@ -183,7 +183,7 @@ impl RelistTracker {
             && current
                 .slowest
                 .as_ref()
-                .is_none_or(|it| it.took() < poll.took())
+                .is_none_or(|slowest| slowest.took() < poll.took())
         {
             current.slowest = Some(poll.clone());
         }
@@ -206,18 +206,18 @@ impl RelistTracker {
         if !poll.good {
             self.failed = Some(poll);
         }
-        follows.then(|| self.begins(lists)).flatten()
+        follows.then(|| self.note_lists(lists)).flatten()
     }
 
-    /// Lists that may begin a relist.
-    fn begins(&mut self, lists: RelistLists) -> Option<u64> {
+    /// Notes lists that may begin a relist.
+    fn note_lists(&mut self, lists: RelistLists) -> Option<u64> {
         let Some(current) = &self.current else {
             self.set(lists);
             return None;
         };
         let pause = lists.began.saturating_sub(current.lists.ended);
         if pause < RELIST_PERIOD / 10 * 9 {
-            // The relist waits for a second: another part of the kubelet.
+            // The relist waits for a second, so another part of the kubelet made these lists.
             return None;
         }
         let began = current.lists.began;
@@ -239,15 +239,14 @@ impl RelistTracker {
         }
     }
 
-    /// Returns whether a call that may belong to the current relist had not ended then.
+    /// Returns whether a call that may belong to the current relist had not ended at this time.
     fn is_busy(&self, at: u64) -> bool {
         let Some(current) = &self.current else {
             return false;
         };
-        let of_it = |poll: &&KubeletPoll| poll.began >= current.lists.began && poll.began < at;
         let slowest = current.slowest.iter().filter(|poll| poll.ended > at);
         let mut all = slowest.chain(&self.in_flight);
-        all.any(|poll| of_it(&poll))
+        all.any(|poll| (current.lists.began..at).contains(&poll.began))
     }
 
     fn set(&mut self, lists: RelistLists) {
@@ -261,10 +260,10 @@ impl RelistTracker {
         self.current = Some(CurrentRelist { lists, slowest });
     }
 
-    /// The calls in flight at `now`, in microseconds since 1970. Gives the state if it is to be reported.
+    /// Notes the calls in flight at `now`, in microseconds since 1970. Returns the state if it is to be reported.
     pub(crate) fn tick(&mut self, now: u64, in_flight: Vec<KubeletPoll>) -> Option<RelistState> {
-        let evented = |poll: &KubeletPoll| poll.method == Method::GetContainerEvents;
-        if in_flight.iter().any(evented) {
+        let mut methods = in_flight.iter().map(|poll| poll.method);
+        if methods.any(|method| method == Method::GetContainerEvents) {
             *self = Self::default();
             return None;
         }
@@ -276,7 +275,7 @@ impl RelistTracker {
         is_new.then_some(state)
     }
 
-    /// A relist begins now.
+    /// Begins a relist now.
     #[cfg(test)]
     pub(crate) fn listed_now(&mut self) {
         let now = crate::call::times::unix_micros(std::time::SystemTime::now());
@@ -288,7 +287,7 @@ impl RelistTracker {
         });
     }
 
-    /// Its state; `None` if no relist is known, or no kubelet is at work.
+    /// The state of the relist; `None` if no relist is known, or no kubelet is at work.
     pub(crate) fn state(&self, now: u64) -> Option<RelistState> {
         let current = self.current.as_ref().filter(|_| self.good_began > 0)?;
         let is_there =

@@ -15,58 +15,57 @@ use crate::lifecycle::timeline::EpisodePhase;
 pub(crate) struct PodStartTimes {
     /// From the moment at which the kubelet saw the pod to its first call.
     pub(crate) before_cri: u64,
-    /// From there to the end of the last StartContainer.
+    /// From that moment to the end of the last StartContainer.
     pub(crate) total: u64,
-    /// The same without pulls and init containers.
+    /// The total without pulls and init containers.
     pub(crate) sli: u64,
 }
 
-/// How long before its first call the kubelet saw a pod. Times in microseconds.
+/// Time from the moment at which the kubelet saw a pod to its first call, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KubeletDelay {
     pub(crate) before: u64,
-    /// The first part of it, in which criscope was not running.
+    /// The first part of that time, in which criscope was not running.
     pub(crate) unwatched: u64,
 }
 
 impl Episode {
-    /// How long before its first call the kubelet saw the pod, in microseconds; `None` if it is not the pod's first sandbox,
-    /// or not all of that time was watched: then there may have been calls before.
+    /// Time from the moment at which the kubelet saw the pod to its first call, in microseconds. `None` if it is not the pod's first
+    /// sandbox, or if criscope was not running all that time: then there may have been calls before.
     pub(crate) fn before_cri(&self) -> Option<u64> {
         let seen = self.seen_before()?;
         (seen.unwatched == 0).then_some(seen.before)
     }
 
-    /// The same, and for how much of it criscope was not running.
+    /// Time from the moment at which the kubelet saw the pod to its first call, even if criscope was not running all that time.
     pub(crate) fn seen_before(&self) -> Option<KubeletDelay> {
         let mut calls = self.calls.iter().filter(|_| self.kind == Kind::Start);
-        let micros = |ms: u32| u64::from(ms) * 1000;
         calls.find_map(|call| match call.facts {
             CallFacts::Seen {
                 before_ms,
                 unwatched_ms,
                 ..
             } => Some(KubeletDelay {
-                before: micros(before_ms),
-                unwatched: micros(unwatched_ms),
+                before: u64::from(before_ms) * 1000,
+                unwatched: u64::from(unwatched_ms) * 1000,
             }),
             _ => None,
         })
     }
 
-    /// Whether it is the first start after the pod was stopped, although not of its first sandbox. Of other sandboxes the
-    /// store does not keep when the kubelet saw the pod.
+    /// Returns whether it is the first start after the pod was stopped, although not of its first sandbox. For other sandboxes the store
+    /// drops the time at which the kubelet saw the pod.
     pub(crate) fn comes_back(&self) -> bool {
         self.pod.attempt > 0 && self.seen_before().is_some()
     }
 
-    /// How long its pulls waited for those of other pods, in microseconds. The kubelet counts that as part of the pull.
+    /// Time for which its pulls waited for those of other pods, in microseconds. The kubelet counts it as part of the pull.
     fn queued(&self) -> u64 {
         let queues = self.calls.iter().filter_map(|call| call.queue.as_deref());
         queues.map(|queue| queue.waited).sum()
     }
 
-    /// Its parts, once a container was started.
+    /// The parts of the start, once a container was started.
     pub(crate) fn pod_start(&self) -> Option<PodStartTimes> {
         let before_cri = self.before_cri()?;
         let started = self

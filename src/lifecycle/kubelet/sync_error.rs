@@ -1,4 +1,4 @@
-//! Why the kubelet could not sync a pod: the status of its span, a text that is read and redacted.
+//! Errors of the kubelet's syncs of pods: the status of a span, a text that is read and redacted.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
@@ -51,18 +51,18 @@ impl SyncError {
     pub fn read(text: &str, pod: &PodIdentity) -> Self {
         let text = &text[..text.floor_char_boundary(MAX_STATUS_BYTES)];
         let mut results: Vec<_> = results(text).collect();
-        // Of several the one that nothing else shows.
-        results.sort_by_key(|it| REASONS_SHOWN_BY_CALLS.contains(&it.reason));
+        // Of several results the one that no call shows.
+        results.sort_by_key(|result| REASONS_SHOWN_BY_CALLS.contains(&result.reason));
         let first = results.into_iter().next();
-        let message = first.as_ref().map(|it| unquoted(it.message));
+        let message = first.as_ref().map(|result| unquoted(result.message));
         let (volumes, rest) = match &first {
             None => volumes(text),
             Some(_) => (Vec::new(), text),
         };
         let container = first
             .as_ref()
-            .filter(|it| it.action.ends_with("Container") && is_label(it.target))
-            .map(|it| it.target);
+            .filter(|result| result.action.ends_with("Container") && is_label(result.target))
+            .map(|result| result.target);
         let subject = Subject {
             pod: Some(Arc::new(pod.clone())),
             container: container.map(|name| {
@@ -79,12 +79,12 @@ impl SyncError {
             .filter_map(|before| quoted_after(shown, before))
             .next();
         let subject = Subject {
-            image: image.map(|it| redact::image_reference(it).into()),
+            image: image.map(|image| redact::image_reference(image).into()),
             ..subject
         };
         Self {
             container: container.map(Into::into),
-            reason: first.map(|it| it.reason.into()),
+            reason: first.map(|result| result.reason.into()),
             volumes,
             text: redact::error_text(shown, None, Some(&subject), None),
         }
@@ -95,8 +95,8 @@ impl SyncError {
         self.container.as_deref()
     }
 
-    /// Returns whether failed calls or exits of containers show it too.
-    pub(crate) fn is_seen(&self) -> bool {
+    /// Returns whether failed calls or exits of containers show this error too.
+    pub(crate) fn is_shown_by_calls(&self) -> bool {
         let reason = self.reason.as_deref();
         reason.is_some_and(|reason| REASONS_SHOWN_BY_CALLS.contains(&reason))
     }
@@ -131,7 +131,7 @@ struct SyncResult<'a> {
     action: &'a str,
     target: &'a str,
     reason: &'a str,
-    /// Quoted as Go does, without the quotes.
+    /// The message, quoted as Go does, without the quotes.
     message: &'a str,
 }
 
@@ -142,10 +142,6 @@ fn results(text: &str) -> impl Iterator<Item = SyncResult<'_>> {
         let (action, rest) = rest.split_once("\" for \"")?;
         let (target, rest) = rest.split_once("\" with ")?;
         let (reason, rest) = rest.split_once(": \"")?;
-        let is_name = |name: &str| {
-            (1..=MAX_NAME_BYTES).contains(&name.len())
-                && name.bytes().all(|b| b.is_ascii_alphabetic())
-        };
         (is_name(action) && is_name(reason)).then(|| SyncResult {
             action,
             target,
@@ -155,7 +151,12 @@ fn results(text: &str) -> impl Iterator<Item = SyncResult<'_>> {
     })
 }
 
-/// Where the quoted text ends.
+/// Returns whether it can be the name of an action or a reason of the kubelet.
+fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphabetic())
+}
+
+/// The end of a quoted text.
 fn end_of_quoted(text: &str) -> usize {
     let mut escaped = false;
     let end = text.char_indices().find(|(_, c)| {
@@ -187,15 +188,16 @@ fn quoted_after<'a>(text: &'a str, before: &str) -> Option<&'a str> {
 /// The volumes of `unmounted volumes=[data], unattached volumes=[], failed to process volumes=[]: REST`, and the rest. If they
 /// cannot be read, the whole text is the rest.
 fn volumes(text: &str) -> (Vec<Box<str>>, &str) {
-    let read = || {
-        let (_, list) = text.split_once("unmounted volumes=[")?;
-        let (list, rest) = list.split_once(']')?;
-        let (_, rest) = rest.rsplit_once("]: ")?;
-        let names: Vec<_> = list.split_whitespace().collect();
-        let is_good = !names.is_empty() && names.iter().all(|name| is_label(name));
-        is_good.then(|| (names.into_iter().map(Into::into).collect(), rest))
-    };
-    read().unwrap_or((Vec::new(), text))
+    read_volumes(text).unwrap_or((Vec::new(), text))
+}
+
+fn read_volumes(text: &str) -> Option<(Vec<Box<str>>, &str)> {
+    let (_, list) = text.split_once("unmounted volumes=[")?;
+    let (list, rest) = list.split_once(']')?;
+    let (_, rest) = rest.rsplit_once("]: ")?;
+    let names: Vec<_> = list.split_whitespace().collect();
+    let are_labels = !names.is_empty() && names.iter().all(|name| is_label(name));
+    are_labels.then(|| (names.into_iter().map(Into::into).collect(), rest))
 }
 
 /// Returns whether it can be the name of a container or volume (RFC 1123, label).
@@ -229,7 +231,7 @@ mod tests {
             error.to_string(),
             "CreateContainerConfigError of app: secret \"<redacted>\" not found"
         );
-        assert_eq!((error.container(), error.is_seen()), (Some("app"), false));
+        assert_eq!((error.container(), error.is_shown_by_calls()), (Some("app"), false));
     }
 
     #[test]
@@ -243,7 +245,7 @@ mod tests {
         let seen = read(
             r#"failed to "StartContainer" for "app" with ImagePullBackOff: "Back-off pulling image""#,
         );
-        assert!(seen.is_seen());
+        assert!(seen.is_shown_by_calls());
     }
 
     #[test]

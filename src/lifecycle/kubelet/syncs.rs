@@ -1,4 +1,4 @@
-//! The kubelet's own spans, if it exports them: what it says of its work on a pod. `syncPod` contains its cgroups, its
+//! The kubelet's own spans of its work on pods, if it exports them. `syncPod` contains its cgroups, its
 //! volumes and the calls of its start; `syncTerminatingPod` its preStop hooks and its stop; `syncTerminatedPod` the rest.
 
 use std::num::NonZeroUsize;
@@ -14,12 +14,12 @@ use crate::lifecycle::view;
 
 /// Pods whose spans are remembered.
 const MAX_PODS_WITH_SPANS: NonZeroUsize = NonZeroUsize::new(128).expect("not 0");
-/// Spans remembered of each, where equal failures in a row are one.
+/// Number of spans remembered per pod. Equal failures in a row count once.
 pub(crate) const MAX_SYNCS_PER_POD: usize = 16;
-/// A span without an error that took less, in microseconds, tells nothing: the kubelet syncs every pod once a minute.
+/// Shorter spans without an error are routine, in microseconds: the kubelet syncs every pod once a minute.
 const MIN_SYNC_DURATION: u64 = 100_000;
 
-/// What the kubelet was at.
+/// The kind of the kubelet's work on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncKind {
@@ -27,7 +27,7 @@ pub enum SyncKind {
     Sync,
     /// Stopping its containers.
     Terminating,
-    /// Cleaning up after it.
+    /// Cleaning up after the pod has ended.
     Terminated,
 }
 
@@ -35,7 +35,7 @@ impl SyncKind {
     /// The kind of the span with this name, if it is one.
     pub fn from_span_name(name: &[u8]) -> Option<Self> {
         let all = [Self::Sync, Self::Terminating, Self::Terminated];
-        all.into_iter().find(|it| it.name().as_bytes() == name)
+        all.into_iter().find(|kind| kind.name().as_bytes() == name)
     }
 
     /// The name of its span.
@@ -53,13 +53,13 @@ impl SyncKind {
 pub struct KubeletSpan {
     /// The pod; the attempt of its sandbox is not known.
     pub pod: PodIdentity,
-    /// What it did.
+    /// The work.
     pub kind: SyncKind,
-    /// When it began.
+    /// Begin of the span.
     pub began: u64,
-    /// When it ended.
+    /// End of the span.
     pub ended: u64,
-    /// How it failed.
+    /// The error, if it failed.
     pub error: Option<SyncError>,
 }
 
@@ -67,11 +67,11 @@ pub struct KubeletSpan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PodSync {
     pub(crate) kind: SyncKind,
-    /// When the first of them began.
+    /// Begin of the first span.
     pub(crate) first: u64,
-    /// When the last of them began.
+    /// Begin of the last span.
     pub(crate) began: u64,
-    /// When the last of them ended.
+    /// End of the last span.
     pub(crate) ended: u64,
     pub(crate) tries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ pub(crate) struct PodSync {
 }
 
 impl PodSync {
-    /// As one of an episode that began then.
+    /// The view in an episode that began at this time.
     pub(crate) fn view(&self, began: u64) -> view::PodSyncView {
         let offset_ms = match self.began.checked_sub(began) {
             Some(offset) => millis(offset),
@@ -98,7 +98,7 @@ impl PodSync {
         self.error.is_some() && self.error == other.error
     }
 
-    /// How much of the time between these the last of them took, in microseconds.
+    /// The part of the last span between these times, in microseconds.
     pub(crate) fn within(&self, from: u64, to: u64) -> u64 {
         self.ended.min(to).saturating_sub(self.began.max(from))
     }
@@ -123,7 +123,7 @@ impl Default for KubeletSyncs {
 }
 
 impl KubeletSyncs {
-    /// Adds a span. Returns how it is remembered, or `None` if it tells nothing.
+    /// Adds a span. Returns the entry that remembers it, or `None` if it is routine.
     pub(crate) fn note(&mut self, span: KubeletSpan) -> Option<Arc<PodSync>> {
         let is_routine =
             span.error.is_none() && span.ended.saturating_sub(span.began) < MIN_SYNC_DURATION;
@@ -140,7 +140,7 @@ impl KubeletSyncs {
             Some(last) if last.is_of_same_failures(&sync) => {
                 (sync.first, sync.tries) = (last.first, last.tries.saturating_add(1));
             }
-            // After a failure it says that it is over.
+            // A routine span after a failure shows that the failure is over.
             Some(last) if is_routine && last.error.is_none() => return None,
             None if is_routine => return None,
             _ => {}
@@ -153,7 +153,7 @@ impl KubeletSyncs {
         Some(last)
     }
 
-    /// Adds an entry, or replaces the last one if that is of the same failures.
+    /// Adds an entry. Replaces the last entry if it has the same failures.
     pub(crate) fn put(&mut self, pod: PodIdentity, sync: PodSync) -> Arc<PodSync> {
         let sync = Arc::new(sync);
         let known = self
@@ -176,12 +176,12 @@ impl KubeletSyncs {
         sync
     }
 
-    /// Those of the pod with this uid.
+    /// The spans of the pod with this uid.
     pub(crate) fn syncs_of(&self, uid: &str) -> &[Arc<PodSync>] {
         self.0.peek(uid).map_or(&[], |pod| &pod.syncs)
     }
 
-    /// Those of the pods with this name.
+    /// The spans of the pods that `is_meant` selects.
     pub(crate) fn syncs_of_pods<'a>(
         &'a self,
         is_meant: impl Fn(&PodIdentity) -> bool + 'a,

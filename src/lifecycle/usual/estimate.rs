@@ -6,14 +6,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Samples that are kept to begin with.
+/// Number of first samples that are kept.
 const FIRST_SAMPLES: usize = 5;
 /// The smallest step, in powers of two.
 const MIN_STEP: f64 = 0.04;
-/// The shortest duration that is told apart, in milliseconds.
+/// Shorter durations count as this one, in milliseconds.
 const MIN_MS: f64 = 0.01;
 
-/// See the module documentation. Values are binary logarithms of milliseconds.
+/// A running estimate of the median and the 90th percentile. Values are binary logarithms of milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct QuantileEstimate {
     n: u32,

@@ -1,4 +1,4 @@
-//! The file `usual.json` beside the journal. It is written whole, by renaming; a damaged one is ignored.
+//! The file `usual.json` in the directory of the journal. It is replaced atomically, and ignored if it is damaged.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::UsualDurations;
 use crate::lifecycle::Stories;
 
-/// Largest file that is read, in bytes: ten times what is written with all keys.
+/// Largest file that is read, in bytes: ten times the size with all keys.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 const FILE_NAME: &str = "usual.json";
@@ -53,7 +53,7 @@ pub(super) fn save(dir: &Path, usual: &UsualDurations) -> io::Result<()> {
 /// Shortest time between two writes.
 const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Writes the memory now and then, in the background. What is not written is learned again.
+/// Writes the memory now and then, in the background. Unwritten samples are learned again.
 #[derive(Debug)]
 pub(crate) struct UsualFile {
     dir: PathBuf,
@@ -85,9 +85,12 @@ impl UsualFile {
         }
     }
 
-    /// Writes it if it has changed and the last write is a while ago. A write that hangs is not repeated.
+    /// Writes the memory if it has changed and the last write is a while ago. A write that hangs is not repeated.
     pub(crate) fn tick(&mut self, stories: &Stories) {
-        let busy = self.writes.as_ref().is_some_and(|it| !it.is_finished());
+        let busy = self
+            .writes
+            .as_ref()
+            .is_some_and(|write| !write.is_finished());
         if busy || self.written.elapsed() < WRITE_INTERVAL {
             return;
         }
@@ -97,7 +100,7 @@ impl UsualFile {
         }
     }
 
-    /// Waits for a write that is under way, and writes what has changed since.
+    /// Waits for a write in progress, and writes later changes.
     pub(crate) async fn close(mut self, stories: &Stories) {
         if let Some(writes) = self.writes.take() {
             let _ = writes.await;

@@ -1,4 +1,4 @@
-//! What is compared: durations of the same kind of work.
+//! Kinds of work whose durations are compared.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ pub(crate) enum WorkKey {
     Call(Method, Box<str>),
     /// A CNI plugin and its command, within one call.
     Plugin(Box<str>),
-    /// Pulls of one repository, whatever the tag.
+    /// Pulls of one repository, with any tag.
     Repository(Box<str>),
 }
 
@@ -62,19 +62,22 @@ impl FromStr for WorkKey {
     type Err = UnknownWorkKey;
 
     fn from_str(text: &str) -> Result<Self, UnknownWorkKey> {
-        let unknown = || UnknownWorkKey(text.to_owned());
-        let (kind, name) = text.split_once(':').ok_or_else(unknown)?;
-        match kind {
-            "call" => {
-                let (method, handler) = name.split_once(':').ok_or_else(unknown)?;
-                let mut methods = Method::ALL.into_iter();
-                let method = methods.find(|it| it.name() == method).ok_or_else(unknown)?;
-                Ok(Self::Call(method, handler.into()))
-            }
-            "cni" => Ok(Self::Plugin(name.into())),
-            "image" => Ok(Self::Repository(name.into())),
-            _ => Err(unknown()),
+        read(text).ok_or_else(|| UnknownWorkKey(text.to_owned()))
+    }
+}
+
+fn read(text: &str) -> Option<WorkKey> {
+    let (kind, name) = text.split_once(':')?;
+    match kind {
+        "call" => {
+            let (method, handler) = name.split_once(':')?;
+            let mut methods = Method::ALL.into_iter();
+            let method = methods.find(|known| known.name() == method)?;
+            Some(WorkKey::Call(method, handler.into()))
         }
+        "cni" => Some(WorkKey::Plugin(name.into())),
+        "image" => Some(WorkKey::Repository(name.into())),
+        _ => None,
     }
 }
 

@@ -1,5 +1,5 @@
-//! What is usual on this node: how long its calls, CNI plugins and image pulls take when they succeed, so that "12 s" can be
-//! told from "12 s, usually 3 s here".
+//! Usual durations on this node: of calls, CNI plugins and image pulls that succeed, so that a sentence can say "12 s, usually 3 s
+//! here".
 //!
 //! A [`TypicalDuration`] value is estimated per [`WorkKey`], in a few bytes and without the samples. Only closed, successful episodes
 //! without failed calls teach, each at most once per key, and only while at most [`MAX_STARTS_IN_SAMPLE`] pods start: what happens in a
@@ -29,14 +29,14 @@ const MIN_SAMPLES: u32 = 5;
 /// Most pods that start at the same time in a sample, including its own.
 pub(super) const MAX_STARTS_IN_SAMPLE: usize = 2;
 
-/// The memory. Times of day in microseconds since 1970.
+/// The usual durations, by kind of work. Times of day in microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct UsualDurations {
     keys: HashMap<WorkKey, UsualEntry>,
-    /// Whether it has changed since it was written.
+    /// True if it has changed since it was written.
     #[serde(skip)]
     changed: bool,
-    /// What takes so long is slow even if it is usual. In milliseconds.
+    /// Durations from here on are slow even if they are usual, in milliseconds.
     #[serde(skip)]
     slow: f64,
 }
@@ -52,11 +52,11 @@ impl Default for UsualDurations {
 struct UsualEntry {
     #[serde(flatten)]
     estimate: QuantileEstimate,
-    /// When it was fed last.
+    /// The time of the last sample.
     at: u64,
 }
 
-/// What a duration usually is here, in milliseconds.
+/// The usual duration of a kind of work, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TypicalDuration {
     /// Half take less.
@@ -77,7 +77,7 @@ impl TypicalDuration {
 const MIN_DIFFERENCE_MS: f64 = 500.0;
 
 impl UsualDurations {
-    /// An empty memory; what takes at least `slow` is slow even if it is usual.
+    /// An empty memory. Durations from `slow` on are slow even if they are usual.
     pub(super) fn new(slow: Duration) -> Self {
         Self {
             keys: HashMap::new(),
@@ -86,22 +86,22 @@ impl UsualDurations {
         }
     }
 
-    /// Takes over what an earlier process learned.
+    /// Takes over the memory of an earlier process.
     pub(super) fn restore(&mut self, earlier: Self) {
         self.keys = earlier.keys;
     }
 
-    /// Returns whether it is slow even if it is usual, in milliseconds.
+    /// Returns whether a duration is slow even if it is usual, in milliseconds.
     pub(super) fn is_slow(&self, ms: f64) -> bool {
         ms >= self.slow
     }
 
-    /// What takes so long is slow even if it is usual.
+    /// The duration from which work is slow even if that is usual.
     pub(super) fn slow(&self) -> Duration {
         Duration::from_secs_f64(self.slow / 1e3)
     }
 
-    /// What is usual for this key; `None` while there are too few samples.
+    /// The usual duration for this key; `None` while there are too few samples.
     pub(super) fn typical(&self, key: &WorkKey) -> Option<TypicalDuration> {
         let estimate = &self.keys.get(key)?.estimate;
         (estimate.samples() >= MIN_SAMPLES).then(|| TypicalDuration {
@@ -129,7 +129,7 @@ impl UsualDurations {
         self.changed = true;
     }
 
-    /// A copy to be written, if it has changed since the last one.
+    /// A copy to be written, if the memory has changed since the last one.
     pub(super) fn take_changed(&mut self) -> Option<Self> {
         std::mem::take(&mut self.changed).then(|| self.clone())
     }

@@ -18,9 +18,9 @@ pub struct CallView {
     pub seq: u64,
     /// Short name of the method.
     pub method: String,
-    /// When the request headers were read, in microseconds since 1970.
+    /// The time at which the request headers were read, in microseconds since 1970.
     pub began_unix_us: u64,
-    /// How long it took, or has taken so far, in milliseconds.
+    /// The duration, so far if it is in flight, in milliseconds.
     pub duration_ms: f64,
     /// `ok`, `error`, `cancelled`, `deadline`, or `in_flight`.
     pub outcome: String,
@@ -78,16 +78,16 @@ pub struct CallView {
     /// Exit code of the command (ExecSync).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Its backend.
+    /// The backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// Why that backend: `default`, `handler`, `owner`, `images` or `all`.
+    /// The reason for that backend: `default`, `handler`, `owner`, `images` or `all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// When it was sent to the backend, from the begin of the call, in milliseconds.
+    /// Time from the begin of the call until it was sent to the backend, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_offset_ms: Option<f64>,
-    /// How long the backend took, in milliseconds.
+    /// Duration of the call in the backend, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_ms: Option<f64>,
     /// Kind of caller: `kubelet`, `crictl` or `other`.
@@ -111,13 +111,13 @@ pub struct CallView {
     /// From the begin of its episode.
     #[serde(skip_serializing_if = "is_zero")]
     pub offset_ms: f64,
-    /// Whether the same call had failed before in its episode.
+    /// True if the same call had failed before in its episode.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub retry: bool,
     /// The runtime's work for a call of an episode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<CallDetail>,
-    /// Its spans, if traces are on; `None` for calls from before a restart of criscope.
+    /// The ids of its spans, if traces are on; `None` for calls from before a restart of criscope.
     #[serde(skip)]
     pub spans: Option<Box<SpanIds>>,
 }

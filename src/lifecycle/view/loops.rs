@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{EpisodeState, EpisodeView};
 
 impl EpisodeView {
-    /// Returns whether it succeeded, and yet its container is in a crash loop.
+    /// Returns whether the episode succeeded, and yet its container is in a crash loop.
     pub(crate) fn is_undone(&self) -> bool {
         self.state == EpisodeState::Ok && self.crash_loop.is_some()
     }
@@ -22,10 +22,10 @@ pub(crate) fn crash_loops<'a>(
     episodes: impl IntoIterator<Item = &'a EpisodeView>,
 ) -> Vec<Option<&'a str>> {
     let mut seen = HashSet::new();
-    let first = |episode: &'a EpisodeView| {
+    let first_of_loop = episodes.into_iter().map(|episode| {
         let text = episode.crash_loop.as_deref()?;
         let pod = (&*episode.namespace, &*episode.name, &*episode.uid);
         seen.insert((pod, text)).then_some(text)
-    };
-    episodes.into_iter().map(first).collect()
+    });
+    first_of_loop.collect()
 }

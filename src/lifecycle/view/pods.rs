@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{EpisodeState, EpisodeView};
 
-/// A pod that took less to start, restart or stop, without a failed call, needs no explanation. In milliseconds.
+/// Starts, restarts and stops from this duration on need an explanation even without a failed call, in milliseconds.
 const QUICK_EPISODE_MS: f64 = 2_000.0;
 
 /// An open start without a failure whose last call ended this long ago, in milliseconds, waits; before, it may be complete.
 /// Longer than `story.quiet` is by default, which ends a start whose containers run.
 const WAITING_AFTER_MS: f64 = 15_000.0;
 
-/// `/debug/pods?format=json&by=pod`: the pods in memory, those in trouble first, those that are gone last.
+/// `/debug/pods?format=json&by=pod`: the pods in memory, failing pods first, deleted pods last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodList {
     /// The time of this response, in microseconds since 1970.
@@ -37,16 +37,16 @@ pub enum PodState {
     Failing,
     /// A container is in a crash loop.
     CrashLoop,
-    /// Its start, restart or stop ended with an error or was given up.
+    /// A start, restart or stop ended with an error or was given up.
     Failed,
-    /// It is being started, or a container of it.
+    /// The pod, or one of its containers, is being started.
     Starting,
-    /// It is being stopped.
+    /// The pod is being stopped.
     Stopping,
     /// The last start or restart succeeded.
     #[default]
     Ok,
-    /// Its sandbox was stopped, its start was broken off, or it was deleted without a sandbox.
+    /// The sandbox was stopped, the start was broken off, or the pod was deleted without a sandbox.
     Gone,
 }
 
@@ -62,7 +62,7 @@ impl PodState {
         Self::Gone,
     ];
 
-    /// In words.
+    /// The state in words.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Failing => "failing",
@@ -88,20 +88,15 @@ impl PodState {
     /// Returns whether a filter's word selects it: the word of a state with `-` or `_` for spaces, `failing` for all in
     /// trouble, `open` for those being started or stopped. `None` if there is no such word.
     pub fn is_meant(self, word: &str) -> Option<bool> {
-        let same = |state: &Self| {
-            let letters = state
-                .word()
-                .bytes()
-                .map(|b| if b == b' ' { b'-' } else { b });
-            let asked = word
-                .bytes()
-                .map(|b| if matches!(b, b'_' | b' ') { b'-' } else { b });
-            letters.eq(asked)
-        };
         match word {
             "failing" => Some(self.is_trouble()),
             "open" => Some(self.is_open()),
-            _ => Self::ALL.iter().find(|it| same(it)).map(|it| *it == self),
+            _ => {
+                let wanted = word.replace(['_', ' '], "-");
+                let mut states = Self::ALL.into_iter();
+                let state = states.find(|state| state.word().replace(' ', "-") == wanted)?;
+                Some(state == self)
+            }
         }
     }
 
@@ -128,24 +123,24 @@ pub struct PodSummary {
     /// Its node, in lists of several nodes, which `kubectl criscope` makes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Its state now.
+    /// The state now.
     pub state: PodState,
     /// Why it was slow, or is not up, in one sentence: the first line of `criscope explain`.
     pub reason: String,
-    /// Whether the reason is about a failure or a slow step.
+    /// True if the reason is about a failure or a slow step.
     pub notable: bool,
-    /// When its first call in memory was received, in microseconds since 1970.
+    /// The time at which its first call in memory was received, in microseconds since 1970.
     pub began_unix_us: u64,
-    /// When its current state began.
+    /// Begin of its current state.
     pub since_unix_us: u64,
     /// Duration of its last start, restart or stop; up to now while that fails or waits; of a crash loop since its begin.
     pub duration_ms: f64,
-    /// Container restarts, as the kubelet counts them, as far as they were seen.
+    /// Container restarts, as the kubelet counts them: the highest counts that were seen.
     pub restarts: u32,
-    /// Processes of its containers that the kernel killed for lack of memory, as far as its episodes in memory tell.
+    /// Processes of its containers that the kernel killed for lack of memory, in its episodes in memory.
     #[serde(default)]
     pub oom_kills: u32,
-    /// How often its sandbox ended without a call that stopped it, as far as they tell.
+    /// Number of its sandboxes that ended without a call that stopped them, in its episodes in memory.
     #[serde(default)]
     pub sandbox_deaths: u32,
     /// Failed calls of the episodes that make up its state.
@@ -169,8 +164,8 @@ impl PodSummary {
         // All of a crash loop is one state.
         let since = episodes
             .iter()
-            .filter(|it| it.crash_loop.is_some() && it.crash_loop == shown.crash_loop)
-            .map(|it| it.began_unix_us)
+            .filter(|other| other.crash_loop.is_some() && other.crash_loop == shown.crash_loop)
+            .map(|other| other.began_unix_us)
             .chain([shown.began_unix_us])
             .min();
         let since = since.unwrap_or_default();
@@ -182,9 +177,12 @@ impl PodSummary {
             PodState::CrashLoop => now.saturating_sub(since) as f64 / 1e3,
             _ => shown.lasting_ms(now),
         };
-        let kills = episodes.iter().flat_map(|it| &it.oom_kills);
-        let deaths = episodes.iter().filter(|it| it.sandbox_death.is_some());
-        let failures = current(&episodes).iter().map(|it| it.failures).sum();
+        let kills = episodes.iter().flat_map(|episode| &episode.oom_kills);
+        let deaths = episodes
+            .iter()
+            .filter(|episode| episode.sandbox_death.is_some());
+        let current = current(&episodes);
+        let failures = current.iter().map(|episode| episode.failures).sum();
         Some(Self {
             namespace: newest.namespace.clone(),
             name: newest.name.clone(),
@@ -196,11 +194,16 @@ impl PodSummary {
                 || shown.duration_ms >= QUICK_EPISODE_MS
                 || !reason_is_of(&episodes, shown, &reason),
             reason,
-            began_unix_us: episodes.iter().map(|it| it.began_unix_us).min()?,
+            began_unix_us: episodes
+                .iter()
+                .map(|episode| episode.began_unix_us)
+                .min()?,
             since_unix_us: since,
             duration_ms,
             restarts: restarts(&episodes),
-            oom_kills: kills.map(|it| it.kills).fold(0, u32::saturating_add),
+            oom_kills: kills
+                .map(|kills| kills.kills)
+                .fold(0, u32::saturating_add),
             sandbox_deaths: deaths.count().try_into().unwrap_or(u32::MAX),
             failures,
             episodes: episodes.len(),
@@ -213,7 +216,7 @@ impl PodSummary {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// When the age of its entry began: of a pod that is gone, when it was stopped.
+    /// The time from which the age of its entry counts. For a pod that is gone it is the time of its stop.
     pub fn aged_from(&self) -> u64 {
         match self.state {
             PodState::Gone => self.since_unix_us,
@@ -222,16 +225,16 @@ impl PodSummary {
     }
 }
 
-/// Returns whether a reason is about this episode, or about none.
+/// Returns whether a reason is about this episode, or about no slow episode.
 fn reason_is_of(episodes: &[EpisodeView], shown: &EpisodeView, reason: &str) -> bool {
     shown.says(reason)
         || !episodes
             .iter()
-            .any(|it| it.says(reason) && it.duration_ms >= QUICK_EPISODE_MS)
+            .any(|episode| episode.says(reason) && episode.duration_ms >= QUICK_EPISODE_MS)
 }
 
-/// Sorts a list: those in trouble first, then those being started or stopped, those that are gone last; within each the
-/// newest first, or the slowest.
+/// Sorts a list: failing pods first, then pods that start or stop, deleted pods last. Within each group the newest comes first, or the
+/// slowest.
 pub fn sort_pods(pods: &mut [PodSummary], slowest: bool) {
     pods.sort_by(|a, b| {
         let newer = b.since_unix_us.cmp(&a.since_unix_us);
@@ -241,40 +244,44 @@ pub fn sort_pods(pods: &mut [PodSummary], slowest: bool) {
     });
 }
 
-/// Those that make up the state of a pod now: the newest stop, if nothing came after it; else the newest start and the newest
-/// restart of each container since the sandbox was stopped. The newest first.
+/// The episodes that make up the state of a pod now, the newest first: the newest stop, if nothing came after it; else the newest start
+/// and the newest restart of each container since the sandbox was stopped.
 fn current(episodes: &[EpisodeView]) -> Vec<&EpisodeView> {
-    let stops = |it: &&EpisodeView| {
-        it.kind == "stop" && (stops_sandbox(it) || it.state != EpisodeState::Ok)
-    };
     let mut current: Vec<&EpisodeView> = Vec::new();
     let newest = episodes
         .iter()
-        .find(|it| it.kind != "stop" && it.sandbox_id.is_some());
+        .find(|episode| episode.kind != "stop" && episode.sandbox_id.is_some());
     for episode in episodes {
-        if stops(&episode) && newest.is_some_and(|newest| is_of_earlier_sandbox(episode, newest)) {
-            continue;
-        }
-        if stops(&episode) {
+        if is_end_of_pod(episode) {
+            if newest.is_some_and(|newest| is_of_earlier_sandbox(episode, newest)) {
+                continue;
+            }
             // A stop that was followed by a start is over.
             if current.is_empty() {
                 current.push(episode);
             }
             break;
         }
-        let same = |it: &&EpisodeView| it.kind == episode.kind && it.container == episode.container;
-        if episode.kind != "stop" && !current.iter().any(same) {
+        let is_known = current
+            .iter()
+            .any(|other| other.kind == episode.kind && other.container == episode.container);
+        if episode.kind != "stop" && !is_known {
             current.push(episode);
         }
     }
     if current.is_empty() {
-        episodes.first().into_iter().collect()
-    } else {
-        current
+        current.extend(episodes.first());
     }
+    current
 }
 
-/// Returns whether a stop that began after a start or restart is that of another sandbox, which it had replaced.
+/// Returns whether an episode is the stop of a pod, or a stop that is open or failed.
+fn is_end_of_pod(episode: &EpisodeView) -> bool {
+    let is_ok = episode.state == EpisodeState::Ok;
+    episode.kind == "stop" && (stops_sandbox(episode) || !is_ok)
+}
+
+/// Returns whether a stop that began after a start or restart is the stop of the replaced sandbox.
 fn is_of_earlier_sandbox(stop: &EpisodeView, newest: &EpisodeView) -> bool {
     stop.began_unix_us > newest.began_unix_us
         && stop.sandbox_id.is_some()
@@ -285,22 +292,24 @@ fn is_of_earlier_sandbox(stop: &EpisodeView, newest: &EpisodeView) -> bool {
 fn state(episodes: &[EpisodeView]) -> (PodState, &EpisodeView) {
     let current = current(episodes);
     let newest = current.first().copied().unwrap_or(&episodes[0]);
-    let of = |(n, it): (usize, &&EpisodeView)| match (it.pod_state(), n) {
-        // A failed start or restart counts until a newer one succeeded.
-        (PodState::Failed, 1..) if newest.state == EpisodeState::Ok => PodState::Ok,
-        (state, _) => state,
-    };
-    let states = current.iter().enumerate().map(|it| (of(it), *it.1));
-    // The first of the worst is the newest of them. A container that was added says nothing about the pod.
-    let worst = states.min_by_key(|(state, it)| match state.is_trouble() {
-        true => (u8::from(it.ephemeral), *state),
-        false => (2, *state),
+    let states = current.iter().enumerate().map(|(n, episode)| {
+        let state = match episode.pod_state() {
+            // A failed start or restart counts until a newer one succeeded.
+            PodState::Failed if n > 0 && newest.state == EpisodeState::Ok => PodState::Ok,
+            state => state,
+        };
+        (state, *episode)
+    });
+    // Of equal states the newest counts. Trouble of an ephemeral container matters less than that of the pod's own containers.
+    let worst = states.min_by_key(|(state, episode)| {
+        let is_trouble = state.is_trouble();
+        (!is_trouble, is_trouble && episode.ephemeral, *state)
     });
     worst.unwrap_or((PodState::Ok, newest))
 }
 
 impl EpisodeView {
-    /// Its duration, in milliseconds; up to now while it fails or waits. `now` in microseconds since 1970.
+    /// The duration, in milliseconds; up to now while the episode fails or waits. `now` in microseconds since 1970.
     pub(crate) fn lasting_ms(&self, now: u64) -> f64 {
         let so_far = now.saturating_sub(self.began_unix_us) as f64 / 1e3;
         match self.pod_state() {
@@ -331,19 +340,23 @@ impl EpisodeView {
     }
 }
 
-/// Returns whether a stop is one of the pod, not of one container.
+/// Returns whether a stop stopped the pod, not only a container.
 fn stops_sandbox(episode: &EpisodeView) -> bool {
-    let of_sandbox = |phase: &str| matches!(phase, "sandbox_stop" | "sandbox_remove");
-    episode.phases.iter().any(|it| of_sandbox(&it.phase))
+    let mut phases = episode.phases.iter();
+    phases.any(|phase| matches!(&*phase.phase, "sandbox_stop" | "sandbox_remove"))
 }
 
 /// The sum over containers of the highest restart count seen.
 fn restarts(episodes: &[EpisodeView]) -> u32 {
     let mut seen = HashMap::<&str, u32>::new();
-    let restarts = episodes.iter().filter(|it| it.kind == "restart");
-    let restarts = restarts.filter_map(|it| Some((it.container.as_deref()?, it.attempt)));
-    let exits = episodes.iter().flat_map(|it| &it.exits);
-    for (container, attempt) in restarts.chain(exits.map(|it| (&*it.container, it.attempt))) {
+    let restarts = episodes.iter().filter(|episode| episode.kind == "restart");
+    let restarts = restarts.filter_map(|restart| {
+        let container = restart.container.as_deref()?;
+        Some((container, restart.attempt))
+    });
+    let exits = episodes.iter().flat_map(|episode| &episode.exits);
+    let exits = exits.map(|exit| (&*exit.container, exit.attempt));
+    for (container, attempt) in restarts.chain(exits) {
         let most = seen.entry(container).or_default();
         *most = attempt.max(*most);
     }

@@ -1,4 +1,4 @@
-//! The calls of an episode for people: equal tries in a row are one entry, the last of them stays in full.
+//! Calls of an episode as people see them: equal tries in a row are one entry, and the last of them stays in full.
 
 use super::{CallDetail, CallView, EpisodeView, InitContainerWaitView, PodSyncView};
 
@@ -15,7 +15,7 @@ pub(crate) enum WaterfallItem<'a> {
     Wait(&'a InitContainerWaitView),
     /// A call.
     Call(&'a CallView),
-    /// Equal tries, the last of which is the next entry.
+    /// Equal tries. The last of them is the next entry.
     Tries(RepeatedTries<'a>),
     /// The kubelet's own work.
     Kubelet(&'a PodSyncView),
@@ -38,16 +38,21 @@ impl RepeatedTries<'_> {
 
     /// From the begin of the first try to the end of the last, in milliseconds from the begin of the episode.
     pub(crate) fn span(&self) -> (f64, f64) {
-        let begin = self.calls.first().map_or(0.0, |it| it.offset_ms);
-        let end = self.calls.iter().map(|it| it.offset_ms + it.duration_ms);
-        (begin, end.fold(begin, f64::max))
+        let begin = self.calls.first().map_or(0.0, |call| call.offset_ms);
+        let ends = self
+            .calls
+            .iter()
+            .map(|call| call.offset_ms + call.duration_ms);
+        (begin, ends.fold(begin, f64::max))
     }
 
     /// Begin of the first and of the last try, in microseconds since 1970.
     pub(crate) fn times(&self) -> (u64, u64) {
         let length = self.calls.len() / self.count.max(1);
-        let begin = |at: usize| self.calls.get(at).map_or(0, |it| it.began_unix_us);
-        (begin(0), begin(self.calls.len().saturating_sub(length)))
+        let last = self.calls.len().saturating_sub(length);
+        let [first, last] =
+            [0, last].map(|at| self.calls.get(at).map_or(0, |call| call.began_unix_us));
+        (first, last)
     }
 }
 
@@ -85,12 +90,14 @@ fn tries(calls: &[CallView], at: usize) -> Option<RepeatedTries<'_>> {
     let rest = calls.get(at..)?;
     (1..=MAX_CALLS_PER_TRY.min(rest.len() / MIN_TRIES)).find_map(|length| {
         let (first, _) = rest.split_at_checked(length)?;
-        // A try ends with what failed.
+        // A try ends with the call that failed.
         if !first.last()?.is_failed() {
             return None;
         }
-        let same = |chunk: &&[CallView]| chunk.iter().zip(first).all(|(a, b)| is_same(a, b));
-        let count = rest.chunks_exact(length).take_while(same).count();
+        let equal = rest
+            .chunks_exact(length)
+            .take_while(|chunk| chunk.iter().zip(first).all(|(a, b)| is_same(a, b)));
+        let count = equal.count();
         let calls = rest.get(..length * count)?;
         (count >= MIN_TRIES).then_some(RepeatedTries { calls, count })
     })
@@ -106,35 +113,34 @@ fn is_same(a: &CallView, b: &CallView) -> bool {
 
 /// An error message without ids, numbers and times, which differ from try to try.
 fn words(error: &str) -> Vec<&str> {
-    let is_word = |word: &&str| !word.is_empty() && !word.contains(|c: char| c.is_ascii_digit());
-    error
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(is_word)
-        .collect()
+    let mut words: Vec<_> = error.split(|c: char| !c.is_alphanumeric()).collect();
+    words.retain(|word| !word.is_empty() && !word.contains(|c: char| c.is_ascii_digit()));
+    words
 }
 
-/// Details of a call with equal ones in one entry and how many there are: from the begin of the first, their durations added.
+/// Details of a call. Equal details are one entry with their number: it has the begin of the first, and the sum of their durations.
 pub(crate) fn details(call: &CallView) -> Vec<(CallDetail, usize)> {
     let mut all: Vec<(CallDetail, usize)> = Vec::new();
     for detail in &call.details {
-        let same = |(it, _): &&mut (CallDetail, usize)| {
-            let timeless = |it: &CallDetail| CallDetail {
-                offset_ms: 0.0,
-                duration_ms: 0.0,
-                ..it.clone()
-            };
-            timeless(it) == timeless(detail)
-        };
-        match all.iter_mut().find(same) {
-            Some((it, count)) => {
-                it.offset_ms = it.offset_ms.min(detail.offset_ms);
-                it.duration_ms += detail.duration_ms;
+        let mut known = all.iter_mut();
+        match known.find(|(other, _)| without_times(other) == without_times(detail)) {
+            Some((sum, count)) => {
+                sum.offset_ms = sum.offset_ms.min(detail.offset_ms);
+                sum.duration_ms += detail.duration_ms;
                 *count += 1;
             }
             None => all.push((detail.clone(), 1)),
         }
     }
     all
+}
+
+fn without_times(detail: &CallDetail) -> CallDetail {
+    CallDetail {
+        offset_ms: 0.0,
+        duration_ms: 0.0,
+        ..detail.clone()
+    }
 }
 
 #[cfg(test)]
@@ -169,7 +175,7 @@ mod tests {
                     format!(
                         "{}x{}",
                         tries.count,
-                        tries.failed().map_or("", |it| &it.method)
+                        tries.failed().map_or("", |call| &call.method)
                     )
                 }
             });

@@ -82,7 +82,7 @@ fn an_image_that_is_never_pulled() {
     let said = pod_headline(&store, &third);
     assert!(said.starts_with("kubelet: no call for"), "{said}");
     store.apply(third.pull("r.io/app:9", 600, 100));
-    assert_eq!(store.absent_images(), []);
+    assert_eq!(store.missing_images(), []);
 }
 
 #[test]

@@ -253,7 +253,7 @@ fn a_known_init_container_keeps_the_start_open() {
 #[test]
 fn a_pod_stopped_while_an_init_container_runs_was_never_up() {
     let (mut store, pod) = (store(), pod("a"));
-    store.inits.learn(&pod.0, "migrate");
+    store.init_containers.learn(&pod.0, "migrate");
     apply(
         &mut store,
         [
@@ -275,9 +275,9 @@ fn names(names: &[&str]) -> Arc<[Box<str>]> {
 #[test]
 fn a_start_is_not_over_while_a_container_of_the_pod_is_missing() {
     let (mut store, pod) = (store(), pod("a"));
-    assert_eq!(store.take_unasked(), []);
+    assert_eq!(store.take_pods_to_read(), []);
     apply(&mut store, [pod.run(0, 100)]);
-    assert_eq!(store.take_unasked(), [], "nothing was started yet");
+    assert_eq!(store.take_pods_to_read(), [], "nothing was started yet");
     apply(
         &mut store,
         [
@@ -285,8 +285,8 @@ fn a_start_is_not_over_while_a_container_of_the_pod_is_missing() {
             pod.start(("init", 0), 220, 10),
         ],
     );
-    assert_eq!(store.take_unasked(), [Arc::clone(&pod.0)]);
-    assert_eq!(store.take_unasked(), [], "once");
+    assert_eq!(store.take_pods_to_read(), [Arc::clone(&pod.0)]);
+    assert_eq!(store.take_pods_to_read(), [], "once");
     store.expect(&pod.0, names(&["app", "proxy"]));
     store.tick(at(1_000_000), &[]);
     let awaited = |store: &EpisodeStore| {

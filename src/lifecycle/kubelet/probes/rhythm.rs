@@ -8,7 +8,7 @@
 
 use super::{ExecResult, ProbeRun};
 
-/// By how much a run may be early or late, in microseconds.
+/// A run may be early or late by this much, in microseconds.
 const RHYTHM_TOLERANCE: u64 = 150_000;
 /// A run that had to wait for the one before begins this soon after its end, in microseconds.
 const WAITING_RUN_FOLLOWS_WITHIN: u64 = 20_000;
@@ -22,14 +22,14 @@ pub(super) struct TwoProbeSeries {
 }
 
 impl TwoProbeSeries {
-    /// Divides the runs of what seemed to be one probe, the oldest first. `None` if they are one series, or show nothing.
+    /// Divides the runs of two probes that seemed to be one, the oldest first. `None` if they are one series, or show nothing.
     pub(super) fn from_runs(runs: &[ProbeRun]) -> Option<Self> {
-        let is_regular = |run: &ProbeRun| matches!(run.result, ExecResult::Exit(_));
-        let has_waited = |pair: &[ProbeRun]| {
+        let mut results = runs.iter().map(|run| run.result);
+        let are_regular = results.all(|result| matches!(result, ExecResult::Exit(_)));
+        let has_waited = runs.windows(2).any(|pair| {
             pair[1].began < pair[0].ended.saturating_add(WAITING_RUN_FOLLOWS_WITHIN)
-        };
-        if !runs.iter().all(is_regular) || runs.windows(2).any(has_waited) || period(runs).is_some()
-        {
+        });
+        if !are_regular || has_waited || period(runs).is_some() {
             return None;
         }
         let (first, rest) = runs.split_first()?;
@@ -37,11 +37,11 @@ impl TwoProbeSeries {
         rest.iter().find_map(|second| {
             let runs = divided(runs, second.began.abs_diff(first.began));
             let periods = [period(&runs[0])?, period(&runs[1])?];
-            let goes_on = |of: usize| {
-                let last = runs[of].last().map_or(0, |run| run.began);
-                last.saturating_add(periods[of] + RHYTHM_TOLERANCE) >= newest
-            };
-            (goes_on(0) && goes_on(1)).then_some(Self { runs, periods })
+            let go_on = runs.iter().zip(periods).all(|(runs, period)| {
+                let last = runs.last().map_or(0, |run| run.began);
+                last.saturating_add(period + RHYTHM_TOLERANCE) >= newest
+            });
+            go_on.then_some(Self { runs, periods })
         })
     }
 
@@ -72,10 +72,8 @@ fn period(runs: &[ProbeRun]) -> Option<u64> {
     if runs.len() < MIN_RUNS_IN_SERIES {
         return None;
     }
-    let gaps = || {
-        runs.windows(2)
-            .map(|pair| pair[1].began.abs_diff(pair[0].began))
-    };
-    let (shortest, longest) = (gaps().min()?, gaps().max()?);
+    let pairs = runs.windows(2);
+    let gaps = pairs.map(|pair| pair[1].began.abs_diff(pair[0].began));
+    let (shortest, longest) = (gaps.clone().min()?, gaps.max()?);
     (longest - shortest <= 2 * RHYTHM_TOLERANCE).then_some(shortest.midpoint(longest))
 }

@@ -58,7 +58,7 @@ fn pod(episodes: impl IntoIterator<Item = EpisodeView>) -> PodSummary {
 
 #[test]
 fn a_pod_is_in_the_state_of_what_happened_last() {
-    use State::{Failed, Ok, Open};
+    use EpisodeState::{Failed, Ok, Open};
     let start = |state| episode("start", 10, state);
     for (episodes, wanted) in [
         (vec![start(Ok)], PodState::Ok),
