@@ -88,7 +88,10 @@ mod tests {
             .iter()
             .map(|pod| (&*pod.name, pod.state))
             .collect();
-        assert_eq!(states, [("web", PodState::Failing), ("db", PodState::Starting)]);
+        assert_eq!(
+            states,
+            [("web", PodState::Failing), ("db", PodState::Starting)]
+        );
         let story = stories.pod_story("shop", "web", None, &[]).expect("known");
         assert_eq!(pods.pods[0].reason, story.headline);
         assert_eq!((pods.known, pods.pods[0].episodes), (2, 1));

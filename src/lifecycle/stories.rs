@@ -127,8 +127,10 @@ impl Stories {
             name,
             uid,
         };
-        let (mut episodes, cause, probes) =
-            self.read(in_flight, |pod| wanted.is(pod), |episodes, store, pulls| {
+        let (mut episodes, cause, probes) = self.read(
+            in_flight,
+            |pod| wanted.is(pod),
+            |episodes, store, pulls| {
                 let probes = store.probes_of(episodes);
                 let node = store.node().with_pulls(pulls);
                 let pods = Diagnoser::new(episodes, node, now).with_probes(probes.clone());
@@ -136,7 +138,8 @@ impl Stories {
                 let cause = pods.newest_cause();
                 let cause = cause.map(|cause| (cause.to_string(), cause.name()));
                 (shown.collect::<Vec<_>>(), cause, probes)
-            });
+            },
+        );
         let sessions = self.sessions().of_pod(|pod| wanted.is(pod));
         let cause = self.sync_failure(wanted, &episodes, now).or(cause);
         if cause.is_none() && sessions.is_empty() {

@@ -41,7 +41,7 @@ pub(crate) struct PreviousRun<'a> {
     pub(super) again_after: u64,
     /// How long ago the run ended.
     pub(super) ago: u64,
-    /// Whether the next run goes on.
+    /// True if the next run goes on.
     pub(super) is_up: bool,
 }
 
@@ -53,9 +53,9 @@ pub(crate) struct SandboxReplacement<'a> {
     pub(super) times: usize,
     /// From the first replacement of the series to this one.
     pub(super) window: u64,
-    /// Whether the new sandbox has lasted, so that the series is over.
+    /// True if the new sandbox has lasted, so that the series is over.
     pub(super) is_over: bool,
-    /// Whether crictl stopped the earlier sandbox.
+    /// True if crictl stopped the earlier sandbox.
     pub(super) by_crictl: bool,
     /// The end of the earlier sandbox, if there was no request to stop it.
     pub(super) death: Option<SandboxDeath<'a>>,

@@ -207,9 +207,9 @@ pub(crate) struct CallFailure<'a> {
     pub(super) work: WorkProgress<'a>,
     /// Number of later tries that were refused because the runtime still holds the name of this one.
     pub(super) refused_tries: usize,
-    /// Whether a later call succeeded.
+    /// True if a later call succeeded.
     pub(super) is_resolved: bool,
-    /// Whether another try was due and did not come, for a reason that is not known.
+    /// True if another try was due and did not come, for a reason that is not known.
     pub(super) is_not_tried_again: bool,
     pub(super) now: u64,
 }
@@ -299,7 +299,7 @@ pub(crate) enum SlowDetail<'a> {
         count: usize,
         /// The worker that accounts for most of the time.
         worker: Option<LongestWorker<'a>>,
-        /// Whether any work was seen.
+        /// True if any work was seen.
         seen: bool,
     },
 }

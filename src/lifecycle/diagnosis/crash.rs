@@ -27,7 +27,7 @@ pub(crate) struct CrashLoop<'a> {
     pub(super) starts: usize,
     /// From the first start to the last event, in microseconds.
     pub(super) window: u64,
-    /// Whether the pod was stopped since.
+    /// True if the pod was stopped since.
     pub(super) is_over: bool,
 }
 
@@ -48,7 +48,7 @@ struct ContainerRuns<'a> {
     exits: Vec<SandboxExit<'a>>,
     /// Successful starts, begin and end, in order. A start may end after the exit of its own run.
     starts: Vec<(u64, u64)>,
-    /// Whether the sandbox of the last exit was stopped after it.
+    /// True if the sandbox of the last exit was stopped after it.
     is_sandbox_stopped: bool,
 }
 

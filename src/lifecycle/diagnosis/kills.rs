@@ -49,7 +49,7 @@ pub(crate) struct KillLoop<'a> {
     /// From the first kill to the last.
     pub(super) window: u64,
     pub(super) reason: KillReason,
-    /// Whether the pod was stopped since.
+    /// True if the pod was stopped since.
     pub(super) is_over: bool,
     /// The end of the last kill, or now if it goes on, in microseconds since 1970.
     pub(super) at: u64,
@@ -170,7 +170,10 @@ fn kill_loop<'a>(
     if kills.len() < 2 || !(is_down || now.saturating_sub(at) < KILL_LOOP_LASTS) {
         return None;
     }
-    let reasons: Vec<_> = kills.iter().map(|kill| kill_reason(episodes, kill)).collect();
+    let reasons: Vec<_> = kills
+        .iter()
+        .map(|kill| kill_reason(episodes, kill))
+        .collect();
     Some(KillLoop {
         container,
         kills: kills.len(),

@@ -32,7 +32,7 @@ pub(crate) enum KubeletCause<'a> {
         watched: Option<u64>,
         /// From the first call to the end of the last call.
         then: u64,
-        /// Whether a container was started.
+        /// True if a container was started.
         up: bool,
         /// The kubelet's work in this time, if its spans show it.
         work: WorkBeforeCalls<'a>,

@@ -13,7 +13,7 @@ const EXITS_WITH_SANDBOX_WITHIN: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SandboxDeath<'a> {
     pub(super) end: &'a SandboxEnd,
-    /// Whether its shim ended too. containerd then reports SIGKILL for the first process, and an unknown exit for containers.
+    /// True if its shim ended too. containerd then reports SIGKILL for the first process, and an unknown exit for containers.
     pub(super) with_shim: bool,
 }
 

@@ -50,9 +50,9 @@ pub(crate) struct ContainerEnd<'a> {
 pub(crate) struct ShortenedGracePeriod {
     pub(super) given: u32,
     pub(super) own: u32,
-    /// Whether the kubelet asked for it.
+    /// True if the kubelet asked for it.
     pub(super) by_kubelet: bool,
-    /// Whether a preStop hook other than exec, which makes no CRI call, may have taken the rest.
+    /// True if a preStop hook other than exec, which makes no CRI call, may have taken the rest.
     pub(super) may_be_hook: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::lifecycle::process_scanner::WorkKind;
 pub(crate) struct LongestWorker<'a> {
     pub(super) kind: WorkKind,
     pub(super) name: &'a str,
-    /// Whether the work is a step of the built-in runtime.
+    /// True if the work is a step of the built-in runtime.
     pub(super) own: bool,
     pub(super) activity: Option<&'a str>,
     /// Milliseconds; concurrent work counts once.

@@ -49,7 +49,7 @@ pub(crate) struct Episode {
     pub(super) forgotten: Shares,
     pub(crate) retries: u32,
     pub(crate) failures: u32,
-    /// Whether an image was pulled, successfully.
+    /// True if an image was pulled, successfully.
     pub(crate) pulled: bool,
     /// Successful StartContainer calls.
     pub(crate) started: u32,
@@ -80,9 +80,9 @@ pub(crate) struct Episode {
     pub(super) last_cleanup_end: Option<u64>,
     /// The time at which its pod was found to be deleted without a sandbox, in microseconds since 1970.
     pub(crate) deleted: Option<u64>,
-    /// Whether a call of another episode ended it; then it cannot be continued.
+    /// True if a call of another episode ended it; then it cannot be continued.
     pub(super) ended_by_other: bool,
-    /// Whether more containers are expected.
+    /// True if more containers are expected.
     pub(super) expected: ExpectedContainers,
     /// For a stop: whether the sandbox is stopped or removed.
     pub(super) sandbox_stopped: bool,

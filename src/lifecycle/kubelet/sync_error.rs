@@ -231,7 +231,10 @@ mod tests {
             error.to_string(),
             "CreateContainerConfigError of app: secret \"<redacted>\" not found"
         );
-        assert_eq!((error.container(), error.is_shown_by_calls()), (Some("app"), false));
+        assert_eq!(
+            (error.container(), error.is_shown_by_calls()),
+            (Some("app"), false)
+        );
     }
 
     #[test]

@@ -194,16 +194,11 @@ impl PodSummary {
                 || shown.duration_ms >= QUICK_EPISODE_MS
                 || !reason_is_of(&episodes, shown, &reason),
             reason,
-            began_unix_us: episodes
-                .iter()
-                .map(|episode| episode.began_unix_us)
-                .min()?,
+            began_unix_us: episodes.iter().map(|episode| episode.began_unix_us).min()?,
             since_unix_us: since,
             duration_ms,
             restarts: restarts(&episodes),
-            oom_kills: kills
-                .map(|kills| kills.kills)
-                .fold(0, u32::saturating_add),
+            oom_kills: kills.map(|kills| kills.kills).fold(0, u32::saturating_add),
             sandbox_deaths: deaths.count().try_into().unwrap_or(u32::MAX),
             failures,
             episodes: episodes.len(),

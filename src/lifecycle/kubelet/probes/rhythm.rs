@@ -26,9 +26,9 @@ impl TwoProbeSeries {
     pub(super) fn from_runs(runs: &[ProbeRun]) -> Option<Self> {
         let mut results = runs.iter().map(|run| run.result);
         let are_regular = results.all(|result| matches!(result, ExecResult::Exit(_)));
-        let has_waited = runs.windows(2).any(|pair| {
-            pair[1].began < pair[0].ended.saturating_add(WAITING_RUN_FOLLOWS_WITHIN)
-        });
+        let has_waited = runs
+            .windows(2)
+            .any(|pair| pair[1].began < pair[0].ended.saturating_add(WAITING_RUN_FOLLOWS_WITHIN));
         if !are_regular || has_waited || period(runs).is_some() {
             return None;
         }
