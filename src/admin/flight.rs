@@ -154,7 +154,9 @@ fn recorded(dump: &RecorderDump) -> Markup {
     let now = units::unix_us(SystemTime::now());
     let calls = &dump.memory().calls;
     let recent = calls.iter().rev().take(SHOWN);
-    let recent: Vec<_> = recent.map(|call| view::Call::of(call)).collect();
+    let recent: Vec<_> = recent
+        .map(|call| view::CallView::from_record(call))
+        .collect();
     let in_flight = dump.in_flight().iter().take(SHOWN);
     html! {
         @if !dump.in_flight().is_empty() || !recent.is_empty() {

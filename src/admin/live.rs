@@ -16,7 +16,9 @@ use super::table::{card, fact};
 use super::{Sources, faults, methods, nav, pulls, sessions, starts};
 use crate::lifecycle::kubelet::relist::RelistState;
 use crate::lifecycle::tables::{RpcTable, rpc_table};
-use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, PodState, Pull, crash_loops};
+use crate::lifecycle::view::{
+    CallView, EpisodeView, ImagePullView, OpenSessionView, PodState, PodSummary, crash_loops,
+};
 use crate::units;
 use crate::version;
 
@@ -36,21 +38,21 @@ pub(super) struct Live {
     pub(super) uptime_ms: f64,
     pub(super) backends: Vec<Standing>,
     /// Calls in flight, oldest first.
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Vec<CallView>,
     /// Open sessions of exec, attach and port-forward, oldest first.
-    pub(super) sessions: Vec<OpenSession>,
+    pub(super) sessions: Vec<OpenSessionView>,
     /// Rates, errors and latencies by method.
     pub(super) methods: RpcTable,
     /// The newest starts and restarts, without their calls.
-    pub(super) starts: Vec<Episode>,
+    pub(super) starts: Vec<EpisodeView>,
     /// Pods: those in trouble, then those being started or stopped, then the newest.
-    pub(super) pods: Vec<Pod>,
+    pub(super) pods: Vec<PodSummary>,
     /// Number of pods in memory.
     pub(super) known_pods: usize,
     /// The number of crash loops, including those without a restart in `starts`.
     pub(super) crash_loops: usize,
     /// Image pulls in progress.
-    pub(super) pulls: Vec<Pull>,
+    pub(super) pulls: Vec<ImagePullView>,
     /// Faults that are being injected on purpose, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) faults: Vec<String>,
@@ -81,7 +83,7 @@ pub async fn bare(State(sources): State<Sources>) -> Page {
 }
 
 /// The newest starts and restarts, and the number of crash loops among all of them.
-fn starts_and_loops(sources: &Sources) -> (Vec<Episode>, usize) {
+fn starts_and_loops(sources: &Sources) -> (Vec<EpisodeView>, usize) {
     let mut recent = sources.stories.recent(&sources.in_flight.calls());
     recent.episodes.retain(|episode| episode.kind != "stop");
     let loops = crash_loops(&recent.episodes);
@@ -92,7 +94,7 @@ fn starts_and_loops(sources: &Sources) -> (Vec<Episode>, usize) {
 
 fn live(sources: &Sources) -> Live {
     let mut pods = sources.stories.pods(&sources.in_flight.calls());
-    let loops = |pod: &&Pod| pod.state == PodState::CrashLoop;
+    let loops = |pod: &&PodSummary| pod.state == PodState::CrashLoop;
     let crash_loops = pods.pods.iter().filter(loops).count();
     pods.pods.truncate(STARTS);
     Live {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::table::{fact, number, text, wide};
-use crate::lifecycle::tables::{RpcRow, RpcTable};
+use crate::lifecycle::tables::{RpcMethodRow, RpcTable};
 use crate::units;
 
 /// Most methods shown.
@@ -41,7 +41,7 @@ fn errors(n: u64) -> Markup {
 }
 
 /// Methods with errors first, then the busiest.
-fn busiest(table: &RpcTable) -> Vec<&RpcRow> {
+fn busiest(table: &RpcTable) -> Vec<&RpcMethodRow> {
     let mut rows: Vec<_> = table
         .methods
         .iter()
@@ -74,26 +74,26 @@ pub(super) fn facts(table: &RpcTable) -> Markup {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::lifecycle::tables::Window;
+    use crate::lifecycle::tables::RateWindow;
 
     /// A method with so many calls and errors in the last minute.
-    pub(in super::super) fn row(method: &str, calls: u64, errors: u64, ms: f64) -> RpcRow {
-        let window = Window {
+    pub(in super::super) fn row(method: &str, calls: u64, errors: u64, ms: f64) -> RpcMethodRow {
+        let window = RateWindow {
             seconds: 60.0,
             calls,
             errors,
             p50_ms: (calls > 0).then_some(ms),
             p99_ms: (calls > 0).then_some(ms * 4.0),
-            ..Window::default()
+            ..RateWindow::default()
         };
-        RpcRow {
+        RpcMethodRow {
             method: method.to_owned(),
-            all: Window {
+            all: RateWindow {
                 calls: calls + 1,
                 ..window.clone()
             },
             minute: window,
-            ..RpcRow::default()
+            ..RpcMethodRow::default()
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::lifecycle::view::{Episode, Unknown};
+use crate::lifecycle::view::{EpisodeView, UnknownPod};
 
 /// Most suggestions.
 const MOST: usize = 5;
@@ -14,9 +14,9 @@ const NEAR: f64 = 0.82;
 pub(super) fn unknown(
     namespace: &str,
     name: &str,
-    episodes: &[Episode],
+    episodes: &[EpisodeView],
     mut notes: Vec<String>,
-) -> Unknown {
+) -> UnknownPod {
     let known: BTreeSet<_> = episodes
         .iter()
         .map(|episode| (episode.namespace.as_str(), episode.name.as_str()))
@@ -32,7 +32,7 @@ pub(super) fn unknown(
         .filter(|(similarity, _)| *similarity >= NEAR)
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
-    Unknown {
+    UnknownPod {
         error: match notes.is_empty() {
             true => format!("no record of pod {namespace}/{name}{others}"),
             false => format!("no record of pod {namespace}/{name}: {}", notes.remove(0)),

@@ -11,7 +11,8 @@ use super::page::{Page, framed, page_at};
 use super::table::card;
 use super::{PodSources, links, nav, near, starts, story};
 use crate::lifecycle::view::{
-    Episode, Pod, PodStory, Pods, Recent, State as Stand, Unknown, crash_loops, sort,
+    EpisodeState as Stand, EpisodeView, PodList, PodStory, PodSummary, RecentEpisodes, UnknownPod,
+    crash_loops, sort_pods,
 };
 
 /// Most pods on the page, and most episodes of a list, unless `limit` says otherwise.
@@ -48,7 +49,7 @@ fn listed(list: Option<&str>, is_meant: impl Fn(&str) -> bool) -> bool {
     list.is_none_or(|list| list.split(',').any(is_meant))
 }
 
-fn word(episode: &Episode) -> &'static str {
+fn word(episode: &EpisodeView) -> &'static str {
     match episode.state {
         _ if episode.is_undone() => "crash_loop",
         state => state.name(),
@@ -68,7 +69,7 @@ impl Filter {
         asked(self.failed.as_ref()).is_some_and(|it| it != "false")
     }
 
-    fn lets_pass(&self, episode: &Episode) -> bool {
+    fn lets_pass(&self, episode: &EpisodeView) -> bool {
         listed(asked(self.kind.as_ref()), |it| it == episode.kind)
             && self.has_state(episode)
             && self.is_named(&episode.namespace, &episode.name)
@@ -78,7 +79,7 @@ impl Filter {
                 || episode.crash_loop.is_some())
     }
 
-    fn lets_pod_pass(&self, pod: &Pod) -> bool {
+    fn lets_pod_pass(&self, pod: &PodSummary) -> bool {
         let is_meant = |it: &str| pod.state.is_meant(it).unwrap_or(false);
         listed(asked(self.state.as_ref()), is_meant)
             && self.is_named(&pod.namespace, &pod.name)
@@ -86,7 +87,7 @@ impl Filter {
     }
 
     /// What is failing is open, too.
-    fn has_state(&self, episode: &Episode) -> bool {
+    fn has_state(&self, episode: &EpisodeView) -> bool {
         let is_open = episode.state.is_open();
         let is_meant = |it: &str| it == word(episode) || (is_open && it == "open");
         listed(asked(self.state.as_ref()), is_meant)
@@ -97,7 +98,7 @@ impl Filter {
     }
 
     /// Filters, sorts and truncates.
-    fn apply(&self, recent: &mut Recent) {
+    fn apply(&self, recent: &mut RecentEpisodes) {
         recent.episodes.retain(|episode| self.lets_pass(episode));
         if self.is_slowest() {
             slowest_first(&mut recent.episodes);
@@ -106,9 +107,9 @@ impl Filter {
     }
 
     /// The same for pods; returns how many there were before truncation.
-    fn apply_to_pods(&self, pods: &mut Pods, limit: usize) -> usize {
+    fn apply_to_pods(&self, pods: &mut PodList, limit: usize) -> usize {
         pods.pods.retain(|pod| self.lets_pod_pass(pod));
-        sort(&mut pods.pods, self.is_slowest());
+        sort_pods(&mut pods.pods, self.is_slowest());
         let found = pods.pods.len();
         pods.pods.truncate(self.limit.unwrap_or(limit));
         found
@@ -116,7 +117,7 @@ impl Filter {
 }
 
 /// The newest restart of each crash loop comes first: it is quick, and yet the worst.
-fn slowest_first(episodes: &mut Vec<Episode>) {
+fn slowest_first(episodes: &mut Vec<EpisodeView>) {
     let loops = crash_loops(&*episodes);
     let leads: Vec<_> = loops.iter().map(Option::is_some).collect();
     let mut order: Vec<_> = leads.into_iter().zip(std::mem::take(episodes)).collect();
@@ -146,7 +147,7 @@ pub async fn list(State(sources): State<PodSources>, Query(filter): Query<Filter
 }
 
 /// The page of the list; `found` counts the pods that match.
-pub(super) fn list_page(pods: &Pods, filter: &Filter, found: usize) -> Page {
+pub(super) fn list_page(pods: &PodList, filter: &Filter, found: usize) -> Page {
     let shown: Vec<_> = pods.pods.iter().collect();
     let rows = html! {
         @if !shown.is_empty() {
@@ -232,7 +233,7 @@ pub async fn one(
 ) -> Response {
     let calls = sources.in_flight.calls();
     let uid = asked(which.uid.as_ref());
-    let found = sources.stories.of_pod(&namespace, &name, uid, &calls);
+    let found = sources.stories.pod_story(&namespace, &name, uid, &calls);
     let json = which.format.as_deref() == Some("json");
     match found {
         Some(story) if json => Json(story).into_response(),
@@ -265,7 +266,7 @@ pub(super) fn pod_page(it: &PodStory, trace_url: Option<&str>) -> Page {
     )
 }
 
-fn unknown_page(unknown: &Unknown) -> Page {
+fn unknown_page(unknown: &UnknownPod) -> Page {
     let near = unknown
         .near
         .iter()

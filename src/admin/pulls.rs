@@ -14,7 +14,7 @@ use super::table::{card, number, text, wide_flowing};
 use super::{Sources, links};
 use crate::call::CallRecord;
 use crate::cri::Method;
-use crate::lifecycle::view::{Call, Progress, Pull, Pulls};
+use crate::lifecycle::view::{CallView, ImagePullList, ImagePullView, PullProgressView};
 use crate::units;
 
 /// Characters shown of a digest.
@@ -26,19 +26,19 @@ const RECENT: usize = 100;
 /// Reads the progress of the pulls of the built-in runtime.
 #[derive(Clone)]
 pub struct Pulling {
-    running: Arc<dyn Fn() -> Vec<Progress> + Send + Sync>,
+    running: Arc<dyn Fn() -> Vec<PullProgressView> + Send + Sync>,
     ended: Arc<dyn Fn() -> Vec<Ended> + Send + Sync>,
 }
 
 /// When a pull ended, in microseconds since 1970, and what it fetched.
-type Ended = (u64, Progress);
+type Ended = (u64, PullProgressView);
 
 /// The end of a call is this long after that of its pull at most, in microseconds.
 const SAME_PULL: u64 = 2_000_000;
 
 impl Pulling {
     /// Calls `read` for each page.
-    pub fn new(read: impl Fn() -> Vec<Progress> + Send + Sync + 'static) -> Self {
+    pub fn new(read: impl Fn() -> Vec<PullProgressView> + Send + Sync + 'static) -> Self {
         Self {
             running: Arc::new(read),
             ended: Arc::new(Vec::new),
@@ -71,24 +71,29 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
 }
 
 /// The pulls in flight, and those in the recorder.
-pub(super) fn pulls(sources: &Sources) -> Pulls {
+pub(super) fn pulls(sources: &Sources) -> ImagePullList {
     let calls = sources.in_flight.calls();
     let mut recent = sources.recorder.calls();
     recent.retain(|record| record.method == Method::PullImage);
     recent.sort_by_key(|record| std::cmp::Reverse(record.began));
     recent.truncate(RECENT);
-    Pulls {
+    ImagePullList {
         now_unix_us: units::unix_us(SystemTime::now()),
         in_flight: with_progress(
             calls
                 .iter()
                 .filter(|call| call.method == Method::PullImage)
-                .map(|call| Pull::from(Call::of(&CallRecord::in_flight(call))))
+                .map(|call| {
+                    ImagePullView::from(CallView::from_record(&CallRecord::in_flight(call)))
+                })
                 .collect(),
             running(sources),
         ),
         recent: with_sizes(
-            recent.iter().map(|it| Pull::from(Call::of(it))).collect(),
+            recent
+                .iter()
+                .map(|it| ImagePullView::from(CallView::from_record(it)))
+                .collect(),
             sources
                 .pulling
                 .as_ref()
@@ -99,7 +104,7 @@ pub(super) fn pulls(sources: &Sources) -> Pulls {
 }
 
 /// Progress of pulls that run: those of containerd, then those of the built-in runtime.
-fn running(sources: &Sources) -> Vec<Progress> {
+fn running(sources: &Sources) -> Vec<PullProgressView> {
     let mut all = sources.pull_progress.read();
     if let Some(read) = &sources.pulling {
         all.extend((read.running)());
@@ -109,9 +114,12 @@ fn running(sources: &Sources) -> Vec<Progress> {
 
 /// Adds the progress to each pull. The built-in runtime normalises image names: `busybox` becomes
 /// `docker.io/library/busybox:latest`.
-fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull> {
+fn with_progress(
+    mut pulls: Vec<ImagePullView>,
+    mut progress: Vec<PullProgressView>,
+) -> Vec<ImagePullView> {
     for pull in &mut pulls {
-        let is_same = |one: &Progress| is_of(one, &pull.call);
+        let is_same = |one: &PullProgressView| is_of(one, &pull.call);
         if let Some(at) = progress.iter().position(is_same) {
             pull.progress = Some(progress.swap_remove(at));
         }
@@ -120,7 +128,7 @@ fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull>
 }
 
 /// Returns whether this is the progress of a pull of the image of that call.
-fn is_of(progress: &Progress, call: &Call) -> bool {
+fn is_of(progress: &PullProgressView, call: &CallView) -> bool {
     let Some(image) = call.image.as_deref().filter(|image| !image.is_empty()) else {
         return false;
     };
@@ -132,7 +140,7 @@ fn is_of(progress: &Progress, call: &Call) -> bool {
 }
 
 /// Adds what was fetched to each pull that ended.
-fn with_sizes(mut pulls: Vec<Pull>, mut ended: Vec<Ended>) -> Vec<Pull> {
+fn with_sizes(mut pulls: Vec<ImagePullView>, mut ended: Vec<Ended>) -> Vec<ImagePullView> {
     for pull in &mut pulls {
         let call = &pull.call;
         let end = call
@@ -147,7 +155,7 @@ fn with_sizes(mut pulls: Vec<Pull>, mut ended: Vec<Ended>) -> Vec<Pull> {
     pulls
 }
 
-fn html(pulls: &Pulls) -> Markup {
+fn html(pulls: &ImagePullList) -> Markup {
     html! {
         (card("now", "In progress", &html! {}, &in_flight(&pulls.in_flight)))
         (card("then", "Finished", &html! { "as far as the recorder goes back" }, &finished(&pulls.recent, pulls.now_unix_us)))
@@ -155,7 +163,7 @@ fn html(pulls: &Pulls) -> Markup {
 }
 
 /// A table of the pulls in progress.
-pub(super) fn in_flight(pulls: &[Pull]) -> Markup {
+pub(super) fn in_flight(pulls: &[ImagePullView]) -> Markup {
     if pulls.is_empty() {
         return html! { p.none { "No image is being pulled." } };
     }
@@ -172,7 +180,7 @@ pub(super) fn in_flight(pulls: &[Pull]) -> Markup {
 }
 
 /// The progress of a pull by layer, below the name of the image so that it fits into a narrow card.
-fn layers(progress: &Progress) -> Markup {
+fn layers(progress: &PullProgressView) -> Markup {
     if progress.shared_by > 0 {
         let bytes = units::bytes(progress.bytes);
         return html! { br; span.sub { (progress.shared_by) " pulls share " (bytes) } };
@@ -205,7 +213,7 @@ fn layers(progress: &Progress) -> Markup {
     }
 }
 
-fn finished(pulls: &[Pull], now: u64) -> Markup {
+fn finished(pulls: &[ImagePullView], now: u64) -> Markup {
     if pulls.is_empty() {
         return html! { p.none { "No pull has finished yet." } };
     }
@@ -224,7 +232,7 @@ fn finished(pulls: &[Pull], now: u64) -> Markup {
 }
 
 /// The cells that every pull has.
-fn subject(pull: &Pull, in_flight: bool) -> Markup {
+fn subject(pull: &ImagePullView, in_flight: bool) -> Markup {
     let call = &pull.call;
     let progress = pull.progress.as_ref().filter(|_| in_flight);
     html! {
@@ -250,7 +258,7 @@ fn subject(pull: &Pull, in_flight: bool) -> Markup {
 }
 
 /// The bytes that a pull fetched, of those of its image, and how fast.
-fn fetched(pull: &Pull) -> Markup {
+fn fetched(pull: &ImagePullView) -> Markup {
     let Some(progress) = &pull.progress else {
         return html! {};
     };
@@ -261,7 +269,7 @@ fn fetched(pull: &Pull) -> Markup {
     }
 }
 
-fn result(pull: &Call) -> Markup {
+fn result(pull: &CallView) -> Markup {
     html! {
         @if pull.outcome == "ok" {
             span.good { "✓ ok" }
@@ -276,7 +284,7 @@ mod tests {
     use super::*;
     use crate::call::{Call as Live, Ending, Outcome, Source};
     use crate::cri::subject::{PodIdentity, Subject};
-    use crate::lifecycle::view::Layer;
+    use crate::lifecycle::view::LayerProgress;
 
     fn call() -> Live {
         let call = Live::example(Method::PullImage);
@@ -296,7 +304,7 @@ mod tests {
     #[test]
     fn pulls_are_told_while_they_run_and_afterwards() {
         let call = call();
-        let running = Call::of(&CallRecord::in_flight(&call));
+        let running = CallView::from_record(&CallRecord::in_flight(&call));
         assert_eq!(running.outcome, "in_flight");
         assert_eq!(running.image.as_deref(), Some("r.example/<img>:1"));
         let outcome = Outcome {
@@ -306,12 +314,12 @@ mod tests {
             message: Some(Arc::from("no such <image>")),
             elapsed: std::time::Duration::from_millis(1500),
         };
-        let done = Call::of(&CallRecord::ended(&call, &outcome));
+        let done = CallView::from_record(&CallRecord::ended(&call, &outcome));
         assert_eq!(
             (done.code.as_str(), done.duration_ms),
             ("NOT_FOUND", 1500.0)
         );
-        let html = html(&Pulls {
+        let html = html(&ImagePullList {
             now_unix_us: done.began_unix_us + 5_000_000,
             in_flight: vec![running.into()],
             recent: vec![done.into()],
@@ -325,14 +333,14 @@ mod tests {
 
     #[test]
     fn a_pull_shows_how_far_each_layer_is() {
-        let layer = |digest: &str, phase: &str| Layer {
+        let layer = |digest: &str, phase: &str| LayerProgress {
             digest: format!("sha256:{digest}"),
             phase: phase.to_owned(),
             bytes: 1 << 20,
             of_bytes: 4 << 20,
             unpacked_bytes: 3 << 20,
         };
-        let progress = Progress {
+        let progress = PullProgressView {
             image: "docker.io/library/web:latest".to_owned(),
             bytes: 3 << 20,
             of_bytes: 12 << 20,
@@ -341,14 +349,14 @@ mod tests {
                 layer("b", "unpacking"),
                 layer("c", "done"),
             ],
-            ..Progress::default()
+            ..PullProgressView::default()
         };
-        let pull = Call {
+        let pull = CallView {
             image: Some("web".to_owned()),
             duration_ms: 2_000.0,
-            ..Call::default()
+            ..CallView::default()
         };
-        let stalled = Progress {
+        let stalled = PullProgressView {
             idle_ms: 9e3,
             ..progress.clone()
         };
@@ -374,21 +382,21 @@ mod tests {
     #[test]
     fn a_finished_pull_has_its_size_and_rate() {
         let call = |at: u64| {
-            Pull::from(Call {
+            ImagePullView::from(CallView {
                 image: Some("web:1".to_owned()),
                 outcome: "ok".to_owned(),
                 began_unix_us: at,
                 duration_ms: 2_000.0,
-                ..Call::default()
+                ..CallView::default()
             })
         };
         let ended = |at, bytes| {
             let image = "docker.io/library/web:1".to_owned();
-            let progress = Progress {
+            let progress = PullProgressView {
                 image,
                 bytes,
                 of_bytes: 4 << 20,
-                ..Progress::default()
+                ..PullProgressView::default()
             };
             (at, progress)
         };
@@ -408,7 +416,7 @@ mod tests {
 
     #[test]
     fn none_is_said_to_be_none() {
-        let html = html(&Pulls::default()).into_string();
+        let html = html(&ImagePullList::default()).into_string();
         assert!(html.contains("No image is being pulled") && html.contains("No pull has finished"));
     }
 }

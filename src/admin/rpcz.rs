@@ -9,7 +9,7 @@ use super::Sources;
 use super::calls::Format;
 use super::page::page_at;
 use super::table::{self, count, number, text};
-use crate::lifecycle::tables::{RpcRow, RpcTable, Window, rpc_table};
+use crate::lifecycle::tables::{RateWindow, RpcMethodRow, RpcTable, rpc_table};
 use crate::units;
 
 /// `/debug/rpcz`
@@ -25,7 +25,7 @@ fn html(table: &RpcTable) -> Markup {
     if table.methods.is_empty() {
         return html! { p { "No calls yet." } };
     }
-    type Part = fn(&RpcRow) -> &Window;
+    type Part = fn(&RpcMethodRow) -> &RateWindow;
     let parts: [(&str, f64, Part); 3] = [
         ("The last minute", 60.0, |row| &row.minute),
         ("The last hour", 3600.0, |row| &row.hour),
@@ -54,7 +54,7 @@ fn title_of(title: &str, whole: f64, seconds: f64) -> Markup {
     }
 }
 
-fn of_window(table: &RpcTable, part: fn(&RpcRow) -> &Window) -> Markup {
+fn of_window(table: &RpcTable, part: fn(&RpcMethodRow) -> &RateWindow) -> Markup {
     let columns = html! {
         (text("method")) (number("calls")) (number("per second")) (number("errors")) (number("routine")) (number("cancelled"))
         (number("p50")) (number("p95")) (number("p99")) (number("in flight")) (number("stuck")) (number("oldest"))

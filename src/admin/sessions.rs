@@ -4,14 +4,14 @@ use maud::{Markup, html};
 
 use super::table::{card, number, text, wide, wide_flowing};
 use super::{calls, links};
-use crate::lifecycle::view::{OpenSession, Session};
+use crate::lifecycle::view::{OpenSessionView, SessionView};
 use crate::units;
 
 /// Most open sessions on the live page.
 const SHOWN: usize = 40;
 
 /// A card with a row for each session, the open ones first, then the newest; nothing without sessions.
-pub(super) fn of_pod(sessions: &[Session], now: u64) -> Markup {
+pub(super) fn of_pod(sessions: &[SessionView], now: u64) -> Markup {
     if sessions.is_empty() {
         return html! {};
     }
@@ -29,7 +29,7 @@ pub(super) fn of_pod(sessions: &[Session], now: u64) -> Markup {
     )
 }
 
-fn row(session: &Session, now: u64) -> Markup {
+fn row(session: &SessionView, now: u64) -> Markup {
     let class = match (session.outcome.as_str(), session.exit_code) {
         ("done", None | Some(0)) => "good",
         ("failed" | "no_streams" | "protocol", _) | (_, Some(1..)) => "bad",
@@ -57,7 +57,7 @@ fn row(session: &Session, now: u64) -> Markup {
 }
 
 /// A table of the open sessions, oldest first.
-pub(super) fn open(sessions: &[OpenSession]) -> Markup {
+pub(super) fn open(sessions: &[OpenSessionView]) -> Markup {
     if sessions.is_empty() {
         return html! { p.none { "No session is open." } };
     }
@@ -73,7 +73,7 @@ pub(super) fn open(sessions: &[OpenSession]) -> Markup {
     }
 }
 
-fn open_row(it: &OpenSession) -> Markup {
+fn open_row(it: &OpenSessionView) -> Markup {
     let session = &it.session;
     html! {
         tr {
@@ -93,7 +93,7 @@ fn open_row(it: &OpenSession) -> Markup {
     }
 }
 
-fn what(session: &Session) -> String {
+fn what(session: &SessionView) -> String {
     match &session.program {
         Some(program) => format!("{} {program}", session.kind),
         None => session.kind.clone(),
@@ -106,12 +106,12 @@ mod tests {
 
     #[test]
     fn sessions_are_told_the_newest_first() {
-        let session = |program: &str, code| Session {
+        let session = |program: &str, code| SessionView {
             kind: "exec".into(),
             program: Some(program.into()),
             outcome: "client_gone".into(),
             exit_code: code,
-            ..Session::default()
+            ..SessionView::default()
         };
         let html = of_pod(&[session("a<b", None), session("sh", Some(137))], 0).into_string();
         assert!(html.find("exec sh") < html.find("exec a&lt;b"), "{html}");
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn an_open_session_says_so_and_for_how_long() {
-        let session = Session {
+        let session = SessionView {
             kind: "attach".into(),
-            outcome: Session::OPEN.into(),
+            outcome: SessionView::OPEN.into(),
             duration_ms: 120_000.0,
-            ..Session::default()
+            ..SessionView::default()
         };
         let html = of_pod(&[session], 0).into_string();
         assert!(
@@ -140,16 +140,16 @@ mod tests {
     #[test]
     fn open_sessions_lead_to_their_pods_or_have_an_id() {
         assert!(open(&[]).into_string().contains("No session is open"));
-        let one = |pod: Option<&str>| OpenSession {
+        let one = |pod: Option<&str>| OpenSessionView {
             id: "c0ffee00112233445566".into(),
             namespace: pod.map(|_| "shop".into()),
             pod: pod.map(str::to_owned),
-            session: Session {
+            session: SessionView {
                 kind: "exec".into(),
                 program: Some("a<b".into()),
                 container: Some("app".into()),
                 duration_ms: 120_000.0,
-                ..Session::default()
+                ..SessionView::default()
             },
         };
         let html = open(&[one(Some("<web>")), one(None)]).into_string();

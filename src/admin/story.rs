@@ -6,7 +6,8 @@ use super::table::{fact, number, text, wide};
 use super::waterfall::{self, Scale};
 use super::{calls, links, sessions, starts};
 use crate::lifecycle::view::{
-    Call, Detail, Episode, Exit, Item, PodStory, PodSync, Tries, Wait, crash_loops, details, items,
+    CallDetail, CallView, EpisodeView, ExitView, InitContainerWaitView, PodStory, PodSyncView,
+    RepeatedTries, WaterfallItem, crash_loops, details, waterfall_items,
 };
 use crate::units;
 
@@ -24,7 +25,7 @@ pub(super) fn html(story: &PodStory, trace_url: Option<&str>) -> Markup {
 fn episode(
     story: &PodStory,
     number: usize,
-    episode: &Episode,
+    episode: &EpisodeView,
     crash_loop: Option<&str>,
     trace_url: Option<&str>,
 ) -> Markup {
@@ -53,7 +54,7 @@ fn episode(
     }
 }
 
-fn title(episode: &Episode) -> String {
+fn title(episode: &EpisodeView) -> String {
     match (episode.kind.as_str(), &episode.container) {
         ("start", _) => "Start".to_owned(),
         ("stop", _) => "Stop".to_owned(),
@@ -64,7 +65,7 @@ fn title(episode: &Episode) -> String {
     }
 }
 
-fn facts(episode: &Episode, now: u64, trace_url: Option<&str>) -> Markup {
+fn facts(episode: &EpisodeView, now: u64, trace_url: Option<&str>) -> Markup {
     let id = |name: &str, id: &str| fact(name, html! { small { code { (id) } } });
     html! {
         dl.facts {
@@ -83,7 +84,7 @@ fn facts(episode: &Episode, now: u64, trace_url: Option<&str>) -> Markup {
     }
 }
 
-fn phases(episode: &Episode, scale: Scale) -> Markup {
+fn phases(episode: &EpisodeView, scale: Scale) -> Markup {
     let share = |ms: f64| ms / episode.duration_ms.max(0.001) * 100.0;
     html! {
         @if !episode.phases.is_empty() {
@@ -102,7 +103,7 @@ fn phases(episode: &Episode, scale: Scale) -> Markup {
     }
 }
 
-fn of_episode(episode: &Episode, scale: Scale) -> Markup {
+fn of_episode(episode: &EpisodeView, scale: Scale) -> Markup {
     if episode.calls.is_empty() {
         return html! {};
     }
@@ -112,12 +113,12 @@ fn of_episode(episode: &Episode, scale: Scale) -> Markup {
             li.head aria-hidden="true" {
                 span.what { "Call" } span.n { "At" } span.n { "Took" } span.track-cell { (scale.axis()) }
             }
-            @for item in items(episode) {
+            @for item in waterfall_items(episode) {
                 @match item {
-                    Item::Wait(it) => (wait(it, scale)),
-                    Item::Kubelet(it) => (kubelet(it, scale)),
-                    Item::Tries(it) => (tries(&it, scale)),
-                    Item::Call(it) => {
+                    WaterfallItem::Wait(it) => (wait(it, scale)),
+                    WaterfallItem::Kubelet(it) => (kubelet(it, scale)),
+                    WaterfallItem::Tries(it) => (tries(&it, scale)),
+                    WaterfallItem::Call(it) => {
                         (call(it, scale))
                         @for (it, count) in details(it) { (detail(&it, count, scale)) }
                     },
@@ -129,7 +130,7 @@ fn of_episode(episode: &Episode, scale: Scale) -> Markup {
 }
 
 /// A container that the next call waited for.
-fn wait(wait: &Wait, scale: Scale) -> Markup {
+fn wait(wait: &InitContainerWaitView, scale: Scale) -> Markup {
     let (class, word) = waterfall::look("init_container");
     let took = units::duration(wait.duration_ms);
     let words = format!("{word} {}, ran for {took}", wait.container);
@@ -142,7 +143,7 @@ fn wait(wait: &Wait, scale: Scale) -> Markup {
 }
 
 /// The kubelet's own work. Its bar begins with the episode at the earliest.
-fn kubelet(sync: &PodSync, scale: Scale) -> Markup {
+fn kubelet(sync: &PodSyncView, scale: Scale) -> Markup {
     let at = sync.offset_ms.max(0.0);
     let took = (sync.offset_ms + sync.duration_ms - at).max(0.0);
     let whole = units::duration(sync.duration_ms);
@@ -167,7 +168,7 @@ fn kubelet(sync: &PodSync, scale: Scale) -> Markup {
     }
 }
 
-fn call(call: &Call, scale: Scale) -> Markup {
+fn call(call: &CallView, scale: Scale) -> Markup {
     let (class, _) = waterfall::look(waterfall::phase_of(&call.method));
     let mark = match call.outcome.as_str() {
         "ok" => "",
@@ -195,7 +196,7 @@ fn call(call: &Call, scale: Scale) -> Markup {
 }
 
 /// Equal tries in one row, a bar for each; the last of them follows in full.
-fn tries(tries: &Tries<'_>, scale: Scale) -> Markup {
+fn tries(tries: &RepeatedTries<'_>, scale: Scale) -> Markup {
     let Some(failed) = tries.failed() else {
         return html! {};
     };
@@ -225,7 +226,7 @@ fn times(at: f64, took: f64, class: &str, scale: Scale, words: &str) -> Markup {
     }
 }
 
-fn outcome(call: &Call) -> Markup {
+fn outcome(call: &CallView) -> Markup {
     html! {
         @match call.outcome.as_str() {
             "ok" => {},
@@ -235,7 +236,7 @@ fn outcome(call: &Call) -> Markup {
     }
 }
 
-fn error(call: &Call) -> Markup {
+fn error(call: &CallView) -> Markup {
     let deadline = call.deadline_ms.filter(|_| call.outcome == "deadline");
     html! {
         @if let Some(error) = &call.error {
@@ -247,7 +248,7 @@ fn error(call: &Call) -> Markup {
     }
 }
 
-fn detail(detail: &Detail, count: usize, scale: Scale) -> Markup {
+fn detail(detail: &CallDetail, count: usize, scale: Scale) -> Markup {
     let (class, kind) = match detail.what.as_str() {
         "cni" => ("network", "CNI plugin "),
         "oci" => ("create", "OCI runtime "),
@@ -275,7 +276,7 @@ fn detail(detail: &Detail, count: usize, scale: Scale) -> Markup {
     }
 }
 
-fn colour(exit: &Exit) -> &'static str {
+fn colour(exit: &ExitView) -> &'static str {
     match exit.reason.as_str() {
         _ if exit.ordered => "muted",
         "completed" => "good",
@@ -283,7 +284,7 @@ fn colour(exit: &Exit) -> &'static str {
     }
 }
 
-fn exits(exits: &[Exit], now: u64) -> Markup {
+fn exits(exits: &[ExitView], now: u64) -> Markup {
     let columns = html! {
         (text("Container")) (number("Restarts")) (text("Reason")) (number("Exit code")) (number("Ran for"))
         (number("Ago"))

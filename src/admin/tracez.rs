@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::table::{self, count, number, text};
 use super::{Sources, flight};
 use crate::cri::Method;
-use crate::lifecycle::tables::{BUCKETS_US, Samples, samples};
+use crate::lifecycle::tables::{BUCKETS_US, CallSamples, samples};
 use crate::lifecycle::view;
 use crate::units;
 
@@ -41,7 +41,7 @@ pub async fn page(State(sources): State<Sources>, Query(wanted): Query<Wanted>) 
     }
 }
 
-fn of_recorder(sources: &Sources, only: Option<Method>) -> Samples {
+fn of_recorder(sources: &Sources, only: Option<Method>) -> CallSamples {
     samples(&sources.recorder, &sources.in_flight.calls(), only)
 }
 
@@ -50,7 +50,7 @@ pub(super) fn part(sources: &Sources, only: Option<Method>) -> Markup {
     html(&of_recorder(sources, only))
 }
 
-fn html(samples: &Samples) -> Markup {
+fn html(samples: &CallSamples) -> Markup {
     if samples.methods.is_empty() {
         return html! { p { "No such call is recorded." } };
     }
@@ -84,7 +84,7 @@ fn html(samples: &Samples) -> Markup {
 }
 
 /// A table of calls.
-pub(super) fn calls<'a>(rows: impl IntoIterator<Item = &'a view::Call>, now: u64) -> Markup {
+pub(super) fn calls<'a>(rows: impl IntoIterator<Item = &'a view::CallView>, now: u64) -> Markup {
     let columns = html! {
         (number("call")) (text("method")) (text("pod")) (text("container")) (number("took")) (number("in backend"))
         (text("outcome")) (text("began")) (text("error"))
@@ -92,7 +92,7 @@ pub(super) fn calls<'a>(rows: impl IntoIterator<Item = &'a view::Call>, now: u64
     table::flowing(&columns, &html! { @for row in rows { (call(row, now)) } })
 }
 
-fn call(row: &view::Call, now: u64) -> Markup {
+fn call(row: &view::CallView, now: u64) -> Markup {
     let whom = row.pod_path().or_else(|| row.image.clone());
     // A code as gRPC spells it, an outcome in words.
     let outcome = match row.code.is_empty() {
@@ -124,10 +124,10 @@ mod tests {
     /// On a narrow screen the error must not be beyond the edge.
     #[test]
     fn rows_of_calls_flow_where_it_is_narrow() {
-        let row = view::Call {
+        let row = view::CallView {
             error: Some("no <network>".to_owned()),
             outcome: "in_flight".to_owned(),
-            ..view::Call::default()
+            ..view::CallView::default()
         };
         let html = calls([&row], 0).into_string();
         assert!(html.contains("<table class=\"flow\">"), "{html}");

@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use crate::lifecycle::view::{Episode, Phase};
+use crate::lifecycle::view::{EpisodeView, PhaseDuration};
 use crate::units;
 
 /// Name, CSS class (`style.css`) and label of each phase.
@@ -139,7 +139,7 @@ fn round_up(ms: f64) -> f64 {
 }
 
 /// The phases of an episode, one after the other, on a scale.
-pub(super) fn stacked(episode: &Episode, scale: Scale) -> Markup {
+pub(super) fn stacked(episode: &EpisodeView, scale: Scale) -> Markup {
     let total: f64 = episode.phases.iter().map(|phase| phase.ms).sum();
     let cut = total > scale.end * 1.001;
     // In a bar that is too long the parts keep their proportions.
@@ -163,7 +163,7 @@ pub(super) fn stacked(episode: &Episode, scale: Scale) -> Markup {
 }
 
 /// `network 9.50 s, sandbox 330 ms`, longest first.
-pub(super) fn in_words(phases: &[Phase], cut: bool) -> String {
+pub(super) fn in_words(phases: &[PhaseDuration], cut: bool) -> String {
     let mut phases: Vec<_> = phases.iter().filter(|phase| phase.ms > 0.0).collect();
     phases.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     let words: Vec<_> = phases

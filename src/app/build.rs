@@ -203,8 +203,8 @@ fn aggregator(
     trace: Option<EpisodeTracer>,
     node: Node,
     drops: &Arc<Drops>,
-) -> aggregator::Parts {
-    aggregator::Parts {
+) -> aggregator::AggregatorParts {
+    aggregator::AggregatorParts {
         stories,
         events,
         in_flight,

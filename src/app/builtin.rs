@@ -21,7 +21,7 @@ use crate::admin;
 use crate::call::times::unix_micros;
 use crate::config::{self, Streaming};
 use crate::grpc::CriService;
-use crate::lifecycle::view::{Layer, Progress};
+use crate::lifecycle::view::{LayerProgress, PullProgressView};
 use crate::reload::Reconfigure;
 use crate::runtime::events::ProcessEvent;
 use crate::runtime::node::NodeError;
@@ -336,19 +336,19 @@ fn policy(config: &config::Images) -> Option<PolicyFiles> {
 }
 
 /// An ended pull: its end, in microseconds since 1970, and what it fetched.
-fn ended(pull: &EndedPull) -> (u64, Progress) {
-    let progress = Progress {
+fn ended(pull: &EndedPull) -> (u64, PullProgressView) {
+    let progress = PullProgressView {
         image: pull.reference.clone(),
         bytes: pull.bytes_fetched,
         of_bytes: pull.bytes_total,
-        ..Progress::default()
+        ..PullProgressView::default()
     };
     (unix_micros(pull.ended), progress)
 }
 
 /// A pull as shown on pages.
-fn shown(pull: &PullView) -> Progress {
-    let layers = pull.layers.iter().map(|layer| Layer {
+fn shown(pull: &PullView) -> PullProgressView {
+    let layers = pull.layers.iter().map(|layer| LayerProgress {
         digest: layer.layer.to_string(),
         phase: match layer.phase {
             LayerPhase::Waiting => "waiting",
@@ -362,7 +362,7 @@ fn shown(pull: &PullView) -> Progress {
         of_bytes: layer.bytes_total,
         unpacked_bytes: layer.bytes_unpacked,
     });
-    Progress {
+    PullProgressView {
         image: pull.reference.clone(),
         bytes: pull.bytes_done,
         of_bytes: pull.bytes_total,

@@ -13,7 +13,7 @@ use super::output;
 use super::render::calls::{self, Now};
 use super::screen;
 use super::smoke::duration;
-use crate::lifecycle::view::OpenSession;
+use crate::lifecycle::view::OpenSessionView;
 
 /// Width of the output without a terminal.
 const COLUMNS: usize = 120;
@@ -28,7 +28,7 @@ const LIVE: &str = "/?format=json";
 /// The part of the front page that no other page has.
 #[derive(Debug, Deserialize)]
 struct Live {
-    sessions: Vec<OpenSession>,
+    sessions: Vec<OpenSessionView>,
 }
 
 /// Show calls in flight, open sessions and rates per method, like top

@@ -8,7 +8,7 @@ use super::format::{self, Format};
 use super::output;
 use super::render::explain::story;
 use crate::cri::visible::visible;
-use crate::lifecycle::view::{PodStory, Unknown};
+use crate::lifecycle::view::{PodStory, UnknownPod};
 
 /// Width of the output without a terminal.
 const COLUMNS: usize = 80;
@@ -56,7 +56,7 @@ pub enum Error {
     Namespaces(String, String),
     /// The pod is unknown.
     #[error("{}", what(.0))]
-    Unknown(Box<Unknown>),
+    Unknown(Box<UnknownPod>),
 }
 
 impl Error {
@@ -83,7 +83,7 @@ impl Error {
 }
 
 /// The sentence, and below it what it can mean and the state of the node.
-fn what(unknown: &Unknown) -> String {
+fn what(unknown: &UnknownPod) -> String {
     let notes = unknown.notes.iter();
     notes.fold(unknown.error.clone(), |text, note| {
         format!("{text}\n  - {}", visible(note))
@@ -101,7 +101,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(uid) = &args.uid {
         path.push_str(&format!("&uid={}", encoded(uid)));
     }
-    let found = block_on(async { Ok(endpoint.or_else::<Unknown>(&path).await?) })?;
+    let found = block_on(async { Ok(endpoint.or_else::<UnknownPod>(&path).await?) })?;
     let bytes = found.map_err(|unknown| Error::Unknown(Box::new(unknown)))?;
     if args.json {
         return Ok(print_json(&bytes)?);
@@ -163,11 +163,11 @@ mod tests {
 
     #[test]
     fn who_is_not_known_may_have_near_names() {
-        let mut unknown = Unknown {
+        let mut unknown = UnknownPod {
             error: "nothing is known".to_owned(),
-            ..Unknown::default()
+            ..UnknownPod::default()
         };
-        let hint = |unknown: &Unknown| {
+        let hint = |unknown: &UnknownPod| {
             Error::Unknown(Box::new(unknown.clone()))
                 .hint()
                 .expect("a hint")

@@ -11,7 +11,7 @@ use super::output;
 use super::render::pods::{Columns, summary, table};
 use super::screen::{self, PERIOD};
 use crate::cri::visible::visible;
-use crate::lifecycle::view::{Pod, PodState, Pods};
+use crate::lifecycle::view::{PodList, PodState, PodSummary};
 
 /// List pods with their state, those in trouble first
 ///
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         return Ok(print_json(&bytes)?);
     }
-    let pods: Pods = endpoint.parse(&path, &bytes)?;
+    let pods: PodList = endpoint.parse(&path, &bytes)?;
     match args.output {
         Some(Output::Json) => return Ok(format::print(Format::Json, &pods)?),
         Some(Output::Yaml) => return Ok(format::print(Format::Yaml, &pods)?),
@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The table for this output.
-fn text(args: &Args, pods: &Pods) -> String {
+fn text(args: &Args, pods: &PodList) -> String {
     let (look, columns) = match (args.output, output::columns()) {
         (Some(Output::Wide), _) => (output::look(usize::MAX), Columns::Wide),
         (_, None) => (output::look(usize::MAX), Columns::Lines),
@@ -111,7 +111,7 @@ fn text(args: &Args, pods: &Pods) -> String {
 
 /// Redraws the list on a terminal; otherwise prints it, and afterwards what changes.
 async fn watch(args: &Args, endpoint: &Endpoint, path: &str) -> Result<(), Failure> {
-    let read = async || endpoint.json::<Pods>(path).await;
+    let read = async || endpoint.json::<PodList>(path).await;
     if io::stdout().is_terminal() {
         let draw = async |height: Option<usize>| -> Result<String, AskError> {
             let pods = read().await?;
@@ -149,7 +149,7 @@ async fn watch(args: &Args, endpoint: &Endpoint, path: &str) -> Result<(), Failu
 }
 
 /// Returns whether a pod is new or in another state than when it was printed.
-fn news(seen: &mut HashMap<[String; 3], (PodState, u32, u64)>, pod: &Pod) -> bool {
+fn news(seen: &mut HashMap<[String; 3], (PodState, u32, u64)>, pod: &PodSummary) -> bool {
     let key = [&pod.namespace, &pod.name, &pod.uid].map(String::clone);
     let now = (pod.state, pod.restarts, pod.since_unix_us);
     seen.insert(key, now) != Some(now)
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn a_pod_is_printed_again_when_its_state_changes() {
         let mut seen = HashMap::new();
-        let mut pod = Pod::default();
+        let mut pod = PodSummary::default();
         assert!(news(&mut seen, &pod) && !news(&mut seen, &pod));
         pod.duration_ms = 5.0;
         assert!(!news(&mut seen, &pod), "time alone is no news");

@@ -8,7 +8,7 @@ use super::format::{self, Format};
 use super::http::AskError;
 use super::output::{Finding, Level};
 use crate::lifecycle::tables::RpcTable;
-use crate::lifecycle::view::{Pod, PodState, Pods};
+use crate::lifecycle::view::{PodList, PodState, PodSummary};
 use crate::units;
 
 /// The front page.
@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 async fn ask(endpoint: &Endpoint) -> Result<Vec<Finding>, AskError> {
     let live = endpoint.json(LIVE).await?;
-    let pods = match endpoint.json::<Pods>(PODS).await {
+    let pods = match endpoint.json::<PodList>(PODS).await {
         Ok(pods) => Some(pods.pods),
         // The pages below /debug are turned off.
         Err(AskError::NoPage { .. }) => None,
@@ -100,7 +100,7 @@ async fn ask(endpoint: &Endpoint) -> Result<Vec<Finding>, AskError> {
     Ok(findings(&live, pods.as_deref()))
 }
 
-fn findings(live: &Live, pods: Option<&[Pod]>) -> Vec<Finding> {
+fn findings(live: &Live, pods: Option<&[PodSummary]>) -> Vec<Finding> {
     let up = units::duration(live.uptime_ms);
     let mut findings = vec![Finding::ok(
         "criscope",
@@ -183,9 +183,9 @@ fn calls(live: &Live) -> Finding {
     }
 }
 
-fn pods_of(pods: &[Pod]) -> Finding {
+fn pods_of(pods: &[PodSummary]) -> Finding {
     let count = |states: &[PodState]| {
-        let of_these = |pod: &&Pod| states.contains(&pod.state);
+        let of_these = |pod: &&PodSummary| states.contains(&pod.state);
         pods.iter().filter(of_these).count()
     };
     let failing = count(&[PodState::Failing, PodState::Failed]);
@@ -221,7 +221,7 @@ mod tests {
         serde_json::from_str(&text).expect("parsed")
     }
 
-    fn lines(live: &Live, pods: &[Pod]) -> Vec<(Level, String)> {
+    fn lines(live: &Live, pods: &[PodSummary]) -> Vec<(Level, String)> {
         let findings = findings(live, Some(pods)).into_iter();
         findings
             .map(|finding| (finding.level, finding.text))
@@ -264,12 +264,12 @@ mod tests {
 
     #[test]
     fn pods_in_trouble_are_warnings() {
-        let pod = |state| Pod {
+        let pod = |state| PodSummary {
             state,
-            ..Pod::default()
+            ..PodSummary::default()
         };
         let well = [pod(PodState::Ok), pod(PodState::Gone)];
-        let last = |pods: &[Pod]| lines(&live(""), pods).pop().expect("a line");
+        let last = |pods: &[PodSummary]| lines(&live(""), pods).pop().expect("a line");
         assert_eq!(last(&well), (Level::Ok, "1 ok, 1 gone".to_owned()));
         let ill = [
             pod(PodState::CrashLoop),

@@ -7,8 +7,8 @@ use opentelemetry::trace::{SpanId, TraceId};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::container_events::ContainerEvent;
-use super::kubelet::images::NoImage;
-use super::kubelet::relist::{Poll, is_poll};
+use super::kubelet::images::FailedImageLookup;
+use super::kubelet::relist::{KubeletPoll, is_poll};
 use super::kubelet::syncs::KubeletSpan;
 use super::recorder::FlightRecorder;
 use super::sessions::{ActiveSession, EndedSession};
@@ -33,9 +33,9 @@ pub enum AggregatorEvent {
     /// Spans of the kubelet's work on pods, [`MAX_EVENT_SPANS`] at most.
     Syncs(Vec<KubeletSpan>),
     /// A call of the kubelet that may be part of its relist has ended.
-    Polled(Poll),
+    Polled(KubeletPoll),
     /// The kubelet looked for an image that is missing, or that the runtime cannot look up.
-    NoImage(NoImage),
+    NoImage(FailedImageLookup),
     /// The runtime reported an event of a container or sandbox.
     Container(ContainerEvent),
     /// A session of exec, attach or port-forward begins.
@@ -100,12 +100,12 @@ impl CallSink {
     pub fn end(&self, call: &Call, outcome: &Outcome, matters: bool) {
         let record = Arc::new(CallRecord::ended(call, outcome));
         if is_poll(call.method)
-            && let Some(poll) = Poll::of(&record)
+            && let Some(poll) = KubeletPoll::from_record(&record)
             && self.feed.try_send(AggregatorEvent::Polled(poll)).is_err()
         {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }
-        if let Some(found) = NoImage::of(&record)
+        if let Some(found) = FailedImageLookup::from_record(&record)
             && self.feed.try_send(AggregatorEvent::NoImage(found)).is_err()
         {
             self.drops.add(DropReason::StoryQueueFull, 1);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use crate::cri::subject::{ContainerIdentity, ExitReason, PodIdentity};
-use crate::lifecycle::episode_store::{AT_ONCE, Exit, SandboxEnd, UNSEEN};
+use crate::lifecycle::episode_store::{
+    EXIT_FOLLOWS_OOM_WITHIN, ExitRecord, SandboxEnd, UNSEEN_EXIT_CODE,
+};
 
 pub use crate::lifecycle::episode_store::ReachedLimit;
 
@@ -59,7 +61,7 @@ pub enum ContainerEventKind {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ContainerFact {
     /// A container has ended.
-    Ended(Exit),
+    Ended(ExitRecord),
     /// The kernel killed a process of this container for lack of memory; the number is the total so far, if known.
     OutOfMemory(Arc<ContainerIdentity>, Option<u32>),
     /// The first process of the sandbox has ended.
@@ -98,7 +100,7 @@ impl RunningContainers {
                 Some(ContainerFact::OutOfMemory(container, *kills))
             }
             ContainerEventKind::SandboxContainerEnded { limit } => {
-                let end = SandboxEnd::of_container(event.at, *limit);
+                let end = SandboxEnd::from_container(event.at, *limit);
                 Some(ContainerFact::SandboxEnded(end))
             }
             ContainerEventKind::Ended {
@@ -128,14 +130,14 @@ impl RunningContainers {
     }
 }
 
-fn exit(container: &ContainerIdentity, at: u64, code: Option<i32>, run: RunningContainer) -> Exit {
+fn exit(container: &ContainerIdentity, at: u64, code: Option<i32>, run: RunningContainer) -> ExitRecord {
     let is_oom = run
         .oom_at
-        .is_some_and(|oom_at| at.saturating_sub(oom_at) <= AT_ONCE);
-    Exit {
+        .is_some_and(|oom_at| at.saturating_sub(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN);
+    ExitRecord {
         container: container.name.clone(),
         attempt: container.attempt,
-        code: code.unwrap_or(UNSEEN),
+        code: code.unwrap_or(UNSEEN_EXIT_CODE),
         reason: match code {
             Some(0) => ExitReason::Completed,
             Some(137) if is_oom => ExitReason::OomKilled,
@@ -147,7 +149,7 @@ fn exit(container: &ContainerIdentity, at: u64, code: Option<i32>, run: RunningC
             .started
             .map_or(0, |started| at.saturating_sub(started).max(1)),
         at,
-        ordered: false,
+        stop_requested: false,
         oom_kills: 0,
         oom_at: run.oom_at,
         evicted: None,
@@ -185,7 +187,7 @@ mod tests {
         }
     }
 
-    fn ended(runs: &mut RunningContainers, id: &str, code: i32, at: u64) -> Exit {
+    fn ended(runs: &mut RunningContainers, id: &str, code: i32, at: u64) -> ExitRecord {
         match runs.handle_event(&event(id, end(code), at)) {
             Some(ContainerFact::Ended(exit)) => exit,
             other => panic!("{other:?}"),

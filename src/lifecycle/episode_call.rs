@@ -184,8 +184,8 @@ impl EpisodeCall {
     }
 
     /// The view of the call in an episode that began at `from`.
-    pub(super) fn view(&self, from: u64) -> view::Call {
-        view::Call {
+    pub(super) fn view(&self, from: u64) -> view::CallView {
+        view::CallView {
             offset_ms: millis(self.began_us().saturating_sub(from)),
             retry: self.retry,
             details: self.work.iter().map(|work| work.view(from)).collect(),
@@ -194,7 +194,7 @@ impl EpisodeCall {
                 .iter()
                 .map(|text| (**text).to_owned())
                 .collect(),
-            ..view::Call::of(self)
+            ..view::CallView::from_record(self)
         }
     }
 }
@@ -299,7 +299,7 @@ impl ObservedWork {
         !self.own && self.kind != WorkKind::Runtime
     }
 
-    fn view(&self, from: u64) -> view::Detail {
+    fn view(&self, from: u64) -> view::CallDetail {
         let source = if self.own {
             "runtime"
         } else if self.is_process() {
@@ -307,7 +307,7 @@ impl ObservedWork {
         } else {
             "span"
         };
-        view::Detail {
+        view::CallDetail {
             what: self.kind.name().to_owned(),
             name: (*self.name).to_owned(),
             command: self.command.as_deref().map(str::to_owned),

@@ -7,9 +7,9 @@ use opentelemetry::trace::TraceId;
 use super::Stories;
 use super::diagnosis;
 use super::episode_call::EpisodeCall;
-use super::episode_store::{Episode, Exit};
+use super::episode_store::{Episode, ExitRecord};
 use super::timeline::EpisodePhase;
-use super::view::State;
+use super::view::EpisodeState;
 use crate::call::Ending;
 use crate::call::episode::Kind;
 use crate::cri::Method;
@@ -157,11 +157,11 @@ fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-fn index(state: State) -> usize {
+fn index(state: EpisodeState) -> usize {
     match state {
-        State::Open | State::Failing | State::Ok => 0,
-        State::Failed => 1,
-        State::Cancelled => 2,
+        EpisodeState::Open | EpisodeState::Failing | EpisodeState::Ok => 0,
+        EpisodeState::Failed => 1,
+        EpisodeState::Cancelled => 2,
     }
 }
 
@@ -234,7 +234,7 @@ impl StoryMetrics {
     }
 
     /// Counts the exit of a container.
-    pub(super) fn exit(&self, exit: &Exit) {
+    pub(super) fn exit(&self, exit: &ExitRecord) {
         if let Some(exits) = self.exits.at([exit.reason as usize]) {
             exits.inc();
         }
@@ -258,7 +258,7 @@ impl StoryMetrics {
     pub(super) fn closed(&self, episode: &Episode, trace: Option<TraceId>) {
         let time = seconds(episode.ended.saturating_sub(episode.began));
         // The start was counted when it was given up, and the kubelet still tries.
-        let is_repeated = episode.closings > 1 && episode.state != State::Ok;
+        let is_repeated = episode.closings > 1 && episode.state != EpisodeState::Ok;
         match episode.kind {
             _ if is_repeated => {}
             Kind::Start => self.start(episode, time, trace),
@@ -293,7 +293,9 @@ impl StoryMetrics {
 /// The start since the kubelet saw the pod.
 impl StoryMetrics {
     fn since_seen(&self, episode: &Episode) {
-        let start = episode.pod_start().filter(|_| episode.state == State::Ok);
+        let start = episode
+            .pod_start()
+            .filter(|_| episode.state == EpisodeState::Ok);
         let Some(start) = start else { return };
         for (metric, time) in [
             (&self.sli, start.sli),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::episode_call::millis;
-use super::view::{self, OpenSession};
+use super::view::{self, OpenSessionView};
 use crate::call::Client;
 use crate::call::times::{micros_of, unix_micros};
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
@@ -86,8 +86,8 @@ impl fmt::Debug for SessionBytes {
 }
 
 impl SessionRequest {
-    fn view(&self, pod: Option<&PodIdentity>) -> view::Session {
-        view::Session {
+    fn view(&self, pod: Option<&PodIdentity>) -> view::SessionView {
+        view::SessionView {
             kind: self.kind.to_owned(),
             uid: pod.map(|pod| pod.uid.to_string()).unwrap_or_default(),
             container: self.container.as_deref().map(|c| c.name.to_string()),
@@ -96,14 +96,14 @@ impl SessionRequest {
             transport: self.carrier.0.to_owned(),
             protocol: self.carrier.1.to_owned(),
             began_unix_us: unix_micros(self.began),
-            ..view::Session::default()
+            ..view::SessionView::default()
         }
     }
 }
 
 impl EndedSession {
-    fn view(&self) -> view::Session {
-        view::Session {
+    fn view(&self) -> view::SessionView {
+        view::SessionView {
             duration_ms: millis(micros_of(self.elapsed)),
             bytes_in: self.bytes.0,
             bytes_out: self.bytes.1,
@@ -116,20 +116,20 @@ impl EndedSession {
 
 impl ActiveSession {
     /// The view of the session; `None` if it has ended.
-    fn view(&self) -> Option<view::Session> {
+    fn view(&self) -> Option<view::SessionView> {
         let (bytes_in, bytes_out) = (self.bytes.0)()?;
-        Some(view::Session {
+        Some(view::SessionView {
             duration_ms: millis(micros_of(self.since.elapsed())),
             bytes_in,
             bytes_out,
-            outcome: view::Session::OPEN.to_owned(),
+            outcome: view::SessionView::OPEN.to_owned(),
             ..self.request.view(self.pod.as_deref())
         })
     }
 
-    fn view_of_all(&self) -> Option<OpenSession> {
+    fn view_of_all(&self) -> Option<OpenSessionView> {
         let pod = self.pod.as_deref();
-        Some(OpenSession {
+        Some(OpenSessionView {
             id: self.id.clone(),
             namespace: pod.map(|pod| pod.namespace.to_string()),
             pod: pod.map(|pod| pod.name.to_string()),
@@ -164,7 +164,7 @@ impl SessionHistory {
     }
 
     /// Sessions of the selected pods: first the ended, then the open ones, each oldest first.
-    pub(super) fn select(&self, is_selected: impl Fn(&PodIdentity) -> bool) -> Vec<view::Session> {
+    pub(super) fn select(&self, is_selected: impl Fn(&PodIdentity) -> bool) -> Vec<view::SessionView> {
         let ended = self.ended.iter();
         let ended = ended.filter(|session| is_selected(&session.pod));
         let mut shown: Vec<_> = ended.map(EndedSession::view).collect();
@@ -176,7 +176,7 @@ impl SessionHistory {
     }
 
     /// The open sessions of all pods, the oldest first.
-    pub(super) fn open(&self) -> Vec<OpenSession> {
+    pub(super) fn open(&self) -> Vec<OpenSessionView> {
         self.open
             .values()
             .filter_map(ActiveSession::view_of_all)
@@ -237,7 +237,7 @@ mod tests {
         (open, over)
     }
 
-    fn outcomes(views: &[view::Session]) -> Vec<&str> {
+    fn outcomes(views: &[view::SessionView]) -> Vec<&str> {
         views.iter().map(|session| &*session.outcome).collect()
     }
 

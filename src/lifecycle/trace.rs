@@ -29,7 +29,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 use opentelemetry_semantic_conventions::attribute as key;
 
 use super::episode_subscriber::EpisodeSubscriber;
-use super::view::{Call, Detail, Episode, State};
+use super::view::{CallDetail, CallView, EpisodeState, EpisodeView};
 use crate::call::SpanIds;
 use crate::call::episode::{Ids, Kind};
 use crate::telemetry::otlp::{self, SpanSink};
@@ -64,7 +64,7 @@ impl EpisodeTracer {
 }
 
 impl EpisodeSubscriber for EpisodeTracer {
-    fn closed(&self, episode: &Episode, ids: &Ids) {
+    fn closed(&self, episode: &EpisodeView, ids: &Ids) {
         if !self.keeps(episode, ids) {
             return;
         }
@@ -74,12 +74,12 @@ impl EpisodeSubscriber for EpisodeTracer {
     }
 
     /// Exports the root alone, so that the trace has one while the episode lasts. Its end is not known yet.
-    fn failing(&self, episode: &Episode, ids: &Ids) {
+    fn failing(&self, episode: &EpisodeView, ids: &Ids) {
         self.sink.export(self.spans(episode, ids).root());
     }
 
     /// A span cannot be exported twice: a child of the root tells how the episode ended.
-    fn continued(&self, episode: &Episode, ids: &Ids, from: f64) {
+    fn continued(&self, episode: &EpisodeView, ids: &Ids, from: f64) {
         if self.keeps(episode, ids) {
             let spans = self.spans(episode, ids);
             self.sink.export(spans.end());
@@ -90,7 +90,7 @@ impl EpisodeSubscriber for EpisodeTracer {
     /// Returns whether an episode is exported: one of its calls was exported in this trace, or the episode is sampled and one
     /// of its calls is in the trace of a caller that samples. Calls from before a restart count as exported if the episode is
     /// sampled.
-    fn keeps(&self, episode: &Episode, ids: &Ids) -> bool {
+    fn keeps(&self, episode: &EpisodeView, ids: &Ids) -> bool {
         let chosen = self.rules.load().chooses_episode(ids.trace_id);
         episode.calls.iter().any(|call| match &call.spans {
             None => chosen,
@@ -101,7 +101,7 @@ impl EpisodeSubscriber for EpisodeTracer {
 }
 
 impl EpisodeTracer {
-    fn spans<'a>(&'a self, episode: &'a Episode, ids: &'a Ids) -> EpisodeSpans<'a> {
+    fn spans<'a>(&'a self, episode: &'a EpisodeView, ids: &'a Ids) -> EpisodeSpans<'a> {
         EpisodeSpans {
             episode,
             ids,
@@ -145,7 +145,7 @@ fn sampling_caller(spans: &SpanIds) -> Option<&SpanContext> {
 
 /// Builds the spans of one episode.
 struct EpisodeSpans<'a> {
-    episode: &'a Episode,
+    episode: &'a EpisodeView,
     ids: &'a Ids,
     scope: &'a InstrumentationScope,
     began: SystemTime,
@@ -182,7 +182,7 @@ impl EpisodeSpans<'_> {
     fn describe_episode(&self, span: &mut SpanData) {
         let episode = self.episode;
         span.attributes = attributes(episode);
-        if matches!(episode.state, State::Failed | State::Failing) {
+        if matches!(episode.state, EpisodeState::Failed | EpisodeState::Failing) {
             let last = episode.calls.iter().rev().find(|call| call.is_failed());
             let code = last.map_or("given_up", |call| &call.code);
             span.attributes.push(text(key::ERROR_TYPE, code));
@@ -195,7 +195,7 @@ impl EpisodeSpans<'_> {
     /// calls are in traces of their own, since the trace of a call follows from the call alone. Each root links to the root of
     /// the episode.
     fn retries(&self, from: f64) -> Vec<SpanData> {
-        let mut roots = BTreeMap::<_, (Ids, f64, f64, &Call)>::new();
+        let mut roots = BTreeMap::<_, (Ids, f64, f64, &CallView)>::new();
         for call in self.episode.calls.iter().filter(|c| c.offset_ms >= from) {
             let Some((ids, end)) = self.own_trace(call) else {
                 continue;
@@ -229,7 +229,7 @@ impl EpisodeSpans<'_> {
     }
 
     /// The trace of the container in which this call was exported, and the end of the call.
-    fn own_trace(&self, call: &Call) -> Option<(Ids, f64)> {
+    fn own_trace(&self, call: &CallView) -> Option<(Ids, f64)> {
         let spans = call.spans.as_ref().filter(|spans| spans.kept)?;
         let (name, attempt) = (call.container.as_deref()?, call.container_attempt?);
         let ids = Ids::restart(&self.episode.uid, name, attempt);
@@ -260,7 +260,7 @@ impl EpisodeSpans<'_> {
     }
 
     /// A span for a call whose own spans are in its caller's trace.
-    fn stand_in(&self, call: &Call, spans: &SpanIds) -> SpanData {
+    fn stand_in(&self, call: &CallView, spans: &SpanIds) -> SpanData {
         let name = format!("cri.call/{}", call.method);
         let times = (call.offset_ms, call.duration_ms);
         let mut span = self.span(self.ids.trace_id, self.ids.root, name, times);
@@ -277,7 +277,7 @@ impl EpisodeSpans<'_> {
     }
 
     /// A process that worked for a call.
-    fn detail(&self, detail: &Detail, spans: &SpanIds) -> SpanData {
+    fn detail(&self, detail: &CallDetail, spans: &SpanIds) -> SpanData {
         let name = match detail.what.as_str() {
             "cni" => format!("cni.plugin/{}", detail.name),
             what => format!("{what}.{}", detail.name),
@@ -321,7 +321,7 @@ impl EpisodeSpans<'_> {
     }
 }
 
-fn attributes(episode: &Episode) -> Vec<KeyValue> {
+fn attributes(episode: &EpisodeView) -> Vec<KeyValue> {
     let attempt = i64::from(episode.attempt);
     let mut out = vec![
         text(key::K8S_NAMESPACE_NAME, &episode.namespace),

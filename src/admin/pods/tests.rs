@@ -60,7 +60,7 @@ fn crash_loops_are_trouble_and_come_before_what_was_slow() {
     });
     assert!(failed.contains(&"leaky-0".to_owned()));
     // The newest of each loop; what came before it has its place by its time.
-    let older = Episode {
+    let older = EpisodeView {
         attempt: 2,
         duration_ms: 100.0,
         ..examples::crash_loop()
@@ -115,15 +115,15 @@ fn pods_are_found_by_a_part_of_their_name_and_by_state() {
 fn a_crash_loop_is_one_row() {
     let own = vec![
         examples::crash_loop(),
-        Episode {
+        EpisodeView {
             attempt: 2,
             began_unix_us: examples::NOW - 60_000_000,
             ..examples::crash_loop()
         },
     ];
     let sentence = examples::crash_loop().crash_loop.expect("a loop");
-    let pod = Pod::of(own, sentence.clone(), examples::NOW);
-    let list = Pods {
+    let pod = PodSummary::from_episodes(own, sentence.clone(), examples::NOW);
+    let list = PodList {
         pods: pod.into_iter().collect(),
         known: 1,
         ..examples::pods()
@@ -198,7 +198,7 @@ fn hostile_names_stay_text_on_every_page() {
 
 #[test]
 fn a_list_says_when_there_is_nothing() {
-    let mut none = Pods::default();
+    let mut none = PodList::default();
     let html = list_page(&none, &Filter::default(), 0).into_html();
     assert!(html.contains("No pod has been started"), "{html}");
     none.known = 7;

@@ -1,8 +1,8 @@
 //! Draws calls in flight, open sessions and rates per method.
 
 use super::{Ink, Paper, image, pad, pod};
-use crate::lifecycle::tables::{RpcRow, RpcTable};
-use crate::lifecycle::view::{Call, OpenSession};
+use crate::lifecycle::tables::{RpcMethodRow, RpcTable};
+use crate::lifecycle::view::{CallView, OpenSessionView};
 use crate::smoke::waterfall::Look;
 use crate::units;
 
@@ -17,9 +17,9 @@ const PHASE: usize = 10;
 #[derive(Debug, Default)]
 pub(crate) struct Now {
     /// Calls in flight, the oldest first.
-    pub(crate) calls: Vec<Call>,
+    pub(crate) calls: Vec<CallView>,
     /// Open sessions, the oldest first.
-    pub(crate) sessions: Vec<OpenSession>,
+    pub(crate) sessions: Vec<OpenSessionView>,
     /// The rates.
     pub(crate) methods: RpcTable,
 }
@@ -75,7 +75,7 @@ fn summary(address: &str, now: &Now, paper: Paper) -> String {
 
 fn in_flight(
     lines: &mut Vec<String>,
-    calls: &[Call],
+    calls: &[CallView],
     (name, subject): (usize, usize),
     most: usize,
     paper: Paper,
@@ -104,7 +104,7 @@ fn more(lines: &mut Vec<String>, rows: usize, most: usize, paper: Paper) {
 
 fn open(
     lines: &mut Vec<String>,
-    sessions: &[OpenSession],
+    sessions: &[OpenSessionView],
     (name, subject): (usize, usize),
     most: usize,
     paper: Paper,
@@ -120,7 +120,7 @@ fn open(
     more(lines, sessions.len(), most, paper);
 }
 
-fn session(row: &OpenSession, (name, about): (usize, usize), paper: Paper) -> String {
+fn session(row: &OpenSessionView, (name, about): (usize, usize), paper: Paper) -> String {
     let session = &row.session;
     let bytes = [session.bytes_in, session.bytes_out].map(units::bytes);
     let client = session.client.as_deref().unwrap_or_default();
@@ -141,7 +141,7 @@ fn session(row: &OpenSession, (name, about): (usize, usize), paper: Paper) -> St
 }
 
 /// `exec sh`, `portforward`.
-fn what(row: &OpenSession) -> String {
+fn what(row: &OpenSessionView) -> String {
     let session = &row.session;
     match &session.program {
         Some(program) => format!("{} {program}", session.kind),
@@ -149,7 +149,7 @@ fn what(row: &OpenSession) -> String {
     }
 }
 
-fn call(row: &Call, (name, about): (usize, usize), paper: Paper) -> String {
+fn call(row: &CallView, (name, about): (usize, usize), paper: Paper) -> String {
     let mut deadline = match (row.share(), row.deadline_ms) {
         (Some(share), Some(whole)) => {
             format!("{share} % of {}", units::duration(whole))
@@ -183,7 +183,7 @@ fn names(names: impl Iterator<Item = String>) -> usize {
     longest.unwrap_or_default().clamp(METHOD.0, METHOD.1)
 }
 
-fn subject(row: &Call) -> String {
+fn subject(row: &CallView) -> String {
     let pod = match (&row.namespace, &row.pod, &row.sandbox_id) {
         (Some(namespace), Some(name), _) => pod(namespace, name),
         (_, _, Some(id)) => id.chars().take(13).collect(),
@@ -218,7 +218,7 @@ fn methods(lines: &mut Vec<String>, table: &RpcTable, paper: Paper) {
     lines.extend(rows.into_iter().map(|row| method(row, name, paper)));
 }
 
-fn method(row: &RpcRow, name: usize, paper: Paper) -> String {
+fn method(row: &RpcMethodRow, name: usize, paper: Paper) -> String {
     let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), units::duration);
     let errors = format!("{:>8}", row.minute.errors);
     let errors = match row.minute.errors {

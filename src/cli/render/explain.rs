@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 use self::rows::{Row, kubelet, lines, tries, wait};
 
 use super::{Ink, Paper, pad, pod, sessions};
-use crate::lifecycle::view::{Episode, Item, PodState, PodStory, State, crash_loops, items};
+use crate::lifecycle::view::{
+    EpisodeState, EpisodeView, PodState, PodStory, WaterfallItem, crash_loops, waterfall_items,
+};
 use crate::smoke::waterfall::Look;
 use crate::units;
 
@@ -43,7 +45,7 @@ pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
 }
 
 /// The episode with the headline of the story: the newest of those, or the newest of all.
-fn matters(story: &PodStory) -> Option<&Episode> {
+fn matters(story: &PodStory) -> Option<&EpisodeView> {
     let mut newest_first = story.episodes.iter().rev();
     newest_first
         .clone()
@@ -51,7 +53,7 @@ fn matters(story: &PodStory) -> Option<&Episode> {
         .or_else(|| newest_first.next())
 }
 
-fn write_episode(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
+fn write_episode(text: &mut String, story: &PodStory, episode: &EpisodeView, paper: Paper) {
     about(text, story, episode, paper);
     phases(text, episode, paper);
     waterfall(text, episode, paper);
@@ -59,7 +61,7 @@ fn write_episode(text: &mut String, story: &PodStory, episode: &Episode, paper: 
 }
 
 /// Pod, kind, times, and the ids for other tools.
-fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
+fn about(text: &mut String, story: &PodStory, episode: &EpisodeView, paper: Paper) {
     let (ink_of_state, word) = word(episode);
     let mut how = vec![what(episode), word.to_owned()];
     if episode.failures > 0 {
@@ -110,7 +112,7 @@ fn calls(n: u32) -> String {
     }
 }
 
-fn what(episode: &Episode) -> String {
+fn what(episode: &EpisodeView) -> String {
     match (episode.kind.as_str(), &episode.container) {
         ("restart", Some(container)) if episode.attempt == 0 => {
             format!("first start of container {container}")
@@ -124,7 +126,7 @@ fn what(episode: &Episode) -> String {
 }
 
 /// The phases as numbers, the longest first.
-fn phases(text: &mut String, episode: &Episode, paper: Paper) {
+fn phases(text: &mut String, episode: &EpisodeView, paper: Paper) {
     let mut phases: Vec<_> = episode.phases.iter().filter(|it| it.ms > 0.0).collect();
     phases.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     if phases.is_empty() {
@@ -151,13 +153,15 @@ fn phases(text: &mut String, episode: &Episode, paper: Paper) {
     }
 }
 
-fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
-    let rows = items(episode).into_iter().flat_map(|item| match item {
-        Item::Wait(it) => vec![wait(it)],
-        Item::Kubelet(it) => vec![kubelet(it)],
-        Item::Call(it) => lines(it),
-        Item::Tries(it) => tries(&it).into_iter().collect(),
-    });
+fn waterfall(text: &mut String, episode: &EpisodeView, paper: Paper) {
+    let rows = waterfall_items(episode)
+        .into_iter()
+        .flat_map(|item| match item {
+            WaterfallItem::Wait(it) => vec![wait(it)],
+            WaterfallItem::Kubelet(it) => vec![kubelet(it)],
+            WaterfallItem::Call(it) => lines(it),
+            WaterfallItem::Tries(it) => tries(&it).into_iter().collect(),
+        });
     let lines: Vec<_> = rows.collect();
     if lines.is_empty() {
         return;
@@ -223,7 +227,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
     }
 }
 
-fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
+fn exits(text: &mut String, now: u64, episode: &EpisodeView, paper: Paper) {
     if !episode.exits.is_empty() {
         text.push('\n');
     }
@@ -250,7 +254,7 @@ fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
 }
 
 /// Names the other episodes.
-fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper) {
+fn others(text: &mut String, story: &PodStory, shown: &[&EpisodeView], paper: Paper) {
     let more = story.episodes.len() - shown.len();
     if more == 0 {
         return;
@@ -282,8 +286,8 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper)
 }
 
 /// Colour and word of a state.
-fn word(episode: &Episode) -> (Ink, &'static str) {
-    if episode.state == State::Cancelled {
+fn word(episode: &EpisodeView) -> (Ink, &'static str) {
+    if episode.state == EpisodeState::Cancelled {
         return (Ink::Dim, "cancelled");
     }
     let state = episode.pod_state();

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Ink, Paper, pad, pod};
-use crate::lifecycle::view::{Episode, Pod, PodState, Pods};
+use crate::lifecycle::view::{EpisodeView, PodList, PodState, PodSummary};
 use crate::smoke::waterfall::Look;
 use crate::units;
 
@@ -57,7 +57,7 @@ const PHASES: [(&str, char, &str, Ink); 8] = [
 ];
 
 /// The table, with namespaces if pods of several may be in it.
-pub(crate) fn table(pods: &Pods, look: Look, columns: Columns, namespaces: bool) -> String {
+pub(crate) fn table(pods: &PodList, look: Look, columns: Columns, namespaces: bool) -> String {
     let paper = Paper::new(look);
     let layout = Layout::new(pods, paper, columns, namespaces);
     let mut text = layout.head();
@@ -71,7 +71,7 @@ pub(crate) fn table(pods: &Pods, look: Look, columns: Columns, namespaces: bool)
 }
 
 /// `12 pods: 3 failing, 9 ok`, for the top of a screen.
-pub(crate) fn summary(pods: &Pods, look: Look) -> String {
+pub(crate) fn summary(pods: &PodList, look: Look) -> String {
     let paper = Paper::new(look);
     let count = |state| pods.pods.iter().filter(|it| it.state == state).count();
     let counts = PodState::ALL.map(|state| (count(state), state));
@@ -108,7 +108,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(pods: &Pods, paper: Paper, columns: Columns, namespaces: bool) -> Self {
+    fn new(pods: &PodList, paper: Paper, columns: Columns, namespaces: bool) -> Self {
         let width = paper.width();
         let fits = columns == Columns::Fitting;
         let states = pods.pods.iter().map(|it| it.state.word().len());
@@ -168,7 +168,7 @@ impl Layout {
         format!("{}\n", self.paper.ink(Ink::Dim, line.trim_end()))
     }
 
-    fn row(self, text: &mut String, pod: &Pod, now: u64) {
+    fn row(self, text: &mut String, pod: &PodSummary, now: u64) {
         let paper = self.paper;
         let is_gone = pod.state == PodState::Gone;
         let faint = |text: String| match is_gone {
@@ -216,7 +216,7 @@ impl Layout {
     }
 
     /// The lines of the reason; none if it goes without saying and there is no column for it.
-    fn reason(self, pod: &Pod) -> Vec<String> {
+    fn reason(self, pod: &PodSummary) -> Vec<String> {
         let most = match pod.state {
             PodState::Gone => 1,
             PodState::Ok => 2,
@@ -234,7 +234,7 @@ impl Layout {
         }
     }
 
-    fn whole_name(self, it: &Pod) -> String {
+    fn whole_name(self, it: &PodSummary) -> String {
         let name = match self.namespaces {
             true => pod(&it.namespace, &it.name),
             false => it.name.clone(),
@@ -243,7 +243,7 @@ impl Layout {
     }
 
     /// The name, truncated in its middle: names of one Deployment differ at their ends. A long namespace is truncated first.
-    fn name(self, it: &Pod) -> String {
+    fn name(self, it: &PodSummary) -> String {
         let whole = self.whole_name(it);
         if self.columns != Columns::Fitting || whole.chars().count() <= self.name {
             return whole;
@@ -274,7 +274,7 @@ fn ink(state: PodState) -> Ink {
     clippy::cast_sign_loss,
     clippy::cast_precision_loss
 )]
-fn phases(episode: &Episode, paper: Paper) -> String {
+fn phases(episode: &EpisodeView, paper: Paper) -> String {
     let whole: f64 = episode.phases.iter().map(|phase| phase.ms).sum();
     let cell = |ms: f64| ((ms / whole.max(0.001) * BAR as f64).round() as usize).min(BAR);
     let (mut text, mut at, mut filled) = (String::new(), 0.0, 0);

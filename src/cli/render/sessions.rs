@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Ink, Paper};
-use crate::lifecycle::view::{PodStory, Session};
+use crate::lifecycle::view::{PodStory, SessionView};
 use crate::units;
 
 /// Sessions shown without `--all`.
@@ -28,7 +28,7 @@ pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: Paper
     }
 }
 
-fn line(session: &Session, now: u64) -> String {
+fn line(session: &SessionView, now: u64) -> String {
     let mut line = session.kind.clone();
     if let Some(program) = &session.program {
         let _ = write!(line, " {program}");
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_session_is_one_sentence() {
-        let session = Session {
+        let session = SessionView {
             kind: "exec".into(),
             container: Some("app".into()),
             program: Some("sh".into()),
@@ -77,7 +77,7 @@ mod tests {
             outcome: "client_gone".into(),
             exit_code: Some(3),
             began_unix_us: 1_000_000,
-            ..Session::default()
+            ..SessionView::default()
         };
         let said = line(&session, 11_000_000);
         assert!(
@@ -88,8 +88,8 @@ mod tests {
             said.ends_with(": client gone, exit code 3, 7 bytes in, 9 out"),
             "{said}"
         );
-        let open = Session {
-            outcome: Session::OPEN.into(),
+        let open = SessionView {
+            outcome: SessionView::OPEN.into(),
             exit_code: None,
             duration_ms: 120_000.0,
             ..session

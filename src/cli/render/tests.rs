@@ -6,8 +6,10 @@ use super::calls::Now;
 use super::pods::Columns;
 use super::{calls, explain, pods};
 use crate::lifecycle::examples;
-use crate::lifecycle::tables::{RpcRow, RpcTable, Window};
-use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, PodStory, Pods, Session};
+use crate::lifecycle::tables::{RateWindow, RpcMethodRow, RpcTable};
+use crate::lifecycle::view::{
+    CallView, EpisodeView, OpenSessionView, PodList, PodStory, PodSummary, SessionView,
+};
 use crate::smoke::waterfall::Look;
 
 fn look(width: usize, unicode: bool) -> Look {
@@ -103,14 +105,14 @@ fn the_episode_that_matters_is_shown_and_the_others_are_named() {
 }
 
 /// The examples of one namespace, without the hostile one.
-fn list() -> Pods {
+fn list() -> PodList {
     let mut list = examples::pods();
     list.pods.retain(|it| it.namespace == "shop");
     list
 }
 
 /// A name as long as Kubernetes' controllers make them.
-fn long_names() -> Pods {
+fn long_names() -> PodList {
     let mut list = list();
     for (n, pod) in list.pods.iter_mut().enumerate() {
         let middle = "recommendation-engine-canary-".repeat(3);
@@ -139,7 +141,7 @@ fn lists_of_pods_look_like_this() {
     }
     let own = pods::table(&list, look(60, true), Columns::Fitting, false);
     assert!(!own.contains("shop/db-0") && own.contains("db-0"), "{own}");
-    let none = pods::table(&Pods::default(), look(80, true), Columns::Fitting, true);
+    let none = pods::table(&PodList::default(), look(80, true), Columns::Fitting, true);
     assert_eq!(none.lines().count(), 1);
 }
 
@@ -175,15 +177,15 @@ fn a_screen_begins_with_counts() {
     assert!(text.starts_with(counts), "{text}");
 }
 
-fn running() -> Vec<Call> {
-    let call = |method: &str, pod: &str, duration_ms: f64, deadline_ms| Call {
+fn running() -> Vec<CallView> {
+    let call = |method: &str, pod: &str, duration_ms: f64, deadline_ms| CallView {
         method: method.to_owned(),
         phase: Some("waiting".to_owned()),
         duration_ms,
         deadline_ms,
         namespace: Some("shop".to_owned()),
         pod: Some(pod.to_owned()),
-        ..Call::default()
+        ..CallView::default()
     };
     let mut stuck = call("RunPodSandbox", "stuck-1", 130_000.0, Some(240_000.0));
     stuck.stuck = Some(50);
@@ -198,19 +200,19 @@ fn running() -> Vec<Call> {
 
 fn table() -> RpcTable {
     let row = |method: &str, calls, errors, p50, p99| {
-        let window = Window {
+        let window = RateWindow {
             seconds: 60.0,
             calls,
             errors,
             p50_ms: p50,
             p99_ms: p99,
-            ..Window::default()
+            ..RateWindow::default()
         };
-        RpcRow {
+        RpcMethodRow {
             method: method.to_owned(),
             minute: window.clone(),
             all: window,
-            ..RpcRow::default()
+            ..RpcMethodRow::default()
         }
     };
     RpcTable {
@@ -224,12 +226,12 @@ fn table() -> RpcTable {
     }
 }
 
-fn sessions() -> Vec<OpenSession> {
-    let exec = OpenSession {
+fn sessions() -> Vec<OpenSessionView> {
+    let exec = OpenSessionView {
         id: "0123456789abcdef0123".to_owned(),
         namespace: Some("shop".to_owned()),
         pod: Some("web-1".to_owned()),
-        session: Session {
+        session: SessionView {
             kind: "exec".to_owned(),
             program: Some("sh".to_owned()),
             container: Some("app".to_owned()),
@@ -237,11 +239,11 @@ fn sessions() -> Vec<OpenSession> {
             duration_ms: 754_000.0,
             bytes_in: 211,
             bytes_out: 33_000_000,
-            outcome: Session::OPEN.to_owned(),
-            ..Session::default()
+            outcome: SessionView::OPEN.to_owned(),
+            ..SessionView::default()
         },
     };
-    let mut forward = OpenSession {
+    let mut forward = OpenSessionView {
         namespace: None,
         pod: None,
         ..exec.clone()
@@ -296,8 +298,8 @@ fn hostile_names_stay_text() {
     let hostile = examples::hostile();
     let story = examples::story(hostile.clone());
     let reason = hostile.headline.clone();
-    let list = Pods {
-        pods: Pod::of(vec![hostile], reason, examples::NOW)
+    let list = PodList {
+        pods: PodSummary::from_episodes(vec![hostile], reason, examples::NOW)
             .into_iter()
             .collect(),
         ..examples::pods()
@@ -374,10 +376,11 @@ fn times_that_are_no_numbers_are_drawn_all_the_same() {
     episode.phases[0].ms = f64::NAN;
     let text = explain::story(&examples::story(episode.clone()), false, look(80, true));
     assert!(text.contains("RunPodSandbox"));
-    let pods = [episode, Episode::default()].map(|it| Pod::of(vec![it], String::new(), 0));
-    let list = Pods {
+    let pods = [episode, EpisodeView::default()]
+        .map(|it| PodSummary::from_episodes(vec![it], String::new(), 0));
+    let list = PodList {
         pods: pods.into_iter().flatten().collect(),
-        ..Pods::default()
+        ..PodList::default()
     };
     let text = pods::table(&list, look(160, true), Columns::Fitting, true);
     assert_eq!(text.lines().count(), 5);

@@ -16,7 +16,7 @@ use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::journal;
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::settings;
-use crate::lifecycle::usual::{self, Usual};
+use crate::lifecycle::usual::{self, UsualDurations};
 use crate::version;
 
 /// State of the process that its journal lacks. Fields that end in `_us` are microseconds.
@@ -39,7 +39,7 @@ pub struct ProcessSnapshot {
     /// Calls with spans of the runtime, which may have arrived after the journal's line.
     with_spans: Vec<EpisodeCall>,
     /// Usual durations of calls on this node.
-    usual: Usual,
+    usual: UsualDurations,
     /// The headline of each pod. A criscope of the same version shows these, since some facts are in memory only.
     #[serde(rename = "said")]
     headlines: Vec<PodHeadline>,
@@ -103,7 +103,7 @@ impl PodHeadline {
         let pods = stories.pods(calls).pods.into_iter();
         let names: BTreeSet<_> = pods.map(|pod| (pod.namespace, pod.name)).collect();
         let headlines = names.into_iter().filter_map(|(namespace, name)| {
-            let story = stories.of_pod(&namespace, &name, None, calls)?;
+            let story = stories.pod_story(&namespace, &name, None, calls)?;
             Some(Self {
                 namespace,
                 name,

@@ -60,7 +60,7 @@ fn it_says_the_same_elsewhere() {
     let here = stories(calls());
     let there = reread(&bundle(&here, &calls())).stories();
     for name in ["web", "db"] {
-        let of = |stories: &Stories| stories.of_pod("shop", name, None, &[]).expect("known");
+        let of = |stories: &Stories| stories.pod_story("shop", name, None, &[]).expect("known");
         // How long ago it was is that of the capture.
         let text = |stories: &Stories| of(stories).headline.split(" (").next().map(str::to_owned);
         assert_eq!(text(&here), text(&there), "{name}");
@@ -76,7 +76,7 @@ fn a_call_in_flight_is_in_it() {
     bundle.snapshot.put_in_flight(run.clone());
     bundle.snapshot.now_unix_us = run.end_us();
     let there = reread(&bundle).stories();
-    let story = there.of_pod("shop", "web", None, &[]).expect("known");
+    let story = there.pod_story("shop", "web", None, &[]).expect("known");
     assert!(
         story
             .headline

@@ -32,7 +32,7 @@ use self::messages::ContentInfo;
 use self::pulls::{LayerIngest, TrackedPull};
 use super::process_scanner::{InFlightCalls, Observations, Upstreams};
 use super::settings;
-use super::view::Progress;
+use super::view::PullProgressView;
 use crate::call::Call;
 use crate::cri::Method;
 
@@ -59,18 +59,18 @@ const MAX_MANIFEST_CANDIDATES: usize = 8;
 
 /// The progress of pulls in flight, for pages.
 #[derive(Debug, Default)]
-pub struct PullProgress(Mutex<Vec<Progress>>);
+pub struct PullProgress(Mutex<Vec<PullProgressView>>);
 
 impl PullProgress {
     /// Returns the progress of all pulls.
-    pub fn read(&self) -> Vec<Progress> {
+    pub fn read(&self) -> Vec<PullProgressView> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    fn set(&self, all: Vec<Progress>) {
+    fn set(&self, all: Vec<PullProgressView>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 }

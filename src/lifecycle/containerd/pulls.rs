@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::manifests::ImageRepository;
 use super::messages::{IngestStatus, ProtoTimestamp};
 use crate::lifecycle::process_scanner::{Observation, WorkKind};
-use crate::lifecycle::view::{Layer, Progress};
+use crate::lifecycle::view::{LayerProgress, PullProgressView};
 use crate::units;
 
 /// Upper bound of layers of an image that are followed.
@@ -217,13 +217,13 @@ impl TrackedPull {
     }
 
     /// The progress for pages.
-    pub(super) fn progress(&self) -> Option<Progress> {
+    pub(super) fn progress(&self) -> Option<PullProgressView> {
         if let Some((bytes, pulls)) = self.shared {
-            return Some(Progress {
+            return Some(PullProgressView {
                 image: self.image.to_string(),
                 bytes,
                 shared_by: pulls,
-                ..Progress::default()
+                ..PullProgressView::default()
             });
         }
         if self.layers.is_empty() {
@@ -241,7 +241,7 @@ impl TrackedPull {
                 (false, false) => "waiting",
                 (false, true) => "fetching",
             };
-            Some(Layer {
+            Some(LayerProgress {
                 digest,
                 phase: phase.to_owned(),
                 bytes: layer.bytes,
@@ -249,7 +249,7 @@ impl TrackedPull {
                 unpacked_bytes: 0,
             })
         });
-        Some(Progress {
+        Some(PullProgressView {
             image: self.image.to_string(),
             bytes: self.bytes(),
             of_bytes: self.total(),

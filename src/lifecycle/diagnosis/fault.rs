@@ -1,4 +1,4 @@
-//! What an error text proves. Each row of the table is a class of faults and the wordings of containerd, CRI-O, runc, crun,
+//! Classes of faults that an error text proves. Each row of the table is a class of faults and the wordings of containerd, CRI-O, runc, crun,
 //! libcni and the built-in runtime that only this fault has. A text that matches no row has no class: it is shown as it is.
 
 mod plugin;
@@ -13,44 +13,44 @@ use crate::lifecycle::episode_call::EpisodeCall;
 
 pub(super) use self::plugin::{names_plugin, plugin};
 
-/// Where a wording counts.
+/// The calls in which a wording counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
+enum FaultScope {
     Any,
-    /// Pulls, also that of the pause image.
+    /// Pulls, including the pull of the pause image.
     Image,
     /// CreateContainer and StartContainer.
     Container,
-    /// Any but pulls: the same words of a registry mean its disk or its limits.
+    /// All calls but pulls: the same words of a registry mean its disk or its limits.
     Node,
     /// Networks of sandboxes.
     Network,
-    /// Calls in which no program of a container runs: those that are missing are the node's.
+    /// Calls in which no program of a container runs, so that a missing program is one of the node.
     NoContainer,
 }
 
-use Scope::{Any, Container, Image, Network, NoContainer, Node};
+use FaultScope::{Any, Container, Image, Network, NoContainer, Node};
 
 macro_rules! faults {
     ($($fault:ident = $name:literal, $words:expr, $scope:ident: [$($wording:literal),* $(,)?];)*) => {
         /// A class of faults.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(in crate::lifecycle) enum Fault {$($fault),*}
+        pub(crate) enum FaultClass {$($fault),*}
 
-        impl Fault {
+        impl FaultClass {
             /// The stable name.
             pub(super) const fn name(self) -> &'static str {
                 match self {$(Self::$fault => $name),*}
             }
 
-            /// The class in plain words, with `the registry` for any server of images; `None` if the texts say it themselves.
+            /// The class in plain words, with `the registry` for any server of images; `None` if the error texts are plain enough.
             const fn plain(self) -> Option<&'static str> {
                 match self {$(Self::$fault => $words),*}
             }
         }
 
         /// The rows, the most specific first. Lower case; `*` stands for any text.
-        const TABLE: &[(Fault, Scope, &[&str])] = &[$((Fault::$fault, $scope, &[$($wording),*])),*];
+        const FAULT_TABLE: &[(FaultClass, FaultScope, &[&str])] = &[$((FaultClass::$fault, $scope, &[$($wording),*])),*];
     };
 }
 
@@ -59,7 +59,7 @@ faults! {
         ["backend *at unix://*: connection lost"];
     RuntimeAway = "runtime_away", Some("the runtime cannot be reached"), Any:
         ["backend *at unix://"];
-    // What a plugin, a verifier or a key provider says may read like the fault of a disk or of the registry.
+    // The message of a plugin, a verifier or a key provider may read like the fault of a disk or of the registry.
     Nri = "nri_plugin", None, Any: ["nri plugin ", "nri plugins ", "nri runpodsandbox failed", "nri container *failed"];
     Verifier = "image_verifier", Some("an image verifier of this node rejects it"), Image:
         ["signaturevalidationfailed: *verifier * rejected it", "image verifier * blocked pull of "];
@@ -83,7 +83,7 @@ faults! {
          "/dev/ptmx: no space left on device"];
     KeyQuota = "key_quota", Some("the kernel's quota of keys is used up"), Any:
         ["session key*disk quota exceeded", "keyctl*disk quota exceeded", "keyring*disk quota exceeded"];
-    // It answers over a socket, whose errors read like those of a file system.
+    // systemd answers over a socket, whose errors read like those of a file system.
     Systemd = "systemd_fails", Some("systemd did not make its cgroup"), Node:
         ["sd-bus", "unable to start unit", "error creating systemd unit", "/run/systemd/private", "message bus",
          "org.freedesktop.systemd1", "d-bus connection"];
@@ -217,7 +217,7 @@ faults! {
         ["fork/exec *no such file or directory", "unable to retrieve oci runtime error *executable file *not found",
          "exec: \"runc\": executable file not found", "exec: \"crun\": executable file not found",
          "exec: \"containerd-shim*executable file not found", "binary not installed"];
-    // Of containerd itself, which leaves a container's command to the OCI runtime.
+    // Programs of containerd itself, which leaves a container's command to the OCI runtime.
     HelperOfContainer = "program_missing", Some("a program of the node is missing"), Container:
         ["failed to create containerd container*exec: \"*executable file not found", "apparmor_parser*executable file not found"];
     Helper = "program_missing", Some("a program of the node is missing"), NoContainer: ["exec: \"*executable file not found"];
@@ -229,7 +229,7 @@ faults! {
     Hook = "oci_hook_failed", Some("an OCI hook failed"), Container: ["error running *hook", "error executing hook"];
     MemoryLimit = "memory_limit_too_low", Some("its memory limit is too low to start"), Container:
         ["container init was oom-killed", "oom-killed (memory limit too low", "unable to set memory limit to"];
-    // They end in words that a missing command has as well.
+    // The AppArmor texts end in words that a missing command has as well.
     AppArmorGone = "apparmor_profile", Some("its AppArmor profile is not loaded"), Container:
         ["apparmor failed to apply profile*no such file"];
     AppArmorFails = "apparmor_fails", Some("its AppArmor profile cannot be applied"), Container:
@@ -286,9 +286,9 @@ faults! {
     PermissionDenied = "permission_denied", None, Any: ["permission denied", "operation not permitted"];
 }
 
-impl Fault {
-    /// The class of this failed call in plain words; `None` if the text says it itself. Of several servers that were asked, each has its
-    /// own class.
+impl FaultClass {
+    /// The class of this failed call in plain words; `None` if the error text is plain enough. Each of several servers that were asked has
+    /// a class of its own.
     pub(super) fn words(self, call: &EpisodeCall) -> Option<Cow<'static, str>> {
         let (text, image) = (message(call), call.image.as_deref());
         let answers = server::answers(text);
@@ -310,7 +310,7 @@ impl Fault {
     }
 
     /// The class that code and text of a failed call prove.
-    pub(super) fn of(call: &EpisodeCall) -> Option<Self> {
+    pub(super) fn from_call(call: &EpisodeCall) -> Option<Self> {
         let text = lower(call);
         let answers = server::answers(&text);
         let code = call.outcome().map(|outcome| outcome.code);
@@ -332,21 +332,20 @@ impl Fault {
             call.method,
             Method::CreateContainer | Method::StartContainer
         );
-        let counts = |scope: Scope| match scope {
+        let mut rows = FAULT_TABLE.iter().filter(|(_, scope, _)| match scope {
             Any => true,
             Image => pulls,
             Container => creates,
             Node => !pulls,
             Network => !pulls && is_of_network(call),
             NoContainer => !creates && call.method != Method::ExecSync,
-        };
-        let mut rows = TABLE.iter().filter(|(_, scope, _)| counts(*scope));
+        });
         let row = rows.find(|(.., wordings)| wordings.iter().any(|wording| has(text, wording)));
         row.map(|(fault, ..)| *fault)
     }
 }
 
-/// What one of several servers does not have.
+/// The class that one of several servers does not have.
 fn missing(answer: &str, text: &str) -> Option<Fault> {
     let is_missing = answer.ends_with(": not found");
     let is_part = text.starts_with("blob ");
@@ -355,16 +354,16 @@ fn missing(answer: &str, text: &str) -> Option<Fault> {
     is_missing.then_some(what)
 }
 
-/// What the code of a pull proves, whatever the text.
-fn by_code(call: &EpisodeCall) -> Option<Fault> {
+/// What the code of a pull proves without its text.
+fn by_code(call: &EpisodeCall) -> Option<FaultClass> {
     let code = call.outcome()?.code;
     // Layers and snapshots can be missing as well.
     let text = lower(call);
     let parts = ["snapshot", "extract", "content digest", "layer", "blob"];
-    let whole = !parts.iter().any(|it| text.contains(it));
+    let whole = !parts.iter().any(|part| text.contains(part));
     match (call.method, code) {
-        (Method::PullImage, Code::NotFound) if whole => Some(Fault::ImageMissing),
-        (Method::PullImage, Code::Unauthenticated) => Some(Fault::Unauthorized),
+        (Method::PullImage, Code::NotFound) if whole => Some(FaultClass::ImageMissing),
+        (Method::PullImage, Code::Unauthenticated) => Some(FaultClass::Unauthorized),
         _ => None,
     }
 }
@@ -391,7 +390,7 @@ pub(super) fn is_of_sandbox_image(call: &EpisodeCall) -> bool {
         "creating pod sandbox*initializing source",
     ];
     let text = lower(call);
-    call.method == Method::RunPodSandbox && wordings.iter().any(|it| has(&text, it))
+    call.method == Method::RunPodSandbox && wordings.iter().any(|wording| has(&text, wording))
 }
 
 /// Returns whether the text of a sandbox's failure is about its network.
@@ -409,21 +408,19 @@ pub(super) fn is_of_network(call: &EpisodeCall) -> bool {
         "network config",
         "hostport",
     ];
+    // The names of handlers and of NRI plugins may be any words, and an OCI runtime with a network stack of its own (gVisor) has
+    // faults of its own.
+    let other_parts = [
+        "runtime handler",
+        "oci runtime",
+        "nri plugin",
+        "nri runpodsandbox",
+    ];
     let text = lower(call);
-    let is_cni = |word: &str| matches!(word, "cni" | "ipam");
-    let sandbox = matches!(call.method, Method::RunPodSandbox | Method::StopPodSandbox);
-    // The names of handlers and of NRI plugins may be any words, and an OCI runtime with a network stack of its own (gVisor) has its
-    // own troubles with it.
-    sandbox
-        && ![
-            "runtime handler",
-            "oci runtime",
-            "nri plugin",
-            "nri runpodsandbox",
-        ]
-        .iter()
-        .any(|it| text.contains(it))
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    matches!(call.method, Method::RunPodSandbox | Method::StopPodSandbox)
+        && !other_parts.iter().any(|part| text.contains(part))
         && !is_of_sandbox_image(call)
-        && (wordings.iter().any(|it| text.contains(it))
-            || text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_cni))
+        && (wordings.iter().any(|wording| text.contains(wording))
+            || words.any(|word| matches!(word, "cni" | "ipam")))
 }

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Exit, SandboxEnd};
+use crate::lifecycle::episode_store::{ExitRecord, SandboxEnd};
 use crate::lifecycle::kubelet::syncs::PodSync;
 use crate::lifecycle::node::NodeFact;
-use crate::lifecycle::view::State;
+use crate::lifecycle::view::EpisodeState;
 
 /// A line of the journal.
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub(crate) struct ContainerExitLine<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) container_id: Option<Cow<'a, str>>,
     #[serde(flatten)]
-    pub(super) exit: Cow<'a, Exit>,
+    pub(super) exit: Cow<'a, ExitRecord>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub(crate) struct PodSyncLine<'a> {
 pub(crate) struct ClosedEpisodeLine {
     /// The root span, which identifies the episode.
     root: String,
-    pub(super) state: State,
+    pub(super) state: EpisodeState,
     pub(super) at: u64,
     /// Time at which the pod was found to be deleted before it had a sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ impl<'a> JournalLine<'a> {
     pub(crate) fn exit(
         pod: &'a PodIdentity,
         container_id: Option<&'a str>,
-        exit: &'a Exit,
+        exit: &'a ExitRecord,
     ) -> Self {
         Self::Exit(ContainerExitLine {
             pod: Cow::Borrowed(pod),
@@ -143,7 +143,7 @@ impl<'a> JournalLine<'a> {
     }
 
     /// The line of a closed and reported episode.
-    pub(crate) fn closed(root: SpanId, state: State, at: u64, deleted: Option<u64>) -> Self {
+    pub(crate) fn closed(root: SpanId, state: EpisodeState, at: u64, deleted: Option<u64>) -> Self {
         let root = root.to_string();
         Self::Closed(ClosedEpisodeLine {
             root,

@@ -31,7 +31,7 @@ pub(super) fn span(mut rest: &[u8]) -> Result<Option<KubeletSpan>, MalformedRequ
     let (mut uid, mut namespace, mut name) = (None, None, None);
     while let Some(next) = field(&mut rest)? {
         match next {
-            (5, FieldValue::Bytes(name)) => kind = SyncKind::of_span(name),
+            (5, FieldValue::Bytes(name)) => kind = SyncKind::from_span_name(name),
             (7, FieldValue::Fixed(nanos)) => began = nanos,
             (8, FieldValue::Fixed(nanos)) => ended = nanos,
             (9, FieldValue::Bytes(attribute)) => match key_and_value(attribute)? {

@@ -54,7 +54,7 @@ impl DumpFilter {
         is_method && is_pod
     }
 
-    fn apply(&self, in_flight: &mut Vec<view::Call>, memory: &mut RecordedCalls) {
+    fn apply(&self, in_flight: &mut Vec<view::CallView>, memory: &mut RecordedCalls) {
         if *self == Self::default() {
             return;
         }
@@ -75,7 +75,7 @@ impl DumpFilter {
 pub struct RecorderDump {
     pub(super) about: DumpHeader,
     /// The oldest first.
-    pub(super) in_flight: Vec<view::Call>,
+    pub(super) in_flight: Vec<view::CallView>,
     pub(super) memory: RecordedCalls,
 }
 
@@ -91,7 +91,7 @@ impl RecorderDump {
     /// A dump of these calls, the oldest in flight first.
     pub fn new(
         mut about: DumpHeader,
-        mut in_flight: Vec<view::Call>,
+        mut in_flight: Vec<view::CallView>,
         mut memory: RecordedCalls,
         filter: &DumpFilter,
     ) -> Self {
@@ -107,7 +107,7 @@ impl RecorderDump {
     }
 
     /// Calls in flight.
-    pub fn in_flight(&self) -> &[view::Call] {
+    pub fn in_flight(&self) -> &[view::CallView] {
         &self.in_flight
     }
 
@@ -149,14 +149,26 @@ impl RecorderDump {
         write!(out, "{open},\n\"in_flight\":[")?;
         write_rows(out, selected.in_flight.iter().cloned())?;
         write!(out, "],\n\"calls\":[")?;
-        write_rows(out, selected.calls.iter().map(|call| view::Call::of(call)))?;
+        write_rows(
+            out,
+            selected
+                .calls
+                .iter()
+                .map(|call| view::CallView::from_record(call)),
+        )?;
         write!(out, "],\n\"polls\":[")?;
-        write_rows(out, selected.polls.iter().map(|call| view::Call::of(call)))?;
+        write_rows(
+            out,
+            selected
+                .polls
+                .iter()
+                .map(|call| view::CallView::from_record(call)),
+        )?;
         writeln!(out, "]}}")
     }
 }
 
-fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = view::Call>) -> io::Result<()> {
+fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = view::CallView>) -> io::Result<()> {
     for (n, row) in rows.enumerate() {
         out.write_all(if n == 0 { b"\n" } else { b",\n" })?;
         serde_json::to_writer(&mut *out, &row)?;
@@ -187,9 +199,9 @@ pub(crate) mod tests {
             polls: vec![Arc::new(poll), Arc::new(plain(5, Method::ListContainers))],
             forgotten: 17,
         };
-        let flying = vec![view::Call::of(&CallRecord::in_flight(&Call::example(
-            Method::PullImage,
-        )))];
+        let flying = vec![view::CallView::from_record(&CallRecord::in_flight(
+            &Call::example(Method::PullImage),
+        ))];
         let about = DumpHeader {
             reason: "http".to_owned(),
             config: "c0ffee".to_owned(),

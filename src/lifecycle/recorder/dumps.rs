@@ -200,7 +200,7 @@ impl DumpWriter {
         filter: &DumpFilter,
     ) -> RecorderDump {
         let rows = (self.parts.in_flight)().into_iter().map(|call| {
-            let mut row = view::Call::of(&CallRecord::in_flight(&call));
+            let mut row = view::CallView::from_record(&CallRecord::in_flight(&call));
             row.doing = activity::describe(&self.parts.observations, &call);
             row
         });

@@ -41,14 +41,14 @@ struct TraceEvent<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum TraceEventArgs<'a> {
-    Call(&'a view::Call),
+    Call(&'a view::CallView),
     Name { name: &'a str },
     Order { sort_index: u32 },
 }
 
 /// A call and its time span, in nanoseconds since 1970.
 struct CallSlice {
-    row: view::Call,
+    row: view::CallView,
     begin: u64,
     /// Nanoseconds; `None` while in flight.
     took: Option<u64>,
@@ -70,7 +70,7 @@ impl CallSlice {
             .backend_time
             .map(|(offset, took)| (nanos(offset), nanos(took)));
         Self {
-            row: view::Call::of(record),
+            row: view::CallView::from_record(record),
             begin: nanos(since_epoch(record.began)),
             took: Some(took),
             // The backend's part lies within the call even if the clocks disagree.
@@ -78,7 +78,7 @@ impl CallSlice {
         }
     }
 
-    fn in_flight(row: &view::Call) -> Self {
+    fn in_flight(row: &view::CallView) -> Self {
         Self {
             begin: row.began_unix_us.saturating_mul(1000),
             took: None,
@@ -171,7 +171,7 @@ impl TraceTracks {
         }
     }
 
-    fn process(&mut self, row: &view::Call) -> u32 {
+    fn process(&mut self, row: &view::CallView) -> u32 {
         let path = row.pod_path();
         let uid = row.pod_uid.clone().filter(|uid| !uid.is_empty());
         let key = uid.or_else(|| path.clone()).unwrap_or_default();
@@ -246,7 +246,7 @@ fn thread_metadata(pid: u32, tid: u32, name: &str) -> TraceEvent<'_> {
 }
 
 /// Upper bound of the bytes that a call's events take if the call is the only one of its process.
-fn cost(row: &view::Call) -> usize {
+fn cost(row: &view::CallView) -> usize {
     // The longest possible numbers.
     let track = TraceTrack {
         pid: u32::MAX,
@@ -334,7 +334,7 @@ impl<W: Write> TraceRows<'_, W> {
 /// A call to be written. Its events are formatted when its turn comes.
 enum SelectedCall<'a> {
     Ended(&'a CallRecord),
-    InFlight(&'a view::Call),
+    InFlight(&'a view::CallView),
 }
 
 impl SelectedCall<'_> {

@@ -22,7 +22,7 @@ pub struct OmittedCalls {
 /// The calls of a dump.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SelectedCalls<'a> {
-    pub(super) in_flight: &'a [view::Call],
+    pub(super) in_flight: &'a [view::CallView],
     pub(super) calls: &'a [Arc<CallRecord>],
     pub(super) polls: &'a [Arc<CallRecord>],
     pub(super) left_out: OmittedCalls,
@@ -31,7 +31,7 @@ pub(super) struct SelectedCalls<'a> {
 /// The calls to choose from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AvailableCalls<'a> {
-    pub(super) in_flight: &'a [view::Call],
+    pub(super) in_flight: &'a [view::CallView],
     pub(super) calls: &'a [Arc<CallRecord>],
     pub(super) polls: &'a [Arc<CallRecord>],
 }
@@ -41,7 +41,7 @@ impl<'a> AvailableCalls<'a> {
     pub(super) fn select(
         self,
         budget: usize,
-        cost: impl Fn(&view::Call) -> usize,
+        cost: impl Fn(&view::CallView) -> usize,
     ) -> SelectedCalls<'a> {
         let mut left = budget;
         // The oldest call in flight hangs most likely. Calls in flight get at most half of the budget, so that a flood of them
@@ -50,12 +50,12 @@ impl<'a> AvailableCalls<'a> {
         let flying = fit(self.in_flight.iter(), &mut for_flight, &cost);
         left -= budget / 2 - for_flight;
         let calls = fit(self.calls.iter().rev(), &mut left, |record| {
-            cost(&view::Call::of(record))
+            cost(&view::CallView::from_record(record))
         });
         let mut polls = 0;
         if calls == self.calls.len() {
             polls = fit(self.polls.iter().rev(), &mut left, |record| {
-                cost(&view::Call::of(record))
+                cost(&view::CallView::from_record(record))
             });
         }
         SelectedCalls {
@@ -115,7 +115,9 @@ mod tests {
     fn the_newest_that_matter_come_first() {
         let calls: Vec<_> = (0..10).map(record).map(Arc::new).collect();
         let polls: Vec<_> = (10..20).map(record).map(Arc::new).collect();
-        let in_flight: Vec<_> = (20..25).map(|n| view::Call::of(&record(n))).collect();
+        let in_flight: Vec<_> = (20..25)
+            .map(|n| view::CallView::from_record(&record(n)))
+            .collect();
         let available = AvailableCalls {
             in_flight: &in_flight,
             calls: &calls,

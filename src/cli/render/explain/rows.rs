@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::cli::render::{Ink, Paper, image};
-use crate::lifecycle::view::{Call, Detail, PodSync, Tries, Wait, details};
+use crate::lifecycle::view::{
+    CallDetail, CallView, InitContainerWaitView, PodSyncView, RepeatedTries, details,
+};
 use crate::units;
 
 /// One line of the waterfall.
@@ -59,7 +61,7 @@ impl Row {
 }
 
 /// The line of equal tries: a bar for each of them, the number and the times. The last of them follows in full.
-pub(super) fn tries(tries: &Tries<'_>) -> Option<Row> {
+pub(super) fn tries(tries: &RepeatedTries<'_>) -> Option<Row> {
     let failed = tries.failed()?;
     let (begin, end) = tries.span();
     let (first, last) = tries.times();
@@ -85,7 +87,7 @@ pub(super) fn tries(tries: &Tries<'_>) -> Option<Row> {
 }
 
 /// The line of a container that a call waited for.
-pub(super) fn wait(wait: &Wait) -> Row {
+pub(super) fn wait(wait: &InitContainerWaitView) -> Row {
     Row {
         at: wait.offset_ms,
         took: wait.duration_ms,
@@ -100,7 +102,7 @@ pub(super) fn wait(wait: &Wait) -> Row {
 }
 
 /// The line of the kubelet's own work. Its bar begins with the episode at the earliest.
-pub(super) fn kubelet(sync: &PodSync) -> Row {
+pub(super) fn kubelet(sync: &PodSyncView) -> Row {
     let at = sync.offset_ms.max(0.0);
     let mut name = format!("kubelet: {}", sync.name);
     match (&sync.error, sync.tries) {
@@ -129,7 +131,7 @@ pub(super) fn kubelet(sync: &PodSync) -> Row {
 }
 
 /// The line of a call and those of its details.
-pub(super) fn lines(call: &Call) -> Vec<Row> {
+pub(super) fn lines(call: &CallView) -> Vec<Row> {
     let mut about = match (&call.container, &call.image) {
         (Some(container), _) => container.clone(),
         (None, Some(name)) => image(name),
@@ -170,7 +172,7 @@ pub(super) fn lines(call: &Call) -> Vec<Row> {
 }
 
 /// `CODE: message`, and the deadline if it was exceeded.
-pub(super) fn error(call: &Call) -> String {
+pub(super) fn error(call: &CallView) -> String {
     let mut text = call.code.clone();
     if let Some(error) = &call.error {
         let _ = write!(text, ": {error}");
@@ -190,7 +192,7 @@ pub(super) fn ink_of(method: &str) -> Ink {
     }
 }
 
-pub(super) fn detail(detail: &Detail, count: usize) -> Row {
+pub(super) fn detail(detail: &CallDetail, count: usize) -> Row {
     let (ink, kind) = match detail.what.as_str() {
         "cni" => (Ink::Yellow, "CNI "),
         "oci" => (Ink::Cyan, "OCI "),

@@ -34,7 +34,7 @@ async fn it_is_known_after_a_restart_of_ours() {
     let mut second = aggregator(Some(dir.path()));
     second.finish().await;
     for running in [first, second] {
-        let story = running.stories.of_pod("shop", "web", None, &[]);
+        let story = running.stories.pod_story("shop", "web", None, &[]);
         let headline = story.expect("a story").headline;
         assert!(
             headline.contains("the node was started again at"),

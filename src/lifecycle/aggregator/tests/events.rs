@@ -43,7 +43,7 @@ async fn an_exit_that_an_event_told_is_counted_once_with_its_reason() {
         line.expect("a count").to_owned()
     };
     assert_eq!(count("error"), "0");
-    let story = aggregator.stories.of_pod("shop", "web", None, &[]);
+    let story = aggregator.stories.pod_story("shop", "web", None, &[]);
     let exits: Vec<_> = story.expect("story").episodes[0].exits.clone();
     assert_eq!((exits.len(), exits[0].ran_ms), (1, 200.0), "told at once");
     for _ in 0..2 {
@@ -102,7 +102,7 @@ async fn oom_kills_and_dead_sandboxes_are_counted_and_named() {
     assert_eq!(count("criscope_container_oom_kills_total"), "3");
     assert_eq!(count("criscope_sandbox_deaths_total"), "1");
     let episode = |name: &str| {
-        let story = aggregator.stories.of_pod("shop", name, None, &[]);
+        let story = aggregator.stories.pod_story("shop", name, None, &[]);
         let mut episodes = story.expect("story").episodes;
         episodes.retain(|it| it.kind == "start");
         episodes.remove(0)

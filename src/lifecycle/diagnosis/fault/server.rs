@@ -1,26 +1,25 @@
-//! Which server did not do its part: a pull asks the registry, but also its token service, mirrors, and stores of blobs that
-//! it redirects to. What breaks there is not the registry's fault.
+//! The server that failed a pull: the registry, its token service, a mirror, or a store of blobs that the registry redirects to.
 
 use std::borrow::Cow;
 
 use crate::cri::status::Code;
 
-/// How words name the server.
-const REGISTRY: &str = "the registry";
+/// The name of the server in the plain words of a class.
+const REGISTRY_WORDS: &str = "the registry";
 
-/// What texts have that is about the token service.
-const TOKEN: [&str; 4] = [
+/// Wordings of errors of the token service.
+const TOKEN_SERVICE_WORDINGS: [&str; 4] = [
     "fetch anonymous token",
     "fetch oauth token",
     "requesting bearer token",
     "token service",
 ];
 
-/// How the built-in runtime begins where a server does not answer: its name follows.
-const UNAVAILABLE: &str = "RegistryUnavailable: ";
+/// The beginning of the built-in runtime's error when a server does not answer. The name of the server follows.
+const UNAVAILABLE_PREFIX: &str = "RegistryUnavailable: ";
 
 /// The registry of image references without one.
-const DEFAULT: &str = "docker.io";
+const DEFAULT_REGISTRY: &str = "docker.io";
 
 /// Stands between the image and the answers of several servers, in texts of the built-in runtime.
 const SERVERS: &str = " servers were asked: ";
@@ -93,15 +92,18 @@ fn is_status(text: &str) -> bool {
 
 /// The words with the server that this text of a failed call is about.
 pub(super) fn named(words: &'static str, text: &str, image: Option<&str>) -> Cow<'static, str> {
-    if !words.contains(REGISTRY) {
+    if !words.contains(REGISTRY_WORDS) {
         return Cow::Borrowed(words);
     }
-    if TOKEN.iter().any(|part| text.contains(part)) {
-        return Cow::Owned(words.replace(REGISTRY, "the token service"));
+    if TOKEN_SERVICE_WORDINGS
+        .iter()
+        .any(|wording| text.contains(wording))
+    {
+        return Cow::Owned(words.replace(REGISTRY_WORDS, "the token service"));
     }
     match host(text).zip(image) {
         Some((host, image)) if !is_of(registry(image), host) => {
-            Cow::Owned(words.replace(REGISTRY, host))
+            Cow::Owned(words.replace(REGISTRY_WORDS, host))
         }
         _ => Cow::Borrowed(words),
     }
@@ -115,13 +117,13 @@ pub(super) fn named_in(
 ) -> Cow<'static, str> {
     let is_redirect = answer.contains(", to which ");
     let (server, _) = answer.split_once(": ").unwrap_or((answer, ""));
-    if is_redirect || TOKEN.iter().any(|part| answer.contains(part)) {
+    if is_redirect || TOKEN_SERVICE_WORDINGS.iter().any(|part| answer.contains(part)) {
         return named(words, answer, image);
     }
     match image {
         Some(image) if !is_of(registry(image), server) && !server.contains(' ') => {
-            if words.contains(REGISTRY) {
-                return Cow::Owned(words.replace(REGISTRY, server));
+            if words.contains(REGISTRY_WORDS) {
+                return Cow::Owned(words.replace(REGISTRY_WORDS, server));
             }
             Cow::Owned(format!("{server}: {words}"))
         }
@@ -129,26 +131,30 @@ pub(super) fn named_in(
     }
 }
 
-/// The host that a text is about: that of its last URL, or that which the built-in runtime asked or was redirected to.
+/// The host that a text is about: the host of its last URL, or the host that the built-in runtime asked or was redirected to.
 fn host(text: &str) -> Option<&str> {
-    let is_end = |c: char| !(c.is_ascii_alphanumeric() || "-._:[]".contains(c));
     if let Some((before, _)) = text.split_once(", to which ") {
         return before.rsplit(' ').next();
     }
-    if let Some((_, rest)) = text.split_once(UNAVAILABLE) {
+    if let Some((_, rest)) = text.split_once(UNAVAILABLE_PREFIX) {
         let (host, _) = rest.split_once(": ")?;
-        return (!host.contains(is_end)).then_some(host);
+        return (!host.contains(ends_host)).then_some(host);
     }
     let (_, rest) = text.rsplit_once("://")?;
-    let host = &rest[..rest.find(is_end).unwrap_or(rest.len())];
+    let host = &rest[..rest.find(ends_host).unwrap_or(rest.len())];
     (!host.is_empty()).then_some(host)
+}
+
+/// Returns whether a character cannot be part of a host and port.
+fn ends_host(c: char) -> bool {
+    !(c.is_ascii_alphanumeric() || "-._:[]".contains(c))
 }
 
 /// The registry of an image reference.
 fn registry(image: &str) -> &str {
     match image.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
-        _ => DEFAULT,
+        _ => DEFAULT_REGISTRY,
     }
 }
 

@@ -4,22 +4,22 @@ use super::*;
 use crate::lifecycle::node::{NodeFact, NodeFactKind};
 use crate::lifecycle::view::PodState;
 
-fn fails(web: &Pod, from: u64) -> EpisodeCall {
+fn fails(web: &ScriptedPod, from: u64) -> EpisodeCall {
     let run = web.run(from, 100);
     run.fails(Code::Unknown, "failed to setup network: no route")
 }
 
 /// RunPodSandbox failed three times, the last at 24.1 s.
-fn failed(web: &Pod) -> EpisodeStore {
+fn failed(web: &ScriptedPod) -> EpisodeStore {
     store([0, 12_000, 24_000].map(|from| fails(web, from)))
 }
 
 fn told(store: &mut EpisodeStore, now: u64) -> (String, PodState) {
     store.tick(at(now), &[]);
     let all = episodes(store);
-    let pods = Pods::new(&all, store.node(), at(now));
+    let pods = Diagnoser::new(&all, store.node(), at(now));
     let newest = all.last().expect("an episode").summary(&pods);
-    let said = pods.newest().expect("an episode").to_string();
+    let said = pods.newest_cause().expect("an episode").to_string();
     (said, newest.pod_state())
 }
 

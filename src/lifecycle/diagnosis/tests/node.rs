@@ -44,7 +44,7 @@ fn tells(facts: &[NodeFact], calls: Vec<EpisodeCall>, now: u64) -> String {
         store.note_fact(fact.clone());
     }
     store.tick(at(now), &[]);
-    of_pod(&episodes(&store), at(now))
+    pod_headline(&episodes(&store), at(now))
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_gap_without_observation_is_not_blamed_on_the_kubelet() {
         store.apply(call);
     }
     store.tick(at(300_000), &[]);
-    let told = of_pod(&episodes(&store), at(300_000));
+    let told = pod_headline(&episodes(&store), at(300_000));
     assert_eq!(
         told,
         "criscope was down from 15:06:45 to 15:09:50 UTC: nothing is known of calls in between; 3m 19s of 3m 20s passed between CRI calls"
@@ -208,7 +208,7 @@ fn a_gap_without_observation_is_not_blamed_on_the_kubelet() {
         store.apply(call);
     }
     store.tick(at(300_000), &[]);
-    let told = of_pod(&episodes(&store), at(300_000));
+    let told = pod_headline(&episodes(&store), at(300_000));
     assert!(
         told.ends_with("; what came before is not known: criscope was down from 15:06:45 to 15:09:50 UTC: nothing is known of calls in between"),
         "{told}"
@@ -231,7 +231,7 @@ fn scarcity_is_named_with_its_numbers() {
     }
     store.tick(at(90_000), &[]);
     assert_eq!(
-        of_pod(&episodes(&store), at(90_000)),
+        pod_headline(&episodes(&store), at(90_000)),
         "38.0 s of 38.2 s in RunPodSandbox; the node was short of io: some task waited for it 62 % of 40.0 s"
     );
 }
@@ -260,7 +260,7 @@ fn what_held_up_the_kubelet_before_the_first_call_is_named() {
         store.apply(call);
     }
     store.tick(at(120_000), &[]);
-    let said = of_pod(&episodes(&store), at(120_000));
+    let said = pod_headline(&episodes(&store), at(120_000));
     assert!(
         said.starts_with("kubelet: 40.0 s before the first call: criscope was down from ")
             && said.ends_with("; then up after 1.20 s"),
@@ -289,7 +289,7 @@ fn a_fact_that_ends_after_the_episode_has_ended() {
     }
     store.tick(at(128_500), &[]);
     store.note_fact(hangs(99_000, Some(129_000)));
-    let told = of_pod(&episodes(&store), at(135_000));
+    let told = pod_headline(&episodes(&store), at(135_000));
     assert!(
         told.starts_with("the runtime main did not answer from ") && told.contains(" (30.0 s)"),
         "{told}"

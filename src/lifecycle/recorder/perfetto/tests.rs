@@ -123,7 +123,7 @@ fn calls_at_the_same_time_have_tracks_of_their_own() {
     }
     calls.push(Arc::new(plain(900, Method::GetContainerEvents)));
     let flying = (0..3).map(|_| {
-        view::Call::of(&CallRecord::in_flight(&Call::example(
+        view::CallView::from_record(&CallRecord::in_flight(&Call::example(
             Method::ListContainers,
         )))
     });
