@@ -33,15 +33,19 @@ pub(super) fn unknown(
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     Unknown {
-        error: match notes.is_empty() {
-            true => format!("no record of pod {namespace}/{name}{others}"),
-            false => format!("no record of pod {namespace}/{name}: {}", notes.remove(0)),
+        error: if notes.is_empty() {
+            format!("no record of pod {namespace}/{name}{others}")
+        } else {
+            format!("no record of pod {namespace}/{name}: {}", notes.remove(0))
         },
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         notes,
         known: known.len(),
-        more: near.len().checked_sub(MAX_SUGGESTIONS).filter(|more| *more > 0),
+        more: near
+            .len()
+            .checked_sub(MAX_SUGGESTIONS)
+            .filter(|more| *more > 0),
         near: near
             .into_iter()
             .take(MAX_SUGGESTIONS)

@@ -39,9 +39,10 @@ impl ExpositionFormat {
         let (text, _) = quality(&accepted, Self::Text);
         let (open, exactness) = quality(&accepted, Self::OpenMetrics);
         let named = exactness > 1;
-        match open > text || (open == text && open > 0 && named) {
-            true => Self::OpenMetrics,
-            false => Self::Text,
+        if open > text || (open == text && open > 0 && named) {
+            Self::OpenMetrics
+        } else {
+            Self::Text
         }
     }
 }
@@ -82,11 +83,12 @@ impl<'a> AcceptedMediaRange<'a> {
     /// How specifically it matches a format; `None` if it does not.
     fn exactness(&self, format: ExpositionFormat) -> Option<u8> {
         let (kind, subtype, version) = format.media();
-        let is = |name: &str, wanted: &str| name.eq_ignore_ascii_case(wanted);
+        let is_kind = self.kind.eq_ignore_ascii_case(kind);
+        let is_subtype = self.subtype.eq_ignore_ascii_case(subtype);
         match (self.kind, self.subtype) {
             ("*", "*") => Some(0),
-            (name, "*") if is(name, kind) => Some(1),
-            (name, sub) if is(name, kind) && is(sub, subtype) => match self.version {
+            (_, "*") if is_kind => Some(1),
+            _ if is_kind && is_subtype => match self.version {
                 None => Some(2),
                 Some(wanted) => (wanted == version).then_some(3),
             },

@@ -11,7 +11,7 @@ use crate::units;
 const MAX_SESSIONS_SHOWN: usize = 40;
 
 /// A card with a row for each session, the open ones first, then the newest; nothing without sessions.
-pub(super) fn of_pod(sessions: &[Session], now: u64) -> Markup {
+pub(super) fn pod_sessions(sessions: &[Session], now: u64) -> Markup {
     if sessions.is_empty() {
         return html! {};
     }
@@ -36,9 +36,10 @@ fn row(session: &Session, now: u64) -> Markup {
         _ => "",
     };
     let took = units::duration(session.duration_ms);
-    let (outcome, took) = match session.is_open() {
-        true => (format!("open, {took} so far"), String::new()),
-        false => (session.outcome.replace('_', " "), took),
+    let (outcome, took) = if session.is_open() {
+        (format!("open, {took} so far"), String::new())
+    } else {
+        (session.outcome.replace('_', " "), took)
     };
     html! {
         tr {

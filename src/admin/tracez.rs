@@ -83,10 +83,10 @@ fn html(samples: &Samples) -> Markup {
         h2 #samples { "Samples, by method and latency" }
         (table::table(&columns, &counts))
         @for of in &samples.methods {
-            @let buckets = || [&of.errors].into_iter().chain(of.buckets.iter().rev());
-            @if buckets().any(|bucket| bucket.count > 0) {
+            @let buckets = [&of.errors].into_iter().chain(of.buckets.iter().rev());
+            @if buckets.clone().any(|bucket| bucket.count > 0) {
                 h3 { (of.method) }
-                (calls(buckets().flat_map(|bucket| &bucket.samples), samples.now_unix_us))
+                (calls(buckets.flat_map(|bucket| &bucket.samples), samples.now_unix_us))
             }
         }
     }
@@ -104,9 +104,10 @@ pub(super) fn calls<'a>(rows: impl IntoIterator<Item = &'a view::Call>, now: u64
 fn call(row: &view::Call, now: u64) -> Markup {
     let whom = row.pod_path().or_else(|| row.image.clone());
     // A code as gRPC spells it, an outcome in words.
-    let outcome = match row.code.is_empty() {
-        true => row.outcome.replace('_', " "),
-        false => row.code.clone(),
+    let outcome = if row.code.is_empty() {
+        row.outcome.replace('_', " ")
+    } else {
+        row.code.clone()
     };
     html! {
         tr {

@@ -32,7 +32,10 @@ mod gnu {
         /// Bytes at the end of the heap that are kept, for the next message: with less, each list of 1,000 containers has its pages
         /// faulted in again.
         const HEAP_TOP_KEPT_BYTES: i32 = 1 << 20;
-        for (parameter, value) in [(libc::M_ARENA_MAX, MAX_ARENAS), (libc::M_TRIM_THRESHOLD, HEAP_TOP_KEPT_BYTES)] {
+        for (parameter, value) in [
+            (libc::M_ARENA_MAX, MAX_ARENAS),
+            (libc::M_TRIM_THRESHOLD, HEAP_TOP_KEPT_BYTES),
+        ] {
             // SAFETY: mallopt(3) takes two numbers, and may be called at any time. A value that it refuses changes nothing.
             unsafe { libc::mallopt(parameter, value) };
         }
@@ -66,8 +69,8 @@ mod gnu {
     /// Resident anonymous memory of this process in bytes (`RssAnon` in proc(5)); 0 if it cannot be read.
     fn anonymous() -> u64 {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let value = status.lines().find_map(|it| it.strip_prefix("RssAnon:"));
-        let kilobytes = value.and_then(|it| it.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        let value = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kilobytes = value.and_then(|size| size.trim().strip_suffix(" kB")?.parse::<u64>().ok());
         kilobytes.unwrap_or(0) * 1024
     }
 

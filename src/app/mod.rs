@@ -362,23 +362,21 @@ async fn serve_calls(
             return Ok(0);
         };
         let (listener, _file) = socket.into_parts();
-        let make = |peer: Arc<Peer>| {
-            let cri = stack::stack(&parts, peer);
-            ContainerdRoutes::new(cri, containerd.clone())
-        };
         listener::serve(
             listener,
-            make,
+            |peer| {
+                let cri = stack::stack(&parts, peer);
+                ContainerdRoutes::new(cri, containerd.clone())
+            },
             Arc::clone(&connections),
             stop.clone(),
             drain,
         )
         .await
     };
-    let make = |peer: Arc<Peer>| stack::stack(&parts, peer);
     let first = listener::serve(
         listener,
-        make,
+        |peer| stack::stack(&parts, peer),
         Arc::clone(&connections),
         stop.clone(),
         drain,
@@ -397,9 +395,12 @@ async fn serve_calls(
 
 /// Each connection takes two or three descriptors; the usual soft limit of 1024 is soon reached.
 fn raise_descriptor_limit() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| match soft < hard {
-        true => setrlimit(Resource::RLIMIT_NOFILE, hard, hard),
-        false => Ok(()),
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        if soft < hard {
+            setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+        } else {
+            Ok(())
+        }
     });
     if let Err(error) = raised {
         tracing::warn!(error.message = %error, "cannot raise the limit of open files");

@@ -36,11 +36,11 @@ fn state(backend: &Backend) -> BackendState {
     } = health.state();
     let not_ready = conditions
         .into_iter()
-        .filter(|it| !it.status && REQUIRED_CONDITIONS.contains(&&*it.kind))
-        .map(|it| NotReady {
-            reason: it.said().to_owned(),
-            condition: it.kind,
-            since: it.since,
+        .filter(|condition| !condition.status && REQUIRED_CONDITIONS.contains(&&*condition.kind))
+        .map(|condition| NotReady {
+            reason: condition.said().to_owned(),
+            condition: condition.kind,
+            since: condition.since,
         });
     BackendState {
         name: Arc::clone(backend.name()),

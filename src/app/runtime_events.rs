@@ -151,7 +151,7 @@ mod tests {
         let mut seen = Vec::new();
         while let Some(Event::Container(event)) = fed.recv().await {
             assert_eq!((&*event.pod.name, event.at), ("web", 7000));
-            let container = event.container.as_ref().map(|it| it.name.to_string());
+            let container = event.container.as_ref().map(|container| container.name.to_string());
             seen.push((container, event.what));
         }
         let app = || Some("app".to_owned());

@@ -144,13 +144,13 @@ async fn running(
 }
 
 fn journal(dir: &Path) -> io::Result<[Vec<u8>; 2]> {
-    let named = |error: io::Error| {
-        io::Error::new(
-            error.kind(),
-            format!("journal in {}: {error}", dir.display()),
-        )
-    };
-    capture::journal(dir).map_err(named)
+    capture::journal(dir)
+        .map_err(|error| named(&format!("journal in {}", dir.display()), &error))
+}
+
+/// The error with the subject in front of it.
+fn named(subject: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{subject}: {error}"))
 }
 
 fn bundle(
@@ -159,15 +159,11 @@ fn bundle(
     pages: BTreeMap<String, Vec<u8>>,
     origin: Origin,
 ) -> Bundle {
-    let of_kernel = |name: &str| {
-        let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
-        text.unwrap_or_default().trim().to_owned()
-    };
     let manifest = Manifest {
         format: FORMAT,
         criscope: version::with_commit().to_owned(),
-        kernel: of_kernel("osrelease"),
-        host: of_kernel("hostname"),
+        kernel: kernel_setting("osrelease"),
+        host: kernel_setting("hostname"),
         made_unix_us: units::unix_us(SystemTime::now()),
         origin,
         pod: None,
@@ -180,6 +176,11 @@ fn bundle(
         requests: Vec::new(),
         pages,
     }
+}
+
+fn kernel_setting(name: &str) -> String {
+    let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
+    text.unwrap_or_default().trim().to_owned()
 }
 
 /// `criscope-node-1-20250615T150640Z.tar.gz`
@@ -201,14 +202,10 @@ fn write(bundle: &Bundle, path: &Path) -> io::Result<()> {
     new.push(".part");
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
-    let named = |error: io::Error| {
-        io::Error::new(
-            error.kind(),
-            format!("{}: {error}", Path::new(&new).display()),
-        )
-    };
-    let file = options.open(&new).map_err(named)?;
-    let written = bundle.write(io::BufWriter::new(file)).map_err(named);
+    let shown = Path::new(&new).display().to_string();
+    let file = options.open(&new).map_err(|error| named(&shown, &error))?;
+    let written = bundle.write(io::BufWriter::new(file));
+    let written = written.map_err(|error| named(&shown, &error));
     let written = written.and_then(|()| fs::rename(&new, path));
     if written.is_err() {
         // The first error is reported.

@@ -129,9 +129,10 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     CriConnection::run(&args.socket, async |cri| {
         let (sandboxes, containers) = (cri.sandboxes().await?, cri.containers().await?);
         let id = target::find(&args.container, &sandboxes, &containers).map_err(Error::from)?;
-        let code = match args.sync {
-            true => sync(cri, id, &args.command).await?,
-            false => session(cri, id, args).await?,
+        let code = if args.sync {
+            sync(cri, id, &args.command).await?
+        } else {
+            session(cri, id, args).await?
         };
         match code {
             0 => Ok(()),

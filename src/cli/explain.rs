@@ -132,7 +132,10 @@ pub(super) fn pod(text: &str, namespace: Option<&str>) -> Result<(String, String
     }
     match (said, namespace) {
         (Some(a), Some(b)) if a != b => Err(Error::Namespaces(b.to_owned(), a.to_owned())),
-        (a, b) => Ok((a.or(b).unwrap_or(DEFAULT_NAMESPACE).to_owned(), name.to_owned())),
+        (a, b) => Ok((
+            a.or(b).unwrap_or(DEFAULT_NAMESPACE).to_owned(),
+            name.to_owned(),
+        )),
     }
 }
 

@@ -83,7 +83,10 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     if file.is_none() && io::stdout().is_terminal() {
         return Err(Error::Terminal.into());
     }
-    let loaded = args.config.or_usual(Path::new(DEFAULT_CONFIG_FILE)).load()?;
+    let loaded = args
+        .config
+        .or_usual(Path::new(DEFAULT_CONFIG_FILE))
+        .load()?;
     let exporter = ImageExporter::new(&loaded.config).map_err(Error::from)?;
     let request = Request {
         images: args.images.clone(),
@@ -91,13 +94,9 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     };
     match file {
         Some(path) => {
-            let at = |source| Error::File {
-                path: path.to_owned(),
-                source,
-            };
-            let mut output = ReplacedFile::create(path).map_err(at)?;
+            let mut output = ReplacedFile::create(path).map_err(file_error(path))?;
             let images = write(&exporter, &request, &mut output)?;
-            output.finish().map_err(at)?;
+            output.finish().map_err(file_error(path))?;
             io::stdout().lock().write_all(lines(&images).as_bytes())?;
         }
         None => {
@@ -108,6 +107,11 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
         }
     }
     Ok(())
+}
+
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    |source| Error::File { path, source }
 }
 
 fn write(
@@ -130,9 +134,12 @@ fn write(
 
 /// A line for each image.
 fn lines(images: &[Exported]) -> String {
-    let line = |image: &Exported| match image.names.as_slice() {
-        [] => format!("{}\n", image.id),
-        names => format!("{} {}\n", names.join(" "), image.id),
-    };
-    images.iter().map(line).collect()
+    let mut text = String::new();
+    for image in images {
+        for name in &image.names {
+            text.extend([name, " "]);
+        }
+        text.extend([&*image.id, "\n"]);
+    }
+    text
 }

@@ -103,8 +103,9 @@ fn failures() -> impl Iterator<Item = &'static str> {
 
 impl FaultEffectArgs {
     fn effect(&self) -> FaultEffect {
-        let code = |name: &String| CODES.into_iter().find(|code| code_name(*code) == name);
-        match (self.delay, self.fail.as_ref().and_then(code)) {
+        let name = self.fail.as_deref();
+        let code = name.and_then(|name| CODES.into_iter().find(|code| code_name(*code) == name));
+        match (self.delay, code) {
             (Some(delay), _) => FaultEffect::Delay { ms: millis(delay) },
             (None, Some(code)) => FaultEffect::Fail { code },
             (None, None) => FaultEffect::Hang,
@@ -151,7 +152,7 @@ fn list(args: &ListFaultsArgs) -> Result<(), CommandFailure> {
 fn clear(args: &ClearFaultsArgs) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
     let path = match args.number {
-        Some(number) => format!("{FAULTS}?number={number}"),
+        Some(number) => format!("{FAULTS_PAGE}?number={number}"),
         None => FAULTS_PAGE.to_owned(),
     };
     let change = async { Ok(endpoint.change(Verb::DELETE, &path, Vec::new()).await?) };

@@ -88,7 +88,7 @@ mod tests {
             assert_eq!(hinted(word).as_deref(), Some(here));
             let commands = here
                 .split(", ")
-                .filter_map(|it| it.strip_prefix("criscope "));
+                .filter_map(|word| word.strip_prefix("criscope "));
             for command in commands {
                 let name = command.split(' ').next().expect("a word");
                 assert!(cli.find_subcommand(name).is_some(), "{word}: {name}");

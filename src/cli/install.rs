@@ -98,9 +98,10 @@ impl Error {
 }
 
 fn name(text: &str) -> Result<String, String> {
-    match install::is_name(text) {
-        true => Ok(text.to_owned()),
-        false => Err("expected letters, digits, '-', '_' and '.'".to_owned()),
+    if install::is_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected letters, digits, '-', '_' and '.'".to_owned())
     }
 }
 
@@ -118,9 +119,10 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
         patience: args.timeout,
         say: &say,
     };
-    let lock = match args.dry_run {
-        true => None,
-        false => Some(installer.lock().map_err(Error::from)?),
+    let lock = if args.dry_run {
+        None
+    } else {
+        Some(installer.lock().map_err(Error::from)?)
     };
     if lock.is_some() {
         tell(installer.recover(args.recover).map_err(Error::from)?);

@@ -30,7 +30,10 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     // Without it, images would silently be loaded into another store than that of the running criscope.
-    let loaded = args.config.or_usual(Path::new(DEFAULT_CONFIG_FILE)).load()?;
+    let loaded = args
+        .config
+        .or_usual(Path::new(DEFAULT_CONFIG_FILE))
+        .load()?;
     let loader = ImageLoader::new(&loaded.config)?;
     let mut failed = false;
     for archive in &args.archives {
@@ -68,11 +71,11 @@ fn load(
         progress.show("loading", done, all);
     });
     let images = loader.load(file, &name, &mut report)?;
-    let line = |image: crate::app::load::Loaded| match image.names.as_slice() {
+    let lines = images.into_iter().map(|image| match image.names.as_slice() {
         [] => format!("{}\n", image.id),
         names => format!("{} {}\n", names.join(" "), image.id),
-    };
-    Ok(images.into_iter().map(line).collect())
+    });
+    Ok(lines.collect())
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -116,9 +116,10 @@ async fn watch(args: &Args, endpoint: &AdminEndpoint, path: &str) -> Result<(), 
         let draw = async |height: Option<usize>| -> Result<String, AdminRequestError> {
             let pods = read().await?;
             let mut drawn = summary(&pods, output::look(usize::MAX));
-            match pods.pods.is_empty() {
-                true => drawn += &nothing(args, pods.known),
-                false => drawn += &text(args, &pods),
+            if pods.pods.is_empty() {
+                drawn += &nothing(args, pods.known)
+            } else {
+                drawn += &text(args, &pods)
             }
             let lines: Vec<_> = drawn.lines().take(height.unwrap_or(usize::MAX)).collect();
             Ok(lines.join("\n"))
@@ -133,9 +134,10 @@ async fn watch(args: &Args, endpoint: &AdminEndpoint, path: &str) -> Result<(), 
         pods.pods.retain(|pod| news(&mut seen, pod));
         if !pods.pods.is_empty() {
             let rows = text(args, &pods);
-            let rows = match is_first {
-                true => &*rows,
-                false => rows.split_once('\n').map_or("", |(_, rows)| rows),
+            let rows = if is_first {
+                &*rows
+            } else {
+                rows.split_once('\n').map_or("", |(_, rows)| rows)
             };
             let mut out = io::stdout().lock();
             out.write_all(rows.as_bytes())?;
@@ -156,11 +158,12 @@ fn news(seen: &mut HashMap<[String; 3], (PodState, u32, u64)>, pod: &Pod) -> boo
 }
 
 fn path(args: &Args) -> String {
-    let mut path = match args.json {
-        true => "/debug/pods?format=json&kind=start,restart".to_owned(),
-        false => "/debug/pods?format=json&by=pod".to_owned(),
+    let mut path = if args.json {
+        "/debug/pods?format=json&kind=start,restart".to_owned()
+    } else {
+        "/debug/pods?format=json&by=pod".to_owned()
     };
-    let (namespace, name) = match args.name.as_deref().and_then(|it| it.split_once('/')) {
+    let (namespace, name) = match args.name.as_deref().and_then(|name| name.split_once('/')) {
         Some(("pod" | "pods" | "po", name)) => (None, Some(name)),
         Some((namespace, name)) => (Some(namespace), Some(name)),
         None => (None, args.name.as_deref()),
@@ -222,7 +225,7 @@ mod tests {
 
     fn args(line: &[&str]) -> Result<Args, clap::Error> {
         let line = ["pods"].iter().chain(line);
-        ParsedLine::try_parse_from(line).map(|it| it.args)
+        ParsedLine::try_parse_from(line).map(|line| line.args)
     }
 
     #[test]

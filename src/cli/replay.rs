@@ -110,8 +110,9 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
             out.flush()?;
         }
     }
-    match report.is_equal() {
-        true => Ok(()),
-        false => Err(CommandFailure::Found),
+    if report.is_equal() {
+        Ok(())
+    } else {
+        Err(CommandFailure::Found)
     }
 }

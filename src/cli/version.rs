@@ -69,12 +69,12 @@ struct RuntimeVersion {
 
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let client = version::with_commit().to_owned();
-    let asked = match args.client {
-        true => Ok(None),
-        false => args
-            .admin
+    let asked = if args.client {
+        Ok(None)
+    } else {
+        args.admin
             .endpoint()
-            .and_then(|endpoint| block_on(async { Ok(Some(ask(&endpoint).await?)) })),
+            .and_then(|endpoint| block_on(async { Ok(Some(ask(&endpoint).await?)) }))
     };
     // The version of this program is known in any case.
     let (live, failure) = match asked {

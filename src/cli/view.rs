@@ -24,9 +24,10 @@ pub(super) struct Args {
 
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(|_| "expected IP:PORT".to_owned())?;
-    match address.ip().is_loopback() {
-        true => Ok(address),
-        false => Err("not a loopback address".to_owned()),
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("not a loopback address".to_owned())
     }
 }
 

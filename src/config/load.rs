@@ -176,15 +176,14 @@ fn drop_ins(path: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
         return Ok(Vec::new());
     }
     let dir = path.with_file_name(DROP_IN_DIRECTORY);
-    let unreadable = |error| whole(&name_of(&dir), ConfigProblem::Unreadable(error));
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error).into()),
+        Err(error) => return Err(unreadable(&dir, error).into()),
     };
     let mut files = Vec::new();
     for entry in entries {
-        let path = entry.map_err(unreadable)?.path();
+        let path = entry.map_err(|error| unreadable(&dir, error))?.path();
         let hidden = path
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
@@ -200,8 +199,12 @@ fn source(path: &Path) -> Result<ConfigSource, ConfigErrors> {
     let name = name_of(path);
     match read(path) {
         Ok(text) => Ok(ConfigSource { name, text }),
-        Err(error) => Err(whole(&name, ConfigProblem::Unreadable(error)).into()),
+        Err(error) => Err(unreadable(path, error).into()),
     }
+}
+
+fn unreadable(path: &Path, error: io::Error) -> ConfigError {
+    whole(&name_of(path), ConfigProblem::Unreadable(error))
 }
 
 fn finish(mut reader: SettingsReader<'_>, flags: &FlagOverrides) -> Result<Config, ConfigErrors> {

@@ -185,9 +185,10 @@ pub fn reload_diff(old: &Config, new: &Config) -> ChangedSettings {
         if old.get(&path) == new.get(&path) {
             continue;
         }
-        let list = match setting.live {
-            true => &mut diff.reloadable,
-            false => &mut diff.restart,
+        let list = if setting.live {
+            &mut diff.reloadable
+        } else {
+            &mut diff.restart
         };
         list.push(path);
     }

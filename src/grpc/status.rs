@@ -55,9 +55,10 @@ impl Status {
 
     /// The redacted text, for logs and pages.
     pub fn shown(&self) -> Box<str> {
-        match self.quotes_backend {
-            true => redact::error_text(&self.message, None, None, None),
-            false => redact::own_text(&self.message),
+        if self.quotes_backend {
+            redact::error_text(&self.message, None, None, None)
+        } else {
+            redact::own_text(&self.message)
         }
     }
 

@@ -32,8 +32,10 @@ pub(super) struct ExistingConfig {
 
 impl ExistingConfig {
     /// The configuration file, unless it is the unchanged example or was written by an installation.
-    pub(super) fn of(text: Option<String>) -> Result<Option<Self>, PlanError> {
-        let Some(text) = text.filter(|text| text != SAMPLE_CONFIG && !text.starts_with(WRITTEN_BY_INSTALL)) else {
+    pub(super) fn from_text(text: Option<String>) -> Result<Option<Self>, PlanError> {
+        let Some(text) =
+            text.filter(|text| text != SAMPLE_CONFIG && !text.starts_with(WRITTEN_BY_INSTALL))
+        else {
             return Ok(None);
         };
         let config = Config::from_text(CONFIG_PATH, &text, &FlagOverrides::default())?;
@@ -61,27 +63,30 @@ impl ExistingConfig {
 
     /// Its text, if it does what the plan needs.
     pub(super) fn keep(self, wanted: &RequiredSettings<'_>) -> Result<String, PlanError> {
-        let misfit = |needs: String| PlanError::Config {
-            path: CONFIG_PATH.into(),
-            needs,
-        };
+        match self.missing(wanted) {
+            Some(needs) => Err(PlanError::Config {
+                path: CONFIG_PATH.into(),
+                needs,
+            }),
+            None => Ok(self.text),
+        }
+    }
+
+    /// The first required setting that it does not have.
+    fn missing(&self, wanted: &RequiredSettings<'_>) -> Option<String> {
         if lexical(self.endpoint()) != lexical(wanted.endpoint) {
-            return Err(misfit(format!(
-                "server.listen = {:?}",
-                show_endpoint(wanted.endpoint)
-            )));
+            let endpoint = show_endpoint(wanted.endpoint);
+            return Some(format!("server.listen = {endpoint:?}"));
         }
         match wanted.upstream {
             Some(upstream) if !self.upstreams().any(|found| found == lexical(upstream)) => {
-                Err(misfit(format!(
-                    "a backend with endpoint = {:?}",
-                    show_endpoint(upstream)
-                )))
+                let endpoint = show_endpoint(upstream);
+                Some(format!("a backend with endpoint = {endpoint:?}"))
             }
             None if self.config.runtime.is_none() => {
-                Err(misfit("the built-in runtime as a backend".to_owned()))
+                Some("the built-in runtime as a backend".to_owned())
             }
-            _ => Ok(self.text),
+            _ => None,
         }
     }
 }
@@ -111,7 +116,7 @@ pub(super) fn endpoint(upstream: &Path, mode: InstallMode) -> PathBuf {
 /// A new configuration.
 pub(super) fn write(wanted: &RequiredSettings<'_>) -> String {
     let mut text = format!(
-        "{WRITTEN}# All settings: https://github.com/criscope/criscope/blob/main/docs/CONFIG.md\n"
+        "{WRITTEN_BY_INSTALL}# All settings: https://github.com/criscope/criscope/blob/main/docs/CONFIG.md\n"
     );
     if wanted.endpoint != Path::new(DEFAULT_LISTEN) {
         // The defaults of these are beside the socket, where the service may not write.

@@ -103,7 +103,7 @@ impl<'a> KubeletCheck<'a> {
 
     pub(super) fn look(&mut self) -> Result<(), String> {
         let unit = &self.units.kubelet;
-        let state = UnitState::of(self.machine, unit)?;
+        let state = UnitState::read(self.machine, unit)?;
         let restarts = *self.restarts.get_or_insert(state.restarts);
         if !state.active {
             return Err(format!("{unit} is not active"));

@@ -68,9 +68,10 @@ pub(super) struct ChangedLine {
 impl FileChange {
     /// The path of the file itself.
     pub(super) fn file(&self, root: &FilesystemRoot) -> PathBuf {
-        match self.group.follows() {
-            true => files::behind_links(root, &self.path),
-            false => root.path(&self.path),
+        if self.group.follows() {
+            files::behind_links(root, &self.path)
+        } else {
+            root.path(&self.path)
         }
     }
 }
@@ -130,6 +131,11 @@ impl InstallJournal<'_> {
     /// The committed installation.
     pub(super) fn record(&self) -> io::Result<Option<InstallationRecord>> {
         self.json(RECORD)
+    }
+
+    /// Returns whether the committed installation is this transaction.
+    pub(super) fn has_record(&self, id: u64) -> io::Result<bool> {
+        Ok(self.record()?.is_some_and(|record| record.id == id))
     }
 
     /// Writes a transaction. From now on it is undone or finished after a power failure. Contents come first.

@@ -61,7 +61,7 @@ pub(super) struct UnitState {
 }
 
 impl UnitState {
-    pub(super) fn of(machine: &dyn NodeOperations, unit: &str) -> Result<Self, String> {
+    pub(super) fn read(machine: &dyn NodeOperations, unit: &str) -> Result<Self, String> {
         const PROPERTIES: &str =
             "--property=LoadState,ActiveState,FragmentPath,DropInPaths,MainPID,NRestarts";
         let text = machine.systemctl(&["show", PROPERTIES, "--", unit])?;
@@ -69,20 +69,20 @@ impl UnitState {
             .lines()
             .filter_map(|line| line.split_once('='))
             .collect();
-        let value = |key| values.get(key).copied().unwrap_or_default();
-        let fragment = value("FragmentPath");
-        let fragments = Some(fragment).filter(|path| !path.is_empty());
-        let drop_ins = value("DropInPaths").split_whitespace();
+        let [fragment, drop_ins, pid, restarts] =
+            ["FragmentPath", "DropInPaths", "MainPID", "NRestarts"]
+                .map(|key| values.get(key).copied().unwrap_or_default());
+        let fragment = Some(fragment).filter(|path| !path.is_empty());
         Ok(Self {
-            loaded: value("LoadState") == "loaded",
-            active: value("ActiveState") == "active",
-            fragments: fragments
+            loaded: values.get("LoadState") == Some(&"loaded"),
+            active: values.get("ActiveState") == Some(&"active"),
+            fragments: fragment
                 .into_iter()
-                .chain(drop_ins)
+                .chain(drop_ins.split_whitespace())
                 .map(PathBuf::from)
                 .collect(),
-            pid: value("MainPID").parse().unwrap_or_default(),
-            restarts: value("NRestarts").parse().unwrap_or_default(),
+            pid: pid.parse().unwrap_or_default(),
+            restarts: restarts.parse().unwrap_or_default(),
         })
     }
 }

@@ -255,19 +255,20 @@ impl InstallPlan {
             }
             return Ok(());
         }
-        let runtime = match self.record.is_none() && self.mode == InstallMode::TakeOver {
-            true => &sockets.old,
-            false => sockets.upstream.as_ref().unwrap_or(&sockets.old),
+        let runtime = if self.record.is_none() && self.mode == InstallMode::TakeOver {
+            &sockets.old
+        } else {
+            sockets.upstream.as_ref().unwrap_or(&sockets.old)
         };
-        let broken = |reason: String| PlanError::Broken {
+        let reason = match machine.runtime(runtime) {
+            Ok(ready) if ready.runtime => return Ok(()),
+            Ok(_) => "it reports RuntimeReady=false".to_owned(),
+            Err(reason) => reason,
+        };
+        Err(PlanError::Broken {
             runtime: runtime.clone(),
             reason,
-        };
-        let ready = machine.runtime(runtime).map_err(broken)?;
-        match ready.runtime {
-            true => Ok(()),
-            false => Err(broken("it reports RuntimeReady=false".to_owned())),
-        }
+        })
     }
 }
 
@@ -293,16 +294,14 @@ impl PlannedSockets {
     ) -> Result<Self, PlanError> {
         let text = root.text(config::CONFIG_PATH)?;
         let written = config::written_upstream(text.as_deref());
-        let existing = ExistingConfig::of(text)?;
+        let existing = ExistingConfig::from_text(text)?;
         let used = lexical(&kubelet.runtime);
-        let ours = |path: &Path| {
-            let existing = existing
-                .as_ref()
-                .map(|existing| lexical(existing.endpoint()));
-            record.is_some_and(|record| record.units.new == path)
-                || existing.is_some_and(|endpoint| endpoint == path)
-                || path.starts_with("/run/criscope")
-        };
+        let configured = existing
+            .as_ref()
+            .map(|existing| lexical(existing.endpoint()));
+        let uses_criscope = record.is_some_and(|record| record.units.new == used)
+            || configured.as_ref() == Some(&used)
+            || used.starts_with("/run/criscope");
         let old = match record {
             Some(record) => record.units.old.clone(),
             None => used.clone(),
@@ -315,7 +314,7 @@ impl PlannedSockets {
                     .and_then(ExistingConfig::upstream)
                     .or(written);
                 let named = options.upstream.as_deref().map(lexical);
-                let direct = Some(used.clone()).filter(|path| !ours(path));
+                let direct = (!uses_criscope).then(|| used.clone());
                 let upstream = named.or(direct).or(behind);
                 let upstream = upstream.ok_or_else(|| PlanError::NoUpstream(used.clone()))?;
                 (config::endpoint(&upstream, options.mode), Some(upstream))
@@ -392,5 +391,5 @@ fn differs(root: &FilesystemRoot, edit: &PlannedEdit) -> io::Result<bool> {
 
 /// Whether a unit runs.
 pub(super) fn active(machine: &dyn NodeOperations, unit: &str) -> bool {
-    UnitState::of(machine, unit).is_ok_and(|state| state.active)
+    UnitState::read(machine, unit).is_ok_and(|state| state.active)
 }

@@ -10,7 +10,9 @@ use super::journal::{AffectedUnits, ChangeGroup, FileChange, InstallationRecord,
 use super::lines;
 use super::plan::InstallMode;
 use super::root::FilesystemRoot;
-use super::run::{InstallError, Installer, CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT, UninterruptedNode, joined};
+use super::run::{
+    CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT, InstallError, Installer, UninterruptedNode, joined,
+};
 use super::services::{AGENT_DIRECTORY, AGENT_SOCKET};
 
 /// What taking away changes; made before anything is.
@@ -78,15 +80,8 @@ impl RemovalPlan {
     /// The original, unless the file was changed since.
     fn target(&mut self, root: &FilesystemRoot, change: &FileChange) -> io::Result<PathContent> {
         let (now, bytes) = files::capture(&change.file(root))?;
-        let same = |one: &PathContent, other: &PathContent| match (one, other) {
-            // An administrator's chmod is no change of content.
-            (PathContent::File { sha256: one, .. }, PathContent::File { sha256: other, .. }) => {
-                one == other
-            }
-            _ => one == other,
-        };
         let shown = change.path.display();
-        if same(&now, &change.after) || same(&now, &change.before) {
+        if now.has_same_content(&change.after) || now.has_same_content(&change.before) {
             return Ok(change.before.clone());
         }
         if change.path == std::path::Path::new(config::CONFIG_PATH) {
@@ -110,9 +105,10 @@ impl RemovalPlan {
         }
         let units = &self.record.units;
         let restored = lines::restore(&text, &change.lines, &units.new, &units.old);
-        self.notes.push(match restored == text {
-            true => format!("{shown} was changed since and does not name criscope any more"),
-            false => format!("{shown} was changed since: only the endpoint is set back"),
+        self.notes.push(if restored == text {
+            format!("{shown} was changed since and does not name criscope any more")
+        } else {
+            format!("{shown} was changed since: only the endpoint is set back")
         });
         let bytes = restored.into_bytes();
         let state = PathContent::File {
@@ -136,27 +132,28 @@ impl Installer<'_> {
         let Some(transaction) = journal.pending()? else {
             return Ok(RecoveryOutcome::Nothing);
         };
-        let moment = match boot {
-            true => TakedownMoment::Boot,
-            false => TakedownMoment::Later,
+        let moment = if boot {
+            TakedownMoment::Boot
+        } else {
+            TakedownMoment::Later
         };
-        let stuck = |rollback| InstallError::Stuck {
-            reason: "an installation was interrupted".to_owned(),
-            rollback,
-        };
-        if !transaction.installs {
-            self.finish_removal(&transaction, moment).map_err(stuck)?;
-            return Ok(RecoveryOutcome::Removed);
-        }
-        if journal
-            .record()?
-            .is_some_and(|record| record.id == transaction.id)
-        {
+        let (result, outcome) = if !transaction.installs {
+            let removed = self.finish_removal(&transaction, moment);
+            (removed, RecoveryOutcome::Removed)
+        } else if journal.has_record(transaction.id)? {
             journal.finish()?;
             return Ok(RecoveryOutcome::Completed);
+        } else {
+            let taken_back = self.take_back(&transaction, moment);
+            (taken_back, RecoveryOutcome::Undone)
+        };
+        match result {
+            Ok(()) => Ok(outcome),
+            Err(rollback) => Err(InstallError::Stuck {
+                reason: "an installation was interrupted".to_owned(),
+                rollback,
+            }),
         }
-        self.take_back(&transaction, moment).map_err(stuck)?;
-        Ok(RecoveryOutcome::Undone)
     }
 
     /// Restores what was before a transaction.
@@ -230,10 +227,9 @@ impl Installer<'_> {
             .map(|change| (change, &change.after))
             .collect();
         self.take_away(&steps, &transaction.units, true, moment)?;
-        let text = |error: io::Error| error.to_string();
-        self.journal().forget().map_err(text)?;
+        self.journal().forget().map_err(|error| error.to_string())?;
         self.machine.reached("the record removed");
-        self.journal().finish().map_err(text)
+        self.journal().finish().map_err(|error| error.to_string())
     }
 
     /// Upwards: the kubelet first, so that it never uses a socket behind which nothing is. Goes on after a failure, and
@@ -311,7 +307,7 @@ impl Installer<'_> {
     /// A unit that was never written cannot be stopped, and need not be.
     fn stop(&self) -> Result<(), String> {
         for unit in [CRISCOPE_SOCKET_UNIT, CRISCOPE_SERVICE] {
-            let state = super::machine::UnitState::of(self.machine, unit)?;
+            let state = super::machine::UnitState::read(self.machine, unit)?;
             if state.loaded {
                 self.systemctl(&["stop", unit])?;
             }

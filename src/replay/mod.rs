@@ -66,9 +66,10 @@ pub async fn run(
     let steps = Arc::new(plan::plan(calls));
     let player = Arc::new(CallPlayer::new(channel, stand_ins));
     let played = player.play(&steps, options.speed, stop).await;
-    let left = match options.keep {
-        true => Vec::new(),
-        false => player.clean_up().await,
+    let left = if options.keep {
+        Vec::new()
+    } else {
+        player.clean_up().await
     };
     Ok(ReplayReport::new(&steps, &played, left))
 }

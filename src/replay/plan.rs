@@ -150,9 +150,9 @@ pub(super) fn plan(calls: Vec<RecordedCall>) -> Vec<RecordedStep> {
         {
             let before = of_pod.entry(pod.uid.to_string()).or_default();
             // What had ended when this one began was known to the caller.
-            let ended = before.iter().filter(|it| it.end <= call.began);
+            let ended = before.iter().filter(|earlier| earlier.end <= call.began);
             let all = ends_something(call.method);
-            waits_for.extend(ended.filter(|it| all || it.is_waited_for).map(|it| it.step));
+            waits_for.extend(ended.filter(|earlier| all || earlier.is_waited_for).map(|earlier| earlier.step));
             before.push(EarlierCall {
                 step: i,
                 end: call.end(),

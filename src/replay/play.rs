@@ -168,9 +168,10 @@ impl CallPlayer {
                 made.map(String::into_bytes)
             })?;
         }
-        match is_known {
-            true => self.stand_ins.put(method, &message).map(Some),
-            false => Ok(None),
+        if is_known {
+            self.stand_ins.put(method, &message).map(Some)
+        } else {
+            Ok(None)
         }
     }
 
@@ -190,7 +191,13 @@ impl CallPlayer {
             verbose: false,
         };
         let sent = request.encode_to_vec().into();
-        let got = target::call(&self.channel, Method::ImageStatus, sent, Some(CLEANUP_CALL_TIMEOUT)).await;
+        let got = target::call(
+            &self.channel,
+            Method::ImageStatus,
+            sent,
+            Some(CLEANUP_CALL_TIMEOUT),
+        )
+        .await;
         let id = wire::texts(&got.answer, &[1, 1]).unwrap_or_default().pop();
         let Some(id) = id else { return message };
         let put = wire::edit(&message, &[2, 2, 1], &mut |_| Some(id.clone().into_bytes()));
@@ -241,8 +248,13 @@ impl CallPlayer {
             // Both requests have this one field.
             let request = Bytes::from(request.encode_to_vec());
             for method in [Method::StopPodSandbox, Method::RemovePodSandbox] {
-                let got =
-                    target::call(&self.channel, method, request.clone(), Some(CLEANUP_CALL_TIMEOUT)).await;
+                let got = target::call(
+                    &self.channel,
+                    method,
+                    request.clone(),
+                    Some(CLEANUP_CALL_TIMEOUT),
+                )
+                .await;
                 if got.code != Code::Ok && method == Method::RemovePodSandbox {
                     kept.push(format!("sandbox {sandbox}: {}", got.text));
                 }

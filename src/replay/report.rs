@@ -219,7 +219,7 @@ impl ReplayReport {
         for row in &self.methods {
             let [rec50, rec99] = row.recorded_ms.map(units::duration);
             let [now50, now99] = row.replayed_ms.map(units::duration);
-            let ratio = row.ratio.map_or("-".to_owned(), |it| format!("{it:.2}"));
+            let ratio = row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
             writeln!(
                 out,
                 "{:<26} {:>6} {:>6} {:>6} {rec50:>10} {rec99:>10} {now50:>10} {now99:>10} {ratio:>7}",

@@ -86,7 +86,11 @@ pub fn find(path: Option<&Path>) -> Result<StaticBusybox, BusyboxError> {
         return read(path);
     }
     let mut first = BusyboxError::Absent;
-    for place in BUSYBOX_PATHS.into_iter().chain([ALPINE_BUSYBOX]).map(Path::new) {
+    for place in BUSYBOX_PATHS
+        .into_iter()
+        .chain([ALPINE_BUSYBOX])
+        .map(Path::new)
+    {
         match read(place) {
             Ok(busybox) => return Ok(busybox),
             // A dynamic busybox is a better explanation than none.
@@ -98,16 +102,13 @@ pub fn find(path: Option<&Path>) -> Result<StaticBusybox, BusyboxError> {
 }
 
 fn read(path: &Path) -> Result<StaticBusybox, BusyboxError> {
-    let failed = |source| BusyboxError::Read {
-        path: path.to_owned(),
-        source,
-    };
     let mut bytes = Vec::new();
     std::fs::File::open(path)
-        .map_err(failed)?
-        .take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|source| BusyboxError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(BusyboxError::TooLarge(path.to_owned()));
     }

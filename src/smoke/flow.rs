@@ -49,7 +49,7 @@ impl CreatedObjects {
     fn around(&self) -> StepContext<'_> {
         let registry = self.registry.as_ref();
         StepContext {
-            registry: registry.map(|it| (it.address(), it.requests())),
+            registry: registry.map(|registry| (registry.address(), registry.requests())),
             sandbox_made: self.sandbox.is_some(),
         }
     }

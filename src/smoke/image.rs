@@ -87,9 +87,21 @@ pub struct CanaryImage {
 pub fn assemble(busybox: &StaticBusybox, run: &str) -> Result<[CanaryImage; 2], CanaryImageError> {
     let layer = DigestedBlob::new(layer(&busybox.bytes)?);
     let labels = HashMap::from([(RUN_LABEL.to_owned(), run.to_owned())]);
-    let smoke = image(SMOKE_REPOSITORY, &busybox.arch, &layer, &["/bin/sh"], labels)?;
+    let smoke = image(
+        SMOKE_REPOSITORY,
+        &busybox.arch,
+        &layer,
+        &["/bin/sh"],
+        labels,
+    )?;
     let pause = ["/bin/sh", "-c", PAUSE_SCRIPT];
-    let pause = image(PAUSE_REPOSITORY, &busybox.arch, &layer, &pause, HashMap::new())?;
+    let pause = image(
+        PAUSE_REPOSITORY,
+        &busybox.arch,
+        &layer,
+        &pause,
+        HashMap::new(),
+    )?;
     Ok([smoke, pause])
 }
 

@@ -170,9 +170,10 @@ fn number(value: f64) -> String {
 /// with `.0` after whole numbers, which is also what Prometheus 3 normalizes bounds to.
 fn canonical(bound: f64) -> String {
     if !bound.is_finite() || bound == 0.0 {
-        return match bound == 0.0 {
-            true => "0.0".to_owned(),
-            false => number(bound),
+        return if bound == 0.0 {
+            "0.0".to_owned()
+        } else {
+            number(bound)
         };
     }
     let scientific = format!("{bound:e}");

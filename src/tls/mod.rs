@@ -226,7 +226,7 @@ impl Pair {
         let private = PrivateKeyDer::from_pem_slice(&content.key).map_err(in_file(&self.key))?;
         let ends = chain
             .iter()
-            .map(|it| not_after(it))
+            .map(|certificate| not_after(certificate))
             .collect::<Option<Vec<_>>>();
         let key = CertifiedKey::from_der(chain, private, &ring::default_provider());
         let key = key.map_err(|source| PairError::Certificate {

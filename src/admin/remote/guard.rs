@@ -56,7 +56,7 @@ impl ConnectionGuard {
         Self {
             is_allowed: true,
             users: Arc::new(config.users.clone()),
-            tokens: config.tokens.iter().map(|it| sha256(&[it])).collect(),
+            tokens: config.tokens.iter().map(|token| sha256(&[token])).collect(),
             attempts,
         }
     }
@@ -65,8 +65,8 @@ impl ConnectionGuard {
         if self.users.is_empty() && self.tokens.is_empty() {
             return true;
         }
-        let header = headers.get(AUTHORIZATION).and_then(|it| it.to_str().ok());
-        let Some((scheme, credentials)) = header.and_then(|it| it.split_once(' ')) else {
+        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let Some((scheme, credentials)) = header.and_then(|value| value.split_once(' ')) else {
             return false;
         };
         let credentials = credentials.trim();
@@ -76,8 +76,8 @@ impl ConnectionGuard {
         }
         let is_basic = scheme.eq_ignore_ascii_case("basic") && !self.users.is_empty();
         let decoded = BASE64_STANDARD.decode(credentials).ok();
-        let pair = decoded.and_then(|it| String::from_utf8(it).ok());
-        match pair.as_deref().and_then(|it| it.split_once(':')) {
+        let pair = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+        match pair.as_deref().and_then(|pair| pair.split_once(':')) {
             Some((user, password)) if is_basic => self.knows(user, password).await,
             _ => false,
         }
@@ -136,9 +136,10 @@ pub(super) async fn check(
     if guard.admits(request.headers()).await {
         return next.run(request).await;
     }
-    let scheme = match guard.users.is_empty() {
-        true => "Bearer",
-        false => "Basic realm=\"criscope\"",
+    let scheme = if guard.users.is_empty() {
+        "Bearer"
+    } else {
+        "Basic realm=\"criscope\""
     };
     let text = "a password or a token is needed\n";
     (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, scheme)], text).into_response()

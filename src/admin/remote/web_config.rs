@@ -166,11 +166,11 @@ impl AllowedNames {
         if self.0.is_empty() {
             return true;
         }
-        let parsed = certificate.and_then(|it| ParsedCertificate::try_from(it).ok());
-        parsed.is_some_and(|it| {
+        let parsed = certificate.and_then(|certificate| ParsedCertificate::try_from(certificate).ok());
+        parsed.is_some_and(|certificate| {
             self.0
                 .iter()
-                .any(|name| verify_server_name(&it, name).is_ok())
+                .any(|name| verify_server_name(&certificate, name).is_ok())
         })
     }
 }
@@ -189,13 +189,10 @@ impl WebConfig {
             let path = path.to_owned();
             WebConfigError::Yaml { path, why }
         })?;
-        let wrong = |why| WebConfigError::Conflict {
-            path: path.to_owned(),
-            why,
-        };
-        let is_hash = |hash: &String| hash.parse::<bcrypt::HashParts>().is_ok();
-        if !file.basic_auth_users.values().all(is_hash) {
-            return Err(wrong("a password of basic_auth_users is no bcrypt hash"));
+        let mut hashes = file.basic_auth_users.values();
+        if !hashes.all(|hash| hash.parse::<bcrypt::HashParts>().is_ok()) {
+            let why = "a password of basic_auth_users is no bcrypt hash";
+            return Err(conflict(path, why));
         }
         let dir = path.parent().unwrap_or(Path::new("/"));
         let mut tokens = Vec::new();
@@ -204,12 +201,10 @@ impl WebConfig {
             let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
             tokens.extend(lines.map(str::to_owned));
             if tokens.is_empty() {
-                return Err(wrong("no token in the file of authorization"));
+                return Err(conflict(path, "no token in the file of authorization"));
             }
         }
-        let tls = file
-            .tls_server_config
-            .map(|tls| tls.load(dir, open, &wrong));
+        let tls = file.tls_server_config.map(|tls| tls.load(path, open));
         Ok(Self {
             tls: tls.transpose()?,
             users: file.basic_auth_users,
@@ -233,20 +228,21 @@ impl TlsServerSection {
         Ok(())
     }
 
-    /// Paths are relative to that of the web configuration file.
+    /// Reads the certificates. Their paths are relative to the directory of the web configuration file, `path`.
     fn load(
         self,
-        dir: &Path,
+        path: &Path,
         open: &CertificateReader<'_>,
-        wrong: &impl Fn(&'static str) -> WebConfigError,
     ) -> Result<WebTlsConfig, WebConfigError> {
+        let dir = path.parent().unwrap_or(Path::new("/"));
         let versions: &[&SupportedProtocolVersion] = match (self.min_version, self.max_version) {
             (TlsVersion::Tls12, TlsVersion::Tls13) => &[&TLS13, &TLS12],
             (TlsVersion::Tls12, TlsVersion::Tls12) => &[&TLS12],
             (TlsVersion::Tls13, TlsVersion::Tls13) => &[&TLS13],
-            _ => return Err(wrong("min_version is above max_version")),
+            _ => return Err(conflict(path, "min_version is above max_version")),
         };
-        self.check_client_auth().map_err(wrong)?;
+        self.check_client_auth()
+            .map_err(|why| conflict(path, why))?;
         let (cert, key) = (dir.join(&self.cert_file), dir.join(&self.key_file));
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -270,9 +266,17 @@ impl TlsServerSection {
         Ok(WebTlsConfig {
             server: Arc::new(server),
             names: AllowedNames(names.map_err(|_| {
-                wrong("client_allowed_sans has what is neither a DNS name nor an IP address")
+                let why = "an entry of client_allowed_sans is neither a DNS name nor an IP address";
+                conflict(path, why)
             })?),
         })
+    }
+}
+
+fn conflict(path: &Path, why: &'static str) -> WebConfigError {
+    WebConfigError::Conflict {
+        path: path.to_owned(),
+        why,
     }
 }
 
@@ -302,15 +306,16 @@ fn unusable(path: &Path) -> impl FnOnce(rustls::Error) -> WebConfigError + use<>
 }
 
 fn read(path: &Path) -> Result<String, WebConfigError> {
-    let failed = |source| WebConfigError::Read {
+    let text = fs::metadata(path).and_then(|file| {
+        if file.len() > MAX_FILE_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        fs::read_to_string(path)
+    });
+    text.map_err(|source| WebConfigError::Read {
         path: path.to_owned(),
         source,
-    };
-    let size = fs::metadata(path).map_err(failed)?.len();
-    if size > MAX_FILE_BYTES {
-        return Err(failed(io::ErrorKind::FileTooLarge.into()));
-    }
-    fs::read_to_string(path).map_err(failed)
+    })
 }
 
 fn in_file(path: &Path) -> impl FnOnce(pem::Error) -> WebConfigError {

@@ -151,9 +151,10 @@ fn tried(
         }
         Err(error) => {
             let text = format!("{name} cannot run a container on this node: {error}");
-            match is_default {
-                true => ReportFinding::fail(TOPIC, text),
-                false => ReportFinding::warn(TOPIC, text),
+            if is_default {
+                ReportFinding::fail(TOPIC, text)
+            } else {
+                ReportFinding::warn(TOPIC, text)
             }
         }
     }

@@ -104,11 +104,10 @@ pub(super) fn decoder_keys(value: &Value) -> Result<String, String> {
     let joined = all
         .iter()
         .find_map(|text| text.strip_prefix(FLAG)?.strip_prefix('='));
-    let next = || {
+    let dir = joined.or_else(|| {
         let flag = all.iter().position(|text| *text == FLAG)?;
         all.get(flag + 1).copied()
-    };
-    let dir = joined.or_else(next);
+    });
     dir.map(quoted).ok_or_else(|| {
         format!("there is no {FLAG}: only decoders for encrypted layers have an equivalent")
     })

@@ -214,11 +214,11 @@ impl ConfigMigration {
             None => {}
         }
         for name in self.handlers.clone() {
-            let has = |key| {
-                self.values
-                    .contains_key(&target(&handler_table(&name), key))
-            };
-            if !has("path") && !has("runtime_type") && name != "runc" && name != "crun" {
+            let mut program_keys = ["path", "runtime_type"].into_iter();
+            let table = handler_table(&name);
+            let has_program =
+                program_keys.any(|key| self.values.contains_key(&target(&table, key)));
+            if !has_program && name != "runc" && name != "crun" {
                 self.report.push(format!("handler {name}: the program `{name}` is searched on PATH; containerd starts runc for it: see `runtime.handlers.NAME.path`"));
             }
         }
@@ -289,10 +289,11 @@ fn handler_table(name: &str) -> String {
 
 /// A name as a part of a key.
 fn quoted_key(name: &str) -> String {
-    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    match !name.is_empty() && name.chars().all(bare) {
-        true => name.to_owned(),
-        false => quoted(name),
+    let mut characters = name.chars();
+    if !name.is_empty() && characters.all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
+        name.to_owned()
+    } else {
+        quoted(name)
     }
 }
 

@@ -128,25 +128,26 @@ fn matching(pattern: &Path) -> Result<Vec<PathBuf>, SourceConfigError> {
     if !name.contains('*') {
         return Ok(vec![pattern.to_owned()]);
     }
-    let unreadable = |source| SourceConfigError::Read {
+    let mut files = paths_in(dir).map_err(|source| SourceConfigError::Read {
         path: dir.to_owned(),
         source,
-    };
+    })?;
+    files.retain(|path| {
+        let found = path.file_name().and_then(|name| name.to_str());
+        path.is_file() && found.is_some_and(|found| fits(name, found))
+    });
+    files.sort();
+    Ok(files)
+}
+
+/// The paths in a directory; none if it does not exist.
+fn paths_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error)),
+        Err(error) => return Err(error),
     };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(unreadable)?.path();
-        let found = path.file_name().and_then(|name| name.to_str());
-        if path.is_file() && found.is_some_and(|found| fits(name, found)) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
+    entries.map(|entry| Ok(entry?.path())).collect()
 }
 
 /// Whether a name fits a pattern with `*`.

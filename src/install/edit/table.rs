@@ -31,22 +31,18 @@ pub(in crate::install) fn set(
     value: &str,
 ) -> Result<String, TextEditError> {
     let mut expected = parse(text)?;
-    let refused = || TextEditError::Refused(format!("{table}.{key}"));
     let entry = expected
         .entry(table)
         .or_insert_with(|| Value::Table(Table::new()));
-    let fields = entry.as_table_mut().ok_or_else(refused)?;
-    fields.insert(key.to_owned(), Value::from(value));
-    let edited = edit(
-        text,
-        table,
-        key,
-        &serde_json::Value::from(value).to_string(),
-    );
-    match parse(&edited) {
-        Ok(result) if result == expected => Ok(edited),
-        _ => Err(refused()),
+    if let Some(fields) = entry.as_table_mut() {
+        fields.insert(key.to_owned(), Value::from(value));
+        let quoted = serde_json::Value::from(value).to_string();
+        let edited = edit(text, table, key, &quoted);
+        if parse(&edited).is_ok_and(|result| result == expected) {
+            return Ok(edited);
+        }
     }
+    Err(TextEditError::Refused(format!("{table}.{key}")))
 }
 
 fn parse(text: &str) -> Result<Table, TextEditError> {
@@ -77,9 +73,10 @@ fn edit(text: &str, table: &str, key: &str, value: &str) -> String {
             return edited;
         }
     }
-    let gap = match text.is_empty() || text.ends_with('\n') {
-        true => "",
-        false => "\n",
+    let gap = if text.is_empty() || text.ends_with('\n') {
+        ""
+    } else {
+        "\n"
     };
     match header {
         Some(at) => format!("{}{gap}{key} = {value}\n{}", &text[..at], &text[at..]),

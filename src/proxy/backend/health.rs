@@ -54,9 +54,10 @@ pub struct HealthCondition {
 impl HealthCondition {
     /// The message, or the reason if there is none.
     pub fn said(&self) -> &str {
-        match self.message.is_empty() {
-            true => &self.reason,
-            false => &self.message,
+        if self.message.is_empty() {
+            &self.reason
+        } else {
+            &self.message
         }
     }
 }
@@ -64,9 +65,10 @@ impl HealthCondition {
 impl BackendHealth {
     /// The version of the CRI that the runtime serves; v1 until the probe finds otherwise.
     pub fn api(&self) -> ApiVersion {
-        match self.alpha.load(Ordering::Relaxed) {
-            true => ApiVersion::V1Alpha2,
-            false => ApiVersion::V1,
+        if self.alpha.load(Ordering::Relaxed) {
+            ApiVersion::V1Alpha2
+        } else {
+            ApiVersion::V1
         }
     }
 
@@ -138,7 +140,7 @@ impl BackendHealth {
         let mut changes = Vec::new();
         for new in &mut conditions {
             let mut before = state.conditions.iter();
-            let before = before.find(|it| it.kind == new.kind);
+            let before = before.find(|known| known.kind == new.kind);
             match before {
                 Some(before) if before.status == new.status => new.since = before.since,
                 Some(before) => changes.push((Some(before.clone()), new.clone())),

@@ -64,7 +64,9 @@ fn conditions(all: &[HealthCondition]) -> BTreeMap<&'static str, bool> {
     let mut named = BTreeMap::new();
     for condition in all {
         let name = CONDITION_NAMES.iter().find(|name| **name == condition.kind);
-        let holds = named.entry(*name.unwrap_or(&OTHER_CONDITIONS)).or_insert(true);
+        let holds = named
+            .entry(*name.unwrap_or(&OTHER_CONDITIONS))
+            .or_insert(true);
         *holds &= condition.status;
     }
     named

@@ -92,7 +92,7 @@ fn failure(code: Code, number: u64) -> Status {
 }
 
 fn report(call: &Call, fault: &ActiveFault) {
-    let pod = call.subject.get().and_then(|it| it.pod.as_deref());
+    let pod = call.subject.get().and_then(|subject| subject.pod.as_deref());
     tracing::warn!(
         event = "fault.injected",
         fault = fault.number,
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(rig.faults.clear(None).len(), 2);
         let text = rig.scrape();
         let line = "criscope_faults_injected_total{kind=\"fail\",method=\"RunPodSandbox\"} 1";
-        assert!(text.lines().any(|it| it == line), "{text}");
+        assert!(text.lines().any(|found| found == line), "{text}");
         assert!(text.contains("criscope_faults_active 0"), "{text}");
     }
 

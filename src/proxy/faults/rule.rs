@@ -83,10 +83,10 @@ pub enum FaultRuleError {
     #[error("a call cannot fail with OK")]
     Code,
     /// A name that no pod has.
-    #[error("names of pods and namespaces have 1 to {NAME} bytes")]
+    #[error("names of pods and namespaces have 1 to {MAX_NAME_BYTES} bytes")]
     Name,
     /// The limit is reached.
-    #[error("{MOST} faults are in effect already: clear some")]
+    #[error("{MAX_FAULTS} faults are in effect already: clear some")]
     TooMany,
 }
 
@@ -118,7 +118,7 @@ impl FaultRule {
         }
     }
 
-    /// Returns whether it is for this call.
+    /// Returns whether the rule applies to this call.
     pub(super) fn fits(&self, call: &Call) -> bool {
         if call.method != self.method {
             return false;
@@ -126,11 +126,11 @@ impl FaultRule {
         if self.namespace.is_none() && self.pod.is_none() {
             return true;
         }
-        let pod = call.subject.get().and_then(|it| it.pod.as_deref());
+        let pod = call.subject.get().and_then(|subject| subject.pod.as_deref());
         pod.is_some_and(|pod| {
-            let is_in = |name: &String| **name == *pod.namespace;
-            self.namespace.as_ref().is_none_or(is_in)
-                && self.pod.as_ref().is_none_or(|name| **name == *pod.name)
+            let (namespace, name) = (self.namespace.as_deref(), self.pod.as_deref());
+            namespace.is_none_or(|namespace| *namespace == *pod.namespace)
+                && name.is_none_or(|name| *name == *pod.name)
         })
     }
 }

@@ -250,7 +250,9 @@ mod tests {
     #[test]
     fn a_slow_reader_holds_the_connection_back_and_loses_nothing() {
         let mut stream = stream(100);
-        let frames: Vec<_> = (0..9).map(|number| vec![number; 9 + MAX_FRAME_PAYLOAD]).collect();
+        let frames: Vec<_> = (0..9)
+            .map(|number| vec![number; 9 + MAX_FRAME_PAYLOAD])
+            .collect();
         for frame in &frames[..7] {
             assert!(write_data(&mut stream, frame));
         }

@@ -49,6 +49,11 @@ pub(crate) fn read(
     routing
 }
 
+fn quoted<'a>(names: impl Iterator<Item = &'a &'a str>) -> String {
+    let names: Vec<_> = names.map(|name| format!("{name:?}")).collect();
+    names.join(", ")
+}
+
 /// The default if `routing.default` is not set.
 fn implied_default(
     reader: &mut SettingsReader<'_>,
@@ -56,15 +61,11 @@ fn implied_default(
     names: &[&str],
     flag: Option<&str>,
 ) -> String {
-    let quoted = |names: &mut dyn Iterator<Item = &&str>| {
-        let names: Vec<_> = names.map(|name| format!("{name:?}")).collect();
-        names.join(", ")
-    };
     match (names, flag) {
         ([only], _) => return (*only).to_owned(),
         _ if scope.has(&RoutingSettings::default) => {}
         (_, Some(flag)) => {
-            let others = quoted(&mut names.iter().filter(|name| **name != flag));
+            let others = quoted(names.iter().filter(|name| **name != flag));
             let problem = format!(
                 "adds the backend {flag:?} beside {others}, and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead"
             );
@@ -77,7 +78,7 @@ fn implied_default(
         _ => {
             let problem = format!(
                 "missing; with more than one backend one must be the default: {}",
-                quoted(&mut names.iter())
+                quoted(names.iter())
             );
             reader.fail_at(
                 scope,

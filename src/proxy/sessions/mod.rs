@@ -120,9 +120,13 @@ impl SessionProxy {
         let address = tcp.local_addr().map_err(failed)?;
         let observers = Observers(observers.into());
         let (ports, opened) = SessionTlsPorts::new(observers.clone());
-        let kind = |waiting: &PendingProxy| waiting.about.kind;
         let shared = Arc::new(SessionProxyState {
-            tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
+            tokens: Tokens::new(
+                MAX_TOKENS,
+                TOKEN_LIFETIME,
+                |waiting: &PendingProxy| waiting.about.kind,
+                observers.clone(),
+            ),
             ports,
             slots: Arc::new(Semaphore::new(max_sessions)),
             max_sessions,

@@ -57,15 +57,16 @@ impl ValueKind for CapabilitySet {
     }
 
     fn read(&self, raw: &UnparsedValue<'_>) -> Result<Vec<Capability>, ValueError> {
-        let wrong = |raw: &UnparsedValue<'_>| ValueError::Type {
-            expected: self.words(),
-            found: raw.found(),
-        };
         let entries = match raw {
             UnparsedValue::Text("containerd") => return Ok(CONTAINERD_CAPABILITIES.to_vec()),
             UnparsedValue::Text("crio") => return Ok(CRIO_CAPABILITIES.to_vec()),
             UnparsedValue::List(entries) => entries,
-            other => return Err(wrong(other)),
+            other => {
+                return Err(ValueError::Type {
+                    expected: self.words(),
+                    found: other.found(),
+                });
+            }
         };
         let mut set = Vec::new();
         let mut unknown = Vec::new();

@@ -129,9 +129,10 @@ impl<M: SerializeMap> Visit for Fields<M> {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        match value.len() > MAX_TEXT {
-            true => self.put_shown(field, format_args!("{value}")),
-            false => self.put(field, value),
+        if value.len() > MAX_TEXT {
+            self.put_shown(field, format_args!("{value}"))
+        } else {
+            self.put(field, value)
         }
     }
 

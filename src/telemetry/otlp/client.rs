@@ -333,7 +333,7 @@ fn http_request(
     export: &Export,
 ) -> Result<Request<Full<Bytes>>, BoxError> {
     let host = collector.url.authority().ok_or("no host")?;
-    let path = collector.url.path_and_query().map_or("/", |it| it.as_str());
+    let path = collector.url.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::post(path).body(Full::new(export.message.clone()))?;
     let mut headers = merged(export, headers, "content-encoding");
     let protobuf = HeaderValue::from_static("application/x-protobuf");
@@ -353,7 +353,7 @@ async fn over_http(
         return Ok(Ok(body));
     }
     let after = head.headers.get(header::RETRY_AFTER);
-    let after = after.and_then(|it| it.to_str().ok()?.trim().parse().ok());
+    let after = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
     Ok(Err(SendError::Http {
         status: head.status,
         after: after.map(Duration::from_secs),

@@ -116,7 +116,7 @@ impl LogExport {
             Ok(answer) => {
                 let answer = ExportLogsServiceResponse::decode(answer).unwrap_or_default();
                 let rejected = answer.partial_success;
-                report_rejected("log", rejected.map_or(0, |it| it.rejected_log_records));
+                report_rejected("log", rejected.map_or(0, |partial| partial.rejected_log_records));
             }
             Err(error) => {
                 self.drops.add(DropReason::LogExportFailed, records);
@@ -175,5 +175,5 @@ pub(in crate::telemetry) fn attribute(key: &str, value: Value) -> KeyValue {
 /// A time in nanoseconds since 1970.
 pub(in crate::telemetry) fn nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX))
+    since.map_or(0, |duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }

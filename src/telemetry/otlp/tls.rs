@@ -87,9 +87,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(in_file(path))?;
-    match certificates.is_empty() {
-        true => Err(TlsError::Empty(path.to_owned())),
-        false => Ok(certificates),
+    if certificates.is_empty() {
+        Err(TlsError::Empty(path.to_owned()))
+    } else {
+        Ok(certificates)
     }
 }
 

@@ -241,9 +241,10 @@ impl Source<'_> {
         };
         Sampler {
             share: Some(share),
-            on_unsampled_parent: Some(match is_parent_based {
-                true => OnUnsampledParent::Respect,
-                false => OnUnsampledParent::Episode,
+            on_unsampled_parent: Some(if is_parent_based {
+                OnUnsampledParent::Respect
+            } else {
+                OnUnsampledParent::Episode
             }),
         }
     }
@@ -294,9 +295,10 @@ fn exporter(text: &str) -> Result<Exporter, String> {
     if names.clone().any(|name| name == "otlp") {
         return Ok(Exporter::Otlp);
     }
-    match names.any(|name| name == "none") {
-        true => Ok(Exporter::None),
-        false => Err("only otlp and none are known".to_owned()),
+    if names.any(|name| name == "none") {
+        Ok(Exporter::None)
+    } else {
+        Err("only otlp and none are known".to_owned())
     }
 }
 
@@ -331,9 +333,10 @@ fn positive(text: &str) -> Result<u64, String> {
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {
-    match Path::new(text).is_absolute() {
-        true => Ok(PathBuf::from(text)),
-        false => Err("not an absolute path".to_owned()),
+    if Path::new(text).is_absolute() {
+        Ok(PathBuf::from(text))
+    } else {
+        Err("not an absolute path".to_owned())
     }
 }
 

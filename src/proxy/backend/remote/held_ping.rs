@@ -229,7 +229,10 @@ mod tests {
         let (mut ours, mut theirs) = pair(100);
         ours.write_all(&acknowledgement(9)).await.expect("held");
         ours.shutdown().await.expect("shut down");
-        assert_eq!(read(&mut theirs, PING_FRAME_LENGTH).await, acknowledgement(9));
+        assert_eq!(
+            read(&mut theirs, PING_FRAME_LENGTH).await,
+            acknowledgement(9)
+        );
     }
 
     #[tokio::test(start_paused = true)]

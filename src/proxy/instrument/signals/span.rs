@@ -323,7 +323,10 @@ fn describe(subject: &Subject, out: &mut Vec<KeyValue>) {
         let image = ImageReferenceParts::parse(image);
         out.push(owned(key::CONTAINER_IMAGE_NAME, image.name));
         if let Some(tag) = image.tag {
-            out.push(list(key::CONTAINER_IMAGE_TAGS, cut(tag, MAX_TEXT_BYTES).to_owned()));
+            out.push(list(
+                key::CONTAINER_IMAGE_TAGS,
+                cut(tag, MAX_TEXT_BYTES).to_owned(),
+            ));
         }
         if let Some(digest) = image.digest {
             let reference = format!("{}@{digest}", image.name);
