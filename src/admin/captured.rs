@@ -41,7 +41,7 @@ pub const PAGES: [(&str, &str, &str); 8] = [
 
 /// `/debug/capture`
 pub(super) async fn snapshot(State(sources): State<PageSources>) -> Response {
-    // It takes milliseconds, which would delay the other tasks of the side thread.
+    // Reading takes milliseconds, which would delay the other tasks of the side thread.
     let snapshot = tokio::task::spawn_blocking(move || {
         let calls = sources.in_flight.calls();
         Snapshot::of(&sources.stories, &calls, &sources.state_dir)

@@ -16,7 +16,12 @@ const FAULTS_DISABLED: &str =
 
 /// GET: the faults in effect.
 pub(super) async fn list(State(sources): State<PageSources>) -> Json<Vec<FaultView>> {
-    Json(sources.faults.map(|faults| faults.list()).unwrap_or_default())
+    Json(
+        sources
+            .faults
+            .map(|faults| faults.list())
+            .unwrap_or_default(),
+    )
 }
 
 /// The faults in effect, as `RunPodSandbox of shop/web hangs, until 2025-06-15T15:06:40Z`.

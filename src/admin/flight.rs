@@ -33,7 +33,7 @@ pub struct FlightRecorderQuery {
 
 impl FlightRecorderQuery {
     /// The page, for this method alone if there is one.
-    pub(super) fn of(method: Option<String>) -> Self {
+    pub(super) fn for_method(method: Option<String>) -> Self {
         Self {
             method,
             ..Self::default()
@@ -73,7 +73,7 @@ pub async fn page(
         Ok(filter) => filter,
         Err(refusal) => return (StatusCode::BAD_REQUEST, refusal).into_response(),
     };
-    // It takes milliseconds, which would delay the other tasks of the side thread.
+    // Reading takes milliseconds, which would delay the other tasks of the side thread.
     let page = tokio::task::spawn_blocking(move || answer(&sources, &wanted, &filter)).await;
     page.unwrap_or_else(|error| failed(&error))
 }

@@ -80,7 +80,7 @@ pub(super) mod tests {
     use crate::lifecycle::tables::Window;
 
     /// A method with so many calls and errors in the last minute.
-    pub(in super::super) fn row(method: &str, calls: u64, errors: u64, ms: f64) -> RpcRow {
+    pub(crate) fn row(method: &str, calls: u64, errors: u64, ms: f64) -> RpcRow {
         let window = Window {
             seconds: 60.0,
             calls,

@@ -23,9 +23,9 @@ pub struct PodListQuery {
     format: Option<String>,
     /// `pod`: JSON of pods instead of episodes.
     by: Option<String>,
-    /// Of episodes: `start`, `restart`, `stop`, or several separated by commas.
+    /// Kinds of episodes: `start`, `restart`, `stop`, or several separated by commas.
     kind: Option<String>,
-    /// Of pods a word that `PodState::is_meant` knows, of episodes `open`, `failing`, `ok`, `failed`, `cancelled`, `crash_loop`; or several
+    /// States. For pods a word that `PodState::is_meant` knows, for episodes `open`, `failing`, `ok`, `failed`, `cancelled`, `crash_loop`; or several
     /// separated by commas.
     state: Option<String>,
     namespace: Option<String>,

@@ -45,7 +45,7 @@ impl PullProgressReader {
         }
     }
 
-    /// The same with pulls that have ended, the oldest first.
+    /// Adds a function that returns the pulls that have ended, the oldest first.
     #[must_use]
     pub fn with_ended(self, read: impl Fn() -> Vec<EndedPull> + Send + Sync + 'static) -> Self {
         Self {

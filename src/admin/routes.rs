@@ -40,7 +40,7 @@ struct RoutingDecision {
     calls: u64,
 }
 
-/// `/debug/routes`; as a page, that of the backends.
+/// `/debug/routes`; the page is the same as `/debug/backends`.
 pub async fn page(
     State(sources): State<PageSources>,
     Query(format): Query<FormatQuery>,
@@ -71,7 +71,7 @@ pub(super) fn part(sources: &PageSources) -> Markup {
     html(&routes(sources))
 }
 
-/// What `criscope_route_decisions_total` has counted.
+/// The routing decisions that `criscope_route_decisions_total` has counted.
 fn decisions(registry: &Registry) -> Vec<RoutingDecision> {
     let name = ROUTE_DECISIONS.full_name();
     let families = registry.gather();

@@ -26,7 +26,7 @@ pub(super) struct BackendView {
     /// Why it does not answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) reason: String,
-    /// Its own name and version.
+    /// The runtime's own name and version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) runtime: Option<(String, String)>,
     /// The version of its services: `runtime.v1` or `runtime.v1alpha2`.
@@ -48,7 +48,7 @@ pub(super) struct ConditionView {
     pub(super) status: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) reason: String,
-    /// What the runtime says about it, redacted.
+    /// The runtime's message about the condition, redacted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) message: String,
 }

@@ -28,7 +28,7 @@ impl ExpositionFormat {
 
     /// Content negotiation of RFC 9110, section 12.5.1. OpenMetrics needs a higher weight than the text format, or the same
     /// weight and to be named. A client that accepts neither gets the text format.
-    fn of(headers: &HeaderMap) -> Self {
+    fn accepted(headers: &HeaderMap) -> Self {
         let accepted: Vec<_> = headers
             .get_all(header::ACCEPT)
             .iter()
@@ -118,7 +118,7 @@ fn quality(accepted: &[AcceptedMediaRange<'_>], format: ExpositionFormat) -> (u1
 
 /// `/metrics`
 pub async fn metrics(State(sources): State<PageSources>, headers: HeaderMap) -> Response {
-    let (content_type, text) = match ExpositionFormat::of(&headers) {
+    let (content_type, text) = match ExpositionFormat::accepted(&headers) {
         ExpositionFormat::Text => (Registry::CONTENT_TYPE, sources.registry.encode()),
         ExpositionFormat::OpenMetrics => {
             let text = sources.registry.encode_openmetrics();
@@ -198,14 +198,14 @@ mod tests {
             if !accept.is_empty() {
                 headers.append(header::ACCEPT, accept.parse().expect("a value"));
             }
-            assert_eq!(ExpositionFormat::of(&headers), format, "{accept}");
+            assert_eq!(ExpositionFormat::accepted(&headers), format, "{accept}");
         }
         let mut headers = HeaderMap::new();
         for accept in ["text/plain;q=0.1", "application/openmetrics-text"] {
             headers.append(header::ACCEPT, accept.parse().expect("a value"));
         }
         assert_eq!(
-            ExpositionFormat::of(&headers),
+            ExpositionFormat::accepted(&headers),
             OpenMetrics,
             "two headers are one list"
         );

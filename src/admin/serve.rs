@@ -30,7 +30,7 @@ use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
 
 /// Most connections over TCP, and over the socket of agents, at a time. At the limit, one that has not sent its request yet is closed.
 const MAX_CONNECTIONS: usize = 64;
-/// The same for the socket of root.
+/// Most connections to root's socket.
 const MAX_SOCKET_CONNECTIONS: usize = 16;
 /// Time limit for the head of a request, and for a TLS handshake.
 pub(super) const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -79,10 +79,7 @@ pub(super) async fn tcp(
     app: Router,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    admitted(listener, stop, |stream| {
-        ready(Some((stream, app.clone())))
-    })
-    .await
+    admitted(listener, stop, |stream| ready(Some((stream, app.clone())))).await
 }
 
 /// Serves a port until `stop`. `admit` returns the stream and the routes of a connection; it must not take long.
@@ -101,15 +98,20 @@ where
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let serving = ListenerState::new(Router::new(), stop);
     let places = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Any);
-    accepting(|| listener.accept(), &places, &serving.stop, |stream, place| {
-        let (serving, admission) = (serving.clone(), admit(stream));
-        async move {
-            if let Some((stream, app)) = admission.await {
-                let serving = ListenerState { app, ..serving };
-                serving.connection(stream, place, None).await;
+    accepting(
+        || listener.accept(),
+        &places,
+        &serving.stop,
+        |stream, place| {
+            let (serving, admission) = (serving.clone(), admit(stream));
+            async move {
+                if let Some((stream, app)) = admission.await {
+                    let serving = ListenerState { app, ..serving };
+                    serving.connection(stream, place, None).await;
+                }
             }
-        }
-    })
+        },
+    )
     .await;
     Ok(())
 }

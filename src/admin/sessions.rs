@@ -114,13 +114,13 @@ mod tests {
             exit_code: code,
             ..Session::default()
         };
-        let html = of_pod(&[session("a<b", None), session("sh", Some(137))], 0).into_string();
+        let html = pod_sessions(&[session("a<b", None), session("sh", Some(137))], 0).into_string();
         assert!(html.find("exec sh") < html.find("exec a&lt;b"), "{html}");
         assert!(
             html.contains("<td class=\"bad\">client gone</td><td class=\"n\">137</td>"),
             "{html}"
         );
-        assert_eq!(of_pod(&[], 0).into_string(), "");
+        assert_eq!(pod_sessions(&[], 0).into_string(), "");
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
             duration_ms: 120_000.0,
             ..Session::default()
         };
-        let html = of_pod(&[session], 0).into_string();
+        let html = pod_sessions(&[session], 0).into_string();
         assert!(
             html.contains("<td class=\"\">open, 2m 00s so far</td>"),
             "{html}"

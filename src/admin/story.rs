@@ -207,7 +207,10 @@ fn tries(tries: &Tries<'_>, scale: WaterfallScale) -> Markup {
     let (first, last) = tries.times();
     let about = failed.container.as_deref().or(failed.image.as_deref());
     let words = format!("{} tries, {} UTC", tries.count, units::from_to(first, last));
-    let bars = tries.calls.iter().map(|call| (call.offset_ms, call.duration_ms));
+    let bars = tries
+        .calls
+        .iter()
+        .map(|call| (call.offset_ms, call.duration_ms));
     html! {
         li.tries {
             span.what {

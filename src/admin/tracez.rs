@@ -29,7 +29,7 @@ pub(super) fn method_of(name: &str) -> Option<Method> {
 /// The response to an unknown method.
 pub(super) const NO_SUCH_METHOD: &str = "no such method\n";
 
-/// `/debug/tracez`; as a page, that of the recorder.
+/// `/debug/tracez`; the page is the same as `/debug/flight`.
 pub async fn page(
     State(sources): State<PageSources>,
     Query(wanted): Query<TracezQuery>,
@@ -39,24 +39,24 @@ pub async fn page(
         return (StatusCode::BAD_REQUEST, NO_SUCH_METHOD).into_response();
     }
     match wanted.format.as_deref() {
-        Some("json") => Json(of_recorder(&sources, only.flatten())).into_response(),
+        Some("json") => Json(recorder_samples(&sources, only.flatten())).into_response(),
         _ => {
             flight::page(
                 State(sources),
-                Query(flight::FlightRecorderQuery::of(wanted.method)),
+                Query(flight::FlightRecorderQuery::for_method(wanted.method)),
             )
             .await
         }
     }
 }
 
-fn of_recorder(sources: &PageSources, only: Option<Method>) -> Samples {
+fn recorder_samples(sources: &PageSources, only: Option<Method>) -> Samples {
     samples(&sources.recorder, &sources.in_flight.calls(), only)
 }
 
 /// The part of the page of the recorder.
 pub(super) fn part(sources: &PageSources, only: Option<Method>) -> Markup {
-    html(&of_recorder(sources, only))
+    html(&recorder_samples(sources, only))
 }
 
 fn html(samples: &Samples) -> Markup {

@@ -13,7 +13,7 @@ use crate::proxy::listener::BoundSocket;
 use crate::telemetry::logging::LogHandle;
 use crate::tls::Certificates;
 
-/// Its sockets; each is `None` if it is off.
+/// The sockets of the admin endpoint; each is `None` if it is off.
 pub(super) struct AdminSockets {
     pages: Option<TcpListener>,
     metrics: Option<TcpListener>,

@@ -149,7 +149,7 @@ pub(super) fn build(
     })
 }
 
-/// What receives the records of calls.
+/// Receivers of the records of calls.
 struct RecordReceivers {
     recorder: Arc<Recorder>,
     observations: Arc<Observations>,

@@ -117,7 +117,7 @@ impl BuiltinRuntime {
         &self.service
     }
 
-    /// containerd's services, as far as cAdvisor needs them.
+    /// The services of containerd that cAdvisor needs.
     pub(super) fn containerd(&self) -> CriService {
         CriService::new(grpc::Containerd::new(
             Arc::clone(&self.runtime),

@@ -138,7 +138,7 @@ impl ServeError {
     }
 }
 
-/// The threads of the process, see the module documentation.
+/// The threads of the process.
 struct ProcessThreads {
     main: Runtime,
     side: Runtime,
@@ -177,7 +177,7 @@ impl TelemetryOutputs {
             let _inside = side.enter();
             Otlp::start(&config.otlp, Arc::clone(drops))
         };
-        // A proxy without traces is better than none.
+        // Failed export of traces must not stop the proxy.
         let (otlp, no_export) = match otlp {
             Ok(otlp) => (Some(otlp), None),
             Err(error) => (None, Some(error)),
@@ -266,7 +266,7 @@ pub fn serve(loaded: LoadedConfig) -> Result<(), ServeError> {
     let observers = sessions::observers(&parts, &config.streaming, &drops, sink)?;
     let certificates = Certificates::register(&parts.registry)?;
     if let Some((cert, key)) = otlp::client_certificate(&config.telemetry.otlp) {
-        let pair = Arc::new(Pair::of_client("otlp", &cert, &key));
+        let pair = Arc::new(Pair::for_client("otlp", &cert, &key));
         certificates.measure(Arc::clone(&pair));
         side.spawn(pair.watch(stop.clone()));
     }

@@ -9,7 +9,7 @@ use crate::proxy::listener::metrics::ConnectionMetrics;
 /// The conditions that keep the kubelet from starting pods. Others, such as containerd's deprecation warnings, do not.
 const REQUIRED_CONDITIONS: [&str; 2] = ["RuntimeReady", "NetworkReady"];
 
-/// See the module documentation.
+/// Gives `lifecycle` the state of backends and connections.
 pub(super) struct NodeStateReader {
     pub(super) backends: Vec<Arc<Backend>>,
     pub(super) connections: Arc<ConnectionMetrics>,

@@ -93,7 +93,9 @@ fn address(text: &str) -> Result<String, String> {
     if is_one || text.is_empty() {
         Ok(address.to_owned())
     } else {
-        Err(format!("expected HOST:PORT, such as {DEFAULT_ADMIN_ADDRESS}"))
+        Err(format!(
+            "expected HOST:PORT, such as {DEFAULT_ADMIN_ADDRESS}"
+        ))
     }
 }
 
@@ -148,7 +150,7 @@ impl StateSourceArgs {
     }
 }
 
-/// Reads a capture, and says on standard error what it is.
+/// Reads a capture, and describes it on standard error.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -260,7 +262,7 @@ impl AdminEndpoint {
     ) -> Result<Result<Bytes, T>, AdminRequestError> {
         Ok(match self.page(path).await? {
             Ok(bytes) => Ok(bytes),
-            // A 404 without a body is that of the router, which has no such page.
+            // The router answers 404 without a body if there is no such page.
             Err(bytes) => Err(serde_json::from_slice(&bytes).map_err(|_| self.no_page(path))?),
         })
     }

@@ -120,7 +120,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     Ok(out.flush()?)
 }
 
-/// What the running criscope says.
+/// Pages of the running criscope.
 async fn running(
     endpoint: &AdminEndpoint,
 ) -> Result<(Snapshot, BTreeMap<String, Vec<u8>>), AdminRequestError> {
@@ -144,8 +144,7 @@ async fn running(
 }
 
 fn journal(dir: &Path) -> io::Result<[Vec<u8>; 2]> {
-    capture::journal(dir)
-        .map_err(|error| named(&format!("journal in {}", dir.display()), &error))
+    capture::journal(dir).map_err(|error| named(&format!("journal in {}", dir.display()), &error))
 }
 
 /// The error with the subject in front of it.

@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// What is valid and cannot work.
+/// Warns about settings that are valid but cannot work.
 fn warnings(config: &Config) -> Vec<String> {
     let handlers = config.runtime.iter().flat_map(|runtime| &runtime.handlers);
     let found = handlers.filter_map(|handler| {

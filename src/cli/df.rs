@@ -30,7 +30,7 @@ pub(super) struct Args {
 
 #[derive(Debug, Serialize)]
 struct DiskUsageReport {
-    /// As ImageFsInfo measures them.
+    /// Measured by ImageFsInfo.
     image_filesystems: Vec<FilesystemUsage>,
     container_filesystems: Vec<FilesystemUsage>,
     images: Vec<ImageDiskUsage>,
@@ -54,7 +54,7 @@ struct ImageDiskUsage {
     unique_bytes: Option<u64>,
 }
 
-/// A writable layer, as ListContainerStats measures it.
+/// A writable layer, measured by ListContainerStats.
 #[derive(Debug, Serialize)]
 struct WritableLayerUsage {
     id: String,
@@ -64,12 +64,12 @@ struct WritableLayerUsage {
     inodes: Option<u64>,
 }
 
-/// What `criscope prune` removes.
+/// Images that `criscope prune` removes.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct ReclaimableSpace {
     images: usize,
     bytes: u64,
-    /// Whether layers that used images need as well are left out.
+    /// True if layers that used images share are left out.
     is_by_layer: bool,
 }
 
@@ -144,7 +144,7 @@ fn container(stats: v1::ContainerStats) -> Option<WritableLayerUsage> {
     })
 }
 
-/// What images share, and what remains of a sum that counts each layer once.
+/// Sizes of shared and unshared layers by image, and the space that prune frees. Each layer counts once.
 fn shares(
     images: Vec<(ListedImage, Option<Vec<ImageLayerSize>>)>,
 ) -> (ReclaimableSpace, Vec<ImageDiskUsage>) {
@@ -174,11 +174,10 @@ fn shares(
         is_by_layer,
     };
     let usages = images.into_iter().map(|(image, layers)| {
-        let (shared, unique): (Vec<_>, Vec<_>) =
-            layers.iter().flatten().partition(|layer| {
-                let (all, _) = users.get(&layer.id).copied().unwrap_or_default();
-                all > 1
-            });
+        let (shared, unique): (Vec<_>, Vec<_>) = layers.iter().flatten().partition(|layer| {
+            let (all, _) = users.get(&layer.id).copied().unwrap_or_default();
+            all > 1
+        });
         let [shared_bytes, unique_bytes] = [shared, unique].map(|layers_of_kind| {
             layers.as_ref()?;
             Some(sum(layers_of_kind.iter().map(|layer| layer.bytes)))

@@ -84,7 +84,7 @@ pub enum Error {
     Url {
         /// The URL, without the token.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// The server of the sessions cannot be reached.

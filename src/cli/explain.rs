@@ -82,7 +82,7 @@ impl Error {
     }
 }
 
-/// The sentence, and below it what it can mean and the state of the node.
+/// The headline, then its possible causes and the state of the node.
 fn what(unknown: &Unknown) -> String {
     let notes = unknown.notes.iter();
     notes.fold(unknown.error.clone(), |text, note| {

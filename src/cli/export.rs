@@ -47,7 +47,7 @@ pub enum Error {
     /// The file cannot be written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Its path.
+        /// Path of the archive.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -63,7 +63,7 @@ impl Error {
         matches!(self, Self::Terminal)
     }
 
-    /// What to do about it.
+    /// A recommendation for the user.
     pub(super) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Terminal => Some("name a file with -o"),

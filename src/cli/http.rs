@@ -193,8 +193,8 @@ where
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| AdminRequestError::broken(address, error))?;
-    let host = HeaderValue::from_str(host)
-        .map_err(|error| AdminRequestError::broken(address, error))?;
+    let host =
+        HeaderValue::from_str(host).map_err(|error| AdminRequestError::broken(address, error))?;
     request.headers_mut().insert(header::HOST, host);
     let talk = async {
         let response = sender
@@ -240,7 +240,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Answers one request with these bytes and closes.
-    pub(in crate::cli) async fn serve_once(answer: &'static str) -> SocketAddr {
+    pub(crate) async fn serve_once(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = listener.local_addr().expect("bound");
         tokio::spawn(async move {

@@ -239,8 +239,7 @@ impl ListedImage {
             (digest.to_owned(), self.id.clone())
         } else {
             let hex = digest.strip_prefix("sha256:").unwrap_or(digest);
-            let [digest, id] =
-                [hex, id].map(|text| text.chars().take(SHORT_ID_LENGTH).collect());
+            let [digest, id] = [hex, id].map(|text| text.chars().take(SHORT_ID_LENGTH).collect());
             (digest, id)
         };
         let size = units::bytes(self.size_bytes);
@@ -251,9 +250,7 @@ impl ListedImage {
             tags.push((name.unwrap_or(MISSING_NAME), MISSING_NAME));
         }
         tags.into_iter()
-            .map(|(name, tag)| {
-                [name, tag, &digest, &id, &size, &used].map(str::to_owned)
-            })
+            .map(|(name, tag)| [name, tag, &digest, &id, &size, &used].map(str::to_owned))
             .collect()
     }
 }

@@ -78,7 +78,7 @@ pub enum Error {
     /// Files of the system are changed.
     #[error("this needs root")]
     NotRoot,
-    /// Units are what is installed.
+    /// `criscope install` needs systemd.
     #[error("systemd does not run on this node")]
     NoSystemd,
 }

@@ -29,7 +29,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
-    // Without it, images would silently be loaded into another store than that of the running criscope.
+    // Without the configuration, images would silently go to another store than the running criscope's.
     let loaded = args
         .config
         .or_usual(Path::new(DEFAULT_CONFIG_FILE))
@@ -71,10 +71,12 @@ fn load(
         progress.show("loading", done, all);
     });
     let images = loader.load(file, &name, &mut report)?;
-    let lines = images.into_iter().map(|image| match image.names.as_slice() {
-        [] => format!("{}\n", image.id),
-        names => format!("{} {}\n", names.join(" "), image.id),
-    });
+    let lines = images
+        .into_iter()
+        .map(|image| match image.names.as_slice() {
+            [] => format!("{}\n", image.id),
+            names => format!("{} {}\n", names.join(" "), image.id),
+        });
     Ok(lines.collect())
 }
 

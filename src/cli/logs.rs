@@ -187,7 +187,7 @@ fn level(line: &Map<String, Value>) -> Option<LogSeverity> {
     clap::ValueEnum::from_str(word(line, "level")?, true).ok()
 }
 
-/// Prints the lines that are wanted, each at once. A line that is no JSON object, such as one of systemd, is printed unless
+/// Prints the wanted lines, each as soon as it is read. Lines that are not JSON objects, such as systemd's, are printed unless
 /// a pod is asked for.
 fn copy(
     lines: &mut dyn Read,

@@ -29,7 +29,7 @@ pub(super) struct Args {
     output: Option<OutputFormat>,
 }
 
-/// The front page, without the pods, of which it has the first only.
+/// The front page. Its pods are left out, because it has only the first of them.
 #[derive(Debug, Default, Deserialize)]
 struct DaemonState {
     version: String,
@@ -112,7 +112,10 @@ fn findings(live: &DaemonState, pods: Option<&[Pod]>) -> Vec<ReportFinding> {
     )];
     for backend in &live.backends {
         findings.push(backend_of(backend));
-        let failing = backend.conditions.iter().filter(|condition| !condition.status);
+        let failing = backend
+            .conditions
+            .iter()
+            .filter(|condition| !condition.status);
         findings.extend(failing.map(|condition| condition_of(backend, condition)));
     }
     if live.backends.is_empty() {

@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
         Ok(live) => (live, None),
         Err(failure) => (None, Some(failure)),
     };
-    let versions = VersionReport::of(client, live);
+    let versions = VersionReport::new(client, live);
     match args.output {
         Some(format) => format::print(format, &versions)?,
         None => {
@@ -98,7 +98,7 @@ async fn ask(endpoint: &AdminEndpoint) -> Result<DaemonVersion, AdminRequestErro
 }
 
 impl VersionReport {
-    fn of(client: String, live: Option<DaemonVersion>) -> Self {
+    fn new(client: String, live: Option<DaemonVersion>) -> Self {
         let (server, backends) = match live {
             Some(live) => (Some(live.version), live.backends),
             None => (None, Vec::new()),
@@ -149,7 +149,7 @@ mod tests {
                 {"name":"a","runtime":["containerd","1.6.20"],"api":"runtime.v1"},
                 {"name":"b","api":"runtime.v1"}]}"#,
         );
-        let versions = VersionReport::of("0.2.1".to_owned(), Some(live.expect("parsed")));
+        let versions = VersionReport::new("0.2.1".to_owned(), Some(live.expect("parsed")));
         assert_eq!(
             versions.text(),
             "Client:  criscope 0.2.1\nServer:  criscope 0.2.0\n\

@@ -1,4 +1,4 @@
-//! Reads a configuration from a file and the drop-in files beside it, or from standard input.
+//! Reads a configuration from a file and its drop-in files, or from standard input.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::settings::{
     ValuePlace, check_shape,
 };
 
-/// The directory of drop-in files, beside the configuration file.
+/// The directory of drop-in files, next to the configuration file.
 const DROP_IN_DIRECTORY: &str = "conf.d";
 
 /// Command line flags that replace keys of the file, as they were written.
@@ -144,7 +144,7 @@ impl Config {
     }
 }
 
-/// Reads texts, of which a later one replaces the values of earlier ones.
+/// Reads texts; values of later ones replace values of earlier ones.
 fn from_sources(
     sources: &[ConfigSource],
     flags: &FlagOverrides,
@@ -165,7 +165,11 @@ fn from_sources(
     ConfigErrors::from_list(errors)?;
     let origins = origins(&root, &texts);
     let mut reader = SettingsReader::new(texts, Some(&root), flags.keys());
-    check_shape(&mut reader, &root, &SettingsSchema::of::<Config>());
+    check_shape(
+        &mut reader,
+        &root,
+        &SettingsSchema::from_section::<Config>(),
+    );
     Ok((finish(reader, flags)?, origins))
 }
 

@@ -80,7 +80,7 @@ settings! {
     parts {
         log: Log = Log::read;
         otlp: Otlp = Otlp::checked;
-        sampling: Sampling = Sampling::of;
+        sampling: Sampling = Sampling::read_with_environment;
         identity: IdentityLimits = IdentityLimits::read;
     }
 }

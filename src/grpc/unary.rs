@@ -58,7 +58,7 @@ where
         .map_err(unavailable)?;
     match frame::status(response.headers()) {
         Some((code, message)) if code != Code::Ok => {
-            Err(Status::of_backend(code, message.unwrap_or_default()))
+            Err(Status::from_backend(code, message.unwrap_or_default()))
         }
         _ => Ok(response),
     }
@@ -74,7 +74,7 @@ fn end(head: &http::response::Parts, trailers: Option<&http::HeaderMap>) -> Resu
     let status = trailers.and_then(frame::status);
     match status.or_else(|| frame::status(&head.headers)) {
         Some((Code::Ok, _)) => Ok(()),
-        Some((code, message)) => Err(Status::of_backend(code, message.unwrap_or_default())),
+        Some((code, message)) => Err(Status::from_backend(code, message.unwrap_or_default())),
         None => {
             let text = format!(
                 "the answer has no grpc-status (http status {})",

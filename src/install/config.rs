@@ -20,7 +20,7 @@ const CRIO_ENDPOINT: &str = "/run/criscope/run/crio/crio.sock";
 /// The annotated example.
 const SAMPLE_CONFIG: &str = include_str!("../../deploy/criscope.toml");
 
-/// What the packages install: for containerd, and not a choice of the administrator.
+/// The configuration in the packages: for containerd, and not a choice of the administrator.
 pub(super) const PACKAGED_CONFIG: &str = include_str!("../../deploy/packaging/criscope.toml");
 
 /// A configuration that `install` has not written.
@@ -61,7 +61,7 @@ impl ExistingConfig {
         self.upstreams().next()
     }
 
-    /// Its text, if it does what the plan needs.
+    /// Returns the text, if it has the settings that the plan requires.
     pub(super) fn keep(self, wanted: &RequiredSettings<'_>) -> Result<String, PlanError> {
         match self.missing(wanted) {
             Some(needs) => Err(PlanError::Config {
@@ -98,7 +98,7 @@ pub(super) fn written_upstream(text: Option<&str>) -> Option<PathBuf> {
     config.backends.first()?.endpoint.clone()
 }
 
-/// What the configuration must do.
+/// Settings that the plan requires of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequiredSettings<'a> {
     pub(super) endpoint: &'a Path,
@@ -119,7 +119,7 @@ pub(super) fn write(wanted: &RequiredSettings<'_>) -> String {
         "{WRITTEN_BY_INSTALL}# All settings: https://github.com/criscope/criscope/blob/main/docs/CONFIG.md\n"
     );
     if wanted.endpoint != Path::new(DEFAULT_LISTEN) {
-        // The defaults of these are beside the socket, where the service may not write.
+        // By default these paths are next to the socket, where the service may not write.
         text.push_str(&format!(
             "\n[server]\nlisten = {:?}\n\n[admin]\nsocket = \"unix:///run/criscope/criscope.admin.sock\"\n",
             show_endpoint(wanted.endpoint)

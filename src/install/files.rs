@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::machine::NodeOperations;
 use super::root::FilesystemRoot;
 
-/// What is at a path.
+/// The content at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PathContent {

@@ -37,7 +37,7 @@ pub enum ChangeGroup {
 }
 
 impl ChangeGroup {
-    /// Whether links are followed: files of others may be links, and stay links.
+    /// Returns whether links are followed: other programs' files may be links, and stay links.
     fn follows(self) -> bool {
         matches!(self, Self::Runtime | Self::Kubelet)
     }
@@ -76,12 +76,12 @@ impl FileChange {
     }
 }
 
-/// What the commands between the changes need to know.
+/// Units and sockets, for the commands between the changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AffectedUnits {
     /// The kubelet's unit.
     pub(super) kubelet: String,
-    /// Whether it ran.
+    /// True if the kubelet ran.
     pub(super) kubelet_active: bool,
     /// The other runtime's unit, if its configuration changes.
     #[serde(default)]
@@ -112,7 +112,7 @@ pub(super) struct InstallationRecord {
     pub(super) version: String,
     pub(super) mode: String,
     pub(super) units: AffectedUnits,
-    /// From the originals to what is installed.
+    /// Changes from the originals to the installed files.
     pub(super) changes: Vec<FileChange>,
 }
 

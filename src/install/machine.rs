@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::root::FilesystemRoot;
 
-/// What an installation asks of the node.
+/// Operations that an installation needs on a node.
 pub trait NodeOperations: Debug {
     /// Runs systemctl and returns its output.
     ///
@@ -25,21 +25,21 @@ pub trait NodeOperations: Debug {
     /// # Errors
     /// Why it does not answer.
     fn pods(&self, socket: &Path) -> Result<usize, String>;
-    /// Whether the kubelet's `/healthz` answers.
+    /// Returns whether the kubelet's `/healthz` answers.
     fn healthz(&self) -> bool;
-    /// Whether a process of a unit is connected to a socket.
+    /// Returns whether a process of a unit is connected to a socket.
     fn connected(&self, unit: &str, socket: &Path) -> bool;
     /// Waits.
     fn pause(&self, time: Duration);
     /// Called between any two effects on the disk or on processes.
     fn reached(&self, _point: &str) {}
-    /// Whether the user asked to stop.
+    /// Returns whether the user asked to stop.
     fn interrupted(&self) -> bool {
         false
     }
 }
 
-/// Conditions of a runtime, as its Status tells them.
+/// Conditions in the runtime's Status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeReadiness {
     /// `RuntimeReady`.
@@ -53,9 +53,9 @@ pub struct RuntimeReadiness {
 pub(super) struct UnitState {
     pub(super) loaded: bool,
     pub(super) active: bool,
-    /// Its fragment and drop-ins, in the order in which they count.
+    /// The unit's fragment and drop-ins, in the order in which they count.
     pub(super) fragments: Vec<PathBuf>,
-    /// Its main process; 0 if there is none.
+    /// The unit's main process; 0 if there is none.
     pub(super) pid: i32,
     pub(super) restarts: u64,
 }

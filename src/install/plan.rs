@@ -17,7 +17,7 @@ use super::workspace::EditWorkspace;
 use crate::config::ConfigErrors;
 use crate::settings::{lexical, show_endpoint};
 
-/// What criscope shall be.
+/// Modes of an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallMode {
     /// A proxy in front of the runtime that the kubelet uses.
@@ -29,7 +29,7 @@ pub enum InstallMode {
 }
 
 impl InstallMode {
-    /// Its name in the record.
+    /// The mode's name in the record.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Front => "front",
@@ -39,7 +39,7 @@ impl InstallMode {
     }
 }
 
-/// What the user wants.
+/// Options of `criscope install`.
 #[derive(Clone, Debug)]
 pub struct InstallOptions {
     /// The mode.
@@ -50,7 +50,7 @@ pub struct InstallOptions {
     pub unit: Option<String>,
     /// The name of the cluster, for the attributes of spans, metrics and log records.
     pub cluster: Option<String>,
-    /// Whether pods of criscope-agent read a socket of the daemon. One that an earlier installation made stays in any case.
+    /// True if pods of criscope-agent read a socket of the daemon. A socket from an earlier installation stays in any case.
     pub agent: bool,
     /// The running program.
     pub program: PathBuf,
@@ -74,10 +74,10 @@ pub enum PlanError {
     Config {
         /// The file.
         path: PathBuf,
-        /// What is missing.
+        /// The missing setting.
         needs: String,
     },
-    /// It is installed differently.
+    /// criscope is installed in another mode.
     #[error("criscope is installed on this node in another mode ({0})")]
     Mode(String),
     /// Nothing tells which runtime is meant.
@@ -94,7 +94,7 @@ pub enum PlanError {
     /// The runtime does not work before the change.
     #[error("the runtime at {} does not work, so nothing is changed: {reason}", runtime.display())]
     Broken {
-        /// Its socket.
+        /// Socket of the runtime.
         runtime: PathBuf,
         /// The reason.
         reason: String,
@@ -124,7 +124,7 @@ impl PlanError {
     }
 }
 
-/// What will be at a path.
+/// The planned content at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlannedContent {
     /// A text with a mode.
@@ -138,11 +138,11 @@ pub enum PlannedContent {
 /// A file that the plan changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedEdit {
-    /// Its path.
+    /// Path of the file.
     pub path: PathBuf,
     /// When it changes.
     pub group: ChangeGroup,
-    /// What it becomes.
+    /// The new content.
     pub content: PlannedContent,
 }
 
@@ -151,9 +151,9 @@ pub struct PlannedEdit {
 pub struct InstallPlan {
     /// The mode.
     pub mode: InstallMode,
-    /// What was found, a sentence each.
+    /// Findings about the node, a sentence each.
     pub found: Vec<String>,
-    /// What the user should know or do.
+    /// Notes and tasks for the user.
     pub notes: Vec<String>,
     /// Only files that change.
     pub edits: Vec<PlannedEdit>,
@@ -234,7 +234,7 @@ impl InstallPlan {
         self.edits.iter().any(|edit| edit.group == group)
     }
 
-    /// What must be true before anything is changed.
+    /// Checks the conditions for an installation, before anything is changed.
     fn check(
         &self,
         machine: &dyn NodeOperations,
@@ -321,7 +321,7 @@ impl PlannedSockets {
             }
             InstallMode::Runtime => (PathBuf::from(config::DEFAULT_LISTEN), None),
         };
-        // Of a configuration that is kept, its own socket counts.
+        // An existing configuration keeps its own socket.
         let endpoint = match &existing {
             Some(existing) if options.mode != InstallMode::TakeOver && !existing.is_packaged() => {
                 existing.endpoint().to_owned()
@@ -376,7 +376,7 @@ fn texts(files: EditWorkspace<'_>, group: ChangeGroup) -> impl Iterator<Item = P
         })
 }
 
-/// Whether a file is not yet what the plan makes it. The mode of a file that exists is kept.
+/// Returns whether the plan changes a file. An existing file keeps its mode.
 fn differs(root: &FilesystemRoot, edit: &PlannedEdit) -> io::Result<bool> {
     let path = root.path(&edit.path);
     Ok(match &edit.content {
@@ -389,7 +389,7 @@ fn differs(root: &FilesystemRoot, edit: &PlannedEdit) -> io::Result<bool> {
     })
 }
 
-/// Whether a unit runs.
+/// Returns whether a unit is active.
 pub(super) fn active(machine: &dyn NodeOperations, unit: &str) -> bool {
     UnitState::read(machine, unit).is_ok_and(|state| state.active)
 }

@@ -372,7 +372,7 @@ impl Installer<'_> {
     }
 }
 
-/// The same machine, for what must be completed.
+/// The node, without interrupts: for steps that must be completed.
 #[derive(Debug)]
 pub(super) struct UninterruptedNode<'a>(pub(super) &'a dyn NodeOperations);
 

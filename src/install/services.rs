@@ -16,14 +16,14 @@ const RUNTIME_SERVICE: &str = include_str!("../../deploy/systemd/criscope-runtim
 const SOCKET_UNIT: &str = include_str!("../../deploy/systemd/criscope.socket");
 const RECOVER_SERVICE: &str = include_str!("../../deploy/systemd/criscope-recover.service");
 
-/// What the exports of criscope say about where it runs.
+/// Drop-in with the names of Node and cluster, for criscope's exports.
 const IDENTITY_DROP_IN: &str = "/etc/systemd/system/criscope.service.d/criscope-identity.conf";
 const CLUSTER_NAME_ASSIGNMENT: &str = "OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name=";
 
 /// The socket of the daemon that pods of criscope-agent read, in the directory that they mount.
 pub const AGENT_SOCKET: &str = "unix:///run/criscope/agent/criscope.sock";
 
-/// That directory.
+/// Directory of the socket for criscope-agent.
 pub(super) const AGENT_DIRECTORY: &str = "/run/criscope/agent";
 
 /// The drop-in file with that socket.
@@ -133,7 +133,8 @@ fn identity(
     let node = kubelet.node.as_deref().filter(|name| is_name(name));
     let node = node.map(|node| format!("Environment=NODE_NAME={node}\n"));
     let cluster = cluster.filter(|name| is_name(name));
-    let cluster = cluster.map(|cluster| format!("Environment={CLUSTER_NAME_ASSIGNMENT}{cluster}\n"));
+    let cluster =
+        cluster.map(|cluster| format!("Environment={CLUSTER_NAME_ASSIGNMENT}{cluster}\n"));
     let lines: String = node.into_iter().chain(cluster).collect();
     Ok((!lines.is_empty()).then(|| format!("{WRITTEN_BY_INSTALL}[Service]\n{lines}")))
 }

@@ -1,4 +1,4 @@
-//! A plan for people: what was found, every file as a diff, and the commands.
+//! Shows a plan to the user: findings, every file as a diff, and the commands.
 
 use std::fmt::Write as _;
 use std::io;
@@ -54,13 +54,17 @@ impl InstallPlan {
             ChangeGroup::Service => {
                 commands.push("systemctl daemon-reload".to_owned());
                 if !self.has(ChangeGroup::Runtime) {
-                    commands.push(format!("systemctl start {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}"));
+                    commands.push(format!(
+                        "systemctl start {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}"
+                    ));
                 }
             }
             ChangeGroup::Runtime if self.has(group) => {
                 let unit = self.units.runtime.as_deref().unwrap_or_default();
                 commands.push(format!("systemctl restart {unit}"));
-                commands.push(format!("systemctl start {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}"));
+                commands.push(format!(
+                    "systemctl start {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}"
+                ));
             }
             ChangeGroup::Kubelet if self.has(group) && self.units.kubelet_active => {
                 commands.push(format!("systemctl restart {}", self.units.kubelet));
@@ -147,7 +151,10 @@ impl RemovalPlan {
                 }
             }
         }
-        let _ = writeln!(text, "$ systemctl stop {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}");
+        let _ = writeln!(
+            text,
+            "$ systemctl stop {CRISCOPE_SOCKET_UNIT} {CRISCOPE_SERVICE}"
+        );
         for note in &self.notes {
             let _ = writeln!(text, "# note: {note}");
         }

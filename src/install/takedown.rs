@@ -15,7 +15,7 @@ use super::run::{
 };
 use super::services::{AGENT_DIRECTORY, AGENT_SOCKET};
 
-/// What taking away changes; made before anything is.
+/// The changes of an uninstallation, planned before the first one.
 #[derive(Debug)]
 pub struct RemovalPlan {
     pub(super) record: InstallationRecord,
@@ -23,22 +23,22 @@ pub struct RemovalPlan {
     pub(super) changes: Vec<FileChange>,
     /// New contents.
     pub(super) contents: Vec<Vec<u8>>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// When something is taken away.
+/// The time of undoing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TakedownMoment {
-    /// By the command that made the changes: what it did not reach was not changed.
+    /// By the command that made the changes. Files that it did not reach are unchanged.
     Now,
-    /// By a later command: what runs may have been started with any of the files.
+    /// By a later command. Running programs may have been started with any of the files.
     Later,
     /// Before kubelet and runtime start.
     Boot,
 }
 
-/// What was found at the start.
+/// Outcome of finishing or undoing an interrupted installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryOutcome {
     /// Nothing was unfinished.
@@ -100,7 +100,7 @@ impl RemovalPlan {
             return Ok(now);
         };
         if change.before == PathContent::Absent {
-            // It is ours.
+            // criscope made this file.
             return Ok(PathContent::Absent);
         }
         let units = &self.record.units;
@@ -123,7 +123,7 @@ impl RemovalPlan {
 }
 
 impl Installer<'_> {
-    /// Finishes or undoes what was interrupted. At boot nothing is restarted: kubelet and runtime start afterwards.
+    /// Finishes or undoes an interrupted installation. At boot nothing is restarted: kubelet and runtime start afterwards.
     ///
     /// # Errors
     /// If something could not be restored; then the journal stays.
@@ -156,7 +156,7 @@ impl Installer<'_> {
         }
     }
 
-    /// Restores what was before a transaction.
+    /// Restores the files as they were before a transaction.
     pub(super) fn take_back(
         &self,
         transaction: &Transaction,
@@ -299,7 +299,7 @@ impl Installer<'_> {
 
     /// A unit that has failed too often is started again only after that is forgotten.
     fn restart(&self, unit: &str) -> Result<(), String> {
-        // It fails for a unit that is not loaded; then the restart says so.
+        // `reset-failed` fails for a unit that is not loaded; the restart then reports that.
         let _ = self.machine.systemctl(&["reset-failed", unit]);
         self.systemctl(&["restart", unit])
     }
@@ -322,7 +322,7 @@ impl Installer<'_> {
         if directory.join("runtime").exists() {
             return;
         }
-        // It is on a tmpfs and gone after the next boot in any case, so errors do not matter.
+        // The directory is on a tmpfs and gone after the next boot in any case, so errors do not matter.
         let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
             if path == self.root.path(AGENT_DIRECTORY) {

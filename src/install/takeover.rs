@@ -15,10 +15,10 @@ use super::workspace::EditWorkspace;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TakeOverError {
-    /// It is neither containerd nor CRI-O.
+    /// The runtime is neither containerd nor CRI-O.
     #[error("the socket {} is not that of containerd.service or crio.service, so it cannot be moved", .0.display())]
     Unknown(PathBuf),
-    /// Its command line overrides the configuration.
+    /// The runtime's command line overrides the configuration.
     #[error("{unit} sets {flag} on its command line, which overrides its configuration")]
     CommandLine {
         /// The unit.
@@ -26,7 +26,7 @@ pub enum TakeOverError {
         /// The flag.
         flag: &'static str,
     },
-    /// Its configuration has a format in which the setting is elsewhere.
+    /// The runtime's configuration has a version with the setting elsewhere.
     #[error("{} has version {version}; --take-over knows versions 2 and 3", path.display())]
     Version {
         /// The file.
@@ -120,7 +120,7 @@ impl From<TextEditError> for EndpointLookupError {
     }
 }
 
-/// Shims that run report their events to the ttrpc socket, whose path follows that of the other unless it is set.
+/// Running shims report their events to the ttrpc socket. Unless its path is set, it follows the main socket's path.
 fn containerd(text: Option<String>, from: &Path, to: &Path) -> Result<String, EndpointLookupError> {
     let text = text.unwrap_or_else(|| format!("{WRITTEN_BY_INSTALL}version = 2\n"));
     // Without a version it is 1 for containerd 1.x, and not read by 2.x.

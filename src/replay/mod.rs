@@ -31,9 +31,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct ReplayOptions {
     /// How many times as fast as recorded.
     pub speed: f64,
-    /// Whether pods stay on the target.
+    /// True if pods stay on the target.
     pub keep: bool,
-    /// Whether volumes are mounted from where they were recorded.
+    /// True if volumes are mounted from their recorded paths.
     pub keeps_mounts: bool,
     /// The parent cgroup of the pods, instead of one of criscope's own.
     pub cgroup_parent: Option<String>,

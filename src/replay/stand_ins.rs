@@ -1,4 +1,4 @@
-//! What takes the place of the node in a request: directories for logs and volumes, and the parent cgroup. The recorded ones
+//! Directories for logs and volumes, and the parent cgroup, in place of the recorded node's. The recorded ones
 //! belong to pods that may still run.
 
 use std::collections::HashMap;
@@ -11,11 +11,11 @@ use std::sync::{Mutex, PoisonError};
 use super::wire::{self, InvalidProtobuf};
 use crate::cri::Method;
 
-/// See the module documentation.
+/// The directories and the cgroup that stand in for the recorded node's.
 #[derive(Debug)]
 pub(super) struct StandInObjects {
     root: PathBuf,
-    /// Whether volumes are mounted as recorded.
+    /// True if volumes are mounted as recorded.
     keeps_mounts: bool,
     cgroup_parent: Option<String>,
     /// By recorded path.
@@ -206,7 +206,11 @@ mod tests {
             sandbox.linux.expect("one").cgroup_parent,
             "/criscope-replay"
         );
-        let hosts: Vec<_> = config.mounts.iter().map(|mount| &*mount.host_path).collect();
+        let hosts: Vec<_> = config
+            .mounts
+            .iter()
+            .map(|mount| &*mount.host_path)
+            .collect();
         assert!(Path::new(hosts[0]).starts_with(stand_ins.root()));
         assert!(Path::new(hosts[1]).is_file());
         assert_eq!(hosts[2], "");

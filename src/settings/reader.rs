@@ -73,7 +73,7 @@ pub(super) fn place_in(texts: &[SourceText<'_>], at: usize) -> ValuePlace {
 /// One table to read keys from.
 #[derive(Clone, Debug)]
 pub(crate) struct TableScope<'d> {
-    /// Its path in the file: `backends.containerd`, `routing.rules[1]`.
+    /// Path of the table in the file: `backends.containerd`, `routing.rules[1]`.
     path: String,
     /// `None` if the file does not have the table; every key then has its default.
     table: Option<&'d DeTable<'d>>,

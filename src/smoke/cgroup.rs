@@ -17,7 +17,7 @@ const CONTAINERD_CGROUP_PARENT: &str = "/k8s.io";
 pub(super) struct ParentCgroups {
     /// The name that the runtime is given, or its default.
     name: String,
-    /// Whether systemd creates the runtime's cgroups.
+    /// True if systemd creates the runtime's cgroups.
     systemd: bool,
     /// Missing directories of all hierarchies, parents first.
     missing: Vec<PathBuf>,
@@ -39,7 +39,7 @@ impl ParentCgroups {
         };
         let points: Vec<_> = mounts.lines().filter_map(hierarchy).collect();
         let levels = if systemd {
-            // A slice is one object, whatever hierarchies systemd has it in.
+            // A slice is one object, in all hierarchies.
             slices(name)
                 .into_iter()
                 .filter(|slice| points.iter().all(|point| is_missing(point.join(slice))))

@@ -187,7 +187,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::smoke) fn example() -> [CanaryImage; 2] {
+    pub(crate) fn example() -> [CanaryImage; 2] {
         let busybox = StaticBusybox {
             path: PathBuf::from("/bin/busybox"),
             arch: Arch::Amd64,

@@ -76,7 +76,7 @@ impl CanaryRegistry {
         })
     }
 
-    /// Its address on this host.
+    /// Address of the registry on this host.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

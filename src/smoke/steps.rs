@@ -170,7 +170,10 @@ pub(super) async fn exec(cri: &CanaryClient, container: &str, run: &str) -> Step
 }
 
 pub(super) async fn read_log(logs: &Path, run: &str) -> StepResult<()> {
-    let streams = [(LogStreamName::Stdout, "out"), (LogStreamName::Stderr, "err")];
+    let streams = [
+        (LogStreamName::Stdout, "out"),
+        (LogStreamName::Stderr, "err"),
+    ];
     let wanted = streams.map(|(stream, word)| JoinedLogLine {
         stream,
         message: format!("{word} {run}"),

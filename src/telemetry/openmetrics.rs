@@ -59,7 +59,7 @@ fn write_family(
                 write_sample(out, name, "_total", metric, value)?;
             }
             MetricType::HISTOGRAM => {
-                let exemplars = exemplars.map_or_else(Vec::new, |all| all.of(metric));
+                let exemplars = exemplars.map_or_else(Vec::new, |all| all.for_metric(metric));
                 write_histogram(out, name, metric, &exemplars)?;
             }
             _ => write_sample(out, name, "", metric, metric.get_gauge().get_value())?,

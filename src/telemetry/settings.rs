@@ -43,12 +43,12 @@ pub enum OtlpCompression {
     Gzip,
 }
 
-/// What happens to a call whose caller has a trace and does not sample it.
+/// Sampling of a call whose caller has a trace and does not sample it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnUnsampledParent {
-    /// It is treated as if there were no trace, and linked to the span of the caller.
+    /// The call is treated as if there were no trace, and linked to the span of the caller.
     Episode,
-    /// It is not sampled either.
+    /// The call is not sampled either.
     Respect,
 }
 
@@ -123,7 +123,7 @@ settings! {
 impl Otlp {
     /// Reads the section, and checks keys that depend on each other.
     pub(crate) fn checked(reader: &mut SettingsReader<'_>) -> Self {
-        let mut env = Variables::of_process();
+        let mut env = Variables::from_process();
         let scope = reader.section("telemetry.otlp");
         if scope.has(&Self::endpoint) {
             env.traces_endpoint = None;
@@ -203,8 +203,8 @@ settings! {
 
 impl Sampling {
     /// Reads the section, with the sampler of the environment as the default.
-    pub(crate) fn of(reader: &mut SettingsReader<'_>) -> Self {
-        Self::read(reader, Variables::of_process().sampler)
+    pub(crate) fn read_with_environment(reader: &mut SettingsReader<'_>) -> Self {
+        Self::read(reader, Variables::from_process().sampler)
     }
 }
 

@@ -121,7 +121,7 @@ impl Pair {
     /// Looks at the files of a client, which reads them itself for each connection: its errors are those of the client, so they
     /// are only reported here. Blocks on the disk.
     #[must_use]
-    pub fn of_client(endpoint: &'static str, cert: &Path, key: &Path) -> Self {
+    pub fn for_client(endpoint: &'static str, cert: &Path, key: &Path) -> Self {
         let pair = Self {
             endpoint,
             cert: cert.to_owned(),

@@ -16,7 +16,7 @@ use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// See the module documentation.
+/// A unix stream socket that registers for writing only while the kernel's buffer is full.
 #[derive(Debug)]
 pub struct SocketStream {
     readable: AsyncFd<UnixStream>,

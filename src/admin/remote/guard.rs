@@ -1,4 +1,4 @@
-//! What a client must show besides its certificate: a password or a token.
+//! Checks the password or the token of a client.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,8 +24,8 @@ const UNKNOWN_USER: &str = "$2b$10$abcdefghijklmnopqrstuuCVJq9D0Zz4uM9mEkzN1BqWc
 
 type Sha256Digest = [u8; 32];
 
-/// What attempts of all connections share. One password is hashed at a time, because a hash takes tens of milliseconds of a processor;
-/// those that were right are remembered by their SHA-256.
+/// State that all connections share. One password is hashed at a time, because a hash takes tens of milliseconds of a processor.
+/// Correct passwords are remembered by their SHA-256.
 #[derive(Clone, Debug)]
 pub(super) struct PasswordAttempts {
     hashing: Arc<Semaphore>,
@@ -44,7 +44,7 @@ impl Default for PasswordAttempts {
 /// Who is admitted on one connection.
 #[derive(Clone)]
 pub(super) struct ConnectionGuard {
-    /// Whether the client's certificate has an allowed name.
+    /// True if the client's certificate has an allowed name.
     pub(super) is_allowed: bool,
     users: Arc<BTreeMap<String, String>>,
     tokens: Arc<[Sha256Digest]>,
@@ -65,7 +65,9 @@ impl ConnectionGuard {
         if self.users.is_empty() && self.tokens.is_empty() {
             return true;
         }
-        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let header = headers
+            .get(AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
         let Some((scheme, credentials)) = header.and_then(|value| value.split_once(' ')) else {
             return false;
         };
@@ -83,7 +85,7 @@ impl ConnectionGuard {
         }
     }
 
-    /// Whether this is the password of the user.
+    /// Checks the password of a user.
     async fn knows(&self, user: &str, password: &str) -> bool {
         let hash = self.users.get(user);
         let exists = hash.is_some();

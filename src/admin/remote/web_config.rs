@@ -104,7 +104,7 @@ struct TlsServerSection {
     max_version: TlsVersion,
 }
 
-/// As Go's `tls.ClientAuthType`; those that do not verify are not supported.
+/// Names of Go's `tls.ClientAuthType`. Types that do not verify certificates are not supported.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 enum ClientAuthType {
     #[default]
@@ -126,7 +126,7 @@ fn newest() -> TlsVersion {
     TlsVersion::Tls13
 }
 
-/// As in a scrape configuration of Prometheus.
+/// The section `authorization` of a scrape configuration of Prometheus.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Authorization {
@@ -144,7 +144,7 @@ enum BearerScheme {
 /// Reads a certificate and its key.
 pub(super) type CertificateReader<'a> = dyn Fn(&Path, &Path) -> Result<Arc<Pair>, PairError> + 'a;
 
-/// What the file says, with the files that it names.
+/// The web configuration file and the files that it names.
 pub(super) struct WebConfig {
     /// `None` without TLS.
     pub(super) tls: Option<WebTlsConfig>,
@@ -158,7 +158,7 @@ pub(super) struct WebTlsConfig {
     pub(super) names: AllowedNames,
 }
 
-/// The names of which a client's certificate must have one; any is allowed if there are none.
+/// Names for certificates of clients: one of them must match. Without names, every certificate is allowed.
 pub(super) struct AllowedNames(Vec<ServerName<'static>>);
 
 impl AllowedNames {
@@ -166,7 +166,8 @@ impl AllowedNames {
         if self.0.is_empty() {
             return true;
         }
-        let parsed = certificate.and_then(|certificate| ParsedCertificate::try_from(certificate).ok());
+        let parsed =
+            certificate.and_then(|certificate| ParsedCertificate::try_from(certificate).ok());
         parsed.is_some_and(|certificate| {
             self.0
                 .iter()

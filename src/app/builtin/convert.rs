@@ -36,7 +36,7 @@ pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
     }
 }
 
-/// What a reload changes.
+/// The settings that a reload changes.
 pub(super) fn live(config: &config::Runtime, found: UsableHandlers) -> LiveSettings {
     let pods = &config.pods;
     let max_log_line = config.max_container_log_line_size;

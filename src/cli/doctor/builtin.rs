@@ -160,7 +160,7 @@ fn tried(
     }
 }
 
-/// As the runtime decides: systemd where it runs the node and cgroups are v2.
+/// Returns whether the built-in runtime uses systemd's cgroup driver: by default where systemd runs the node and cgroups are v2.
 fn is_systemd(driver: CgroupDriver) -> bool {
     match driver {
         CgroupDriver::Systemd => true,

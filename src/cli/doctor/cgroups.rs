@@ -1,4 +1,4 @@
-//! What the trial of an OCI runtime leaves below `/sys/fs/cgroup`.
+//! Removes the cgroups that the trial of an OCI runtime leaves below `/sys/fs/cgroup`.
 //!
 //! With cgroup v1, crun also makes a directory for each hierarchy that the kernel has and that is not mounted. It lies in the tmpfs
 //! around the mount points, where files of a cgroup are plain ones, and crun does not remove it.

@@ -98,7 +98,8 @@ fn judge(
             "{who} sends image calls to {} ({}), so criscope sees no pulls",
             images.endpoint, images.source
         );
-        findings.push(ReportFinding::warn(TOPIC, text).hint(format!("remove {IMAGE_ENDPOINT_KEY}")));
+        findings
+            .push(ReportFinding::warn(TOPIC, text).hint(format!("remove {IMAGE_ENDPOINT_KEY}")));
     }
     findings
 }

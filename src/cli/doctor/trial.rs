@@ -29,7 +29,7 @@ const NODE_DIRECTORIES: [&str; 6] = ["bin", "lib", "lib32", "lib64", "sbin", "us
 pub(super) struct TrialContainer<'a> {
     /// The program.
     pub(super) program: &'a Path,
-    /// Whether it is called with `--systemd-cgroup`.
+    /// True if the runtime is called with `--systemd-cgroup`.
     pub(super) systemd_cgroup: bool,
     /// Further global options.
     pub(super) options: &'a [String],
@@ -51,10 +51,10 @@ pub(super) enum TrialError {
     /// The program does not start.
     #[error("it does not start: {0}")]
     Start(io::Error),
-    /// It did not end.
+    /// The container did not end in time.
     #[error("a container did not end within {CONTAINER_TIMEOUT:?}")]
     Late,
-    /// It failed.
+    /// A step failed.
     #[error("{0}")]
     Refused(String),
 }
@@ -69,7 +69,7 @@ impl TrialContainer<'_> {
             .map_err(TrialError::Prepare)?;
         let cgroups = CgroupSnapshot::before(self.cgroups);
         let result = self.verb(&bundle, &["run", "--bundle"], CONTAINER_TIMEOUT);
-        // It is gone already unless something went wrong.
+        // After success the container is gone already.
         if result.is_err() {
             let _ = self.verb(&bundle, &["delete", "--force"], REMOVAL_TIMEOUT);
         }
@@ -234,7 +234,7 @@ impl Drop for TrialBundle {
                 fs::remove_dir(place)
             };
         }
-        // What a runtime makes for its own mounts in the root.
+        // Runtimes make these directories in the root for their own mounts.
         for made in ["proc", "dev", "sys"] {
             let _ = fs::remove_dir(self.root().join(made));
         }

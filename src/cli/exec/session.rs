@@ -104,7 +104,7 @@ impl ExecSession<'_> {
     }
 }
 
-/// Where the URL of a session leads.
+/// The server that the URL of a session names.
 #[derive(Debug, PartialEq, Eq)]
 struct SessionServer {
     is_tls: bool,

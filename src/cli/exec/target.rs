@@ -2,19 +2,19 @@
 
 use crate::cri::v1;
 
-/// Why no container is meant.
+/// Why the target cannot be resolved.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// None that runs.
     #[error("no running container {0:?}")]
     NotFound(String),
-    /// It does not run.
+    /// The container is not running.
     #[error("container {0} is not running")]
     NotRunning(String),
     /// Several of them.
     #[error("{name:?} may be any of {}", .candidates.join(", "))]
     Ambiguous {
-        /// What was typed.
+        /// The name as the user typed it.
         name: String,
         /// Names and ids.
         candidates: Vec<String>,
@@ -31,7 +31,7 @@ impl Error {
     }
 }
 
-/// Finds the id of a running container by its id, the beginning of it, `namespace/pod/container` or `namespace/pod`. A whole id
+/// Finds a running container by its id or the beginning of it, `namespace/pod/container` or `namespace/pod`. A whole id
 /// precedes others that begin with it.
 pub(super) fn find<'a>(
     name: &str,
@@ -80,7 +80,10 @@ fn is_running(container: &v1::Container) -> bool {
 }
 
 fn name_of(container: &v1::Container) -> &str {
-    container.metadata.as_ref().map_or("", |metadata| &metadata.name)
+    container
+        .metadata
+        .as_ref()
+        .map_or("", |metadata| &metadata.name)
 }
 
 /// Namespace and name.

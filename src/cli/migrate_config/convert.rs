@@ -36,7 +36,7 @@ fn text_of(value: &Value) -> Result<&str, String> {
     value.as_str().ok_or_else(|| "not a string".to_owned())
 }
 
-/// The same value.
+/// Keeps the value.
 pub(super) fn same(value: &Value) -> Result<String, String> {
     Ok(written(value))
 }
@@ -125,7 +125,7 @@ pub(super) fn decoder_providers(value: &Value) -> Result<String, String> {
         .ok_or_else(|| format!("there is no {NAME}"))
 }
 
-/// Whether systemd manages cgroups.
+/// Converts `cgroupfs` or `systemd` to the cgroup driver.
 pub(super) fn driver(value: &Value) -> Result<String, String> {
     match value {
         Value::Boolean(true) => Ok(quoted("systemd")),

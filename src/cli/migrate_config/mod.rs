@@ -110,7 +110,7 @@ impl ConfigMigration {
             return;
         };
         match row.to {
-            // Dumped configurations name every key; an empty value is none, except that of a list.
+            // Dumped configurations name every key. An empty value counts as missing, except an empty list.
             _ if is_unset(value) && !matches!(value, Value::Boolean(_) | Value::Array(_) | Value::Integer(_)) => {}
             KeyConversion::Key(to, convert) => self.set(&shown, to, &name, convert(value)),
             KeyConversion::Noted(to, convert, note) => {
@@ -207,7 +207,7 @@ impl ConfigMigration {
                     "the default, {name}, is left out: choose another in `runtime.default_handler`"
                 ));
             }
-            // Both have it without naming it.
+            // Both runtimes have this handler by default.
             Some(name) => {
                 self.handlers.insert(name);
             }
@@ -305,7 +305,7 @@ fn captured(pattern: &str, key: &[String]) -> Option<String> {
     fit.then(|| star.map(|at| key[at].clone()).unwrap_or_default())
 }
 
-/// Whether a value says as much as none.
+/// Returns whether a value has the same meaning as a missing key.
 fn is_unset(value: &Value) -> bool {
     match value {
         Value::String(text) => text.is_empty(),

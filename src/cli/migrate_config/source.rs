@@ -23,7 +23,7 @@ pub enum SourceConfigError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The parser's message.
         message: String,
     },
     /// containerd would refuse this version as well.
@@ -31,7 +31,7 @@ pub enum SourceConfigError {
     Version {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the configuration.
         version: i64,
     },
 }
@@ -39,7 +39,7 @@ pub enum SourceConfigError {
 /// A key by its parts, and its value.
 pub(super) type SourceSetting = (Vec<String>, Value);
 
-/// Reads containerd's configuration with what it imports. Later files win.
+/// Reads containerd's configuration and its imports. Later files win.
 pub(super) fn containerd(path: &Path) -> Result<Vec<SourceSetting>, SourceConfigError> {
     let mut all = Table::new();
     import(path, &mut all, &mut BTreeSet::new())?;
@@ -71,7 +71,7 @@ fn import(
     let imports: Vec<_> = imports.map(str::to_owned).collect();
     merge(all, table);
     for pattern in imports {
-        // Relative ones are beside the file that names them.
+        // Relative paths start at the directory of the file that names them.
         let pattern = path.parent().unwrap_or(Path::new("/")).join(pattern);
         for path in matching(&pattern)? {
             import(&path, all, seen)?;
@@ -150,7 +150,7 @@ fn paths_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// Whether a name fits a pattern with `*`.
+/// Returns whether a name fits a pattern with `*`.
 pub(super) fn fits(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,

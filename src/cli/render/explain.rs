@@ -11,7 +11,7 @@ use crate::lifecycle::view::{Episode, Item, PodState, PodStory, State, crash_loo
 use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
 
-/// Most episodes named among those that are not shown.
+/// Most hidden episodes that the last line names.
 const MAX_EPISODES_NAMED: usize = 3;
 
 /// Width of a time column.
@@ -37,7 +37,11 @@ pub(crate) fn story(story: &PodStory, all: bool, look: WaterfallStyle) -> String
     for (episode, crash_loop) in shown.iter().zip(loops) {
         text.push('\n');
         let headlines = [crash_loop, Some(&*episode.headline)];
-        for line in headlines.into_iter().flatten().filter(|line| line != headline) {
+        for line in headlines
+            .into_iter()
+            .flatten()
+            .filter(|line| line != headline)
+        {
             let _ = writeln!(text, "{}\n", paper.ink(TextStyle::Bold, &paper.text(line)));
         }
         write_episode(&mut text, story, episode, paper);
@@ -130,7 +134,11 @@ fn what(episode: &Episode) -> String {
 
 /// The phases as numbers, the longest first.
 fn phases(text: &mut String, episode: &Episode, paper: TerminalOutput) {
-    let mut phases: Vec<_> = episode.phases.iter().filter(|phase| phase.ms > 0.0).collect();
+    let mut phases: Vec<_> = episode
+        .phases
+        .iter()
+        .filter(|phase| phase.ms > 0.0)
+        .collect();
     phases.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     if phases.is_empty() {
         return;

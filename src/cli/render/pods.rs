@@ -14,7 +14,7 @@ pub(crate) enum PodColumns {
     Fitting,
     /// A line for each pod, nothing truncated.
     Lines,
-    /// The same with uids.
+    /// All columns, and uids.
     Wide,
 }
 
@@ -111,7 +111,7 @@ struct ColumnWidths {
     node: usize,
     restarts: bool,
     bar: bool,
-    /// Columns of the reason beside its pod; `None` if it is written below.
+    /// Width of the column for reasons; `None` if reasons are written below their pods.
     reason: Option<usize>,
 }
 

@@ -197,7 +197,7 @@ plugin_request_timeout = "17s"
     let settings = config.settings();
     let bare = format!("{BUILTIN}[runtime.handlers.kata]\n");
     let defaults = load(&bare).expect("valid").settings();
-    let schema = SettingsSchema::of::<Config>();
+    let schema = SettingsSchema::from_section::<Config>();
     let keys = schema.keys.iter();
     let of_runtime = keys.filter(|key| key.section.starts_with("runtime"));
     for key in of_runtime {

@@ -11,9 +11,9 @@ use super::{
     SettingPlace, SocketSetting, socket,
 };
 
-/// From which `kubeadm upgrade` restores the endpoint, 1.34 and later.
+/// The file from which `kubeadm upgrade` restores the endpoint, 1.34 and later.
 const INSTANCE_CONFIG: &str = "/var/lib/kubelet/instance-config.yaml";
-/// Of kubeadm, before that.
+/// Flags of kubeadm before 1.34.
 const KUBEADM_FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 
 /// The flag with the name of the Node.

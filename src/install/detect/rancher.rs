@@ -82,17 +82,17 @@ pub(super) fn find(
     })
 }
 
-/// `config.yaml.d` beside `config.yaml`.
+/// The directory `config.yaml.d` next to `config.yaml`.
 fn directory(file: &Path) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".d");
     file.with_file_name(name)
 }
 
-/// What the configuration says of the runtime, the later file over the earlier.
+/// Settings of the runtime in the configuration; later files win.
 #[derive(Default)]
 struct RancherConfig {
-    /// Of the kubelet's arguments.
+    /// The endpoint among the kubelet's arguments.
     argument: Option<(String, String)>,
     endpoint: Option<(String, String)>,
     docker: bool,

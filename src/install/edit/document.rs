@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::TextEditError;
 
 /// The value of a top-level key; `None` if it is absent or empty.
-pub(in crate::install) fn get(text: &str, key: &str) -> Result<Option<String>, TextEditError> {
+pub(crate) fn get(text: &str, key: &str) -> Result<Option<String>, TextEditError> {
     let value = parse(text)?;
     let found = value.get(key).and_then(Value::as_str);
     Ok(found.filter(|found| !found.is_empty()).map(str::to_owned))
@@ -17,7 +17,7 @@ pub(in crate::install) fn get(text: &str, key: &str) -> Result<Option<String>, T
 ///
 /// # Errors
 /// If it cannot be parsed, or the edit would change anything else.
-pub(in crate::install) fn set(text: &str, key: &str, value: &str) -> Result<String, TextEditError> {
+pub(crate) fn set(text: &str, key: &str, value: &str) -> Result<String, TextEditError> {
     let mut expected = parse(text)?;
     let edited = if json(text) {
         set_json(text, key, value)

@@ -3,20 +3,20 @@
 use std::ops::Range;
 
 /// The last value of `--name value` or `--name=value`, which is the one that counts.
-pub(in crate::install) fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.get(span(text, name)?)
 }
 
 /// The text with the last value of a flag replaced; `None` if it is not there.
-pub(in crate::install) fn set(text: &str, name: &str, value: &str) -> Option<String> {
+pub(crate) fn set(text: &str, name: &str, value: &str) -> Option<String> {
     let span = span(text, name)?;
     let mut text = text.to_owned();
     text.replace_range(span, value);
     Some(text)
 }
 
-/// The same within the last assignment to a variable of an environment file.
-pub(in crate::install) fn set_in_variable(
+/// Replaces the flag within the last assignment to a variable of an environment file.
+pub(crate) fn set_in_variable(
     text: &str,
     variable: &str,
     name: &str,
@@ -71,10 +71,7 @@ fn span(text: &str, name: &str) -> Option<Range<usize>> {
 }
 
 /// The last value of a flag among words.
-pub(in crate::install) fn last_in_words<'a>(
-    words: &'a [String],
-    name: &str,
-) -> Option<(usize, &'a str)> {
+pub(crate) fn last_in_words<'a>(words: &'a [String], name: &str) -> Option<(usize, &'a str)> {
     let mut found = None;
     for (index, word) in words.iter().enumerate() {
         match word.strip_prefix(name) {

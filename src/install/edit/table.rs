@@ -5,18 +5,14 @@ use toml::{Table, Value};
 use super::TextEditError;
 
 /// The string at `[table] key`.
-pub(in crate::install) fn get(
-    text: &str,
-    table: &str,
-    key: &str,
-) -> Result<Option<String>, TextEditError> {
+pub(crate) fn get(text: &str, table: &str, key: &str) -> Result<Option<String>, TextEditError> {
     let parsed = parse(text)?;
     let found = parsed.get(table).and_then(|table| table.get(key));
     Ok(found.and_then(Value::as_str).map(str::to_owned))
 }
 
 /// The integer at the top level, as containerd's `version`.
-pub(in crate::install) fn integer(text: &str, key: &str) -> Result<Option<i64>, TextEditError> {
+pub(crate) fn integer(text: &str, key: &str) -> Result<Option<i64>, TextEditError> {
     Ok(parse(text)?.get(key).and_then(Value::as_integer))
 }
 
@@ -24,7 +20,7 @@ pub(in crate::install) fn integer(text: &str, key: &str) -> Result<Option<i64>, 
 ///
 /// # Errors
 /// If it cannot be parsed, or the edit would change anything else.
-pub(in crate::install) fn set(
+pub(crate) fn set(
     text: &str,
     table: &str,
     key: &str,

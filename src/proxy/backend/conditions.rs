@@ -10,7 +10,7 @@ use crate::cri::subject::RuntimeCondition;
 use crate::units::duration;
 
 impl Backend {
-    /// Updates the conditions from a Status response, and logs those that changed.
+    /// Updates the conditions from a Status response, and logs the changed ones.
     pub fn saw_conditions(&self, conditions: &[RuntimeCondition]) {
         let now = SystemTime::now();
         let conditions = conditions.iter().map(|condition| HealthCondition {

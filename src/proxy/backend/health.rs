@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::cri::method::ApiVersion;
 
-/// See the module documentation.
+/// The health of a runtime.
 #[derive(Debug, Default)]
 pub struct BackendHealth {
     alpha: AtomicBool,
@@ -20,13 +20,13 @@ pub struct BackendHealth {
 /// State of a runtime as its probe sees it.
 #[derive(Clone, Debug, Default)]
 pub struct HealthState {
-    /// Whether it answers.
+    /// True if the runtime answers.
     pub up: bool,
     /// Why it is down, in one line; empty before the first attempt.
     pub reason: String,
     /// When `up` last changed.
     pub since: Option<Instant>,
-    /// The same as wall-clock time.
+    /// Wall-clock time of the change.
     pub changed: Option<SystemTime>,
     /// Name and version from its Version response.
     pub runtime: Option<(String, String)>,
@@ -41,7 +41,7 @@ pub struct HealthState {
 pub struct HealthCondition {
     /// `RuntimeReady`, `NetworkReady`, ...
     pub kind: String,
-    /// Whether it holds.
+    /// True if the condition holds.
     pub status: bool,
     /// The reason, one word, as the runtime reports it.
     pub reason: String,

@@ -44,7 +44,7 @@ impl InjectedFaultMetrics {
         }
     }
 
-    /// So many are in effect.
+    /// Sets the number of active faults.
     pub(super) fn active(&self, faults: usize) {
         if let Some(active) = self.active.at([]) {
             active.set(i64::try_from(faults).unwrap_or(i64::MAX));

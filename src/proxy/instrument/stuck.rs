@@ -69,7 +69,7 @@ impl StuckCallWatch {
         }
     }
 
-    /// Reports what is due, and returns the pause until the next check.
+    /// Reports the calls that are due, and returns the pause until the next check.
     fn look(&self) -> Duration {
         let mut next = FIRST_CHECK_AFTER;
         for call in self.in_flight.calls() {

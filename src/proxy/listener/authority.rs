@@ -32,7 +32,7 @@ const AUTHORITY: usize = 1;
 
 const REPLACEMENT_AUTHORITY: &[u8] = b"localhost";
 
-/// See the module documentation.
+/// A stream that replaces a path in `:authority` by `localhost`.
 #[derive(Debug)]
 pub(super) struct RewriteAuthority<S> {
     inner: S,

@@ -16,7 +16,7 @@ const MAX_FRAME_PAYLOAD: usize = 16 << 10;
 /// How many bytes wait at most: eight full frames with their headers, what is read from a runtime at once.
 const MAX_HELD_BYTES: usize = 8 * (9 + MAX_FRAME_PAYLOAD);
 
-/// A stream that sends DATA frames together. See the module documentation.
+/// A stream that sends the DATA frames of a response together.
 #[derive(Debug)]
 pub(super) struct BatchedStream<S> {
     inner: S,
@@ -34,7 +34,7 @@ impl<S> BatchedStream<S> {
         }
     }
 
-    /// Whether another full frame may be added before what waits is sent.
+    /// Returns whether another full frame may be added before the waiting frames are sent.
     fn has_room(&self) -> bool {
         self.sent == 0 && self.waiting.len() + MAX_FRAME_PAYLOAD <= MAX_HELD_BYTES
     }
@@ -105,7 +105,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BatchedStream<S> {
         self.inner.is_write_vectored()
     }
 
-    /// What waits for more counts as flushed.
+    /// Frames that wait for more count as flushed.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.has_room() {
             ready!(self.poll_send(cx))?;

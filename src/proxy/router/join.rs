@@ -24,7 +24,7 @@ const MAX_MESSAGE: usize = 64 << 20;
 struct MessageReader {
     answer: BackendResponse,
     buffer: BytesMut,
-    /// Whether the body has ended successfully.
+    /// True if the body has ended successfully.
     ended: bool,
 }
 
@@ -206,7 +206,7 @@ impl ConcatenatedBody {
             (self.readers.front_mut(), self.lengths.front_mut())
         {
             if *missing == 0 {
-                // Its trailers may still report that the list is incomplete.
+                // The trailers may still report that the list is incomplete.
                 if reader.data().await?.is_some() || !reader.buffer.is_empty() {
                     return Err(reader.fault(Code::Internal, "the answer has a second message"));
                 }
@@ -284,9 +284,7 @@ pub fn interleave(answers: Vec<BackendResponse>) -> Response {
     response.map(|_| Body::boxed(StreamBody::new(frames)))
 }
 
-async fn next_message(
-    mut reader: MessageReader,
-) -> (MessageReader, Result<Option<Bytes>, Status>) {
+async fn next_message(mut reader: MessageReader) -> (MessageReader, Result<Option<Bytes>, Status>) {
     let message = reader.message().await;
     (reader, message)
 }

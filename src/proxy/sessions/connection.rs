@@ -87,7 +87,9 @@ pub(super) async fn serve(
         return refuse(client, "502 Bad Gateway").await;
     };
     let status = answer.as_ref().ok().and_then(HttpHead::status);
-    shared.metrics.answered(UpstreamAnswer::of(status), upgrade);
+    shared
+        .metrics
+        .answered(UpstreamAnswer::from_status(status), upgrade);
     match answer {
         Ok(answer) if status == Some(101) => {
             let session = begin(shared, about, &request, &answer);
@@ -170,7 +172,7 @@ async fn refuse(mut client: TcpStream, status: &str) {
 async fn hang_up(mut client: TcpStream) {
     if client.shutdown().await.is_ok() {
         let mut rest = tokio::io::sink();
-        // Its remaining bytes do not matter.
+        // Remaining bytes of the client do not matter.
         let _ = timeout(
             REFUSED_CLIENT_TIMEOUT,
             tokio::io::copy(&mut client, &mut rest),

@@ -293,7 +293,7 @@ mod tests {
     async fn a_client_that_pauses_gets_what_an_upstream_sent_before_it_closed() {
         // Most of it is in the socket of the upstream.
         pauses(4096).await;
-        // All of it is in that of the client.
+        // All bytes are in the client's buffer.
         pauses(1 << 20).await;
     }
 

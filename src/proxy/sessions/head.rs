@@ -15,7 +15,7 @@ const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Why a head could not be read.
 #[derive(Debug)]
 pub(super) enum HttpHeadError {
-    /// It is too large; the bytes read so far.
+    /// The head is too large; the bytes read so far.
     TooLarge(Vec<u8>),
     /// The connection ended before it was complete; the bytes read so far.
     Ended(Vec<u8>),

@@ -69,7 +69,7 @@ const MAX_TOKENS: usize = 1000;
 struct PendingProxy {
     upstream: UpstreamTarget,
     about: SessionInfo,
-    /// Its slot among the sessions, reserved from now on: a client with our URL cannot fall back to the upstream's.
+    /// A slot among the sessions, reserved from now on: a client with our URL cannot fall back to the upstream's.
     slot: Arc<OwnedSemaphorePermit>,
 }
 

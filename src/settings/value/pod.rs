@@ -40,7 +40,7 @@ const CRIO_CAPABILITIES: [Capability; 9] = [
     Capability::Kill,
 ];
 
-/// Those of containerd, which workloads expect.
+/// The capabilities of containerd, which workloads expect.
 pub(crate) fn default_capabilities() -> Vec<Capability> {
     CONTAINERD_CAPABILITIES.to_vec()
 }

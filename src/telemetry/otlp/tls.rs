@@ -107,7 +107,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// Those of the distribution, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+/// Certificate authorities of the distribution, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 fn authorities_of_the_system() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     let (added, _) =

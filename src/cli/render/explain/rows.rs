@@ -30,7 +30,7 @@ impl WaterfallRow {
         ends.reduce(f64::max).unwrap_or(self.at + self.took)
     }
 
-    /// Its bar, or bars, in `room` columns that represent `total` milliseconds.
+    /// Draws the bar, or bars, of the row in `room` columns that represent `total` milliseconds.
     pub(super) fn bar(&self, total: f64, room: usize, paper: TerminalOutput) -> String {
         let bars = self.bars.iter().map(|bar| paper.bar(*bar, total, room));
         bars.reduce(|a, b| {

@@ -84,9 +84,7 @@ impl RemoteBackend {
     ///
     /// # Errors
     /// As [`RemoteBackend::connect`].
-    pub(crate) async fn handshake(
-        &self,
-    ) -> Result<(SendRequest<Bytes>, RuntimeConnection), Error> {
+    pub(crate) async fn handshake(&self) -> Result<(SendRequest<Bytes>, RuntimeConnection), Error> {
         self.open_connection()
             .await
             .map_err(|source| Error::Connect {
