@@ -1,4 +1,4 @@
-//! Every call in flight: its method, pod, progress and what is left of its deadline.
+//! Every call in flight: its method, pod, progress and the rest of its deadline.
 
 use axum::Json;
 use axum::extract::{Query, State};

@@ -1,4 +1,4 @@
-//! Captures: what is added to the journal when one is made, and the pages of one on another machine.
+//! Captures: the state that a capture adds to the journal, and the pages of a capture on another machine.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

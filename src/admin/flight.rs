@@ -127,7 +127,7 @@ fn html(
     html! {
         (summary(dump, wanted))
         (recorded(dump))
-        // Samples are of a method, not of a pod.
+        // Samples belong to a method, not to a pod.
         @if filter.pod.is_none() { (tracez::part(sources, filter.method)) }
         (files(sources))
     }

@@ -54,7 +54,7 @@ pub(super) fn unknown(
     }
 }
 
-/// About 1 for the same name in another namespace; a part of a name, such as that of a Deployment, also counts as near.
+/// About 1 for the same name in another namespace; a part of a name, such as a Deployment's, also counts as near.
 fn similarity(namespace: &str, name: &str, pod: (&str, &str)) -> f64 {
     let of_name = match pod.1 {
         it if it == name => 1.0,

@@ -33,7 +33,7 @@ pub struct PodListQuery {
     name: Option<String>,
     /// Anything but `false`: only those with a failed call or of a crash loop.
     failed: Option<String>,
-    /// `slowest`: slowest first, after what is in trouble. Otherwise newest first.
+    /// `slowest`: slowest first, after pods in trouble. Otherwise newest first.
     sort: Option<String>,
     limit: Option<usize>,
 }

@@ -137,7 +137,7 @@ fn is_of(progress: &Progress, call: &Call) -> bool {
     })
 }
 
-/// Adds what was fetched to each pull that ended.
+/// Adds the fetched bytes to each pull that ended.
 fn with_sizes(mut pulls: Vec<Pull>, mut ended: Vec<EndedPull>) -> Vec<Pull> {
     for pull in &mut pulls {
         let call = &pull.call;

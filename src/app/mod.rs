@@ -45,7 +45,6 @@ use self::builtin::BuiltinRuntime;
 use self::containerd_socket::ContainerdRoutes;
 use self::sessions::SessionThread;
 use crate::admin;
-use crate::call::Peer;
 use crate::config::{self, Config, LoadedConfig};
 use crate::grpc::CriService;
 use crate::lifecycle::otlp_receiver;

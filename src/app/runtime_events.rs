@@ -15,7 +15,7 @@ use crate::runtime::events::{ProcessChange, ProcessEvent, SandboxLimit};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
-/// Passes events on until the runtime ends. What does not fit, and what is of an unknown pod, is learned from ContainerStatus.
+/// Passes events on until the runtime ends. Events beyond the queue, and events of unknown pods, are dropped: ContainerStatus reports them later.
 pub(super) async fn pass_on(
     mut events: Receiver<ProcessEvent>,
     index: Arc<PodIndex>,

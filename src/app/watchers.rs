@@ -1,4 +1,4 @@
-//! Builds and starts the observers of what calls do not show: the process scanner, the watches over containerd and the
+//! Builds and starts the observers beyond calls: the process scanner, the watches over containerd and the
 //! built-in runtime, and the OTLP receiver. They belong to `lifecycle`, which knows neither the table of calls in flight
 //! nor the runtime.
 

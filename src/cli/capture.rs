@@ -23,15 +23,15 @@ use crate::version;
 /// The page that only root gets.
 const CAPTURE_PAGE: &str = "/debug/capture";
 
-/// Write what this node knows to a file, to explain its pods on another machine
+/// Write criscope's records of this node to a file, to explain its pods on another machine
 ///
 /// The file is a .tar.gz with the journal of the stories, the last calls, the state of runtimes and node, metrics, settings and
-/// versions. Requests, environments, arguments and credentials are not in it; names of pods, images and hosts are. Read it
+/// versions. It contains names of pods, images and hosts, but no requests, environments, arguments or credentials. Read it
 /// with criscope explain --from FILE, pods --from FILE or view FILE. If criscope is not running, the file has its journal
 /// only, and says so. Needs root.
 ///
-/// With --requests it first records the calls of the given time with their requests, for criscope replay. Such a file holds
-/// secrets: environments, arguments and registry credentials of pods, unredacted. Keep it as safe as the node itself.
+/// With --requests, criscope first records the calls of the given time with their requests, for criscope replay. Such a file
+/// holds secrets: environments, arguments and registry credentials of pods, unredacted. Keep it as safe as the node itself.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// The file to write, - for standard output [default: criscope-HOST-TIME.tar.gz in the working directory]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Only this pod, as NAMESPACE/POD. Its headline may lack what other pods had to do with it
+    /// Only this pod, as NAMESPACE/POD. Its headline may lack causes in other pods
     #[arg(long, value_name = "POD", value_parser = pod)]
     pod: Option<(String, String)>,
     /// Only pods with calls in this time until now (30m, 2h)
@@ -51,7 +51,7 @@ pub(super) struct Args {
     /// How long requests are recorded, at most 1h (30s, 10m)
     #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "requests")]
     lasts: Option<Duration>,
-    /// Most MiB of requests; calls beyond are left out and counted
+    /// Limit of the recorded requests in MiB; calls beyond it are left out and counted
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=MOST_BYTES >> 20), requires = "requests")]
     max_mib: u64,
 }

@@ -19,7 +19,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The socket of a command.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CriSocketArgs {
-    /// The CRI socket: that of criscope, or of any runtime
+    /// The CRI socket of criscope or of any runtime
     #[arg(
         long,
         short = 'r',

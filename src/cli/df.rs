@@ -12,10 +12,10 @@ use crate::cri::v1;
 use crate::cri::visible::visible;
 use crate::units;
 
-/// Show what images and containers take on the disk, and what prune would free
+/// Show how much disk space images and containers use, and how much prune would free
 ///
-/// Asks the CRI socket, so the kubelet need not run. What images share is known of the built-in runtime only, which tells the
-/// size of each layer; of others, prune frees at most what is shown.
+/// Asks the CRI socket, so it works without a running kubelet. Only the built-in runtime reports the size of each layer, and
+/// so the space that images share; with other runtimes, prune frees at most the space shown.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

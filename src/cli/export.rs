@@ -14,22 +14,22 @@ use crate::app::export::{
 ///
 /// The archive is an OCI layout in a tar file, uncompressed, for criscope load-image, ctr images import, skopeo (oci-archive:FILE:NAME),
 /// podman load and docker load. Names, configuration and annotations stay. Layers are packed again, because the store keeps
-/// them unpacked: their digests and so the digest and the id of the image are others than in the registry, which an annotation
-/// tells (io.criscope.image.original.digest). So pods that name an image by digest do not find an exported one, and signatures
-/// do not hold for it. The same image always makes the same archive. Artifacts keep their digests if the store has all of
+/// them unpacked. Digests and the image id therefore differ; an annotation keeps the original digest
+/// (io.criscope.image.original.digest). So pods that name an image by digest do not find an exported one, and its signatures
+/// do not match. Exporting an image twice gives identical archives. Artifacts keep their digests if the store has all of
 /// their parts.
 ///
-/// A running criscope exports the images; otherwise this command does. The configuration has the path of the store, as for
-/// criscope load-image. The archive appears under its name when it is complete. Prints the names and the id in the archive of
-/// each image, on standard error if the archive goes to standard output.
+/// A running criscope exports the images; otherwise this command does. It takes the path of the store from the configuration,
+/// like criscope load-image. The archive appears under its name when it is complete. Prints the names and the id in the archive
+/// of each image, on standard error if the archive goes to standard output.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigSourceArgs,
-    /// Images: names, ids or beginnings of ids. One that is given by a tag gets only this name, another one all its tags
+    /// Images: names, ids or beginnings of ids. An image given by a tag keeps only this name, any other all its tags
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
-    /// The archive, which is replaced; - or none for standard output if that is not a terminal
+    /// The archive; an existing file is replaced. - or no archive means standard output, unless it is a terminal
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Also write images that came encrypted from their registry: the archive contains them in plain text

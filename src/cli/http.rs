@@ -103,14 +103,14 @@ impl AdminRequestError {
                 "is criscope running? Run this as root, set admin.listen, or name another address with --admin",
             ),
             Self::Connect { .. } => Some(
-                "is criscope running, and is admin.listen this address? Name another with --admin or CRISCOPE_ADMIN",
+                "is criscope running, and does admin.listen in its configuration name this address? Name another with --admin or CRISCOPE_ADMIN",
             ),
             Self::Timeout { .. } => Some("does criscope listen there? See /livez"),
             Self::Broken { .. } | Self::Json { .. } => {
                 Some("does criscope listen there, in the same version?")
             }
             Self::NoPage { .. } => Some(
-                "admin.debug is false in its configuration, it is an older version, or it is not criscope",
+                "the configuration may have admin.debug = false, or the program there is an older criscope or something else",
             ),
             Self::Status { .. } | Self::Refused { .. } => None,
         }

@@ -21,11 +21,11 @@ const SHORT_ID_LENGTH: usize = 13;
 
 /// List images, and the containers that use them
 ///
-/// Asks the CRI socket, so the kubelet need not run. With --upstream or another socket the images are those of that
-/// runtime. An image in use is that of a container, running or not, or mounted as a volume into one.
+/// Asks the CRI socket, so it works without a running kubelet. With --upstream or another socket it lists that runtime's
+/// images. An image is in use if a container has it, running or not, or mounts it as a volume.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only images of which a name contains this
+    /// Only images with a name that contains this
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -46,15 +46,15 @@ pub(super) struct Args {
 
 /// Remove the images that no container uses
 ///
-/// Asks no questions; --dry-run shows what would be removed. Images of containers, running or not, those mounted as volumes
-/// and pinned ones (such as the pause image) stay. The runtime removes them, with its locks; there is no way without it. An
-/// image that was pulled for a container which is not created yet counts as unused: the kubelet pulls it again. Exits with 1
-/// if an image could not be removed; the others are removed all the same.
+/// Removes without asking; --dry-run shows the images first. Images of containers, running or not, images mounted as volumes
+/// and pinned images (such as the pause image) stay. The runtime removes the images, with its locks, so it must be running.
+/// An image that was pulled for a container that does not exist yet counts as unused: the kubelet pulls it again. Exits with 1
+/// if an image could not be removed; the others are removed nevertheless.
 #[derive(Debug, clap::Args)]
 pub(super) struct PruneArgs {
     #[command(flatten)]
     socket: CriSocketArgs,
-    /// Show what would be removed, and remove nothing
+    /// Show the images that would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
     /// Output format, instead of text

@@ -15,10 +15,10 @@ const READ_BUFFER_BYTES: usize = 256 << 10;
 
 /// Load images from archives into the store of the built-in runtime
 ///
-/// Archives are those of the OCI (`skopeo copy ... oci-archive:FILE`) or of docker (`docker save`), also compressed with
-/// gzip or zstd. A running criscope loads them; otherwise this command does. The configuration has the path of the store,
-/// so it must be that of the daemon: without --config, /etc/criscope/criscope.toml is used if it exists. Prints the names
-/// and the id of each image. Exits with 1 if an archive cannot be loaded; the others are loaded all the same.
+/// Reads OCI archives (`skopeo copy ... oci-archive:FILE`) and docker archives (`docker save`), also compressed with
+/// gzip or zstd. A running criscope loads them; otherwise this command does. It takes the path of the store from the
+/// daemon's configuration: without --config, from /etc/criscope/criscope.toml if it exists. Prints the names
+/// and the id of each image. Exits with 1 if an archive cannot be loaded; the others are loaded nevertheless.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

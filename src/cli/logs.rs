@@ -19,13 +19,13 @@ const LEADING_KEYS: [&str; 4] = ["ts", "level", "msg", "target"];
 /// Longest line that is read, in bytes. The daemon's are shorter.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// Print what criscope has logged, of one pod if asked
+/// Print criscope's log, of all pods or of one
 ///
-/// Reads the journal of systemd, or a file of log lines in the format json. The calls of a pod, its headlines and what was
-/// logged about them carry its namespace and name; kubectl logs prints what its containers write.
+/// Reads the journal of systemd, or a file of log lines in the format json. Lines about a pod, such as its calls and
+/// headlines, carry its namespace and name. kubectl logs prints the output of its containers.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only lines of this pod: NAMESPACE/POD, POD (of the namespace default), or pod/POD with -n
+    /// Only lines about this pod: NAMESPACE/POD, POD (in the namespace default), or pod/POD with -n
     #[arg(value_name = "POD")]
     pod: Option<String>,
     /// The pod's namespace

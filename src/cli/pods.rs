@@ -1,4 +1,4 @@
-//! `criscope pods`: the pods of this node, those in trouble first.
+//! `criscope pods`: the pods of this node, failing pods first.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
@@ -13,11 +13,11 @@ use super::screen::{self, DEFAULT_REFRESH_INTERVAL};
 use crate::cri::visible::visible;
 use crate::lifecycle::view::{Pod, PodState, Pods};
 
-/// List pods with their state, those in trouble first
+/// List pods with their state, failing pods first, deleted pods last
 ///
 /// One row per pod: retries, restarts and a crash loop are one row. Pods whose sandbox was stopped come last, as "gone".
-/// Times of pods that are failing, starting or stopping count from the begin of that. The column REASON is the first line of
-/// criscope explain. A pod is listed once a call of its start, restart or stop went through this criscope.
+/// Times of pods that are failing, starting or stopping count from the beginning of that state. The column REASON is the first
+/// line of criscope explain. A pod appears with the first call of its start, restart or stop that passes this criscope.
 #[derive(Debug, clap::Args)]
 #[command(after_help = STATES_HELP)]
 pub(super) struct Args {
@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// Show this many at most, the slowest of each state first
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     slowest: Option<u32>,
-    /// Only pods that are failing, or in which a call failed
+    /// Only pods that are failing, or had a failed call
     #[arg(long)]
     failed: bool,
     /// Keep the list up to date until Ctrl-C. Without a terminal, print a row whenever a pod's state changes
@@ -47,7 +47,7 @@ pub(super) struct Args {
     /// Output format; wide: one line per pod, nothing truncated, and its uid
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<PodsOutputFormat>,
-    /// Print the episodes as JSON (that of /debug/pods)
+    /// Print the episodes as JSON, like /debug/pods
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }

@@ -50,7 +50,7 @@ pub(super) struct Args {
     /// Output format, instead of the waterfall
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<OutputFormat>,
-    /// The same as -o json
+    /// Short for -o json
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
     /// Leave the pod running, also after a failure, and print how to remove it

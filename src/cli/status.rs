@@ -16,9 +16,9 @@ const FRONT_PAGE: &str = "/?format=json";
 /// Every pod in memory.
 const PODS_PAGE: &str = "/debug/pods?format=json&by=pod";
 
-/// Show whether criscope, the runtimes behind it and its pods are well
+/// Show whether criscope, its runtimes and the pods are healthy
 ///
-/// Reads from the running criscope; criscope doctor checks the node without one. Exits with 1 if criscope or a runtime does
+/// Reads from the running criscope; criscope doctor checks a node without one. Exits with 1 if criscope or a runtime does
 /// not answer or a runtime is not ready. Pods in trouble are warnings.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

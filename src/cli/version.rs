@@ -14,9 +14,9 @@ use crate::version;
 /// The front page, which is also served without the pages below /debug.
 const FRONT_PAGE: &str = "/?format=json";
 
-/// Print the version of this program, of the running criscope and of the runtimes behind it
+/// Print the version of this program, of the running criscope and of its runtimes
 ///
-/// Exits with 1 if no criscope is running; with --client none is asked.
+/// Exits with 1 if no criscope is running; --client prints the version of this program alone.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

@@ -10,8 +10,8 @@ use crate::app::captured;
 
 /// Show the pages of a capture in a browser
 ///
-/// Serves them until Ctrl-C, on loopback only. Pages of pods are made from the capture's journal, by this version of criscope;
-/// the others are shown as JSON, as they were.
+/// Serves the pages until Ctrl-C, on loopback only. This version of criscope makes the pages of pods from the capture's journal;
+/// other pages are shown as the recorded JSON.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The capture

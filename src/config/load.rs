@@ -81,7 +81,7 @@ impl FlagOverrides {
 }
 
 impl LoadedConfig {
-    /// Reads the same files with the same flags again, and those that were added; without a file the result is the same.
+    /// Reads the files again, added ones too, with the same flags. Without a file the result is the same.
     ///
     /// # Errors
     /// As [`Config::load`], and if the configuration came from standard input.
@@ -97,7 +97,7 @@ impl LoadedConfig {
 }
 
 impl Config {
-    /// Reads a file (`-` is standard input) and the drop-in files in `conf.d` beside it, `*.toml` in lexical order; flags
+    /// Reads a file (`-` is standard input) and its drop-in files `conf.d/*.toml`, in lexical order; flags
     /// replace their keys.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ fn from_sources(
     Ok((finish(reader, flags)?, origins))
 }
 
-/// The drop-in files beside a configuration file, in lexical order. Hidden files are left out, as editors and configuration
+/// The drop-in files of a configuration file, in lexical order. Hidden files are left out, as editors and configuration
 /// managers leave some behind.
 fn drop_ins(path: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
     if is_stdin(path) {

@@ -42,7 +42,7 @@ impl ExistingConfig {
         Ok(Some(Self { text, config }))
     }
 
-    /// Returns whether it is that of a package, unchanged: it is kept where it fits, and replaced elsewhere.
+    /// Returns whether this is a package's configuration, unchanged. Such a file is replaced where it does not fit.
     pub(super) fn is_packaged(&self) -> bool {
         self.text == PACKAGED_CONFIG
     }

@@ -1,4 +1,4 @@
-//! The journal of an installation, in `/var/lib/criscope-install`: what is being changed, and what has been changed.
+//! The journal of an installation, in `/var/lib/criscope-install`: changes under way, and completed changes.
 //!
 //! `transaction.json` exists from before the first change until after the last. `record.json` holds the originals from a
 //! committed installation until it is uninstalled. Contents are in `blobs/`, named by their SHA-256.

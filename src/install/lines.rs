@@ -6,7 +6,7 @@ use similar::{DiffOp, TextDiff};
 
 use super::journal::ChangedLine;
 
-/// The lines that a change replaces or adds; none for what is not text, or not changed but created.
+/// The lines that a change replaces or adds; none for new files and for files that are not text.
 pub(super) fn between(old: Option<&[u8]>, new: &[u8]) -> Vec<ChangedLine> {
     let (Some(old), Ok(new)) = (old, str::from_utf8(new)) else {
         return Vec::new();

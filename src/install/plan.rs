@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::config::{self, ExistingConfig, RequiredSettings};
 use super::detect::{DetectError, DetectedKubelet};

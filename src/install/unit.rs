@@ -129,7 +129,7 @@ impl ServiceSection {
     }
 }
 
-/// Lines without comments; those that end with a backslash are joined.
+/// Lines without comments; lines that end with a backslash are joined with the next.
 fn logical_lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut joined = String::new();

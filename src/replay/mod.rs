@@ -1,6 +1,6 @@
 //! Plays the recorded calls of a capture against another runtime, and compares codes and times (`docs/adr/0048`).
 //!
-//! `plan` decides what is played and what it waits for; `play` sends it, with the target's ids (`wire`) and with directories
+//! `plan` decides which calls are played and which earlier calls they wait for; `play` sends them, with the target's ids (`wire`) and with directories
 //! and a cgroup of its own in place of the node's (`stand_ins`); `report` compares.
 
 mod plan;

@@ -238,7 +238,7 @@ impl<'d> SettingsReader<'d> {
         })
     }
 
-    /// The value of a key: that of a flag, else that of the file, else the default. An invalid value is reported, as is a
+    /// The value of a key: the flag's, else the file's, else the default. An invalid value is reported, like a
     /// missing required one; the default is then returned until the errors are reported.
     pub(crate) fn value<T>(
         &mut self,

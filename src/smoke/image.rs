@@ -24,7 +24,7 @@ pub const PAUSE_REPOSITORY: &str = "criscope/pause";
 /// The tag of both.
 pub const IMAGE_TAG: &str = "1";
 
-/// Names of busybox applets: those that the steps need, and useful ones for inspecting a kept pod.
+/// Busybox applets: the steps need some, and the others help to inspect a kept pod.
 const APPLETS: [&str; 12] = [
     "cat", "echo", "env", "false", "id", "ip", "ls", "ps", "sh", "sleep", "true", "wget",
 ];

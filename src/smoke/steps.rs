@@ -72,7 +72,7 @@ fn condition(conditions: &[RuntimeCondition], name: &str) -> std::result::Result
     }
 }
 
-/// The parent cgroup: that of the options, or one that fits the runtime's cgroup driver; and whether the driver is systemd.
+/// The parent cgroup: the option, or one that fits the runtime's cgroup driver; and whether the driver is systemd.
 ///
 /// containerd with the systemd driver refuses a pod without a slice; the kubelet would name one.
 pub(super) async fn cgroup_parent(

@@ -1,6 +1,6 @@
 //! The OpenMetrics text format 1.0.0
-//! (<https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>), as far as metrics here
-//! need it.
+//! (<https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>): the parts that metrics here
+//! need.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

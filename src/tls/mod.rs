@@ -67,7 +67,7 @@ pub enum PairError {
 /// A certificate chain and its key. It is the certificate resolver of the servers that show it.
 #[derive(Debug)]
 pub struct Pair {
-    /// What it is for, in logs and metrics.
+    /// Purpose of the certificate, in logs and metrics.
     endpoint: &'static str,
     cert: PathBuf,
     key: PathBuf,
@@ -79,7 +79,7 @@ struct State {
     served: Option<Served>,
     /// The hash of the content that was tried last.
     tried: Option<[u8; 32]>,
-    /// Whether that content is the one that is served.
+    /// True if that content is being served.
     is_fresh: bool,
 }
 
@@ -132,7 +132,7 @@ impl Pair {
         pair
     }
 
-    /// Whether it has these files.
+    /// Returns whether the pair was read from these files.
     #[must_use]
     pub fn is_of(&self, cert: &Path, key: &Path) -> bool {
         self.cert == cert && self.key == key

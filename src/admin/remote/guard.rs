@@ -19,7 +19,7 @@ use super::web_config::WebConfig;
 /// Most remembered passwords.
 const MAX_REMEMBERED_PASSWORDS: usize = 64;
 
-/// For users that do not exist, so that an answer takes as long as for those that do. It is the hash of nothing in use.
+/// The hash for unknown users, so that an answer takes as long as for known ones. No password has this hash.
 const UNKNOWN_USER: &str = "$2b$10$abcdefghijklmnopqrstuuCVJq9D0Zz4uM9mEkzN1BqWcqdZ1zB8K";
 
 type Sha256Digest = [u8; 32];

@@ -166,7 +166,7 @@ impl RemoteEndpoint {
     }
 
     fn report(&self, error: &ConnectionError) {
-        // Handshakes fail by what clients do.
+        // Clients cause failed handshakes.
         if let ConnectionError::Tls(error) = error {
             tracing::debug!(event = "metrics.handshake", error.message = %error, "a TLS handshake failed");
             return;

@@ -69,7 +69,7 @@ pub(super) async fn find(
     })
 }
 
-/// A handler with what its OCI runtime and the node support, and the facts of the node with this OCI runtime.
+/// Adds the features of its OCI runtime and of the node to a handler; returns also the facts of the node with this OCI runtime.
 async fn detect(
     config: &config::Runtime,
     handler: &config::Handler,

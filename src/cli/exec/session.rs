@@ -184,7 +184,7 @@ async fn feed<T: AsyncRead + AsyncWrite + Unpin>(
     pending().await
 }
 
-/// Waits for input; 0 at its end, which an error is too: that of a terminal that was hung up.
+/// Waits for input; 0 at its end. An error counts as the end: the terminal was hung up.
 async fn next(stdin: &mut Option<File>, chunk: &mut [u8]) -> usize {
     match stdin {
         Some(stdin) => stdin.read(chunk).await.unwrap_or(0),

@@ -29,15 +29,15 @@ enum SourceRuntime {
 
 /// Convert the configuration of containerd or CRI-O
 ///
-/// Prints a configuration for the built-in runtime, and reports on standard error what has no counterpart, what must be
-/// done by hand and where defaults differ. Nothing is changed. containerd's imports and CRI-O's drop-in files are read too.
+/// Prints a configuration for the built-in runtime. Standard error gets the keys without a counterpart, the tasks for the
+/// administrator, and different defaults. Nothing is changed. containerd's imports and CRI-O's drop-in files are read too.
 /// Credentials are never printed.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The runtime that the configuration is of
+    /// The runtime whose configuration is converted
     #[arg(long, value_name = "RUNTIME")]
     from: SourceRuntime,
-    /// Its file [default: /etc/containerd/config.toml or /etc/crio/crio.conf]
+    /// The runtime's configuration file [default: /etc/containerd/config.toml or /etc/crio/crio.conf]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }

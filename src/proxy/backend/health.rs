@@ -119,7 +119,7 @@ impl BackendHealth {
         self.update_since(Duration::ZERO, change);
     }
 
-    /// Changes the state to what it has been for so long.
+    /// Changes the state, as if it had changed this long ago.
     pub(super) fn update_since(&self, age: Duration, change: impl FnOnce(&mut HealthState)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let was_up = state.up;

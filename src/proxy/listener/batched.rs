@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The longest payload of a DATA frame, in bytes: the default and the minimum of `SETTINGS_MAX_FRAME_SIZE` (RFC 9113, section 6.5.2).
 const MAX_FRAME_PAYLOAD: usize = 16 << 10;
 
-/// How many bytes wait at most: eight full frames with their headers, what is read from a runtime at once.
+/// Most bytes that wait: eight full frames with their headers, as many as are read from a runtime at once.
 const MAX_HELD_BYTES: usize = 8 * (9 + MAX_FRAME_PAYLOAD);
 
 /// A stream that sends the DATA frames of a response together.
@@ -57,7 +57,7 @@ impl<S: AsyncWrite + Unpin> BatchedStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for BatchedStream<S> {
-    /// A connection reads first whenever it is polled, so what has waited since the last time is sent here.
+    /// A connection reads first whenever it is polled, so frames that have waited since the last poll are sent here.
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -159,8 +159,8 @@ impl PodIndex {
         }
     }
 
-    /// What the full id of a container or sandbox is about, for what a runtime says of it by itself: that is no look-up of a call,
-    /// and asks no runtime for what it does not know.
+    /// The pod and container of a full id, for events of a runtime. Unlike the look-up of a call, an unknown id
+    /// does not make criscope ask the runtimes for it.
     pub fn subject_of(&self, id: &str) -> Option<Subject> {
         let mut tables = self.lock();
         let of_container = tables.containers.get_key_value(id);

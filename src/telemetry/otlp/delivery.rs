@@ -78,7 +78,7 @@ fn gzip(message: &[u8]) -> Option<Vec<u8>> {
     encoder.finish().ok()
 }
 
-/// A collector may accept a request and reject a part of it. Its reason may quote what it rejects, and is not logged.
+/// A collector may accept a request and reject a part of it. The reason may quote rejected data, and is not logged.
 pub(super) fn report_rejected(signal: &'static str, rejected: i64) {
     if rejected > 0 {
         tracing::warn!(

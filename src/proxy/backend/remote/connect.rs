@@ -19,6 +19,8 @@ use super::{Error, RemoteBackend};
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
 use crate::uds::SocketStream;
 
+type RuntimeConnection = Connection<HeldPingStream<BufReader<YieldingStream<SocketStream>>>, Bytes>;
+
 /// How often and how long to wait while the listener's backlog is full.
 const BACKLOG_TRIES: u32 = 20;
 const BACKLOG_WAIT: Duration = Duration::from_millis(25);

@@ -68,7 +68,7 @@ impl CallSpanBuilder {
             .export(self.server(call, outcome, placement, common))
     }
 
-    /// Exports the built-in runtime's steps of a call: those that have ended now, and the rest when they end.
+    /// Exports the built-in runtime's steps of a call: ended steps now, and the rest when they end.
     fn export_phases(&self, phases: &RuntimeSteps, placement: &SpanPlacement<'_>) {
         let steps = StepSpanBuilder {
             trace_id: placement.trace_id,
