@@ -1,4 +1,4 @@
-//! Every call in flight: its method, pod, progress and what is left of its deadline.
+//! Every call in flight: its method, pod, progress and the rest of its deadline.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::Sources;
+use super::PageSources;
 use super::links;
 use super::page::page_at;
 use super::table::{number, text, wide_flowing};
@@ -17,11 +17,11 @@ use crate::units;
 
 /// `?format=json`
 #[derive(Debug, Deserialize)]
-pub struct Format {
+pub struct FormatQuery {
     format: Option<String>,
 }
 
-impl Format {
+impl FormatQuery {
     /// Returns whether JSON is requested.
     pub fn is_json(&self) -> bool {
         self.format.as_deref() == Some("json")
@@ -29,7 +29,7 @@ impl Format {
 }
 
 /// All calls in flight, oldest first.
-pub(super) fn rows(sources: &Sources) -> Vec<CallView> {
+pub(super) fn rows(sources: &PageSources) -> Vec<CallView> {
     let calls = sources.in_flight.calls();
     let records = calls.iter().map(|call| CallRecord::in_flight(call));
     records
@@ -38,14 +38,16 @@ pub(super) fn rows(sources: &Sources) -> Vec<CallView> {
 }
 
 /// `/debug/calls`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     let rows = rows(&sources);
-    match format.is_json() {
-        true => Json(rows).into_response(),
-        false => {
-            let body = html! { section.card { (table(&rows)) } };
-            page_at("/debug/calls", "Calls in flight", &body).into_response()
-        }
+    if format.is_json() {
+        Json(rows).into_response()
+    } else {
+        let body = html! { section.card { (table(&rows)) } };
+        page_at("/debug/calls", "Calls in flight", &body).into_response()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::lifecycle::tables::{RpcMethodRow, RpcTable};
 use crate::units;
 
 /// Most methods shown.
-const MOST: usize = 12;
+const MAX_METHODS_SHOWN: usize = 12;
 
 /// The methods with the most calls of the last minute.
 pub(super) fn table(table: &RpcTable) -> Markup {
@@ -16,15 +16,14 @@ pub(super) fn table(table: &RpcTable) -> Markup {
         return html! { p.none { "No call has ended yet." } };
     }
     let columns = html! { (text("Method")) (number("Calls/s")) (number("Errors")) (number("p50")) (number("p99")) };
-    let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), units::duration);
     let rows = html! {
         @for row in rows {
             tr {
                 th scope="row" { (row.method) }
                 td.n { (format_args!("{:.1}", row.minute.rate())) }
                 td.n { (errors(row.minute.errors)) }
-                td.n { (time(row.minute.p50_ms)) }
-                td.n { (time(row.minute.p99_ms)) }
+                td.n { (quantile(row.minute.p50_ms)) }
+                td.n { (quantile(row.minute.p99_ms)) }
             }
         }
     };
@@ -34,6 +33,10 @@ pub(super) fn table(table: &RpcTable) -> Markup {
         &columns,
         &rows,
     )
+}
+
+fn quantile(ms: Option<f64>) -> String {
+    ms.map_or_else(|| "-".to_owned(), units::duration)
 }
 
 fn errors(n: u64) -> Markup {
@@ -48,7 +51,7 @@ fn busiest(table: &RpcTable) -> Vec<&RpcMethodRow> {
         .filter(|row| row.all.calls > 0)
         .collect();
     rows.sort_by_key(|row| std::cmp::Reverse((row.minute.errors, row.minute.calls)));
-    rows.truncate(MOST);
+    rows.truncate(MAX_METHODS_SHOWN);
     rows
 }
 
@@ -77,7 +80,7 @@ pub(super) mod tests {
     use crate::lifecycle::tables::RateWindow;
 
     /// A method with so many calls and errors in the last minute.
-    pub(in super::super) fn row(method: &str, calls: u64, errors: u64, ms: f64) -> RpcMethodRow {
+    pub(crate) fn row(method: &str, calls: u64, errors: u64, ms: f64) -> RpcMethodRow {
         let window = RateWindow {
             seconds: 60.0,
             calls,

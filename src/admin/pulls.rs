@@ -8,35 +8,35 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
-use super::calls::Format;
+use super::calls::FormatQuery;
 use super::page::page_at;
 use super::table::{card, number, text, wide_flowing};
-use super::{Sources, links};
+use super::{PageSources, links};
 use crate::call::CallRecord;
 use crate::cri::Method;
 use crate::lifecycle::view::{CallView, ImagePullList, ImagePullView, PullProgressView};
 use crate::units;
 
 /// Characters shown of a digest.
-const SHOWN: usize = "sha256:".len() + 12;
+const DIGEST_CHARACTERS_SHOWN: usize = "sha256:".len() + 12;
 
 /// Most finished pulls shown.
-const RECENT: usize = 100;
+const MAX_FINISHED_PULLS_SHOWN: usize = 100;
 
 /// Reads the progress of the pulls of the built-in runtime.
 #[derive(Clone)]
-pub struct Pulling {
+pub struct PullProgressReader {
     running: Arc<dyn Fn() -> Vec<PullProgressView> + Send + Sync>,
-    ended: Arc<dyn Fn() -> Vec<Ended> + Send + Sync>,
+    ended: Arc<dyn Fn() -> Vec<EndedPull> + Send + Sync>,
 }
 
 /// When a pull ended, in microseconds since 1970, and what it fetched.
-type Ended = (u64, PullProgressView);
+type EndedPull = (u64, PullProgressView);
 
 /// The end of a call is this long after that of its pull at most, in microseconds.
 const SAME_PULL: u64 = 2_000_000;
 
-impl Pulling {
+impl PullProgressReader {
     /// Calls `read` for each page.
     pub fn new(read: impl Fn() -> Vec<PullProgressView> + Send + Sync + 'static) -> Self {
         Self {
@@ -45,9 +45,9 @@ impl Pulling {
         }
     }
 
-    /// The same with pulls that have ended, the oldest first.
+    /// Adds a function that returns the pulls that have ended, the oldest first.
     #[must_use]
-    pub fn with_ended(self, read: impl Fn() -> Vec<Ended> + Send + Sync + 'static) -> Self {
+    pub fn with_ended(self, read: impl Fn() -> Vec<EndedPull> + Send + Sync + 'static) -> Self {
         Self {
             ended: Arc::new(read),
             ..self
@@ -55,28 +55,32 @@ impl Pulling {
     }
 }
 
-impl std::fmt::Debug for Pulling {
+impl std::fmt::Debug for PullProgressReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pulling")
+        f.write_str("PullProgressReader")
     }
 }
 
 /// `/debug/images/pulls`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     let pulls = pulls(&sources);
-    match format.is_json() {
-        true => Json(pulls).into_response(),
-        false => page_at("/debug/images/pulls", "Images", &html(&pulls)).into_response(),
+    if format.is_json() {
+        Json(pulls).into_response()
+    } else {
+        page_at("/debug/images/pulls", "Images", &html(&pulls)).into_response()
     }
 }
 
 /// The pulls in flight, and those in the recorder.
-pub(super) fn pulls(sources: &Sources) -> ImagePullList {
+pub(super) fn pulls(sources: &PageSources) -> ImagePullList {
     let calls = sources.in_flight.calls();
     let mut recent = sources.recorder.calls();
     recent.retain(|record| record.method == Method::PullImage);
     recent.sort_by_key(|record| std::cmp::Reverse(record.began));
-    recent.truncate(RECENT);
+    recent.truncate(MAX_FINISHED_PULLS_SHOWN);
     ImagePullList {
         now_unix_us: units::unix_us(SystemTime::now()),
         in_flight: with_progress(
@@ -92,7 +96,7 @@ pub(super) fn pulls(sources: &Sources) -> ImagePullList {
         recent: with_sizes(
             recent
                 .iter()
-                .map(|it| ImagePullView::from(CallView::from_record(it)))
+                .map(|record| ImagePullView::from(CallView::from_record(record)))
                 .collect(),
             sources
                 .pulling
@@ -104,7 +108,7 @@ pub(super) fn pulls(sources: &Sources) -> ImagePullList {
 }
 
 /// Progress of pulls that run: those of containerd, then those of the built-in runtime.
-fn running(sources: &Sources) -> Vec<PullProgressView> {
+fn running(sources: &PageSources) -> Vec<PullProgressView> {
     let mut all = sources.pull_progress.read();
     if let Some(read) = &sources.pulling {
         all.extend((read.running)());
@@ -119,8 +123,7 @@ fn with_progress(
     mut progress: Vec<PullProgressView>,
 ) -> Vec<ImagePullView> {
     for pull in &mut pulls {
-        let is_same = |one: &PullProgressView| is_of(one, &pull.call);
-        if let Some(at) = progress.iter().position(is_same) {
+        if let Some(at) = progress.iter().position(|one| is_of(one, &pull.call)) {
             pull.progress = Some(progress.swap_remove(at));
         }
     }
@@ -139,15 +142,15 @@ fn is_of(progress: &PullProgressView, call: &CallView) -> bool {
     })
 }
 
-/// Adds what was fetched to each pull that ended.
-fn with_sizes(mut pulls: Vec<ImagePullView>, mut ended: Vec<Ended>) -> Vec<ImagePullView> {
+/// Adds the fetched bytes to each pull that ended.
+fn with_sizes(mut pulls: Vec<ImagePullView>, mut ended: Vec<EndedPull>) -> Vec<ImagePullView> {
     for pull in &mut pulls {
         let call = &pull.call;
         let end = call
             .began_unix_us
             .saturating_add((call.duration_ms * 1e3) as u64);
         let is_same =
-            |(at, progress): &Ended| end.abs_diff(*at) < SAME_PULL && is_of(progress, call);
+            |(at, progress): &EndedPull| end.abs_diff(*at) < SAME_PULL && is_of(progress, call);
         if let Some(at) = ended.iter().position(is_same) {
             pull.progress = Some(ended.swap_remove(at).1);
         }
@@ -188,28 +191,31 @@ fn layers(progress: &PullProgressView) -> Markup {
     if progress.layers.is_empty() {
         return html! { br; span.sub { "resolving" } };
     }
-    let of = |done, all| match all {
-        0 => format!("{} so far", units::bytes(done)),
-        all => format!("{} of {}", units::bytes(done), units::bytes(all)),
-    };
     html! {
         @if progress.of_bytes > 0 {
             progress value=(progress.bytes) max=(progress.of_bytes) aria-hidden="true" {}
         }
-        (of(progress.bytes, progress.of_bytes))
+        (part_done(progress.bytes, progress.of_bytes))
         @for layer in progress.layers.iter().filter(|layer| layer.phase != "done") {
             br;
             span.sub {
-                (layer.digest.chars().take(SHOWN).collect::<String>()) " " (layer.phase) ": "
+                (layer.digest.chars().take(DIGEST_CHARACTERS_SHOWN).collect::<String>()) " " (layer.phase) ": "
                 @if layer.phase == "unpacking" && layer.unpacked_bytes == 0 {
                     (units::bytes(layer.bytes))
                 } @else if layer.phase == "unpacking" {
                     (units::bytes(layer.unpacked_bytes)) " so far"
                 } @else {
-                    (of(layer.bytes, layer.of_bytes))
+                    (part_done(layer.bytes, layer.of_bytes))
                 }
             }
         }
+    }
+}
+
+fn part_done(done: u64, all: u64) -> String {
+    match all {
+        0 => format!("{} so far", units::bytes(done)),
+        all => format!("{} of {}", units::bytes(done), units::bytes(all)),
     }
 }
 

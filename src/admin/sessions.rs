@@ -8,10 +8,10 @@ use crate::lifecycle::view::{OpenSessionView, SessionView};
 use crate::units;
 
 /// Most open sessions on the live page.
-const SHOWN: usize = 40;
+const MAX_SESSIONS_SHOWN: usize = 40;
 
 /// A card with a row for each session, the open ones first, then the newest; nothing without sessions.
-pub(super) fn of_pod(sessions: &[SessionView], now: u64) -> Markup {
+pub(super) fn pod_sessions(sessions: &[SessionView], now: u64) -> Markup {
     if sessions.is_empty() {
         return html! {};
     }
@@ -36,9 +36,10 @@ fn row(session: &SessionView, now: u64) -> Markup {
         _ => "",
     };
     let took = units::duration(session.duration_ms);
-    let (outcome, took) = match session.is_open() {
-        true => (format!("open, {took} so far"), String::new()),
-        false => (session.outcome.replace('_', " "), took),
+    let (outcome, took) = if session.is_open() {
+        (format!("open, {took} so far"), String::new())
+    } else {
+        (session.outcome.replace('_', " "), took)
     };
     html! {
         tr {
@@ -65,11 +66,11 @@ pub(super) fn open(sessions: &[OpenSessionView]) -> Markup {
         (text("Session")) (number("Open for")) (text("Pod, container")) (text("Requested by")) (number("Bytes in"))
         (number("Bytes out"))
     };
-    let rows = html! { @for it in sessions.iter().take(SHOWN) { (open_row(it)) } };
+    let rows = html! { @for it in sessions.iter().take(MAX_SESSIONS_SHOWN) { (open_row(it)) } };
     let caption = "Open sessions of exec, attach and port-forward, oldest first";
     html! {
         (wide_flowing(caption, &columns, &rows))
-        @if sessions.len() > SHOWN { p.sub { "and " (sessions.len() - SHOWN) " more" } }
+        @if sessions.len() > MAX_SESSIONS_SHOWN { p.sub { "and " (sessions.len() - MAX_SESSIONS_SHOWN) " more" } }
     }
 }
 
@@ -113,13 +114,13 @@ mod tests {
             exit_code: code,
             ..SessionView::default()
         };
-        let html = of_pod(&[session("a<b", None), session("sh", Some(137))], 0).into_string();
+        let html = pod_sessions(&[session("a<b", None), session("sh", Some(137))], 0).into_string();
         assert!(html.find("exec sh") < html.find("exec a&lt;b"), "{html}");
         assert!(
             html.contains("<td class=\"bad\">client gone</td><td class=\"n\">137</td>"),
             "{html}"
         );
-        assert_eq!(of_pod(&[], 0).into_string(), "");
+        assert_eq!(pod_sessions(&[], 0).into_string(), "");
     }
 
     #[test]
@@ -130,7 +131,7 @@ mod tests {
             duration_ms: 120_000.0,
             ..SessionView::default()
         };
-        let html = of_pod(&[session], 0).into_string();
+        let html = pod_sessions(&[session], 0).into_string();
         assert!(
             html.contains("<td class=\"\">open, 2m 00s so far</td>"),
             "{html}"
@@ -162,8 +163,8 @@ mod tests {
             html.contains("exec a&lt;b</th><td class=\"n\">2m 00s</td>"),
             "{html}"
         );
-        let html = open(&vec![one(None); SHOWN + 3]).into_string();
-        assert_eq!(html.matches("<code>").count(), SHOWN);
+        let html = open(&vec![one(None); MAX_SESSIONS_SHOWN + 3]).into_string();
+        assert_eq!(html.matches("<code>").count(), MAX_SESSIONS_SHOWN);
         assert!(html.contains("and 3 more"), "{html}");
     }
 }

@@ -10,15 +10,15 @@ use tokio::sync::mpsc::Sender;
 use crate::cri::subject::Subject;
 use crate::lifecycle::AggregatorEvent;
 use crate::lifecycle::container_events::{ContainerEvent, ContainerEventKind, ReachedLimit};
-use crate::proxy::pod_index::Index;
+use crate::proxy::pod_index::PodIndex;
 use crate::runtime::events::{ProcessChange, ProcessEvent, SandboxLimit};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
-/// Passes events on until the runtime ends. What does not fit, and what is of an unknown pod, is learned from ContainerStatus.
+/// Passes events on until the runtime ends. Events beyond the queue, and events of unknown pods, are dropped: ContainerStatus reports them later.
 pub(super) async fn pass_on(
     mut events: Receiver<ProcessEvent>,
-    index: Arc<Index>,
+    index: Arc<PodIndex>,
     feed: Sender<AggregatorEvent>,
     drops: Arc<Drops>,
 ) {
@@ -35,7 +35,7 @@ pub(super) async fn pass_on(
             Err(RecvError::Closed) => return,
         };
         let subject = index.subject_of(&event.id);
-        let Some(event) = subject.and_then(|subject| of_pod(&event, subject)) else {
+        let Some(event) = subject.and_then(|subject| container_event(&event, subject)) else {
             continue;
         };
         if feed.try_send(AggregatorEvent::Container(event)).is_err() {
@@ -44,7 +44,7 @@ pub(super) async fn pass_on(
     }
 }
 
-fn of_pod(event: &ProcessEvent, subject: Subject) -> Option<ContainerEvent> {
+fn container_event(event: &ProcessEvent, subject: Subject) -> Option<ContainerEvent> {
     let kind = match &event.what {
         ProcessChange::OutOfMemory { kills } => ContainerEventKind::OutOfMemory {
             kills: Some((*kills).try_into().unwrap_or(u32::MAX)),
@@ -94,8 +94,8 @@ mod tests {
     use crate::cri::subject::{ContainerIdentity, PodIdentity};
     use crate::proxy::pod_index::{ContainerEntry, SandboxEntry};
 
-    fn index() -> Arc<Index> {
-        let index = Index::new(10, 10);
+    fn index() -> Arc<PodIndex> {
+        let index = PodIndex::new(10, 10);
         let sandbox = SandboxEntry {
             pod: Arc::new(PodIdentity {
                 name: "web".into(),
@@ -153,7 +153,10 @@ mod tests {
         let mut seen = Vec::new();
         while let Some(AggregatorEvent::Container(event)) = fed.recv().await {
             assert_eq!((&*event.pod.name, event.at), ("web", 7000));
-            let container = event.container.as_ref().map(|it| it.name.to_string());
+            let container = event
+                .container
+                .as_ref()
+                .map(|container| container.name.to_string());
             seen.push((container, event.kind));
         }
         let app = || Some("app".to_owned());

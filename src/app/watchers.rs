@@ -1,4 +1,4 @@
-//! Builds and starts the observers of what calls do not show: the process scanner, the watches over containerd and the
+//! Builds and starts the observers beyond calls: the process scanner, the watches over containerd and the
 //! built-in runtime, and the OTLP receiver. They belong to `lifecycle`, which knows neither the table of calls in flight
 //! nor the runtime.
 
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::build::{Built, reading};
-use super::builtin::Builtin;
+use super::build::{ProcessParts, reading};
+use super::builtin::BuiltinRuntime;
 use super::runtime_events;
 use super::supervise::supervised;
 use crate::call::episode::is_episodic;
@@ -25,7 +25,7 @@ use crate::telemetry::Drops;
 use crate::telemetry::otlp::{Collector, Signal};
 use crate::telemetry::registry::RegistryError;
 
-impl Built {
+impl ProcessParts {
     /// Starts all of them but the events of the built-in runtime, until `stop`; the OTLP receiver on a bound listener.
     pub(super) fn start_watchers(
         &self,
@@ -92,7 +92,7 @@ impl Built {
     /// The task that passes on the events of the built-in runtime.
     pub(super) fn runtime_events(
         &self,
-        builtin: &Builtin,
+        builtin: &BuiltinRuntime,
         drops: &Arc<Drops>,
     ) -> impl Future<Output = ()> + Send + use<> {
         let (index, feed) = (Arc::clone(&self.index), self.feed.clone());
@@ -127,24 +127,23 @@ impl Built {
         drops: &Arc<Drops>,
     ) -> Result<OtlpReceiver, RegistryError> {
         let (in_flight, recorder) = (Arc::clone(&self.in_flight), Arc::clone(&self.recorder));
-        let call_spans = move || {
-            let calls = in_flight.calls();
-            let records = recorder.calls();
-            let flying = calls.iter().filter(|call| is_episodic(call.method));
-            let flying = flying.filter_map(|call| call.placement());
-            let ended = records.iter().filter(|record| is_episodic(record.method));
-            let ended = ended.filter_map(|record| record.spans.as_ref());
-            flying
-                .map(|spans| (spans.trace_id, spans.client))
-                .chain(ended.map(|spans| (spans.trace_id, spans.client)))
-                .collect()
-        };
         Ok(OtlpReceiver {
             listener,
-            call_spans: Arc::new(call_spans),
+            call_spans: Arc::new(move || {
+                let calls = in_flight.calls();
+                let records = recorder.calls();
+                let flying = calls.iter().filter(|call| is_episodic(call.method));
+                let flying = flying.filter_map(|call| call.placement());
+                let ended = records.iter().filter(|record| is_episodic(record.method));
+                let ended = ended.filter_map(|record| record.spans.as_ref());
+                flying
+                    .map(|spans| (spans.trace_id, spans.client))
+                    .chain(ended.map(|spans| (spans.trace_id, spans.client)))
+                    .collect()
+            }),
             feed: self.feed.clone(),
             // A wrong one was logged at the start.
-            collector: Collector::of(&config.telemetry.otlp, Signal::Traces)
+            collector: Collector::from_settings(&config.telemetry.otlp, Signal::Traces)
                 .ok()
                 .flatten(),
             drops: Arc::clone(drops),

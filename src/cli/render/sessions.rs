@@ -2,29 +2,29 @@
 
 use std::fmt::Write as _;
 
-use super::{Ink, Paper};
+use super::{TerminalOutput, TextStyle};
 use crate::lifecycle::view::{PodStory, SessionView};
 use crate::units;
 
 /// Sessions shown without `--all`.
-const SHOWN: usize = 3;
+const MAX_SESSIONS_SHOWN: usize = 3;
 
 /// A line for each, the open ones first; all, or the last ones.
-pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: Paper) {
+pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: TerminalOutput) {
     if story.sessions.is_empty() {
         return;
     }
     text.push('\n');
-    let limit = if all { usize::MAX } else { SHOWN };
+    let limit = if all { usize::MAX } else { MAX_SESSIONS_SHOWN };
     for session in story.sessions.iter().rev().take(limit) {
         for line in paper.wrapped(&line(session, story.now_unix_us), paper.width()) {
-            let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &line));
+            let _ = writeln!(text, "{}", paper.ink(TextStyle::Dim, &line));
         }
     }
     let more = story.sessions.len().saturating_sub(limit);
     if more > 0 {
         let line = format!("and {more} more sessions");
-        let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &line));
+        let _ = writeln!(text, "{}", paper.ink(TextStyle::Dim, &line));
     }
 }
 
@@ -41,13 +41,14 @@ fn line(session: &SessionView, now: u64) -> String {
     }
     let begun = units::since(now, session.began_unix_us);
     let took = units::duration(session.duration_ms);
-    let _ = match session.is_open() {
-        true => write!(line, ", begun {begun}, open, {took} so far"),
-        false => write!(
+    let _ = if session.is_open() {
+        write!(line, ", begun {begun}, open, {took} so far")
+    } else {
+        write!(
             line,
             ", begun {begun}, {took}: {}",
             session.outcome.replace('_', " ")
-        ),
+        )
     };
     if let Some(code) = session.exit_code {
         let _ = write!(line, ", exit code {code}");

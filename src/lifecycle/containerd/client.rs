@@ -17,7 +17,7 @@ use super::messages::{
     ContentInfos, ContentReadRequest, EventEnvelope, IngestStatus, IngestStatuses,
     SubscribeRequest,
 };
-use crate::grpc::frame::{self, Head};
+use crate::grpc::frame::{self, FrameHeader};
 
 /// The content service.
 const CONTENT_SERVICE: &str = "/containerd.services.content.v1.Content";
@@ -259,17 +259,17 @@ impl EventSubscription {
 
 /// Takes the first complete event out of the buffer.
 fn take_event(bytes: &mut BytesMut) -> Result<Option<EventEnvelope>, ContainerdError> {
-    let Some(head) = Head::read(bytes) else {
+    let Some(head) = FrameHeader::read(bytes) else {
         return Ok(None);
     };
     if head.compressed || head.len > MAX_EVENT_LEN {
         return Err(ContainerdError::Response);
     }
-    let len = frame::HEADER + head.len;
+    let len = frame::HEADER_LENGTH + head.len;
     if bytes.len() < len {
         return Ok(None);
     }
-    let message = bytes.split_to(len).split_off(frame::HEADER);
+    let message = bytes.split_to(len).split_off(frame::HEADER_LENGTH);
     let event = EventEnvelope::decode(message).map_err(|_| ContainerdError::Response)?;
     Ok(Some(event))
 }
@@ -302,9 +302,9 @@ fn check(status: Option<Code>) -> Result<(), ContainerdError> {
 fn messages<A: Message + Default>(mut bytes: Bytes) -> Result<Vec<A>, ContainerdError> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
-        let head = Head::read(&bytes).filter(|head| !head.compressed);
+        let head = FrameHeader::read(&bytes).filter(|head| !head.compressed);
         let head = head.ok_or(ContainerdError::Response)?;
-        bytes.advance(frame::HEADER);
+        bytes.advance(frame::HEADER_LENGTH);
         if bytes.len() < head.len {
             return Err(ContainerdError::Response);
         }

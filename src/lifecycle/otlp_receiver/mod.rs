@@ -43,7 +43,7 @@ use self::span_tree::SpanTree;
 use crate::lifecycle::AggregatorEvent;
 use crate::telemetry::Drops;
 use crate::telemetry::otlp::Collector;
-use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
+use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
 
 /// The only method that is served.
 const EXPORT_METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -162,8 +162,8 @@ async fn accept(
     shared: &Arc<ExportService>,
     mut admission: AllowedUsers,
 ) {
-    let admitted = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Any);
-    let refused = ConnectionLimit::new(MAX_REFUSED_CONNECTIONS, Evict::Any);
+    let admitted = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Any);
+    let refused = ConnectionLimit::new(MAX_REFUSED_CONNECTIONS, EvictionPolicy::Any);
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {

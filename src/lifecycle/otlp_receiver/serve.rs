@@ -20,7 +20,7 @@ use super::forward::ForwardQueue;
 use super::metrics::{ReceivedSpanResult, ReceiverMetrics};
 use super::span_tree::SpanTree;
 use super::spans::{self, ExportedSpan, ReportedSpan};
-use crate::grpc::frame::Head;
+use crate::grpc::frame::FrameHeader;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, Response, frame};
 use crate::lifecycle::AggregatorEvent;
@@ -100,7 +100,7 @@ impl ExportService {
         let read = async {
             // The semaphore is never closed.
             let room = self.room.acquire().await;
-            let body = Limited::new(body, MAX_REQUEST_LEN + frame::HEADER)
+            let body = Limited::new(body, MAX_REQUEST_LEN + frame::HEADER_LENGTH)
                 .collect()
                 .await;
             (room, body)
@@ -180,8 +180,8 @@ struct DecodedRequest {
 
 /// Decodes the spans of a framed message.
 fn decode(framed: &[u8], encoding: Option<&[u8]>) -> Result<DecodedRequest, Status> {
-    let head = Head::read(framed).ok_or_else(|| invalid("no message"))?;
-    let message = framed.get(frame::HEADER..).unwrap_or_default();
+    let head = FrameHeader::read(framed).ok_or_else(|| invalid("no message"))?;
+    let message = framed.get(frame::HEADER_LENGTH..).unwrap_or_default();
     if message.len() != head.len {
         return Err(invalid("not one whole message"));
     }
@@ -230,7 +230,7 @@ fn invalid(text: &str) -> Status {
 fn empty_response() -> Response {
     let mut trailers = http::HeaderMap::new();
     trailers.insert("grpc-status", http::HeaderValue::from(Code::Ok as i32));
-    let message = Frame::data(Bytes::from_static(&[0; frame::HEADER]));
+    let message = Frame::data(Bytes::from_static(&[0; frame::HEADER_LENGTH]));
     let frames = [message, Frame::trailers(trailers)].map(Ok);
     let mut response = Response::new(Body::boxed(StreamBody::new(stream::iter(frames))));
     response.headers_mut().insert(
