@@ -151,7 +151,7 @@ impl Aggregator {
         }
     }
 
-    async fn handle_guarded(&mut self, event: Event) {
+    async fn handle_guarded(&mut self, event: AggregatorEvent) {
         self.guarded(async |aggregator: &mut Self| aggregator.handle_event(event))
             .await;
     }

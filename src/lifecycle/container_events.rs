@@ -130,7 +130,12 @@ impl RunningContainers {
     }
 }
 
-fn exit(container: &ContainerIdentity, at: u64, code: Option<i32>, run: RunningContainer) -> ExitRecord {
+fn exit(
+    container: &ContainerIdentity,
+    at: u64,
+    code: Option<i32>,
+    run: RunningContainer,
+) -> ExitRecord {
     let is_oom = run
         .oom_at
         .is_some_and(|oom_at| at.saturating_sub(oom_at) <= EXIT_FOLLOWS_OOM_WITHIN);

@@ -164,7 +164,10 @@ impl SessionHistory {
     }
 
     /// Sessions of the selected pods: first the ended, then the open ones, each oldest first.
-    pub(super) fn select(&self, is_selected: impl Fn(&PodIdentity) -> bool) -> Vec<view::SessionView> {
+    pub(super) fn select(
+        &self,
+        is_selected: impl Fn(&PodIdentity) -> bool,
+    ) -> Vec<view::SessionView> {
         let ended = self.ended.iter();
         let ended = ended.filter(|session| is_selected(&session.pod));
         let mut shown: Vec<_> = ended.map(EndedSession::view).collect();

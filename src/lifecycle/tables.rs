@@ -101,7 +101,7 @@ impl From<WindowRates> for RateWindow {
     }
 }
 
-fn rate_window(figures: Option<Within>) -> RateWindow {
+fn rate_window(figures: Option<WindowRates>) -> RateWindow {
     figures.map(RateWindow::from).unwrap_or_default()
 }
 

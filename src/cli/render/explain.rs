@@ -62,7 +62,12 @@ fn matters(story: &PodStory) -> Option<&EpisodeView> {
         .or_else(|| newest_first.next())
 }
 
-fn write_episode(text: &mut String, story: &PodStory, episode: &EpisodeView, paper: TerminalOutput) {
+fn write_episode(
+    text: &mut String,
+    story: &PodStory,
+    episode: &EpisodeView,
+    paper: TerminalOutput,
+) {
     about(text, story, episode, paper);
     phases(text, episode, paper);
     waterfall(text, episode, paper);
@@ -223,7 +228,10 @@ fn waterfall(text: &mut String, episode: &EpisodeView, paper: TerminalOutput) {
             units::duration(line.took),
             paper.ink(line.ink, &bar),
         );
-        let remarks = line.remarks.iter().map(|remark| (Ink::Yellow, remark));
+        let remarks = line
+            .remarks
+            .iter()
+            .map(|remark| (TextStyle::Yellow, remark));
         for (ink, note) in line
             .error
             .iter()

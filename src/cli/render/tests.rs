@@ -146,7 +146,12 @@ fn lists_of_pods_look_like_this() {
     }
     let own = pods::table(&list, look(60, true), PodColumns::Fitting, false);
     assert!(!own.contains("shop/db-0") && own.contains("db-0"), "{own}");
-    let none = pods::table(&PodList::default(), look(80, true), PodColumns::Fitting, true);
+    let none = pods::table(
+        &PodList::default(),
+        look(80, true),
+        PodColumns::Fitting,
+        true,
+    );
     assert_eq!(none.lines().count(), 1);
 }
 

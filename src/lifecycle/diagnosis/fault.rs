@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use crate::cri::Method;
 use crate::cri::status::Code;
-use crate::lifecycle::diagnosis::failure::message;
+use crate::lifecycle::diagnosis::failure::error_message;
 use crate::lifecycle::episode_call::EpisodeCall;
 
 pub(super) use self::plugin::{names_plugin, plugin};
@@ -290,7 +290,7 @@ impl FaultClass {
     /// The class of this failed call in plain words; `None` if the error text is plain enough. Each of several servers that were asked has
     /// a class of its own.
     pub(super) fn words(self, call: &EpisodeCall) -> Option<Cow<'static, str>> {
-        let (text, image) = (message(call), call.image.as_deref());
+        let (text, image) = (error_message(call), call.image.as_deref());
         let answers = server::answers(text);
         if answers.is_empty() {
             return self.plain().map(|words| server::named(words, text, image));
@@ -346,11 +346,11 @@ impl FaultClass {
 }
 
 /// The class that one of several servers does not have.
-fn missing(answer: &str, text: &str) -> Option<Fault> {
+fn missing(answer: &str, text: &str) -> Option<FaultClass> {
     let is_missing = answer.ends_with(": not found");
     let is_part = text.starts_with("blob ");
-    let whole = (!is_part).then_some(Fault::ImageMissing);
-    let what = whole.unwrap_or(Fault::PartMissing);
+    let whole = (!is_part).then_some(FaultClass::ImageMissing);
+    let what = whole.unwrap_or(FaultClass::PartMissing);
     is_missing.then_some(what)
 }
 

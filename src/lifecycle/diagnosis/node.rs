@@ -120,7 +120,7 @@ pub(super) fn backend_downtime<'a>(
     let mut facts = episode.node.iter().filter(|_| is_unavailable(call));
     facts.find(|fact| {
         let is_down =
-            matches!(&fact.kind, FactKind::BackendDown { backend } if is_on(call, backend));
+            matches!(&fact.kind, NodeFactKind::BackendDown { backend } if is_on(call, backend));
         is_down && fact.within(from, to) > 0
     })
 }

@@ -110,7 +110,7 @@ pub(super) fn at_work(call: &EpisodeCall) -> Option<LongestWorker<'_>> {
     })
 }
 
-fn is_current(work: &Work, now: u64) -> bool {
+fn is_current(work: &ObservedWork, now: u64) -> bool {
     let since = now.saturating_sub(work.ended);
     if work.own {
         since <= STEP_CURRENT_FOR

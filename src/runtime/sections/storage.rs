@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::cri::image_pattern::ImagePattern;
 use crate::settings::value::{
-    BooleanValue, BoundedDuration, BoundedNumber, ByteCount, DIRECTORIES_DESCRIPTION, DirectoryPath,
-    FilePath, ImagePatternValue, ListOf, OptionalValue, PlatformName, ServerName, ms, secs,
+    BooleanValue, BoundedDuration, BoundedNumber, ByteCount, DIRECTORIES_DESCRIPTION,
+    DirectoryPath, FilePath, ImagePatternValue, ListOf, OptionalValue, PlatformName, ServerName,
+    ms, secs,
 };
 use crate::settings::{OciPlatform, settings};
 
@@ -29,7 +30,7 @@ settings! {
         /// Hosts that a registry with TLS may redirect to without TLS, such as a blob store in the node's own network. Only layers
         /// and other content with a known digest come from there. `host`, `host:port`, or `.domain` for all hosts below a domain.
         insecure_redirect_hosts: Vec<String> = Vec::new(),
-            List { of: ServerName, words: "an array of host names, each with or without a port" } => live;
+            ListOf { of: ServerName, words: "an array of host names, each with or without a port" } => live;
         /// Docker's `config.json` with credentials for pulls whose request has none. Read for each pull.
         docker_config: Option<PathBuf> = None, OptionalValue(FilePath), or "none" like "\"/root/.docker/config.json\"" => live;
         /// The signature policy that images must meet, as containers-policy.json(5) describes it: for pulls, and for images
@@ -67,7 +68,7 @@ settings! {
         /// second chance.
         image_pull_progress_timeout: Duration = secs(60), BoundedDuration::between(secs(1), secs(3600)) => live;
         /// Bytes per second that a download must have on average over each `image_pull_progress_timeout`.
-        image_pull_least_rate: usize = 1 << 10, Size::between(1, 1 << 30) => live;
+        image_pull_least_rate: usize = 1 << 10, ByteCount::between(1, 1 << 30) => live;
         /// How long connecting to a registry may take, TLS included; `dial_timeout` in its `hosts.toml` takes precedence.
         connect_timeout: Duration = secs(30), BoundedDuration::between(ms(100), secs(600)) => live;
         /// How often a request to the last server is retried without progress in between; once after it was silent for as long as

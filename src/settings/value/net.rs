@@ -67,7 +67,7 @@ impl ValueKind for HostName {
 /// A host name, an IP address, or with a leading dot all names below it; with or without a port.
 pub(crate) struct ServerName;
 
-impl Kind for ServerName {
+impl ValueKind for ServerName {
     type Value = String;
 
     fn words(&self) -> String {
@@ -88,7 +88,7 @@ impl Kind for ServerName {
             .and_then(|host| host.strip_suffix(']'));
         let is_host = match bare {
             Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-            None => HostName.read(&Raw::Text(host)).is_ok(),
+            None => HostName.read(&UnparsedValue::Text(host)).is_ok(),
         };
         if is_port && is_host {
             return Ok(text.to_ascii_lowercase());
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_server_is_a_host_with_or_without_a_port() {
-        let read = |text| ServerName.read(&Raw::Text(text));
+        let read = |text| ServerName.read(&UnparsedValue::Text(text));
         for text in [
             "Store.example",
             ".example.com",

@@ -117,7 +117,11 @@ pub(super) fn named_in(
 ) -> Cow<'static, str> {
     let is_redirect = answer.contains(", to which ");
     let (server, _) = answer.split_once(": ").unwrap_or((answer, ""));
-    if is_redirect || TOKEN_SERVICE_WORDINGS.iter().any(|part| answer.contains(part)) {
+    if is_redirect
+        || TOKEN_SERVICE_WORDINGS
+            .iter()
+            .any(|part| answer.contains(part))
+    {
         return named(words, answer, image);
     }
     match image {
