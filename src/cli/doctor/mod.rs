@@ -14,6 +14,7 @@ mod kubelet;
 mod limits;
 mod listen;
 mod oci_faults;
+mod oci_runtimes;
 mod process;
 mod socket;
 mod trial;

@@ -1,27 +1,20 @@
 //! Names the OCI runtimes of handlers that have known security faults.
 
-use std::ffi::OsStr;
-
 use super::super::output::ReportFinding;
-use super::hook_environment::{oci_program, version};
-use crate::config::Runtime;
+use super::oci_runtimes::HandlerRuntime;
 
 const TOPIC: &str = "runtime";
 
 /// A warning for each handler whose OCI runtime has a version with known faults. Not a failure: distributions mend faults without a new
 /// number.
-pub(super) fn check(runtime: &Runtime, search: &OsStr) -> Vec<ReportFinding> {
-    let Ok(found) = runtime.handler_programs(search) else {
-        return Vec::new();
-    };
-    let findings = found.handlers.iter().filter_map(|(handler, program)| {
-        let program = oci_program(handler, program, search)?;
-        let version = version(&program, search)?;
+pub(super) fn check(runtimes: &[HandlerRuntime]) -> Vec<ReportFinding> {
+    let findings = runtimes.iter().filter_map(|found| {
+        let version = &found.version;
         let mended = version.mended_in()?;
         let text = format!(
             "handler {}: {} is {} {}, which has known faults by which a container reaches the node",
-            handler.name,
-            program.display(),
+            found.handler,
+            found.program.display(),
             version.name,
             version.version,
         );

@@ -251,7 +251,8 @@ faults! {
     InitDied = "init_died", Some("it ended before its command ran, as when memory runs out or a seccomp profile forbids too much"), Node:
         ["read init-p: connection reset", "final child's pid from pipe: eof", "cannot start a stopped process",
          "cannot start a container that has stopped", "init preliminary setup: eof"];
-    WorkingDir = "working_dir", Some("its working directory cannot be entered"), Container: ["chdir to "];
+    WorkingDir = "working_dir", Some("its working directory cannot be entered"), Container:
+        ["chdir to ", "working directory \"*is not a directory"];
     CommandPath = "command_or_interpreter_not_found", Some("its command is not in the image"), Container:
         ["executable file `/*` not found"];
     CommandMissing = "command_not_found", Some("the image's PATH has no executable of that name"), Container:
@@ -266,7 +267,8 @@ faults! {
     CommandFormat = "command_format", Some("its command is made for another architecture, or is no program"), Container:
         ["exec format error"];
     User = "unknown_user", Some("the image does not have its user or group"), Container:
-        ["unable to find user", "unable to find group", "no matching entries in passwd", "no users found"];
+        ["unable to find user", "unable to find group", "no matching entries in passwd", "no users found",
+         "is not in the passwd of image", "is not in the group file of image"];
     AppArmor = "apparmor_profile", Some("its AppArmor profile is not loaded"), Container:
         ["apparmor*not loaded", "apparmor profile not found", "no profile of this name is loaded", "apparmor*not found"];
     Device = "cdi_device", Some("its CDI device is not known"), Container: ["unresolvable cdi device", "cdi device * does not exist on this node"];

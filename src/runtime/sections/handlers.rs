@@ -48,9 +48,9 @@ settings! {
         no_pivot: bool = false, BooleanValue => live;
         /// Creates no session keyring for each container.
         no_new_keyring: bool = false, BooleanValue => live;
-        /// Annotations of pods that are passed to the OCI runtime. Those that reach the node (`run.oci.`, `krun.`,
-        /// `org.systemd.property.`, `org.criu.`, `dev.gvisor.`, `io.katacontainers.`) need a key that spells out that much
-        /// of them before its `*`.
+        /// Annotations of pods that are passed to the OCI runtime. Those that reach the node or other pods (`run.oci.`, `krun.`,
+        /// `org.systemd.property.`, `org.criu.`, `dev.gvisor.`, `io.katacontainers.`, `io.kubernetes.cri-o.`,
+        /// `io.kubernetes.docker.`, `io.kubernetes.sandbox.`) need a key that spells out that much of them before its `*`.
         pod_annotations: Vec<String> = Vec::new(), ANNOTATIONS => live;
         /// The same for annotations of containers, which device plugins set.
         container_annotations: Vec<String> = Vec::new(), ANNOTATIONS => live;

@@ -1,6 +1,7 @@
 //! Images that other runtimes run although something in them is unusual or wrong.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use criscope_image::{Digest, Error};
@@ -308,19 +309,47 @@ async fn a_layer_that_the_registry_does_not_have_comes_from_its_addresses() {
     assert!(elsewhere.asked("files").is_empty());
 }
 
+/// Names of members and targets of hard links: `..` of a name that begins at the root stays there. A name that climbs above the root
+/// from below it is refused, as in Docker and Podman.
 #[tokio::test]
 async fn names_with_dots_are_resolved_below_the_root() {
     let store = Store::new().await;
+    let base = layer()
+        .file("hidden", b"hidden")
+        .dir("opaque/", 0o755)
+        .file("opaque/hidden", b"hidden")
+        .file("sub/hidden", b"hidden")
+        .end();
+    let long = format!("./../long/{}", "n".repeat(120));
     let built = layer()
         .file("./../ext/a.jar", b"jar")
         .file("opt/x/../y", b"y")
         .file("/abs/z", b"z")
+        .file("/../../../above", b"above")
+        .file("./opt/../../../twice", b"twice")
         .link("opt/link", "/elsewhere")
         .file("opt/link/../near", b"near")
         .hard_link("./again", "./../ext/a.jar")
+        .hard_link("./../third", "/../ext/../ext/a.jar")
+        .link("./../outward", "../../../ext/a.jar")
+        .pax(&[("path", b"./../pax/x")])
+        .file("short", b"pax")
+        .pax(&[("linkpath", b"./../pax/x")])
+        .hard_link("of-pax", "none")
+        .entry(
+            "././@LongLink",
+            tar::EntryType::GNULongName,
+            format!("{long}\0").as_bytes(),
+            |_| {},
+        )
+        .file("cut", b"long")
+        .file("./../.wh.hidden", b"")
+        .file("./../opaque/.wh..wh..opq", b"")
+        .file("/sub/../sub/.wh.hidden", b"")
         .dir("opt/..", 0o751)
         .end();
-    let archive = docker_archive("dots:1", &super::make::image(&[(built.clone(), built)]));
+    let layers = [(base.clone(), base), (built.clone(), built)];
+    let archive = docker_archive("dots:1", &super::make::image(&layers));
     let path = store.dir.path().join("archive");
     fs::write(&path, archive).expect("write");
     store.images.import(&path).await.expect("import");
@@ -328,9 +357,50 @@ async fn names_with_dots_are_resolved_below_the_root() {
         ("ext/a.jar", "jar"),
         ("opt/y", "y"),
         ("abs/z", "z"),
+        ("above", "above"),
+        ("twice", "twice"),
         ("opt/near", "near"),
         ("again", "jar"),
+        ("third", "jar"),
+        ("pax/x", "pax"),
+        ("of-pax", "pax"),
+        (&long[5..], "long"),
     ] {
-        assert_eq!(read(&store, "dots:1", path), content);
+        assert_eq!(read(&store, "dots:1", path), content, "{path}");
+    }
+    let found = store.images.layers("dots:1").expect("layers");
+    let root = &found.paths()[1];
+    let target = fs::read_link(root.join("outward")).expect("a link");
+    assert_eq!(target, Path::new("../../../ext/a.jar"), "as it is written");
+    let mode = root.metadata().expect("the root").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o751);
+    let rootfs = Rootfs::new(&store.dir.path().join("c"));
+    let request = MountRequest {
+        layers: found.paths().to_vec(),
+        ..MountRequest::default()
+    };
+    let mounted = rootfs.mount(&request).expect("mounted");
+    for hidden in ["hidden", "opaque/hidden", "sub/hidden"] {
+        let error = fs::symlink_metadata(mounted.join(hidden)).expect_err(hidden);
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{hidden}");
+    }
+    drop(mounted);
+    rootfs.remove().expect("removed");
+    let wrong = [
+        layer().file("../x", b"x"),
+        layer().file("a/../../x", b"x"),
+        layer().link("../x", "target"),
+        layer().dir("../x", 0o755),
+        layer().file("../.wh.x", b""),
+        layer().file("a/../../.wh..wh..opq", b""),
+        layer().pax(&[("path", b"../x")]).file("x", b"x"),
+        layer().file("f", b"x").hard_link("x", "../f"),
+    ];
+    for (number, built) in wrong.into_iter().enumerate() {
+        let built = built.end();
+        let image = super::make::image(&[(built.clone(), built)]);
+        fs::write(&path, docker_archive("climbs:1", &image)).expect("write");
+        let error = store.images.import(&path).await.expect_err("it climbs out");
+        assert!(error.to_string().contains(".."), "{number}: {error}");
     }
 }

@@ -21,6 +21,7 @@ mod hang_up;
 mod hooks;
 mod hostile;
 mod image_users;
+mod image_values;
 mod image_volumes;
 mod images;
 mod live_handlers;
