@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::Sources;
+use super::PageSources;
 use super::links;
 use super::page::page_at;
 use super::table::{number, text, wide_flowing};
@@ -17,11 +17,11 @@ use crate::units;
 
 /// `?format=json`
 #[derive(Debug, Deserialize)]
-pub struct Format {
+pub struct FormatQuery {
     format: Option<String>,
 }
 
-impl Format {
+impl FormatQuery {
     /// Returns whether JSON is requested.
     pub fn is_json(&self) -> bool {
         self.format.as_deref() == Some("json")
@@ -29,14 +29,17 @@ impl Format {
 }
 
 /// All calls in flight, oldest first.
-pub(super) fn rows(sources: &Sources) -> Vec<Call> {
+pub(super) fn rows(sources: &PageSources) -> Vec<Call> {
     let calls = sources.in_flight.calls();
     let records = calls.iter().map(|call| CallRecord::in_flight(call));
     records.map(|record| Call::of(&record)).collect()
 }
 
 /// `/debug/calls`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     let rows = rows(&sources);
     match format.is_json() {
         true => Json(rows).into_response(),

@@ -13,11 +13,11 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
-use super::calls::Format;
-use super::hosts::{self, Hosts};
-use super::{PodSources, Sources, no_page, page, pods, serve};
+use super::calls::FormatQuery;
+use super::hosts::{self, AllowedHosts};
+use super::{PageSources, PodPageSources, no_page, page, pods, serve};
 use crate::lifecycle::capture::{Bundle, Snapshot};
-use crate::proxy::instrument::InFlight;
+use crate::proxy::instrument::InFlightCalls;
 
 /// The pages that a capture holds: its name there, the path and the path to fetch.
 pub const PAGES: [(&str, &str, &str); 8] = [
@@ -40,7 +40,7 @@ pub const PAGES: [(&str, &str, &str); 8] = [
 ];
 
 /// `/debug/capture`
-pub(super) async fn snapshot(State(sources): State<Sources>) -> Response {
+pub(super) async fn snapshot(State(sources): State<PageSources>) -> Response {
     // It takes milliseconds, which would delay the other tasks of the side thread.
     let work = move || {
         let calls = sources.in_flight.calls();
@@ -53,18 +53,18 @@ pub(super) async fn snapshot(State(sources): State<Sources>) -> Response {
 }
 
 /// The stored pages.
-type Stored = Arc<BTreeMap<String, Vec<u8>>>;
+type StoredPages = Arc<BTreeMap<String, Vec<u8>>>;
 
 /// The pages of a capture: those of pods are made again, others are shown as they were.
 pub fn app(bundle: Bundle) -> Router {
-    let sources = PodSources {
+    let sources = PodPageSources {
         stories: Arc::new(bundle.stories()),
-        in_flight: Arc::<InFlight>::default(),
+        in_flight: Arc::<InFlightCalls>::default(),
         trace_url: None,
     };
-    let stored: Stored = Arc::new(bundle.pages);
+    let stored: StoredPages = Arc::new(bundle.pages);
     let live = Arc::clone(&stored);
-    let root = move |Query(format): Query<Format>| async move {
+    let root = move |Query(format): Query<FormatQuery>| async move {
         match format.is_json() {
             true => of(&live, "live.json"),
             false => Redirect::to("/debug/pods").into_response(),
@@ -83,7 +83,7 @@ pub fn app(bundle: Bundle) -> Router {
         .with_state(sources)
 }
 
-fn of(stored: &Stored, name: &str) -> Response {
+fn of(stored: &StoredPages, name: &str) -> Response {
     let Some(body) = stored.get(name) else {
         return (StatusCode::NOT_FOUND, "the capture has no such page\n").into_response();
     };
@@ -103,7 +103,7 @@ pub async fn serve_captured(
     app: Router,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let hosts = Hosts::new(&[], &super::live::host());
+    let hosts = AllowedHosts::new(&[], &super::live::host());
     let app = app.layer(from_fn_with_state(hosts, hosts::check));
     serve::tcp(listener, app, stop).await
 }

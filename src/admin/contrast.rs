@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use super::page::STYLE;
 
-type Scheme = HashMap<String, [f64; 3]>;
+type ColourScheme = HashMap<String, [f64; 3]>;
 
 /// The custom properties of the light scheme, and those of the dark one.
-fn schemes() -> [Scheme; 2] {
+fn schemes() -> [ColourScheme; 2] {
     let (light, dark) = STYLE
         .split_once("@media (prefers-color-scheme:dark){:root{")
         .expect("a dark scheme");
@@ -16,7 +16,7 @@ fn schemes() -> [Scheme; 2] {
     [properties(light), properties(dark)]
 }
 
-fn properties(block: &str) -> Scheme {
+fn properties(block: &str) -> ColourScheme {
     let block = block.split('}').next().unwrap_or_default();
     block
         .split(';')

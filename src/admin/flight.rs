@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use super::Sources;
+use super::PageSources;
 use super::page::page_at;
 use super::table::{number, table, text};
 use super::tracez::{self, NO_SUCH_METHOD, method_of};
@@ -24,14 +24,14 @@ const SHOWN: usize = 100;
 
 /// The query.
 #[derive(Debug, Default, Deserialize)]
-pub struct Wanted {
+pub struct FlightRecorderQuery {
     format: Option<String>,
     /// `NAMESPACE/NAME`
     pod: Option<String>,
     method: Option<String>,
 }
 
-impl Wanted {
+impl FlightRecorderQuery {
     /// The page, for this method alone if there is one.
     pub(super) fn of(method: Option<String>) -> Self {
         Self {
@@ -56,7 +56,10 @@ impl Wanted {
 }
 
 /// `/debug/flight`
-pub async fn page(State(sources): State<Sources>, Query(wanted): Query<Wanted>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(wanted): Query<FlightRecorderQuery>,
+) -> Response {
     let filter = match wanted.filter() {
         Ok(filter) => filter,
         Err(refusal) => return (StatusCode::BAD_REQUEST, refusal).into_response(),
@@ -71,7 +74,7 @@ fn failed(error: &dyn std::error::Error) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
 }
 
-fn answer(sources: &Sources, wanted: &Wanted, filter: &Filter) -> Response {
+fn answer(sources: &PageSources, wanted: &FlightRecorderQuery, filter: &Filter) -> Response {
     let dumps = Arc::clone(&sources.dumps);
     let dump = dumps.collect("http", None, filter);
     let most = dumps.max_bytes();
@@ -107,7 +110,12 @@ fn file(how: &str, name: &str, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()
     (headers, body).into_response()
 }
 
-fn html(dump: &Dump, wanted: &Wanted, filter: &Filter, sources: &Sources) -> Markup {
+fn html(
+    dump: &Dump,
+    wanted: &FlightRecorderQuery,
+    filter: &Filter,
+    sources: &PageSources,
+) -> Markup {
     html! {
         (summary(dump, wanted))
         (recorded(dump))
@@ -117,7 +125,7 @@ fn html(dump: &Dump, wanted: &Wanted, filter: &Filter, sources: &Sources) -> Mar
     }
 }
 
-fn summary(dump: &Dump, wanted: &Wanted) -> Markup {
+fn summary(dump: &Dump, wanted: &FlightRecorderQuery) -> Markup {
     let memory = dump.memory();
     let chosen = [("pod", &wanted.pod), ("method", &wanted.method)];
     let chosen = || {
@@ -164,7 +172,7 @@ fn recorded(dump: &Dump) -> Markup {
     }
 }
 
-fn files(sources: &Sources) -> Markup {
+fn files(sources: &PageSources) -> Markup {
     let files = sources.dumps.stored();
     html! {
         h2 { "On disk" }

@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::live::{self, Live};
+use super::live::{self, FrontPageState};
 use super::methods::tests::row;
-use super::page::{Page, SCRIPT, STYLE};
-use super::pods::{self, Filter};
-use super::runtimes::Standing;
+use super::page::{HtmlPage, SCRIPT, STYLE};
+use super::pods::{self, PodListQuery};
+use super::runtimes::BackendView;
 use crate::lifecycle::examples::{self, NOW};
 use crate::lifecycle::tables::RpcTable;
 use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, Pull, Session};
@@ -50,18 +50,18 @@ fn session(kind: &str, program: Option<&str>, pod: Option<&str>) -> OpenSession 
     }
 }
 
-fn backend() -> Standing {
-    Standing {
+fn backend() -> BackendView {
+    BackendView {
         name: "containerd".to_owned(),
         up: true,
         since_ms: Some(93_600_000.0),
         runtime: Some(("containerd".to_owned(), "2.0.1".to_owned())),
-        ..Standing::default()
+        ..BackendView::default()
     }
 }
 
-fn quiet() -> Live {
-    Live {
+fn quiet() -> FrontPageState {
+    FrontPageState {
         now_unix_us: NOW,
         version: version::with_commit(),
         host: "node-a7".to_owned(),
@@ -80,14 +80,14 @@ fn quiet() -> Live {
             ],
             ..RpcTable::default()
         },
-        ..Live::default()
+        ..FrontPageState::default()
     }
 }
 
-fn busy() -> Live {
+fn busy() -> FrontPageState {
     let mut pull = running("PullImage", "model-0", 41, 120, 0);
     pull.image = Some("registry.example.com/ml/model-server:2026-01".to_owned());
-    Live {
+    FrontPageState {
         calls: vec![
             running("RunPodSandbox", "stuck-1", 130, 240, 50),
             pull,
@@ -115,7 +115,7 @@ fn busy() -> Live {
 }
 
 /// Without hostile names.
-fn readme() -> Live {
+fn readme() -> FrontPageState {
     let mut live = busy();
     live.pods.retain(|pod| pod.namespace == "shop");
     live.known_pods = live.pods.len();
@@ -123,7 +123,7 @@ fn readme() -> Live {
 }
 
 #[allow(clippy::cast_precision_loss)]
-fn many() -> Live {
+fn many() -> FrontPageState {
     let starts = (0..40_u64).map(|n| {
         let base = examples::slow_cni();
         let factor = 0.05 + (n * 7919 % 23) as f64 / 40.0;
@@ -139,7 +139,7 @@ fn many() -> Live {
             ..base
         }
     });
-    Live {
+    FrontPageState {
         pods: starts.filter_map(pod).collect(),
         ..busy()
     }
@@ -150,9 +150,9 @@ fn pod(episode: Episode) -> Option<Pod> {
     Pod::of(vec![episode], reason, NOW)
 }
 
-fn list() -> Page {
+fn list() -> HtmlPage {
     let pods = examples::pods();
-    pods::list_page(&pods, &Filter::default(), pods.pods.len())
+    pods::list_page(&pods, &PodListQuery::default(), pods.pods.len())
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::time::Instant;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 
-use super::Sources;
+use super::PageSources;
 use crate::proxy::backend::Backend;
 
 /// `/livez`: 200 while the request path makes progress.
-pub async fn livez(State(sources): State<Sources>) -> (StatusCode, String) {
+pub async fn livez(State(sources): State<PageSources>) -> (StatusCode, String) {
     let silent = sources.heartbeat.silence();
     match sources.heartbeat.is_alive() {
         true => (StatusCode::OK, "ok\n".to_owned()),
@@ -23,7 +23,7 @@ pub async fn livez(State(sources): State<Sources>) -> (StatusCode, String) {
 
 /// `/readyz`: 200 while every backend answers. With `?verbose`, one line per backend, condition, and the oldest call.
 pub async fn readyz(
-    State(sources): State<Sources>,
+    State(sources): State<PageSources>,
     RawQuery(query): RawQuery,
 ) -> (StatusCode, String) {
     let verbose =
@@ -85,7 +85,7 @@ fn describe(text: &mut String, backend: &Backend) {
     }
 }
 
-fn describe_calls(text: &mut String, sources: &Sources) {
+fn describe_calls(text: &mut String, sources: &PageSources) {
     let calls = sources.in_flight.calls();
     let now = Instant::now();
     let _ = match calls.first() {

@@ -9,11 +9,11 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::backends;
-use super::calls::{self, Format};
-use super::page::{Page, framed, lone};
-use super::runtimes::{self, Standing};
+use super::calls::{self, FormatQuery};
+use super::page::{HtmlPage, framed, lone};
+use super::runtimes::{self, BackendView};
 use super::table::{card, fact};
-use super::{Sources, faults, methods, nav, pulls, sessions, starts};
+use super::{PageSources, faults, methods, nav, pulls, sessions, starts};
 use crate::lifecycle::kubelet::relist::RelistState;
 use crate::lifecycle::tables::{RpcTable, rpc_table};
 use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, PodState, Pull, crash_loops};
@@ -25,7 +25,7 @@ const STARTS: usize = 40;
 
 /// `/?format=json`
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Live {
+pub(super) struct FrontPageState {
     /// The time of this response, in microseconds since 1970.
     pub(super) now_unix_us: u64,
     /// The version of criscope.
@@ -34,7 +34,7 @@ pub(super) struct Live {
     pub(super) host: String,
     /// Uptime of criscope, in milliseconds.
     pub(super) uptime_ms: f64,
-    pub(super) backends: Vec<Standing>,
+    pub(super) backends: Vec<BackendView>,
     /// Calls in flight, oldest first.
     pub(super) calls: Vec<Call>,
     /// Open sessions of exec, attach and port-forward, oldest first.
@@ -60,7 +60,10 @@ pub(super) struct Live {
 }
 
 /// `/`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     let mut live = live(&sources);
     match format.is_json() {
         true => {
@@ -72,7 +75,7 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
 }
 
 /// `/` without the pages below `/debug`: it names no pods.
-pub async fn bare(State(sources): State<Sources>) -> Page {
+pub async fn bare(State(sources): State<PageSources>) -> HtmlPage {
     let body = html! {
         dl.facts { (backends::html(&runtimes::standings(&sources))) }
         p { "The pages under /debug are disabled (admin.debug)." }
@@ -81,7 +84,7 @@ pub async fn bare(State(sources): State<Sources>) -> Page {
 }
 
 /// The newest starts and restarts, and the number of crash loops among all of them.
-fn starts_and_loops(sources: &Sources) -> (Vec<Episode>, usize) {
+fn starts_and_loops(sources: &PageSources) -> (Vec<Episode>, usize) {
     let mut recent = sources.stories.recent(&sources.in_flight.calls());
     recent.episodes.retain(|episode| episode.kind != "stop");
     let loops = crash_loops(&recent.episodes);
@@ -90,12 +93,12 @@ fn starts_and_loops(sources: &Sources) -> (Vec<Episode>, usize) {
     (recent.episodes, loops)
 }
 
-fn live(sources: &Sources) -> Live {
+fn live(sources: &PageSources) -> FrontPageState {
     let mut pods = sources.stories.pods(&sources.in_flight.calls());
     let loops = |pod: &&Pod| pod.state == PodState::CrashLoop;
     let crash_loops = pods.pods.iter().filter(loops).count();
     pods.pods.truncate(STARTS);
-    Live {
+    FrontPageState {
         now_unix_us: units::unix_us(SystemTime::now()),
         version: version::with_commit(),
         host: host(),
@@ -123,7 +126,7 @@ pub(super) fn host() -> String {
     name.unwrap_or_default().trim().to_owned()
 }
 
-pub(super) fn html(live: &Live) -> Page {
+pub(super) fn html(live: &FrontPageState) -> HtmlPage {
     let heading = html! {
         (live.host) " " small.muted { "CRI calls between the kubelet and the runtime" }
     };
@@ -151,7 +154,7 @@ pub(super) fn html(live: &Live) -> Page {
     framed(&nav::html("/"), &live.host, &heading, &body)
 }
 
-fn facts(live: &Live) -> Markup {
+fn facts(live: &FrontPageState) -> Markup {
     let stuck = live.calls.iter().filter(|row| row.stuck.is_some()).count();
     let in_flight = html! {
         (live.calls.len()) @if stuck > 0 { " " span.warn { (stuck) " stuck" } }
@@ -167,7 +170,7 @@ fn facts(live: &Live) -> Markup {
     }
 }
 
-fn pods(live: &Live) -> Markup {
+fn pods(live: &FrontPageState) -> Markup {
     let pods: Vec<_> = live.pods.iter().collect();
     if pods.is_empty() {
         let none = html! { p.none { "No pod has been started since criscope started." } };

@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::page::{Page, framed, page_at};
+use super::page::{HtmlPage, framed, page_at};
 use super::table::card;
-use super::{PodSources, links, nav, near, starts, story};
+use super::{PodPageSources, links, nav, near, starts, story};
 use crate::lifecycle::view::{
     Episode, Pod, PodStory, Pods, Recent, State as Stand, Unknown, crash_loops, sort,
 };
@@ -19,7 +19,7 @@ const LIMIT: usize = 200;
 
 /// The query: which pods or episodes, in which order.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct Filter {
+pub struct PodListQuery {
     format: Option<String>,
     /// `pod`: JSON of pods instead of episodes.
     by: Option<String>,
@@ -55,7 +55,7 @@ fn word(episode: &Episode) -> &'static str {
     }
 }
 
-impl Filter {
+impl PodListQuery {
     fn is_named(&self, namespace: &str, name: &str) -> bool {
         asked(self.namespace.as_ref()).is_none_or(|it| it == namespace)
             && asked(self.name.as_ref()).is_none_or(|part| match part.split_once('/') {
@@ -128,7 +128,10 @@ fn slowest_first(episodes: &mut Vec<Episode>) {
 }
 
 /// `/debug/pods`
-pub async fn list(State(sources): State<PodSources>, Query(filter): Query<Filter>) -> Response {
+pub async fn list(
+    State(sources): State<PodPageSources>,
+    Query(filter): Query<PodListQuery>,
+) -> Response {
     let calls = sources.in_flight.calls();
     let is_json = filter.format.as_deref() == Some("json");
     if is_json && filter.by.as_deref() != Some("pod") {
@@ -146,7 +149,7 @@ pub async fn list(State(sources): State<PodSources>, Query(filter): Query<Filter
 }
 
 /// The page of the list; `found` counts the pods that match.
-pub(super) fn list_page(pods: &Pods, filter: &Filter, found: usize) -> Page {
+pub(super) fn list_page(pods: &Pods, filter: &PodListQuery, found: usize) -> HtmlPage {
     let shown: Vec<_> = pods.pods.iter().collect();
     let rows = html! {
         @if !shown.is_empty() {
@@ -171,7 +174,7 @@ pub(super) fn list_page(pods: &Pods, filter: &Filter, found: usize) -> Page {
 }
 
 /// The filter as links and a form, which work without a script.
-fn form(filter: &Filter) -> Markup {
+fn form(filter: &PodListQuery) -> Markup {
     let chosen = asked(filter.state.as_ref()).unwrap_or_default();
     html! {
         form.filter action="/debug/pods" role="search" {
@@ -219,16 +222,16 @@ const ORDERS: [(&str, &str); 2] = [("", "newest first"), ("slowest", "slowest fi
 
 /// `?format=json`, and the uid if several pods had this name.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct Which {
+pub struct PodPageQuery {
     format: Option<String>,
     uid: Option<String>,
 }
 
 /// `/debug/pods/NAMESPACE/NAME`
 pub async fn one(
-    State(sources): State<PodSources>,
+    State(sources): State<PodPageSources>,
     Path((namespace, name)): Path<(String, String)>,
-    Query(which): Query<Which>,
+    Query(which): Query<PodPageQuery>,
 ) -> Response {
     let calls = sources.in_flight.calls();
     let uid = asked(which.uid.as_ref());
@@ -254,7 +257,7 @@ pub async fn one(
 }
 
 /// The page of one pod.
-pub(super) fn pod_page(it: &PodStory, trace_url: Option<&str>) -> Page {
+pub(super) fn pod_page(it: &PodStory, trace_url: Option<&str>) -> HtmlPage {
     let title = format!("{}/{}", it.namespace, it.name);
     let heading = html! { span.muted { (it.namespace) "/" } (it.name) };
     framed(
@@ -265,7 +268,7 @@ pub(super) fn pod_page(it: &PodStory, trace_url: Option<&str>) -> Page {
     )
 }
 
-fn unknown_page(unknown: &Unknown) -> Page {
+fn unknown_page(unknown: &Unknown) -> HtmlPage {
     let near = unknown
         .near
         .iter()

@@ -8,10 +8,10 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
-use super::calls::Format;
+use super::calls::FormatQuery;
 use super::page::page_at;
 use super::table::{card, number, text, wide_flowing};
-use super::{Sources, links};
+use super::{PageSources, links};
 use crate::call::CallRecord;
 use crate::cri::Method;
 use crate::lifecycle::view::{Call, Progress, Pull, Pulls};
@@ -25,18 +25,18 @@ const RECENT: usize = 100;
 
 /// Reads the progress of the pulls of the built-in runtime.
 #[derive(Clone)]
-pub struct Pulling {
+pub struct PullProgressReader {
     running: Arc<dyn Fn() -> Vec<Progress> + Send + Sync>,
-    ended: Arc<dyn Fn() -> Vec<Ended> + Send + Sync>,
+    ended: Arc<dyn Fn() -> Vec<EndedPull> + Send + Sync>,
 }
 
 /// When a pull ended, in microseconds since 1970, and what it fetched.
-type Ended = (u64, Progress);
+type EndedPull = (u64, Progress);
 
 /// The end of a call is this long after that of its pull at most, in microseconds.
 const SAME_PULL: u64 = 2_000_000;
 
-impl Pulling {
+impl PullProgressReader {
     /// Calls `read` for each page.
     pub fn new(read: impl Fn() -> Vec<Progress> + Send + Sync + 'static) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Pulling {
 
     /// The same with pulls that have ended, the oldest first.
     #[must_use]
-    pub fn with_ended(self, read: impl Fn() -> Vec<Ended> + Send + Sync + 'static) -> Self {
+    pub fn with_ended(self, read: impl Fn() -> Vec<EndedPull> + Send + Sync + 'static) -> Self {
         Self {
             ended: Arc::new(read),
             ..self
@@ -55,14 +55,17 @@ impl Pulling {
     }
 }
 
-impl std::fmt::Debug for Pulling {
+impl std::fmt::Debug for PullProgressReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Pulling")
     }
 }
 
 /// `/debug/images/pulls`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     let pulls = pulls(&sources);
     match format.is_json() {
         true => Json(pulls).into_response(),
@@ -71,7 +74,7 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
 }
 
 /// The pulls in flight, and those in the recorder.
-pub(super) fn pulls(sources: &Sources) -> Pulls {
+pub(super) fn pulls(sources: &PageSources) -> Pulls {
     let calls = sources.in_flight.calls();
     let mut recent = sources.recorder.calls();
     recent.retain(|record| record.method == Method::PullImage);
@@ -99,7 +102,7 @@ pub(super) fn pulls(sources: &Sources) -> Pulls {
 }
 
 /// Progress of pulls that run: those of containerd, then those of the built-in runtime.
-fn running(sources: &Sources) -> Vec<Progress> {
+fn running(sources: &PageSources) -> Vec<Progress> {
     let mut all = sources.pull_progress.read();
     if let Some(read) = &sources.pulling {
         all.extend((read.running)());
@@ -132,14 +135,14 @@ fn is_of(progress: &Progress, call: &Call) -> bool {
 }
 
 /// Adds what was fetched to each pull that ended.
-fn with_sizes(mut pulls: Vec<Pull>, mut ended: Vec<Ended>) -> Vec<Pull> {
+fn with_sizes(mut pulls: Vec<Pull>, mut ended: Vec<EndedPull>) -> Vec<Pull> {
     for pull in &mut pulls {
         let call = &pull.call;
         let end = call
             .began_unix_us
             .saturating_add((call.duration_ms * 1e3) as u64);
         let is_same =
-            |(at, progress): &Ended| end.abs_diff(*at) < SAME_PULL && is_of(progress, call);
+            |(at, progress): &EndedPull| end.abs_diff(*at) < SAME_PULL && is_of(progress, call);
         if let Some(at) = ended.iter().position(is_same) {
             pull.progress = Some(ended.swap_remove(at).1);
         }

@@ -9,15 +9,15 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use tokio::time::sleep;
 
-use super::Sources;
-use super::serve::Caller;
+use super::PageSources;
+use super::serve::UnixSocketPeer;
 use crate::lifecycle::capture::requests::{RecordedPart, RecordingError, RecordingWish};
 use crate::telemetry::logging::AUDIT;
 
 /// POST: begins a recording.
 pub(super) async fn begin(
-    State(sources): State<Sources>,
-    Extension(caller): Extension<Caller>,
+    State(sources): State<PageSources>,
+    Extension(caller): Extension<UnixSocketPeer>,
     body: String,
 ) -> Response {
     let wish: RecordingWish = match serde_json::from_str(&body) {
@@ -51,11 +51,11 @@ pub(super) async fn begin(
 }
 
 /// POST: takes what was recorded since the last time.
-pub(super) async fn take(State(sources): State<Sources>) -> Json<RecordedPart> {
+pub(super) async fn take(State(sources): State<PageSources>) -> Json<RecordedPart> {
     Json(sources.requests.take(Instant::now()))
 }
 
 /// DELETE: ends the recording, and takes the rest.
-pub(super) async fn end(State(sources): State<Sources>) -> Json<RecordedPart> {
+pub(super) async fn end(State(sources): State<PageSources>) -> Json<RecordedPart> {
     Json(sources.requests.end(Instant::now()))
 }

@@ -5,15 +5,18 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
-use super::Sources;
-use super::calls::Format;
+use super::PageSources;
+use super::calls::FormatQuery;
 use super::page::page_at;
 use super::table::{self, count, number, text};
 use crate::lifecycle::tables::{RpcRow, RpcTable, Window, rpc_table};
 use crate::units;
 
 /// `/debug/rpcz`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     let table = rpc_table(&sources.rates, &sources.in_flight.calls());
     match format.is_json() {
         true => Json(table).into_response(),
@@ -25,8 +28,8 @@ fn html(table: &RpcTable) -> Markup {
     if table.methods.is_empty() {
         return html! { p { "No calls yet." } };
     }
-    type Part = fn(&RpcRow) -> &Window;
-    let parts: [(&str, f64, Part); 3] = [
+    type WindowSelector = fn(&RpcRow) -> &Window;
+    let parts: [(&str, f64, WindowSelector); 3] = [
         ("The last minute", 60.0, |row| &row.minute),
         ("The last hour", 3600.0, |row| &row.hour),
         ("Since the start", f64::INFINITY, |row| &row.all),

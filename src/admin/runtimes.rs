@@ -6,16 +6,16 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::calls::Format;
-use super::page::{Page, page_at};
+use super::calls::FormatQuery;
+use super::page::{HtmlPage, page_at};
 use super::table::{count, number, table, text};
-use super::{Sources, routes};
+use super::{PageSources, routes};
 use crate::proxy::backend::Backend;
 use crate::units;
 
 /// A backend.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Standing {
+pub(super) struct BackendView {
     pub(super) name: String,
     /// Path of its socket.
     pub(super) endpoint: String,
@@ -31,7 +31,7 @@ pub(super) struct Standing {
     pub(super) runtime: Option<(String, String)>,
     /// The version of its services: `runtime.v1` or `runtime.v1alpha2`.
     pub(super) api: &'static str,
-    pub(super) conditions: Vec<Condition>,
+    pub(super) conditions: Vec<ConditionView>,
     /// Age of its last successful Status, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_status_ms: Option<f64>,
@@ -43,7 +43,7 @@ pub(super) struct Standing {
 
 /// A condition of its Status.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Condition {
+pub(super) struct ConditionView {
     pub(super) kind: String,
     pub(super) status: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -54,7 +54,10 @@ pub(super) struct Condition {
 }
 
 /// `/debug/backends`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(format): Query<FormatQuery>,
+) -> Response {
     match format.is_json() {
         true => Json(standings(&sources)).into_response(),
         false => html_page(&sources).into_response(),
@@ -62,13 +65,13 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
 }
 
 /// The page of the backends and of the routing of calls to them.
-pub(super) fn html_page(sources: &Sources) -> Page {
+pub(super) fn html_page(sources: &PageSources) -> HtmlPage {
     let body = html! { (html(&standings(sources))) (routes::part(sources)) };
     page_at("/debug/backends", "Backends", &body)
 }
 
 /// All backends, in the order of the configuration.
-pub(super) fn standings(sources: &Sources) -> Vec<Standing> {
+pub(super) fn standings(sources: &PageSources) -> Vec<BackendView> {
     let calls = sources.in_flight.calls();
     let went_to = |name: &str| {
         let of_call =
@@ -79,17 +82,17 @@ pub(super) fn standings(sources: &Sources) -> Vec<Standing> {
     backends.map(|b| state(b, went_to(b.name()))).collect()
 }
 
-fn state(backend: &Backend, in_flight: usize) -> Standing {
+fn state(backend: &Backend, in_flight: usize) -> BackendView {
     let health = backend.health();
     let state = health.state();
     let age = |at: std::time::Instant| at.elapsed().as_secs_f64() * 1e3;
-    let conditions = state.conditions.into_iter().map(|c| Condition {
+    let conditions = state.conditions.into_iter().map(|c| ConditionView {
         kind: c.kind,
         status: c.status,
         reason: c.reason,
         message: c.message,
     });
-    Standing {
+    BackendView {
         name: backend.name().to_string(),
         endpoint: backend.endpoint(),
         up: state.up,
@@ -104,7 +107,7 @@ fn state(backend: &Backend, in_flight: usize) -> Standing {
     }
 }
 
-fn html(states: &[Standing]) -> Markup {
+fn html(states: &[BackendView]) -> Markup {
     let columns = html! {
         (text("backend")) (text("socket")) (text("state")) (text("runtime")) (text("conditions"))
         (number("last Status")) (number("reconnects")) (number("in flight"))
@@ -112,7 +115,7 @@ fn html(states: &[Standing]) -> Markup {
     table(&columns, &html! { @for state in states { (row(state)) } })
 }
 
-fn row(state: &Standing) -> Markup {
+fn row(state: &BackendView) -> Markup {
     html! {
         tr {
             td { (state.name) }

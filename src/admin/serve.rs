@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
+use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
 
 /// Most connections over TCP, and over the socket of agents, at a time. At the limit, one that has not sent its request yet is closed.
 const MAX_CONNECTIONS: usize = 64;
@@ -47,20 +47,20 @@ const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 
 /// The peer on the unix socket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
+pub(super) struct UnixSocketPeer {
     pub(super) uid: u32,
     pub(super) pid: Option<i32>,
 }
 
 /// The state shared by the connections of one listener.
 #[derive(Clone)]
-struct Serving {
+struct ListenerState {
     app: Router,
     large: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
-impl Serving {
+impl ListenerState {
     fn new(app: Router, stop: CancellationToken) -> Self {
         Self {
             app,
@@ -97,14 +97,14 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let serving = Serving::new(Router::new(), stop);
-    let places = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Any);
+    let serving = ListenerState::new(Router::new(), stop);
+    let places = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Any);
     let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     accepting(accept, &places, &serving.stop, |stream, place| {
         let (serving, admission) = (serving.clone(), admit(stream));
         async move {
             if let Some((stream, app)) = admission.await {
-                let serving = Serving { app, ..serving };
+                let serving = ListenerState { app, ..serving };
                 serving.connection(stream, place, None).await;
             }
         }
@@ -123,9 +123,9 @@ pub(super) async fn unix(
     stop: CancellationToken,
 ) -> io::Result<()> {
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    let allowed = Serving::new(app, stop.clone());
-    let refused = Serving::new(Router::new().fallback(forbidden), stop);
-    let places = ConnectionLimit::new(MAX_SOCKET_CONNECTIONS, Evict::Any);
+    let allowed = ListenerState::new(app, stop.clone());
+    let refused = ListenerState::new(Router::new().fallback(forbidden), stop);
+    let places = ConnectionLimit::new(MAX_SOCKET_CONNECTIONS, EvictionPolicy::Any);
     let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     accepting(
         accept,
@@ -133,7 +133,7 @@ pub(super) async fn unix(
         &allowed.stop,
         |stream: UnixStream, place| {
             // The permission bits keep others out already, unless they were changed.
-            let caller = stream.peer_cred().ok().map(|peer| Caller {
+            let caller = stream.peer_cred().ok().map(|peer| UnixSocketPeer {
                 uid: peer.uid(),
                 pid: peer.pid(),
             });
@@ -160,8 +160,8 @@ pub(super) async fn by_mode(
     stop: CancellationToken,
 ) -> io::Result<()> {
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    let serving = Serving::new(app, stop);
-    let places = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Any);
+    let serving = ListenerState::new(app, stop);
+    let places = ConnectionLimit::new(MAX_CONNECTIONS, EvictionPolicy::Any);
     let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     accepting(
         accept,
@@ -202,9 +202,9 @@ async fn accepting<T, A, S>(
     }
 }
 
-impl Serving {
+impl ListenerState {
     /// Serves one request.
-    async fn connection<T>(self, stream: T, place: ConnectionPermit, caller: Option<Caller>)
+    async fn connection<T>(self, stream: T, place: ConnectionPermit, caller: Option<UnixSocketPeer>)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -239,7 +239,7 @@ async fn answer(
     app: Router,
     large: &Arc<Semaphore>,
     request: Request<Incoming>,
-    caller: Option<Caller>,
+    caller: Option<UnixSocketPeer>,
 ) -> (Response, Option<OwnedSemaphorePermit>) {
     let mut request = request.map(Body::new);
     if let Some(caller) = caller {
@@ -280,17 +280,17 @@ mod tests {
 
     const REQUEST: &[u8] = b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-    fn serving() -> Serving {
+    fn serving() -> ListenerState {
         let large = || async { "x".repeat(10 << 20) };
         let app = Router::new()
             .route("/large", get(large))
             .route("/small", get(async || "small"));
-        Serving::new(app, CancellationToken::new())
+        ListenerState::new(app, CancellationToken::new())
     }
 
     /// A connection to it that holds little unread, and its end.
     async fn connect(
-        serving: &Serving,
+        serving: &ListenerState,
         places: &Arc<ConnectionLimit>,
     ) -> (DuplexStream, JoinHandle<()>) {
         let (near, far) = tokio::io::duplex(1024);
@@ -303,7 +303,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_says_or_reads_nothing_is_cut_off() {
-        let (serving, places) = (serving(), ConnectionLimit::new(4, Evict::Any));
+        let (serving, places) = (serving(), ConnectionLimit::new(4, EvictionPolicy::Any));
         for (said, limit) in [
             (&b""[..], HEAD_TIMEOUT),
             (b"GET / HTTP/1.1\r\nhost", HEAD_TIMEOUT),
@@ -321,7 +321,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn large_answers_that_are_not_read_are_few() {
-        let (serving, places) = (serving(), ConnectionLimit::new(100, Evict::Any));
+        let (serving, places) = (serving(), ConnectionLimit::new(100, EvictionPolicy::Any));
         let mut unread = Vec::new();
         for _ in 0..MAX_LARGE {
             let (mut client, served) = connect(&serving, &places).await;
@@ -354,7 +354,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_says_nothing_makes_room() {
-        let (serving, places) = (serving(), ConnectionLimit::new(2, Evict::Any));
+        let (serving, places) = (serving(), ConnectionLimit::new(2, EvictionPolicy::Any));
         let (_reading, slow) = {
             let (mut client, served) = connect(&serving, &places).await;
             client.write_all(REQUEST).await.expect("sent");

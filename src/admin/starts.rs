@@ -3,13 +3,13 @@
 use maud::{Markup, html};
 
 use super::links;
-use super::waterfall::{self, Scale};
+use super::waterfall::{self, WaterfallScale};
 use crate::lifecycle::view::{Episode, Pod, PodState};
 use crate::units;
 
 /// The rows under a legend and an axis.
 pub(super) fn rows(pods: &[&Pod], now: u64) -> Markup {
-    let scale = Scale::fitting(pods.iter().map(|pod| pod.episode.duration_ms));
+    let scale = WaterfallScale::fitting(pods.iter().map(|pod| pod.episode.duration_ms));
     html! {
         (legend(pods))
         ol.starts {
@@ -32,7 +32,7 @@ fn legend(pods: &[&Pod]) -> Markup {
     waterfall::legend(phases)
 }
 
-fn row(pod: &Pod, scale: Scale, now: u64) -> Markup {
+fn row(pod: &Pod, scale: WaterfallScale, now: u64) -> Markup {
     let class = match pod.state {
         PodState::Failing | PodState::Failed => Some("failed"),
         PodState::CrashLoop => Some("loops"),

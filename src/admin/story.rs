@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::table::{fact, number, text, wide};
-use super::waterfall::{self, Scale};
+use super::waterfall::{self, WaterfallScale};
 use super::{calls, links, sessions, starts};
 use crate::lifecycle::view::{
     Call, Detail, Episode, Exit, Item, PodStory, PodSync, Tries, Wait, crash_loops, details, items,
@@ -28,7 +28,7 @@ fn episode(
     crash_loop: Option<&str>,
     trace_url: Option<&str>,
 ) -> Markup {
-    let scale = Scale::to(episode.duration_ms);
+    let scale = WaterfallScale::to(episode.duration_ms);
     let id = format!("e{number}");
     let began = units::rfc3339(episode.began_unix_us);
     // The page begins with one of these.
@@ -83,7 +83,7 @@ fn facts(episode: &Episode, now: u64, trace_url: Option<&str>) -> Markup {
     }
 }
 
-fn phases(episode: &Episode, scale: Scale) -> Markup {
+fn phases(episode: &Episode, scale: WaterfallScale) -> Markup {
     let share = |ms: f64| ms / episode.duration_ms.max(0.001) * 100.0;
     html! {
         @if !episode.phases.is_empty() {
@@ -102,7 +102,7 @@ fn phases(episode: &Episode, scale: Scale) -> Markup {
     }
 }
 
-fn of_episode(episode: &Episode, scale: Scale) -> Markup {
+fn of_episode(episode: &Episode, scale: WaterfallScale) -> Markup {
     if episode.calls.is_empty() {
         return html! {};
     }
@@ -129,7 +129,7 @@ fn of_episode(episode: &Episode, scale: Scale) -> Markup {
 }
 
 /// A container that the next call waited for.
-fn wait(wait: &Wait, scale: Scale) -> Markup {
+fn wait(wait: &Wait, scale: WaterfallScale) -> Markup {
     let (class, word) = waterfall::look("init_container");
     let took = units::duration(wait.duration_ms);
     let words = format!("{word} {}, ran for {took}", wait.container);
@@ -142,7 +142,7 @@ fn wait(wait: &Wait, scale: Scale) -> Markup {
 }
 
 /// The kubelet's own work. Its bar begins with the episode at the earliest.
-fn kubelet(sync: &PodSync, scale: Scale) -> Markup {
+fn kubelet(sync: &PodSync, scale: WaterfallScale) -> Markup {
     let at = sync.offset_ms.max(0.0);
     let took = (sync.offset_ms + sync.duration_ms - at).max(0.0);
     let whole = units::duration(sync.duration_ms);
@@ -167,7 +167,7 @@ fn kubelet(sync: &PodSync, scale: Scale) -> Markup {
     }
 }
 
-fn call(call: &Call, scale: Scale) -> Markup {
+fn call(call: &Call, scale: WaterfallScale) -> Markup {
     let (class, _) = waterfall::look(waterfall::phase_of(&call.method));
     let mark = match call.outcome.as_str() {
         "ok" => "",
@@ -195,7 +195,7 @@ fn call(call: &Call, scale: Scale) -> Markup {
 }
 
 /// Equal tries in one row, a bar for each; the last of them follows in full.
-fn tries(tries: &Tries<'_>, scale: Scale) -> Markup {
+fn tries(tries: &Tries<'_>, scale: WaterfallScale) -> Markup {
     let Some(failed) = tries.failed() else {
         return html! {};
     };
@@ -217,7 +217,7 @@ fn tries(tries: &Tries<'_>, scale: Scale) -> Markup {
     }
 }
 
-fn times(at: f64, took: f64, class: &str, scale: Scale, words: &str) -> Markup {
+fn times(at: f64, took: f64, class: &str, scale: WaterfallScale, words: &str) -> Markup {
     html! {
         span.n { (units::duration(at)) }
         span.n { (units::duration(took)) }
@@ -247,7 +247,7 @@ fn error(call: &Call) -> Markup {
     }
 }
 
-fn detail(detail: &Detail, count: usize, scale: Scale) -> Markup {
+fn detail(detail: &Detail, count: usize, scale: WaterfallScale) -> Markup {
     let (class, kind) = match detail.what.as_str() {
         "cni" => ("network", "CNI plugin "),
         "oci" => ("create", "OCI runtime "),

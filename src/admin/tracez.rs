@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::table::{self, count, number, text};
-use super::{Sources, flight};
+use super::{PageSources, flight};
 use crate::cri::Method;
 use crate::lifecycle::tables::{BUCKETS_US, Samples, samples};
 use crate::lifecycle::view;
@@ -16,7 +16,7 @@ use crate::units;
 
 /// The query.
 #[derive(Debug, Default, Deserialize)]
-pub struct Wanted {
+pub struct TracezQuery {
     format: Option<String>,
     method: Option<String>,
 }
@@ -30,23 +30,32 @@ pub(super) fn method_of(name: &str) -> Option<Method> {
 pub(super) const NO_SUCH_METHOD: &str = "no such method\n";
 
 /// `/debug/tracez`; as a page, that of the recorder.
-pub async fn page(State(sources): State<Sources>, Query(wanted): Query<Wanted>) -> Response {
+pub async fn page(
+    State(sources): State<PageSources>,
+    Query(wanted): Query<TracezQuery>,
+) -> Response {
     let only = wanted.method.as_deref().map(method_of);
     if only == Some(None) {
         return (StatusCode::BAD_REQUEST, NO_SUCH_METHOD).into_response();
     }
     match wanted.format.as_deref() {
         Some("json") => Json(of_recorder(&sources, only.flatten())).into_response(),
-        _ => flight::page(State(sources), Query(flight::Wanted::of(wanted.method))).await,
+        _ => {
+            flight::page(
+                State(sources),
+                Query(flight::FlightRecorderQuery::of(wanted.method)),
+            )
+            .await
+        }
     }
 }
 
-fn of_recorder(sources: &Sources, only: Option<Method>) -> Samples {
+fn of_recorder(sources: &PageSources, only: Option<Method>) -> Samples {
     samples(&sources.recorder, &sources.in_flight.calls(), only)
 }
 
 /// The part of the page of the recorder.
-pub(super) fn part(sources: &Sources, only: Option<Method>) -> Markup {
+pub(super) fn part(sources: &PageSources, only: Option<Method>) -> Markup {
     html(&of_recorder(sources, only))
 }
 

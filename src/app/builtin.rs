@@ -38,8 +38,8 @@ use criscope_image::{
     Timeouts, UnusableFile, VerifierPlugins,
 };
 
-use self::handlers::Found;
-use super::Error;
+use self::handlers::UsableHandlers;
+use super::ServeError;
 
 /// Name of the cgroup of the shims.
 const SHIMS: &str = "/criscope-shims";
@@ -59,7 +59,7 @@ const LAST_WORK: Duration = Duration::from_secs(5);
 
 /// Why the built-in runtime cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub enum BuiltinError {
+pub enum BuiltinRuntimeError {
     /// A program is missing.
     #[error(transparent)]
     Program(#[from] ProgramError),
@@ -78,7 +78,7 @@ pub enum BuiltinError {
 }
 
 /// The built-in runtime on separate threads: its work can take long and must not delay calls or the side thread.
-pub(super) struct Builtin {
+pub(super) struct BuiltinRuntime {
     threads: tokio::runtime::Runtime,
     runtime: Arc<Runtime>,
     /// The programs of handlers that were missing at the start.
@@ -86,9 +86,9 @@ pub(super) struct Builtin {
     service: CriService,
 }
 
-impl Builtin {
+impl BuiltinRuntime {
     /// Starts it.
-    pub(super) fn start(config: &config::Runtime, limit: usize) -> Result<Self, Error> {
+    pub(super) fn start(config: &config::Runtime, limit: usize) -> Result<Self, ServeError> {
         let threads = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("runtime")
@@ -96,8 +96,10 @@ impl Builtin {
             .thread_keep_alive(IDLE)
             .enable_all()
             .build()
-            .map_err(Error::Start)?;
-        let opened = threads.block_on(open(config)).map_err(Error::Builtin)?;
+            .map_err(ServeError::Start)?;
+        let opened = threads
+            .block_on(open(config))
+            .map_err(ServeError::Builtin)?;
         let (runtime, missing) = opened;
         // After recovery: layers that no container needs may be removed.
         threads.spawn(Arc::clone(&runtime).housekeeping());
@@ -134,10 +136,10 @@ impl Builtin {
     }
 
     /// The image pulls in progress.
-    pub(super) fn pulls(&self) -> admin::Pulling {
+    pub(super) fn pulls(&self) -> admin::PullProgressReader {
         let images = self.runtime.images();
         let of_ended = images.clone();
-        admin::Pulling::new(move || images.pulls().iter().map(shown).collect())
+        admin::PullProgressReader::new(move || images.pulls().iter().map(shown).collect())
             .with_ended(move || of_ended.ended_pulls().iter().map(ended).collect())
     }
 
@@ -172,7 +174,7 @@ impl Builtin {
         observers: Vec<Arc<dyn Observer>>,
         certificates: &Certificates,
         stop: CancellationToken,
-    ) -> Result<JoinHandle<()>, Error> {
+    ) -> Result<JoinHandle<()>, ServeError> {
         let bound = Server::bind(settings, Sessions::of(&self.runtime), observers);
         let (server, listener) = self.threads.block_on(bound)?;
         self.runtime.serve_streams(server);
@@ -196,9 +198,9 @@ impl Builtin {
 /// programs of handlers that are missing.
 pub(super) async fn open(
     config: &config::Runtime,
-) -> Result<(Arc<Runtime>, Vec<ProgramError>), BuiltinError> {
+) -> Result<(Arc<Runtime>, Vec<ProgramError>), BuiltinRuntimeError> {
     let search = env::var_os("PATH").unwrap_or_default();
-    let own = env::current_exe().map_err(BuiltinError::Own)?;
+    let own = env::current_exe().map_err(BuiltinRuntimeError::Own)?;
     let shim = config.shim_program(&own, &search)?;
     let found = handlers::find(config, &search).await?;
     found.report_missing();
@@ -226,7 +228,7 @@ fn report_images(config: &config::Runtime) {
     }
 }
 
-fn settings(config: &config::Runtime, shim: PathBuf, found: Found) -> Settings {
+fn settings(config: &config::Runtime, shim: PathBuf, found: UsableHandlers) -> Settings {
     Settings {
         paths: Paths::new(&config.root, &config.state),
         shim,

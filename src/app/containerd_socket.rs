@@ -15,18 +15,18 @@ const CONTAINERD: &str = "/containerd.";
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
-pub(super) struct WithContainerd<S> {
+pub(super) struct ContainerdRoutes<S> {
     cri: S,
     containerd: CriService,
 }
 
-impl<S> WithContainerd<S> {
+impl<S> ContainerdRoutes<S> {
     pub(super) fn new(cri: S, containerd: CriService) -> Self {
         Self { cri, containerd }
     }
 }
 
-impl<S, B> Service<http::Request<Incoming>> for WithContainerd<S>
+impl<S, B> Service<http::Request<Incoming>> for ContainerdRoutes<S>
 where
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>,
     S::Future: Send + 'static,

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::recorder::dumps::{self, Parts};
 use crate::lifecycle::recorder::{Dumps, Recorder};
-use crate::proxy::instrument::InFlight;
+use crate::proxy::instrument::InFlightCalls;
 use crate::telemetry::Drops;
 use crate::telemetry::process::ConfigHash;
 
@@ -18,7 +18,7 @@ const LAST_DUMP: Duration = Duration::from_secs(3);
 pub(super) fn dumps(
     config: &Config,
     recorder: &Arc<Recorder>,
-    in_flight: &Arc<InFlight>,
+    in_flight: &Arc<InFlightCalls>,
     observations: &Arc<Observations>,
     hash: &ConfigHash,
     drops: &Arc<Drops>,
@@ -37,15 +37,15 @@ pub(super) fn dumps(
 }
 
 /// Dumps on every panic from now on.
-pub(super) fn on_panic(dumps: &Arc<Dumps>) -> LastDump {
+pub(super) fn on_panic(dumps: &Arc<Dumps>) -> UnfinishedDumpGuard {
     dumps::on_panic(Arc::clone(dumps));
-    LastDump(Arc::clone(dumps))
+    UnfinishedDumpGuard(Arc::clone(dumps))
 }
 
 /// A dump in progress may complete when the process ends, also when it ends by a panic.
-pub(super) struct LastDump(Arc<Dumps>);
+pub(super) struct UnfinishedDumpGuard(Arc<Dumps>);
 
-impl Drop for LastDump {
+impl Drop for UnfinishedDumpGuard {
     fn drop(&mut self) {
         self.0.wait(LAST_DUMP);
     }

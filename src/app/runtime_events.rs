@@ -10,7 +10,7 @@ use tokio::sync::mpsc::Sender;
 use crate::cri::subject::Subject;
 use crate::lifecycle::Event;
 use crate::lifecycle::container_events::{ContainerEvent, ReachedLimit, What};
-use crate::proxy::pod_index::Index;
+use crate::proxy::pod_index::PodIndex;
 use crate::runtime::events::{ProcessChange, ProcessEvent, SandboxLimit};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
@@ -18,7 +18,7 @@ use crate::telemetry::drops::DropReason;
 /// Passes events on until the runtime ends. What does not fit, and what is of an unknown pod, is learned from ContainerStatus.
 pub(super) async fn pass_on(
     mut events: Receiver<ProcessEvent>,
-    index: Arc<Index>,
+    index: Arc<PodIndex>,
     feed: Sender<Event>,
     drops: Arc<Drops>,
 ) {
@@ -92,8 +92,8 @@ mod tests {
     use crate::cri::subject::{ContainerIdentity, PodIdentity};
     use crate::proxy::pod_index::{ContainerEntry, SandboxEntry};
 
-    fn index() -> Arc<Index> {
-        let index = Index::new(10, 10);
+    fn index() -> Arc<PodIndex> {
+        let index = PodIndex::new(10, 10);
         let sandbox = SandboxEntry {
             pod: Arc::new(PodIdentity {
                 name: "web".into(),

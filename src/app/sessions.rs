@@ -11,13 +11,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::Error;
-use super::build::Built;
+use super::ServeError;
+use super::build::ProcessParts;
 use crate::call::Call;
 use crate::config::Streaming;
 use crate::cri::subject::Subject;
 use crate::lifecycle::{Event, sessions};
-use crate::proxy::pod_index::Index;
+use crate::proxy::pod_index::PodIndex;
 use crate::proxy::sessions::{SessionProxy, SessionProxyMetrics};
 use crate::streaming::{self, AuditLog, SessionMetrics, SessionSpans};
 use crate::telemetry::Drops;
@@ -35,7 +35,7 @@ pub(super) async fn wait_for_sessions(serving: impl IntoIterator<Item = JoinHand
 
 /// The observers of all sessions.
 pub(super) fn observers(
-    built: &Built,
+    built: &ProcessParts,
     settings: &Streaming,
     drops: &Arc<Drops>,
     sink: Option<SpanSink>,
@@ -45,7 +45,7 @@ pub(super) fn observers(
         Arc::new(AuditLog {
             commands: settings.audit_commands,
         }),
-        Arc::new(StoryObserver {
+        Arc::new(SessionStoryObserver {
             feed: built.feed.clone(),
             index: Arc::clone(&built.index),
             drops: Arc::clone(drops),
@@ -58,13 +58,13 @@ pub(super) fn observers(
 }
 
 /// Reports sessions to the aggregator, which adds them to the episodes of their pod.
-struct StoryObserver {
+struct SessionStoryObserver {
     feed: Sender<Event>,
-    index: Arc<Index>,
+    index: Arc<PodIndex>,
     drops: Arc<Drops>,
 }
 
-impl Observer for StoryObserver {
+impl Observer for SessionStoryObserver {
     fn began(&self, begin: &SessionBegin<'_>) {
         let subject = self.subject(begin.kind, begin.id, streaming::call(begin.extensions));
         let carried = Arc::clone(begin.carried);
@@ -107,7 +107,7 @@ impl Observer for StoryObserver {
     }
 }
 
-impl StoryObserver {
+impl SessionStoryObserver {
     fn send(&self, event: Event) {
         if self.feed.try_send(event).is_err() {
             self.drops.add(DropReason::StoryQueueFull, 1);
@@ -147,11 +147,11 @@ impl SessionThread {
     /// Starts the session proxy until `stop`, if the settings enable it and there is an upstream. A failure to bind is
     /// only logged: sessions then go to the upstream directly.
     pub(super) fn start(
-        built: &Built,
+        built: &ProcessParts,
         settings: &Streaming,
         observers: Vec<Arc<dyn Observer>>,
         stop: CancellationToken,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Option<Self>, ServeError> {
         let wanted = built.backends.iter().any(|backend| !backend.is_local());
         if !(settings.observe && wanted) {
             return Ok(None);
@@ -162,7 +162,7 @@ impl SessionThread {
             .thread_name("sessions")
             .enable_all()
             .build()
-            .map_err(Error::Start)?;
+            .map_err(ServeError::Start)?;
         let bound = SessionProxy::bind(settings.max_sessions, metrics, observers);
         match thread.block_on(bound) {
             Ok((proxy, listener)) => {

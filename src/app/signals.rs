@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lifecycle::recorder::Dumps;
 use crate::lifecycle::recorder::dumps::Reason;
-use crate::reload::Reloader;
+use crate::reload::ConfigReloader;
 use crate::watchdog;
 
 /// SIGTERM and SIGINT stop, SIGUSR2 dumps the flight recorder.
@@ -38,7 +38,10 @@ pub(super) async fn watch(dumps: Arc<Dumps>, stop: CancellationToken) -> io::Res
 }
 
 /// SIGHUP reloads. Apart from the others: a reload calls OCI runtimes, which may take their time.
-pub(super) async fn reload(mut reloader: Reloader, stop: CancellationToken) -> io::Result<()> {
+pub(super) async fn reload(
+    mut reloader: ConfigReloader,
+    stop: CancellationToken,
+) -> io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     let reloads = async {
         while hangup.recv().await.is_some() {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::build::{Built, reading};
-use super::builtin::Builtin;
+use super::build::{ProcessParts, reading};
+use super::builtin::BuiltinRuntime;
 use super::runtime_events;
 use super::supervise::supervised;
 use crate::call::episode::is_episodic;
@@ -25,7 +25,7 @@ use crate::telemetry::Drops;
 use crate::telemetry::otlp::{Collector, Signal};
 use crate::telemetry::registry::RegistryError;
 
-impl Built {
+impl ProcessParts {
     /// Starts all of them but the events of the built-in runtime, until `stop`; the OTLP receiver on a bound listener.
     pub(super) fn start_watchers(
         &self,
@@ -92,7 +92,7 @@ impl Built {
     /// The task that passes on the events of the built-in runtime.
     pub(super) fn runtime_events(
         &self,
-        builtin: &Builtin,
+        builtin: &BuiltinRuntime,
         drops: &Arc<Drops>,
     ) -> impl Future<Output = ()> + Send + use<> {
         let (index, feed) = (Arc::clone(&self.index), self.feed.clone());

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::Failure;
-use super::ask::{Endpoint, SourceArgs, block_on, print_json};
-use super::format::{self, Format};
-use super::http::AskError;
+use super::CommandFailure;
+use super::ask::{AdminEndpoint, StateSourceArgs, block_on, print_json};
+use super::format::{self, OutputFormat};
+use super::http::AdminRequestError;
 use super::output;
-use super::render::calls::{self, Now};
+use super::render::calls::{self, CallsScreen};
 use super::screen;
 use super::smoke::duration;
 use crate::lifecycle::view::OpenSession;
@@ -27,7 +27,7 @@ const LIVE: &str = "/?format=json";
 
 /// The part of the front page that no other page has.
 #[derive(Debug, Deserialize)]
-struct Live {
+struct SessionsPart {
     sessions: Vec<OpenSession>,
 }
 
@@ -38,7 +38,7 @@ struct Live {
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    admin: SourceArgs,
+    admin: StateSourceArgs,
     /// Print once
     #[arg(long)]
     once: bool,
@@ -47,13 +47,13 @@ pub(super) struct Args {
     interval: Duration,
     /// Print the calls in flight once in this format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
     /// The same as -o json
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
     block_on(async {
         if args.json {
@@ -75,11 +75,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// One reading, as text of at most `height` lines.
-async fn look(endpoint: &Endpoint, height: Option<usize>) -> Result<String, AskError> {
-    let now = Now {
+async fn look(
+    endpoint: &AdminEndpoint,
+    height: Option<usize>,
+) -> Result<String, AdminRequestError> {
+    let now = CallsScreen {
         calls: endpoint.json(CALLS).await?,
         methods: endpoint.json(METHODS).await?,
-        sessions: endpoint.json::<Live>(LIVE).await?.sessions,
+        sessions: endpoint.json::<SessionsPart>(LIVE).await?.sessions,
     };
     let look = output::look(COLUMNS);
     Ok(calls::screen(endpoint.address(), &now, look, height))

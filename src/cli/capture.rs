@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use self::requests::MOST_BYTES;
-use super::Failure;
-use super::ask::{AdminArgs, Endpoint, block_on};
-use super::http::AskError;
+use super::CommandFailure;
+use super::ask::{AdminEndpoint, AdminEndpointArgs, block_on};
+use super::http::AdminRequestError;
 use super::output;
 use super::smoke::duration;
 use crate::app::captured::PAGES;
@@ -35,7 +35,7 @@ const SNAPSHOT: &str = "/debug/capture";
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    admin: AdminArgs,
+    admin: AdminEndpointArgs,
     /// The file to write, - for standard output [default: criscope-HOST-TIME.tar.gz in the working directory]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -65,7 +65,7 @@ fn pod(text: &str) -> Result<(String, String), String> {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
     let recorded = match args.lasts {
         Some(lasts) => Some(block_on(requests::record(
@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             let journal = journal(&snapshot.state_dir)?;
             bundle(snapshot, journal, pages, Origin::Daemon)
         }
-        Err(Failure::Ask(AskError::Connect { .. } | AskError::Off(_))) => {
+        Err(CommandFailure::Ask(AdminRequestError::Connect { .. } | AdminRequestError::Off(_))) => {
             let story = args.admin.config()?.story;
             let journal = journal(&story.state_dir)?;
             let [older, newer] = &journal;
@@ -121,13 +121,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// What the running criscope says.
-async fn running(endpoint: &Endpoint) -> Result<(Snapshot, BTreeMap<String, Vec<u8>>), AskError> {
+async fn running(
+    endpoint: &AdminEndpoint,
+) -> Result<(Snapshot, BTreeMap<String, Vec<u8>>), AdminRequestError> {
     let snapshot = match endpoint.json(SNAPSHOT).await {
         // The port does not have it.
-        Err(AskError::NoPage { address, .. }) => {
+        Err(AdminRequestError::NoPage { address, .. }) => {
             let text = "captures are made over the socket of admin.socket only: run this as root";
             let text = text.to_owned();
-            return Err(AskError::Refused { address, text });
+            return Err(AdminRequestError::Refused { address, text });
         }
         snapshot => snapshot?,
     };

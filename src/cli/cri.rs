@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::Failure;
+use super::CommandFailure;
 use crate::client::{self, ClientError};
 use crate::cri::status::code_name;
 use crate::cri::v1;
@@ -18,7 +18,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// The socket of a command.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct SocketArgs {
+pub(super) struct CriSocketArgs {
     /// The CRI socket: that of criscope, or of any runtime
     #[arg(
         long,
@@ -79,17 +79,17 @@ impl Error {
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Cri {
+pub(super) struct CriConnection {
     channel: Channel,
     timeout: Duration,
 }
 
-impl Cri {
+impl CriConnection {
     /// Runs `work` with a connection to the socket.
     pub(super) fn run(
-        args: &SocketArgs,
-        work: impl AsyncFnOnce(&Self) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        args: &CriSocketArgs,
+        work: impl AsyncFnOnce(&Self) -> Result<(), CommandFailure>,
+    ) -> Result<(), CommandFailure> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let done = runtime.block_on(async {
             let connected = client::connect(&args.endpoint, CONNECT).await;

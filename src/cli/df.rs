@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Failure;
-use super::cri::{Cri, Error, SocketArgs};
-use super::format::{self, Format};
-use super::images::{self, Image};
+use super::CommandFailure;
+use super::cri::{CriConnection, CriSocketArgs, Error};
+use super::format::{self, OutputFormat};
+use super::images::{self, ListedImage};
 use crate::cri::v1;
 use crate::cri::visible::visible;
 use crate::units;
@@ -19,36 +19,36 @@ use crate::units;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    socket: SocketArgs,
+    socket: CriSocketArgs,
     /// Show each image and container
     #[arg(long, short)]
     verbose: bool,
     /// Output format, instead of tables; always with each image and container
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 }
 
 #[derive(Debug, Serialize)]
-struct Usage {
+struct DiskUsageReport {
     /// As ImageFsInfo measures them.
-    image_filesystems: Vec<Filesystem>,
-    container_filesystems: Vec<Filesystem>,
-    images: Vec<ImageUsage>,
-    containers: Vec<ContainerUsage>,
-    prune: Freed,
+    image_filesystems: Vec<FilesystemUsage>,
+    container_filesystems: Vec<FilesystemUsage>,
+    images: Vec<ImageDiskUsage>,
+    containers: Vec<WritableLayerUsage>,
+    prune: ReclaimableSpace,
 }
 
 #[derive(Debug, Serialize)]
-struct Filesystem {
+struct FilesystemUsage {
     mountpoint: String,
     used_bytes: u64,
     inodes_used: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct ImageUsage {
+struct ImageDiskUsage {
     #[serde(flatten)]
-    image: Image,
+    image: ListedImage,
     /// Bytes of layers that other images have too; none if the runtime does not tell layers.
     shared_bytes: Option<u64>,
     unique_bytes: Option<u64>,
@@ -56,7 +56,7 @@ struct ImageUsage {
 
 /// A writable layer, as ListContainerStats measures it.
 #[derive(Debug, Serialize)]
-struct ContainerUsage {
+struct WritableLayerUsage {
     id: String,
     /// NAMESPACE/POD/CONTAINER, or the id of a container without these labels.
     name: String,
@@ -66,7 +66,7 @@ struct ContainerUsage {
 
 /// What `criscope prune` removes.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Freed {
+struct ReclaimableSpace {
     images: usize,
     bytes: u64,
     /// Whether layers that used images need as well are left out.
@@ -75,19 +75,19 @@ struct Freed {
 
 /// A layer in the verbose status of an image, of the built-in runtime.
 #[derive(Clone, Debug, Deserialize)]
-struct Layer {
+struct ImageLayerSize {
     id: String,
     bytes: u64,
 }
 
 #[derive(Deserialize)]
-struct Info {
+struct VerboseImageInfo {
     #[serde(rename = "layerUsage")]
-    layer_usage: Vec<Layer>,
+    layer_usage: Vec<ImageLayerSize>,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    Cri::run(&args.socket, async |cri| {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    CriConnection::run(&args.socket, async |cri| {
         let usage = read(cri).await?;
         match args.output {
             Some(format) => format::print(format, &usage)?,
@@ -97,20 +97,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-async fn read(cri: &Cri) -> Result<Usage, Error> {
+async fn read(cri: &CriConnection) -> Result<DiskUsageReport, Error> {
     let mut images = Vec::new();
     for image in images::read(cri).await? {
         let info = cri.image_info(&image.id).await?;
         let info = info
             .get("info")
-            .map(|text| serde_json::from_str::<Info>(text));
+            .map(|text| serde_json::from_str::<VerboseImageInfo>(text));
         let layers = info.and_then(Result::ok).map(|info| info.layer_usage);
         images.push((image, layers));
     }
     let filesystems = cri.image_fs_info().await?;
     let containers = cri.container_stats().await?;
     let (prune, images) = shares(images);
-    Ok(Usage {
+    Ok(DiskUsageReport {
         image_filesystems: filesystem(filesystems.image_filesystems),
         container_filesystems: filesystem(filesystems.container_filesystems),
         images,
@@ -123,8 +123,8 @@ fn value(value: Option<&v1::UInt64Value>) -> Option<u64> {
     value.map(|it| it.value)
 }
 
-fn filesystem(all: Vec<v1::FilesystemUsage>) -> Vec<Filesystem> {
-    let one = |usage: v1::FilesystemUsage| Filesystem {
+fn filesystem(all: Vec<v1::FilesystemUsage>) -> Vec<FilesystemUsage> {
+    let one = |usage: v1::FilesystemUsage| FilesystemUsage {
         used_bytes: value(usage.used_bytes.as_ref()).unwrap_or_default(),
         inodes_used: value(usage.inodes_used.as_ref()).unwrap_or_default(),
         mountpoint: usage.fs_id.unwrap_or_default().mountpoint,
@@ -132,10 +132,10 @@ fn filesystem(all: Vec<v1::FilesystemUsage>) -> Vec<Filesystem> {
     all.into_iter().map(one).collect()
 }
 
-fn container(stats: v1::ContainerStats) -> Option<ContainerUsage> {
+fn container(stats: v1::ContainerStats) -> Option<WritableLayerUsage> {
     let attributes = stats.attributes?;
     let layer = stats.writable_layer.unwrap_or_default();
-    Some(ContainerUsage {
+    Some(WritableLayerUsage {
         name: images::pod_and_name(&attributes.labels).unwrap_or_else(|| attributes.id.clone()),
         id: attributes.id,
         bytes: value(layer.used_bytes.as_ref()),
@@ -144,7 +144,9 @@ fn container(stats: v1::ContainerStats) -> Option<ContainerUsage> {
 }
 
 /// What images share, and what remains of a sum that counts each layer once.
-fn shares(images: Vec<(Image, Option<Vec<Layer>>)>) -> (Freed, Vec<ImageUsage>) {
+fn shares(
+    images: Vec<(ListedImage, Option<Vec<ImageLayerSize>>)>,
+) -> (ReclaimableSpace, Vec<ImageDiskUsage>) {
     // The images that have a layer, and those of them that are in use.
     let mut users: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let mut sizes = BTreeMap::new();
@@ -161,7 +163,7 @@ fn shares(images: Vec<(Image, Option<Vec<Layer>>)>) -> (Freed, Vec<ImageUsage>) 
     let whole = unused.clone().map(|(image, _)| image.size_bytes);
     let free = users.iter().filter(|(_, (_, used))| *used == 0);
     let layered = free.filter_map(|(id, _)| sizes.get(id).copied());
-    let freed = Freed {
+    let freed = ReclaimableSpace {
         images: unused.count(),
         bytes: match is_by_layer {
             true => layered.fold(0, u64::saturating_add),
@@ -169,7 +171,7 @@ fn shares(images: Vec<(Image, Option<Vec<Layer>>)>) -> (Freed, Vec<ImageUsage>) 
         },
         is_by_layer,
     };
-    let usage = |(image, layers): (Image, Option<Vec<Layer>>)| {
+    let usage = |(image, layers): (ListedImage, Option<Vec<ImageLayerSize>>)| {
         let sum = |is_shared: bool| {
             let mine = layers.as_ref()?.iter().filter(|layer| {
                 let (all, _) = users.get(&layer.id).copied().unwrap_or_default();
@@ -177,7 +179,7 @@ fn shares(images: Vec<(Image, Option<Vec<Layer>>)>) -> (Freed, Vec<ImageUsage>) 
             });
             Some(mine.map(|layer| layer.bytes).fold(0, u64::saturating_add))
         };
-        ImageUsage {
+        ImageDiskUsage {
             shared_bytes: sum(true),
             unique_bytes: sum(false),
             image,
@@ -190,9 +192,9 @@ fn bytes(value: Option<u64>) -> String {
     value.map_or_else(|| "-".to_owned(), units::bytes)
 }
 
-fn shown(usage: &Usage, is_verbose: bool) -> String {
-    let used = |all: &[Filesystem]| {
-        let sum = |of: fn(&Filesystem) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
+fn shown(usage: &DiskUsageReport, is_verbose: bool) -> String {
+    let used = |all: &[FilesystemUsage]| {
+        let sum = |of: fn(&FilesystemUsage) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
         match all {
             [] => ["-".to_owned(), "-".to_owned()],
             _ => [
@@ -215,7 +217,7 @@ fn shown(usage: &Usage, is_verbose: bool) -> String {
     };
     let (count, in_use) = (usage.images.len().to_string(), in_use.to_string());
     let images = row(["images", &count, &in_use, &size, &inodes, &freed]);
-    let sum = |of: fn(&ContainerUsage) -> Option<u64>| {
+    let sum = |of: fn(&WritableLayerUsage) -> Option<u64>| {
         let known = usage.containers.iter().filter_map(of);
         known.fold(0, u64::saturating_add)
     };
@@ -232,7 +234,7 @@ fn shown(usage: &Usage, is_verbose: bool) -> String {
     text
 }
 
-fn images_table(usage: &Usage) -> String {
+fn images_table(usage: &DiskUsageReport) -> String {
     let head = ["IMAGE", "SIZE", "SHARED", "UNIQUE", "USED BY"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for it in &usage.images {
@@ -245,7 +247,7 @@ fn images_table(usage: &Usage) -> String {
     images::columns(&rows)
 }
 
-fn containers_table(usage: &Usage) -> String {
+fn containers_table(usage: &DiskUsageReport) -> String {
     let mut rows = vec![["CONTAINER", "SIZE", "INODES"].map(str::to_owned).to_vec()];
     for it in &usage.containers {
         let inodes = it.inodes.map_or_else(|| "-".to_owned(), |n| n.to_string());
@@ -262,9 +264,9 @@ mod tests {
         id: &str,
         is_used: bool,
         layers: Option<&[(&str, u64)]>,
-    ) -> (Image, Option<Vec<Layer>>) {
+    ) -> (ListedImage, Option<Vec<ImageLayerSize>>) {
         let image = images::example(id, 100, is_used);
-        let layer = |(id, bytes): &(&str, u64)| Layer {
+        let layer = |(id, bytes): &(&str, u64)| ImageLayerSize {
             id: (*id).to_owned(),
             bytes: *bytes,
         };
@@ -311,7 +313,7 @@ mod tests {
             (2, 200, false)
         );
         assert_eq!(images[0].unique_bytes, None);
-        let usage = Usage {
+        let usage = DiskUsageReport {
             image_filesystems: Vec::new(),
             container_filesystems: Vec::new(),
             images,

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use cri_streaming::Transport;
 use cri_streaming::client::UpgradeError;
 
-use self::session::Session;
-use super::Failure;
-use super::cri::{Cri, SocketArgs};
+use self::session::ExecSession;
+use super::CommandFailure;
+use super::cri::{CriConnection, CriSocketArgs};
 use crate::cri::v1;
 
 /// Run a command in a container
@@ -24,7 +24,7 @@ use crate::cri::v1;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    socket: SocketArgs,
+    socket: CriSocketArgs,
     /// Pass standard input to the command
     #[arg(long, short = 'i')]
     stdin: bool,
@@ -37,7 +37,7 @@ pub(super) struct Args {
     sync: bool,
     /// Protocol of the session. Every runtime speaks SPDY; for WebSocket it needs version 5 of the protocol
     #[arg(long, value_enum, default_value = "spdy")]
-    transport: Protocol,
+    transport: SessionProtocol,
     /// Certificate authorities in PEM, for a runtime whose sessions use TLS [default: those of the system]
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
@@ -58,16 +58,16 @@ pub(super) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Protocol {
+enum SessionProtocol {
     Spdy,
     Websocket,
 }
 
-impl From<Protocol> for Transport {
-    fn from(protocol: Protocol) -> Self {
+impl From<SessionProtocol> for Transport {
+    fn from(protocol: SessionProtocol) -> Self {
         match protocol {
-            Protocol::Spdy => Self::Spdy,
-            Protocol::Websocket => Self::WebSocket,
+            SessionProtocol::Spdy => Self::Spdy,
+            SessionProtocol::Websocket => Self::WebSocket,
         }
     }
 }
@@ -125,8 +125,8 @@ impl Error {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    Cri::run(&args.socket, async |cri| {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    CriConnection::run(&args.socket, async |cri| {
         let (sandboxes, containers) = (cri.sandboxes().await?, cri.containers().await?);
         let id = target::find(&args.container, &sandboxes, &containers).map_err(Error::from)?;
         let code = match args.sync {
@@ -135,7 +135,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         };
         match code {
             0 => Ok(()),
-            code => Err(Failure::Command(exit_code(code))),
+            code => Err(CommandFailure::Command(exit_code(code))),
         }
     })
 }
@@ -145,7 +145,7 @@ fn exit_code(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(1)
 }
 
-async fn sync(cri: &Cri, id: &str, command: &[String]) -> Result<i32, Failure> {
+async fn sync(cri: &CriConnection, id: &str, command: &[String]) -> Result<i32, CommandFailure> {
     let answer = cri.exec_sync(id, command).await?;
     write(io::stdout(), &answer.stdout)?;
     write(io::stderr(), &answer.stderr)?;
@@ -157,7 +157,7 @@ fn write(mut out: impl io::Write, bytes: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-async fn session(cri: &Cri, id: &str, args: &Args) -> Result<i32, Failure> {
+async fn session(cri: &CriConnection, id: &str, args: &Args) -> Result<i32, CommandFailure> {
     let request = v1::ExecRequest {
         container_id: id.to_owned(),
         cmd: args.command.clone(),
@@ -168,11 +168,11 @@ async fn session(cri: &Cri, id: &str, args: &Args) -> Result<i32, Failure> {
         stderr: !args.tty,
     };
     let url = cri.exec(request).await?;
-    let tls = tls::Options {
+    let tls = tls::TlsVerification {
         authorities: args.tls_ca.as_deref(),
         server_name: args.tls_server_name.as_deref(),
     };
-    let session = Session {
+    let session = ExecSession {
         url: &url,
         transport: args.transport.into(),
         has_stdin: args.stdin,
@@ -186,13 +186,13 @@ async fn session(cri: &Cri, id: &str, args: &Args) -> Result<i32, Failure> {
 mod tests {
     use clap::Parser as _;
 
-    use super::super::{Cli, Command};
+    use super::super::{CliCommand, CommandLine};
     use super::*;
 
     fn parsed(line: &str) -> Args {
         let words = ["criscope", "exec"].into_iter().chain(line.split(' '));
-        match Cli::try_parse_from(words).expect(line).command {
-            Command::Exec(args) => *args,
+        match CommandLine::try_parse_from(words).expect(line).command {
+            CliCommand::Exec(args) => *args,
             other => panic!("{other:?}"),
         }
     }
@@ -205,7 +205,7 @@ mod tests {
         let args = parsed("--sync a/b/c ls -t");
         assert!(args.sync && !args.tty);
         assert_eq!((args.container.as_str(), args.command.len()), ("a/b/c", 2));
-        let parse = |words: &[&str]| Cli::try_parse_from(words).is_err();
+        let parse = |words: &[&str]| CommandLine::try_parse_from(words).is_err();
         assert!(parse(&["criscope", "exec", "c1"]), "no command");
         assert!(parse(&["criscope", "exec", "--sync", "-i", "c1", "ls"]));
     }

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::Failure;
-use super::ask::{SourceArgs, block_on, encoded, print_json};
-use super::format::{self, Format};
+use super::CommandFailure;
+use super::ask::{StateSourceArgs, block_on, encoded, print_json};
+use super::format::{self, OutputFormat};
 use super::output;
 use super::render::explain::story;
 use crate::cri::visible::visible;
@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[arg(value_name = "POD")]
     pod: String,
     #[command(flatten)]
-    admin: SourceArgs,
+    admin: StateSourceArgs,
     /// The pod's namespace
     #[arg(long, short, value_name = "NS")]
     namespace: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Args {
     all: bool,
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
     /// The same as -o json
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
@@ -90,7 +90,7 @@ fn what(unknown: &Unknown) -> String {
     })
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let (namespace, name) = pod(&args.pod, args.namespace.as_deref())?;
     let endpoint = args.admin.endpoint()?;
     let mut path = format!(

@@ -3,10 +3,12 @@
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::replaced::ReplacedFile;
-use super::{ConfigArgs, Failure, USUAL_FILE};
-use crate::app::export::{Exported, Exporter, ExporterError, Progress as Export, Request};
+use super::{CommandFailure, ConfigSourceArgs, USUAL_FILE};
+use crate::app::export::{
+    Exported, ImageExporter, ImageExporterError, Progress as Export, Request,
+};
 
 /// Write images of the built-in runtime into an archive
 ///
@@ -23,7 +25,7 @@ use crate::app::export::{Exported, Exporter, ExporterError, Progress as Export, 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    config: ConfigArgs,
+    config: ConfigSourceArgs,
     /// Images: names, ids or beginnings of ids. One that is given by a tag gets only this name, another one all its tags
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
@@ -52,7 +54,7 @@ pub enum Error {
     },
     /// The images cannot be exported.
     #[error(transparent)]
-    Exporter(#[from] ExporterError),
+    Exporter(#[from] ImageExporterError),
 }
 
 impl Error {
@@ -65,7 +67,7 @@ impl Error {
     pub(super) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Terminal => Some("name a file with -o"),
-            Self::Exporter(ExporterError::Archive(error)) if error.is_decrypted() => {
+            Self::Exporter(ImageExporterError::Archive(error)) if error.is_decrypted() => {
                 Some("--allow-decrypted exports it in plain text")
             }
             Self::Exporter(_) | Self::File { .. } => None,
@@ -73,7 +75,7 @@ impl Error {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let file = args
         .output
         .as_deref()
@@ -82,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Error::Terminal.into());
     }
     let loaded = args.config.or_usual(Path::new(USUAL_FILE)).load()?;
-    let exporter = Exporter::new(&loaded.config).map_err(Error::from)?;
+    let exporter = ImageExporter::new(&loaded.config).map_err(Error::from)?;
     let request = Request {
         images: args.images.clone(),
         allow_decrypted: args.allow_decrypted,
@@ -109,7 +111,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn write(
-    exporter: &Exporter,
+    exporter: &ImageExporter,
     request: &Request,
     to: &mut (dyn Write + Send),
 ) -> Result<Vec<Exported>, Error> {
@@ -117,7 +119,7 @@ fn write(
         [one] => one.clone(),
         all => format!("{} images", all.len()),
     };
-    let mut progress = Progress::new(&shown);
+    let mut progress = ProgressLine::new(&shown);
     let exported = exporter.export(request, to, &mut |now: Export| {
         let verb = if now.is_writing { "writing" } else { "reading" };
         progress.show(verb, now.done, now.total);

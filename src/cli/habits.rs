@@ -73,17 +73,17 @@ pub(super) fn hint(error: &clap::Error) -> Option<String> {
 mod tests {
     use clap::{CommandFactory, Parser};
 
-    use super::super::Cli;
+    use super::super::CommandLine;
     use super::*;
 
     fn hinted(word: &str) -> Option<String> {
-        let error = Cli::try_parse_from(["criscope", word]).expect_err("no such command");
+        let error = CommandLine::try_parse_from(["criscope", word]).expect_err("no such command");
         hint(&error)
     }
 
     #[test]
     fn habits_lead_to_commands_that_exist() {
-        let cli = Cli::command();
+        let cli = CommandLine::command();
         for (word, here) in HABITS {
             assert_eq!(hinted(word).as_deref(), Some(here));
             let commands = here

@@ -24,7 +24,7 @@ const ENOUGH: usize = 64 << 20;
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum AskError {
+pub enum AdminRequestError {
     /// The configuration turns the port off, and the socket is not accessible.
     #[error("admin.listen is \"off\" in {}, and its admin.socket cannot be used", .0.display())]
     Off(PathBuf),
@@ -88,7 +88,7 @@ pub enum AskError {
     },
 }
 
-impl AskError {
+impl AdminRequestError {
     /// A recommendation for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -121,7 +121,7 @@ pub(super) struct HttpResponse {
 ///
 /// # Errors
 /// If there is no complete response; any HTTP status is one.
-pub(super) async fn get(address: &str, path: &str) -> Result<HttpResponse, AskError> {
+pub(super) async fn get(address: &str, path: &str) -> Result<HttpResponse, AdminRequestError> {
     send(address, Method::GET, path, Bytes::new()).await
 }
 
@@ -134,25 +134,28 @@ pub(super) async fn send(
     method: Method,
     path: &str,
     body: Bytes,
-) -> Result<HttpResponse, AskError> {
+) -> Result<HttpResponse, AdminRequestError> {
     let request = Request::builder().method(method).uri(path);
     let request = request
         .header(header::USER_AGENT, "criscope")
         .body(Full::new(body))
-        .map_err(|error| AskError::Broken {
+        .map_err(|error| AdminRequestError::Broken {
             address: address.to_owned(),
             cause: error.to_string(),
         })?;
     match timeout(PATIENCE, ask(address, request)).await {
         Ok(answer) => answer,
-        Err(_) => Err(AskError::Timeout {
+        Err(_) => Err(AdminRequestError::Timeout {
             address: address.to_owned(),
         }),
     }
 }
 
-async fn ask(address: &str, request: Request<Full<Bytes>>) -> Result<HttpResponse, AskError> {
-    let refused = |source| AskError::Connect {
+async fn ask(
+    address: &str,
+    request: Request<Full<Bytes>>,
+) -> Result<HttpResponse, AdminRequestError> {
+    let refused = |source| AdminRequestError::Connect {
         address: address.to_owned(),
         source,
     };
@@ -174,11 +177,11 @@ async fn exchange<T>(
     address: &str,
     host: &str,
     mut request: Request<Full<Bytes>>,
-) -> Result<HttpResponse, AskError>
+) -> Result<HttpResponse, AdminRequestError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let broken = |cause: String| AskError::Broken {
+    let broken = |cause: String| AdminRequestError::Broken {
         address: address.to_owned(),
         cause,
     };
@@ -262,13 +265,16 @@ pub(super) mod tests {
         socket.bind(([127, 0, 0, 1], 0).into()).expect("bound");
         let address = socket.local_addr().expect("bound").to_string();
         let error = get(&address, "/").await.expect_err("no listener");
-        assert!(matches!(error, AskError::Connect { .. }), "{error}");
+        assert!(
+            matches!(error, AdminRequestError::Connect { .. }),
+            "{error}"
+        );
         assert!(error.hint().is_some_and(|hint| hint.contains("running")));
 
         let short = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc";
         for nonsense in ["SSH-2.0-OpenSSH_9.2\r\n", "", short] {
             let error = get(&server(nonsense).await, "/").await.expect_err("broken");
-            assert!(matches!(error, AskError::Broken { .. }), "{error}");
+            assert!(matches!(error, AdminRequestError::Broken { .. }), "{error}");
         }
     }
 
@@ -277,6 +283,9 @@ pub(super) mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = listener.local_addr().expect("bound").to_string();
         let error = get(&address, "/").await.expect_err("silence");
-        assert!(matches!(error, AskError::Timeout { .. }), "{error}");
+        assert!(
+            matches!(error, AdminRequestError::Timeout { .. }),
+            "{error}"
+        );
     }
 }

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::Failure;
-use super::cri::{Cri, Error, SocketArgs};
-use super::format::{self, Format};
+use super::CommandFailure;
+use super::cri::{CriConnection, CriSocketArgs, Error};
+use super::format::{self, OutputFormat};
 use super::output;
 use crate::cri::v1;
 use crate::cri::visible::visible;
@@ -29,7 +29,7 @@ pub(super) struct Args {
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
-    socket: SocketArgs,
+    socket: CriSocketArgs,
     /// Show digests
     #[arg(long)]
     digests: bool,
@@ -41,7 +41,7 @@ pub(super) struct Args {
     quiet: bool,
     /// Output format, instead of the table
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 }
 
 /// Remove the images that no container uses
@@ -53,18 +53,18 @@ pub(super) struct Args {
 #[derive(Debug, clap::Args)]
 pub(super) struct PruneArgs {
     #[command(flatten)]
-    socket: SocketArgs,
+    socket: CriSocketArgs,
     /// Show what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 }
 
 /// An image and its users.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Image {
+pub(super) struct ListedImage {
     pub(super) id: String,
     names: Vec<String>,
     digests: Vec<String>,
@@ -75,20 +75,20 @@ pub(super) struct Image {
 }
 
 #[derive(Debug, Serialize)]
-struct Pruned {
+struct PrunedImages {
     dry_run: bool,
-    removed: Vec<Image>,
-    failed: Vec<Refused>,
+    removed: Vec<ListedImage>,
+    failed: Vec<RefusedRemoval>,
 }
 
 #[derive(Debug, Serialize)]
-struct Refused {
-    image: Image,
+struct RefusedRemoval {
+    image: ListedImage,
     error: String,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    Cri::run(&args.socket, async |cri| {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    CriConnection::run(&args.socket, async |cri| {
         let mut images = read(cri).await?;
         if let Some(part) = &args.name {
             images.retain(|image| image.is_named(part));
@@ -107,14 +107,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-pub(super) fn prune(args: &PruneArgs) -> Result<(), Failure> {
-    Cri::run(&args.socket, async |cri| {
-        let mut pruned = Pruned {
+pub(super) fn prune(args: &PruneArgs) -> Result<(), CommandFailure> {
+    CriConnection::run(&args.socket, async |cri| {
+        let mut pruned = PrunedImages {
             dry_run: args.dry_run,
             removed: Vec::new(),
             failed: Vec::new(),
         };
-        let unused = read(cri).await?.into_iter().filter(Image::is_unused);
+        let unused = read(cri).await?.into_iter().filter(ListedImage::is_unused);
         for image in unused {
             let removed = match args.dry_run {
                 true => Ok(()),
@@ -124,7 +124,7 @@ pub(super) fn prune(args: &PruneArgs) -> Result<(), Failure> {
                 Ok(()) => pruned.removed.push(image),
                 // Another client removed it first.
                 Err(error) if error.is_gone() => {}
-                Err(error) => pruned.failed.push(Refused {
+                Err(error) => pruned.failed.push(RefusedRemoval {
                     image,
                     error: error.to_string(),
                 }),
@@ -140,15 +140,15 @@ pub(super) fn prune(args: &PruneArgs) -> Result<(), Failure> {
         }
         match pruned.failed.is_empty() {
             true => Ok(()),
-            false => Err(Failure::Found),
+            false => Err(CommandFailure::Found),
         }
     })
 }
 
 /// The images with their users, sorted by name. Images are read first, so that a container which is created meanwhile keeps its own.
-pub(super) async fn read(cri: &Cri) -> Result<Vec<Image>, Error> {
+pub(super) async fn read(cri: &CriConnection) -> Result<Vec<ListedImage>, Error> {
     let images = cri.images().await?;
-    let mut users = Users::default();
+    let mut users = ImageUsers::default();
     for container in cri.containers().await? {
         let mounted = cri.mounted_images(&container.id).await?;
         users.add(&container, mounted);
@@ -160,9 +160,9 @@ pub(super) async fn read(cri: &Cri) -> Result<Vec<Image>, Error> {
 
 /// The containers by every name of their images.
 #[derive(Default)]
-struct Users(BTreeMap<String, BTreeSet<String>>);
+struct ImageUsers(BTreeMap<String, BTreeSet<String>>);
 
-impl Users {
+impl ImageUsers {
     fn add(&mut self, container: &v1::Container, mounted: Vec<String>) {
         let user = pod_and_name(&container.labels).unwrap_or_else(|| container.id.clone());
         // Runtimes differ in which of them is the id, a digest or a name.
@@ -177,7 +177,7 @@ impl Users {
         }
     }
 
-    fn image(&self, image: v1::Image) -> Image {
+    fn image(&self, image: v1::Image) -> ListedImage {
         let names = [&image.id]
             .into_iter()
             .chain(&image.repo_tags)
@@ -186,7 +186,7 @@ impl Users {
             .filter_map(|name| self.0.get(name))
             .flatten()
             .collect();
-        Image {
+        ListedImage {
             used_by: used_by.into_iter().cloned().collect(),
             id: image.id,
             names: image.repo_tags,
@@ -197,7 +197,7 @@ impl Users {
     }
 }
 
-impl Image {
+impl ListedImage {
     pub(super) fn is_unused(&self) -> bool {
         self.used_by.is_empty() && !self.pinned
     }
@@ -275,7 +275,7 @@ fn split(name: &str) -> (&str, &str) {
     }
 }
 
-fn table(images: &[Image], has_digests: bool, is_full: bool) -> String {
+fn table(images: &[ListedImage], has_digests: bool, is_full: bool) -> String {
     let head = ["IMAGE", "TAG", "DIGEST", "IMAGE ID", "SIZE", "USED BY"].map(str::to_owned);
     let rows = images.iter().flat_map(|image| image.rows(is_full));
     let rows = rows.map(|row| row.map(|cell| visible(&cell).to_string()));
@@ -303,7 +303,7 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn report(pruned: &Pruned) -> String {
+fn report(pruned: &PrunedImages) -> String {
     let verb = if pruned.dry_run {
         "would remove"
     } else {
@@ -335,8 +335,8 @@ pub(super) fn print(text: &str) -> io::Result<()> {
 
 /// An image of this name, for tests.
 #[cfg(test)]
-pub(super) fn example(name: &str, size_bytes: u64, is_used: bool) -> Image {
-    Image {
+pub(super) fn example(name: &str, size_bytes: u64, is_used: bool) -> ListedImage {
+    ListedImage {
         id: format!("sha256:{name}"),
         names: vec![name.to_owned()],
         digests: Vec::new(),

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Failure;
+use super::CommandFailure;
 use crate::client;
 use crate::cri::visible::visible;
 use crate::install::{
-    self, Installer, Mode, Node, Options, Plan, PlanError, Recovered, Removal, Root, RunError,
+    self, FilesystemRoot, InstallError, InstallMode, InstallOptions, InstallPlan, Installer,
+    LocalNode, PlanError, RecoveryOutcome, RemovalPlan,
 };
 
 /// Put criscope between this node's kubelet and its runtime, or in the runtime's place
@@ -73,7 +74,7 @@ pub enum Error {
     Plan(#[from] PlanError),
     /// The plan failed.
     #[error(transparent)]
-    Run(#[from] RunError),
+    Run(#[from] InstallError),
     /// Files of the system are changed.
     #[error("this needs root")]
     NotRoot,
@@ -107,8 +108,8 @@ fn socket(text: &str) -> Result<PathBuf, String> {
     client::socket_path(text).map_err(|error| error.to_string())
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let root = Root::default();
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    let root = FilesystemRoot::default();
     let machine = machine(args.dry_run)?;
     let say = |text: &str| say(text);
     let installer = Installer {
@@ -127,11 +128,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.recover {
         return Ok(());
     }
-    let options = Options {
+    let options = InstallOptions {
         mode: match (args.runtime, args.take_over) {
-            (true, _) => Mode::Runtime,
-            (false, true) => Mode::TakeOver,
-            (false, false) => Mode::Front,
+            (true, _) => InstallMode::Runtime,
+            (false, true) => InstallMode::TakeOver,
+            (false, false) => InstallMode::Front,
         },
         upstream: args.upstream.clone(),
         unit: args.kubelet_unit.clone(),
@@ -139,7 +140,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         agent: args.agent,
         program: std::env::current_exe()?,
     };
-    let plan = Plan::make(&root, &machine, &options).map_err(Error::from)?;
+    let plan = InstallPlan::make(&root, &machine, &options).map_err(Error::from)?;
     if args.dry_run {
         return print(&plan.show(&root)?);
     }
@@ -158,8 +159,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn uninstall(args: &UninstallArgs) -> Result<(), Failure> {
-    let root = Root::default();
+pub(super) fn uninstall(args: &UninstallArgs) -> Result<(), CommandFailure> {
+    let root = FilesystemRoot::default();
     let machine = machine(args.dry_run)?;
     let say = |text: &str| say(text);
     let installer = Installer {
@@ -169,18 +170,20 @@ pub(super) fn uninstall(args: &UninstallArgs) -> Result<(), Failure> {
         say: &say,
     };
     if args.dry_run {
-        let removal = Removal::make(&root).map_err(Error::from)?;
+        let removal = RemovalPlan::make(&root).map_err(Error::from)?;
         return print(&removal.show(&root)?);
     }
     let _lock = installer.lock().map_err(Error::from)?;
     let recovered = installer.recover(false).map_err(Error::from)?;
     tell(recovered);
-    if matches!(recovered, Recovered::Removed | Recovered::Undone)
-        && matches!(Removal::make(&root), Err(RunError::NotInstalled))
+    if matches!(
+        recovered,
+        RecoveryOutcome::Removed | RecoveryOutcome::Undone
+    ) && matches!(RemovalPlan::make(&root), Err(InstallError::NotInstalled))
     {
         return Ok(());
     }
-    let removal = Removal::make(&root).map_err(Error::from)?;
+    let removal = RemovalPlan::make(&root).map_err(Error::from)?;
     installer.uninstall(&removal).map_err(Error::from)?;
     for note in &removal.notes {
         say(&format!("note: {note}"));
@@ -189,22 +192,22 @@ pub(super) fn uninstall(args: &UninstallArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn tell(recovered: Recovered) {
+fn tell(recovered: RecoveryOutcome) {
     match recovered {
-        Recovered::Nothing => {}
-        Recovered::Completed => say("an earlier installation was complete"),
-        Recovered::Undone => say("an interrupted installation was undone"),
-        Recovered::Removed => say("an interrupted uninstallation was finished"),
+        RecoveryOutcome::Nothing => {}
+        RecoveryOutcome::Completed => say("an earlier installation was complete"),
+        RecoveryOutcome::Undone => say("an interrupted installation was undone"),
+        RecoveryOutcome::Removed => say("an interrupted uninstallation was finished"),
     }
 }
 
 /// The node; SIGINT and SIGTERM end an installation by taking it back.
-fn machine(dry_run: bool) -> Result<Node, Failure> {
+fn machine(dry_run: bool) -> Result<LocalNode, CommandFailure> {
     if !std::path::Path::new("/run/systemd/system").is_dir() {
         return Err(Error::NoSystemd.into());
     }
     if dry_run {
-        return Ok(Node::default());
+        return Ok(LocalNode::default());
     }
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::NotRoot.into());
@@ -234,7 +237,7 @@ fn machine(dry_run: bool) -> Result<Node, Failure> {
             }
         });
     });
-    Ok(Node::new(interrupted))
+    Ok(LocalNode::new(interrupted))
 }
 
 fn say(text: &str) {
@@ -242,7 +245,7 @@ fn say(text: &str) {
     let _ = writeln!(anstream::stderr(), "{}", visible(text));
 }
 
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), CommandFailure> {
     let lines = text.lines().map(|line| format!("{}\n", visible(line)));
     Ok(io::stdout()
         .lock()

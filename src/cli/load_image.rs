@@ -6,9 +6,9 @@ use std::io::{self, Read, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::progress::Progress;
-use super::{ConfigArgs, Failure, USUAL_FILE, output};
-use crate::app::load::{Loader, LoaderError};
+use super::progress::ProgressLine;
+use super::{CommandFailure, ConfigSourceArgs, USUAL_FILE, output};
+use crate::app::load::{ImageLoader, ImageLoaderError};
 use crate::cri::visible::visible;
 
 const BUFFER: usize = 256 << 10;
@@ -22,19 +22,19 @@ const BUFFER: usize = 256 << 10;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    config: ConfigArgs,
+    config: ConfigSourceArgs,
     /// Image archives; - for standard input, which is copied to $TMPDIR first
     #[arg(required = true, value_name = "ARCHIVE")]
     archives: Vec<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     // Without it, images would silently be loaded into another store than that of the running criscope.
     let loaded = args.config.or_usual(Path::new(USUAL_FILE)).load()?;
-    let loader = Loader::new(&loaded.config)?;
+    let loader = ImageLoader::new(&loaded.config)?;
     let mut failed = false;
     for archive in &args.archives {
-        let mut progress = Progress::new(&archive.display().to_string());
+        let mut progress = ProgressLine::new(&archive.display().to_string());
         let result = load(&loader, archive, &mut progress);
         progress.clear();
         match result {
@@ -50,11 +50,19 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             }
         }
     }
-    if failed { Err(Failure::Found) } else { Ok(()) }
+    if failed {
+        Err(CommandFailure::Found)
+    } else {
+        Ok(())
+    }
 }
 
 /// Loads one archive; returns a line for each image.
-fn load(loader: &Loader, archive: &Path, progress: &mut Progress) -> Result<String, LoadFailure> {
+fn load(
+    loader: &ImageLoader,
+    archive: &Path,
+    progress: &mut ProgressLine,
+) -> Result<String, LoadFailure> {
     let file = open(archive, progress)?;
     let (name, mut report) = (archive.display().to_string(), |done, all| {
         progress.show("loading", done, all);
@@ -72,11 +80,11 @@ enum LoadFailure {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Loader(#[from] LoaderError),
+    Loader(#[from] ImageLoaderError),
 }
 
 /// Opens an archive for random access: other than regular files are copied to an unnamed temporary file.
-fn open(archive: &Path, progress: &mut Progress) -> io::Result<File> {
+fn open(archive: &Path, progress: &mut ProgressLine) -> io::Result<File> {
     let is_stdin = archive == Path::new("-");
     let mut source: Box<dyn Read> = if is_stdin {
         Box::new(io::stdin().lock())

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::output::colour;
 use super::smoke::duration;
-use super::{Failure, explain};
+use super::{CommandFailure, explain};
 use crate::cri::visible::visible;
 
 /// Keys that a line begins with, in place of key=value.
@@ -39,7 +39,7 @@ pub(super) struct Args {
     since: Duration,
     /// Only lines of this level or a more severe one
     #[arg(long, value_name = "LEVEL", default_value = "trace")]
-    level: Level,
+    level: LogSeverity,
     /// The systemd unit of criscope
     #[arg(long, value_name = "UNIT", default_value = "criscope.service")]
     unit: String,
@@ -48,18 +48,18 @@ pub(super) struct Args {
     file: Option<PathBuf>,
     /// Output format, instead of text
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Output>,
+    output: Option<LogOutputFormat>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
+enum LogOutputFormat {
     /// The lines as they were logged
     Json,
 }
 
 /// Severity of a line, the most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-enum Level {
+enum LogSeverity {
     Error,
     Warn,
     Info,
@@ -94,8 +94,8 @@ impl Error {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let wanted = Wanted::of(args)?;
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
+    let wanted = LogLineFilter::of(args)?;
     let colours = colour(&io::stdout());
     let print =
         |lines: &mut dyn Read, out: &mut dyn Write| copy(lines, out, &wanted, args.output, colours);
@@ -143,13 +143,13 @@ fn journal(args: &Args) -> Result<Child, Error> {
 
 /// Which lines are printed.
 #[derive(Debug)]
-struct Wanted {
+struct LogLineFilter {
     namespace: Option<String>,
     pod: Option<String>,
-    level: Level,
+    level: LogSeverity,
 }
 
-impl Wanted {
+impl LogLineFilter {
     /// # Errors
     /// If the argument is not a pod.
     fn of(args: &Args) -> Result<Self, explain::Error> {
@@ -179,7 +179,7 @@ impl Wanted {
     }
 }
 
-fn level(line: &Map<String, Value>) -> Option<Level> {
+fn level(line: &Map<String, Value>) -> Option<LogSeverity> {
     let word = line.get("level")?.as_str()?;
     clap::ValueEnum::from_str(word, true).ok()
 }
@@ -189,8 +189,8 @@ fn level(line: &Map<String, Value>) -> Option<Level> {
 fn copy(
     lines: &mut dyn Read,
     out: &mut dyn Write,
-    wanted: &Wanted,
-    output: Option<Output>,
+    wanted: &LogLineFilter,
+    output: Option<LogOutputFormat>,
     colours: bool,
 ) -> io::Result<()> {
     let mut lines = BufReader::new(lines);
@@ -205,7 +205,7 @@ fn copy(
         let parsed = serde_json::from_str::<Map<String, Value>>(text);
         let printed = match (&parsed, output) {
             (Ok(parsed), _) if !wanted.has(parsed) => continue,
-            (Ok(_), Some(Output::Json)) => text.to_owned(),
+            (Ok(_), Some(LogOutputFormat::Json)) => text.to_owned(),
             (Ok(parsed), None) => sentence(parsed, colours),
             (Err(_), None) if wanted.pod.is_none() && wanted.namespace.is_none() => {
                 visible(text).to_string()
@@ -221,8 +221,8 @@ fn copy(
 fn sentence(line: &Map<String, Value>, colours: bool) -> String {
     let word = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
     let style = match level(line) {
-        Some(Level::Error) if colours => AnsiColor::Red.on_default().bold(),
-        Some(Level::Warn) if colours => AnsiColor::Yellow.on_default().bold(),
+        Some(LogSeverity::Error) if colours => AnsiColor::Red.on_default().bold(),
+        Some(LogSeverity::Warn) if colours => AnsiColor::Yellow.on_default().bold(),
         _ => Style::new(),
     };
     let dimmed = match colours {
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ParsedLine {
         #[command(flatten)]
         args: Args,
     }
@@ -268,8 +268,8 @@ mod tests {
 
     fn printed(flags: &[&str]) -> String {
         let args = ["logs"].iter().chain(flags);
-        let args = Line::try_parse_from(args).expect("parsed").args;
-        let wanted = Wanted::of(&args).expect("a pod");
+        let args = ParsedLine::try_parse_from(args).expect("parsed").args;
+        let wanted = LogLineFilter::of(&args).expect("a pod");
         let mut out = Vec::new();
         copy(&mut LOG.as_bytes(), &mut out, &wanted, args.output, false).expect("copied");
         String::from_utf8(out).expect("text")

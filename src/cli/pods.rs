@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 
-use super::Failure;
-use super::ask::{Endpoint, SourceArgs, block_on, encoded, print_json};
-use super::format::{self, Format};
-use super::http::AskError;
+use super::CommandFailure;
+use super::ask::{AdminEndpoint, StateSourceArgs, block_on, encoded, print_json};
+use super::format::{self, OutputFormat};
+use super::http::AdminRequestError;
 use super::output;
-use super::render::pods::{Columns, summary, table};
+use super::render::pods::{PodColumns, summary, table};
 use super::screen::{self, PERIOD};
 use crate::cri::visible::visible;
 use crate::lifecycle::view::{Pod, PodState, Pods};
@@ -25,7 +25,7 @@ pub(super) struct Args {
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
-    admin: SourceArgs,
+    admin: StateSourceArgs,
     /// Only pods in this namespace [default: all]
     #[arg(long, short, value_name = "NS", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
@@ -46,7 +46,7 @@ pub(super) struct Args {
     watch: bool,
     /// Output format; wide: one line per pod, nothing truncated, and its uid
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Output>,
+    output: Option<PodsOutputFormat>,
     /// Print the episodes as JSON (that of /debug/pods)
     #[arg(long, hide = true, conflicts_with = "output")]
     json: bool,
@@ -58,7 +58,7 @@ States: failing (a call fails, a crash loop, or a failed start), open (starting 
         crash-loop, failed, starting, stopping, ok, gone";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
+enum PodsOutputFormat {
     Wide,
     Json,
     Yaml,
@@ -74,7 +74,7 @@ fn state(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
     let path = path(args);
     if args.watch {
@@ -86,9 +86,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     let pods: Pods = endpoint.parse(&path, &bytes)?;
     match args.output {
-        Some(Output::Json) => return Ok(format::print(Format::Json, &pods)?),
-        Some(Output::Yaml) => return Ok(format::print(Format::Yaml, &pods)?),
-        Some(Output::Wide) | None => {}
+        Some(PodsOutputFormat::Json) => return Ok(format::print(OutputFormat::Json, &pods)?),
+        Some(PodsOutputFormat::Yaml) => return Ok(format::print(OutputFormat::Yaml, &pods)?),
+        Some(PodsOutputFormat::Wide) | None => {}
     }
     let mut out = io::stdout().lock();
     if pods.pods.is_empty() {
@@ -102,18 +102,18 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// The table for this output.
 fn text(args: &Args, pods: &Pods) -> String {
     let (look, columns) = match (args.output, output::columns()) {
-        (Some(Output::Wide), _) => (output::look(usize::MAX), Columns::Wide),
-        (_, None) => (output::look(usize::MAX), Columns::Lines),
-        (_, Some(width)) => (output::look(width), Columns::Fitting),
+        (Some(PodsOutputFormat::Wide), _) => (output::look(usize::MAX), PodColumns::Wide),
+        (_, None) => (output::look(usize::MAX), PodColumns::Lines),
+        (_, Some(width)) => (output::look(width), PodColumns::Fitting),
     };
     table(pods, look, columns, args.namespace.is_none())
 }
 
 /// Redraws the list on a terminal; otherwise prints it, and afterwards what changes.
-async fn watch(args: &Args, endpoint: &Endpoint, path: &str) -> Result<(), Failure> {
+async fn watch(args: &Args, endpoint: &AdminEndpoint, path: &str) -> Result<(), CommandFailure> {
     let read = async || endpoint.json::<Pods>(path).await;
     if io::stdout().is_terminal() {
-        let draw = async |height: Option<usize>| -> Result<String, AskError> {
+        let draw = async |height: Option<usize>| -> Result<String, AdminRequestError> {
             let pods = read().await?;
             let mut drawn = summary(&pods, output::look(usize::MAX));
             match pods.pods.is_empty() {
@@ -125,7 +125,7 @@ async fn watch(args: &Args, endpoint: &Endpoint, path: &str) -> Result<(), Failu
         };
         return screen::watch(draw, PERIOD).await;
     }
-    let mut ends = screen::Ends::new()?;
+    let mut ends = screen::TerminationSignals::new()?;
     let mut seen = HashMap::new();
     loop {
         let mut pods = read().await?;
@@ -215,14 +215,14 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ParsedLine {
         #[command(flatten)]
         args: Args,
     }
 
     fn args(line: &[&str]) -> Result<Args, clap::Error> {
         let line = ["pods"].iter().chain(line);
-        Line::try_parse_from(line).map(|it| it.args)
+        ParsedLine::try_parse_from(line).map(|it| it.args)
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::units;
 const ESTIMATED_AFTER: Duration = Duration::from_secs(1);
 
 /// A progress line that is overwritten, if standard error is a terminal.
-pub(super) struct Progress {
+pub(super) struct ProgressLine {
     name: String,
     on: bool,
     last: String,
@@ -18,7 +18,7 @@ pub(super) struct Progress {
     began: Option<(String, Instant)>,
 }
 
-impl Progress {
+impl ProgressLine {
     /// `name` is what is worked on.
     pub(super) fn new(name: &str) -> Self {
         Self {

@@ -14,10 +14,10 @@ use rustix::io::Errno;
 pub(super) struct ReplacedFile {
     file: File,
     /// `None` for devices and pipes, which are written as they are.
-    to: Option<Target>,
+    to: Option<ReplacementPath>,
 }
 
-struct Target {
+struct ReplacementPath {
     path: PathBuf,
     temporary: PathBuf,
     is_named: bool,
@@ -60,7 +60,7 @@ impl ReplacedFile {
         };
         Ok(Self {
             file,
-            to: Some(Target {
+            to: Some(ReplacementPath {
                 path,
                 temporary,
                 is_named,

@@ -7,10 +7,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::ask::{block_on, open};
-use super::format::{self, Format};
-use super::{Failure, output};
+use super::format::{self, OutputFormat};
+use super::{CommandFailure, output};
 use crate::client;
-use crate::replay::{self, Options};
+use crate::replay::{self, ReplayOptions};
 
 /// Play the calls of a capture against another runtime, and compare codes and times
 ///
@@ -42,7 +42,7 @@ pub(super) struct Args {
     cgroup_parent: Option<String>,
     /// Output format, instead of the table
     #[arg(long, short, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 }
 
 fn socket(text: &str) -> Result<PathBuf, String> {
@@ -63,12 +63,14 @@ fn speed(text: &str) -> Result<f64, String> {
 )]
 pub struct NoRequests(PathBuf);
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let bundle = open(&args.file)?;
-    let calls = bundle.recorded().map_err(|source| Failure::Capture {
-        file: args.file.clone(),
-        source,
-    })?;
+    let calls = bundle
+        .recorded()
+        .map_err(|source| CommandFailure::Capture {
+            file: args.file.clone(),
+            source,
+        })?;
     if calls.is_empty() {
         return Err(NoRequests(Path::new(&args.file).to_owned()).into());
     }
@@ -80,7 +82,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             "the recording is incomplete: {n} calls are missing in it"
         ));
     }
-    let options = Options {
+    let options = ReplayOptions {
         speed: args.speed,
         keep: args.keep,
         keeps_mounts: args.mounts,
@@ -110,6 +112,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     match report.is_equal() {
         true => Ok(()),
-        false => Err(Failure::Found),
+        false => Err(CommandFailure::Found),
     }
 }

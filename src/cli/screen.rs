@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Failure;
-use super::http::AskError;
+use super::CommandFailure;
+use super::http::AdminRequestError;
 use crate::cri::visible::visible;
 
 /// Time between two screens, unless the command has a flag for it.
@@ -22,11 +22,11 @@ const GIVE_BACK: &str = "\x1b[?25h\x1b[?1049l";
 
 /// The alternate screen. Dropping it restores the normal screen, and so does a panic, before its message.
 #[derive(Debug)]
-struct Screen {
+struct AlternateScreen {
     taken: Arc<AtomicBool>,
 }
 
-impl Screen {
+impl AlternateScreen {
     /// Switches to it.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for AlternateScreen {
     fn drop(&mut self) {
         give_back(&self.taken);
     }
@@ -85,13 +85,13 @@ fn write(text: &str) -> io::Result<()> {
 /// # Errors
 /// If the first time fails, or writing.
 pub(super) async fn watch(
-    draw: impl AsyncFn(Option<usize>) -> Result<String, AskError>,
+    draw: impl AsyncFn(Option<usize>) -> Result<String, AdminRequestError>,
     period: Duration,
-) -> Result<(), Failure> {
-    let mut ends = Ends::new()?;
+) -> Result<(), CommandFailure> {
+    let mut ends = TerminationSignals::new()?;
     // An error at the start is printed on the normal screen.
     draw(None).await?;
-    let screen = Screen::take()?;
+    let screen = AlternateScreen::take()?;
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -115,9 +115,9 @@ fn height() -> usize {
 }
 
 /// The signals that end a command.
-pub(super) struct Ends([Signal; 3]);
+pub(super) struct TerminationSignals([Signal; 3]);
 
-impl Ends {
+impl TerminationSignals {
     /// Takes the signals over.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! `criscope serve`
 
-use super::{ConfigArgs, Failure};
+use super::{CommandFailure, ConfigSourceArgs};
 use crate::app;
 
 /// Run pods for the kubelet, or forward its calls to another runtime
@@ -11,9 +11,9 @@ use crate::app;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    config: ConfigArgs,
+    config: ConfigSourceArgs,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     Ok(app::serve(args.config.load()?)?)
 }

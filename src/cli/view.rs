@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::Failure;
+use super::CommandFailure;
 use super::ask::open;
 use crate::app::captured;
 
@@ -30,7 +30,7 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let bundle = open(&args.file)?;
     Ok(captured::serve(bundle, args.listen, |address| {
         let mut out = io::stdout().lock();

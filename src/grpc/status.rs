@@ -9,7 +9,7 @@ use crate::cri::redact;
 
 /// Marks a response, in its extensions, whose status was created here and does not quote a backend.
 #[derive(Clone, Copy, Debug)]
-pub struct MadeHere;
+pub struct LocalStatusMarker;
 
 /// A gRPC status to answer a call with.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ impl Status {
             HeaderValue::from_static("application/grpc"),
         );
         if !self.quotes_backend {
-            response.extensions_mut().insert(MadeHere);
+            response.extensions_mut().insert(LocalStatusMarker);
         }
         response
     }
@@ -114,7 +114,12 @@ mod tests {
     fn messages_of_backends_are_redacted() {
         let own = Status::unavailable("no socket at /run/hunter2.sock");
         assert_eq!(&*own.shown(), "no socket at /run/hunter2.sock");
-        assert!(own.into_response().extensions().get::<MadeHere>().is_some());
+        assert!(
+            own.into_response()
+                .extensions()
+                .get::<LocalStatusMarker>()
+                .is_some()
+        );
 
         let theirs = Status::of_backend(Code::NotFound, "not found: hunter2");
         assert_eq!(&*theirs.shown(), "not found: <redacted>");
@@ -122,6 +127,6 @@ mod tests {
         assert_eq!(reworded.message, "backend a: not found: hunter2");
         assert_eq!(&*reworded.shown(), "backend a: not found: <redacted>");
         let response = reworded.into_response();
-        assert!(response.extensions().get::<MadeHere>().is_none());
+        assert!(response.extensions().get::<LocalStatusMarker>().is_none());
     }
 }

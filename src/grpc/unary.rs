@@ -6,7 +6,7 @@ use prost::Message;
 use tonic::Code;
 use tower::{Service, ServiceExt};
 
-use super::frame::{self, Head};
+use super::frame::{self, FrameHeader};
 use super::status::Status;
 use super::{Body, BoxError, Request, Response};
 
@@ -99,7 +99,7 @@ where
         .map_err(unavailable)?;
     end(&head, collected.trailers())?;
     let bytes = collected.to_bytes();
-    let message = Head::read(&bytes)
+    let message = FrameHeader::read(&bytes)
         .filter(|head| !head.compressed)
         .and_then(|head| bytes.get(frame::HEADER..frame::HEADER.checked_add(head.len)?))
         .ok_or_else(not_a_message)?;
@@ -136,7 +136,7 @@ where
             }
         }
         if missing.is_none() {
-            missing = Head::read(&buffer);
+            missing = FrameHeader::read(&buffer);
             match missing {
                 Some(head) if head.compressed => return Err(not_a_message()),
                 Some(_) => buffer.advance(frame::HEADER),

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::detect::{Distribution, WRITTEN};
-use super::plan::{Mode, PlanError};
-use crate::config::{Config, Overrides};
+use super::plan::{InstallMode, PlanError};
+use crate::config::{Config, FlagOverrides};
 use crate::settings::{lexical, show_endpoint};
 
 /// The file of the units.
@@ -25,18 +25,18 @@ pub(super) const PACKAGED: &str = include_str!("../../deploy/packaging/criscope.
 
 /// A configuration that `install` has not written.
 #[derive(Debug)]
-pub(super) struct Existing {
+pub(super) struct ExistingConfig {
     text: String,
     config: Config,
 }
 
-impl Existing {
+impl ExistingConfig {
     /// The configuration file, unless it is the unchanged example or was written by an installation.
     pub(super) fn of(text: Option<String>) -> Result<Option<Self>, PlanError> {
         let Some(text) = text.filter(|text| text != SAMPLE && !text.starts_with(WRITTEN)) else {
             return Ok(None);
         };
-        let config = Config::from_text(PATH, &text, &Overrides::default())?;
+        let config = Config::from_text(PATH, &text, &FlagOverrides::default())?;
         Ok(Some(Self { text, config }))
     }
 
@@ -60,7 +60,7 @@ impl Existing {
     }
 
     /// Its text, if it does what the plan needs.
-    pub(super) fn keep(self, wanted: &Wanted<'_>) -> Result<String, PlanError> {
+    pub(super) fn keep(self, wanted: &RequiredSettings<'_>) -> Result<String, PlanError> {
         let misfit = |needs: String| PlanError::Config {
             path: PATH.into(),
             needs,
@@ -89,13 +89,13 @@ impl Existing {
 /// The upstream of a configuration that an installation wrote.
 pub(super) fn written_upstream(text: Option<&str>) -> Option<PathBuf> {
     let text = text.filter(|text| text.starts_with(WRITTEN))?;
-    let config = Config::from_text(PATH, text, &Overrides::default()).ok()?;
+    let config = Config::from_text(PATH, text, &FlagOverrides::default()).ok()?;
     config.backends.first()?.endpoint.clone()
 }
 
 /// What the configuration must do.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct RequiredSettings<'a> {
     pub(super) endpoint: &'a Path,
     /// `None` for the built-in runtime.
     pub(super) upstream: Option<&'a Path>,
@@ -103,13 +103,13 @@ pub(super) struct Wanted<'a> {
 }
 
 /// The endpoint in front of a runtime.
-pub(super) fn endpoint(upstream: &Path, mode: Mode) -> PathBuf {
-    let crio = mode == Mode::Front && show_endpoint(upstream).ends_with(CRIO);
+pub(super) fn endpoint(upstream: &Path, mode: InstallMode) -> PathBuf {
+    let crio = mode == InstallMode::Front && show_endpoint(upstream).ends_with(CRIO);
     PathBuf::from(if crio { CRIO_ENDPOINT } else { ENDPOINT })
 }
 
 /// A new configuration.
-pub(super) fn write(wanted: &Wanted<'_>) -> String {
+pub(super) fn write(wanted: &RequiredSettings<'_>) -> String {
     let mut text = format!(
         "{WRITTEN}# All settings: https://github.com/criscope/criscope/blob/main/docs/CONFIG.md\n"
     );

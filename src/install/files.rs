@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::machine::Machine;
-use super::root::Root;
+use super::machine::NodeOperations;
+use super::root::FilesystemRoot;
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum State {
+pub(super) enum PathContent {
     /// Nothing.
     Absent,
     /// A file; its content is a blob of the journal.
@@ -39,21 +39,23 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
 ///
 /// # Errors
 /// If it cannot be read, or is neither file nor link.
-pub(super) fn capture(path: &Path) -> io::Result<(State, Option<Vec<u8>>)> {
+pub(super) fn capture(path: &Path) -> io::Result<(PathContent, Option<Vec<u8>>)> {
     let found = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((State::Absent, None)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok((PathContent::Absent, None));
+        }
         found => found.map_err(|error| at(path, &error))?,
     };
     if found.is_symlink() {
         let target = fs::read_link(path).map_err(|error| at(path, &error))?;
-        return Ok((State::Link { target }, None));
+        return Ok((PathContent::Link { target }, None));
     }
     if !found.is_file() {
         let text = format!("{}: neither a file nor a link", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let bytes = fs::read(path).map_err(|error| at(path, &error))?;
-    let state = State::File {
+    let state = PathContent::File {
         sha256: sha256(&bytes),
         mode: found.mode() & 0o7777,
         uid: found.uid(),
@@ -63,7 +65,7 @@ pub(super) fn capture(path: &Path) -> io::Result<(State, Option<Vec<u8>>)> {
 }
 
 /// The file behind links, for configuration of others that is a link: the link stays, and its target changes.
-pub(super) fn behind_links(root: &Root, path: &Path) -> PathBuf {
+pub(super) fn behind_links(root: &FilesystemRoot, path: &Path) -> PathBuf {
     let found = root.path(path);
     fs::canonicalize(&found).unwrap_or(found)
 }
@@ -74,9 +76,9 @@ pub(super) fn behind_links(root: &Root, path: &Path) -> PathBuf {
 /// If the path cannot be changed. It then has its old state.
 pub(super) fn apply(
     path: &Path,
-    state: &State,
+    state: &PathContent,
     content: impl FnOnce(&str) -> io::Result<Vec<u8>>,
-    machine: &dyn Machine,
+    machine: &dyn NodeOperations,
 ) -> io::Result<bool> {
     // Left by a power failure.
     let temporary = temporary(path);
@@ -86,13 +88,13 @@ pub(super) fn apply(
     }
     let shown = |error: io::Error| at(path, &error);
     match state {
-        State::Absent => remove(path)?,
-        State::Link { target } => {
+        PathContent::Absent => remove(path)?,
+        PathContent::Link { target } => {
             symlink(target, &temporary).map_err(shown)?;
             machine.reached("a link made, not yet in place");
             fs::rename(&temporary, path).map_err(shown)?;
         }
-        State::File {
+        PathContent::File {
             sha256,
             mode,
             uid,
@@ -160,7 +162,7 @@ fn copy_label(from: &Path, to: &File) {
 ///
 /// # Errors
 /// If that fails.
-pub(super) fn make_parents(root: &Root, directories: &[PathBuf]) -> io::Result<()> {
+pub(super) fn make_parents(root: &FilesystemRoot, directories: &[PathBuf]) -> io::Result<()> {
     for directory in directories {
         let path = root.path(directory);
         match fs::create_dir(&path) {
@@ -177,7 +179,7 @@ pub(super) fn make_parents(root: &Root, directories: &[PathBuf]) -> io::Result<(
 }
 
 /// The directories above a path that do not exist, the outermost first.
-pub(super) fn missing_parents(root: &Root, path: &Path) -> Vec<PathBuf> {
+pub(super) fn missing_parents(root: &FilesystemRoot, path: &Path) -> Vec<PathBuf> {
     let parents = path.ancestors().skip(1);
     let missing = parents.take_while(|parent| !root.path(parent).exists());
     let mut missing: Vec<_> = missing.map(Path::to_owned).collect();
@@ -186,7 +188,7 @@ pub(super) fn missing_parents(root: &Root, path: &Path) -> Vec<PathBuf> {
 }
 
 /// Removes directories that are empty, the innermost first.
-pub(super) fn remove_empty(root: &Root, directories: &[PathBuf]) {
+pub(super) fn remove_empty(root: &FilesystemRoot, directories: &[PathBuf]) {
     for directory in directories.iter().rev() {
         // Others may use it now.
         let path = root.path(directory);

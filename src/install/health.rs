@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::journal::Units;
-use super::machine::{Machine, Readiness, UnitState};
+use super::journal::AffectedUnits;
+use super::machine::{NodeOperations, RuntimeReadiness, UnitState};
 
 /// Between two checks.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -13,13 +13,13 @@ const HOLD: Duration = Duration::from_secs(5);
 
 /// What was true before.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Before {
+pub(super) struct HealthBaseline {
     pub(super) network: bool,
     pub(super) healthz: bool,
 }
 
-impl Before {
-    pub(super) fn look(machine: &dyn Machine, runtime: &Path) -> Self {
+impl HealthBaseline {
+    pub(super) fn look(machine: &dyn NodeOperations, runtime: &Path) -> Self {
         Self {
             network: machine.runtime(runtime).is_ok_and(|ready| ready.network),
             healthz: machine.healthz(),
@@ -32,7 +32,7 @@ impl Before {
 /// # Errors
 /// What was missing at the end, or that the user asked to stop.
 pub(super) fn wait(
-    machine: &dyn Machine,
+    machine: &dyn NodeOperations,
     patience: Duration,
     hold: bool,
     mut check: impl FnMut() -> Result<(), String>,
@@ -56,9 +56,13 @@ pub(super) fn wait(
 }
 
 /// The runtime is as ready as before.
-pub(super) fn runtime(machine: &dyn Machine, socket: &Path, before: Before) -> Result<(), String> {
+pub(super) fn runtime(
+    machine: &dyn NodeOperations,
+    socket: &Path,
+    before: HealthBaseline,
+) -> Result<(), String> {
     let shown = socket.display();
-    let Readiness { runtime, network } = machine
+    let RuntimeReadiness { runtime, network } = machine
         .runtime(socket)
         .map_err(|error| format!("the runtime does not answer at {shown}: {error}"))?;
     match (runtime, network) {
@@ -73,20 +77,20 @@ pub(super) fn runtime(machine: &dyn Machine, socket: &Path, before: Before) -> R
 /// The kubelet runs and uses a socket.
 #[derive(Debug)]
 pub(super) struct KubeletCheck<'a> {
-    machine: &'a dyn Machine,
-    units: &'a Units,
+    machine: &'a dyn NodeOperations,
+    units: &'a AffectedUnits,
     socket: &'a Path,
-    before: Before,
+    before: HealthBaseline,
     /// How often it had restarted at the first look.
     restarts: Option<u64>,
 }
 
 impl<'a> KubeletCheck<'a> {
     pub(super) fn new(
-        machine: &'a dyn Machine,
-        units: &'a Units,
+        machine: &'a dyn NodeOperations,
+        units: &'a AffectedUnits,
         socket: &'a Path,
-        before: Before,
+        before: HealthBaseline,
     ) -> Self {
         Self {
             machine,

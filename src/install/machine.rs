@@ -6,10 +6,10 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::root::Root;
+use super::root::FilesystemRoot;
 
 /// What an installation asks of the node.
-pub trait Machine: Debug {
+pub trait NodeOperations: Debug {
     /// Runs systemctl and returns its output.
     ///
     /// # Errors
@@ -19,7 +19,7 @@ pub trait Machine: Debug {
     ///
     /// # Errors
     /// Why it does not answer.
-    fn runtime(&self, socket: &Path) -> Result<Readiness, String>;
+    fn runtime(&self, socket: &Path) -> Result<RuntimeReadiness, String>;
     /// How many pods the runtime behind a socket has.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ pub trait Machine: Debug {
 
 /// Conditions of a runtime, as its Status tells them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Readiness {
+pub struct RuntimeReadiness {
     /// `RuntimeReady`.
     pub runtime: bool,
     /// `NetworkReady`: false before a network add-on has been installed.
@@ -61,7 +61,7 @@ pub(super) struct UnitState {
 }
 
 impl UnitState {
-    pub(super) fn of(machine: &dyn Machine, unit: &str) -> Result<Self, String> {
+    pub(super) fn of(machine: &dyn NodeOperations, unit: &str) -> Result<Self, String> {
         const PROPERTIES: &str =
             "--property=LoadState,ActiveState,FragmentPath,DropInPaths,MainPID,NRestarts";
         let text = machine.systemctl(&["show", PROPERTIES, "--", unit])?;
@@ -88,7 +88,7 @@ impl UnitState {
 }
 
 /// The arguments of a process.
-pub(super) fn arguments(root: &Root, pid: i32) -> Vec<String> {
+pub(super) fn arguments(root: &FilesystemRoot, pid: i32) -> Vec<String> {
     if pid <= 0 {
         return Vec::new();
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::time::timeout;
 
-use super::machine::{Machine, Readiness};
+use super::machine::{NodeOperations, RuntimeReadiness};
 use super::sockdiag::served;
 use crate::client;
 use crate::cri::v1;
@@ -26,18 +26,18 @@ const HEALTHZ: u16 = 10248;
 
 /// This machine.
 #[derive(Debug, Default)]
-pub struct Node {
+pub struct LocalNode {
     interrupted: Arc<AtomicBool>,
 }
 
-impl Node {
+impl LocalNode {
     /// This machine; setting the flag interrupts an installation.
     pub fn new(interrupted: Arc<AtomicBool>) -> Self {
         Self { interrupted }
     }
 }
 
-impl Machine for Node {
+impl NodeOperations for LocalNode {
     fn systemctl(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new("systemctl")
             .args(arguments)
@@ -60,7 +60,7 @@ impl Machine for Node {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn runtime(&self, socket: &Path) -> Result<Readiness, String> {
+    fn runtime(&self, socket: &Path) -> Result<RuntimeReadiness, String> {
         let status = ask(async {
             let channel = client::connect(socket, PATIENCE).await;
             let channel = channel.map_err(|error| error.to_string())?;
@@ -73,7 +73,7 @@ impl Machine for Node {
             let mut conditions = status.conditions.iter();
             conditions.any(|condition| condition.r#type == name && condition.status)
         };
-        Ok(Readiness {
+        Ok(RuntimeReadiness {
             runtime: holds("RuntimeReady"),
             network: holds("NetworkReady"),
         })

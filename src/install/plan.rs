@@ -5,21 +5,21 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::config::{self, Existing, Wanted};
-use super::detect::{DetectError, Kubelet};
+use super::config::{self, ExistingConfig, RequiredSettings};
+use super::detect::{DetectError, DetectedKubelet};
 use super::files;
-use super::journal::{Group, Journal, Record, Units};
-use super::machine::{Machine, UnitState};
-use super::root::Root;
+use super::journal::{AffectedUnits, ChangeGroup, InstallJournal, InstallationRecord};
+use super::machine::{NodeOperations, UnitState};
+use super::root::FilesystemRoot;
 use super::services;
 use super::takeover::{self, TakeOverError};
-use super::workspace::Workspace;
+use super::workspace::EditWorkspace;
 use crate::config::ConfigErrors;
 use crate::settings::{lexical, show_endpoint};
 
 /// What criscope shall be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum InstallMode {
     /// A proxy in front of the runtime that the kubelet uses.
     Front,
     /// The runtime.
@@ -28,7 +28,7 @@ pub enum Mode {
     TakeOver,
 }
 
-impl Mode {
+impl InstallMode {
     /// Its name in the record.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -41,9 +41,9 @@ impl Mode {
 
 /// What the user wants.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct InstallOptions {
     /// The mode.
-    pub mode: Mode,
+    pub mode: InstallMode,
     /// The runtime's socket, if it is not the one that the kubelet uses.
     pub upstream: Option<PathBuf>,
     /// The kubelet's unit, if it cannot be found.
@@ -126,7 +126,7 @@ impl PlanError {
 
 /// What will be at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum PlannedContent {
     /// A text with a mode.
     Text(String, u32),
     /// A copy of a program.
@@ -137,59 +137,63 @@ pub enum Content {
 
 /// A file that the plan changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edit {
+pub struct PlannedEdit {
     /// Its path.
     pub path: PathBuf,
     /// When it changes.
-    pub group: Group,
+    pub group: ChangeGroup,
     /// What it becomes.
-    pub content: Content,
+    pub content: PlannedContent,
 }
 
 /// An installation that has not begun.
 #[derive(Debug)]
-pub struct Plan {
+pub struct InstallPlan {
     /// The mode.
-    pub mode: Mode,
+    pub mode: InstallMode,
     /// What was found, a sentence each.
     pub found: Vec<String>,
     /// What the user should know or do.
     pub notes: Vec<String>,
     /// Only files that change.
-    pub edits: Vec<Edit>,
-    pub(super) units: Units,
+    pub edits: Vec<PlannedEdit>,
+    pub(super) units: AffectedUnits,
     /// The runtime that must work; `None` for the built-in one.
     pub(super) upstream: Option<PathBuf>,
-    pub(super) record: Option<Record>,
+    pub(super) record: Option<InstallationRecord>,
 }
 
-impl Plan {
+impl InstallPlan {
     /// Makes the plan for this node.
     ///
     /// # Errors
     /// If the node is not understood, or the result would not work.
-    pub fn make(root: &Root, machine: &dyn Machine, options: &Options) -> Result<Self, PlanError> {
-        let record = Journal { root }.record()?;
+    pub fn make(
+        root: &FilesystemRoot,
+        machine: &dyn NodeOperations,
+        options: &InstallOptions,
+    ) -> Result<Self, PlanError> {
+        let record = InstallJournal { root }.record()?;
         if let Some(record) = record
             .as_ref()
             .filter(|record| record.mode != options.mode.name())
         {
             return Err(PlanError::Mode(record.mode.clone()));
         }
-        let kubelet = Kubelet::find(root, machine, options.unit.as_deref())?;
-        let sockets = Sockets::choose(root, &kubelet, options, record.as_ref())?;
+        let kubelet = DetectedKubelet::find(root, machine, options.unit.as_deref())?;
+        let sockets = PlannedSockets::choose(root, &kubelet, options, record.as_ref())?;
         let mut edits = services::edits(root, options, &sockets, &kubelet)?;
-        let mut moved = Workspace::new(root);
+        let mut moved = EditWorkspace::new(root);
         let mut runtime = None;
-        if options.mode == Mode::TakeOver {
+        if options.mode == InstallMode::TakeOver {
             runtime = Some(takeover::edit(root, machine, &sockets, &mut moved)?);
         }
-        edits.extend(texts(moved, Group::Runtime));
-        let mut changed = Workspace::new(root);
-        if options.mode != Mode::TakeOver {
+        edits.extend(texts(moved, ChangeGroup::Runtime));
+        let mut changed = EditWorkspace::new(root);
+        if options.mode != InstallMode::TakeOver {
             kubelet.set(&show_endpoint(&sockets.endpoint), &mut changed)?;
         }
-        edits.extend(texts(changed, Group::Kubelet));
+        edits.extend(texts(changed, ChangeGroup::Kubelet));
         let mut different = Vec::new();
         for edit in edits {
             if differs(root, &edit)? {
@@ -207,7 +211,7 @@ impl Plan {
             )],
             notes: notes(&kubelet, &sockets),
             edits: different,
-            units: Units {
+            units: AffectedUnits {
                 kubelet: kubelet.unit,
                 kubelet_active: kubelet.state.active,
                 runtime,
@@ -226,16 +230,20 @@ impl Plan {
         self.edits.is_empty()
     }
 
-    pub(super) fn has(&self, group: Group) -> bool {
+    pub(super) fn has(&self, group: ChangeGroup) -> bool {
         self.edits.iter().any(|edit| edit.group == group)
     }
 
     /// What must be true before anything is changed.
-    fn check(&self, machine: &dyn Machine, sockets: &Sockets) -> Result<(), PlanError> {
+    fn check(
+        &self,
+        machine: &dyn NodeOperations,
+        sockets: &PlannedSockets,
+    ) -> Result<(), PlanError> {
         if self.is_empty() {
             return Ok(());
         }
-        if self.mode == Mode::Runtime {
+        if self.mode == InstallMode::Runtime {
             let fresh = self.record.is_none() && sockets.old != sockets.endpoint;
             // The pods of a runtime that does not answer cannot be stopped now anyway.
             let pods = machine.pods(&sockets.old).unwrap_or(0);
@@ -247,7 +255,7 @@ impl Plan {
             }
             return Ok(());
         }
-        let runtime = match self.record.is_none() && self.mode == Mode::TakeOver {
+        let runtime = match self.record.is_none() && self.mode == InstallMode::TakeOver {
             true => &sockets.old,
             false => sockets.upstream.as_ref().unwrap_or(&sockets.old),
         };
@@ -265,7 +273,7 @@ impl Plan {
 
 /// The sockets of a plan.
 #[derive(Debug)]
-pub(super) struct Sockets {
+pub(super) struct PlannedSockets {
     /// The kubelet's endpoint without criscope.
     pub(super) old: PathBuf,
     /// criscope's socket.
@@ -276,16 +284,16 @@ pub(super) struct Sockets {
     pub(super) config: String,
 }
 
-impl Sockets {
+impl PlannedSockets {
     fn choose(
-        root: &Root,
-        kubelet: &Kubelet,
-        options: &Options,
-        record: Option<&Record>,
+        root: &FilesystemRoot,
+        kubelet: &DetectedKubelet,
+        options: &InstallOptions,
+        record: Option<&InstallationRecord>,
     ) -> Result<Self, PlanError> {
         let text = root.text(config::PATH)?;
         let written = config::written_upstream(text.as_deref());
-        let existing = Existing::of(text)?;
+        let existing = ExistingConfig::of(text)?;
         let used = lexical(&kubelet.runtime);
         let ours = |path: &Path| {
             let existing = existing
@@ -300,25 +308,28 @@ impl Sockets {
             None => used.clone(),
         };
         let (endpoint, upstream) = match options.mode {
-            Mode::TakeOver => (old.clone(), Some(takeover::moved(&old))),
-            Mode::Front => {
-                let behind = existing.as_ref().and_then(Existing::upstream).or(written);
+            InstallMode::TakeOver => (old.clone(), Some(takeover::moved(&old))),
+            InstallMode::Front => {
+                let behind = existing
+                    .as_ref()
+                    .and_then(ExistingConfig::upstream)
+                    .or(written);
                 let named = options.upstream.as_deref().map(lexical);
                 let direct = Some(used.clone()).filter(|path| !ours(path));
                 let upstream = named.or(direct).or(behind);
                 let upstream = upstream.ok_or_else(|| PlanError::NoUpstream(used.clone()))?;
                 (config::endpoint(&upstream, options.mode), Some(upstream))
             }
-            Mode::Runtime => (PathBuf::from(config::ENDPOINT), None),
+            InstallMode::Runtime => (PathBuf::from(config::ENDPOINT), None),
         };
         // Of a configuration that is kept, its own socket counts.
         let endpoint = match &existing {
-            Some(existing) if options.mode != Mode::TakeOver && !existing.is_packaged() => {
+            Some(existing) if options.mode != InstallMode::TakeOver && !existing.is_packaged() => {
                 existing.endpoint().to_owned()
             }
             _ => endpoint,
         };
-        let wanted = Wanted {
+        let wanted = RequiredSettings {
             endpoint: &endpoint,
             upstream: upstream.as_deref(),
             distribution: kubelet.distribution,
@@ -340,7 +351,7 @@ impl Sockets {
     }
 }
 
-fn notes(kubelet: &Kubelet, sockets: &Sockets) -> Vec<String> {
+fn notes(kubelet: &DetectedKubelet, sockets: &PlannedSockets) -> Vec<String> {
     let mut notes: Vec<_> = kubelet
         .notes
         .iter()
@@ -355,28 +366,31 @@ fn notes(kubelet: &Kubelet, sockets: &Sockets) -> Vec<String> {
     notes
 }
 
-fn texts(files: Workspace<'_>, group: Group) -> impl Iterator<Item = Edit> {
-    files.finish().into_iter().map(move |(path, text)| Edit {
-        path,
-        group,
-        content: Content::Text(text, 0o644),
-    })
+fn texts(files: EditWorkspace<'_>, group: ChangeGroup) -> impl Iterator<Item = PlannedEdit> {
+    files
+        .finish()
+        .into_iter()
+        .map(move |(path, text)| PlannedEdit {
+            path,
+            group,
+            content: PlannedContent::Text(text, 0o644),
+        })
 }
 
 /// Whether a file is not yet what the plan makes it. The mode of a file that exists is kept.
-fn differs(root: &Root, edit: &Edit) -> io::Result<bool> {
+fn differs(root: &FilesystemRoot, edit: &PlannedEdit) -> io::Result<bool> {
     let path = root.path(&edit.path);
     Ok(match &edit.content {
-        Content::Text(text, _) => root.read(&edit.path)?.as_deref() != Some(text.as_bytes()),
-        Content::Program(from) => {
+        PlannedContent::Text(text, _) => root.read(&edit.path)?.as_deref() != Some(text.as_bytes()),
+        PlannedContent::Program(from) => {
             let new = fs::read(from).map_err(|error| files::at(from, &error))?;
             root.read(&edit.path)? != Some(new)
         }
-        Content::Link(target) => fs::read_link(path).ok().as_ref() != Some(target),
+        PlannedContent::Link(target) => fs::read_link(path).ok().as_ref() != Some(target),
     })
 }
 
 /// Whether a unit runs.
-pub(super) fn active(machine: &dyn Machine, unit: &str) -> bool {
+pub(super) fn active(machine: &dyn NodeOperations, unit: &str) -> bool {
     UnitState::of(machine, unit).is_ok_and(|state| state.active)
 }

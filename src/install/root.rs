@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 /// The root of the node's files.
 #[derive(Clone, Debug)]
-pub struct Root(PathBuf);
+pub struct FilesystemRoot(PathBuf);
 
-impl Default for Root {
+impl Default for FilesystemRoot {
     fn default() -> Self {
         Self(PathBuf::from("/"))
     }
 }
 
-impl Root {
+impl FilesystemRoot {
     /// Another root than `/`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())

@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::config;
-use super::detect::{Kubelet, WRITTEN};
-use super::journal::Group;
-use super::plan::{Content, Edit, Mode, Options, PlanError, Sockets};
-use super::root::Root;
+use super::detect::{DetectedKubelet, WRITTEN};
+use super::journal::ChangeGroup;
+use super::plan::{
+    InstallMode, InstallOptions, PlanError, PlannedContent, PlannedEdit, PlannedSockets,
+};
+use super::root::FilesystemRoot;
 use crate::settings::show_endpoint;
 
 const PROXY: &str = include_str!("../../deploy/systemd/criscope.service");
@@ -36,24 +38,24 @@ const ETC: &str = "/etc/systemd/system";
 const PACKAGED: [&str; 2] = ["/usr/lib/systemd/system", "/lib/systemd/system"];
 
 pub(super) fn edits(
-    root: &Root,
-    options: &Options,
-    sockets: &Sockets,
-    kubelet: &Kubelet,
-) -> Result<Vec<Edit>, PlanError> {
+    root: &FilesystemRoot,
+    options: &InstallOptions,
+    sockets: &PlannedSockets,
+    kubelet: &DetectedKubelet,
+) -> Result<Vec<PlannedEdit>, PlanError> {
     let mut edits = Vec::new();
     let program = programs(options, &mut edits)?;
-    let text = |path: &str, text: String, group| Edit {
+    let text = |path: &str, text: String, group| PlannedEdit {
         path: path.into(),
         group,
-        content: Content::Text(text, 0o644),
+        content: PlannedContent::Text(text, 0o644),
     };
-    let link = |target: &str, unit: &Path, group| Edit {
+    let link = |target: &str, unit: &Path, group| PlannedEdit {
         path: Path::new(ETC)
             .join(format!("{target}.wants"))
             .join(unit.file_name().unwrap_or_default()),
         group,
-        content: Content::Link(unit.to_owned()),
+        content: PlannedContent::Link(unit.to_owned()),
     };
     let named = |unit: &str| unit.replace(PROGRAM, &program.display().to_string());
 
@@ -63,20 +65,28 @@ pub(super) fn edits(
         true => named(RECOVER),
         false => named(RECOVER).replace("Before=criscope.service ", &before),
     };
-    edits.push(text(&recover.display().to_string(), unit, Group::Program));
-    edits.push(link("multi-user.target", &recover, Group::Program));
+    edits.push(text(
+        &recover.display().to_string(),
+        unit,
+        ChangeGroup::Program,
+    ));
+    edits.push(link("multi-user.target", &recover, ChangeGroup::Program));
 
     let service = match options.mode {
-        Mode::Runtime => RUNTIME,
-        Mode::Front | Mode::TakeOver => PROXY,
+        InstallMode::Runtime => RUNTIME,
+        InstallMode::Front | InstallMode::TakeOver => PROXY,
     };
     let listen = show_endpoint(&sockets.endpoint);
     let listen = listen.trim_start_matches("unix://");
     let socket = SOCKET.replace(config::ENDPOINT, listen);
-    edits.push(text(config::PATH, sockets.config.clone(), Group::Service));
+    edits.push(text(
+        config::PATH,
+        sockets.config.clone(),
+        ChangeGroup::Service,
+    ));
     if options.agent {
         let drop_in = format!("{WRITTEN}[admin]\nagent_socket = {AGENT_SOCKET:?}\n");
-        edits.push(text(AGENT, drop_in, Group::Service));
+        edits.push(text(AGENT, drop_in, ChangeGroup::Service));
     }
     for (name, unit, target) in [
         ("criscope.service", named(service), "multi-user.target"),
@@ -86,14 +96,18 @@ pub(super) fn edits(
             Some(path) => path,
             None => {
                 let path = PathBuf::from(format!("{ETC}/{name}"));
-                edits.push(text(&path.display().to_string(), unit, Group::Service));
+                edits.push(text(
+                    &path.display().to_string(),
+                    unit,
+                    ChangeGroup::Service,
+                ));
                 path
             }
         };
-        edits.push(link(target, &path, Group::Service));
+        edits.push(link(target, &path, ChangeGroup::Service));
     }
     if let Some(identity) = identity(root, options, kubelet)? {
-        edits.push(text(IDENTITY, identity, Group::Service));
+        edits.push(text(IDENTITY, identity, ChangeGroup::Service));
     }
     Ok(edits)
 }
@@ -101,9 +115,9 @@ pub(super) fn edits(
 /// A drop-in with the names of Node and cluster, where they are known and not those of the unit. A cluster that an earlier
 /// installation was told stays.
 fn identity(
-    root: &Root,
-    options: &Options,
-    kubelet: &Kubelet,
+    root: &FilesystemRoot,
+    options: &InstallOptions,
+    kubelet: &DetectedKubelet,
 ) -> Result<Option<String>, PlanError> {
     let before = root.text(IDENTITY)?.unwrap_or_default();
     let told = before.lines().find_map(|line| line.split_once(CLUSTER));
@@ -123,7 +137,7 @@ pub fn is_name(name: &str) -> bool {
 }
 
 /// A unit of a package, if it does the same and none in /etc overrides it.
-fn packaged(root: &Root, name: &str, unit: &str) -> Result<Option<PathBuf>, PlanError> {
+fn packaged(root: &FilesystemRoot, name: &str, unit: &str) -> Result<Option<PathBuf>, PlanError> {
     if root.has(format!("{ETC}/{name}")) {
         return Ok(None);
     }
@@ -148,10 +162,10 @@ fn settings(unit: &str) -> Vec<&str> {
 }
 
 /// The path of the program in the units. One that runs from elsewhere, such as a download or a volume of a pod, is copied.
-fn programs(options: &Options, edits: &mut Vec<Edit>) -> Result<PathBuf, PlanError> {
+fn programs(options: &InstallOptions, edits: &mut Vec<PlannedEdit>) -> Result<PathBuf, PlanError> {
     let program = &options.program;
     let shim = program.with_file_name(SHIM);
-    if options.mode == Mode::Runtime && !shim.exists() {
+    if options.mode == InstallMode::Runtime && !shim.exists() {
         return Err(PlanError::NoShim(shim));
     }
     if ["/usr/", "/opt/"]
@@ -161,10 +175,10 @@ fn programs(options: &Options, edits: &mut Vec<Edit>) -> Result<PathBuf, PlanErr
         return Ok(program.clone());
     }
     let mut copy = |from: &Path, to: PathBuf| {
-        edits.push(Edit {
+        edits.push(PlannedEdit {
             path: to,
-            group: Group::Program,
-            content: Content::Program(from.to_owned()),
+            group: ChangeGroup::Program,
+            content: PlannedContent::Program(from.to_owned()),
         });
     };
     copy(program, PROGRAM.into());

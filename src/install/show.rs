@@ -6,19 +6,19 @@ use std::path::Path;
 
 use similar::TextDiff;
 
-use super::files::{self, State};
-use super::journal::{Group, Journal};
-use super::plan::{Content, Edit, Plan};
-use super::root::Root;
+use super::files::{self, PathContent};
+use super::journal::{ChangeGroup, InstallJournal};
+use super::plan::{InstallPlan, PlannedContent, PlannedEdit};
+use super::root::FilesystemRoot;
 use super::run::{SERVICE, SOCKET};
-use super::takedown::Removal;
+use super::takedown::RemovalPlan;
 
-impl Plan {
+impl InstallPlan {
     /// The plan as text: a unified diff of every file, with one line of context.
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub fn show(&self, root: &Root) -> io::Result<String> {
+    pub fn show(&self, root: &FilesystemRoot) -> io::Result<String> {
         let mut text = String::new();
         for found in &self.found {
             let _ = writeln!(text, "# {found}");
@@ -28,10 +28,10 @@ impl Plan {
             return Ok(text);
         }
         for group in [
-            Group::Program,
-            Group::Service,
-            Group::Runtime,
-            Group::Kubelet,
+            ChangeGroup::Program,
+            ChangeGroup::Service,
+            ChangeGroup::Runtime,
+            ChangeGroup::Kubelet,
         ] {
             for edit in self.edits.iter().filter(|edit| edit.group == group) {
                 text.push_str(&show(root, edit)?);
@@ -47,35 +47,35 @@ impl Plan {
     }
 
     /// The commands after the files of a group.
-    fn commands(&self, group: Group) -> Vec<String> {
+    fn commands(&self, group: ChangeGroup) -> Vec<String> {
         let mut commands = Vec::new();
         match group {
-            Group::Program => {}
-            Group::Service => {
+            ChangeGroup::Program => {}
+            ChangeGroup::Service => {
                 commands.push("systemctl daemon-reload".to_owned());
-                if !self.has(Group::Runtime) {
+                if !self.has(ChangeGroup::Runtime) {
                     commands.push(format!("systemctl start {SOCKET} {SERVICE}"));
                 }
             }
-            Group::Runtime if self.has(group) => {
+            ChangeGroup::Runtime if self.has(group) => {
                 let unit = self.units.runtime.as_deref().unwrap_or_default();
                 commands.push(format!("systemctl restart {unit}"));
                 commands.push(format!("systemctl start {SOCKET} {SERVICE}"));
             }
-            Group::Kubelet if self.has(group) && self.units.kubelet_active => {
+            ChangeGroup::Kubelet if self.has(group) && self.units.kubelet_active => {
                 commands.push(format!("systemctl restart {}", self.units.kubelet));
             }
-            Group::Runtime | Group::Kubelet => {}
+            ChangeGroup::Runtime | ChangeGroup::Kubelet => {}
         }
         commands
     }
 }
 
-fn show(root: &Root, edit: &Edit) -> io::Result<String> {
+fn show(root: &FilesystemRoot, edit: &PlannedEdit) -> io::Result<String> {
     let path = edit.path.display();
     Ok(match &edit.content {
-        Content::Link(target) => format!("link {path} -> {}\n", target.display()),
-        Content::Program(from) => {
+        PlannedContent::Link(target) => format!("link {path} -> {}\n", target.display()),
+        PlannedContent::Program(from) => {
             let size = std::fs::metadata(from)?.len();
             format!(
                 "copy {} to {path} ({} KiB)\n",
@@ -83,7 +83,7 @@ fn show(root: &Root, edit: &Edit) -> io::Result<String> {
                 size.div_ceil(1024)
             )
         }
-        Content::Text(new, _) => {
+        PlannedContent::Text(new, _) => {
             let old = root.text(&edit.path)?;
             diff(&edit.path, old.as_deref(), Some(new))
         }
@@ -103,16 +103,16 @@ fn diff(path: &Path, old: Option<&str>, new: Option<&str>) -> String {
         .to_string()
 }
 
-impl Removal {
+impl RemovalPlan {
     /// The same for taking away.
     ///
     /// # Errors
     /// If a file cannot be read.
-    pub fn show(&self, root: &Root) -> io::Result<String> {
+    pub fn show(&self, root: &FilesystemRoot) -> io::Result<String> {
         let mut text = String::new();
         let mut last = None;
         for change in &self.changes {
-            if last == Some(Group::Kubelet) && change.group != Group::Kubelet {
+            if last == Some(ChangeGroup::Kubelet) && change.group != ChangeGroup::Kubelet {
                 let _ = writeln!(text, "$ systemctl restart {}", self.record.units.kubelet);
             }
             last = Some(change.group);
@@ -121,20 +121,20 @@ impl Removal {
             }
             let path = change.path.display();
             match &change.after {
-                State::Absent => {
+                PathContent::Absent => {
                     let _ = writeln!(text, "remove {path}");
                 }
-                State::Link { target } => {
+                PathContent::Link { target } => {
                     let _ = writeln!(text, "link {path} -> {}", target.display());
                 }
-                State::File { sha256, .. } => {
+                PathContent::File { sha256, .. } => {
                     let kept = self
                         .contents
                         .iter()
                         .find(|bytes| files::sha256(bytes) == *sha256);
                     let new = match kept {
                         Some(bytes) => bytes.clone(),
-                        None => Journal { root }.content(sha256)?,
+                        None => InstallJournal { root }.content(sha256)?,
                     };
                     let old = root.read(&change.path)?;
                     let old = old.map(|old| String::from_utf8_lossy(&old).into_owned());

@@ -19,7 +19,7 @@ use crate::settings::lexical;
 
 /// The server's end of a connection: a connected socket with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct ServerConnection {
     /// The path the server bound.
     pub path: PathBuf,
     /// The file it bound, which keeps its identity when it is renamed: inode and device, as the kernel numbers them.
@@ -52,7 +52,7 @@ const ESTABLISHED: u32 = 1 << 1;
 ///
 /// # Errors
 /// If the kernel lacks `unix_diag`, or does not answer.
-pub fn served() -> io::Result<Vec<Served>> {
+pub fn served() -> io::Result<Vec<ServerConnection>> {
     let socket = socket(
         AddressFamily::Netlink,
         SockType::Datagram,
@@ -74,7 +74,11 @@ pub fn served() -> io::Result<Vec<Served>> {
 }
 
 /// Reads one datagram; returns true at the end of the dump.
-fn read_some(socket: &OwnedFd, buffer: &mut [u8], found: &mut Vec<Served>) -> io::Result<bool> {
+fn read_some(
+    socket: &OwnedFd,
+    buffer: &mut [u8],
+    found: &mut Vec<ServerConnection>,
+) -> io::Result<bool> {
     let length = match recv(socket.as_raw_fd(), buffer, MsgFlags::empty()) {
         Err(Errno::EINTR) => return Ok(false),
         result => result?,
@@ -97,7 +101,7 @@ fn request() -> Vec<u8> {
     bytes
 }
 
-fn parse(mut bytes: &[u8], found: &mut Vec<Served>) -> io::Result<bool> {
+fn parse(mut bytes: &[u8], found: &mut Vec<ServerConnection>) -> io::Result<bool> {
     while let (Some(length), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let Some(payload) = bytes.get(HEADER..length) else {
@@ -118,7 +122,7 @@ fn parse(mut bytes: &[u8], found: &mut Vec<Served>) -> io::Result<bool> {
 }
 
 /// `struct unix_diag_msg` and its attributes; `None` if it has no path or no peer.
-fn message(payload: &[u8]) -> Option<Served> {
+fn message(payload: &[u8]) -> Option<ServerConnection> {
     let mut attributes = payload.get(MESSAGE..)?;
     let (mut path, mut file, mut client) = (None, None, None);
     while let (Some(length), Some(kind)) = (u16_at(attributes, 0), u16_at(attributes, 2)) {
@@ -138,7 +142,7 @@ fn message(payload: &[u8]) -> Option<Served> {
         }
         attributes = attributes.get(aligned(length)..).unwrap_or_default();
     }
-    Some(Served {
+    Some(ServerConnection {
         path: path?,
         file,
         client: client?,
@@ -151,7 +155,7 @@ fn is_another(file: &Option<(u32, u32)>, path: &Path) -> bool {
     matches!((file, inode), (Some((known, _)), Ok(now)) if u64::from(*known) != now)
 }
 
-impl Served {
+impl ServerConnection {
     /// Returns whether a client that connects to this path reaches the same socket: it has this name, or had another when it
     /// was bound, as a socket of systemd or one that was renamed into place.
     pub fn is_at(&self, path: &Path) -> bool {

@@ -4,21 +4,21 @@ use std::fs;
 use std::io;
 
 use super::config;
-use super::files::{self, State};
-use super::health::{self, Before, KubeletCheck};
-use super::journal::{Change, Group, Record, Transaction, Units};
+use super::files::{self, PathContent};
+use super::health::{self, HealthBaseline, KubeletCheck};
+use super::journal::{AffectedUnits, ChangeGroup, FileChange, InstallationRecord, Transaction};
 use super::lines;
-use super::plan::Mode;
-use super::root::Root;
-use super::run::{Installer, RunError, SERVICE, SOCKET, Uninterrupted, joined};
+use super::plan::InstallMode;
+use super::root::FilesystemRoot;
+use super::run::{InstallError, Installer, SERVICE, SOCKET, UninterruptedNode, joined};
 use super::services::{AGENT_DIRECTORY, AGENT_SOCKET};
 
 /// What taking away changes; made before anything is.
 #[derive(Debug)]
-pub struct Removal {
-    pub(super) record: Record,
+pub struct RemovalPlan {
+    pub(super) record: InstallationRecord,
     /// In the order of removal, from the current state to the one wanted.
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<FileChange>,
     /// New contents.
     pub(super) contents: Vec<Vec<u8>>,
     /// What the user should know.
@@ -27,7 +27,7 @@ pub struct Removal {
 
 /// When something is taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(super) enum TakedownMoment {
     /// By the command that made the changes: what it did not reach was not changed.
     Now,
     /// By a later command: what runs may have been started with any of the files.
@@ -38,7 +38,7 @@ pub(super) enum Moment {
 
 /// What was found at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovered {
+pub enum RecoveryOutcome {
     /// Nothing was unfinished.
     Nothing,
     /// An installation had been completed.
@@ -49,14 +49,14 @@ pub enum Recovered {
     Removed,
 }
 
-impl Removal {
+impl RemovalPlan {
     /// Plans it.
     ///
     /// # Errors
     /// If nothing is installed, or a file cannot be read.
-    pub fn make(root: &Root) -> Result<Self, RunError> {
-        let journal = super::journal::Journal { root };
-        let record = journal.record()?.ok_or(RunError::NotInstalled)?;
+    pub fn make(root: &FilesystemRoot) -> Result<Self, InstallError> {
+        let journal = super::journal::InstallJournal { root };
+        let record = journal.record()?.ok_or(InstallError::NotInstalled)?;
         let mut removal = Self {
             changes: Vec::new(),
             contents: Vec::new(),
@@ -66,7 +66,7 @@ impl Removal {
         for change in removal.record.changes.clone().into_iter().rev() {
             let after = removal.target(root, &change)?;
             let (before, _) = files::capture(&change.file(root))?;
-            removal.changes.push(Change {
+            removal.changes.push(FileChange {
                 before,
                 after,
                 ..change
@@ -76,11 +76,13 @@ impl Removal {
     }
 
     /// The original, unless the file was changed since.
-    fn target(&mut self, root: &Root, change: &Change) -> io::Result<State> {
+    fn target(&mut self, root: &FilesystemRoot, change: &FileChange) -> io::Result<PathContent> {
         let (now, bytes) = files::capture(&change.file(root))?;
-        let same = |one: &State, other: &State| match (one, other) {
+        let same = |one: &PathContent, other: &PathContent| match (one, other) {
             // An administrator's chmod is no change of content.
-            (State::File { sha256: one, .. }, State::File { sha256: other, .. }) => one == other,
+            (PathContent::File { sha256: one, .. }, PathContent::File { sha256: other, .. }) => {
+                one == other
+            }
             _ => one == other,
         };
         let shown = change.path.display();
@@ -92,19 +94,19 @@ impl Removal {
                 .push(format!("{shown} was changed since and is kept"));
             return Ok(now);
         }
-        if matches!(change.group, Group::Program | Group::Service) {
+        if matches!(change.group, ChangeGroup::Program | ChangeGroup::Service) {
             return Ok(change.before.clone());
         }
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-        let (Some(text), State::File { mode, uid, gid, .. }) = (text, &now) else {
+        let (Some(text), PathContent::File { mode, uid, gid, .. }) = (text, &now) else {
             self.notes.push(format!(
                 "{shown} was removed or replaced since and is left alone"
             ));
             return Ok(now);
         };
-        if change.before == State::Absent {
+        if change.before == PathContent::Absent {
             // It is ours.
-            return Ok(State::Absent);
+            return Ok(PathContent::Absent);
         }
         let units = &self.record.units;
         let restored = lines::restore(&text, &change.lines, &units.new, &units.old);
@@ -113,7 +115,7 @@ impl Removal {
             false => format!("{shown} was changed since: only the endpoint is set back"),
         });
         let bytes = restored.into_bytes();
-        let state = State::File {
+        let state = PathContent::File {
             sha256: files::sha256(&bytes),
             mode: *mode,
             uid: *uid,
@@ -129,39 +131,39 @@ impl Installer<'_> {
     ///
     /// # Errors
     /// If something could not be restored; then the journal stays.
-    pub fn recover(&self, boot: bool) -> Result<Recovered, RunError> {
+    pub fn recover(&self, boot: bool) -> Result<RecoveryOutcome, InstallError> {
         let journal = self.journal();
         let Some(transaction) = journal.pending()? else {
-            return Ok(Recovered::Nothing);
+            return Ok(RecoveryOutcome::Nothing);
         };
         let moment = match boot {
-            true => Moment::Boot,
-            false => Moment::Later,
+            true => TakedownMoment::Boot,
+            false => TakedownMoment::Later,
         };
-        let stuck = |rollback| RunError::Stuck {
+        let stuck = |rollback| InstallError::Stuck {
             reason: "an installation was interrupted".to_owned(),
             rollback,
         };
         if !transaction.installs {
             self.finish_removal(&transaction, moment).map_err(stuck)?;
-            return Ok(Recovered::Removed);
+            return Ok(RecoveryOutcome::Removed);
         }
         if journal
             .record()?
             .is_some_and(|record| record.id == transaction.id)
         {
             journal.finish()?;
-            return Ok(Recovered::Completed);
+            return Ok(RecoveryOutcome::Completed);
         }
         self.take_back(&transaction, moment).map_err(stuck)?;
-        Ok(Recovered::Undone)
+        Ok(RecoveryOutcome::Undone)
     }
 
     /// Restores what was before a transaction.
     pub(super) fn take_back(
         &self,
         transaction: &Transaction,
-        moment: Moment,
+        moment: TakedownMoment,
     ) -> Result<(), String> {
         let steps: Vec<_> = transaction
             .changes
@@ -177,16 +179,16 @@ impl Installer<'_> {
     ///
     /// # Errors
     /// If files could not be restored, or the node does not work as before.
-    pub fn uninstall(&self, removal: &Removal) -> Result<(), RunError> {
+    pub fn uninstall(&self, removal: &RemovalPlan) -> Result<(), InstallError> {
         let units = &removal.record.units;
         let kubelet_active = super::plan::active(self.machine, &units.kubelet);
-        if removal.record.mode == Mode::Runtime.name() {
+        if removal.record.mode == InstallMode::Runtime.name() {
             let pods = self.machine.pods(&units.new).unwrap_or(0);
             if pods > 0 {
-                return Err(RunError::Pods(pods));
+                return Err(InstallError::Pods(pods));
             }
         }
-        let before = Before::look(self.machine, &units.new);
+        let before = HealthBaseline::look(self.machine, &units.new);
         for content in &removal.contents {
             self.journal().keep(content)?;
         }
@@ -194,7 +196,7 @@ impl Installer<'_> {
             id: removal.record.id,
             installs: false,
             first: true,
-            units: Units {
+            units: AffectedUnits {
                 kubelet_active,
                 ..units.clone()
             },
@@ -202,22 +204,26 @@ impl Installer<'_> {
         };
         self.journal().begin(&transaction)?;
         self.machine.reached("the journal written");
-        self.finish_removal(&transaction, Moment::Now)
-            .map_err(|rollback| RunError::Stuck {
+        self.finish_removal(&transaction, TakedownMoment::Now)
+            .map_err(|rollback| InstallError::Stuck {
                 reason: "not uninstalled".to_owned(),
                 rollback,
             })?;
         if kubelet_active {
             (self.say)(&format!("waiting until {} works without it", units.kubelet));
             let mut kubelet = KubeletCheck::new(self.machine, units, &units.old, before);
-            let machine = Uninterrupted(self.machine);
+            let machine = UninterruptedNode(self.machine);
             health::wait(&machine, self.patience, true, || kubelet.look())
-                .map_err(RunError::Unhealthy)?;
+                .map_err(InstallError::Unhealthy)?;
         }
         Ok(())
     }
 
-    fn finish_removal(&self, transaction: &Transaction, moment: Moment) -> Result<(), String> {
+    fn finish_removal(
+        &self,
+        transaction: &Transaction,
+        moment: TakedownMoment,
+    ) -> Result<(), String> {
         let changes = &transaction.changes;
         let steps: Vec<_> = changes
             .iter()
@@ -234,12 +240,12 @@ impl Installer<'_> {
     /// reports all.
     fn take_away(
         &self,
-        steps: &[(&Change, &State)],
-        units: &Units,
+        steps: &[(&FileChange, &PathContent)],
+        units: &AffectedUnits,
         gone: bool,
-        moment: Moment,
+        moment: TakedownMoment,
     ) -> Result<(), String> {
-        let boot = moment == Moment::Boot;
+        let boot = moment == TakedownMoment::Boot;
         let mut problems = Vec::new();
         let has = |group| steps.iter().any(|(change, _)| change.group == group);
         let mut note = |result: Result<(), String>| problems.extend(result.err());
@@ -253,22 +259,22 @@ impl Installer<'_> {
             }
             (changed, joined(&failed))
         };
-        let (changed, done) = apply(Group::Kubelet);
+        let (changed, done) = apply(ChangeGroup::Kubelet);
         note(done);
-        if changed || (moment == Moment::Later && has(Group::Kubelet)) {
+        if changed || (moment == TakedownMoment::Later && has(ChangeGroup::Kubelet)) {
             note(self.systemctl(&["daemon-reload"]));
             if units.kubelet_active && !boot {
                 note(self.restart(&units.kubelet));
             }
         }
-        if !boot && (gone || has(Group::Runtime)) {
+        if !boot && (gone || has(ChangeGroup::Runtime)) {
             note(self.stop());
         }
-        note(apply(Group::Runtime).1);
+        note(apply(ChangeGroup::Runtime).1);
         if let Some(runtime) = units
             .runtime
             .as_deref()
-            .filter(|_| !boot && has(Group::Runtime))
+            .filter(|_| !boot && has(ChangeGroup::Runtime))
         {
             note(self.restart(runtime));
         }
@@ -278,8 +284,8 @@ impl Installer<'_> {
                 let _ = self.systemctl(&["stop", "--no-block", unit]);
             }
         }
-        note(apply(Group::Service).1);
-        note(apply(Group::Program).1);
+        note(apply(ChangeGroup::Service).1);
+        note(apply(ChangeGroup::Program).1);
         // Directories that different commands made may be in each other. They are removed from the end of the list.
         let made = steps.iter().flat_map(|(change, _)| &change.made);
         let mut made: Vec<_> = made.cloned().collect();

@@ -4,12 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::detect::WRITTEN;
-use super::edit::{EditError, flag, table};
-use super::machine::{Machine, UnitState};
-use super::plan::Sockets;
-use super::root::Root;
-use super::unit::Command;
-use super::workspace::Workspace;
+use super::edit::{TextEditError, flag, table};
+use super::machine::{NodeOperations, UnitState};
+use super::plan::PlannedSockets;
+use super::root::FilesystemRoot;
+use super::unit::UnitCommand;
+use super::workspace::EditWorkspace;
 
 /// Why the socket of a runtime is not moved.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum TakeOverError {
         /// The file.
         path: PathBuf,
         /// The reason.
-        source: EditError,
+        source: TextEditError,
     },
     /// systemd does not answer.
     #[error("systemd does not answer: {0}")]
@@ -57,10 +57,10 @@ pub(super) fn moved(socket: &Path) -> PathBuf {
 
 /// Edits the configuration of the runtime and returns its unit.
 pub(super) fn edit(
-    root: &Root,
-    machine: &dyn Machine,
-    sockets: &Sockets,
-    files: &mut Workspace<'_>,
+    root: &FilesystemRoot,
+    machine: &dyn NodeOperations,
+    sockets: &PlannedSockets,
+    files: &mut EditWorkspace<'_>,
 ) -> Result<String, TakeOverError> {
     let to = moved(&sockets.old);
     let name = sockets
@@ -77,7 +77,7 @@ pub(super) fn edit(
     if !state.loaded {
         return Err(TakeOverError::Unknown(sockets.old.clone()));
     }
-    let words = Command::read(root, &state.fragments)?.arguments();
+    let words = UnitCommand::read(root, &state.fragments)?.arguments();
     let mut options = options.iter();
     if let Some(flag) = options.find(|option| flag::of_words(&words, option).is_some()) {
         let unit = unit.to_owned();
@@ -95,11 +95,11 @@ pub(super) fn edit(
     let path = option("--config").or_else(|| option("-c"));
     let path = path.unwrap_or_else(|| "/etc/containerd/config.toml".into());
     let text = containerd(files.text(&path)?, &sockets.old, &to).map_err(|error| match error {
-        Failed::Version(version) => TakeOverError::Version {
+        EndpointLookupError::Version(version) => TakeOverError::Version {
             path: path.clone(),
             version,
         },
-        Failed::Edit(source) => TakeOverError::Edit {
+        EndpointLookupError::Edit(source) => TakeOverError::Edit {
             path: path.clone(),
             source,
         },
@@ -108,24 +108,24 @@ pub(super) fn edit(
     Ok(unit.to_owned())
 }
 
-enum Failed {
+enum EndpointLookupError {
     Version(i64),
-    Edit(EditError),
+    Edit(TextEditError),
 }
 
-impl From<EditError> for Failed {
-    fn from(error: EditError) -> Self {
+impl From<TextEditError> for EndpointLookupError {
+    fn from(error: TextEditError) -> Self {
         Self::Edit(error)
     }
 }
 
 /// Shims that run report their events to the ttrpc socket, whose path follows that of the other unless it is set.
-fn containerd(text: Option<String>, from: &Path, to: &Path) -> Result<String, Failed> {
+fn containerd(text: Option<String>, from: &Path, to: &Path) -> Result<String, EndpointLookupError> {
     let text = text.unwrap_or_else(|| format!("{WRITTEN}version = 2\n"));
     // Without a version it is 1 for containerd 1.x, and not read by 2.x.
     let version = table::integer(&text, "version")?.unwrap_or(1);
     if !(2..=3).contains(&version) {
-        return Err(Failed::Version(version));
+        return Err(EndpointLookupError::Version(version));
     }
     let events = table::get(&text, "ttrpc", "address")?.filter(|address| !address.is_empty());
     let text = table::set(&text, "grpc", "address", &to.display().to_string())?;

@@ -18,27 +18,27 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tower::{Layer, Service};
 
-use self::answer::AnswerBody;
+use self::answer::InspectedBody;
 use crate::call::{Call, CallStage, Sealed, episode};
 use crate::cri::secrets::Secrets;
 use crate::cri::subject::Subject;
 use crate::cri::{Method, peek};
-use crate::grpc::body::Prefix;
-use crate::grpc::frame::{self, Head};
+use crate::grpc::body::BodyPrefix;
+use crate::grpc::frame::{self, FrameHeader};
 use crate::grpc::{Body, BoxError, Request, Response};
-use crate::proxy::pod_index::Index;
+use crate::proxy::pod_index::PodIndex;
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct InspectLayer {
-    index: Arc<Index>,
+    index: Arc<PodIndex>,
     secrets: Arc<Secrets>,
     limit: usize,
 }
 
 impl InspectLayer {
     /// Reads messages of up to `limit` bytes, completes their identity from `index` and remembers their `secrets`.
-    pub fn new(index: Arc<Index>, secrets: Arc<Secrets>, limit: usize) -> Self {
+    pub fn new(index: Arc<PodIndex>, secrets: Arc<Secrets>, limit: usize) -> Self {
         Self {
             index,
             secrets,
@@ -48,10 +48,10 @@ impl InspectLayer {
 }
 
 impl<S> Layer<S> for InspectLayer {
-    type Service = Inspect<S>;
+    type Service = InspectService<S>;
 
-    fn layer(&self, inner: S) -> Inspect<S> {
-        Inspect {
+    fn layer(&self, inner: S) -> InspectService<S> {
+        InspectService {
             inner,
             settings: self.clone(),
         }
@@ -60,12 +60,12 @@ impl<S> Layer<S> for InspectLayer {
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
-pub struct Inspect<S> {
+pub struct InspectService<S> {
     inner: S,
     settings: InspectLayer,
 }
 
-impl<S> Service<Request> for Inspect<S>
+impl<S> Service<Request> for InspectService<S>
 where
     S: Service<Request, Response = Response, Error = BoxError> + Clone + Send + 'static,
     S::Future: Send,
@@ -97,14 +97,14 @@ where
                 return Ok(response);
             }
             let index = Arc::clone(&settings.index);
-            Ok(response.map(|body| Body::boxed(AnswerBody::new(body, call, index))))
+            Ok(response.map(|body| Body::boxed(InspectedBody::new(body, call, index))))
         })
     }
 }
 
 impl InspectLayer {
-    fn unremembered(&self, call: &Arc<Call>) -> Option<Unremembered> {
-        Secrets::are_in(call.method).then(|| Unremembered {
+    fn unremembered(&self, call: &Arc<Call>) -> Option<UnrememberedSecrets> {
+        Secrets::are_in(call.method).then(|| UnrememberedSecrets {
             call: Arc::clone(call),
             secrets: Arc::clone(&self.secrets),
         })
@@ -120,7 +120,7 @@ impl InspectLayer {
     }
 
     async fn read(&self, call: &Call, mut body: Incoming) -> Result<Body, BoxError> {
-        let mut pieces = Pieces::default();
+        let mut pieces = BodyBeginning::default();
         let mut trailers = None;
         while pieces.wants_more(self.limit) && !body.is_end_stream() {
             match body.frame().await {
@@ -163,7 +163,7 @@ impl InspectLayer {
         }
         let _ = call.subject.set(subject);
         call.set_stage(CallStage::Routing);
-        let prefix = Prefix {
+        let prefix = BodyPrefix {
             pieces: pieces.pieces,
             trailers,
         };
@@ -173,19 +173,19 @@ impl InspectLayer {
 
 /// A request whose secrets are not remembered yet. They are at the latest when it is dropped, because the backend may have
 /// the request even if the caller does not wait for the answer.
-struct Unremembered {
+struct UnrememberedSecrets {
     call: Arc<Call>,
     secrets: Arc<Secrets>,
 }
 
-impl Unremembered {
+impl UnrememberedSecrets {
     /// Lets the request be sent first.
     async fn remember(self) {
         tokio::task::yield_now().await;
     }
 }
 
-impl Drop for Unremembered {
+impl Drop for UnrememberedSecrets {
     fn drop(&mut self) {
         let call = &self.call;
         let message = call.message.get().map(Sealed::bytes);
@@ -196,12 +196,12 @@ impl Drop for Unremembered {
 
 /// The beginning of a body.
 #[derive(Default)]
-struct Pieces {
+struct BodyBeginning {
     pieces: VecDeque<Bytes>,
     len: usize,
 }
 
-impl Pieces {
+impl BodyBeginning {
     fn push(&mut self, data: Bytes) {
         self.len += data.len();
         if !data.is_empty() {
@@ -209,7 +209,7 @@ impl Pieces {
         }
     }
 
-    fn head(&self) -> Option<Head> {
+    fn head(&self) -> Option<FrameHeader> {
         let mut start = [0; frame::HEADER];
         let mut have = 0;
         for piece in &self.pieces {
@@ -217,7 +217,7 @@ impl Pieces {
             start[have..have + n].copy_from_slice(&piece[..n]);
             have += n;
         }
-        Head::read(&start[..have])
+        FrameHeader::read(&start[..have])
     }
 
     /// Returns whether the message is incomplete, and small enough to wait for.
@@ -255,8 +255,8 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    fn pieces(parts: &[&[u8]]) -> Pieces {
-        let mut pieces = Pieces::default();
+    fn pieces(parts: &[&[u8]]) -> BodyBeginning {
+        let mut pieces = BodyBeginning::default();
         parts
             .iter()
             .for_each(|p| pieces.push(Bytes::copy_from_slice(p)));

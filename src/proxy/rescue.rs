@@ -19,20 +19,20 @@ use crate::proxy::backend::remote;
 pub struct RescueLayer;
 
 impl<S> Layer<S> for RescueLayer {
-    type Service = Rescue<S>;
+    type Service = RescueService<S>;
 
-    fn layer(&self, inner: S) -> Rescue<S> {
-        Rescue { inner }
+    fn layer(&self, inner: S) -> RescueService<S> {
+        RescueService { inner }
     }
 }
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
-pub struct Rescue<S> {
+pub struct RescueService<S> {
     inner: S,
 }
 
-impl<S> Service<Request> for Rescue<S>
+impl<S> Service<Request> for RescueService<S>
 where
     S: Service<Request, Response = Response, Error = BoxError>,
 {

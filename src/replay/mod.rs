@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use self::play::Player;
-pub use self::report::Report;
-use self::stand_ins::StandIns;
+use self::play::CallPlayer;
+pub use self::report::ReplayReport;
+use self::stand_ins::StandInObjects;
 use crate::client::{self, ClientError};
 use crate::lifecycle::capture::requests::RecordedCall;
 
@@ -28,7 +28,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// How calls are played.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ReplayOptions {
     /// How many times as fast as recorded.
     pub speed: f64,
     /// Whether pods stay on the target.
@@ -58,17 +58,17 @@ pub enum Error {
 pub async fn run(
     calls: Vec<RecordedCall>,
     target: &Path,
-    options: &Options,
+    options: &ReplayOptions,
     stop: &CancellationToken,
-) -> Result<Report, Error> {
+) -> Result<ReplayReport, Error> {
     let channel = client::connect(target, CONNECT).await?;
-    let stand_ins = StandIns::new(options.cgroup_parent.clone(), options.keeps_mounts)?;
+    let stand_ins = StandInObjects::new(options.cgroup_parent.clone(), options.keeps_mounts)?;
     let steps = Arc::new(plan::plan(calls));
-    let player = Arc::new(Player::new(channel, stand_ins));
+    let player = Arc::new(CallPlayer::new(channel, stand_ins));
     let played = player.play(&steps, options.speed, stop).await;
     let left = match options.keep {
         true => Vec::new(),
         false => player.clean_up().await,
     };
-    Ok(Report::new(&steps, &played, left))
+    Ok(ReplayReport::new(&steps, &played, left))
 }

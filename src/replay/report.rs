@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::plan::{Skipped, Step};
-use super::play::Played;
+use super::plan::{RecordedStep, SkipReason};
+use super::play::PlayedOutcome;
 use crate::cri::Method;
 use crate::cri::status::code_name;
 use crate::cri::visible::visible;
@@ -18,7 +18,7 @@ const SHOWN: usize = 50;
 
 /// The result of a replay. Times in milliseconds.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ReplayReport {
     /// Calls in the capture.
     pub calls: usize,
     /// Calls that were played.
@@ -28,9 +28,9 @@ pub struct Report {
     /// Calls that were not played, by reason.
     pub skipped: BTreeMap<&'static str, usize>,
     /// Calls with another code.
-    pub different: Vec<Difference>,
+    pub different: Vec<CodeDifference>,
     /// The methods that were played.
-    pub methods: Vec<MethodRow>,
+    pub methods: Vec<MethodComparison>,
     /// What was left on the target.
     pub left: Vec<String>,
     /// Whether the replay was interrupted.
@@ -39,7 +39,7 @@ pub struct Report {
 
 /// A call with another code.
 #[derive(Clone, Debug, Serialize)]
-pub struct Difference {
+pub struct CodeDifference {
     /// The method.
     pub method: Method,
     /// When it began in the recording, after the first call.
@@ -57,7 +57,7 @@ pub struct Difference {
 
 /// The calls of a method.
 #[derive(Clone, Debug, Serialize)]
-pub struct MethodRow {
+pub struct MethodComparison {
     /// The method.
     pub method: Method,
     /// Calls compared.
@@ -74,14 +74,14 @@ pub struct MethodRow {
 }
 
 #[derive(Default)]
-struct Times {
+struct DurationSummary {
     recorded: Vec<Duration>,
     replayed: Vec<Duration>,
     equal: usize,
 }
 
-impl Report {
-    pub(super) fn new(steps: &[Step], played: &[Played], left: Vec<String>) -> Self {
+impl ReplayReport {
+    pub(super) fn new(steps: &[RecordedStep], played: &[PlayedOutcome], left: Vec<String>) -> Self {
         let mut report = Self {
             calls: steps.len(),
             played: 0,
@@ -92,16 +92,16 @@ impl Report {
             left,
             interrupted: false,
         };
-        let mut times: BTreeMap<usize, Times> = BTreeMap::new();
+        let mut times: BTreeMap<usize, DurationSummary> = BTreeMap::new();
         for (step, played) in steps.iter().zip(played) {
             let call = &step.call;
             let (code, text, elapsed) = match played {
-                Played::Skipped(why) => {
-                    report.interrupted |= *why == Skipped::Interrupted;
+                PlayedOutcome::Skipped(why) => {
+                    report.interrupted |= *why == SkipReason::Interrupted;
                     *report.skipped.entry(why.text()).or_default() += 1;
                     continue;
                 }
-                Played::Done {
+                PlayedOutcome::Done {
                     code,
                     text,
                     elapsed,
@@ -120,7 +120,7 @@ impl Report {
                 continue;
             }
             let pod = call.pod.as_deref();
-            report.different.push(Difference {
+            report.different.push(CodeDifference {
                 method: call.method,
                 at_ms: step.at.as_secs_f64() * 1e3,
                 pod: pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)),
@@ -233,12 +233,12 @@ impl Report {
     }
 }
 
-impl Times {
-    fn row(mut self, method: Method) -> MethodRow {
+impl DurationSummary {
+    fn row(mut self, method: Method) -> MethodComparison {
         let recorded_ms = percentiles(&mut self.recorded);
         let replayed_ms = percentiles(&mut self.replayed);
         let ratio = replayed_ms[0] / recorded_ms[0];
-        MethodRow {
+        MethodComparison {
             method,
             calls: self.recorded.len(),
             equal: self.equal,
@@ -283,8 +283,8 @@ mod tests {
         }
     }
 
-    fn done(code: Code, ms: u64) -> Played {
-        Played::Done {
+    fn done(code: Code, ms: u64) -> PlayedOutcome {
+        PlayedOutcome::Done {
             code,
             text: "it is broken".into(),
             elapsed: Duration::from_millis(ms),
@@ -303,9 +303,9 @@ mod tests {
             done(Code::Ok, 4),
             done(Code::Ok, 4),
             done(Code::Ok, 1),
-            Played::Skipped(Skipped::Unknown),
+            PlayedOutcome::Skipped(SkipReason::Unknown),
         ];
-        let report = Report::new(&steps, &equal, Vec::new());
+        let report = ReplayReport::new(&steps, &equal, Vec::new());
         assert!(report.is_equal());
         assert_eq!((report.calls, report.played, report.compared), (4, 3, 2));
         assert_eq!(report.methods[0].recorded_ms, [2.0, 4.0]);
@@ -319,7 +319,7 @@ mod tests {
 
         let mut other = equal.clone();
         other[1] = done(Code::NotFound, 4);
-        let report = Report::new(&steps, &other, Vec::new());
+        let report = ReplayReport::new(&steps, &other, Vec::new());
         assert!(!report.is_equal());
         let text = report.text();
         let lines: Vec<_> = text.lines().collect();
@@ -332,10 +332,10 @@ mod tests {
         // A replay that compared nothing has shown nothing.
         let skipped = steps
             .iter()
-            .map(|_| Played::Skipped(Skipped::Unknown))
+            .map(|_| PlayedOutcome::Skipped(SkipReason::Unknown))
             .collect::<Vec<_>>();
-        assert!(!Report::new(&steps, &skipped, Vec::new()).is_equal());
+        assert!(!ReplayReport::new(&steps, &skipped, Vec::new()).is_equal());
         let left = vec!["sandbox a".to_owned()];
-        assert!(!Report::new(&steps, &equal, left).is_equal());
+        assert!(!ReplayReport::new(&steps, &equal, left).is_equal());
     }
 }

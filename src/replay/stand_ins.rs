@@ -8,12 +8,12 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::wire::{self, Damaged};
+use super::wire::{self, InvalidProtobuf};
 use crate::cri::Method;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(super) struct StandIns {
+pub(super) struct StandInObjects {
     root: PathBuf,
     /// Whether volumes are mounted as recorded.
     keeps_mounts: bool,
@@ -24,14 +24,14 @@ pub(super) struct StandIns {
 
 /// Why a request cannot be translated.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unusable {
+pub(super) enum UnusableRequest {
     #[error(transparent)]
-    Damaged(#[from] Damaged),
+    Damaged(#[from] InvalidProtobuf),
     #[error("stand-in for a directory of the node: {0}")]
     Io(#[from] io::Error),
 }
 
-impl StandIns {
+impl StandInObjects {
     /// Below a new directory, for its owner only.
     pub(super) fn new(cgroup_parent: Option<String>, keeps_mounts: bool) -> io::Result<Self> {
         let name = format!("criscope-replay-{}", std::process::id());
@@ -46,7 +46,7 @@ impl StandIns {
     }
 
     /// Puts them into a request.
-    pub(super) fn put(&self, method: Method, message: &[u8]) -> Result<Vec<u8>, Unusable> {
+    pub(super) fn put(&self, method: Method, message: &[u8]) -> Result<Vec<u8>, UnusableRequest> {
         let Some(config) = sandbox_config(method) else {
             return Ok(message.to_vec());
         };
@@ -81,7 +81,7 @@ impl StandIns {
     }
 
     /// A mount with an empty directory or file in place of that of the node.
-    fn mount(&self, mount: &[u8]) -> Result<Vec<u8>, Unusable> {
+    fn mount(&self, mount: &[u8]) -> Result<Vec<u8>, UnusableRequest> {
         let Some(host) = wire::texts(mount, &[2])?.pop() else {
             return Ok(mount.to_vec());
         };
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn nothing_of_the_node_is_used() {
-        let stand_ins = StandIns::new(None, false).expect("made");
+        let stand_ins = StandInObjects::new(None, false).expect("made");
         let mount = |host: &str, inside: &str| v1::Mount {
             host_path: host.into(),
             container_path: inside.into(),

@@ -20,7 +20,7 @@ const PT_INTERP: u32 = 3;
 
 /// A static busybox, in memory.
 #[derive(Clone)]
-pub struct Busybox {
+pub struct StaticBusybox {
     /// Where it was found.
     pub path: PathBuf,
     /// Its architecture.
@@ -29,7 +29,7 @@ pub struct Busybox {
     pub bytes: Vec<u8>,
 }
 
-impl std::fmt::Debug for Busybox {
+impl std::fmt::Debug for StaticBusybox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Busybox")
             .field("path", &self.path)
@@ -59,7 +59,7 @@ pub enum BusyboxError {
         /// The file.
         path: PathBuf,
         /// The reason.
-        reason: Unfit,
+        reason: UnsuitableProgram,
     },
     /// None of the default paths has one.
     #[error("no busybox at {}", PLACES.join(", "))]
@@ -68,7 +68,7 @@ pub enum BusyboxError {
 
 /// Why a program is not suitable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum UnsuitableProgram {
     /// No ELF header, or an invalid one.
     #[error("is not an ELF program")]
     NotElf,
@@ -81,7 +81,7 @@ pub enum Unfit {
 }
 
 /// Reads the busybox at `path`, or the first suitable one of the default paths.
-pub fn find(path: Option<&Path>) -> Result<Busybox, BusyboxError> {
+pub fn find(path: Option<&Path>) -> Result<StaticBusybox, BusyboxError> {
     if let Some(path) = path {
         return read(path);
     }
@@ -97,7 +97,7 @@ pub fn find(path: Option<&Path>) -> Result<Busybox, BusyboxError> {
     Err(first)
 }
 
-fn read(path: &Path) -> Result<Busybox, BusyboxError> {
+fn read(path: &Path) -> Result<StaticBusybox, BusyboxError> {
     let failed = |source| BusyboxError::Read {
         path: path.to_owned(),
         source,
@@ -115,7 +115,7 @@ fn read(path: &Path) -> Result<Busybox, BusyboxError> {
         path: path.to_owned(),
         reason,
     })?;
-    Ok(Busybox {
+    Ok(StaticBusybox {
         path: path.to_owned(),
         arch,
         bytes,
@@ -124,14 +124,19 @@ fn read(path: &Path) -> Result<Busybox, BusyboxError> {
 
 /// The architecture of a static ELF program (System V ABI, "ELF header" and "Program header": a program that needs a
 /// dynamic loader has a `PT_INTERP` segment).
-fn static_arch(elf: &[u8]) -> Result<Arch, Unfit> {
-    let header = Header::parse(elf).ok_or(Unfit::NotElf)?;
+fn static_arch(elf: &[u8]) -> Result<Arch, UnsuitableProgram> {
+    let header = ElfHeaderFields::parse(elf).ok_or(UnsuitableProgram::NotElf)?;
     for index in 0..header.segments {
-        if header.segment_type(elf, index).ok_or(Unfit::NotElf)? == PT_INTERP {
-            return Err(Unfit::Dynamic);
+        if header
+            .segment_type(elf, index)
+            .ok_or(UnsuitableProgram::NotElf)?
+            == PT_INTERP
+        {
+            return Err(UnsuitableProgram::Dynamic);
         }
     }
-    arch_of(header.machine, header.wide, header.little).ok_or(Unfit::Machine(header.machine))
+    arch_of(header.machine, header.wide, header.little)
+        .ok_or(UnsuitableProgram::Machine(header.machine))
 }
 
 /// The OCI name (Go's GOARCH) of an ELF machine.
@@ -150,7 +155,7 @@ fn arch_of(machine: u16, wide: bool, little: bool) -> Option<Arch> {
 }
 
 /// The needed fields of an ELF header.
-struct Header {
+struct ElfHeaderFields {
     wide: bool,
     little: bool,
     machine: u16,
@@ -159,7 +164,7 @@ struct Header {
     segments: usize,
 }
 
-impl Header {
+impl ElfHeaderFields {
     fn parse(elf: &[u8]) -> Option<Self> {
         if elf.get(..4)? != b"\x7fELF" {
             return None;
@@ -246,10 +251,16 @@ pub(super) mod tests {
     fn only_static_programs_pass() {
         assert_eq!(static_arch(&elf(2, 62, 1)), Ok(Arch::Amd64));
         assert_eq!(static_arch(&elf(3, 183, 1)), Ok(Arch::ARM64));
-        assert_eq!(static_arch(&elf(3, 62, PT_INTERP)), Err(Unfit::Dynamic));
-        assert_eq!(static_arch(&elf(2, 8, 1)), Err(Unfit::Machine(8)));
-        assert_eq!(static_arch(&elf(1, 62, 1)), Err(Unfit::NotElf));
-        assert_eq!(static_arch(b"#!/bin/sh\n"), Err(Unfit::NotElf));
+        assert_eq!(
+            static_arch(&elf(3, 62, PT_INTERP)),
+            Err(UnsuitableProgram::Dynamic)
+        );
+        assert_eq!(
+            static_arch(&elf(2, 8, 1)),
+            Err(UnsuitableProgram::Machine(8))
+        );
+        assert_eq!(static_arch(&elf(1, 62, 1)), Err(UnsuitableProgram::NotElf));
+        assert_eq!(static_arch(b"#!/bin/sh\n"), Err(UnsuitableProgram::NotElf));
     }
 
     #[test]
@@ -258,13 +269,13 @@ pub(super) mod tests {
         for length in 0..whole.len() - 52 {
             assert_eq!(
                 static_arch(&whole[..length]),
-                Err(Unfit::NotElf),
+                Err(UnsuitableProgram::NotElf),
                 "{length}"
             );
         }
         let mut far = whole;
         far[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert_eq!(static_arch(&far), Err(Unfit::NotElf));
+        assert_eq!(static_arch(&far), Err(UnsuitableProgram::NotElf));
     }
 
     #[test]

@@ -7,14 +7,14 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::Left;
+use super::LeftoverObject;
 
 /// containerd's default parent with the driver cgroupfs: its namespace.
 const CONTAINERD: &str = "/k8s.io";
 
 /// Cgroups that did not exist before the run.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Parent {
+pub(super) struct ParentCgroups {
     /// The name that the runtime is given, or its default.
     name: String,
     /// Whether systemd creates the runtime's cgroups.
@@ -23,7 +23,7 @@ pub(super) struct Parent {
     missing: Vec<PathBuf>,
 }
 
-impl Parent {
+impl ParentCgroups {
     /// Checks the hierarchies visible to this process.
     pub(super) fn before(name: &str, systemd: bool) -> Self {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -67,11 +67,11 @@ impl Parent {
     }
 
     /// Cgroups that exist now, and did not before.
-    pub(super) fn left(&self) -> Option<Left> {
+    pub(super) fn left(&self) -> Option<LeftoverObject> {
         let top = self.there().next()?;
         if self.systemd {
             let slice = top.file_name().unwrap_or_default().display();
-            return Some(Left {
+            return Some(LeftoverObject {
                 what: format!("slice {slice}"),
                 remove: format!("systemctl stop {slice}"),
             });
@@ -81,7 +81,7 @@ impl Parent {
             .rev()
             .map(|dir| dir.display().to_string())
             .collect();
-        Some(Left {
+        Some(LeftoverObject {
             what: format!("cgroup {}", self.name),
             remove: format!("rmdir {}", dirs.join(" ")),
         })
@@ -178,7 +178,7 @@ mod tests {
         let (_dir, points, mounts) = hierarchies();
         make(&points, "kubepods");
         make(&points[..1], "kubepods/there");
-        let mut parent = Parent::among(&mounts, "/kubepods/there/new", false);
+        let mut parent = ParentCgroups::among(&mounts, "/kubepods/there/new", false);
         make(&points, "kubepods/there/new");
         assert!(parent.left().is_some(), "as long as it exists");
         parent.remove();
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_cgroup_in_use_is_kept_and_reported() {
         let (_dir, points, mounts) = hierarchies();
-        let mut parent = Parent::among(&mounts, "/a/b", false);
+        let mut parent = ParentCgroups::among(&mounts, "/a/b", false);
         make(&points, "a/b");
         make(&points[1..], "a/b/pod");
         parent.remove();
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn the_default_parent_is_that_of_containerd() {
         let (_dir, points, mounts) = hierarchies();
-        let mut parent = Parent::among(&mounts, "", false);
+        let mut parent = ParentCgroups::among(&mounts, "", false);
         make(&points, "k8s.io");
         parent.remove();
         assert!(points.iter().all(|point| !point.join("k8s.io").exists()));
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn slices_are_reported_and_left_to_systemd() {
         let (_dir, points, mounts) = hierarchies();
-        let look = || Parent::among(&mounts, "/x/a-b.slice", true);
+        let look = || ParentCgroups::among(&mounts, "/x/a-b.slice", true);
         let (mut used, mut empty) = (look(), look());
         make(&points, "a.slice/a-b.slice");
         empty.remove();
@@ -235,7 +235,7 @@ mod tests {
     fn a_slice_in_another_hierarchy_existed_before() {
         let (_dir, points, mounts) = hierarchies();
         make(&points[..1], "system.slice");
-        let mut parent = Parent::among(&mounts, "system.slice", true);
+        let mut parent = ParentCgroups::among(&mounts, "system.slice", true);
         make(&points, "system.slice");
         parent.remove();
         assert_eq!(parent.left(), None);

@@ -11,12 +11,12 @@ use crate::cri::v1::runtime_service_client::RuntimeServiceClient;
 
 /// See the module documentation. Cheap to make: the channel is shared.
 #[derive(Clone, Debug)]
-pub(super) struct Cri {
+pub(super) struct CanaryClient {
     channel: Channel,
     deadline: Instant,
 }
 
-impl Cri {
+impl CanaryClient {
     pub(super) fn new(channel: Channel, deadline: Instant) -> Self {
         Self { channel, deadline }
     }

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 /// See the module documentation.
 #[derive(Debug)]
-pub struct Stream {
+pub struct SocketStream {
     readable: AsyncFd<UnixStream>,
     writable: Option<AsyncFd<UnixStream>>,
 }
@@ -31,7 +31,7 @@ fn register(socket: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixSt
     unsafe { AsyncFd::register_with_interest(socket, interest) }.map_err(Into::into)
 }
 
-impl Stream {
+impl SocketStream {
     /// Takes a connected socket over. Must be called inside a Tokio runtime.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for SocketStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -106,7 +106,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for SocketStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -145,11 +145,11 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (Stream, Stream) {
+    fn pair() -> (SocketStream, SocketStream) {
         let (a, b) = UnixStream::pair().expect("socket pair");
         (
-            Stream::new(a).expect("stream"),
-            Stream::new(b).expect("stream"),
+            SocketStream::new(a).expect("stream"),
+            SocketStream::new(b).expect("stream"),
         )
     }
 

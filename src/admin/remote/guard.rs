@@ -22,17 +22,17 @@ const REMEMBERED: usize = 64;
 /// For users that do not exist, so that an answer takes as long as for those that do. It is the hash of nothing in use.
 const UNKNOWN_USER: &str = "$2b$10$abcdefghijklmnopqrstuuCVJq9D0Zz4uM9mEkzN1BqWcqdZ1zB8K";
 
-type Hash = [u8; 32];
+type Sha256Digest = [u8; 32];
 
 /// What attempts of all connections share. One password is hashed at a time, because a hash takes tens of milliseconds of a processor;
 /// those that were right are remembered by their SHA-256.
 #[derive(Clone, Debug)]
-pub(super) struct Attempts {
+pub(super) struct PasswordAttempts {
     hashing: Arc<Semaphore>,
-    right: Arc<Mutex<HashSet<Hash>>>,
+    right: Arc<Mutex<HashSet<Sha256Digest>>>,
 }
 
-impl Default for Attempts {
+impl Default for PasswordAttempts {
     fn default() -> Self {
         Self {
             hashing: Arc::new(Semaphore::new(1)),
@@ -43,16 +43,16 @@ impl Default for Attempts {
 
 /// Who is admitted on one connection.
 #[derive(Clone)]
-pub(super) struct Guard {
+pub(super) struct ConnectionGuard {
     /// Whether the client's certificate has an allowed name.
     pub(super) is_allowed: bool,
     users: Arc<BTreeMap<String, String>>,
-    tokens: Arc<[Hash]>,
-    attempts: Attempts,
+    tokens: Arc<[Sha256Digest]>,
+    attempts: PasswordAttempts,
 }
 
-impl Guard {
-    pub(super) fn new(config: &WebConfig, attempts: Attempts) -> Self {
+impl ConnectionGuard {
+    pub(super) fn new(config: &WebConfig, attempts: PasswordAttempts) -> Self {
         Self {
             is_allowed: true,
             users: Arc::new(config.users.clone()),
@@ -114,7 +114,7 @@ impl Guard {
     }
 }
 
-fn sha256(parts: &[&str]) -> Hash {
+fn sha256(parts: &[&str]) -> Sha256Digest {
     let mut hasher = Sha256::new();
     for part in parts {
         hasher.update(part.len().to_le_bytes());
@@ -124,7 +124,11 @@ fn sha256(parts: &[&str]) -> Hash {
 }
 
 /// Refuses requests of clients that are not admitted.
-pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub(super) async fn check(
+    State(guard): State<ConnectionGuard>,
+    request: Request,
+    next: Next,
+) -> Response {
     if !guard.is_allowed {
         let text = "the client certificate has none of the allowed names\n";
         return (StatusCode::FORBIDDEN, text).into_response();
@@ -144,14 +148,14 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
 mod tests {
     use super::*;
 
-    fn guard() -> Guard {
+    fn guard() -> ConnectionGuard {
         let hash = bcrypt::hash("hunter2", 4).expect("a hash");
         let config = WebConfig {
             tls: None,
             users: [("scraper".to_owned(), hash)].into(),
             tokens: vec!["one".to_owned(), "two".to_owned()],
         };
-        Guard::new(&config, Attempts::default())
+        ConnectionGuard::new(&config, PasswordAttempts::default())
     }
 
     fn headers(value: &str) -> HeaderMap {

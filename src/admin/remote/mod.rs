@@ -22,12 +22,12 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use self::guard::{Attempts, Guard};
+use self::guard::{ConnectionGuard, PasswordAttempts};
 use self::web_config::WebConfig;
 pub use self::web_config::WebConfigError;
 use super::serve::{self, HEAD_TIMEOUT};
-use super::settings::Metrics;
-use super::{Sources, always, finished};
+use super::settings::MetricsEndpointSettings;
+use super::{PageSources, always, finished};
 use crate::tls::{Certificates, Pair, PairError};
 
 /// The name of this server in logs and metrics of its certificate.
@@ -60,17 +60,17 @@ pub fn check(path: &Path) -> Result<(), WebConfigError> {
 /// If the listener cannot be registered with the runtime.
 pub async fn serve(
     listener: TcpListener,
-    sources: Sources,
-    settings: Metrics,
+    sources: PageSources,
+    settings: MetricsEndpointSettings,
     certificates: Certificates,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let remote = Arc::new(Remote {
+    let remote = Arc::new(RemoteEndpoint {
         app: finished(always(), sources),
         settings,
         certificates,
         pair: Mutex::default(),
-        attempts: Attempts::default(),
+        attempts: PasswordAttempts::default(),
         last_error: Mutex::default(),
     });
     let admit = |stream| Arc::clone(&remote).admit(stream);
@@ -78,23 +78,23 @@ pub async fn serve(
 }
 
 /// Bytes of a client, with or without TLS.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+pub(super) trait ClientStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ClientStream for T {}
 
-struct Remote {
+struct RemoteEndpoint {
     app: Router,
-    settings: Metrics,
+    settings: MetricsEndpointSettings,
     certificates: Certificates,
     /// The certificate and key of the last connection.
     pair: Mutex<Option<Arc<Pair>>>,
-    attempts: Attempts,
+    attempts: PasswordAttempts,
     /// The last error of the file: the same one is logged once.
     last_error: Mutex<Option<String>>,
 }
 
-impl Remote {
+impl RemoteEndpoint {
     /// The stream of a connection, and the routes with what its client must show.
-    async fn admit(self: Arc<Self>, stream: TcpStream) -> Option<(Box<dyn Stream>, Router)> {
+    async fn admit(self: Arc<Self>, stream: TcpStream) -> Option<(Box<dyn ClientStream>, Router)> {
         match timeout(HEAD_TIMEOUT, Arc::clone(&self).handshake(stream)).await {
             Ok(Ok(admitted)) => {
                 *self
@@ -115,11 +115,11 @@ impl Remote {
     async fn handshake(
         self: Arc<Self>,
         stream: TcpStream,
-    ) -> Result<(Box<dyn Stream>, Router), ConnectionError> {
+    ) -> Result<(Box<dyn ClientStream>, Router), ConnectionError> {
         let remote = Arc::clone(&self);
         let config = spawn_blocking(move || remote.config()).await??;
-        let mut guard = Guard::new(&config, self.attempts.clone());
-        let stream: Box<dyn Stream> = match config.tls {
+        let mut guard = ConnectionGuard::new(&config, self.attempts.clone());
+        let stream: Box<dyn ClientStream> = match config.tls {
             None => Box::new(stream),
             Some(tls) => {
                 let accepted = TlsAcceptor::from(tls.server).accept(stream).await;

@@ -81,8 +81,8 @@ pub enum WebConfigError {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    tls_server_config: Option<TlsFile>,
+struct WebConfigFile {
+    tls_server_config: Option<TlsServerSection>,
     #[serde(default)]
     basic_auth_users: BTreeMap<String, String>,
     authorization: Option<Authorization>,
@@ -90,11 +90,11 @@ struct File {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TlsFile {
+struct TlsServerSection {
     cert_file: PathBuf,
     key_file: PathBuf,
     #[serde(default)]
-    client_auth_type: ClientAuth,
+    client_auth_type: ClientAuthType,
     client_ca_file: Option<PathBuf>,
     #[serde(default)]
     client_allowed_sans: Vec<String>,
@@ -106,7 +106,7 @@ struct TlsFile {
 
 /// As Go's `tls.ClientAuthType`; those that do not verify are not supported.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-enum ClientAuth {
+enum ClientAuthType {
     #[default]
     NoClientCert,
     VerifyClientCertIfGiven,
@@ -131,29 +131,29 @@ fn newest() -> TlsVersion {
 #[serde(deny_unknown_fields)]
 struct Authorization {
     #[serde(default, rename = "type")]
-    _kind: Bearer,
+    _kind: BearerScheme,
     credentials_file: PathBuf,
 }
 
 #[derive(Default, Deserialize)]
-enum Bearer {
+enum BearerScheme {
     #[default]
     Bearer,
 }
 
 /// Reads a certificate and its key.
-pub(super) type OpenPair<'a> = dyn Fn(&Path, &Path) -> Result<Arc<Pair>, PairError> + 'a;
+pub(super) type CertificateReader<'a> = dyn Fn(&Path, &Path) -> Result<Arc<Pair>, PairError> + 'a;
 
 /// What the file says, with the files that it names.
 pub(super) struct WebConfig {
     /// `None` without TLS.
-    pub(super) tls: Option<Tls>,
+    pub(super) tls: Option<WebTlsConfig>,
     /// bcrypt hashes by user.
     pub(super) users: BTreeMap<String, String>,
     pub(super) tokens: Vec<String>,
 }
 
-pub(super) struct Tls {
+pub(super) struct WebTlsConfig {
     pub(super) server: Arc<ServerConfig>,
     pub(super) names: AllowedNames,
 }
@@ -180,9 +180,9 @@ impl WebConfig {
     ///
     /// # Errors
     /// If one cannot be used.
-    pub(super) fn load(path: &Path, open: &OpenPair<'_>) -> Result<Self, WebConfigError> {
+    pub(super) fn load(path: &Path, open: &CertificateReader<'_>) -> Result<Self, WebConfigError> {
         let text = read(path)?;
-        let file: File = serde_saphyr::from_str(&text).map_err(|error| {
+        let file: WebConfigFile = serde_saphyr::from_str(&text).map_err(|error| {
             // Further lines quote the file.
             let text = error.to_string();
             let why = text.lines().next().unwrap_or_default().to_owned();
@@ -218,15 +218,15 @@ impl WebConfig {
     }
 }
 
-impl TlsFile {
+impl TlsServerSection {
     /// Checks that the fields about certificates of clients fit together.
     fn check_client_auth(&self) -> Result<(), &'static str> {
-        let is_verified = self.client_auth_type != ClientAuth::NoClientCert;
+        let is_verified = self.client_auth_type != ClientAuthType::NoClientCert;
         if is_verified != self.client_ca_file.is_some() {
             return Err("client_ca_file and a client_auth_type that verifies belong together");
         }
         if !self.client_allowed_sans.is_empty()
-            && self.client_auth_type != ClientAuth::RequireAndVerifyClientCert
+            && self.client_auth_type != ClientAuthType::RequireAndVerifyClientCert
         {
             return Err("client_allowed_sans needs client_auth_type RequireAndVerifyClientCert");
         }
@@ -237,9 +237,9 @@ impl TlsFile {
     fn load(
         self,
         dir: &Path,
-        open: &OpenPair<'_>,
+        open: &CertificateReader<'_>,
         wrong: &impl Fn(&'static str) -> WebConfigError,
-    ) -> Result<Tls, WebConfigError> {
+    ) -> Result<WebTlsConfig, WebConfigError> {
         let versions: &[&SupportedProtocolVersion] = match (self.min_version, self.max_version) {
             (TlsVersion::Tls12, TlsVersion::Tls13) => &[&TLS13, &TLS12],
             (TlsVersion::Tls12, TlsVersion::Tls12) => &[&TLS12],
@@ -267,7 +267,7 @@ impl TlsFile {
             .into_iter()
             .map(ServerName::try_from);
         let names = names.collect::<Result<_, _>>();
-        Ok(Tls {
+        Ok(WebTlsConfig {
             server: Arc::new(server),
             names: AllowedNames(names.map_err(|_| {
                 wrong("client_allowed_sans has what is neither a DNS name nor an IP address")
@@ -279,7 +279,7 @@ impl TlsFile {
 /// Verifies certificates of clients by the authorities in a file.
 fn client_verifier(
     path: PathBuf,
-    client_auth: ClientAuth,
+    client_auth: ClientAuthType,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, WebConfigError> {
     let mut roots = RootCertStore::empty();
@@ -288,7 +288,7 @@ fn client_verifier(
     }
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let verifier = match client_auth {
-        ClientAuth::VerifyClientCertIfGiven => verifier.allow_unauthenticated(),
+        ClientAuthType::VerifyClientCertIfGiven => verifier.allow_unauthenticated(),
         _ => verifier,
     };
     verifier

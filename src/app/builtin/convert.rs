@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::handlers::Found;
+use super::handlers::UsableHandlers;
 use crate::config;
 use crate::runtime::classes::ClassSettings;
 use crate::runtime::node::NodeOptions;
@@ -12,7 +12,7 @@ use crate::runtime::oci::spec::{
 use crate::runtime::oci::{OciRuntime, ShimOptions};
 use crate::runtime::sections;
 use crate::runtime::{HandlerSettings, LiveSettings, Shown};
-use crate::settings::{InEffect, SeccompProfile, Section as _};
+use crate::settings::{EffectiveSettings, SeccompProfile, SettingsSection as _};
 
 /// The options of the node, without the features of the OCI runtime.
 pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
@@ -37,10 +37,10 @@ pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
 }
 
 /// What a reload changes.
-pub(super) fn live(config: &config::Runtime, found: Found) -> LiveSettings {
+pub(super) fn live(config: &config::Runtime, found: UsableHandlers) -> LiveSettings {
     let pods = &config.pods;
     let max_log_line = config.max_container_log_line_size;
-    let mut in_effect = InEffect::new();
+    let mut in_effect = EffectiveSettings::new();
     config.list(config::Runtime::PATH, &mut in_effect);
     LiveSettings {
         default_handler: found.default,

@@ -10,13 +10,13 @@ use crate::runtime::oci::version::Version;
 
 /// The answers of an OCI runtime, `None` where it has not answered.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct OciRuntimeAnswers {
     pub(super) version: Option<Version>,
     pub(super) features: Option<serde_json::Value>,
 }
 
 /// Asks the OCI runtimes; returns the answers in the same order, empty ones for `None`.
-pub(super) async fn ask_all(runtimes: &[Option<OciRuntime>]) -> Vec<Answers> {
+pub(super) async fn ask_all(runtimes: &[Option<OciRuntime>]) -> Vec<OciRuntimeAnswers> {
     let mut programs: Vec<OciRuntime> = Vec::new();
     for runtime in runtimes.iter().flatten() {
         match programs.iter_mut().find(|other| is_same(other, runtime)) {
@@ -42,9 +42,9 @@ fn is_same(one: &OciRuntime, other: &OciRuntime) -> bool {
         && one.systemd_cgroup == other.systemd_cgroup
 }
 
-async fn ask(runtime: &OciRuntime) -> Answers {
+async fn ask(runtime: &OciRuntime) -> OciRuntimeAnswers {
     let (version, features) = tokio::join!(runtime.version(), runtime.features());
-    Answers {
+    OciRuntimeAnswers {
         version: version.ok(),
         features: features.ok(),
     }

@@ -8,9 +8,9 @@ use tokio::time::sleep;
 
 pub(super) use crate::lifecycle::capture::requests::MOST_BYTES;
 
-use super::super::Failure;
-use super::super::ask::Endpoint;
-use super::super::http::AskError;
+use super::super::CommandFailure;
+use super::super::ask::AdminEndpoint;
+use super::super::http::AdminRequestError;
 use super::super::output;
 use crate::lifecycle::capture::RequestsHead;
 use crate::lifecycle::capture::requests::{RecordedCall, RecordedPart, RecordingWish};
@@ -26,10 +26,10 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// # Errors
 /// If the running criscope refuses or goes away.
 pub(super) async fn record(
-    endpoint: &Endpoint,
+    endpoint: &AdminEndpoint,
     lasts: Duration,
     max_bytes: u64,
-) -> Result<(RequestsHead, Vec<RecordedCall>), Failure> {
+) -> Result<(RequestsHead, Vec<RecordedCall>), CommandFailure> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let from = units::unix_us(SystemTime::now());
@@ -79,15 +79,19 @@ pub(super) async fn record(
     Ok((head, calls))
 }
 
-async fn fetch(endpoint: &Endpoint, verb: Verb, path: &str) -> Result<RecordedPart, AskError> {
+async fn fetch(
+    endpoint: &AdminEndpoint,
+    verb: Verb,
+    path: &str,
+) -> Result<RecordedPart, AdminRequestError> {
     let body = endpoint.change(verb, path, Vec::new()).await?;
     endpoint.parse(path, &body)
 }
 
 /// The port does not have the page.
-fn only_root(error: AskError) -> AskError {
+fn only_root(error: AdminRequestError) -> AdminRequestError {
     match error {
-        AskError::NoPage { address, .. } => AskError::Refused {
+        AdminRequestError::NoPage { address, .. } => AdminRequestError::Refused {
             address,
             text: "requests are recorded over the socket of admin.socket only: run this as root"
                 .to_owned(),

@@ -17,12 +17,12 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// Where hierarchies are mounted, and the directories that exist there before a trial.
 #[derive(Debug)]
-pub(super) struct Cgroups<'a> {
+pub(super) struct CgroupSnapshot<'a> {
     root: &'a Path,
     before: HashSet<OsString>,
 }
 
-impl<'a> Cgroups<'a> {
+impl<'a> CgroupSnapshot<'a> {
     pub(super) fn before(root: &'a Path) -> Self {
         let before = directories(root)
             .filter_map(|dir| Some(dir.file_name()?.to_owned()))

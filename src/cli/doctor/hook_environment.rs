@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::super::output::Finding;
+use super::super::output::ReportFinding;
 use crate::app::OciVersion;
 use crate::config::{Handler, Runtime};
 
@@ -12,7 +12,7 @@ const TOPIC: &str = "hooks";
 const HINT: &str = "update runc to 1.3; criscope gives every hook an environment, but does not see hooks that a program between it and runc adds, such as nvidia-container-runtime";
 
 /// A warning for each handler whose OCI runtime does. Programs that are missing are reported with the runtime.
-pub(super) fn check(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
+pub(super) fn check(runtime: &Runtime, search: &OsStr) -> Vec<ReportFinding> {
     let Ok(found) = runtime.handler_programs(search) else {
         return Vec::new();
     };
@@ -26,7 +26,7 @@ pub(super) fn check(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
             version.version,
         );
         let is_affected = version.gives_hooks_the_image_environment();
-        is_affected.then(|| Finding::warn(TOPIC, text).hint(HINT))
+        is_affected.then(|| ReportFinding::warn(TOPIC, text).hint(HINT))
     });
     findings.collect()
 }
@@ -60,9 +60,9 @@ mod tests {
 
     use criscope_testkit::executable::executable;
 
-    use super::super::super::output::Level;
+    use super::super::super::output::FindingLevel;
     use super::*;
-    use crate::config::{Config, Overrides};
+    use crate::config::{Config, FlagOverrides};
 
     #[test]
     fn old_versions_of_runc_are_named_also_behind_a_shim() {
@@ -71,7 +71,7 @@ mod tests {
         let text = "[runtime]\ndefault_handler = \"runc\"\n[runtime.handlers.runc]\n[runtime.handlers.crun]\n\
             [runtime.handlers.behind]\nruntime_type = \"io.containerd.runc.v2\"\n\
             [runtime.handlers.kata]\nruntime_type = \"io.containerd.kata.v2\"\n";
-        let config = Config::from_text("c", text, &Overrides::default());
+        let config = Config::from_text("c", text, &FlagOverrides::default());
         let runtime = config.expect("valid").runtime.expect("built in");
         let program = |name: &str, says: &str| {
             let path = dir.path().join(name);
@@ -95,7 +95,7 @@ mod tests {
             .into_iter()
             .zip(["handler behind: ", "handler runc: "])
         {
-            assert_eq!(level, Level::Warn);
+            assert_eq!(level, FindingLevel::Warn);
             assert!(
                 text.starts_with(handler) && text.contains("runc 1.1.5+ds1"),
                 "{text}"

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use super::super::output::Finding;
+use super::super::output::ReportFinding;
 use super::hook_environment::{oci_program, version};
 use crate::config::Runtime;
 
@@ -10,7 +10,7 @@ const TOPIC: &str = "runtime";
 
 /// A warning for each handler whose OCI runtime has a version with known faults. Not a failure: distributions mend faults without a new
 /// number.
-pub(super) fn check(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
+pub(super) fn check(runtime: &Runtime, search: &OsStr) -> Vec<ReportFinding> {
     let Ok(found) = runtime.handler_programs(search) else {
         return Vec::new();
     };
@@ -29,7 +29,7 @@ pub(super) fn check(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
             "update {} to {mended}, or check that your distribution has mended them (docs/THREATS.md lists the advisories)",
             version.name
         );
-        Some(Finding::warn(TOPIC, text).hint(hint))
+        Some(ReportFinding::warn(TOPIC, text).hint(hint))
     });
     findings.collect()
 }

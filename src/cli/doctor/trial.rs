@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::cgroups::Cgroups;
+use super::cgroups::CgroupSnapshot;
 
 /// How long the container may take, and how long its removal.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const PARTS: [&str; 6] = ["bin", "lib", "lib32", "lib64", "sbin", "usr"];
 
 /// An OCI runtime with the options that matter here.
 #[derive(Debug)]
-pub(super) struct Trial<'a> {
+pub(super) struct TrialContainer<'a> {
     /// The program.
     pub(super) program: &'a Path,
     /// Whether it is called with `--systemd-cgroup`.
@@ -41,7 +41,7 @@ pub(super) struct Trial<'a> {
 
 /// Why the container did not run.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(super) enum TrialError {
     /// The bundle cannot be made.
     #[error("the trial could not be prepared: {0}")]
     Prepare(io::Error),
@@ -59,15 +59,15 @@ pub(super) enum Error {
     Refused(String),
 }
 
-impl Trial<'_> {
+impl TrialContainer<'_> {
     /// Runs the container and removes it. Returns how long it took.
-    pub(super) fn run(&self) -> Result<Duration, Error> {
+    pub(super) fn run(&self) -> Result<Duration, TrialError> {
         let argument = ["/bin/true", "/usr/bin/true"];
         let argument = argument.iter().find(|path| Path::new(path).exists());
-        let argument = argument.ok_or(Error::NoProgram)?;
-        let bundle = Bundle::make(self.temp, &spec(argument, self.systemd_cgroup))
-            .map_err(Error::Prepare)?;
-        let cgroups = Cgroups::before(self.cgroups);
+        let argument = argument.ok_or(TrialError::NoProgram)?;
+        let bundle = TrialBundle::make(self.temp, &spec(argument, self.systemd_cgroup))
+            .map_err(TrialError::Prepare)?;
+        let cgroups = CgroupSnapshot::before(self.cgroups);
         let result = self.verb(&bundle, &["run", "--bundle"], LIMIT);
         // It is gone already unless something went wrong.
         if result.is_err() {
@@ -77,8 +77,13 @@ impl Trial<'_> {
         result
     }
 
-    fn verb(&self, bundle: &Bundle, verb: &[&str], limit: Duration) -> Result<Duration, Error> {
-        let errors = File::create(bundle.errors()).map_err(Error::Prepare)?;
+    fn verb(
+        &self,
+        bundle: &TrialBundle,
+        verb: &[&str],
+        limit: Duration,
+    ) -> Result<Duration, TrialError> {
+        let errors = File::create(bundle.errors()).map_err(TrialError::Prepare)?;
         let mut command = Command::new(self.program);
         command.arg("--root").arg(bundle.state());
         if self.systemd_cgroup {
@@ -89,23 +94,23 @@ impl Trial<'_> {
             command.arg(&bundle.0);
         }
         command.arg(name()).stdin(Stdio::null());
-        let streams = errors.try_clone().map_err(Error::Prepare)?;
+        let streams = errors.try_clone().map_err(TrialError::Prepare)?;
         command
             .stdout(Stdio::from(streams))
             .stderr(Stdio::from(errors));
         let began = Instant::now();
-        let mut child = command.spawn().map_err(Error::Start)?;
+        let mut child = command.spawn().map_err(TrialError::Start)?;
         loop {
-            match child.try_wait().map_err(Error::Start)? {
+            match child.try_wait().map_err(TrialError::Start)? {
                 Some(status) if status.success() => return Ok(began.elapsed()),
                 Some(status) => {
                     let said = fs::read_to_string(bundle.errors()).unwrap_or_default();
-                    return Err(Error::Refused(last_line(&said, &status.to_string())));
+                    return Err(TrialError::Refused(last_line(&said, &status.to_string())));
                 }
                 None if began.elapsed() >= limit => {
                     let _ = child.kill();
                     let _ = child.wait();
-                    return Err(Error::Late);
+                    return Err(TrialError::Late);
                 }
                 None => sleep(POLL),
             }
@@ -173,9 +178,9 @@ fn spec(program: &str, systemd: bool) -> Value {
 
 /// The directory of a trial. It is removed piece by piece, never recursively: a mount that a runtime forgot must not be
 /// followed.
-struct Bundle(PathBuf);
+struct TrialBundle(PathBuf);
 
-impl Bundle {
+impl TrialBundle {
     fn make(temp: &Path, spec: &Value) -> io::Result<Self> {
         let bundle = Self(Self::unused(temp));
         let dir = |path: &Path| DirBuilder::new().mode(0o700).create(path);
@@ -214,7 +219,7 @@ impl Bundle {
     }
 }
 
-impl Drop for Bundle {
+impl Drop for TrialBundle {
     fn drop(&mut self) {
         for (part, _) in parts() {
             let place = self.root().join(part);
@@ -249,14 +254,14 @@ mod tests {
         path
     }
 
-    fn trial(text: &str) -> (Result<Duration, Error>, Vec<String>) {
+    fn trial(text: &str) -> (Result<Duration, TrialError>, Vec<String>) {
         let dir = tempfile::tempdir().expect("a directory");
         let program = script(dir.path(), text);
         let [temp, cgroups] = ["temp", "cgroups"].map(|name| dir.path().join(name));
         for made in [&temp, &cgroups, &cgroups.join("memory")] {
             fs::create_dir(made).expect("made");
         }
-        let trial = Trial {
+        let trial = TrialContainer {
             program: &program,
             systemd_cgroup: false,
             options: &[],

@@ -19,9 +19,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
 use super::Error;
-use super::terminal::{self, Raw};
+use super::terminal::{self, RawTerminalMode};
 use super::tls;
-use crate::cli::Failure;
+use crate::cli::CommandFailure;
 
 /// Bytes of standard input in one message.
 const CHUNK: usize = 32 << 10;
@@ -31,7 +31,7 @@ const MAX_STATUS: usize = 64 << 10;
 
 /// A session that the runtime has granted.
 #[derive(Debug)]
-pub(super) struct Session<'a> {
+pub(super) struct ExecSession<'a> {
     pub(super) url: &'a str,
     pub(super) transport: Transport,
     pub(super) has_stdin: bool,
@@ -40,10 +40,10 @@ pub(super) struct Session<'a> {
     pub(super) patience: Duration,
 }
 
-impl Session<'_> {
+impl ExecSession<'_> {
     /// Connects, and returns the exit code of the command, or 128 and the number of a signal.
-    pub(super) async fn run(&self, tls: &tls::Options<'_>) -> Result<i32, Failure> {
-        let server = Server::of(self.url)?;
+    pub(super) async fn run(&self, tls: &tls::TlsVerification<'_>) -> Result<i32, CommandFailure> {
+        let server = SessionServer::of(self.url)?;
         let connecting = TcpStream::connect((server.host.as_str(), server.port));
         let tcp = timeout(self.patience, connecting).await;
         let tcp = tcp.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
@@ -66,7 +66,7 @@ impl Session<'_> {
         self.begin(tls.map_err(Error::from)?).await
     }
 
-    async fn begin<T: AsyncRead + AsyncWrite + Unpin>(&self, io: T) -> Result<i32, Failure> {
+    async fn begin<T: AsyncRead + AsyncWrite + Unpin>(&self, io: T) -> Result<i32, CommandFailure> {
         let streams = StreamOptions {
             stdin: self.has_stdin,
             stdout: true,
@@ -80,13 +80,13 @@ impl Session<'_> {
             Err(UpgradeError::Io(late))
         });
         let (input, mut output) = begun.map_err(Error::from)?;
-        let mut ends = Ends::new()?;
+        let mut ends = SessionEndSignals::new()?;
         let sizes = match self.has_tty {
             true => Some(signal(SignalKind::window_change())?),
             false => None,
         };
         let _raw = match self.has_stdin && self.has_tty {
-            true => Raw::begin()?,
+            true => RawTerminalMode::begin()?,
             false => None,
         };
         let stdin = match self.has_stdin {
@@ -103,13 +103,13 @@ impl Session<'_> {
 
 /// Where the URL of a session leads.
 #[derive(Debug, PartialEq, Eq)]
-struct Server {
+struct SessionServer {
     is_tls: bool,
     host: String,
     port: u16,
 }
 
-impl Server {
+impl SessionServer {
     fn of(url: &str) -> Result<Self, Error> {
         let wrong = |reason| {
             // The last part is the token.
@@ -153,7 +153,7 @@ async fn feed<T: AsyncRead + AsyncWrite + Unpin>(
     mut input: CommandInput<WriteHalf<T>>,
     mut stdin: Option<File>,
     mut sizes: Option<Signal>,
-) -> Result<i32, Failure> {
+) -> Result<i32, CommandFailure> {
     let mut chunk = vec![0; CHUNK];
     let mut sent = match (&sizes, terminal::size()) {
         (Some(_), Some(size)) => input.resize(size).await,
@@ -195,7 +195,7 @@ async fn changed(sizes: &mut Option<Signal>) {
 }
 
 /// Prints all output, and returns the exit code.
-async fn print<R: AsyncRead + Unpin>(output: &mut CommandOutput<R>) -> Result<i32, Failure> {
+async fn print<R: AsyncRead + Unpin>(output: &mut CommandOutput<R>) -> Result<i32, CommandFailure> {
     let (mut out, mut err) = (standard(&io::stdout())?, standard(&io::stderr())?);
     let mut status = Vec::new();
     while let Some(event) = output.next().await.map_err(Error::Lost)? {
@@ -237,9 +237,9 @@ fn result(status: &[u8]) -> Result<i32, Error> {
 }
 
 /// The signals that end a session, of which a terminal in raw mode sends none.
-struct Ends([(i32, Signal); 4]);
+struct SessionEndSignals([(i32, Signal); 4]);
 
-impl Ends {
+impl SessionEndSignals {
     fn new() -> io::Result<Self> {
         let handled = |kind: SignalKind| io::Result::Ok((kind.as_raw_value(), signal(kind)?));
         Ok(Self([
@@ -276,7 +276,7 @@ mod tests {
             ("https://node/exec/t", true, "node:443"),
             ("HTTP://node/exec/t", false, "node:80"),
         ] {
-            let server = Server::of(url).expect(url);
+            let server = SessionServer::of(url).expect(url);
             assert_eq!(
                 (server.is_tls, server.address().as_str()),
                 (is_tls, address)
@@ -289,7 +289,7 @@ mod tests {
             "http:///exec/t0ken",
             "ftp://a/t0ken",
         ] {
-            let error = Server::of(url).expect_err(url).to_string();
+            let error = SessionServer::of(url).expect_err(url).to_string();
             assert!(!error.contains("t0ken"), "{error}");
         }
     }

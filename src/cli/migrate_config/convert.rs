@@ -3,7 +3,7 @@
 use toml::Value;
 
 /// The value as it is written in criscope's file, or why it cannot be.
-pub(super) type Convert = fn(&Value) -> Result<String, String>;
+pub(super) type ValueConversion = fn(&Value) -> Result<String, String>;
 
 /// A string as TOML has it: that of JSON, with one more control character to escape.
 pub(super) fn quoted(text: &str) -> String {

@@ -9,7 +9,7 @@ use toml::{Table, Value};
 /// Why the configuration of another runtime cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SourceError {
+pub enum SourceConfigError {
     /// A file or directory cannot be read.
     #[error("{} cannot be read: {source}", path.display())]
     Read {
@@ -37,16 +37,16 @@ pub enum SourceError {
 }
 
 /// A key by its parts, and its value.
-pub(super) type Leaf = (Vec<String>, Value);
+pub(super) type SourceSetting = (Vec<String>, Value);
 
 /// Reads containerd's configuration with what it imports. Later files win.
-pub(super) fn containerd(path: &Path) -> Result<Vec<Leaf>, SourceError> {
+pub(super) fn containerd(path: &Path) -> Result<Vec<SourceSetting>, SourceConfigError> {
     let mut all = Table::new();
     import(path, &mut all, &mut BTreeSet::new())?;
     let version = all.get("version").and_then(Value::as_integer).unwrap_or(1);
     if !(1..=3).contains(&version) {
         let path = path.to_owned();
-        return Err(SourceError::Version { path, version });
+        return Err(SourceConfigError::Version { path, version });
     }
     let mut leaves = Vec::new();
     flatten(&mut Vec::new(), all, &mut leaves);
@@ -57,7 +57,11 @@ pub(super) fn containerd(path: &Path) -> Result<Vec<Leaf>, SourceError> {
     Ok(leaves)
 }
 
-fn import(path: &Path, all: &mut Table, seen: &mut BTreeSet<PathBuf>) -> Result<(), SourceError> {
+fn import(
+    path: &Path,
+    all: &mut Table,
+    seen: &mut BTreeSet<PathBuf>,
+) -> Result<(), SourceConfigError> {
     if !seen.insert(path.to_owned()) {
         return Ok(());
     }
@@ -77,7 +81,7 @@ fn import(path: &Path, all: &mut Table, seen: &mut BTreeSet<PathBuf>) -> Result<
 }
 
 /// Reads CRI-O's configuration with its drop-in files. Later files win.
-pub(super) fn crio(path: &Path) -> Result<Vec<Leaf>, SourceError> {
+pub(super) fn crio(path: &Path) -> Result<Vec<SourceSetting>, SourceConfigError> {
     let mut all = Table::new();
     // A node may have drop-in files only.
     let drop_ins = matching(&path.with_file_name("crio.conf.d").join("*"))?;
@@ -92,13 +96,13 @@ pub(super) fn crio(path: &Path) -> Result<Vec<Leaf>, SourceError> {
     Ok(leaves)
 }
 
-fn read(path: &Path) -> Result<Table, SourceError> {
-    let text = fs::read_to_string(path).map_err(|source| SourceError::Read {
+fn read(path: &Path) -> Result<Table, SourceConfigError> {
+    let text = fs::read_to_string(path).map_err(|source| SourceConfigError::Read {
         path: path.to_owned(),
         source,
     })?;
     text.parse()
-        .map_err(|error: toml::de::Error| SourceError::Syntax {
+        .map_err(|error: toml::de::Error| SourceConfigError::Syntax {
             path: path.to_owned(),
             message: error.message().to_owned(),
         })
@@ -116,7 +120,7 @@ fn merge(into: &mut Table, from: Table) {
 }
 
 /// The files of a pattern whose last part may have `*`, in lexical order. A plain path must exist, a directory need not.
-fn matching(pattern: &Path) -> Result<Vec<PathBuf>, SourceError> {
+fn matching(pattern: &Path) -> Result<Vec<PathBuf>, SourceConfigError> {
     let name = pattern.file_name().and_then(|name| name.to_str());
     let (Some(dir), Some(name)) = (pattern.parent(), name) else {
         return Ok(Vec::new());
@@ -124,7 +128,7 @@ fn matching(pattern: &Path) -> Result<Vec<PathBuf>, SourceError> {
     if !name.contains('*') {
         return Ok(vec![pattern.to_owned()]);
     }
-    let unreadable = |source| SourceError::Read {
+    let unreadable = |source| SourceConfigError::Read {
         path: dir.to_owned(),
         source,
     };
@@ -156,7 +160,7 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-fn flatten(at: &mut Vec<String>, table: Table, to: &mut Vec<Leaf>) {
+fn flatten(at: &mut Vec<String>, table: Table, to: &mut Vec<SourceSetting>) {
     for (key, value) in table {
         at.push(key);
         match value {

@@ -1,9 +1,9 @@
 //! Draws calls in flight, open sessions and rates per method.
 
-use super::{Ink, Paper, image, pad, pod};
+use super::{TerminalOutput, TextStyle, image, pad, pod};
 use crate::lifecycle::tables::{RpcRow, RpcTable};
 use crate::lifecycle::view::{Call, OpenSession};
-use crate::smoke::waterfall::Look;
+use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
 
 /// Minimum and maximum width of the method column.
@@ -15,7 +15,7 @@ const PHASE: usize = 10;
 
 /// Contents of the screen.
 #[derive(Debug, Default)]
-pub(crate) struct Now {
+pub(crate) struct CallsScreen {
     /// Calls in flight, the oldest first.
     pub(crate) calls: Vec<Call>,
     /// Open sessions, the oldest first.
@@ -25,8 +25,13 @@ pub(crate) struct Now {
 }
 
 /// Draws the screen, with at most `height` lines if that is given.
-pub(crate) fn screen(address: &str, now: &Now, look: Look, height: Option<usize>) -> String {
-    let paper = Paper::new(look);
+pub(crate) fn screen(
+    address: &str,
+    now: &CallsScreen,
+    look: WaterfallStyle,
+    height: Option<usize>,
+) -> String {
+    let paper = TerminalOutput::new(look);
     let mut lines = vec![summary(address, now, paper), String::new()];
     // One width for both tables, so that their columns align.
     let methods_of = now.calls.iter().map(|row| row.method.clone());
@@ -52,14 +57,14 @@ pub(crate) fn screen(address: &str, now: &Now, look: Look, height: Option<usize>
     text
 }
 
-fn summary(address: &str, now: &Now, paper: Paper) -> String {
+fn summary(address: &str, now: &CallsScreen, paper: TerminalOutput) -> String {
     let rates = now.methods.methods.iter().map(|row| row.minute.rate());
     // Not sum(): the sum of no numbers is -0.
     let rate = rates.fold(0.0, |a, b| a + b);
     let stuck = now.calls.iter().filter(|row| row.stuck.is_some()).count();
     let stuck = match stuck {
         0 => String::new(),
-        n => paper.ink(Ink::Yellow, &format!(", {n} stuck")),
+        n => paper.ink(TextStyle::Yellow, &format!(", {n} stuck")),
     };
     let sessions = match now.sessions.len() {
         0 => String::new(),
@@ -68,7 +73,10 @@ fn summary(address: &str, now: &Now, paper: Paper) -> String {
     };
     format!(
         "{}  {} in flight{stuck}{sessions}, {rate:.1} calls/s",
-        paper.ink(Ink::Bold, &format!("criscope {}", paper.text(address))),
+        paper.ink(
+            TextStyle::Bold,
+            &format!("criscope {}", paper.text(address))
+        ),
         now.calls.len()
     )
 }
@@ -78,7 +86,7 @@ fn in_flight(
     calls: &[Call],
     (name, subject): (usize, usize),
     most: usize,
-    paper: Paper,
+    paper: TerminalOutput,
 ) {
     if calls.is_empty() {
         lines.push("No call is in flight.".to_owned());
@@ -88,7 +96,7 @@ fn in_flight(
         "{:<name$}  {:>8}  {:<DEADLINE$}  {:<PHASE$}  POD, CONTAINER OR IMAGE",
         "CALL", "AGE", "DEADLINE", "PHASE"
     );
-    lines.push(paper.ink(Ink::Dim, &paper.cut(&head, paper.width())));
+    lines.push(paper.ink(TextStyle::Dim, &paper.cut(&head, paper.width())));
     for row in calls.iter().take(most) {
         lines.push(call(row, (name, subject), paper));
     }
@@ -96,9 +104,9 @@ fn in_flight(
 }
 
 /// The number of rows that do not fit.
-fn more(lines: &mut Vec<String>, rows: usize, most: usize, paper: Paper) {
+fn more(lines: &mut Vec<String>, rows: usize, most: usize, paper: TerminalOutput) {
     if rows > most {
-        lines.push(paper.ink(Ink::Dim, &format!("and {} more", rows - most)));
+        lines.push(paper.ink(TextStyle::Dim, &format!("and {} more", rows - most)));
     }
 }
 
@@ -107,20 +115,20 @@ fn open(
     sessions: &[OpenSession],
     (name, subject): (usize, usize),
     most: usize,
-    paper: Paper,
+    paper: TerminalOutput,
 ) {
     let head = format!(
         "{:<name$}  {:>8}  {:<DEADLINE$}  {:<PHASE$}  POD, CONTAINER",
         "SESSION", "OPEN FOR", "BYTES IN, OUT", "ASKED BY"
     );
-    lines.push(paper.ink(Ink::Dim, &paper.cut(&head, paper.width())));
+    lines.push(paper.ink(TextStyle::Dim, &paper.cut(&head, paper.width())));
     for row in sessions.iter().take(most) {
         lines.push(session(row, (name, subject), paper));
     }
     more(lines, sessions.len(), most, paper);
 }
 
-fn session(row: &OpenSession, (name, about): (usize, usize), paper: Paper) -> String {
+fn session(row: &OpenSession, (name, about): (usize, usize), paper: TerminalOutput) -> String {
     let session = &row.session;
     let bytes = [session.bytes_in, session.bytes_out].map(units::bytes);
     let client = session.client.as_deref().unwrap_or_default();
@@ -149,7 +157,7 @@ fn what(row: &OpenSession) -> String {
     }
 }
 
-fn call(row: &Call, (name, about): (usize, usize), paper: Paper) -> String {
+fn call(row: &Call, (name, about): (usize, usize), paper: TerminalOutput) -> String {
     let mut deadline = match (row.share(), row.deadline_ms) {
         (Some(share), Some(whole)) => {
             format!("{share} % of {}", units::duration(whole))
@@ -173,7 +181,7 @@ fn call(row: &Call, (name, about): (usize, usize), paper: Paper) -> String {
     );
     match row.stuck {
         None => line.trim_end().to_owned(),
-        Some(_) => paper.ink(Ink::Yellow, line.trim_end()),
+        Some(_) => paper.ink(TextStyle::Yellow, line.trim_end()),
     }
 }
 
@@ -198,7 +206,7 @@ fn subject(row: &Call) -> String {
     format!("{pod} {rest}").trim().to_owned()
 }
 
-fn methods(lines: &mut Vec<String>, table: &RpcTable, paper: Paper) {
+fn methods(lines: &mut Vec<String>, table: &RpcTable, paper: TerminalOutput) {
     let mut rows: Vec<_> = table
         .methods
         .iter()
@@ -214,16 +222,16 @@ fn methods(lines: &mut Vec<String>, table: &RpcTable, paper: Paper) {
         "{:<name$}  {:>8}  {:>8}  {:>8}  {:>8}",
         "LAST MINUTE", "CALLS/S", "ERRORS", "P50", "P99"
     );
-    lines.push(paper.ink(Ink::Dim, &head));
+    lines.push(paper.ink(TextStyle::Dim, &head));
     lines.extend(rows.into_iter().map(|row| method(row, name, paper)));
 }
 
-fn method(row: &RpcRow, name: usize, paper: Paper) -> String {
+fn method(row: &RpcRow, name: usize, paper: TerminalOutput) -> String {
     let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), units::duration);
     let errors = format!("{:>8}", row.minute.errors);
     let errors = match row.minute.errors {
         0 => errors,
-        _ => paper.ink(Ink::Red, &errors),
+        _ => paper.ink(TextStyle::Red, &errors),
     };
     format!(
         "{}  {:>8.1}  {errors}  {:>8}  {:>8}",

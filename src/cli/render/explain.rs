@@ -4,11 +4,11 @@ mod rows;
 
 use std::fmt::Write as _;
 
-use self::rows::{Row, kubelet, lines, tries, wait};
+use self::rows::{WaterfallRow, kubelet, lines, tries, wait};
 
-use super::{Ink, Paper, pad, pod, sessions};
+use super::{TerminalOutput, TextStyle, pad, pod, sessions};
 use crate::lifecycle::view::{Episode, Item, PodState, PodStory, State, crash_loops, items};
-use crate::smoke::waterfall::Look;
+use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
 
 /// Most episodes named among those that are not shown.
@@ -18,8 +18,8 @@ const NAMED: usize = 3;
 const TIME: usize = 8;
 
 /// Draws the story, with all episodes or only the one that matters.
-pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
-    let paper = Paper::new(look);
+pub(crate) fn story(story: &PodStory, all: bool, look: WaterfallStyle) -> String {
+    let paper = TerminalOutput::new(look);
     let shown: Vec<_> = match all {
         true => story.episodes.iter().collect(),
         false => matters(story).into_iter().collect(),
@@ -28,12 +28,16 @@ pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
     let mut text = String::new();
     let headline = &story.headline;
     // Never wrapped or truncated: scripts and people copy the first line.
-    let _ = writeln!(text, "{}", paper.ink(Ink::Bold, &paper.text(headline)));
+    let _ = writeln!(
+        text,
+        "{}",
+        paper.ink(TextStyle::Bold, &paper.text(headline))
+    );
     for (episode, crash_loop) in shown.iter().zip(loops) {
         text.push('\n');
         let headlines = [crash_loop, Some(&*episode.headline)];
         for line in headlines.into_iter().flatten().filter(|it| it != headline) {
-            let _ = writeln!(text, "{}\n", paper.ink(Ink::Bold, &paper.text(line)));
+            let _ = writeln!(text, "{}\n", paper.ink(TextStyle::Bold, &paper.text(line)));
         }
         write_episode(&mut text, story, episode, paper);
     }
@@ -51,7 +55,7 @@ fn matters(story: &PodStory) -> Option<&Episode> {
         .or_else(|| newest_first.next())
 }
 
-fn write_episode(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
+fn write_episode(text: &mut String, story: &PodStory, episode: &Episode, paper: TerminalOutput) {
     about(text, story, episode, paper);
     phases(text, episode, paper);
     waterfall(text, episode, paper);
@@ -59,7 +63,7 @@ fn write_episode(text: &mut String, story: &PodStory, episode: &Episode, paper: 
 }
 
 /// Pod, kind, times, and the ids for other tools.
-fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
+fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: TerminalOutput) {
     let (ink_of_state, word) = word(episode);
     let mut how = vec![what(episode), word.to_owned()];
     if episode.failures > 0 {
@@ -72,11 +76,11 @@ fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
     for (head, line) in [("pod", name), ("what", how.join(", "))] {
         let line = paper.cut(&line, paper.width() - TIME);
         let ink = if head == "pod" {
-            Ink::Bold
+            TextStyle::Bold
         } else {
             ink_of_state
         };
-        let head = paper.ink(Ink::Dim, &pad(head, TIME));
+        let head = paper.ink(TextStyle::Dim, &pad(head, TIME));
         let _ = writeln!(text, "{head}{}", paper.ink(ink, &line));
     }
     let mut when = units::rfc3339(episode.began_unix_us);
@@ -99,7 +103,7 @@ fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
     }
     for fact in facts {
         let fact = paper.cut(&fact, paper.width());
-        let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &fact));
+        let _ = writeln!(text, "{}", paper.ink(TextStyle::Dim, &fact));
     }
 }
 
@@ -124,7 +128,7 @@ fn what(episode: &Episode) -> String {
 }
 
 /// The phases as numbers, the longest first.
-fn phases(text: &mut String, episode: &Episode, paper: Paper) {
+fn phases(text: &mut String, episode: &Episode, paper: TerminalOutput) {
     let mut phases: Vec<_> = episode.phases.iter().filter(|it| it.ms > 0.0).collect();
     phases.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     if phases.is_empty() {
@@ -147,11 +151,15 @@ fn phases(text: &mut String, episode: &Episode, paper: Paper) {
         .enumerate()
     {
         let head = if n == 0 { "phases" } else { "" };
-        let _ = writeln!(text, "{}{line}", paper.ink(Ink::Dim, &pad(head, TIME)));
+        let _ = writeln!(
+            text,
+            "{}{line}",
+            paper.ink(TextStyle::Dim, &pad(head, TIME))
+        );
     }
 }
 
-fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
+fn waterfall(text: &mut String, episode: &Episode, paper: TerminalOutput) {
     let rows = items(episode).into_iter().flat_map(|item| match item {
         Item::Wait(it) => vec![wait(it)],
         Item::Kubelet(it) => vec![kubelet(it)],
@@ -162,7 +170,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
     if lines.is_empty() {
         return;
     }
-    let ends = lines.iter().map(Row::end);
+    let ends = lines.iter().map(WaterfallRow::end);
     let total = ends.fold(episode.duration_ms, f64::max);
     let labels = lines
         .iter()
@@ -178,7 +186,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
         text,
         "\n{}",
         paper.ink(
-            Ink::Dim,
+            TextStyle::Dim,
             &format!(
                 "{:>TIME$}  {:>TIME$}  0{axis:>rest$}",
                 "at",
@@ -191,7 +199,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
         let bar = pad(&line.bar(total, room, paper), room);
         let name = line.label(label, paper);
         let name = if line.detail {
-            paper.ink(Ink::Dim, &name)
+            paper.ink(TextStyle::Dim, &name)
         } else {
             name
         };
@@ -202,11 +210,11 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
             units::duration(line.took),
             paper.ink(line.ink, &bar),
         );
-        let remarks = line.remarks.iter().map(|remark| (Ink::Yellow, remark));
+        let remarks = line.remarks.iter().map(|remark| (TextStyle::Yellow, remark));
         for (ink, note) in line
             .error
             .iter()
-            .map(|error| (Ink::Red, error))
+            .map(|error| (TextStyle::Red, error))
             .chain(remarks)
         {
             for note in paper.wrapped(note, paper.width() - times) {
@@ -223,7 +231,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
     }
 }
 
-fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
+fn exits(text: &mut String, now: u64, episode: &Episode, paper: TerminalOutput) {
     if !episode.exits.is_empty() {
         text.push('\n');
     }
@@ -239,9 +247,9 @@ fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
             if exit.ordered { ", as asked" } else { "" }
         );
         let ink = match exit.reason.as_str() {
-            _ if exit.ordered => Ink::Dim,
-            "completed" => Ink::Green,
-            _ => Ink::Red,
+            _ if exit.ordered => TextStyle::Dim,
+            "completed" => TextStyle::Green,
+            _ => TextStyle::Red,
         };
         for line in paper.wrapped(&line, paper.width()) {
             let _ = writeln!(text, "{}", paper.ink(ink, &line));
@@ -250,7 +258,7 @@ fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
 }
 
 /// Names the other episodes.
-fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper) {
+fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: TerminalOutput) {
     let more = story.episodes.len() - shown.len();
     if more == 0 {
         return;
@@ -277,21 +285,21 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper)
     );
     text.push('\n');
     for line in paper.wrapped(&line, paper.width()) {
-        let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &line));
+        let _ = writeln!(text, "{}", paper.ink(TextStyle::Dim, &line));
     }
 }
 
 /// Colour and word of a state.
-fn word(episode: &Episode) -> (Ink, &'static str) {
+fn word(episode: &Episode) -> (TextStyle, &'static str) {
     if episode.state == State::Cancelled {
-        return (Ink::Dim, "cancelled");
+        return (TextStyle::Dim, "cancelled");
     }
     let state = episode.pod_state();
     let ink = match state {
-        PodState::CrashLoop => Ink::Yellow,
-        PodState::Ok | PodState::Gone => Ink::Green,
-        PodState::Failing | PodState::Failed => Ink::Red,
-        PodState::Starting | PodState::Stopping => Ink::Blue,
+        PodState::CrashLoop => TextStyle::Yellow,
+        PodState::Ok | PodState::Gone => TextStyle::Green,
+        PodState::Failing | PodState::Failed => TextStyle::Red,
+        PodState::Starting | PodState::Stopping => TextStyle::Blue,
     };
     match state {
         PodState::Starting | PodState::Stopping => (ink, "in progress"),

@@ -12,14 +12,14 @@ mod tests;
 use std::time::Duration;
 
 use crate::cri::visible::{visible, visible_ascii};
-use crate::smoke::waterfall::{self, Look};
+use crate::smoke::waterfall::{self, WaterfallStyle};
 
 /// Minimum width.
 const NARROWEST: usize = 60;
 
 /// Colours and weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ink {
+enum TextStyle {
     Bold,
     Dim,
     Red,
@@ -30,7 +30,7 @@ enum Ink {
     Cyan,
 }
 
-impl Ink {
+impl TextStyle {
     fn code(self) -> &'static str {
         match self {
             Self::Bold => "\x1b[1m",
@@ -47,12 +47,12 @@ impl Ink {
 
 /// Properties of the output.
 #[derive(Clone, Copy, Debug)]
-struct Paper {
-    look: Look,
+struct TerminalOutput {
+    look: WaterfallStyle,
 }
 
-impl Paper {
-    fn new(look: Look) -> Self {
+impl TerminalOutput {
+    fn new(look: WaterfallStyle) -> Self {
         Self { look }
     }
 
@@ -106,7 +106,7 @@ impl Paper {
         if self.look.unicode { unicode } else { ascii }
     }
 
-    fn ink(self, ink: Ink, text: &str) -> String {
+    fn ink(self, ink: TextStyle, text: &str) -> String {
         match self.look.colour && !text.is_empty() {
             true => format!("{}{text}\x1b[0m", ink.code()),
             false => text.to_owned(),

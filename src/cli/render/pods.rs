@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::{Ink, Paper, pad, pod};
+use super::{TerminalOutput, TextStyle, pad, pod};
 use crate::lifecycle::view::{Episode, Pod, PodState, Pods};
-use crate::smoke::waterfall::Look;
+use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
 
 /// Which columns, in how many lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Columns {
+pub(crate) enum PodColumns {
     /// Within the width. Below [`INLINE`] columns the reason is written below its pod.
     Fitting,
     /// A line for each pod, nothing truncated.
@@ -45,21 +45,26 @@ const ALIGNED: usize = 60;
 const REASON: usize = 3;
 
 /// Phase, letter, word and colour, in the order of the bar.
-const PHASES: [(&str, char, &str, Ink); 8] = [
-    ("sandbox", 's', "sandbox", Ink::Blue),
-    ("network", 'N', "network", Ink::Yellow),
-    ("image_pull", 'P', "image pull", Ink::Magenta),
-    ("container_create", 'c', "create", Ink::Cyan),
-    ("container_start", 't', "start", Ink::Green),
-    ("init_container", 'i', "init container", Ink::Yellow),
-    ("hook", 'h', "hook", Ink::Yellow),
-    ("outside_cri", '.', "outside CRI", Ink::Dim),
+const PHASES: [(&str, char, &str, TextStyle); 8] = [
+    ("sandbox", 's', "sandbox", TextStyle::Blue),
+    ("network", 'N', "network", TextStyle::Yellow),
+    ("image_pull", 'P', "image pull", TextStyle::Magenta),
+    ("container_create", 'c', "create", TextStyle::Cyan),
+    ("container_start", 't', "start", TextStyle::Green),
+    ("init_container", 'i', "init container", TextStyle::Yellow),
+    ("hook", 'h', "hook", TextStyle::Yellow),
+    ("outside_cri", '.', "outside CRI", TextStyle::Dim),
 ];
 
 /// The table, with namespaces if pods of several may be in it.
-pub(crate) fn table(pods: &Pods, look: Look, columns: Columns, namespaces: bool) -> String {
-    let paper = Paper::new(look);
-    let layout = Layout::new(pods, paper, columns, namespaces);
+pub(crate) fn table(
+    pods: &Pods,
+    look: WaterfallStyle,
+    columns: PodColumns,
+    namespaces: bool,
+) -> String {
+    let paper = TerminalOutput::new(look);
+    let layout = ColumnWidths::new(pods, paper, columns, namespaces);
     let mut text = layout.head();
     for pod in &pods.pods {
         layout.row(&mut text, pod, pods.now_unix_us);
@@ -71,8 +76,8 @@ pub(crate) fn table(pods: &Pods, look: Look, columns: Columns, namespaces: bool)
 }
 
 /// `12 pods: 3 failing, 9 ok`, for the top of a screen.
-pub(crate) fn summary(pods: &Pods, look: Look) -> String {
-    let paper = Paper::new(look);
+pub(crate) fn summary(pods: &Pods, look: WaterfallStyle) -> String {
+    let paper = TerminalOutput::new(look);
     let count = |state| pods.pods.iter().filter(|it| it.state == state).count();
     let counts = PodState::ALL.map(|state| (count(state), state));
     let counts = counts.iter().filter(|(n, _)| *n > 0);
@@ -88,14 +93,14 @@ pub(crate) fn summary(pods: &Pods, look: Look) -> String {
         true => all,
         false => format!("{all}: {}", counts.join(", ")),
     };
-    format!("{line}   {}\n\n", paper.ink(Ink::Dim, &time))
+    format!("{line}   {}\n\n", paper.ink(TextStyle::Dim, &time))
 }
 
 /// Widths of the columns.
 #[derive(Clone, Copy, Debug)]
-struct Layout {
-    paper: Paper,
-    columns: Columns,
+struct ColumnWidths {
+    paper: TerminalOutput,
+    columns: PodColumns,
     namespaces: bool,
     name: usize,
     state: usize,
@@ -107,10 +112,10 @@ struct Layout {
     reason: Option<usize>,
 }
 
-impl Layout {
-    fn new(pods: &Pods, paper: Paper, columns: Columns, namespaces: bool) -> Self {
+impl ColumnWidths {
+    fn new(pods: &Pods, paper: TerminalOutput, columns: PodColumns, namespaces: bool) -> Self {
         let width = paper.width();
-        let fits = columns == Columns::Fitting;
+        let fits = columns == PodColumns::Fitting;
         let states = pods.pods.iter().map(|it| it.state.word().len());
         let state = states.fold(5, usize::max);
         let restarts = !fits || width >= RESTARTS;
@@ -159,20 +164,20 @@ impl Layout {
         if self.bar {
             let _ = write!(line, "  {}", pad("PHASES", BAR));
         }
-        if self.columns == Columns::Wide {
+        if self.columns == PodColumns::Wide {
             let _ = write!(line, "  {}", pad("UID", 36));
         }
         if self.reason.is_some() {
             line += "  REASON";
         }
-        format!("{}\n", self.paper.ink(Ink::Dim, line.trim_end()))
+        format!("{}\n", self.paper.ink(TextStyle::Dim, line.trim_end()))
     }
 
     fn row(self, text: &mut String, pod: &Pod, now: u64) {
         let paper = self.paper;
         let is_gone = pod.state == PodState::Gone;
         let faint = |text: String| match is_gone {
-            true => paper.ink(Ink::Dim, &text),
+            true => paper.ink(TextStyle::Dim, &text),
             false => text,
         };
         let state = paper.ink(ink(pod.state), &pad(pod.state.word(), self.state));
@@ -188,7 +193,7 @@ impl Layout {
         let took = units::duration(pod.duration_ms);
         let age = units::ago(now, pod.aged_from());
         let _ = write!(rest, "  {took:>8}  {}", pad(&age, AGE - 2));
-        if self.columns == Columns::Wide {
+        if self.columns == PodColumns::Wide {
             let _ = write!(rest, "  {}", pad(&paper.text(&pod.uid), 36));
         }
         let name = faint(pad(&self.name(pod), self.name));
@@ -223,7 +228,7 @@ impl Layout {
             _ => REASON,
         };
         match (self.columns, self.reason) {
-            (Columns::Lines | Columns::Wide, _) => vec![self.paper.text(&pod.reason)],
+            (PodColumns::Lines | PodColumns::Wide, _) => vec![self.paper.text(&pod.reason)],
             (_, Some(room)) if !pod.notable => vec![self.paper.cut(&pod.reason, room)],
             (_, Some(room)) => self.paper.wrapped_to(&pod.reason, room, most),
             (_, None) if !pod.notable => Vec::new(),
@@ -245,7 +250,7 @@ impl Layout {
     /// The name, truncated in its middle: names of one Deployment differ at their ends. A long namespace is truncated first.
     fn name(self, it: &Pod) -> String {
         let whole = self.whole_name(it);
-        if self.columns != Columns::Fitting || whole.chars().count() <= self.name {
+        if self.columns != PodColumns::Fitting || whole.chars().count() <= self.name {
             return whole;
         }
         if !self.namespaces {
@@ -258,13 +263,13 @@ impl Layout {
 }
 
 /// The colour of a state.
-fn ink(state: PodState) -> Ink {
+fn ink(state: PodState) -> TextStyle {
     match state {
-        PodState::Failing | PodState::Failed => Ink::Red,
-        PodState::CrashLoop => Ink::Yellow,
-        PodState::Starting | PodState::Stopping => Ink::Blue,
-        PodState::Ok => Ink::Green,
-        PodState::Gone => Ink::Dim,
+        PodState::Failing | PodState::Failed => TextStyle::Red,
+        PodState::CrashLoop => TextStyle::Yellow,
+        PodState::Starting | PodState::Stopping => TextStyle::Blue,
+        PodState::Ok => TextStyle::Green,
+        PodState::Gone => TextStyle::Dim,
     }
 }
 
@@ -274,7 +279,7 @@ fn ink(state: PodState) -> Ink {
     clippy::cast_sign_loss,
     clippy::cast_precision_loss
 )]
-fn phases(episode: &Episode, paper: Paper) -> String {
+fn phases(episode: &Episode, paper: TerminalOutput) -> String {
     let whole: f64 = episode.phases.iter().map(|phase| phase.ms).sum();
     let cell = |ms: f64| ((ms / whole.max(0.001) * BAR as f64).round() as usize).min(BAR);
     let (mut text, mut at, mut filled) = (String::new(), 0.0, 0);
@@ -282,7 +287,8 @@ fn phases(episode: &Episode, paper: Paper) -> String {
         at += phase.ms;
         let to = cell(at);
         let known = PHASES.iter().find(|(name, ..)| *name == phase.phase);
-        let (letter, ink) = known.map_or(('-', Ink::Dim), |(_, letter, _, ink)| (*letter, *ink));
+        let (letter, ink) =
+            known.map_or(('-', TextStyle::Dim), |(_, letter, _, ink)| (*letter, *ink));
         let cells = letter.to_string().repeat(to.saturating_sub(filled));
         text.push_str(&paper.ink(ink, &cells));
         filled = filled.max(to);
@@ -291,7 +297,7 @@ fn phases(episode: &Episode, paper: Paper) -> String {
     text
 }
 
-fn legend(paper: Paper) -> String {
+fn legend(paper: TerminalOutput) -> String {
     let words = PHASES
         .map(|(_, letter, word, ink)| format!("{} {word}", paper.ink(ink, &letter.to_string())));
     words.join("   ")

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Ink, Paper};
+use super::{TerminalOutput, TextStyle};
 use crate::lifecycle::view::{PodStory, Session};
 use crate::units;
 
@@ -10,7 +10,7 @@ use crate::units;
 const SHOWN: usize = 3;
 
 /// A line for each, the open ones first; all, or the last ones.
-pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: Paper) {
+pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: TerminalOutput) {
     if story.sessions.is_empty() {
         return;
     }
@@ -18,13 +18,13 @@ pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: Paper
     let limit = if all { usize::MAX } else { SHOWN };
     for session in story.sessions.iter().rev().take(limit) {
         for line in paper.wrapped(&line(session, story.now_unix_us), paper.width()) {
-            let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &line));
+            let _ = writeln!(text, "{}", paper.ink(TextStyle::Dim, &line));
         }
     }
     let more = story.sessions.len().saturating_sub(limit);
     if more > 0 {
         let line = format!("and {more} more sessions");
-        let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &line));
+        let _ = writeln!(text, "{}", paper.ink(TextStyle::Dim, &line));
     }
 }
 

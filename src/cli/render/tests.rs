@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use super::calls::Now;
-use super::pods::Columns;
+use super::calls::CallsScreen;
+use super::pods::PodColumns;
 use super::{calls, explain, pods};
 use crate::lifecycle::examples;
 use crate::lifecycle::tables::{RpcRow, RpcTable, Window};
 use crate::lifecycle::view::{Call, Episode, OpenSession, Pod, PodStory, Pods, Session};
-use crate::smoke::waterfall::Look;
+use crate::smoke::waterfall::WaterfallStyle;
 
-fn look(width: usize, unicode: bool) -> Look {
-    Look {
+fn look(width: usize, unicode: bool) -> WaterfallStyle {
+    WaterfallStyle {
         width,
         colour: false,
         unicode,
@@ -124,10 +124,15 @@ fn long_names() -> Pods {
 fn lists_of_pods_look_like_this() {
     let list = list();
     for (width, unicode) in [(60, false), (80, true), (120, true), (160, true)] {
-        let text = pods::table(&list, look(width, unicode), Columns::Fitting, true);
+        let text = pods::table(&list, look(width, unicode), PodColumns::Fitting, true);
         assert!(widest(&text) <= width, "at {width}:\n{text}");
         picture(&format!("pods-{width}.txt"), &text);
-        let text = pods::table(&long_names(), look(width, unicode), Columns::Fitting, true);
+        let text = pods::table(
+            &long_names(),
+            look(width, unicode),
+            PodColumns::Fitting,
+            true,
+        );
         assert!(widest(&text) <= width, "at {width}:\n{text}");
         picture(&format!("pods-long-{width}.txt"), &text);
         for (n, _) in list.pods.iter().enumerate() {
@@ -137,16 +142,16 @@ fn lists_of_pods_look_like_this() {
             );
         }
     }
-    let own = pods::table(&list, look(60, true), Columns::Fitting, false);
+    let own = pods::table(&list, look(60, true), PodColumns::Fitting, false);
     assert!(!own.contains("shop/db-0") && own.contains("db-0"), "{own}");
-    let none = pods::table(&Pods::default(), look(80, true), Columns::Fitting, true);
+    let none = pods::table(&Pods::default(), look(80, true), PodColumns::Fitting, true);
     assert_eq!(none.lines().count(), 1);
 }
 
 #[test]
 fn a_list_for_programs_has_a_line_per_pod_and_nothing_truncated() {
     let list = long_names();
-    for columns in [Columns::Lines, Columns::Wide] {
+    for columns in [PodColumns::Lines, PodColumns::Wide] {
         let text = pods::table(&list, look(80, true), columns, true);
         assert_eq!(text.lines().count(), 1 + list.pods.len(), "{text}");
         for pod in &list.pods {
@@ -154,14 +159,14 @@ fn a_list_for_programs_has_a_line_per_pod_and_nothing_truncated() {
                 text.contains(&pod.path()) && text.contains(&pod.reason),
                 "{text}"
             );
-            assert_eq!(text.contains(&pod.uid), columns == Columns::Wide);
+            assert_eq!(text.contains(&pod.uid), columns == PodColumns::Wide);
         }
     }
     let state = |text: &str| text.lines().next().and_then(|line| line.find("STATE"));
     let mut one = self::list();
-    let text = pods::table(&one, look(80, true), Columns::Lines, true);
+    let text = pods::table(&one, look(80, true), PodColumns::Lines, true);
     one.pods.extend(long_names().pods);
-    let with_long = pods::table(&one, look(80, true), Columns::Lines, true);
+    let with_long = pods::table(&one, look(80, true), PodColumns::Lines, true);
     assert!(
         state(&text) < Some(40) && state(&with_long) <= Some(62),
         "{with_long}"
@@ -252,8 +257,8 @@ fn sessions() -> Vec<OpenSession> {
     vec![exec, forward]
 }
 
-fn now() -> Now {
-    Now {
+fn now() -> CallsScreen {
+    CallsScreen {
         calls: running(),
         sessions: sessions(),
         methods: table(),
@@ -267,11 +272,11 @@ fn the_screen_of_calls_looks_like_this() {
         assert!(widest(&text) <= width, "at {width}:\n{text}");
         picture(&format!("calls-{width}.txt"), &text);
     }
-    let none = calls::screen("a", &Now::default(), look(80, true), None);
+    let none = calls::screen("a", &CallsScreen::default(), look(80, true), None);
     assert!(none.contains("0 in flight, 0.0 calls/s"), "{none}");
     assert!(none.contains("No call is in flight.") && none.contains("No call has ended yet."));
     assert!(!none.contains("SESSION") && !none.contains("session"));
-    let many = Now {
+    let many = CallsScreen {
         calls: running().into_iter().cycle().take(100).collect(),
         sessions: sessions().into_iter().cycle().take(100).collect(),
         methods: table(),
@@ -309,7 +314,7 @@ fn hostile_names_stay_text() {
     session.pod.clone_from(&call.pod);
     session.session.program.clone_from(&call.pod);
     session.session.client = Some("\u{1b}[2J".to_owned());
-    let now = Now {
+    let now = CallsScreen {
         calls: vec![call],
         sessions: vec![session],
         methods: table(),
@@ -318,8 +323,8 @@ fn hostile_names_stay_text() {
         let look = look(80, unicode);
         for text in [
             explain::story(&story, false, look),
-            pods::table(&list, look, Columns::Fitting, true),
-            pods::table(&list, look, Columns::Wide, true),
+            pods::table(&list, look, PodColumns::Fitting, true),
+            pods::table(&list, look, PodColumns::Wide, true),
             calls::screen("\u{1b}c", &now, look, None),
         ] {
             let bad = |c: char| {
@@ -331,13 +336,13 @@ fn hostile_names_stay_text() {
         }
     }
     // A name cannot add a line.
-    let text = pods::table(&list, look(80, true), Columns::Lines, true);
+    let text = pods::table(&list, look(80, true), PodColumns::Lines, true);
     assert_eq!(text.lines().count(), 2);
 }
 
 #[test]
 fn colours_are_closed_and_do_not_move_anything() {
-    let colour = Look {
+    let colour = WaterfallStyle {
         colour: true,
         ..look(100, true)
     };
@@ -356,11 +361,11 @@ fn colours_are_closed_and_do_not_move_anything() {
         );
     }
     for width in [80, 160] {
-        let colour = Look { width, ..colour };
+        let colour = WaterfallStyle { width, ..colour };
         let list = examples::pods();
         assert_eq!(
-            stripped(&pods::table(&list, colour, Columns::Fitting, true)),
-            pods::table(&list, look(width, true), Columns::Fitting, true)
+            stripped(&pods::table(&list, colour, PodColumns::Fitting, true)),
+            pods::table(&list, look(width, true), PodColumns::Fitting, true)
         );
     }
 }
@@ -379,6 +384,6 @@ fn times_that_are_no_numbers_are_drawn_all_the_same() {
         pods: pods.into_iter().flatten().collect(),
         ..Pods::default()
     };
-    let text = pods::table(&list, look(160, true), Columns::Fitting, true);
+    let text = pods::table(&list, look(160, true), PodColumns::Fitting, true);
     assert_eq!(text.lines().count(), 5);
 }

@@ -11,7 +11,7 @@ pub(super) fn runtime(text: &str) -> Runtime {
 
 #[test]
 fn without_any_backend_there_is_the_built_in_one() {
-    let nothing = Config::load(None, &Overrides::default()).expect("enough");
+    let nothing = Config::load(None, &FlagOverrides::default()).expect("enough");
     assert_eq!(nothing.config, Config::builtin());
     assert_eq!(nothing.config.routing.default, "builtin");
     let file = load("[server]\n[runtime]\nroot = \"/srv/x\"\n").expect("valid");
@@ -197,7 +197,7 @@ plugin_request_timeout = "17s"
     let settings = config.settings();
     let bare = format!("{BUILTIN}[runtime.handlers.kata]\n");
     let defaults = load(&bare).expect("valid").settings();
-    let schema = Schema::of::<Config>();
+    let schema = SettingsSchema::of::<Config>();
     let keys = schema.keys.iter();
     let of_runtime = keys.filter(|key| key.section.starts_with("runtime"));
     for key in of_runtime {

@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::super::edit::{document, flag};
 use super::super::machine::{UnitState, arguments};
-use super::super::root::Root;
-use super::super::unit::{self, Command};
-use super::{DEFAULT, DetectError, Distribution, IMAGES, Kubelet, Place, RUNTIME, Setting, socket};
+use super::super::root::FilesystemRoot;
+use super::super::unit::{self, UnitCommand};
+use super::{
+    DEFAULT, DetectError, DetectedKubelet, Distribution, IMAGES, RUNTIME, SettingPlace,
+    SocketSetting, socket,
+};
 
 /// From which `kubeadm upgrade` restores the endpoint, 1.34 and later.
 const INSTANCE: &str = "/var/lib/kubelet/instance-config.yaml";
@@ -21,10 +24,14 @@ const MICROK8S: &str = "/var/snap/microk8s/current/args/kubelet";
 /// The name of our drop-in in `--config-dir`: they are merged in the order of their names.
 const DROP_IN: &str = "zz-criscope.conf";
 
-pub(super) fn find(root: &Root, unit: String, state: UnitState) -> Result<Kubelet, DetectError> {
-    let command = Command::read(root, &state.fragments)?;
+pub(super) fn find(
+    root: &FilesystemRoot,
+    unit: String,
+    state: UnitState,
+) -> Result<DetectedKubelet, DetectError> {
+    let command = UnitCommand::read(root, &state.fragments)?;
     agrees(root, &unit, &state, &command)?;
-    let search = Search {
+    let search = SettingSearch {
         root,
         unit: &unit,
         command: &command,
@@ -48,7 +55,7 @@ pub(super) fn find(root: &Root, unit: String, state: UnitState) -> Result<Kubele
     }
     places.extend(kubeadm(root, &mut notes)?);
     let node = flag::of_words(&search.words, NODE).map(|(_, name)| name.to_owned());
-    Ok(Kubelet {
+    Ok(DetectedKubelet {
         distribution: Distribution::Kubelet,
         unit,
         state,
@@ -65,13 +72,16 @@ fn same(one: &str, other: &str) -> bool {
 }
 
 /// The second place of kubeadm.
-fn kubeadm(root: &Root, notes: &mut Vec<String>) -> Result<Option<(Setting, Place)>, DetectError> {
+fn kubeadm(
+    root: &FilesystemRoot,
+    notes: &mut Vec<String>,
+) -> Result<Option<(SocketSetting, SettingPlace)>, DetectError> {
     if let Some(text) = root.text(INSTANCE)? {
         let value = document::get(&text, RUNTIME.key).map_err(|source| DetectError::Edit {
             path: INSTANCE.into(),
             source,
         })?;
-        return Ok(value.map(|_| (RUNTIME, Place::Document(INSTANCE.into()))));
+        return Ok(value.map(|_| (RUNTIME, SettingPlace::Document(INSTANCE.into()))));
     }
     if root.has(KUBEADM) {
         notes.push(
@@ -83,10 +93,10 @@ fn kubeadm(root: &Root, notes: &mut Vec<String>) -> Result<Option<(Setting, Plac
 
 /// The files must explain the process: a script in between, or a file changed since, would make the edit go to the wrong place.
 fn agrees(
-    root: &Root,
+    root: &FilesystemRoot,
     unit: &str,
     state: &UnitState,
-    command: &Command,
+    command: &UnitCommand,
 ) -> Result<(), DetectError> {
     let running = arguments(root, state.pid);
     let Some(program) = running.first().filter(|_| state.active) else {
@@ -117,23 +127,23 @@ fn agrees(
     Ok(())
 }
 
-struct Search<'a> {
-    root: &'a Root,
+struct SettingSearch<'a> {
+    root: &'a FilesystemRoot,
     unit: &'a str,
-    command: &'a Command,
+    command: &'a UnitCommand,
     words: Vec<String>,
 }
 
 /// A setting, its value, and where to change it.
-struct Located {
+struct LocatedSetting {
     value: Option<String>,
     source: String,
-    place: Place,
+    place: SettingPlace,
 }
 
-impl Search<'_> {
+impl SettingSearch<'_> {
     /// In the kubelet's order: the command line beats the drop-ins of `--config-dir`, and those the file.
-    fn locate(&self, setting: Setting) -> Result<Located, DetectError> {
+    fn locate(&self, setting: SocketSetting) -> Result<LocatedSetting, DetectError> {
         if let Some((index, value)) = flag::of_words(&self.words, setting.flag) {
             return self.flag(setting, index, value);
         }
@@ -144,36 +154,43 @@ impl Search<'_> {
             return self.drop_in(setting, &directory, file.as_deref());
         }
         if let Some(file) = file {
-            return Ok(Located {
+            return Ok(LocatedSetting {
                 value: self.key(&file, setting)?,
                 source: file.display().to_string(),
-                place: Place::Document(file),
+                place: SettingPlace::Document(file),
             });
         }
         // Neither a flag nor a file: the flag is added.
-        Ok(Located {
+        Ok(LocatedSetting {
             value: None,
             source: "its default".to_owned(),
             place: self.exec(),
         })
     }
 
-    fn flag(&self, setting: Setting, word: usize, value: &str) -> Result<Located, DetectError> {
-        let located = |source: String, place| Located {
+    fn flag(
+        &self,
+        setting: SocketSetting,
+        word: usize,
+        value: &str,
+    ) -> Result<LocatedSetting, DetectError> {
+        let located = |source: String, place| LocatedSetting {
             value: Some(value.to_owned()),
             source: format!("{} in {source}", setting.flag),
             place,
         };
         match self.command.place(word) {
             // A variable may hold the value alone, `--flag=${VALUE}`: then the command is changed.
-            Some((variable, unit::Place::File(path))) => {
+            Some((variable, unit::VariablePlace::File(path))) => {
                 let text = self.root.text(path)?.unwrap_or_default();
                 if flag::set_of(&text, variable, setting.flag, value).is_some() {
-                    let place = Place::Variable(path.clone(), variable.to_owned());
+                    let place = SettingPlace::Variable(path.clone(), variable.to_owned());
                     return Ok(located(path.display().to_string(), place));
                 }
             }
-            Some((_, unit::Place::Unit(raw))) if flag::value(raw, setting.flag).is_some() => {
+            Some((_, unit::VariablePlace::Unit(raw)))
+                if flag::value(raw, setting.flag).is_some() =>
+            {
                 let lines = format!("Environment={raw}");
                 return Ok(located(
                     format!("Environment= of {}", self.unit),
@@ -185,13 +202,13 @@ impl Search<'_> {
         Ok(located(format!("ExecStart= of {}", self.unit), self.exec()))
     }
 
-    fn exec(&self) -> Place {
+    fn exec(&self) -> SettingPlace {
         self.drop_in_of_unit(format!("ExecStart=\nExecStart={}", self.command.raw))
     }
 
-    fn drop_in_of_unit(&self, lines: String) -> Place {
+    fn drop_in_of_unit(&self, lines: String) -> SettingPlace {
         let path = format!("/etc/systemd/system/{}.d/zz-criscope.conf", self.unit);
-        Place::Unit {
+        SettingPlace::Unit {
             path: path.into(),
             lines,
         }
@@ -199,10 +216,10 @@ impl Search<'_> {
 
     fn drop_in(
         &self,
-        setting: Setting,
+        setting: SocketSetting,
         directory: &Path,
         file: Option<&Path>,
-    ) -> Result<Located, DetectError> {
+    ) -> Result<LocatedSetting, DetectError> {
         let files = self.root.names(directory, &["conf"]);
         let mut found = None;
         for path in file.into_iter().map(Path::to_owned).chain(files.clone()) {
@@ -217,14 +234,14 @@ impl Search<'_> {
             Some((value, source)) => (Some(value), source),
             None => (None, "its default".to_owned()),
         };
-        Ok(Located {
+        Ok(LocatedSetting {
             value,
             source,
-            place: Place::Document(last.unwrap_or(ours)),
+            place: SettingPlace::Document(last.unwrap_or(ours)),
         })
     }
 
-    fn key(&self, path: &Path, setting: Setting) -> Result<Option<String>, DetectError> {
+    fn key(&self, path: &Path, setting: SocketSetting) -> Result<Option<String>, DetectError> {
         let text = self.root.text(path)?.unwrap_or_default();
         document::get(&text, setting.key).map_err(|source| DetectError::Edit {
             path: path.to_owned(),
@@ -235,21 +252,21 @@ impl Search<'_> {
 
 /// MicroK8s: a file with one argument a line, in which a script replaces variables.
 pub(super) fn microk8s(
-    root: &Root,
+    root: &FilesystemRoot,
     unit: String,
     state: UnitState,
-) -> Result<Kubelet, DetectError> {
+) -> Result<DetectedKubelet, DetectError> {
     let path = PathBuf::from(MICROK8S);
     let text = root.text(&path)?.unwrap_or_default();
     let value = flag::value(&text, RUNTIME.flag).unwrap_or("${SNAP_COMMON}/run/containerd.sock");
     let runtime = value
         .replace("${SNAP_COMMON}", "/var/snap/microk8s/common")
         .replace("${SNAP_DATA}", "/var/snap/microk8s/current");
-    let mut places = vec![(RUNTIME, Place::Flags(path.clone()))];
+    let mut places = vec![(RUNTIME, SettingPlace::Flags(path.clone()))];
     if flag::value(&text, IMAGES.flag).is_some_and(|images| images == value) {
-        places.push((IMAGES, Place::Flags(path)));
+        places.push((IMAGES, SettingPlace::Flags(path)));
     }
-    Ok(Kubelet {
+    Ok(DetectedKubelet {
         distribution: Distribution::MicroK8s,
         unit,
         state,

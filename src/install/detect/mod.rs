@@ -10,10 +10,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::edit::{EditError, document, flag};
-use super::machine::{Machine, UnitState};
-use super::root::Root;
-use super::workspace::Workspace;
+use super::edit::{TextEditError, document, flag};
+use super::machine::{NodeOperations, UnitState};
+use super::root::FilesystemRoot;
+use super::workspace::EditWorkspace;
 
 /// The kubelet's default (`KubeletConfiguration` v1beta1).
 const DEFAULT: &str = "unix:///run/containerd/containerd.sock";
@@ -115,7 +115,7 @@ pub enum DetectError {
         /// The file.
         path: PathBuf,
         /// The reason.
-        source: EditError,
+        source: TextEditError,
     },
     /// A file cannot be read.
     #[error(transparent)]
@@ -143,26 +143,26 @@ impl DetectError {
 
 /// A setting of the kubelet that names a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Setting {
+pub(super) struct SocketSetting {
     pub(super) flag: &'static str,
     pub(super) key: &'static str,
 }
 
 /// The endpoint of the runtime.
-pub(super) const RUNTIME: Setting = Setting {
+pub(super) const RUNTIME: SocketSetting = SocketSetting {
     flag: "--container-runtime-endpoint",
     key: "containerRuntimeEndpoint",
 };
 
 /// The endpoint of the image service, by default the same.
-pub(super) const IMAGES: Setting = Setting {
+pub(super) const IMAGES: SocketSetting = SocketSetting {
     flag: "--image-service-endpoint",
     key: "imageServiceEndpoint",
 };
 
 /// A place where a setting is changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SettingPlace {
     /// A key of a `KubeletConfiguration`.
     Document(PathBuf),
     /// A flag in a variable of an environment file.
@@ -180,7 +180,7 @@ pub(super) enum Place {
     Rancher(PathBuf),
 }
 
-impl Place {
+impl SettingPlace {
     /// The file that is changed or created.
     pub(super) fn path(&self) -> &Path {
         match self {
@@ -193,9 +193,9 @@ impl Place {
     /// Sets the endpoint in the workspace.
     fn set(
         &self,
-        setting: Setting,
+        setting: SocketSetting,
         endpoint: &str,
-        files: &mut Workspace<'_>,
+        files: &mut EditWorkspace<'_>,
     ) -> Result<(), DetectError> {
         let path = self.path().to_owned();
         let old = files.text(&path)?;
@@ -211,10 +211,10 @@ impl Place {
             Self::Variable(_, variable) => {
                 let text = old.unwrap_or_default();
                 flag::set_of(&text, variable, setting.flag, endpoint)
-                    .ok_or_else(|| refused(EditError::Refused(setting.flag.to_owned())))?
+                    .ok_or_else(|| refused(TextEditError::Refused(setting.flag.to_owned())))?
             }
             Self::Flags(_) => flag::set(&old.unwrap_or_default(), setting.flag, endpoint)
-                .ok_or_else(|| refused(EditError::Refused(setting.flag.to_owned())))?,
+                .ok_or_else(|| refused(TextEditError::Refused(setting.flag.to_owned())))?,
             Self::Unit { lines, .. } => {
                 let text = old.filter(|text| flag::value(text, setting.flag).is_some());
                 let text = text.unwrap_or_else(|| {
@@ -225,7 +225,7 @@ impl Place {
                     None => format!("{} {}=x\n", text.trim_end(), setting.flag),
                 };
                 flag::set(&with, setting.flag, endpoint)
-                    .ok_or_else(|| refused(EditError::Refused(setting.flag.to_owned())))?
+                    .ok_or_else(|| refused(TextEditError::Refused(setting.flag.to_owned())))?
             }
             Self::Rancher(_) => rancher::drop_in(endpoint),
         };
@@ -244,7 +244,7 @@ const NEW_DOCUMENT: &str = "# Written by `criscope install`; `criscope uninstall
 
 /// The kubelet of this node.
 #[derive(Debug)]
-pub(super) struct Kubelet {
+pub(super) struct DetectedKubelet {
     pub(super) distribution: Distribution,
     pub(super) unit: String,
     pub(super) state: UnitState,
@@ -253,18 +253,18 @@ pub(super) struct Kubelet {
     /// Where that is set.
     pub(super) source: String,
     /// The places to change, the one in effect first.
-    places: Vec<(Setting, Place)>,
+    places: Vec<(SocketSetting, SettingPlace)>,
     /// The name of the Node, if it is not the host name.
     pub(super) node: Option<String>,
     /// What the user should know or do.
     pub(super) notes: Vec<String>,
 }
 
-impl Kubelet {
+impl DetectedKubelet {
     /// Finds the kubelet; `named` is the unit that the user named.
     pub(super) fn find(
-        root: &Root,
-        machine: &dyn Machine,
+        root: &FilesystemRoot,
+        machine: &dyn NodeOperations,
         named: Option<&str>,
     ) -> Result<Self, DetectError> {
         let (unit, distribution, state) = unit(machine, named)?;
@@ -278,7 +278,11 @@ impl Kubelet {
     }
 
     /// Sets the endpoint in all places.
-    pub(super) fn set(&self, endpoint: &str, files: &mut Workspace<'_>) -> Result<(), DetectError> {
+    pub(super) fn set(
+        &self,
+        endpoint: &str,
+        files: &mut EditWorkspace<'_>,
+    ) -> Result<(), DetectError> {
         for (setting, place) in &self.places {
             place.set(*setting, endpoint, files)?;
         }
@@ -287,7 +291,7 @@ impl Kubelet {
 }
 
 fn unit(
-    machine: &dyn Machine,
+    machine: &dyn NodeOperations,
     named: Option<&str>,
 ) -> Result<(String, Distribution, UnitState), DetectError> {
     let state = |unit: &str| UnitState::of(machine, unit).map_err(DetectError::Systemd);

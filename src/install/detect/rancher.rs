@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::super::edit::{EditError, flag};
+use super::super::edit::{TextEditError, flag};
 use super::super::machine::UnitState;
-use super::super::root::Root;
-use super::super::unit::Command;
-use super::{DetectError, Distribution, Kubelet, Place, RUNTIME, WRITTEN, socket};
+use super::super::root::FilesystemRoot;
+use super::super::unit::UnitCommand;
+use super::{DetectError, DetectedKubelet, Distribution, RUNTIME, SettingPlace, WRITTEN, socket};
 
 /// The socket of their containerd.
 const CONTAINERD: &str = "/run/k3s/containerd/containerd.sock";
@@ -29,12 +29,12 @@ pub(super) fn drop_in(endpoint: &str) -> String {
 }
 
 pub(super) fn find(
-    root: &Root,
+    root: &FilesystemRoot,
     unit: String,
     distribution: Distribution,
     state: UnitState,
-) -> Result<Kubelet, DetectError> {
-    let words = Command::read(root, &state.fragments)?.arguments();
+) -> Result<DetectedKubelet, DetectError> {
+    let words = UnitCommand::read(root, &state.fragments)?.arguments();
     let named = ["--config", "-c"]
         .iter()
         .find_map(|name| flag::of_words(&words, name));
@@ -58,7 +58,7 @@ pub(super) fn find(
     }
     let directory = directory(&file);
     let ours = directory.join("zz-criscope.yaml");
-    let mut node = Node::default();
+    let mut node = RancherConfig::default();
     node.add_flags(&words);
     let files = root.names(&directory, &["yaml", "yml"]);
     for path in std::iter::once(file).chain(files) {
@@ -66,13 +66,13 @@ pub(super) fn find(
     }
     let name = node.name.take();
     let (endpoint, source) = node.endpoint();
-    Ok(Kubelet {
+    Ok(DetectedKubelet {
         distribution,
         unit,
         state,
         runtime: socket(&endpoint)?,
         source,
-        places: vec![(RUNTIME, Place::Rancher(ours))],
+        places: vec![(RUNTIME, SettingPlace::Rancher(ours))],
         node: name,
         notes: Vec::new(),
     })
@@ -87,7 +87,7 @@ fn directory(file: &Path) -> PathBuf {
 
 /// What the configuration says of the runtime, the later file over the earlier.
 #[derive(Default)]
-struct Node {
+struct RancherConfig {
     /// Of the kubelet's arguments.
     argument: Option<(String, String)>,
     endpoint: Option<(String, String)>,
@@ -95,7 +95,7 @@ struct Node {
     name: Option<String>,
 }
 
-impl Node {
+impl RancherConfig {
     fn add_flags(&mut self, words: &[String]) {
         let name = flag::of_words(words, NODE);
         self.name = name.map(|(_, name)| name.to_owned());
@@ -105,7 +105,7 @@ impl Node {
         self.docker = words.iter().any(|word| word == "--docker");
     }
 
-    fn add(&mut self, root: &Root, path: &Path) -> Result<(), DetectError> {
+    fn add(&mut self, root: &FilesystemRoot, path: &Path) -> Result<(), DetectError> {
         let Some(text) = root.text(path)? else {
             return Ok(());
         };
@@ -118,7 +118,7 @@ impl Node {
         let value: Value = serde_saphyr::from_str(&text).map_err(|_| DetectError::Edit {
             path: path.to_owned(),
             // The parser quotes the file, which has the cluster's token.
-            source: EditError::Unreadable("not valid YAML".to_owned()),
+            source: TextEditError::Unreadable("not valid YAML".to_owned()),
         })?;
         let shown = path.display().to_string();
         for key in ["kubelet-arg", "kubelet-arg+"] {

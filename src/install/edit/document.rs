@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::EditError;
+use super::TextEditError;
 
 /// The value of a top-level key; `None` if it is absent or empty.
-pub(in crate::install) fn get(text: &str, key: &str) -> Result<Option<String>, EditError> {
+pub(in crate::install) fn get(text: &str, key: &str) -> Result<Option<String>, TextEditError> {
     let value = parse(text)?;
     let found = value.get(key).and_then(Value::as_str);
     Ok(found.filter(|found| !found.is_empty()).map(str::to_owned))
@@ -17,13 +17,13 @@ pub(in crate::install) fn get(text: &str, key: &str) -> Result<Option<String>, E
 ///
 /// # Errors
 /// If it cannot be parsed, or the edit would change anything else.
-pub(in crate::install) fn set(text: &str, key: &str, value: &str) -> Result<String, EditError> {
+pub(in crate::install) fn set(text: &str, key: &str, value: &str) -> Result<String, TextEditError> {
     let mut expected = parse(text)?;
     let edited = match json(text) {
         true => set_json(text, key, value),
         false => Some(set_yaml(text, key, value)),
     };
-    let refused = || EditError::Refused(key.to_owned());
+    let refused = || TextEditError::Refused(key.to_owned());
     if expected.is_null() {
         expected = Value::Object(serde_json::Map::new());
     }
@@ -40,7 +40,7 @@ fn json(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-fn parse(text: &str) -> Result<Value, EditError> {
+fn parse(text: &str) -> Result<Value, TextEditError> {
     let only_comments = |line: &str| {
         let line = line.trim();
         line.is_empty() || line.starts_with('#') || line == "---"
@@ -48,7 +48,7 @@ fn parse(text: &str) -> Result<Value, EditError> {
     if text.lines().all(only_comments) {
         return Ok(Value::Null);
     }
-    serde_saphyr::from_str(text).map_err(|error| EditError::Unreadable(first_line(&error)))
+    serde_saphyr::from_str(text).map_err(|error| TextEditError::Unreadable(first_line(&error)))
 }
 
 /// Later lines of the parser's errors quote the file.
@@ -251,13 +251,13 @@ mod tests {
             "- a\n",
         ] {
             assert!(
-                matches!(set(text, KEY, NEW), Err(EditError::Refused(_))),
+                matches!(set(text, KEY, NEW), Err(TextEditError::Refused(_))),
                 "{text}"
             );
         }
         for text in ["a: [", "a: 1\n---\nb: 2\n"] {
             assert!(
-                matches!(set(text, KEY, NEW), Err(EditError::Unreadable(_))),
+                matches!(set(text, KEY, NEW), Err(TextEditError::Unreadable(_))),
                 "{text}"
             );
         }

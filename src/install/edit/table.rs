@@ -2,21 +2,21 @@
 
 use toml::{Table, Value};
 
-use super::EditError;
+use super::TextEditError;
 
 /// The string at `[table] key`.
 pub(in crate::install) fn get(
     text: &str,
     table: &str,
     key: &str,
-) -> Result<Option<String>, EditError> {
+) -> Result<Option<String>, TextEditError> {
     let parsed = parse(text)?;
     let found = parsed.get(table).and_then(|table| table.get(key));
     Ok(found.and_then(Value::as_str).map(str::to_owned))
 }
 
 /// The integer at the top level, as containerd's `version`.
-pub(in crate::install) fn integer(text: &str, key: &str) -> Result<Option<i64>, EditError> {
+pub(in crate::install) fn integer(text: &str, key: &str) -> Result<Option<i64>, TextEditError> {
     Ok(parse(text)?.get(key).and_then(Value::as_integer))
 }
 
@@ -29,9 +29,9 @@ pub(in crate::install) fn set(
     table: &str,
     key: &str,
     value: &str,
-) -> Result<String, EditError> {
+) -> Result<String, TextEditError> {
     let mut expected = parse(text)?;
-    let refused = || EditError::Refused(format!("{table}.{key}"));
+    let refused = || TextEditError::Refused(format!("{table}.{key}"));
     let entry = expected
         .entry(table)
         .or_insert_with(|| Value::Table(Table::new()));
@@ -49,9 +49,9 @@ pub(in crate::install) fn set(
     }
 }
 
-fn parse(text: &str) -> Result<Table, EditError> {
+fn parse(text: &str) -> Result<Table, TextEditError> {
     text.parse()
-        .map_err(|error: toml::de::Error| EditError::Unreadable(error.message().to_owned()))
+        .map_err(|error: toml::de::Error| TextEditError::Unreadable(error.message().to_owned()))
 }
 
 fn edit(text: &str, table: &str, key: &str, value: &str) -> String {
@@ -131,13 +131,13 @@ mod tests {
         ] {
             let result = set(text, "grpc", "address", "/n");
             assert!(
-                matches!(result, Err(EditError::Refused(_))),
+                matches!(result, Err(TextEditError::Refused(_))),
                 "{text}: {result:?}"
             );
         }
         assert!(matches!(
             get("a = ", "b", "c"),
-            Err(EditError::Unreadable(_))
+            Err(TextEditError::Unreadable(_))
         ));
         assert_eq!(integer("version = 3\n", "version"), Ok(Some(3)));
     }

@@ -16,7 +16,7 @@ use super::messages::{
     Envelope, Filters, Info, InfoRequest, InfoResponse, Infos, Piece, ReadRequest, Status,
     Statuses, SubscribeRequest,
 };
-use crate::grpc::frame::{self, Head};
+use crate::grpc::frame::{self, FrameHeader};
 
 /// The services.
 const CONTENT: &str = "/containerd.services.content.v1.Content";
@@ -239,7 +239,7 @@ impl Subscription {
 
 /// The first complete event.
 fn first(bytes: &mut BytesMut) -> Result<Option<Envelope>, Error> {
-    let Some(head) = Head::read(bytes) else {
+    let Some(head) = FrameHeader::read(bytes) else {
         return Ok(None);
     };
     if head.compressed || head.len > EVENT {
@@ -282,7 +282,7 @@ fn check(status: Option<Code>) -> Result<(), Error> {
 fn messages<A: Message + Default>(mut bytes: Bytes) -> Result<Vec<A>, Error> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
-        let head = Head::read(&bytes).filter(|head| !head.compressed);
+        let head = FrameHeader::read(&bytes).filter(|head| !head.compressed);
         let head = head.ok_or(Error::Response)?;
         bytes.advance(frame::HEADER);
         if bytes.len() < head.len {

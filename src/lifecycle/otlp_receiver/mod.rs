@@ -43,7 +43,7 @@ use self::span_tree::SpanTree;
 use crate::lifecycle::Event;
 use crate::telemetry::Drops;
 use crate::telemetry::otlp::Collector;
-use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
+use crate::uds::limit::{ConnectionLimit, ConnectionPermit, EvictionPolicy};
 
 /// The only method that is served.
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -162,8 +162,8 @@ async fn accept(
     shared: &Arc<Shared>,
     mut admission: Admission,
 ) {
-    let admitted = ConnectionLimit::new(CONNECTIONS, Evict::Any);
-    let refused = ConnectionLimit::new(REFUSED_CONNECTIONS, Evict::Any);
+    let admitted = ConnectionLimit::new(CONNECTIONS, EvictionPolicy::Any);
+    let refused = ConnectionLimit::new(REFUSED_CONNECTIONS, EvictionPolicy::Any);
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {

@@ -20,7 +20,7 @@ use super::forward::ForwardQueue;
 use super::metrics::{Received, Receiving};
 use super::span_tree::SpanTree;
 use super::spans::{self, Exported, Reported};
-use crate::grpc::frame::Head;
+use crate::grpc::frame::FrameHeader;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, Response, frame};
 use crate::lifecycle::Event;
@@ -172,7 +172,7 @@ struct Decoded {
 /// The spans of a framed message.
 fn spans_of(framed: &[u8], encoding: Option<&[u8]>) -> Result<Decoded, Status> {
     let invalid = |text: &str| Status::new(Code::InvalidArgument, text);
-    let head = Head::read(framed).ok_or_else(|| invalid("no message"))?;
+    let head = FrameHeader::read(framed).ok_or_else(|| invalid("no message"))?;
     let message = framed.get(frame::HEADER..).unwrap_or_default();
     if message.len() != head.len {
         return Err(invalid("not one whole message"));

@@ -4,7 +4,7 @@
 use std::time::SystemTime;
 
 use super::Backend;
-use super::health::Condition;
+use super::health::HealthCondition;
 use crate::cri::redact;
 use crate::cri::subject::RuntimeCondition;
 use crate::units::duration;
@@ -13,7 +13,7 @@ impl Backend {
     /// Updates the conditions from a Status response, and logs those that changed.
     pub fn saw_conditions(&self, conditions: &[RuntimeCondition]) {
         let now = SystemTime::now();
-        let conditions = conditions.iter().map(|it| Condition {
+        let conditions = conditions.iter().map(|it| HealthCondition {
             kind: redact::own_text(&it.kind).into(),
             status: it.status,
             reason: redact::own_text(&it.reason).into(),
@@ -35,7 +35,7 @@ impl Backend {
     }
 }
 
-fn log(backend: &str, before: Option<&Condition>, now: &Condition) {
+fn log(backend: &str, before: Option<&HealthCondition>, now: &HealthCondition) {
     if !now.status {
         return tracing::warn!(
             event = "backend.condition",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Backend;
-use super::health::Condition;
+use super::health::HealthCondition;
 use crate::telemetry::metric::{BACKEND, Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 
@@ -60,7 +60,7 @@ pub(crate) fn register(
 }
 
 /// Maps conditions to label values. A value that several conditions share holds if all of them do.
-fn conditions(all: &[Condition]) -> BTreeMap<&'static str, bool> {
+fn conditions(all: &[HealthCondition]) -> BTreeMap<&'static str, bool> {
     let mut named = BTreeMap::new();
     for condition in all {
         let name = CONDITIONS.iter().find(|name| **name == condition.kind);

@@ -13,13 +13,13 @@ use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
-use super::remote::exchange::{Fault, ResponseBody, exchange};
-use super::{Backend, Kind, remote};
+use super::remote::exchange::{ExchangeError, ResponseBody, exchange};
+use super::{Backend, BackendTransport, remote};
 use crate::cri::method::ApiVersion;
 use crate::cri::subject::{RuntimeCondition, Unseen};
 use crate::cri::v1;
 use crate::grpc::status::Status;
-use crate::grpc::{Answering, Body, CriService, Request, unary};
+use crate::grpc::{Body, CriService, Request, ResponseFuture, unary};
 
 /// The pause between attempts to connect grows from the first to the second.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -79,17 +79,17 @@ fn mark_down(backend: &Backend, reason: String, age: Duration) {
 /// One connection of the probe.
 struct ProbeConnection {
     backend: Arc<Backend>,
-    line: Transport,
+    line: ProbeTransport,
 }
 
 /// The transport of the probe's calls.
-enum Transport {
+enum ProbeTransport {
     Remote(SendRequest<Bytes>),
     Local(CriService),
 }
 
-impl Transport {
-    fn ask(&self, request: Request) -> Answering {
+impl ProbeTransport {
+    fn ask(&self, request: Request) -> ResponseFuture {
         match self {
             Self::Local(service) => service.answer(request),
             Self::Remote(sender) => {
@@ -97,9 +97,9 @@ impl Transport {
                 Box::pin(async move {
                     match exchange(sender, request).await {
                         Ok(response) => Ok(response.map(whole)),
-                        Err(Fault::Broken(error) | Fault::NotProcessed(_, error)) => {
-                            Err(error.into())
-                        }
+                        Err(
+                            ExchangeError::Broken(error) | ExchangeError::NotProcessed(_, error),
+                        ) => Err(error.into()),
                     }
                 })
             }
@@ -220,13 +220,13 @@ fn whole(answer: ResponseBody) -> Body {
 impl Backend {
     /// A connection, and a future that resolves with the reason when it is lost. The local runtime is never lost while this
     /// process lives.
-    async fn watched(&self) -> Result<(Transport, BoxFuture<'static, String>), remote::Error> {
+    async fn watched(&self) -> Result<(ProbeTransport, BoxFuture<'static, String>), remote::Error> {
         let remote = match &self.kind {
-            Kind::Local(service) => {
+            BackendTransport::Local(service) => {
                 let never = Box::pin(std::future::pending());
-                return Ok((Transport::Local(service.clone()), never));
+                return Ok((ProbeTransport::Local(service.clone()), never));
             }
-            Kind::Remote(remote) => remote,
+            BackendTransport::Remote(remote) => remote,
         };
         let (sender, connection) = remote.handshake().await?;
         let name = format!("backend {} at {}", self.name(), self.endpoint());
@@ -237,6 +237,6 @@ impl Backend {
             }
         });
         let lost = Box::pin(async { connection.await.unwrap_or_default() });
-        Ok((Transport::Remote(sender), lost))
+        Ok((ProbeTransport::Remote(sender), lost))
     }
 }

@@ -10,7 +10,7 @@ use super::Backend;
 use crate::cri::lists::{Container, Sandbox};
 use crate::grpc::status::Status;
 use crate::grpc::unary;
-use crate::proxy::pod_index::{ContainerEntry, Index, SandboxEntry};
+use crate::proxy::pod_index::{ContainerEntry, PodIndex, SandboxEntry};
 
 /// Minimum interval between two rounds: unknown ids are often simply wrong.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs until dropped. `wanted` is notified by the probe when the runtime comes up.
-pub async fn run(backend: Arc<Backend>, index: Arc<Index>, wanted: Arc<Notify>) {
+pub async fn run(backend: Arc<Backend>, index: Arc<PodIndex>, wanted: Arc<Notify>) {
     loop {
         tokio::select! {
             () = wanted.notified() => {}
@@ -53,7 +53,7 @@ pub async fn run(backend: Arc<Backend>, index: Arc<Index>, wanted: Arc<Notify>) 
 ///
 /// # Errors
 /// The status of the list that failed.
-pub async fn fill(backend: &Arc<Backend>, index: &Index) -> Result<(usize, usize), Status> {
+pub async fn fill(backend: &Arc<Backend>, index: &PodIndex) -> Result<(usize, usize), Status> {
     let mut service = backend.service();
     let prefix = format!("/{}.RuntimeService", backend.health().api().package());
     let late = |_| Status::unavailable(format!("no answer for {PATIENCE:?}"));

@@ -18,12 +18,12 @@ metrics! {
 
 /// Counts injected faults.
 #[derive(Debug)]
-pub(super) struct Injected {
+pub(super) struct InjectedFaultMetrics {
     injected: Counters<2>,
     active: Gauges<0>,
 }
 
-impl Injected {
+impl InjectedFaultMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Injected {
 /// One of each, for the test of the catalogue.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
-    let metrics = Injected::new(registry).expect("once");
+    let metrics = InjectedFaultMetrics::new(registry).expect("once");
     for method in Method::ALL {
         for kind in FaultKind::ALL {
             metrics.injected(method, kind);

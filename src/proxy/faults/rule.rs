@@ -28,7 +28,7 @@ pub struct FaultRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     /// What happens to them.
-    pub effect: Effect,
+    pub effect: FaultEffect,
     /// How long the fault lasts, in milliseconds.
     pub for_ms: u64,
 }
@@ -36,7 +36,7 @@ pub struct FaultRule {
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
+pub enum FaultEffect {
     /// It is held for this time, at most until the fault ends.
     Delay {
         /// Milliseconds.
@@ -69,7 +69,7 @@ pub struct FaultView {
 /// Why a fault is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RuleError {
+pub enum FaultRuleError {
     /// A method that is not in the table.
     #[error("faults need a method of the CRI")]
     Method,
@@ -100,20 +100,20 @@ impl FaultRule {
     ///
     /// # Errors
     /// If a bound is exceeded.
-    pub fn check(&self) -> Result<(), RuleError> {
+    pub fn check(&self) -> Result<(), FaultRuleError> {
         if self.method == Method::Other {
-            return Err(RuleError::Method);
+            return Err(FaultRuleError::Method);
         }
         if self.for_ms == 0 || self.lasts() > LONGEST {
-            return Err(RuleError::Lasts);
+            return Err(FaultRuleError::Lasts);
         }
         let mut names = [&self.namespace, &self.pod].into_iter().flatten();
         if names.any(|name| name.is_empty() || name.len() > NAME) {
-            return Err(RuleError::Name);
+            return Err(FaultRuleError::Name);
         }
         match self.effect {
-            Effect::Delay { ms } if ms > self.for_ms => Err(RuleError::Delay),
-            Effect::Fail { code: Code::Ok } => Err(RuleError::Code),
+            FaultEffect::Delay { ms } if ms > self.for_ms => Err(FaultRuleError::Delay),
+            FaultEffect::Fail { code: Code::Ok } => Err(FaultRuleError::Code),
             _ => Ok(()),
         }
     }
@@ -146,14 +146,14 @@ impl Display for FaultRule {
             (None, None) => {}
         }
         match self.effect {
-            Effect::Delay { ms } => write!(f, " is delayed by {ms} ms"),
-            Effect::Fail { code } => write!(f, " fails with {}", code_name(code)),
-            Effect::Hang => f.write_str(" hangs"),
+            FaultEffect::Delay { ms } => write!(f, " is delayed by {ms} ms"),
+            FaultEffect::Fail { code } => write!(f, " fails with {}", code_name(code)),
+            FaultEffect::Hang => f.write_str(" hangs"),
         }
     }
 }
 
-impl Effect {
+impl FaultEffect {
     /// Its kind.
     pub const fn kind(&self) -> FaultKind {
         match self {
@@ -227,24 +227,27 @@ mod tests {
             rule(&text).check()
         };
         assert_eq!(with("\"hang\"", 3_600_000), Ok(()));
-        assert_eq!(with("\"hang\"", 3_600_001), Err(RuleError::Lasts));
-        assert_eq!(with("\"hang\"", 0), Err(RuleError::Lasts));
+        assert_eq!(with("\"hang\"", 3_600_001), Err(FaultRuleError::Lasts));
+        assert_eq!(with("\"hang\"", 0), Err(FaultRuleError::Lasts));
         assert_eq!(with(r#"{"delay":{"ms":3000}}"#, 3000), Ok(()));
         assert_eq!(
             with(r#"{"delay":{"ms":3001}}"#, 3000),
-            Err(RuleError::Delay)
+            Err(FaultRuleError::Delay)
         );
         assert_eq!(with(r#"{"fail":{"code":"UNAVAILABLE"}}"#, 1), Ok(()));
-        assert_eq!(with(r#"{"fail":{"code":"OK"}}"#, 1), Err(RuleError::Code));
+        assert_eq!(
+            with(r#"{"fail":{"code":"OK"}}"#, 1),
+            Err(FaultRuleError::Code)
+        );
         let endless = r#"{"method":"PullImage","effect":"hang"}"#;
         assert!(serde_json::from_str::<FaultRule>(endless).is_err());
         let other = r#"{"method":"_OTHER","effect":"hang","for_ms":1}"#;
-        assert_eq!(rule(other).check(), Err(RuleError::Method));
+        assert_eq!(rule(other).check(), Err(FaultRuleError::Method));
         let long = "x".repeat(NAME + 1);
         for name in ["", &*long] {
             let text =
                 format!(r#"{{"method":"PullImage","pod":"{name}","effect":"hang","for_ms":1}}"#);
-            assert_eq!(rule(&text).check(), Err(RuleError::Name));
+            assert_eq!(rule(&text).check(), Err(FaultRuleError::Name));
         }
     }
 }

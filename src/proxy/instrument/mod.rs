@@ -11,7 +11,7 @@
 //! | the caller resets the stream or its connection closes | the connection drops the future or the body, and the guard ends the call as cancelled, or as deadline if that had passed |
 //! | the caller's deadline passes and neither side ends the call | [`future`] answers `DEADLINE_EXCEEDED` shortly after |
 //!
-//! Each end takes the [`guard::Guard`] out of its option, so a second one finds none, and [`Signals::end`] runs exactly
+//! Each end takes the [`guard::CancellationGuard`] out of its option, so a second one finds none, and [`Signals::end`] runs exactly
 //! once per call. It passes the finished record to a [`CallObserver`].
 //!
 //! [`Call`]: crate::call::Call
@@ -32,8 +32,8 @@ use std::fmt;
 
 use crate::call::{Call, Outcome};
 
-pub use in_flight::InFlight;
-pub use service::{InstrumentLayer, Shared};
+pub use in_flight::InFlightCalls;
+pub use service::{InstrumentLayer, InstrumentState};
 
 /// Receives the record of each finished call, and knows the runtime's activity for a call that is stuck. Implemented above
 /// the request path, so that no layer depends on the uses of the records.

@@ -20,8 +20,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::signals::{Signals, Stuck};
-use super::{CallObserver, InFlight};
+use super::signals::{CallSignals, StuckCallReport};
+use super::{CallObserver, InFlightCalls};
 use crate::call::Call;
 use crate::cri::Method;
 use crate::cri::method::Class;
@@ -51,16 +51,16 @@ pub const fn allowed(method: Method) -> Option<Duration> {
 
 /// Checks the calls in flight.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct StuckCallWatch {
     /// The calls.
-    pub in_flight: Arc<InFlight>,
+    pub in_flight: Arc<InFlightCalls>,
     /// Log and metrics.
-    pub signals: Arc<Signals>,
+    pub signals: Arc<CallSignals>,
     /// Knows the runtime's activity, and receives calls with used-up deadlines.
     pub observer: Arc<dyn CallObserver>,
 }
 
-impl Watch {
+impl StuckCallWatch {
     /// Checks until dropped.
     pub async fn run(self) {
         loop {
@@ -90,7 +90,7 @@ impl Watch {
         if !call.reaches(percent) {
             return;
         }
-        let stuck = Stuck {
+        let stuck = StuckCallReport {
             percent,
             is_first: before == 0,
             activity: self.observer.activity(call),

@@ -121,7 +121,7 @@ fn rewritten(frame: &[u8]) -> Vec<u8> {
 }
 
 /// The position of a string in a frame, from its length field to its end.
-struct Value {
+struct StringPosition {
     at: usize,
     end: usize,
     /// Length of the encoded text, in bytes.
@@ -129,7 +129,7 @@ struct Value {
 }
 
 /// The authority of a HEADERS frame, if it is a literal and a path. h2 refuses a block that cannot be parsed.
-fn find(frame: &[u8]) -> Option<Value> {
+fn find(frame: &[u8]) -> Option<StringPosition> {
     let flags = *frame.get(4)?;
     let mut at = HEAD + usize::from(flags & PADDED != 0);
     if flags & PRIORITY != 0 {
@@ -181,14 +181,14 @@ fn integer(bytes: &[u8], mut at: usize, prefix: u8) -> Option<(usize, usize)> {
 }
 
 /// RFC 7541, section 5.2.
-fn string(bytes: &[u8], at: usize) -> Option<Value> {
+fn string(bytes: &[u8], at: usize) -> Option<StringPosition> {
     let (len, begin) = integer(bytes, at, 7)?;
     let end = begin.checked_add(len).filter(|end| *end <= bytes.len())?;
-    Some(Value { at, end, len })
+    Some(StringPosition { at, end, len })
 }
 
 /// Returns whether the text begins with `/` or `%`, which no valid authority does.
-fn is_path(frame: &[u8], value: &Value) -> bool {
+fn is_path(frame: &[u8], value: &StringPosition) -> bool {
     let Some(first) = frame[value.end - value.len..value.end].first() else {
         return false;
     };

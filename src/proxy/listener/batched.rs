@@ -18,14 +18,14 @@ const ROOM: usize = 8 * (9 + FULL);
 
 /// A stream that sends DATA frames together. See the module documentation.
 #[derive(Debug)]
-pub(super) struct Batched<S> {
+pub(super) struct BatchedStream<S> {
     inner: S,
     waiting: Vec<u8>,
     /// How much of it was sent.
     sent: usize,
 }
 
-impl<S> Batched<S> {
+impl<S> BatchedStream<S> {
     pub(super) fn new(inner: S) -> Self {
         Self {
             inner,
@@ -40,7 +40,7 @@ impl<S> Batched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Batched<S> {
+impl<S: AsyncWrite + Unpin> BatchedStream<S> {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.waiting.len() {
             let rest = &self.waiting[self.sent..];
@@ -56,7 +56,7 @@ impl<S: AsyncWrite + Unpin> Batched<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Batched<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for BatchedStream<S> {
     /// A connection reads first whenever it is polled, so what has waited since the last time is sent here.
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -70,7 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Batched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Batched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for BatchedStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -164,25 +164,25 @@ mod tests {
         }
     }
 
-    fn stream(space: usize) -> Batched<Peer> {
-        Batched::new(Peer {
+    fn stream(space: usize) -> BatchedStream<Peer> {
+        BatchedStream::new(Peer {
             space,
             ..Peer::default()
         })
     }
 
     /// Writes and flushes like h2; returns whether both were done.
-    fn write(stream: &mut Batched<Peer>, bytes: &[u8]) -> bool {
+    fn write(stream: &mut BatchedStream<Peer>, bytes: &[u8]) -> bool {
         write_slices(stream, &[IoSlice::new(bytes)])
     }
 
     /// A DATA frame: its header, and its payload.
-    fn write_data(stream: &mut Batched<Peer>, frame: &[u8]) -> bool {
+    fn write_data(stream: &mut BatchedStream<Peer>, frame: &[u8]) -> bool {
         let (header, payload) = frame.split_at(9);
         write_slices(stream, &[IoSlice::new(header), IoSlice::new(payload)])
     }
 
-    fn write_slices(stream: &mut Batched<Peer>, bufs: &[IoSlice<'_>]) -> bool {
+    fn write_slices(stream: &mut BatchedStream<Peer>, bufs: &[IoSlice<'_>]) -> bool {
         let length: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         match Pin::new(&mut *stream).poll_write_vectored(&mut cx, bufs) {
@@ -192,13 +192,13 @@ mod tests {
         Pin::new(stream).poll_flush(&mut cx).is_ready()
     }
 
-    fn read(stream: &mut Batched<Peer>) {
+    fn read(stream: &mut BatchedStream<Peer>) {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let read = Pin::new(stream).poll_read(&mut cx, &mut ReadBuf::new(&mut []));
         assert!(read.is_pending());
     }
 
-    fn lengths(stream: &Batched<Peer>) -> Vec<usize> {
+    fn lengths(stream: &BatchedStream<Peer>) -> Vec<usize> {
         stream.inner.writes.iter().map(Vec::len).collect()
     }
 

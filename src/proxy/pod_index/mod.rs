@@ -36,8 +36,8 @@ pub struct ContainerEntry {
 
 /// See the module documentation.
 #[derive(Debug)]
-pub struct Index {
-    tables: Mutex<Tables>,
+pub struct PodIndex {
+    tables: Mutex<IndexTables>,
     /// Most sandboxes and containers.
     limits: (usize, usize),
     hits: AtomicU64,
@@ -47,7 +47,7 @@ pub struct Index {
 }
 
 #[derive(Debug)]
-struct Tables {
+struct IndexTables {
     sandboxes: LruCache<Arc<str>, SandboxEntry>,
     containers: LruCache<Arc<str>, ContainerEntry>,
     removed_sandboxes: VecDeque<Arc<str>>,
@@ -99,12 +99,12 @@ fn find<'a, V>(table: &'a mut LruCache<Arc<str>, V>, id: &str) -> Option<(Arc<st
     }
 }
 
-impl Index {
+impl PodIndex {
     /// An empty index with these limits.
     pub fn new(sandboxes: usize, containers: usize) -> Self {
         Self {
             // The tables grow with their contents; a preallocated one would take all its memory at once.
-            tables: Mutex::new(Tables {
+            tables: Mutex::new(IndexTables {
                 sandboxes: LruCache::unbounded(),
                 containers: LruCache::unbounded(),
                 removed_sandboxes: VecDeque::new(),
@@ -117,7 +117,7 @@ impl Index {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tables> {
+    fn lock(&self) -> MutexGuard<'_, IndexTables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -255,8 +255,8 @@ impl Index {
 mod tests {
     use super::*;
 
-    fn index_with(sandboxes: usize) -> Index {
-        let index = Index::new(1000, 1000);
+    fn index_with(sandboxes: usize) -> PodIndex {
+        let index = PodIndex::new(1000, 1000);
         for i in 0..sandboxes {
             let pod = PodIdentity {
                 name: format!("pod-{i}").into(),
@@ -272,7 +272,7 @@ mod tests {
         index
     }
 
-    fn container_of(index: &Index, id: &str, sandbox: &str) {
+    fn container_of(index: &PodIndex, id: &str, sandbox: &str) {
         let entry = ContainerEntry {
             container: Arc::default(),
             sandbox_id: sandbox.into(),
@@ -281,7 +281,7 @@ mod tests {
         index.insert_container(id.into(), entry);
     }
 
-    fn pod_of(index: &Index, container: &str) -> Option<String> {
+    fn pod_of(index: &PodIndex, container: &str) -> Option<String> {
         let mut subject = Subject {
             container_id: Some(container.into()),
             ..Subject::default()

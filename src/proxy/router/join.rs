@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, StreamBody};
 use tonic::Code;
 
 use super::fan_out::{BackendResponse, blame};
-use crate::grpc::frame::{self, HEADER, Head};
+use crate::grpc::frame::{self, FrameHeader, HEADER};
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, Response};
 
@@ -21,14 +21,14 @@ use crate::grpc::{Body, BoxError, Response};
 const MAX_MESSAGE: usize = 64 << 20;
 
 /// Reads the messages of one response.
-struct Reader {
+struct MessageReader {
     answer: BackendResponse,
     buffer: BytesMut,
     /// Whether the body has ended successfully.
     ended: bool,
 }
 
-impl Reader {
+impl MessageReader {
     fn new(answer: BackendResponse) -> Self {
         Self {
             answer,
@@ -87,11 +87,11 @@ impl Reader {
     }
 
     /// Consumes the header of the next message.
-    async fn head(&mut self) -> Result<Option<Head>, Status> {
+    async fn head(&mut self) -> Result<Option<FrameHeader>, Status> {
         if !self.fill(HEADER).await? {
             return Ok(None);
         }
-        let head = Head::read(&self.buffer.split_to(HEADER));
+        let head = FrameHeader::read(&self.buffer.split_to(HEADER));
         match head {
             Some(head) if head.compressed => {
                 Err(self.fault(Code::Internal, "a compressed answer cannot be joined"))
@@ -105,7 +105,7 @@ impl Reader {
         if !self.fill(HEADER).await? {
             return Ok(None);
         }
-        let len = Head::read(&self.buffer).map_or(0, |head| head.len);
+        let len = FrameHeader::read(&self.buffer).map_or(0, |head| head.len);
         if len > MAX_MESSAGE {
             return Err(self.fault(
                 Code::ResourceExhausted,
@@ -117,9 +117,12 @@ impl Reader {
     }
 }
 
-type Item = Result<Frame<Bytes>, BoxError>;
+type FrameResult = Result<Frame<Bytes>, BoxError>;
 
-fn respond(answers: &[Reader], frames: impl Stream<Item = Item> + Send + 'static) -> Response {
+fn respond(
+    answers: &[MessageReader],
+    frames: impl Stream<Item = FrameResult> + Send + 'static,
+) -> Response {
     let mut response = Response::new(Body::boxed(StreamBody::new(frames)));
     if let Some(first) = answers.first() {
         *response.headers_mut() = first.answer.headers.clone();
@@ -130,7 +133,7 @@ fn respond(answers: &[Reader], frames: impl Stream<Item = Item> + Send + 'static
     response
 }
 
-fn end(result: Result<(), Status>) -> Item {
+fn end(result: Result<(), Status>) -> FrameResult {
     let status = result.err().unwrap_or_else(|| Status::new(Code::Ok, ""));
     let mut trailers = status.to_headers();
     if status.code == Code::Ok {
@@ -144,7 +147,7 @@ fn end(result: Result<(), Status>) -> Item {
 /// # Errors
 /// The first error of a backend that occurs before any byte of its message.
 pub async fn concat(answers: Vec<BackendResponse>) -> Result<Response, BoxError> {
-    let mut readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
+    let mut readers: Vec<_> = answers.into_iter().map(MessageReader::new).collect();
     let mut lengths = VecDeque::new();
     for reader in &mut readers {
         match reader.head().await? {
@@ -164,7 +167,7 @@ pub async fn concat(answers: Vec<BackendResponse>) -> Result<Response, BoxError>
     head.put_u32(total);
 
     let response = respond(&readers, stream::empty());
-    let state = Concat {
+    let state = ConcatenatedBody {
         readers: readers.into(),
         lengths,
         over: false,
@@ -190,14 +193,14 @@ pub async fn concat(answers: Vec<BackendResponse>) -> Result<Response, BoxError>
     Ok(response.map(|_| Body::boxed(StreamBody::new(frames))))
 }
 
-struct Concat {
-    readers: VecDeque<Reader>,
+struct ConcatenatedBody {
+    readers: VecDeque<MessageReader>,
     /// Bytes left of each reader's message.
     lengths: VecDeque<usize>,
     over: bool,
 }
 
-impl Concat {
+impl ConcatenatedBody {
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         while let (Some(reader), Some(missing)) =
             (self.readers.front_mut(), self.lengths.front_mut())
@@ -236,7 +239,7 @@ impl Concat {
 
 /// The messages of each stream, one stream after the other.
 pub fn chain(answers: Vec<BackendResponse>) -> Response {
-    let readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
+    let readers: Vec<_> = answers.into_iter().map(MessageReader::new).collect();
     let response = respond(&readers, stream::empty());
     let state = (VecDeque::from(readers), false);
     let frames = stream::unfold(state, |(mut readers, over)| async move {
@@ -260,9 +263,9 @@ pub fn chain(answers: Vec<BackendResponse>) -> Response {
 /// The messages of all streams as they arrive. The first stream that ends, ends the response: the caller must subscribe
 /// again, or it would miss the events of that backend.
 pub fn interleave(answers: Vec<BackendResponse>) -> Response {
-    let readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
+    let readers: Vec<_> = answers.into_iter().map(MessageReader::new).collect();
     let response = respond(&readers, stream::empty());
-    let next = |mut reader: Reader| async move {
+    let next = |mut reader: MessageReader| async move {
         let message = reader.message().await;
         (reader, message)
     };
@@ -307,7 +310,7 @@ pub async fn messages(
 ) -> Result<Vec<(http::HeaderMap, Bytes)>, Status> {
     let mut messages = Vec::with_capacity(answers.len());
     for answer in answers {
-        let mut reader = Reader::new(answer);
+        let mut reader = MessageReader::new(answer);
         let Some(mut message) = reader.message().await? else {
             return Err(reader.fault(Code::Internal, "the answer has no message"));
         };

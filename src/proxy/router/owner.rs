@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tonic::Code;
 
-use super::Router;
-use super::rules::BackendId;
+use super::CallRouter;
+use super::rules::BackendIndex;
 use crate::call::RouteReason;
 use crate::cri::lists::{Containers, Sandboxes};
 use crate::cri::subject::Subject;
@@ -15,7 +15,7 @@ use crate::grpc::status::Status;
 use crate::grpc::{CriService, unary};
 use crate::proxy::pod_index::{ContainerEntry, SandboxEntry};
 
-impl Router {
+impl CallRouter {
     /// The backend that has the object a call names; asks all of them if the index does not know. Calls for an id that no
     /// backend knows go to the default backend, which answers with its own error.
     ///
@@ -25,7 +25,7 @@ impl Router {
     pub(super) async fn owner(
         &self,
         subject: Option<&Subject>,
-    ) -> Result<(BackendId, RouteReason), Status> {
+    ) -> Result<(BackendIndex, RouteReason), Status> {
         let default = (self.table.rules.default, RouteReason::Default);
         let Some(subject) = subject else {
             return Ok(default);

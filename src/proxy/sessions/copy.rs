@@ -39,7 +39,7 @@ pub(super) enum FirstClosed {
 
 /// How one direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum CopyOutcome {
     /// End of file, and the other side's half was shut down, unless it had closed too.
     Done { both: bool },
     /// The source failed.
@@ -80,12 +80,12 @@ pub(super) async fn both(
     ));
     tokio::select! {
         (end, client) = &mut inward => match end {
-            End::Read => FirstClosed::ClientBroke,
-            End::Done { both } => match silence(&moved, outward).await {
-                Some((End::Done { .. }, _)) if both => FirstClosed::Both,
+            CopyOutcome::Read => FirstClosed::ClientBroke,
+            CopyOutcome::Done { both } => match silence(&moved, outward).await {
+                Some((CopyOutcome::Done { .. }, _)) if both => FirstClosed::Both,
                 _ => FirstClosed::Client,
             },
-            End::Write => {
+            CopyOutcome::Write => {
                 let mut discarding = pin!(discard(client, &moved));
                 tokio::select! {
                     // The bytes that the upstream sent before it closed can still be read. They are finite, and only the client
@@ -101,10 +101,10 @@ pub(super) async fn both(
             }
         },
         (end, _) = &mut outward => match end {
-            End::Read => FirstClosed::UpstreamBroke,
-            End::Write => FirstClosed::ClientBroke,
-            End::Done { both } => {
-                if let Some((End::Write, client)) = silence(&moved, inward).await {
+            CopyOutcome::Read => FirstClosed::UpstreamBroke,
+            CopyOutcome::Write => FirstClosed::ClientBroke,
+            CopyOutcome::Done { both } => {
+                if let Some((CopyOutcome::Write, client)) = silence(&moved, inward).await {
                     silence(&moved, discard(client, &moved)).await;
                 }
                 match both {
@@ -168,30 +168,30 @@ async fn pump<'a>(
     mut see: impl FnMut(&[u8]),
     sent: impl Fn(usize),
     moved: Option<&AtomicU64>,
-) -> (End, ReadHalf<'a>) {
+) -> (CopyOutcome, ReadHalf<'a>) {
     let mut buffer = vec![0; BUFFER];
     loop {
         let n = match from.read(&mut buffer).await {
             Ok(0) => break,
             Ok(n) => n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => return (End::Read, from),
+            Err(_) => return (CopyOutcome::Read, from),
         };
         see(&buffer[..n]);
         tokio::select! {
             biased;
             written = to.write_all(&buffer[..n]) => match written {
                 Ok(()) => sent(n),
-                Err(_) => return (End::Write, from),
+                Err(_) => return (CopyOutcome::Write, from),
             },
-            () = given_up(&from, moved) => return (End::Read, from),
+            () = given_up(&from, moved) => return (CopyOutcome::Read, from),
         }
     }
     // Checked before the shutdown is sent: from then on it may close in response.
     let both = has_closed(to.as_ref());
     // If it has closed already there is nothing to shut down.
     let _ = to.shutdown().await;
-    (End::Done { both }, from)
+    (CopyOutcome::Done { both }, from)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ metrics! {
 
 /// Outcomes of rewriting an upstream's URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UrlOutcome {
+pub(super) enum UrlRewriteOutcome {
     /// The URL was replaced.
     Proxied,
     /// The URL's address is not on loopback.
@@ -32,7 +32,7 @@ pub(super) enum UrlOutcome {
     Unavailable,
 }
 
-impl UrlOutcome {
+impl UrlRewriteOutcome {
     const ALL: [Self; 6] = [
         Self::Proxied,
         Self::NotLoopback,
@@ -105,7 +105,7 @@ impl SessionProxyMetrics {
             upgrade: registry.histograms(&STREAM_UPSTREAM_UPGRADE)?,
         };
         // All series exist from the start, so that the first event counts as an increase.
-        for verdict in UrlOutcome::ALL {
+        for verdict in UrlRewriteOutcome::ALL {
             metrics.urls.at([verdict as usize]);
         }
         for said in UpstreamAnswer::ALL {
@@ -114,7 +114,7 @@ impl SessionProxyMetrics {
         Ok(metrics)
     }
 
-    pub(super) fn url(&self, verdict: UrlOutcome) {
+    pub(super) fn url(&self, verdict: UrlRewriteOutcome) {
         if let Some(urls) = self.urls.at([verdict as usize]) {
             urls.inc();
         }

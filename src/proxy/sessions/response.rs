@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use tonic::Code;
 
 use super::url::UrlMessage;
-use crate::grpc::frame::{self, Head};
+use crate::grpc::frame::{self, FrameHeader};
 use crate::grpc::{Body, BoxError, Response};
 
 /// Largest response that is read. A URL has about a hundred bytes.
@@ -77,14 +77,14 @@ impl BufferedResponse {
                 all.extend_from_slice(data);
             }
         }
-        let head = Head::read(&all).filter(|head| !head.compressed)?;
+        let head = FrameHeader::read(&all).filter(|head| !head.compressed)?;
         (all.len() == frame::HEADER.checked_add(head.len)?)
             .then(|| Bytes::from(all).slice(frame::HEADER..))
     }
 
     /// The response as it arrived.
     pub(super) fn untouched(self) -> Response {
-        let body = Replay {
+        let body = ReplayedBody {
             frames: self.frames,
             rest: self.rest,
         };
@@ -103,12 +103,12 @@ impl BufferedResponse {
 }
 
 /// The bytes that were read, then the rest.
-struct Replay {
+struct ReplayedBody {
     frames: VecDeque<Result<Frame<Bytes>, BoxError>>,
     rest: Body,
 }
 
-impl HttpBody for Replay {
+impl HttpBody for ReplayedBody {
     type Data = Bytes;
     type Error = BoxError;
 

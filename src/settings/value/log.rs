@@ -3,14 +3,14 @@
 use tracing_subscriber::EnvFilter;
 
 use super::super::suggest::nearest;
-use super::{Kind, Raw, ValueError, quoted};
+use super::{UnparsedValue, ValueError, ValueKind, quoted};
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// A filter directive of `tracing-subscriber`.
-pub(crate) struct Directive;
+pub(crate) struct FilterDirective;
 
-impl Kind for Directive {
+impl ValueKind for FilterDirective {
     type Value = String;
 
     fn words(&self) -> String {
@@ -18,7 +18,7 @@ impl Kind for Directive {
             .to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
         let wrong = |cause: String| ValueError::Directive {
             text: text.to_owned(),
@@ -59,7 +59,9 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<String, String> {
-        Directive.read(&Raw::Text(text)).map_err(|e| e.to_string())
+        FilterDirective
+            .read(&UnparsedValue::Text(text))
+            .map_err(|e| e.to_string())
     }
 
     #[test]

@@ -2,19 +2,19 @@
 
 use std::net::SocketAddr;
 
-use super::{Kind, Raw, ValueError, quoted};
+use super::{UnparsedValue, ValueError, ValueKind, quoted};
 
 /// A TCP address to listen on, or `off`.
-pub(crate) struct Address;
+pub(crate) struct ListenAddress;
 
-impl Kind for Address {
+impl ValueKind for ListenAddress {
     type Value = Option<SocketAddr>;
 
     fn words(&self) -> String {
         "an IP address with a port such as \"127.0.0.1:9478\", or \"off\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<Option<SocketAddr>, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<Option<SocketAddr>, ValueError> {
         let text = raw.text(self)?;
         if text == "off" {
             return Ok(None);
@@ -36,14 +36,14 @@ impl Kind for Address {
 /// A host name, or with a leading dot all names below it.
 pub(crate) struct HostName;
 
-impl Kind for HostName {
+impl ValueKind for HostName {
     type Value = String;
 
     fn words(&self) -> String {
         "a host name such as \"node1.example.com\" or \".example.com\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
         let labels = text.strip_prefix('.').unwrap_or(text).split('.');
         let is_label = |label: &str| {
@@ -88,14 +88,14 @@ impl CollectorUrl {
     }
 }
 
-impl Kind for CollectorUrl {
+impl ValueKind for CollectorUrl {
     type Value = String;
 
     fn words(&self) -> String {
         "the URL of an OTLP collector such as \"http://127.0.0.1:4317\"".to_owned()
     }
 
-    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+    fn read(&self, raw: &UnparsedValue<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
         Self::check(text).map_err(ValueError::Collector)?;
         // 443 is usual with TLS; 80 would be a slip.
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn an_address_is_never_a_name() {
-        let read = |text| Address.read(&Raw::Text(text));
+        let read = |text| ListenAddress.read(&UnparsedValue::Text(text));
         assert_eq!(read("off"), Ok(None));
         assert_eq!(read("[::1]:80").map(|a| a.is_some()), Ok(true));
         for text in [
@@ -133,12 +133,12 @@ mod tests {
         ] {
             assert_eq!(read(text), Err(ValueError::Address(text.to_owned())));
         }
-        assert!(Address.read(&Raw::Boolean(false)).is_err());
+        assert!(ListenAddress.read(&UnparsedValue::Boolean(false)).is_err());
     }
 
     #[test]
     fn a_host_name_has_no_port_and_no_wildcard() {
-        let read = |text| HostName.read(&Raw::Text(text));
+        let read = |text| HostName.read(&UnparsedValue::Text(text));
         assert_eq!(
             read("Node1.Example.com"),
             Ok("node1.example.com".to_owned())
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_collector_has_a_port_and_no_secrets() {
-        let read = |text| CollectorUrl.read(&Raw::Text(text));
+        let read = |text| CollectorUrl.read(&UnparsedValue::Text(text));
         assert_eq!(
             read("http://collector.example:4317"),
             Ok("http://collector.example:4317".to_owned())

@@ -20,7 +20,7 @@ use tonic::Code;
 
 use super::alert::WithAlert;
 use super::collector::Collector;
-use crate::grpc::frame::{self, Head};
+use crate::grpc::frame::{self, FrameHeader};
 use crate::telemetry::settings::OtlpProtocol;
 
 /// Largest response, in bytes: the number of rejected spans and a reason.
@@ -86,7 +86,7 @@ pub struct Export {
 impl Export {
     /// The message of a gRPC request with these headers; `None` if it is not one whole message.
     pub fn of_grpc(mut headers: HeaderMap, mut body: Bytes) -> Option<Self> {
-        let head = Head::read(&body)?;
+        let head = FrameHeader::read(&body)?;
         let message = body.split_off(frame::HEADER);
         if message.len() != head.len {
             return None;

@@ -270,7 +270,7 @@ fn start(cli: &Cli) -> Result<ExitCode, Failure> {
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // The reason is that of the nodes, which has been said.
-        Err(criscope::cli::Failure::Ask(_)) if !silent.is_empty() => Err(Failure::Silent),
+        Err(criscope::cli::CommandFailure::Ask(_)) if !silent.is_empty() => Err(Failure::Silent),
         Err(failure) => Ok(failure.report()),
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::super::{self as builtin};
 use super::*;
-use crate::config::{Config, Overrides, annotated_file};
+use crate::config::{Config, FlagOverrides, annotated_file};
 
 /// The runtime does not read these, or they are used before it exists: `programs.rs` of the configuration has tests of
 /// them.
@@ -143,7 +143,7 @@ plugin_request_timeout = "17s"
 
 /// All settings passed to the runtime, as text.
 fn passed(text: &str) -> String {
-    let config = Config::from_text("test", text, &Overrides::default()).expect("valid");
+    let config = Config::from_text("test", text, &FlagOverrides::default()).expect("valid");
     let config = config.runtime.expect("built in");
     let options = node_options(&config);
     let runc = config.handlers.first().expect("one").clone();
@@ -155,7 +155,7 @@ fn passed(text: &str) -> String {
         ..NodeOptions::default()
     };
     let node = crate::runtime::node::detect(&looked).expect("a node");
-    let found = Found {
+    let found = UsableHandlers {
         handlers,
         default: "runc".into(),
         node,

@@ -4,11 +4,11 @@ use super::super::convert::{
     decoder_keys, decoder_providers, duration, level, listed, negated, same, seccomp, seconds,
     split,
 };
-use super::To::{Hosts, Key, None, Noted, Quiet, RuntimeType, Secret, ShimPath};
-use super::{CLASSES, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, Row, row};
+use super::KeyConversion::{Hosts, Key, None, Noted, Quiet, RuntimeType, Secret, ShimPath};
+use super::{CLASSES, KeyMapping, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, row};
 
 /// containerd's keys; those of the CRI plugin begin with `cri`.
-pub(in super::super) const CONTAINERD: &[Row] = &[
+pub(in super::super) const CONTAINERD: &[KeyMapping] = &[
     row(
         "root",
         None(

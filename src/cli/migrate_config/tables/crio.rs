@@ -3,14 +3,14 @@
 use super::super::convert::{
     capabilities, driver, duration, ignored, level, limit, listed, pairs, same, seconds,
 };
-use super::To::{Key, None, Noted, Quiet, RuntimeType};
+use super::KeyConversion::{Key, None, Noted, Quiet, RuntimeType};
 use super::{
-    CLASSES, HOOKS, NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME, POD_SPEC,
-    Row, row,
+    CLASSES, HOOKS, KeyMapping, NO_PAUSE, NO_SHIM, NO_SNAPSHOTTERS, NO_VALIDATOR, NRI, ONE_RUNTIME,
+    POD_SPEC, row,
 };
 
 /// CRI-O's keys.
-pub(in super::super) const CRIO: &[Row] = &[
+pub(in super::super) const CRIO: &[KeyMapping] = &[
     row(
         "crio.root",
         None(

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use crate::cli::render::{Ink, Paper, image};
+use crate::cli::render::{TerminalOutput, TextStyle, image};
 use crate::lifecycle::view::{Call, Detail, PodSync, Tries, Wait, details};
 use crate::units;
 
 /// One line of the waterfall.
-pub(super) struct Row {
+pub(super) struct WaterfallRow {
     pub(super) at: f64,
     pub(super) took: f64,
-    pub(super) ink: Ink,
+    pub(super) ink: TextStyle,
     /// Always shown in full.
     pub(super) name: String,
     /// Truncated at its end if it does not fit.
@@ -25,7 +25,7 @@ pub(super) struct Row {
     pub(super) bars: Vec<(f64, f64)>,
 }
 
-impl Row {
+impl WaterfallRow {
     /// Where its bars end.
     pub(super) fn end(&self) -> f64 {
         let ends = self.bars.iter().map(|(at, took)| at + took);
@@ -33,7 +33,7 @@ impl Row {
     }
 
     /// Its bar, or bars, in `room` columns that represent `total` milliseconds.
-    pub(super) fn bar(&self, total: f64, room: usize, paper: Paper) -> String {
+    pub(super) fn bar(&self, total: f64, room: usize, paper: TerminalOutput) -> String {
         let bars = self.bars.iter().map(|bar| paper.bar(*bar, total, room));
         bars.reduce(|a, b| {
             let behind = b.chars().chain(std::iter::repeat(' '));
@@ -46,7 +46,7 @@ impl Row {
     }
 
     /// Name and subject, in at most this many columns.
-    pub(super) fn label(&self, columns: usize, paper: Paper) -> String {
+    pub(super) fn label(&self, columns: usize, paper: TerminalOutput) -> String {
         let name = paper.cut(&self.name, columns);
         let left = columns.saturating_sub(name.chars().count() + 1);
         let whole = self.about.chars().count();
@@ -59,14 +59,14 @@ impl Row {
 }
 
 /// The line of equal tries: a bar for each of them, the number and the times. The last of them follows in full.
-pub(super) fn tries(tries: &Tries<'_>) -> Option<Row> {
+pub(super) fn tries(tries: &Tries<'_>) -> Option<WaterfallRow> {
     let failed = tries.failed()?;
     let (begin, end) = tries.span();
     let (first, last) = tries.times();
-    Some(Row {
+    Some(WaterfallRow {
         at: begin,
         took: end - begin,
-        ink: Ink::Red,
+        ink: TextStyle::Red,
         name: format!("{} failed {} times", failed.method, tries.count),
         about: String::new(),
         detail: false,
@@ -85,11 +85,11 @@ pub(super) fn tries(tries: &Tries<'_>) -> Option<Row> {
 }
 
 /// The line of a container that a call waited for.
-pub(super) fn wait(wait: &Wait) -> Row {
-    Row {
+pub(super) fn wait(wait: &Wait) -> WaterfallRow {
+    WaterfallRow {
         at: wait.offset_ms,
         took: wait.duration_ms,
-        ink: Ink::Yellow,
+        ink: TextStyle::Yellow,
         name: "init container".to_owned(),
         about: wait.container.clone(),
         detail: false,
@@ -100,7 +100,7 @@ pub(super) fn wait(wait: &Wait) -> Row {
 }
 
 /// The line of the kubelet's own work. Its bar begins with the episode at the earliest.
-pub(super) fn kubelet(sync: &PodSync) -> Row {
+pub(super) fn kubelet(sync: &PodSync) -> WaterfallRow {
     let at = sync.offset_ms.max(0.0);
     let mut name = format!("kubelet: {}", sync.name);
     match (&sync.error, sync.tries) {
@@ -112,12 +112,12 @@ pub(super) fn kubelet(sync: &PodSync) -> Row {
     }
     let before = sync.offset_ms < 0.0;
     let before = before.then(|| format!("(began {} before)", units::duration(-sync.offset_ms)));
-    Row {
+    WaterfallRow {
         at,
         took: sync.duration_ms,
         ink: match sync.error {
-            Some(_) => Ink::Red,
-            None => Ink::Dim,
+            Some(_) => TextStyle::Red,
+            None => TextStyle::Dim,
         },
         name,
         about: before.unwrap_or_default(),
@@ -129,7 +129,7 @@ pub(super) fn kubelet(sync: &PodSync) -> Row {
 }
 
 /// The line of a call and those of its details.
-pub(super) fn lines(call: &Call) -> Vec<Row> {
+pub(super) fn lines(call: &Call) -> Vec<WaterfallRow> {
     let mut about = match (&call.container, &call.image) {
         (Some(container), _) => container.clone(),
         (None, Some(name)) => image(name),
@@ -150,11 +150,11 @@ pub(super) fn lines(call: &Call) -> Vec<Row> {
         _ => {}
     }
     let about = about.trim_start().to_owned();
-    let mut lines = vec![Row {
+    let mut lines = vec![WaterfallRow {
         at: call.offset_ms,
         took: call.duration_ms,
         ink: if failed {
-            Ink::Red
+            TextStyle::Red
         } else {
             ink_of(&call.method)
         },
@@ -181,26 +181,26 @@ pub(super) fn error(call: &Call) -> String {
     text
 }
 
-pub(super) fn ink_of(method: &str) -> Ink {
+pub(super) fn ink_of(method: &str) -> TextStyle {
     match method {
-        "PullImage" => Ink::Magenta,
-        "CreateContainer" => Ink::Cyan,
-        "StartContainer" => Ink::Green,
-        _ => Ink::Blue,
+        "PullImage" => TextStyle::Magenta,
+        "CreateContainer" => TextStyle::Cyan,
+        "StartContainer" => TextStyle::Green,
+        _ => TextStyle::Blue,
     }
 }
 
-pub(super) fn detail(detail: &Detail, count: usize) -> Row {
+pub(super) fn detail(detail: &Detail, count: usize) -> WaterfallRow {
     let (ink, kind) = match detail.what.as_str() {
-        "cni" => (Ink::Yellow, "CNI "),
-        "oci" => (Ink::Cyan, "OCI "),
-        "blocked" => (Ink::Red, ""),
-        "injected" => (Ink::Red, "injected fault: "),
-        "helper" => (Ink::Cyan, ""),
-        "layers" => (Ink::Magenta, "layers: "),
+        "cni" => (TextStyle::Yellow, "CNI "),
+        "oci" => (TextStyle::Cyan, "OCI "),
+        "blocked" => (TextStyle::Red, ""),
+        "injected" => (TextStyle::Red, "injected fault: "),
+        "helper" => (TextStyle::Cyan, ""),
+        "layers" => (TextStyle::Magenta, "layers: "),
         // The names of the built-in runtime's steps are descriptive already.
-        _ if detail.source == "runtime" => (Ink::Dim, ""),
-        _ => (Ink::Dim, "in "),
+        _ if detail.source == "runtime" => (TextStyle::Dim, ""),
+        _ => (TextStyle::Dim, "in "),
     };
     let command = detail.command.as_ref().map(|it| format!("{it} "));
     let command = command.unwrap_or_default();
@@ -209,7 +209,7 @@ pub(super) fn detail(detail: &Detail, count: usize) -> Row {
         .as_ref()
         .map(|activity| format!(": {activity}"))
         .unwrap_or_default();
-    Row {
+    WaterfallRow {
         at: detail.offset_ms,
         took: detail.duration_ms,
         ink,

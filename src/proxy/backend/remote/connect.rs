@@ -13,11 +13,11 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
 use tokio::io::BufReader;
 
-use super::held_ping::HeldPing;
-use super::yielding::Yielding;
-use super::{Error, Remote};
+use super::held_ping::HeldPingStream;
+use super::yielding::YieldingStream;
+use super::{Error, RemoteBackend};
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
-use crate::uds::Stream;
+use crate::uds::SocketStream;
 
 /// How often and how long to wait while the listener's backlog is full.
 const BACKLOG_TRIES: u32 = 20;
@@ -64,7 +64,7 @@ pub async fn open(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
-impl Remote {
+impl RemoteBackend {
     /// Opens an HTTP/2 connection. Requests may be sent on it at once.
     ///
     /// # Errors
@@ -83,13 +83,13 @@ impl Remote {
     /// Opens an HTTP/2 connection whose future the caller must poll.
     ///
     /// # Errors
-    /// As [`Remote::connect`].
+    /// As [`RemoteBackend::connect`].
     pub(in crate::proxy::backend) async fn handshake(
         &self,
     ) -> Result<
         (
             SendRequest<Bytes>,
-            Connection<HeldPing<BufReader<Yielding<Stream>>>, Bytes>,
+            Connection<HeldPingStream<BufReader<YieldingStream<SocketStream>>>, Bytes>,
         ),
         Error,
     > {
@@ -102,9 +102,12 @@ impl Remote {
         if let Ok(peer) = getsockopt(&stream, PeerCredentials) {
             self.health.set_pid(peer.pid());
         }
-        let stream = Yielding::new(Stream::new(stream).map_err(refused)?);
+        let stream = YieldingStream::new(SocketStream::new(stream).map_err(refused)?);
         settings()
-            .handshake(HeldPing::new(BufReader::with_capacity(READ_BUFFER, stream)))
+            .handshake(HeldPingStream::new(BufReader::with_capacity(
+                READ_BUFFER,
+                stream,
+            )))
             .await
             .map_err(|error| {
                 // It only writes; the runtime's SETTINGS are read later.
@@ -125,7 +128,7 @@ mod tests {
         let error = open(&path).await.expect_err("no socket");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
 
-        let remote = Remote::new("containerd".into(), path.clone(), Arc::default());
+        let remote = RemoteBackend::new("containerd".into(), path.clone(), Arc::default());
         let error = remote.connect().await.expect_err("no socket");
         assert_eq!(
             error.to_string(),

@@ -29,7 +29,7 @@ pub struct ResponseBody {
 
 /// Why there is no response.
 #[derive(Debug)]
-pub enum Fault {
+pub enum ExchangeError {
     /// The runtime closed the connection before it processed the call. The request is returned and may be sent again.
     NotProcessed(Box<Request>, Error),
     /// The call was sent, and then the stream or the connection broke.
@@ -39,14 +39,14 @@ pub enum Fault {
 /// Sends a request and waits for the response headers.
 ///
 /// # Errors
-/// See [`Fault`].
+/// See [`ExchangeError`].
 pub async fn exchange(
     sender: SendRequest<Bytes>,
     request: Request,
-) -> Result<http::Response<ResponseBody>, Fault> {
+) -> Result<http::Response<ResponseBody>, ExchangeError> {
     let mut sender = match sender.ready().await {
         Ok(sender) => sender,
-        Err(error) => return Err(Fault::NotProcessed(Box::new(request), error)),
+        Err(error) => return Err(ExchangeError::NotProcessed(Box::new(request), error)),
     };
     let (mut head, mut body) = request.into_parts();
     // They do not leave the process, and the rest is copied below.
@@ -54,7 +54,7 @@ pub async fn exchange(
     let is_empty = body.is_end_stream();
     let (response, stream) = sender
         .send_request(http::Request::from_parts(head.clone(), ()), is_empty)
-        .map_err(Fault::Broken)?;
+        .map_err(ExchangeError::Broken)?;
     // Nearly always the whole request has arrived. It is kept until the response begins, since it may have to be sent
     // again.
     let whole = body.take_whole();
@@ -74,9 +74,9 @@ pub async fn exchange(
         Err(error) if can_repeat && was_not_processed(&error) => {
             let body = whole.map_or(body, Body::full);
             let request = Request::from_parts(head, body);
-            Err(Fault::NotProcessed(Box::new(request), error))
+            Err(ExchangeError::NotProcessed(Box::new(request), error))
         }
-        Err(error) => Err(Fault::Broken(error)),
+        Err(error) => Err(ExchangeError::Broken(error)),
     }
 }
 

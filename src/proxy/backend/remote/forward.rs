@@ -10,24 +10,24 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 
 use super::body::ForwardedBody;
 use super::error::was_reset_by_runtime;
-use super::exchange::{Fault, ResponseBody, exchange};
-use super::{Error, Remote};
+use super::exchange::{ExchangeError, ResponseBody, exchange};
+use super::{Error, RemoteBackend};
 use crate::call::{Call, CallStage};
 use crate::cri::Method;
 use crate::cri::method::{ApiVersion, Class};
-use crate::grpc::{Answering, Body, BoxError, Handler, Request, Response};
+use crate::grpc::{Body, BoxError, CallHandler, Request, Response, ResponseFuture};
 use crate::telemetry::propagation;
 
 /// The runtime as seen from one connection of a caller. See [`crate::proxy::backend::remote`].
 #[derive(Clone, Debug)]
-pub struct Forward {
-    remote: Arc<Remote>,
+pub struct RemoteConnection {
+    remote: Arc<RemoteBackend>,
     sender: Arc<Mutex<Option<SendRequest<Bytes>>>>,
 }
 
-impl Forward {
+impl RemoteConnection {
     /// For a new connection of a caller.
-    pub fn new(remote: Arc<Remote>) -> Self {
+    pub fn new(remote: Arc<RemoteBackend>) -> Self {
         Self {
             remote,
             sender: Arc::default(),
@@ -97,13 +97,15 @@ impl Forward {
             Err(fault) => fault,
         };
         let error = match fault {
-            Fault::Broken(error) => error,
-            Fault::NotProcessed(request, _) => {
+            ExchangeError::Broken(error) => error,
+            ExchangeError::NotProcessed(request, _) => {
                 *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 let sender = self.sender_for(method).await?;
                 match Box::pin(exchange(sender, *request)).await {
                     Ok(response) => return Ok(response),
-                    Err(Fault::Broken(error) | Fault::NotProcessed(_, error)) => error,
+                    Err(ExchangeError::Broken(error) | ExchangeError::NotProcessed(_, error)) => {
+                        error
+                    }
                 }
             }
         };
@@ -149,7 +151,7 @@ fn respell(path: &str, api: ApiVersion) -> Option<PathAndQuery> {
     format!("/{}.{service}", api.package()).parse().ok()
 }
 
-impl Remote {
+impl RemoteBackend {
     /// A stream that the runtime reset is reset for the caller with the same reason; a broken connection becomes an
     /// [`Error`].
     fn explain(&self, source: h2::Error) -> BoxError {
@@ -169,8 +171,8 @@ impl Remote {
     }
 }
 
-impl Handler for Forward {
-    fn answer(&self, request: Request) -> Answering {
+impl CallHandler for RemoteConnection {
+    fn answer(&self, request: Request) -> ResponseFuture {
         Box::pin(self.clone().forward(request))
     }
 }

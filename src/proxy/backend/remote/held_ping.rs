@@ -24,7 +24,7 @@ const HEADER: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
 
 /// A stream that holds acknowledgements back. See the module documentation.
 #[derive(Debug)]
-pub struct HeldPing<S> {
+pub struct HeldPingStream<S> {
     inner: S,
     /// The acknowledgement, and how much of it was written.
     held: Option<([u8; LENGTH], usize)>,
@@ -32,7 +32,7 @@ pub struct HeldPing<S> {
     deadline: Pin<Box<Sleep>>,
 }
 
-impl<S> HeldPing<S> {
+impl<S> HeldPingStream<S> {
     /// Wraps a stream. Must be called inside a Tokio runtime.
     pub fn new(inner: S) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl<S> HeldPing<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> HeldPing<S> {
+impl<S: AsyncWrite + Unpin> HeldPingStream<S> {
     /// Writes the held bytes, and then `bufs`. Returns how much was written of `bufs`.
     fn poll_release(
         &mut self,
@@ -94,7 +94,7 @@ impl<S: AsyncWrite + Unpin> HeldPing<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for HeldPing<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for HeldPingStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -104,7 +104,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for HeldPing<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for HeldPing<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for HeldPingStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -159,9 +159,9 @@ mod tests {
         frame
     }
 
-    fn pair(room: usize) -> (HeldPing<DuplexStream>, DuplexStream) {
+    fn pair(room: usize) -> (HeldPingStream<DuplexStream>, DuplexStream) {
         let (ours, theirs) = duplex(room);
-        (HeldPing::new(ours), theirs)
+        (HeldPingStream::new(ours), theirs)
     }
 
     async fn read(from: &mut DuplexStream, length: usize) -> Vec<u8> {

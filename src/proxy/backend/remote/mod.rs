@@ -16,20 +16,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use error::Error;
-pub use forward::Forward;
+pub use forward::RemoteConnection;
 
-use super::health::Health;
+use super::health::BackendHealth;
 
 /// A runtime behind a unix socket.
 #[derive(Debug)]
-pub struct Remote {
+pub struct RemoteBackend {
     name: Arc<str>,
     path: PathBuf,
-    health: Arc<Health>,
+    health: Arc<BackendHealth>,
 }
 
-impl Remote {
-    pub(super) fn new(name: Arc<str>, path: PathBuf, health: Arc<Health>) -> Self {
+impl RemoteBackend {
+    pub(super) fn new(name: Arc<str>, path: PathBuf, health: Arc<BackendHealth>) -> Self {
         Self { name, path, health }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tracing::Level;
 
-use super::Stuck;
+use super::StuckCallReport;
 use crate::call::{Call, Ending, Outcome};
 use crate::cri::method::Class;
 use crate::cri::status::{Code, code_name, is_server_fault};
@@ -75,7 +75,7 @@ pub(super) fn end(call: &Call, outcome: &Outcome, slow: bool) {
 }
 
 /// The line of a slow call in flight.
-pub(super) fn stuck(call: &Call, stuck: &Stuck) {
+pub(super) fn stuck(call: &Call, stuck: &StuckCallReport) {
     event!(Level::WARN, "rpc.stuck", call, "call is slow", {
         duration_ms = millis(call.age()),
         percent = stuck.percent,

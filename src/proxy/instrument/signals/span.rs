@@ -31,7 +31,7 @@ const TEXT: usize = 256;
 
 /// Builds and exports spans.
 #[derive(Debug)]
-pub(super) struct Spans {
+pub(super) struct CallSpanBuilder {
     sink: SpanSink,
     scope: InstrumentationScope,
     listen: Arc<str>,
@@ -39,7 +39,7 @@ pub(super) struct Spans {
     backends: Vec<(String, Arc<str>)>,
 }
 
-impl Spans {
+impl CallSpanBuilder {
     pub(super) fn new(sink: SpanSink, settings: &SignalSettings) -> Self {
         Self {
             sink,
@@ -70,7 +70,7 @@ impl Spans {
 
     /// Exports the built-in runtime's steps of a call: those that have ended now, and the rest when they end.
     fn export_phases(&self, phases: &RuntimeSteps, placement: &SpanPlacement<'_>) {
-        let steps = Steps {
+        let steps = StepSpanBuilder {
             trace_id: placement.trace_id,
             state: placement.state.cloned().unwrap_or(TraceState::NONE),
             scope: self.scope.clone(),
@@ -172,13 +172,13 @@ impl Spans {
 
 /// Builds the spans of the built-in runtime's steps.
 #[derive(Clone)]
-struct Steps {
+struct StepSpanBuilder {
     trace_id: TraceId,
     state: TraceState,
     scope: InstrumentationScope,
 }
 
-impl Steps {
+impl StepSpanBuilder {
     fn span(&self, record: &StepRecord) -> SpanData {
         let phase = record.step;
         let mut attributes = Vec::new();
@@ -320,7 +320,7 @@ fn describe(subject: &Subject, out: &mut Vec<KeyValue>) {
         out.push(owned("cri.runtime_handler", handler));
     }
     if let Some(image) = &subject.image {
-        let image = Image::parse(image);
+        let image = ImageReferenceParts::parse(image);
         out.push(owned(key::CONTAINER_IMAGE_NAME, image.name));
         if let Some(tag) = image.tag {
             out.push(list(key::CONTAINER_IMAGE_TAGS, cut(tag, TEXT).to_owned()));
@@ -337,13 +337,13 @@ fn describe(subject: &Subject, out: &mut Vec<KeyValue>) {
 
 /// `NAME[:TAG][@DIGEST]`, as the OCI distribution specification writes references.
 #[derive(Debug, PartialEq, Eq)]
-struct Image<'a> {
+struct ImageReferenceParts<'a> {
     name: &'a str,
     tag: Option<&'a str>,
     digest: Option<&'a str>,
 }
 
-impl<'a> Image<'a> {
+impl<'a> ImageReferenceParts<'a> {
     fn parse(reference: &'a str) -> Self {
         let (rest, digest) = match reference.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
@@ -407,8 +407,8 @@ mod tests {
         ];
         for (reference, (name, tag, digest)) in table {
             assert_eq!(
-                Image::parse(reference),
-                Image { name, tag, digest },
+                ImageReferenceParts::parse(reference),
+                ImageReferenceParts { name, tag, digest },
                 "{reference}"
             );
         }

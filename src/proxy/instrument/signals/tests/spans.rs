@@ -17,10 +17,10 @@ use crate::telemetry::settings::MethodSampling;
 use crate::testing::PATIENCE;
 
 /// Runs calls through signals with a sink and returns what was exported.
-async fn exported(run: impl FnOnce(&Signals)) -> Vec<SpanData> {
+async fn exported(run: impl FnOnce(&CallSignals)) -> Vec<SpanData> {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
-    let signals = Signals::new(
+    let signals = CallSignals::new(
         &registry(),
         &(&config()).into(),
         Some(sink.clone()),
@@ -275,7 +275,7 @@ async fn log_line_spans_and_record_name_the_same_trace() {
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
     let observer = recording(Arc::clone(&recorder));
     let registry = registry();
-    let signals = Signals::new(&registry, &(&config()).into(), Some(sink.clone()), observer)
+    let signals = CallSignals::new(&registry, &(&config()).into(), Some(sink.clone()), observer)
         .expect("signals");
     let lines = logged("info", LogFormat::Json, |_| {
         let mut call = full(Method::RunPodSandbox);
