@@ -25,7 +25,7 @@
 //! }
 //! ```
 //!
-//! A field has the name of its key; `Example::timeout` is the key itself ([`Key`](super::SettingKey)), for checks that need its
+//! A field has the name of its key; `Example::timeout` is the key itself ([`SettingKey`](super::SettingKey)), for checks that need its
 //! position. `parts` are sections of their own, each with the function that reads it. `in "example.NAME" named name`
 //! declares tables whose name is free, and `in "example.rows[]"` the tables of an array.
 
