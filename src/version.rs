@@ -26,9 +26,9 @@ pub fn commit() -> Option<&'static str> {
 
 /// The version, with the commit if that is known.
 pub fn with_commit() -> &'static str {
-    static TEXT: OnceLock<String> = OnceLock::new();
+    static VERSION_TEXT: OnceLock<String> = OnceLock::new();
     match commit() {
-        Some(commit) => TEXT.get_or_init(|| format!("{VERSION} ({commit})")),
+        Some(commit) => VERSION_TEXT.get_or_init(|| format!("{VERSION} ({commit})")),
         None => VERSION,
     }
 }

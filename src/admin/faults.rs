@@ -11,7 +11,7 @@ use super::serve::UnixSocketPeer;
 use crate::proxy::faults::{FaultRule, FaultView};
 use crate::telemetry::logging::AUDIT;
 
-const DISABLED: &str = "faults are not enabled: set faults.enabled = true and restart criscope\n";
+const FAULTS_DISABLED: &str = "faults are not enabled: set faults.enabled = true and restart criscope\n";
 
 /// GET: the faults in effect.
 pub(super) async fn list(State(sources): State<PageSources>) -> Json<Vec<FaultView>> {
@@ -35,7 +35,7 @@ pub(super) async fn add(
     body: String,
 ) -> Response {
     let Some(faults) = &sources.faults else {
-        return (StatusCode::CONFLICT, DISABLED).into_response();
+        return (StatusCode::CONFLICT, FAULTS_DISABLED).into_response();
     };
     let rule: FaultRule = match serde_json::from_str(&body) {
         Ok(rule) => rule,
@@ -73,7 +73,7 @@ pub(super) async fn clear(
     Query(which): Query<FaultNumberQuery>,
 ) -> Response {
     let Some(faults) = &sources.faults else {
-        return (StatusCode::CONFLICT, DISABLED).into_response();
+        return (StatusCode::CONFLICT, FAULTS_DISABLED).into_response();
     };
     Json(faults.clear(which.number)).into_response()
 }

@@ -20,7 +20,7 @@ use crate::lifecycle::view;
 use crate::units;
 
 /// Most calls on the page.
-const SHOWN: usize = 100;
+const MAX_CALLS_SHOWN: usize = 100;
 
 /// The query.
 #[derive(Debug, Default, Deserialize)]
@@ -161,9 +161,9 @@ fn summary(dump: &Dump, wanted: &FlightRecorderQuery) -> Markup {
 fn recorded(dump: &Dump) -> Markup {
     let now = units::unix_us(SystemTime::now());
     let calls = &dump.memory().calls;
-    let recent = calls.iter().rev().take(SHOWN);
+    let recent = calls.iter().rev().take(MAX_CALLS_SHOWN);
     let recent: Vec<_> = recent.map(|call| view::Call::of(call)).collect();
-    let in_flight = dump.in_flight().iter().take(SHOWN);
+    let in_flight = dump.in_flight().iter().take(MAX_CALLS_SHOWN);
     html! {
         @if !dump.in_flight().is_empty() || !recent.is_empty() {
             h2 { "In flight and recent" }

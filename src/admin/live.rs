@@ -21,7 +21,7 @@ use crate::units;
 use crate::version;
 
 /// Most pods shown, and starts and restarts as JSON.
-const STARTS: usize = 40;
+const MAX_STARTS_SHOWN: usize = 40;
 
 /// `/?format=json`
 #[derive(Clone, Debug, Default, Serialize)]
@@ -89,7 +89,7 @@ fn starts_and_loops(sources: &PageSources) -> (Vec<Episode>, usize) {
     recent.episodes.retain(|episode| episode.kind != "stop");
     let loops = crash_loops(&recent.episodes);
     let loops = loops.iter().flatten().count();
-    recent.episodes.truncate(STARTS);
+    recent.episodes.truncate(MAX_STARTS_SHOWN);
     (recent.episodes, loops)
 }
 
@@ -97,7 +97,7 @@ fn live(sources: &PageSources) -> FrontPageState {
     let mut pods = sources.stories.pods(&sources.in_flight.calls());
     let loops = |pod: &&Pod| pod.state == PodState::CrashLoop;
     let crash_loops = pods.pods.iter().filter(loops).count();
-    pods.pods.truncate(STARTS);
+    pods.pods.truncate(MAX_STARTS_SHOWN);
     FrontPageState {
         now_unix_us: units::unix_us(SystemTime::now()),
         version: version::with_commit(),

@@ -7,7 +7,7 @@ use crate::lifecycle::tables::{RpcRow, RpcTable};
 use crate::units;
 
 /// Most methods shown.
-const MOST: usize = 12;
+const MAX_METHODS_SHOWN: usize = 12;
 
 /// The methods with the most calls of the last minute.
 pub(super) fn table(table: &RpcTable) -> Markup {
@@ -48,7 +48,7 @@ fn busiest(table: &RpcTable) -> Vec<&RpcRow> {
         .filter(|row| row.all.calls > 0)
         .collect();
     rows.sort_by_key(|row| std::cmp::Reverse((row.minute.errors, row.minute.calls)));
-    rows.truncate(MOST);
+    rows.truncate(MAX_METHODS_SHOWN);
     rows
 }
 

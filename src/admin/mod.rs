@@ -184,7 +184,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, AdminBindError> {
 }
 
 /// Largest body of a request, in bytes: a log level.
-const MAX_BODY: usize = 4 << 10;
+const MAX_REQUEST_BODY_BYTES: usize = 4 << 10;
 
 /// Serves the port until `stop`, read-only.
 ///
@@ -253,7 +253,7 @@ fn app_for_root(sources: PageSources) -> Router {
             post(requests::begin).delete(requests::end),
         )
         .route("/debug/requests/take", post(requests::take))
-        .layer(DefaultBodyLimit::max(MAX_BODY));
+        .layer(DefaultBodyLimit::max(MAX_REQUEST_BODY_BYTES));
     finished(app, sources)
 }
 

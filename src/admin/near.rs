@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use crate::lifecycle::view::{Episode, Unknown};
 
 /// Most suggestions.
-const MOST: usize = 5;
+const MAX_SUGGESTIONS: usize = 5;
 
 /// Smallest Jaro-Winkler similarity of a suggestion; 1 is equality.
-const NEAR: f64 = 0.82;
+const MIN_SIMILARITY: f64 = 0.82;
 
 /// The response for an unknown pod. `notes`: what that can mean; the first becomes part of the first sentence.
 pub(super) fn unknown(
@@ -29,7 +29,7 @@ pub(super) fn unknown(
     let mut near: Vec<_> = known
         .iter()
         .map(|pod| (similarity(namespace, name, *pod), pod))
-        .filter(|(similarity, _)| *similarity >= NEAR)
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     Unknown {
@@ -41,10 +41,10 @@ pub(super) fn unknown(
         name: name.to_owned(),
         notes,
         known: known.len(),
-        more: near.len().checked_sub(MOST).filter(|more| *more > 0),
+        more: near.len().checked_sub(MAX_SUGGESTIONS).filter(|more| *more > 0),
         near: near
             .into_iter()
-            .take(MOST)
+            .take(MAX_SUGGESTIONS)
             .map(|(_, (namespace, name))| format!("{namespace}/{name}"))
             .collect(),
     }

@@ -99,14 +99,14 @@ impl IntoResponse for HtmlPage {
         put(
             response.headers_mut(),
             header::CONTENT_SECURITY_POLICY,
-            &POLICY,
+            &CONTENT_SECURITY_POLICY,
         );
         response
     }
 }
 
 /// Allows the one style sheet and the one script by their hashes, no other sources and no framing.
-static POLICY: LazyLock<String> = LazyLock::new(|| {
+static CONTENT_SECURITY_POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = |text: &str| STANDARD.encode(Sha256::digest(text));
     format!(
         "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; img-src data:; \

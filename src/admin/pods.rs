@@ -15,7 +15,7 @@ use crate::lifecycle::view::{
 };
 
 /// Most pods on the page, and most episodes of a list, unless `limit` says otherwise.
-const LIMIT: usize = 200;
+const DEFAULT_LIST_LIMIT: usize = 200;
 
 /// The query: which pods or episodes, in which order.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -102,7 +102,7 @@ impl PodListQuery {
         if self.is_slowest() {
             slowest_first(&mut recent.episodes);
         }
-        recent.episodes.truncate(self.limit.unwrap_or(LIMIT));
+        recent.episodes.truncate(self.limit.unwrap_or(DEFAULT_LIST_LIMIT));
     }
 
     /// The same for pods; returns how many there were before truncation.
@@ -144,7 +144,7 @@ pub async fn list(
         filter.apply_to_pods(&mut pods, usize::MAX);
         return Json(pods).into_response();
     }
-    let found = filter.apply_to_pods(&mut pods, LIMIT);
+    let found = filter.apply_to_pods(&mut pods, DEFAULT_LIST_LIMIT);
     list_page(&pods, &filter, found).into_response()
 }
 
@@ -188,8 +188,8 @@ fn form(filter: &PodListQuery) -> Markup {
                 input name="namespace" size="12" value=(filter.namespace.as_deref().unwrap_or_default());
             }
             @for (label, name, chosen, options) in [
-                ("State", "state", chosen, &STATES[..]),
-                ("Order", "sort", filter.sort.as_deref().unwrap_or_default(), &ORDERS[..]),
+                ("State", "state", chosen, &STATE_FILTERS[..]),
+                ("Order", "sort", filter.sort.as_deref().unwrap_or_default(), &ORDER_CHOICES[..]),
             ] {
                 label {
                     (label) " "
@@ -206,7 +206,7 @@ fn form(filter: &PodListQuery) -> Markup {
 }
 
 /// Values and labels of the filter by state.
-const STATES: [(&str, &str); 9] = [
+const STATE_FILTERS: [(&str, &str); 9] = [
     ("", "all"),
     ("failing", "failing, crash loop or failed"),
     ("crash_loop", "crash loop"),
@@ -218,7 +218,7 @@ const STATES: [(&str, &str); 9] = [
     ("gone", "gone"),
 ];
 
-const ORDERS: [(&str, &str); 2] = [("", "newest first"), ("slowest", "slowest first")];
+const ORDER_CHOICES: [(&str, &str); 2] = [("", "newest first"), ("slowest", "slowest first")];
 
 /// `?format=json`, and the uid if several pods had this name.
 #[derive(Clone, Debug, Default, Deserialize)]

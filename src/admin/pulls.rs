@@ -18,10 +18,10 @@ use crate::lifecycle::view::{Call, Progress, Pull, Pulls};
 use crate::units;
 
 /// Characters shown of a digest.
-const SHOWN: usize = "sha256:".len() + 12;
+const DIGEST_CHARACTERS_SHOWN: usize = "sha256:".len() + 12;
 
 /// Most finished pulls shown.
-const RECENT: usize = 100;
+const MAX_FINISHED_PULLS_SHOWN: usize = 100;
 
 /// Reads the progress of the pulls of the built-in runtime.
 #[derive(Clone)]
@@ -79,7 +79,7 @@ pub(super) fn pulls(sources: &PageSources) -> Pulls {
     let mut recent = sources.recorder.calls();
     recent.retain(|record| record.method == Method::PullImage);
     recent.sort_by_key(|record| std::cmp::Reverse(record.began));
-    recent.truncate(RECENT);
+    recent.truncate(MAX_FINISHED_PULLS_SHOWN);
     Pulls {
         now_unix_us: units::unix_us(SystemTime::now()),
         in_flight: with_progress(
@@ -195,7 +195,7 @@ fn layers(progress: &Progress) -> Markup {
         @for layer in progress.layers.iter().filter(|layer| layer.phase != "done") {
             br;
             span.sub {
-                (layer.digest.chars().take(SHOWN).collect::<String>()) " " (layer.phase) ": "
+                (layer.digest.chars().take(DIGEST_CHARACTERS_SHOWN).collect::<String>()) " " (layer.phase) ": "
                 @if layer.phase == "unpacking" && layer.unpacked_bytes == 0 {
                     (units::bytes(layer.bytes))
                 } @else if layer.phase == "unpacking" {

@@ -33,17 +33,17 @@ const MAX_CONNECTIONS: usize = 64;
 /// The same for the socket of root.
 const MAX_SOCKET_CONNECTIONS: usize = 16;
 /// Time limit for the head of a request, and for a TLS handshake.
-pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for a connection, until its response is read. It carries one request.
-const LIFETIME: Duration = Duration::from_secs(30);
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(30);
 /// Largest head of a request, in bytes.
-const MAX_HEAD: usize = 16 << 10;
+const MAX_REQUEST_HEAD_BYTES: usize = 16 << 10;
 /// A response above this size is large, in bytes.
-const LARGE: u64 = 1 << 20;
+const LARGE_RESPONSE_BYTES: u64 = 1 << 20;
 /// Most large responses being sent at a time.
-const MAX_LARGE: usize = 8;
+const MAX_LARGE_RESPONSES: usize = 8;
 /// Pause after a failed accept, for example when the process is out of file descriptors.
-const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+const FAILED_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The peer on the unix socket.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ impl ListenerState {
     fn new(app: Router, stop: CancellationToken) -> Self {
         Self {
             app,
-            large: Arc::new(Semaphore::new(MAX_LARGE)),
+            large: Arc::new(Semaphore::new(MAX_LARGE_RESPONSES)),
             stop,
         }
     }
@@ -196,7 +196,7 @@ async fn accepting<T, A, S>(
             Ok((stream, place)) => drop(tokio::spawn(serve(stream, place))),
             Err(error) => {
                 tracing::warn!(event = "admin.accept", error.message = %error, "connection not accepted");
-                sleep(OUT_OF_DESCRIPTORS).await;
+                sleep(FAILED_ACCEPT_PAUSE).await;
             }
         }
     }
@@ -221,13 +221,13 @@ impl ListenerState {
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .max_buf_size(MAX_HEAD)
+            .header_read_timeout(REQUEST_HEAD_TIMEOUT)
+            .max_buf_size(MAX_REQUEST_HEAD_BYTES)
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
         tokio::select! {
             // Errors here are the client's.
-            _ = timeout(LIFETIME, connection) => {}
+            _ = timeout(CONNECTION_LIFETIME, connection) => {}
             () = place.wanted() => {}
             () = self.stop.cancelled() => {}
         }
@@ -253,7 +253,7 @@ async fn answer(
         .body()
         .size_hint()
         .upper()
-        .is_some_and(|size| size <= LARGE)
+        .is_some_and(|size| size <= LARGE_RESPONSE_BYTES)
     {
         return (response, None);
     }
@@ -305,9 +305,9 @@ mod tests {
     async fn who_says_or_reads_nothing_is_cut_off() {
         let (serving, places) = (serving(), ConnectionLimit::new(4, EvictionPolicy::Any));
         for (said, limit) in [
-            (&b""[..], HEAD_TIMEOUT),
-            (b"GET / HTTP/1.1\r\nhost", HEAD_TIMEOUT),
-            (REQUEST, LIFETIME),
+            (&b""[..], REQUEST_HEAD_TIMEOUT),
+            (b"GET / HTTP/1.1\r\nhost", REQUEST_HEAD_TIMEOUT),
+            (REQUEST, CONNECTION_LIFETIME),
         ] {
             let begin = Instant::now();
             let (mut client, served) = connect(&serving, &places).await;
@@ -316,14 +316,14 @@ mod tests {
             assert_eq!(begin.elapsed().as_secs(), limit.as_secs());
             drop(client);
         }
-        assert_eq!(serving.large.available_permits(), MAX_LARGE);
+        assert_eq!(serving.large.available_permits(), MAX_LARGE_RESPONSES);
     }
 
     #[tokio::test(start_paused = true)]
     async fn large_answers_that_are_not_read_are_few() {
         let (serving, places) = (serving(), ConnectionLimit::new(100, EvictionPolicy::Any));
         let mut unread = Vec::new();
-        for _ in 0..MAX_LARGE {
+        for _ in 0..MAX_LARGE_RESPONSES {
             let (mut client, served) = connect(&serving, &places).await;
             client.write_all(REQUEST).await.expect("sent");
             let mut first = [0; 12];
@@ -366,6 +366,6 @@ mod tests {
         let (_silent, cut) = connect(&serving, &places).await;
         let (_third, _) = connect(&serving, &places).await;
         cut.await.expect("no panic");
-        assert!(begin.elapsed() < HEAD_TIMEOUT && !slow.is_finished());
+        assert!(begin.elapsed() < REQUEST_HEAD_TIMEOUT && !slow.is_finished());
     }
 }

@@ -8,7 +8,7 @@ use crate::lifecycle::view::{OpenSession, Session};
 use crate::units;
 
 /// Most open sessions on the live page.
-const SHOWN: usize = 40;
+const MAX_SESSIONS_SHOWN: usize = 40;
 
 /// A card with a row for each session, the open ones first, then the newest; nothing without sessions.
 pub(super) fn of_pod(sessions: &[Session], now: u64) -> Markup {
@@ -65,11 +65,11 @@ pub(super) fn open(sessions: &[OpenSession]) -> Markup {
         (text("Session")) (number("Open for")) (text("Pod, container")) (text("Requested by")) (number("Bytes in"))
         (number("Bytes out"))
     };
-    let rows = html! { @for it in sessions.iter().take(SHOWN) { (open_row(it)) } };
+    let rows = html! { @for it in sessions.iter().take(MAX_SESSIONS_SHOWN) { (open_row(it)) } };
     let caption = "Open sessions of exec, attach and port-forward, oldest first";
     html! {
         (wide_flowing(caption, &columns, &rows))
-        @if sessions.len() > SHOWN { p.sub { "and " (sessions.len() - SHOWN) " more" } }
+        @if sessions.len() > MAX_SESSIONS_SHOWN { p.sub { "and " (sessions.len() - MAX_SESSIONS_SHOWN) " more" } }
     }
 }
 
@@ -162,8 +162,8 @@ mod tests {
             html.contains("exec a&lt;b</th><td class=\"n\">2m 00s</td>"),
             "{html}"
         );
-        let html = open(&vec![one(None); SHOWN + 3]).into_string();
-        assert_eq!(html.matches("<code>").count(), SHOWN);
+        let html = open(&vec![one(None); MAX_SESSIONS_SHOWN + 3]).into_string();
+        assert_eq!(html.matches("<code>").count(), MAX_SESSIONS_SHOWN);
         assert!(html.contains("and 3 more"), "{html}");
     }
 }

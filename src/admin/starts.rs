@@ -23,7 +23,7 @@ pub(super) fn rows(pods: &[&Pod], now: u64) -> Markup {
 
 /// All phases of a start, and others that occur.
 fn legend(pods: &[&Pod]) -> Markup {
-    let mut phases = waterfall::OF_STARTS.to_vec();
+    let mut phases = waterfall::START_PHASES.to_vec();
     for phase in pods.iter().flat_map(|pod| &pod.episode.phases) {
         if !phases.contains(&phase.phase.as_str()) && phases.len() < 12 {
             phases.push(&phase.phase);

@@ -23,7 +23,7 @@ const PHASES: [(&str, &str, &str); 12] = [
 ];
 
 /// The phases of a start, for the legend of a list.
-pub(super) const OF_STARTS: [&str; 8] = [
+pub(super) const START_PHASES: [&str; 8] = [
     "sandbox",
     "network",
     "image_pull",
@@ -82,7 +82,7 @@ pub(super) struct WaterfallScale {
 }
 
 /// Bars longer than this multiple of the median are cut: otherwise one start of half an hour makes all others dots.
-const LONGEST: f64 = 8.0;
+const MAX_MEDIAN_MULTIPLE: f64 = 8.0;
 
 impl WaterfallScale {
     /// A scale that fits these durations, in milliseconds, and ends at a round number.
@@ -95,7 +95,7 @@ impl WaterfallScale {
             .copied()
             .unwrap_or(longest);
         // A bar that is only a little longer is not cut.
-        let end = match middle * LONGEST {
+        let end = match middle * MAX_MEDIAN_MULTIPLE {
             cut if longest > 2.0 * cut => cut,
             _ => longest,
         };

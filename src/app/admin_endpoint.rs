@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use super::build::ProcessParts;
-use super::{ROOT_ONLY, ServeError};
+use super::{ROOT_ONLY_MODE, ServeError};
 use crate::admin;
 use crate::config::Config;
 use crate::proxy::listener::BoundSocket;
@@ -26,7 +26,7 @@ impl AdminSockets {
         let pages = config.admin.listen.map(admin::bind).transpose()?;
         let metrics = config.metrics.listen.map(admin::bind).transpose()?;
         let root = config.admin.socket.as_deref();
-        let root = root.map(|path| BoundSocket::bind(path, ROOT_ONLY, None));
+        let root = root.map(|path| BoundSocket::bind(path, ROOT_ONLY_MODE, None));
         let agents = config.admin.agent_socket.as_deref();
         let agents = agents.map(|path| BoundSocket::bind_for_group(path, config.admin.agent_group));
         Ok(Self {

@@ -42,20 +42,20 @@ use self::handlers::UsableHandlers;
 use super::ServeError;
 
 /// Name of the cgroup of the shims.
-const SHIMS: &str = "/criscope-shims";
+const SHIM_CGROUP: &str = "/criscope-shims";
 
 /// The number of worker threads; the work mostly waits for plugins and the OCI runtime.
-const THREADS: usize = 2;
+const WORKER_THREADS: usize = 2;
 
 /// Threads that may wait for disks, mounts and processes at the same time. A disk that hangs takes one for each object on it
 /// (`runtime/store/durable.rs`), and the rest needs others; they are started on demand.
-const WAITING: usize = 4096;
+const MAX_BLOCKING_THREADS: usize = 4096;
 /// How long such a thread waits for more. They wait in turn: with tokio's ten seconds, the periodic work of the daemon, a few tasks in
 /// ten seconds, keeps all threads that a pull has started.
-const IDLE: Duration = Duration::from_secs(1);
+const BLOCKING_THREAD_IDLE_TIME: Duration = Duration::from_secs(1);
 
 /// How long shutdown waits for background work.
-const LAST_WORK: Duration = Duration::from_secs(5);
+const SHUTDOWN_WORK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the built-in runtime cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -90,10 +90,10 @@ impl BuiltinRuntime {
     /// Starts it.
     pub(super) fn start(config: &config::Runtime, limit: usize) -> Result<Self, ServeError> {
         let threads = Builder::new_multi_thread()
-            .worker_threads(THREADS)
+            .worker_threads(WORKER_THREADS)
             .thread_name("runtime")
-            .max_blocking_threads(WAITING)
-            .thread_keep_alive(IDLE)
+            .max_blocking_threads(MAX_BLOCKING_THREADS)
+            .thread_keep_alive(BLOCKING_THREAD_IDLE_TIME)
             .enable_all()
             .build()
             .map_err(ServeError::Start)?;
@@ -187,10 +187,10 @@ impl BuiltinRuntime {
     /// Shuts it down. Pods keep running; work in progress is completed or undone by the next start.
     pub(super) fn stop(self) {
         // Plugins that take longer lose their connections with this process.
-        let telling = async { tokio::time::timeout(LAST_WORK, self.runtime.stop_nri()).await };
+        let telling = async { tokio::time::timeout(SHUTDOWN_WORK_TIMEOUT, self.runtime.stop_nri()).await };
         let _told = self.threads.block_on(telling);
         self.runtime.close();
-        self.threads.shutdown_timeout(LAST_WORK);
+        self.threads.shutdown_timeout(SHUTDOWN_WORK_TIMEOUT);
     }
 }
 
@@ -232,7 +232,7 @@ fn settings(config: &config::Runtime, shim: PathBuf, found: UsableHandlers) -> S
     Settings {
         paths: Paths::new(&config.root, &config.state),
         shim,
-        shim_cgroup: SHIMS.into(),
+        shim_cgroup: SHIM_CGROUP.into(),
         keep_unused: config.images.keep_unused,
         import_dir: Some(config.images.import_dir.clone()),
         cni: networks(&config.cni),

@@ -11,7 +11,7 @@ use tower::Service;
 use crate::grpc::{Body, BoxError, CriService};
 
 /// What the paths of containerd's own services begin with.
-const CONTAINERD: &str = "/containerd.";
+const CONTAINERD_PATH_PREFIX: &str = "/containerd.";
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ where
     }
 
     fn call(&mut self, request: http::Request<Incoming>) -> Self::Future {
-        if request.uri().path().starts_with(CONTAINERD) {
+        if request.uri().path().starts_with(CONTAINERD_PATH_PREFIX) {
             let answer = self.containerd.answer(request.map(Body::Incoming));
             return Box::pin(async move { Ok(answer.await?.map(Either::Right)) });
         }

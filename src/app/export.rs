@@ -14,7 +14,7 @@ use criscope_image::{ExportOptions, ExportWatch, ImageStore};
 pub use crate::runtime::export::{ExportError, Exported, Progress, Request};
 
 /// Interval of progress reports.
-const PROGRESS: Duration = Duration::from_millis(250);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Exports images.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ fn give_out(
         let (watch, options) = (&watch, &options);
         scope.spawn(move || done.send(images.export(options, to, watch)));
         loop {
-            match ended.recv_timeout(PROGRESS) {
+            match ended.recv_timeout(PROGRESS_INTERVAL) {
                 Ok(result) => return Some(result),
                 Err(RecvTimeoutError::Timeout) => progress(watch.progress().into()),
                 // It has panicked, which the scope passes on.

@@ -19,20 +19,20 @@ mod gnu {
     use tokio::time::{MissedTickBehavior, interval};
 
     /// How often is looked whether memory has grown.
-    const LOOK: Duration = Duration::from_secs(10);
+    const MEMORY_CHECK_INTERVAL: Duration = Duration::from_secs(10);
     /// Growth of the anonymous memory, in bytes, after which free pages are returned.
-    const GROWN: u64 = 512 << 10;
+    const TRIM_AFTER_GROWTH_BYTES: u64 = 512 << 10;
 
     /// Makes glibc give memory back. By default it makes up to eight arenas for each processor, and after the first large allocation
     /// that is freed it keeps ever more: a daemon that has pulled images stays at 60 MB instead of 25 (`cargo bench --bench pulls`).
     /// Two arenas are enough: the request path has one thread of its own, and the rest seldom allocates.
     #[allow(unsafe_code)]
     pub(in crate::app) fn give_memory_back() {
-        const ARENAS: i32 = 2;
+        const MAX_ARENAS: i32 = 2;
         /// Bytes at the end of the heap that are kept, for the next message: with less, each list of 1,000 containers has its pages
         /// faulted in again.
-        const KEPT: i32 = 1 << 20;
-        for (parameter, value) in [(libc::M_ARENA_MAX, ARENAS), (libc::M_TRIM_THRESHOLD, KEPT)] {
+        const HEAP_TOP_KEPT_BYTES: i32 = 1 << 20;
+        for (parameter, value) in [(libc::M_ARENA_MAX, MAX_ARENAS), (libc::M_TRIM_THRESHOLD, HEAP_TOP_KEPT_BYTES)] {
             // SAFETY: mallopt(3) takes two numbers, and may be called at any time. A value that it refuses changes nothing.
             unsafe { libc::mallopt(parameter, value) };
         }
@@ -41,13 +41,13 @@ mod gnu {
     /// Returns free pages to the kernel each time memory has grown. Pulls, sessions and calls free nearly all that they allocated, but
     /// what others allocated meanwhile lies between: without this, the pages stay.
     pub(in crate::app) async fn trim_when_grown() {
-        let mut tick = interval(LOOK);
+        let mut tick = interval(MEMORY_CHECK_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut least = 0;
         loop {
             tick.tick().await;
             let now = anonymous();
-            if now > least + GROWN {
+            if now > least + TRIM_AFTER_GROWTH_BYTES {
                 trim();
                 least = anonymous();
             } else {

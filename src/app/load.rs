@@ -15,7 +15,7 @@ use criscope_image::{ImageStore, ImageStoreConfig};
 pub use crate::runtime::load::Loaded;
 
 /// Interval of progress reports.
-const PROGRESS: Duration = Duration::from_millis(250);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Loads images.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ async fn take_in(
 ) -> Result<Vec<Loaded>, LoadError> {
     let import = images.import_file(file, Path::new(name));
     tokio::pin!(import);
-    let mut ticks = tokio::time::interval(PROGRESS);
+    let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
     loop {
         tokio::select! {
             result = &mut import => {

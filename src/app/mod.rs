@@ -62,13 +62,13 @@ use crate::tls::{Certificates, Pair};
 use crate::watchdog;
 
 /// Permission bits of the admin socket and of the one that stands in for containerd's.
-const ROOT_ONLY: u32 = 0o600;
+const ROOT_ONLY_MODE: u32 = 0o600;
 
 /// How long the export of the last spans may take.
-const LAST_SPANS: Duration = Duration::from_secs(3);
+const LAST_SPANS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long the aggregator may take to write the last lines of the journal.
-const LAST_STORIES: Duration = Duration::from_secs(2);
+const LAST_STORIES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why `serve` failed.
 #[derive(Debug, thiserror::Error)]
@@ -212,7 +212,7 @@ impl DaemonSockets {
     fn bind(config: &Config) -> Result<Self, ServeError> {
         let cri = BoundSocket::open(&config.server)?;
         let containerd = config.containerd_socket();
-        let containerd = containerd.map(|path| BoundSocket::bind(path, ROOT_ONLY, None));
+        let containerd = containerd.map(|path| BoundSocket::bind(path, ROOT_ONLY_MODE, None));
         let receiver = config.receiver.listen;
         Ok(Self {
             cri,
@@ -317,15 +317,15 @@ pub fn serve(loaded: LoadedConfig) -> Result<(), ServeError> {
     }
     end_aggregator.cancel();
     if let Some(aggregator) = aggregator {
-        let _ = side.block_on(async { timeout(LAST_STORIES, aggregator).await });
+        let _ = side.block_on(async { timeout(LAST_STORIES_TIMEOUT, aggregator).await });
     }
     if let Some(otlp) = otlp {
-        side.block_on(otlp.shutdown(LAST_SPANS));
+        side.block_on(otlp.shutdown(LAST_SPANS_TIMEOUT));
     }
     if let Some(builtin) = builtin {
         builtin.stop();
     }
-    side.shutdown_timeout(LAST_SPANS);
+    side.shutdown_timeout(LAST_SPANS_TIMEOUT);
     drop(last_dump);
     tracing::info!(event = "stopped", "stopped");
     drop(log_guard);

@@ -7,7 +7,7 @@ use crate::proxy::backend::{Backend, HealthState};
 use crate::proxy::listener::metrics::ConnectionMetrics;
 
 /// The conditions that keep the kubelet from starting pods. Others, such as containerd's deprecation warnings, do not.
-const REQUIRED: [&str; 2] = ["RuntimeReady", "NetworkReady"];
+const REQUIRED_CONDITIONS: [&str; 2] = ["RuntimeReady", "NetworkReady"];
 
 /// See the module documentation.
 pub(super) struct NodeStateReader {
@@ -36,7 +36,7 @@ fn state(backend: &Backend) -> BackendState {
     } = health.state();
     let not_ready = conditions
         .into_iter()
-        .filter(|it| !it.status && REQUIRED.contains(&&*it.kind))
+        .filter(|it| !it.status && REQUIRED_CONDITIONS.contains(&&*it.kind))
         .map(|it| NotReady {
             reason: it.said().to_owned(),
             condition: it.kind,

@@ -12,7 +12,7 @@ use crate::telemetry::Drops;
 use crate::telemetry::process::ConfigHash;
 
 /// How long the last dump may take to be written.
-const LAST_DUMP: Duration = Duration::from_secs(3);
+const LAST_DUMP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Dumps of the recorder and the calls in flight.
 pub(super) fn dumps(
@@ -47,6 +47,6 @@ pub(super) struct UnfinishedDumpGuard(Arc<Dumps>);
 
 impl Drop for UnfinishedDumpGuard {
     fn drop(&mut self) {
-        self.0.wait(LAST_DUMP);
+        self.0.wait(LAST_DUMP_TIMEOUT);
     }
 }

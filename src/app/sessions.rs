@@ -26,11 +26,11 @@ use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::registry::RegistryError;
 
 /// How long sessions may take to end at shutdown: a little longer than a session waits for its client to close.
-const LAST_SESSIONS: Duration = Duration::from_secs(6);
+const LAST_SESSIONS_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Waits until the servers of sessions have ended them, and their observers know.
 pub(super) async fn wait_for_sessions(serving: impl IntoIterator<Item = JoinHandle<()>>) {
-    let _ = timeout(LAST_SESSIONS, join_all(serving)).await;
+    let _ = timeout(LAST_SESSIONS_TIMEOUT, join_all(serving)).await;
 }
 
 /// The observers of all sessions.

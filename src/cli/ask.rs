@@ -15,8 +15,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use tower::ServiceExt as _;
 
-use super::http::{AdminRequestError, HttpResponse, SOCKET, get, send};
-use super::{CommandFailure, USUAL_FILE, output};
+use super::http::{AdminRequestError, HttpResponse, UNIX_SOCKET_PREFIX, get, send};
+use super::{CommandFailure, DEFAULT_CONFIG_FILE, output};
 use crate::app::captured::pages;
 use crate::config::{AdminSettings, Config, ConfigErrors, FlagOverrides};
 use crate::cri::visible::visible;
@@ -24,10 +24,10 @@ use crate::lifecycle::capture::{Bundle, BundleError, Manifest, Origin};
 use crate::units::rfc3339;
 
 /// The default address.
-const USUAL: &str = "127.0.0.1:9478";
+const DEFAULT_ADMIN_ADDRESS: &str = "127.0.0.1:9478";
 
 /// Characters that stay unencoded in a path segment or a value (RFC 3986, unreserved).
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+const URL_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -51,7 +51,7 @@ impl AdminEndpointArgs {
     /// # Errors
     /// If it is wrong.
     pub(super) fn config(&self) -> Result<Config, CommandFailure> {
-        let usual = Path::new(USUAL_FILE);
+        let usual = Path::new(DEFAULT_CONFIG_FILE);
         let usual = usual.exists().then(|| usual.to_owned());
         match self.config.clone().or(usual) {
             Some(file) => Ok(Config::load(Some(&file), &FlagOverrides::default())?.config),
@@ -67,7 +67,7 @@ impl AdminEndpointArgs {
         let address = match (&self.admin, &self.config) {
             (Some(address), _) if !address.is_empty() => address.clone(),
             (_, Some(file)) => configured(file)??,
-            _ => usual(Path::new(USUAL_FILE)),
+            _ => usual(Path::new(DEFAULT_CONFIG_FILE)),
         };
         Ok(AdminEndpoint {
             address,
@@ -80,7 +80,7 @@ impl AdminEndpointArgs {
 /// unset.
 fn address(text: &str) -> Result<String, String> {
     if text
-        .strip_prefix(SOCKET)
+        .strip_prefix(UNIX_SOCKET_PREFIX)
         .is_some_and(|path| path.starts_with('/'))
     {
         return Ok(text.to_owned());
@@ -101,7 +101,7 @@ fn address(text: &str) -> Result<String, String> {
 fn usual(file: &Path) -> String {
     match file.exists().then(|| configured(file)) {
         Some(Ok(Ok(address))) => address,
-        _ => at(&Config::builtin().admin).unwrap_or_else(|| USUAL.to_owned()),
+        _ => at(&Config::builtin().admin).unwrap_or_else(|| DEFAULT_ADMIN_ADDRESS.to_owned()),
     }
 }
 
@@ -314,7 +314,7 @@ impl AdminEndpoint {
 
 /// Percent-encodes a path segment or a query value.
 pub(super) fn encoded(text: &str) -> impl std::fmt::Display + '_ {
-    utf8_percent_encode(text, PLAIN)
+    utf8_percent_encode(text, URL_ESCAPES)
 }
 
 /// Runs a future to completion on this thread.

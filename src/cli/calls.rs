@@ -16,14 +16,14 @@ use super::smoke::duration;
 use crate::lifecycle::view::OpenSession;
 
 /// Width of the output without a terminal.
-const COLUMNS: usize = 120;
+const DEFAULT_COLUMNS: usize = 120;
 
 /// Shortest interval between two screens.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
-const CALLS: &str = "/debug/calls?format=json";
-const METHODS: &str = "/debug/rpcz?format=json";
-const LIVE: &str = "/?format=json";
+const CALLS_PAGE: &str = "/debug/calls?format=json";
+const METHODS_PAGE: &str = "/debug/rpcz?format=json";
+const FRONT_PAGE: &str = "/?format=json";
 
 /// The part of the front page that no other page has.
 #[derive(Debug, Deserialize)]
@@ -57,10 +57,10 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
     block_on(async {
         if args.json {
-            return Ok(print_json(&endpoint.bytes(CALLS).await?)?);
+            return Ok(print_json(&endpoint.bytes(CALLS_PAGE).await?)?);
         }
         if let Some(format) = args.output {
-            let calls: serde_json::Value = endpoint.json(CALLS).await?;
+            let calls: serde_json::Value = endpoint.json(CALLS_PAGE).await?;
             return Ok(format::print(format, &calls)?);
         }
         if args.once || !io::stdout().is_terminal() {
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
             return Ok(out.flush()?);
         }
         let draw = async |height| look(&endpoint, height).await;
-        screen::watch(draw, args.interval.max(SHORTEST)).await
+        screen::watch(draw, args.interval.max(MIN_REFRESH_INTERVAL)).await
     })
 }
 
@@ -80,10 +80,10 @@ async fn look(
     height: Option<usize>,
 ) -> Result<String, AdminRequestError> {
     let now = CallsScreen {
-        calls: endpoint.json(CALLS).await?,
-        methods: endpoint.json(METHODS).await?,
-        sessions: endpoint.json::<SessionsPart>(LIVE).await?.sessions,
+        calls: endpoint.json(CALLS_PAGE).await?,
+        methods: endpoint.json(METHODS_PAGE).await?,
+        sessions: endpoint.json::<SessionsPart>(FRONT_PAGE).await?.sessions,
     };
-    let look = output::look(COLUMNS);
+    let look = output::look(DEFAULT_COLUMNS);
     Ok(calls::screen(endpoint.address(), &now, look, height))
 }

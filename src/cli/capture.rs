@@ -21,7 +21,7 @@ use crate::units;
 use crate::version;
 
 /// The page that only root gets.
-const SNAPSHOT: &str = "/debug/capture";
+const CAPTURE_PAGE: &str = "/debug/capture";
 
 /// Write what this node knows to a file, to explain its pods on another machine
 ///
@@ -124,7 +124,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
 async fn running(
     endpoint: &AdminEndpoint,
 ) -> Result<(Snapshot, BTreeMap<String, Vec<u8>>), AdminRequestError> {
-    let snapshot = match endpoint.json(SNAPSHOT).await {
+    let snapshot = match endpoint.json(CAPTURE_PAGE).await {
         // The port does not have it.
         Err(AdminRequestError::NoPage { address, .. }) => {
             let text = "captures are made over the socket of admin.socket only: run this as root";

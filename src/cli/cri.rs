@@ -14,7 +14,7 @@ use crate::cri::status::code_name;
 use crate::cri::v1;
 
 /// How long the socket may take to accept the connection.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The socket of a command.
 #[derive(Clone, Debug, clap::Args)]
@@ -92,7 +92,7 @@ impl CriConnection {
     ) -> Result<(), CommandFailure> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let done = runtime.block_on(async {
-            let connected = client::connect(&args.endpoint, CONNECT).await;
+            let connected = client::connect(&args.endpoint, CONNECT_TIMEOUT).await;
             let cri = Self {
                 channel: connected.map_err(Error::from)?,
                 timeout: args.timeout,
@@ -202,7 +202,7 @@ impl CriConnection {
             timeout: seconds.max(1),
         });
         // The runtime is the first to give up: its error says what happened to the command.
-        request.set_timeout(self.timeout + CONNECT);
+        request.set_timeout(self.timeout + CONNECT_TIMEOUT);
         let answer = client.exec_sync(request).await;
         Ok(answer.map_err(failed("ExecSync"))?.into_inner())
     }

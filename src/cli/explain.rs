@@ -11,10 +11,10 @@ use crate::cri::visible::visible;
 use crate::lifecycle::view::{PodStory, Unknown};
 
 /// Width of the output without a terminal.
-const COLUMNS: usize = 80;
+const DEFAULT_COLUMNS: usize = 80;
 
 /// The default namespace.
-const DEFAULT: &str = "default";
+const DEFAULT_NAMESPACE: &str = "default";
 
 /// Say why a pod was slow, or is not up
 ///
@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
         return Ok(format::print(format, &pod_story)?);
     }
     let mut out = io::stdout().lock();
-    out.write_all(story(&pod_story, args.all, output::look(COLUMNS)).as_bytes())?;
+    out.write_all(story(&pod_story, args.all, output::look(DEFAULT_COLUMNS)).as_bytes())?;
     Ok(out.flush()?)
 }
 
@@ -132,7 +132,7 @@ pub(super) fn pod(text: &str, namespace: Option<&str>) -> Result<(String, String
     }
     match (said, namespace) {
         (Some(a), Some(b)) if a != b => Err(Error::Namespaces(b.to_owned(), a.to_owned())),
-        (a, b) => Ok((a.or(b).unwrap_or(DEFAULT).to_owned(), name.to_owned())),
+        (a, b) => Ok((a.or(b).unwrap_or(DEFAULT_NAMESPACE).to_owned(), name.to_owned())),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::progress::ProgressLine;
 use super::replaced::ReplacedFile;
-use super::{CommandFailure, ConfigSourceArgs, USUAL_FILE};
+use super::{CommandFailure, ConfigSourceArgs, DEFAULT_CONFIG_FILE};
 use crate::app::export::{
     Exported, ImageExporter, ImageExporterError, Progress as Export, Request,
 };
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     if file.is_none() && io::stdout().is_terminal() {
         return Err(Error::Terminal.into());
     }
-    let loaded = args.config.or_usual(Path::new(USUAL_FILE)).load()?;
+    let loaded = args.config.or_usual(Path::new(DEFAULT_CONFIG_FILE)).load()?;
     let exporter = ImageExporter::new(&loaded.config).map_err(Error::from)?;
     let request = Request {
         images: args.images.clone(),

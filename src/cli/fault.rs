@@ -16,7 +16,7 @@ use crate::cri::visible::visible;
 use crate::proxy::faults::{FaultEffect, FaultRule, FaultView};
 use crate::units;
 
-const FAULTS: &str = "/debug/faults";
+const FAULTS_PAGE: &str = "/debug/faults";
 
 /// Delay calls or let them fail on purpose, to try alerts and upgrades
 ///
@@ -134,14 +134,14 @@ fn add(args: &AddFaultArgs) -> Result<(), CommandFailure> {
     };
     let body = serde_json::to_vec(&rule).map_err(io::Error::from)?;
     let endpoint = args.admin.endpoint()?;
-    let answer = block_on(async { Ok(endpoint.change(Verb::POST, FAULTS, body).await?) })?;
-    let fault: FaultView = endpoint.parse(FAULTS, &answer)?;
+    let answer = block_on(async { Ok(endpoint.change(Verb::POST, FAULTS_PAGE, body).await?) })?;
+    let fault: FaultView = endpoint.parse(FAULTS_PAGE, &answer)?;
     print(&[fault], "")
 }
 
 fn list(args: &ListFaultsArgs) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
-    let faults: Vec<FaultView> = block_on(async { Ok(endpoint.json(FAULTS).await?) })?;
+    let faults: Vec<FaultView> = block_on(async { Ok(endpoint.json(FAULTS_PAGE).await?) })?;
     match args.output {
         Some(format) => Ok(format::print(format, &faults)?),
         None => print(&faults, "No faults are injected."),
@@ -152,7 +152,7 @@ fn clear(args: &ClearFaultsArgs) -> Result<(), CommandFailure> {
     let endpoint = args.admin.endpoint()?;
     let path = match args.number {
         Some(number) => format!("{FAULTS}?number={number}"),
-        None => FAULTS.to_owned(),
+        None => FAULTS_PAGE.to_owned(),
     };
     let change = async { Ok(endpoint.change(Verb::DELETE, &path, Vec::new()).await?) };
     let ended: Vec<FaultView> = endpoint.parse(&path, &block_on(change)?)?;

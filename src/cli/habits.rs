@@ -37,7 +37,7 @@ const HABITS: [(&str, &str); 24] = [
 ];
 
 /// Commands of crictl that criscope leaves to it.
-const OF_CRICTL: [&str; 12] = [
+const CRICTL_COMMANDS: [&str; 12] = [
     "attach",
     "create",
     "imagefsinfo",
@@ -60,7 +60,7 @@ pub(super) fn hint(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
         return None;
     };
-    if OF_CRICTL.contains(&typed.as_str()) {
+    if CRICTL_COMMANDS.contains(&typed.as_str()) {
         let socket = "--runtime-endpoint unix:///run/criscope/criscope.sock";
         return Some(format!("crictl {socket} {typed}"));
     }
@@ -94,7 +94,7 @@ mod tests {
                 assert!(cli.find_subcommand(name).is_some(), "{word}: {name}");
             }
         }
-        for word in OF_CRICTL {
+        for word in CRICTL_COMMANDS {
             assert!(hinted(word).expect("a hint").ends_with(word));
         }
         assert_eq!(hinted("nonsense"), None);

@@ -13,13 +13,13 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 /// Timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prefix of the address of a unix socket.
-pub(super) const SOCKET: &str = "unix://";
+pub(super) const UNIX_SOCKET_PREFIX: &str = "unix://";
 
 /// The largest response that is read, in bytes.
-const ENOUGH: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum AdminRequestError {
         source: io::Error,
     },
     /// Timeout.
-    #[error("no answer from {address} within {} s", PATIENCE.as_secs())]
+    #[error("no answer from {address} within {} s", REQUEST_TIMEOUT.as_secs())]
     Timeout {
         /// The address.
         address: String,
@@ -143,7 +143,7 @@ pub(super) async fn send(
             address: address.to_owned(),
             cause: error.to_string(),
         })?;
-    match timeout(PATIENCE, ask(address, request)).await {
+    match timeout(REQUEST_TIMEOUT, ask(address, request)).await {
         Ok(answer) => answer,
         Err(_) => Err(AdminRequestError::Timeout {
             address: address.to_owned(),
@@ -159,7 +159,7 @@ async fn ask(
         address: address.to_owned(),
         source,
     };
-    match address.strip_prefix(SOCKET) {
+    match address.strip_prefix(UNIX_SOCKET_PREFIX) {
         Some(socket) => {
             let stream = UnixStream::connect(socket).await.map_err(refused)?;
             exchange(stream, address, "localhost", request).await
@@ -196,9 +196,9 @@ where
             .await
             .map_err(|error| broken(error.to_string()))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), ENOUGH).collect().await;
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
         let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-            true => broken(format!("more than {} MiB", ENOUGH >> 20)),
+            true => broken(format!("more than {} MiB", MAX_RESPONSE_BYTES >> 20)),
             false => broken(error.to_string()),
         })?;
         Ok(HttpResponse {

@@ -14,10 +14,10 @@ use crate::cri::visible::visible;
 use crate::units;
 
 /// Printed for a missing name, as by crictl.
-const NONE: &str = "<none>";
+const MISSING_NAME: &str = "<none>";
 
 /// Characters of an id, as crictl and podman print it.
-const SHORT_ID: usize = 13;
+const SHORT_ID_LENGTH: usize = 13;
 
 /// List images, and the containers that use them
 ///
@@ -230,7 +230,7 @@ impl ListedImage {
     fn rows(&self, is_full: bool) -> Vec<[String; 6]> {
         let id = self.id.strip_prefix("sha256:").unwrap_or(&self.id);
         let short = |text: &str, length| text.chars().take(length).collect::<String>();
-        let digest = self.digests.first().map(String::as_str).unwrap_or(NONE);
+        let digest = self.digests.first().map(String::as_str).unwrap_or(MISSING_NAME);
         let digest = digest.rsplit('@').next().unwrap_or(digest);
         let used = self.users(is_full);
         let row = |name: &str, tag: &str| {
@@ -238,7 +238,7 @@ impl ListedImage {
                 true => (digest.to_owned(), self.id.clone()),
                 false => {
                     let hex = digest.strip_prefix("sha256:").unwrap_or(digest);
-                    (short(hex, SHORT_ID), short(id, SHORT_ID))
+                    (short(hex, SHORT_ID_LENGTH), short(id, SHORT_ID_LENGTH))
                 }
             };
             let size = units::bytes(self.size_bytes);
@@ -256,7 +256,7 @@ impl ListedImage {
             return tags.map(|(name, tag)| row(name, tag)).collect();
         }
         let name = self.digests.first().and_then(|it| it.split('@').next());
-        vec![row(name.unwrap_or(NONE), NONE)]
+        vec![row(name.unwrap_or(MISSING_NAME), MISSING_NAME)]
     }
 }
 
@@ -271,7 +271,7 @@ pub(super) fn pod_and_name(labels: &HashMap<String, String>) -> Option<String> {
 fn split(name: &str) -> (&str, &str) {
     match name.rsplit_once(':') {
         Some((repository, tag)) if !tag.contains('/') => (repository, tag),
-        _ => (name, NONE),
+        _ => (name, MISSING_NAME),
     }
 }
 

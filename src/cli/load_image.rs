@@ -7,11 +7,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::progress::ProgressLine;
-use super::{CommandFailure, ConfigSourceArgs, USUAL_FILE, output};
+use super::{CommandFailure, ConfigSourceArgs, DEFAULT_CONFIG_FILE, output};
 use crate::app::load::{ImageLoader, ImageLoaderError};
 use crate::cri::visible::visible;
 
-const BUFFER: usize = 256 << 10;
+const READ_BUFFER_BYTES: usize = 256 << 10;
 
 /// Load images from archives into the store of the built-in runtime
 ///
@@ -30,7 +30,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     // Without it, images would silently be loaded into another store than that of the running criscope.
-    let loaded = args.config.or_usual(Path::new(USUAL_FILE)).load()?;
+    let loaded = args.config.or_usual(Path::new(DEFAULT_CONFIG_FILE)).load()?;
     let loader = ImageLoader::new(&loaded.config)?;
     let mut failed = false;
     for archive in &args.archives {
@@ -100,7 +100,7 @@ fn open(archive: &Path, progress: &mut ProgressLine) -> io::Result<File> {
         Box::new(file)
     };
     let mut copy = nameless()?;
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = vec![0; READ_BUFFER_BYTES];
     let mut done = 0;
     loop {
         let length = match source.read(&mut buffer) {

@@ -15,9 +15,9 @@ use super::{CommandFailure, explain};
 use crate::cri::visible::visible;
 
 /// Keys that a line begins with, in place of key=value.
-const HEAD: [&str; 4] = ["ts", "level", "msg", "target"];
+const LEADING_KEYS: [&str; 4] = ["ts", "level", "msg", "target"];
 /// Longest line that is read, in bytes. The daemon's are shorter.
-const LONGEST: u64 = 1 << 20;
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// Print what criscope has logged, of one pod if asked
 ///
@@ -197,7 +197,7 @@ fn copy(
     let mut line = Vec::new();
     loop {
         line.clear();
-        if lines.by_ref().take(LONGEST).read_until(b'\n', &mut line)? == 0 {
+        if lines.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
         let text = String::from_utf8_lossy(&line);
@@ -233,7 +233,7 @@ fn sentence(line: &Map<String, Value>, colours: bool) -> String {
     let (time, level, message) = (visible(word("ts")), visible(&level), visible(word("msg")));
     let mut text = format!("{time} {style}{level:<5}{style:#} {message}");
     for (key, value) in line {
-        if HEAD.contains(&key.as_str()) {
+        if LEADING_KEYS.contains(&key.as_str()) {
             continue;
         }
         let value = match value {

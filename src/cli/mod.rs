@@ -55,7 +55,7 @@ const EX_USAGE: u8 = 64;
 const EX_CONFIG: u8 = 78;
 
 /// The configuration file of the units in `deploy/systemd`.
-const USUAL_FILE: &str = "/etc/criscope/criscope.toml";
+const DEFAULT_CONFIG_FILE: &str = "/etc/criscope/criscope.toml";
 
 /// Printed below the list of commands.
 const FIRST_STEPS: &str = "\

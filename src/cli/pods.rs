@@ -9,7 +9,7 @@ use super::format::{self, OutputFormat};
 use super::http::AdminRequestError;
 use super::output;
 use super::render::pods::{PodColumns, summary, table};
-use super::screen::{self, PERIOD};
+use super::screen::{self, DEFAULT_REFRESH_INTERVAL};
 use crate::cri::visible::visible;
 use crate::lifecycle::view::{Pod, PodState, Pods};
 
@@ -19,7 +19,7 @@ use crate::lifecycle::view::{Pod, PodState, Pods};
 /// Times of pods that are failing, starting or stopping count from the begin of that. The column REASON is the first line of
 /// criscope explain. A pod is listed once a call of its start, restart or stop went through this criscope.
 #[derive(Debug, clap::Args)]
-#[command(after_help = STATES)]
+#[command(after_help = STATES_HELP)]
 pub(super) struct Args {
     /// Only pods whose name contains this, or NAMESPACE/NAME
     #[arg(value_name = "NAME")]
@@ -53,7 +53,7 @@ pub(super) struct Args {
 }
 
 /// Printed below the options.
-const STATES: &str = "\
+const STATES_HELP: &str = "\
 States: failing (a call fails, a crash loop, or a failed start), open (starting or stopping),
         crash-loop, failed, starting, stopping, ok, gone";
 
@@ -123,7 +123,7 @@ async fn watch(args: &Args, endpoint: &AdminEndpoint, path: &str) -> Result<(), 
             let lines: Vec<_> = drawn.lines().take(height.unwrap_or(usize::MAX)).collect();
             Ok(lines.join("\n"))
         };
-        return screen::watch(draw, PERIOD).await;
+        return screen::watch(draw, DEFAULT_REFRESH_INTERVAL).await;
     }
     let mut ends = screen::TerminationSignals::new()?;
     let mut seen = HashMap::new();
@@ -142,7 +142,7 @@ async fn watch(args: &Args, endpoint: &AdminEndpoint, path: &str) -> Result<(), 
             out.flush()?;
         }
         tokio::select! {
-            () = tokio::time::sleep(PERIOD) => {}
+            () = tokio::time::sleep(DEFAULT_REFRESH_INTERVAL) => {}
             () = ends.any() => return Ok(()),
         }
     }

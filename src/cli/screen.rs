@@ -14,11 +14,11 @@ use super::http::AdminRequestError;
 use crate::cri::visible::visible;
 
 /// Time between two screens, unless the command has a flag for it.
-pub(super) const PERIOD: Duration = Duration::from_secs(1);
+pub(super) const DEFAULT_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Alternate screen, no cursor (xterm's private modes 1049 and 25).
-const TAKE: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
-const GIVE_BACK: &str = "\x1b[?25h\x1b[?1049l";
+const ENTER_ALTERNATE_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
+const LEAVE_ALTERNATE_SCREEN: &str = "\x1b[?25h\x1b[?1049l";
 
 /// The alternate screen. Dropping it restores the normal screen, and so does a panic, before its message.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl AlternateScreen {
             give_back(&taken);
             before(info);
         }));
-        write(TAKE)?;
+        write(ENTER_ALTERNATE_SCREEN)?;
         Ok(screen)
     }
 
@@ -63,7 +63,7 @@ impl Drop for AlternateScreen {
 fn give_back(taken: &AtomicBool) {
     if taken.swap(false, Ordering::Relaxed) {
         // The terminal may be gone.
-        let _ = write(GIVE_BACK);
+        let _ = write(LEAVE_ALTERNATE_SCREEN);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::smoke::{self, SmokeOptions, SmokeReport};
 use crate::units;
 
 /// Width of the output without a terminal.
-const COLUMNS: usize = 100;
+const DEFAULT_COLUMNS: usize = 100;
 
 /// Run one pod through a CRI socket and show the duration of each step
 ///
@@ -97,7 +97,7 @@ pub(super) fn run(args: Args) -> Result<(), Error> {
         Some(format) => format::print(format, &report),
         None => {
             let mut out = io::stdout().lock();
-            let written = out.write_all(text(&report, look(COLUMNS)).as_bytes());
+            let written = out.write_all(text(&report, look(DEFAULT_COLUMNS)).as_bytes());
             written.and_then(|()| out.flush())
         }
     };
@@ -160,7 +160,7 @@ fn socket(text: &str) -> Result<PathBuf, String> {
 }
 
 /// The syntax of durations.
-const WRITE: &str = "write 500ms, 60s, 2m or 1h";
+const DURATION_SYNTAX: &str = "write 500ms, 60s, 2m or 1h";
 
 /// A line per step on stderr, so that stdout has only the result.
 struct StepLinePrinter {

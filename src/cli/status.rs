@@ -12,9 +12,9 @@ use crate::lifecycle::view::{Pod, PodState, Pods};
 use crate::units;
 
 /// The front page.
-const LIVE: &str = "/?format=json";
+const FRONT_PAGE: &str = "/?format=json";
 /// Every pod in memory.
-const PODS: &str = "/debug/pods?format=json&by=pod";
+const PODS_PAGE: &str = "/debug/pods?format=json&by=pod";
 
 /// Show whether criscope, the runtimes behind it and its pods are well
 ///
@@ -93,8 +93,8 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
 }
 
 async fn ask(endpoint: &AdminEndpoint) -> Result<Vec<ReportFinding>, AdminRequestError> {
-    let live = endpoint.json(LIVE).await?;
-    let pods = match endpoint.json::<Pods>(PODS).await {
+    let live = endpoint.json(FRONT_PAGE).await?;
+    let pods = match endpoint.json::<Pods>(PODS_PAGE).await {
         Ok(pods) => Some(pods.pods),
         // The pages below /debug are turned off.
         Err(AdminRequestError::NoPage { .. }) => None,

@@ -12,7 +12,7 @@ use crate::cri::visible::visible;
 use crate::version;
 
 /// The front page, which is also served without the pages below /debug.
-const LIVE: &str = "/?format=json";
+const FRONT_PAGE: &str = "/?format=json";
 
 /// Print the version of this program, of the running criscope and of the runtimes behind it
 ///
@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
 }
 
 async fn ask(endpoint: &AdminEndpoint) -> Result<DaemonVersion, AdminRequestError> {
-    endpoint.json(LIVE).await
+    endpoint.json(FRONT_PAGE).await
 }
 
 impl VersionReport {

@@ -16,7 +16,7 @@ use crate::settings::{
 };
 
 /// The directory of drop-in files, beside the configuration file.
-const DROP_INS: &str = "conf.d";
+const DROP_IN_DIRECTORY: &str = "conf.d";
 
 /// Command line flags that replace keys of the file, as they were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -175,7 +175,7 @@ fn drop_ins(path: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
     if is_stdin(path) {
         return Ok(Vec::new());
     }
-    let dir = path.with_file_name(DROP_INS);
+    let dir = path.with_file_name(DROP_IN_DIRECTORY);
     let unreadable = |error| whole(&name_of(&dir), ConfigProblem::Unreadable(error));
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::Config;
 use crate::settings::{KeyDescription, SettingsSchema};
 
-const INTRO: &str = "\
+const REFERENCE_INTRO: &str = "\
 # Configuration
 
 <!-- Made from the declarations (`settings!`) by `UPDATE_DOCS=1 cargo test --lib config`; do not edit. -->
@@ -94,7 +94,7 @@ const FILE_INTRO: &str = "\
 
 /// The reference of every key, as Markdown.
 pub fn reference_markdown() -> String {
-    let mut page = INTRO.to_owned();
+    let mut page = REFERENCE_INTRO.to_owned();
     let schema = SettingsSchema::of::<Config>();
     for (section, about) in &schema.sections {
         // Writing to a String cannot fail.

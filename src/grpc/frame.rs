@@ -8,7 +8,7 @@ use http::HeaderMap;
 use tonic::Code;
 
 /// One byte of flags and four bytes of length before each message.
-pub const HEADER: usize = 5;
+pub const HEADER_LENGTH: usize = 5;
 
 /// The header of a length-prefixed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct FrameHeader {
 impl FrameHeader {
     /// Reads a header; `None` if there are fewer than five bytes.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let head = bytes.first_chunk::<HEADER>()?;
+        let head = bytes.first_chunk::<HEADER_LENGTH>()?;
         let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
         Some(Self {
             compressed: head[0] != 0,
@@ -37,7 +37,7 @@ impl FrameHeader {
 /// [`MessageTooLarge`] if the length does not fit in four bytes.
 pub fn frame(message: &[u8]) -> Result<Bytes, MessageTooLarge> {
     let len = u32::try_from(message.len()).map_err(|_| MessageTooLarge(message.len()))?;
-    let mut out = BytesMut::with_capacity(HEADER + message.len());
+    let mut out = BytesMut::with_capacity(HEADER_LENGTH + message.len());
     out.put_u8(0);
     out.put_u32(len);
     out.put_slice(message);

@@ -24,7 +24,7 @@ pub struct Status {
 }
 
 /// Characters encoded in `grpc-message`: everything but printable ASCII, and the percent sign itself.
-const MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
+const GRPC_MESSAGE_ESCAPES: &AsciiSet = &CONTROLS.add(b'%');
 
 impl Status {
     /// A status.
@@ -70,7 +70,7 @@ impl Status {
     pub fn to_headers(&self) -> http::HeaderMap {
         let mut headers = http::HeaderMap::with_capacity(3);
         headers.insert("grpc-status", HeaderValue::from(self.code as i32));
-        let encoded = percent_encode(self.message.as_bytes(), MESSAGE).to_string();
+        let encoded = percent_encode(self.message.as_bytes(), GRPC_MESSAGE_ESCAPES).to_string();
         // Percent encoding leaves printable ASCII only, which is valid in every header value.
         if let Ok(value) = HeaderValue::from_str(&encoded) {
             headers.insert("grpc-message", value);

@@ -11,10 +11,10 @@ use super::status::Status;
 use super::{Body, BoxError, Request, Response};
 
 /// Largest response accepted, in bytes: a list of some ten thousand containers.
-const MAX_ANSWER: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// Largest element of a list that is read element by element, in bytes.
-const MAX_ELEMENT: usize = 16 << 20;
+const MAX_ELEMENT_BYTES: usize = 16 << 20;
 
 /// A request of criscope's own to `path` (`/runtime.v1.RuntimeService/Version`).
 ///
@@ -93,7 +93,7 @@ where
     A: Message + Default,
 {
     let (head, body) = begin(service, path, message).await?.into_parts();
-    let collected = Limited::new(body, MAX_ANSWER)
+    let collected = Limited::new(body, MAX_RESPONSE_BYTES)
         .collect()
         .await
         .map_err(unavailable)?;
@@ -101,7 +101,7 @@ where
     let bytes = collected.to_bytes();
     let message = FrameHeader::read(&bytes)
         .filter(|head| !head.compressed)
-        .and_then(|head| bytes.get(frame::HEADER..frame::HEADER.checked_add(head.len)?))
+        .and_then(|head| bytes.get(frame::HEADER_LENGTH..frame::HEADER_LENGTH.checked_add(head.len)?))
         .ok_or_else(not_a_message)?;
     A::decode(message).map_err(|_| not_a_message())
 }
@@ -139,7 +139,7 @@ where
             missing = FrameHeader::read(&buffer);
             match missing {
                 Some(head) if head.compressed => return Err(not_a_message()),
-                Some(_) => buffer.advance(frame::HEADER),
+                Some(_) => buffer.advance(frame::HEADER_LENGTH),
                 None => continue,
             }
         }
@@ -188,7 +188,7 @@ fn take_field(buffer: &mut BytesMut) -> Result<Option<Option<BytesMut>>, Status>
         },
         WireType::StartGroup | WireType::EndGroup => return Err(not_a_message()),
     };
-    if len > MAX_ELEMENT {
+    if len > MAX_ELEMENT_BYTES {
         let text = format!("an element of the list has {len} bytes");
         return Err(Status::new(Code::ResourceExhausted, text));
     }

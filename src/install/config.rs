@@ -2,26 +2,26 @@
 
 use std::path::{Path, PathBuf};
 
-use super::detect::{Distribution, WRITTEN};
+use super::detect::{Distribution, WRITTEN_BY_INSTALL};
 use super::plan::{InstallMode, PlanError};
 use crate::config::{Config, FlagOverrides};
 use crate::settings::{lexical, show_endpoint};
 
 /// The file of the units.
-pub(super) const PATH: &str = "/etc/criscope/criscope.toml";
+pub(super) const CONFIG_PATH: &str = "/etc/criscope/criscope.toml";
 
 /// The default of `server.listen`.
-pub(super) const ENDPOINT: &str = "/run/criscope/criscope.sock";
+pub(super) const DEFAULT_LISTEN: &str = "/run/criscope/criscope.sock";
 
 /// CRI-O is recognised by the end of its socket's path: a kubelet then reads statistics itself.
-const CRIO: &str = "run/crio/crio.sock";
+const CRIO_SOCKET_SUFFIX: &str = "run/crio/crio.sock";
 const CRIO_ENDPOINT: &str = "/run/criscope/run/crio/crio.sock";
 
 /// The annotated example.
-const SAMPLE: &str = include_str!("../../deploy/criscope.toml");
+const SAMPLE_CONFIG: &str = include_str!("../../deploy/criscope.toml");
 
 /// What the packages install: for containerd, and not a choice of the administrator.
-pub(super) const PACKAGED: &str = include_str!("../../deploy/packaging/criscope.toml");
+pub(super) const PACKAGED_CONFIG: &str = include_str!("../../deploy/packaging/criscope.toml");
 
 /// A configuration that `install` has not written.
 #[derive(Debug)]
@@ -33,16 +33,16 @@ pub(super) struct ExistingConfig {
 impl ExistingConfig {
     /// The configuration file, unless it is the unchanged example or was written by an installation.
     pub(super) fn of(text: Option<String>) -> Result<Option<Self>, PlanError> {
-        let Some(text) = text.filter(|text| text != SAMPLE && !text.starts_with(WRITTEN)) else {
+        let Some(text) = text.filter(|text| text != SAMPLE_CONFIG && !text.starts_with(WRITTEN_BY_INSTALL)) else {
             return Ok(None);
         };
-        let config = Config::from_text(PATH, &text, &FlagOverrides::default())?;
+        let config = Config::from_text(CONFIG_PATH, &text, &FlagOverrides::default())?;
         Ok(Some(Self { text, config }))
     }
 
     /// Returns whether it is that of a package, unchanged: it is kept where it fits, and replaced elsewhere.
     pub(super) fn is_packaged(&self) -> bool {
-        self.text == PACKAGED
+        self.text == PACKAGED_CONFIG
     }
 
     pub(super) fn endpoint(&self) -> &Path {
@@ -62,7 +62,7 @@ impl ExistingConfig {
     /// Its text, if it does what the plan needs.
     pub(super) fn keep(self, wanted: &RequiredSettings<'_>) -> Result<String, PlanError> {
         let misfit = |needs: String| PlanError::Config {
-            path: PATH.into(),
+            path: CONFIG_PATH.into(),
             needs,
         };
         if lexical(self.endpoint()) != lexical(wanted.endpoint) {
@@ -88,8 +88,8 @@ impl ExistingConfig {
 
 /// The upstream of a configuration that an installation wrote.
 pub(super) fn written_upstream(text: Option<&str>) -> Option<PathBuf> {
-    let text = text.filter(|text| text.starts_with(WRITTEN))?;
-    let config = Config::from_text(PATH, text, &FlagOverrides::default()).ok()?;
+    let text = text.filter(|text| text.starts_with(WRITTEN_BY_INSTALL))?;
+    let config = Config::from_text(CONFIG_PATH, text, &FlagOverrides::default()).ok()?;
     config.backends.first()?.endpoint.clone()
 }
 
@@ -104,8 +104,8 @@ pub(super) struct RequiredSettings<'a> {
 
 /// The endpoint in front of a runtime.
 pub(super) fn endpoint(upstream: &Path, mode: InstallMode) -> PathBuf {
-    let crio = mode == InstallMode::Front && show_endpoint(upstream).ends_with(CRIO);
-    PathBuf::from(if crio { CRIO_ENDPOINT } else { ENDPOINT })
+    let crio = mode == InstallMode::Front && show_endpoint(upstream).ends_with(CRIO_SOCKET_SUFFIX);
+    PathBuf::from(if crio { CRIO_ENDPOINT } else { DEFAULT_LISTEN })
 }
 
 /// A new configuration.
@@ -113,7 +113,7 @@ pub(super) fn write(wanted: &RequiredSettings<'_>) -> String {
     let mut text = format!(
         "{WRITTEN}# All settings: https://github.com/criscope/criscope/blob/main/docs/CONFIG.md\n"
     );
-    if wanted.endpoint != Path::new(ENDPOINT) {
+    if wanted.endpoint != Path::new(DEFAULT_LISTEN) {
         // The defaults of these are beside the socket, where the service may not write.
         text.push_str(&format!(
             "\n[server]\nlisten = {:?}\n\n[admin]\nsocket = \"unix:///run/criscope/criscope.admin.sock\"\n",
@@ -124,7 +124,7 @@ pub(super) fn write(wanted: &RequiredSettings<'_>) -> String {
         Distribution::MicroK8s => Some("/var/snap/microk8s/common/var/lib/kubelet"),
         _ => None,
     };
-    let state = wanted.endpoint != Path::new(ENDPOINT);
+    let state = wanted.endpoint != Path::new(DEFAULT_LISTEN);
     if state || kubelet.is_some() {
         text.push_str("\n[story]\n");
     }

@@ -7,9 +7,9 @@ use super::journal::AffectedUnits;
 use super::machine::{NodeOperations, RuntimeReadiness, UnitState};
 
 /// Between two checks.
-const PAUSE: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the node must be healthy.
-const HOLD: Duration = Duration::from_secs(5);
+const HEALTHY_FOR: Duration = Duration::from_secs(5);
 
 /// What was true before.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,15 +43,15 @@ pub(super) fn wait(
             return Err("interrupted".to_owned());
         }
         match check() {
-            Ok(()) if !hold || held >= HOLD => return Ok(()),
-            Ok(()) => held += PAUSE,
+            Ok(()) if !hold || held >= HEALTHY_FOR => return Ok(()),
+            Ok(()) => held += CHECK_INTERVAL,
             Err(reason) if waited >= patience => {
                 return Err(format!("{reason}, after {} s", waited.as_secs()));
             }
             Err(_) => held = Duration::ZERO,
         }
-        machine.pause(PAUSE);
-        waited += PAUSE;
+        machine.pause(CHECK_INTERVAL);
+        waited += CHECK_INTERVAL;
     }
 }
 

@@ -19,10 +19,10 @@ use crate::client;
 use crate::cri::v1;
 
 /// Timeout of every question.
-const PATIENCE: Duration = Duration::from_secs(5);
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The kubelet's default `healthzPort`.
-const HEALTHZ: u16 = 10248;
+const KUBELET_HEALTHZ_PORT: u16 = 10248;
 
 /// This machine.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ impl NodeOperations for LocalNode {
 
     fn runtime(&self, socket: &Path) -> Result<RuntimeReadiness, String> {
         let status = ask(async {
-            let channel = client::connect(socket, PATIENCE).await;
+            let channel = client::connect(socket, QUESTION_TIMEOUT).await;
             let channel = channel.map_err(|error| error.to_string())?;
             let request = v1::StatusRequest::default();
             let answer = client::runtime(channel).status(request).await;
@@ -81,7 +81,7 @@ impl NodeOperations for LocalNode {
 
     fn pods(&self, socket: &Path) -> Result<usize, String> {
         let answer = ask(async {
-            let channel = client::connect(socket, PATIENCE).await;
+            let channel = client::connect(socket, QUESTION_TIMEOUT).await;
             let channel = channel.map_err(|error| error.to_string())?;
             let request = v1::ListPodSandboxRequest::default();
             let answer = client::runtime(channel).list_pod_sandbox(request).await;
@@ -115,15 +115,15 @@ impl NodeOperations for LocalNode {
 fn ask<T>(question: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let answer = runtime.block_on(async { timeout(PATIENCE, question).await });
-    answer.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
+    let answer = runtime.block_on(async { timeout(QUESTION_TIMEOUT, question).await });
+    answer.unwrap_or_else(|_| Err(format!("no answer within {} s", QUESTION_TIMEOUT.as_secs())))
 }
 
 fn healthz() -> std::io::Result<bool> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, HEALTHZ));
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, KUBELET_HEALTHZ_PORT));
+    let mut stream = TcpStream::connect_timeout(&address, QUESTION_TIMEOUT)?;
+    stream.set_read_timeout(Some(QUESTION_TIMEOUT))?;
+    stream.set_write_timeout(Some(QUESTION_TIMEOUT))?;
     stream.write_all(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(4096).read_to_end(&mut answer)?;

@@ -291,7 +291,7 @@ impl PlannedSockets {
         options: &InstallOptions,
         record: Option<&InstallationRecord>,
     ) -> Result<Self, PlanError> {
-        let text = root.text(config::PATH)?;
+        let text = root.text(config::CONFIG_PATH)?;
         let written = config::written_upstream(text.as_deref());
         let existing = ExistingConfig::of(text)?;
         let used = lexical(&kubelet.runtime);
@@ -320,7 +320,7 @@ impl PlannedSockets {
                 let upstream = upstream.ok_or_else(|| PlanError::NoUpstream(used.clone()))?;
                 (config::endpoint(&upstream, options.mode), Some(upstream))
             }
-            InstallMode::Runtime => (PathBuf::from(config::ENDPOINT), None),
+            InstallMode::Runtime => (PathBuf::from(config::DEFAULT_LISTEN), None),
         };
         // Of a configuration that is kept, its own socket counts.
         let endpoint = match &existing {

@@ -19,8 +19,8 @@ use super::plan::{InstallMode, InstallPlan, PlannedContent, PlannedEdit, active}
 use super::root::FilesystemRoot;
 use super::takedown::TakedownMoment;
 
-pub(super) const SERVICE: &str = "criscope.service";
-pub(super) const SOCKET: &str = "criscope.socket";
+pub(super) const CRISCOPE_SERVICE: &str = "criscope.service";
+pub(super) const CRISCOPE_SOCKET_UNIT: &str = "criscope.socket";
 
 /// Why an installation or its opposite failed.
 #[derive(Debug, thiserror::Error)]
@@ -250,22 +250,22 @@ impl Installer<'_> {
 
     fn start_criscope(&self, plan: &InstallPlan) -> Result<(), String> {
         let socket = |edit: &PlannedEdit| {
-            edit.path.ends_with(SOCKET) && matches!(edit.content, PlannedContent::Text(..))
+            edit.path.ends_with(CRISCOPE_SOCKET_UNIT) && matches!(edit.content, PlannedContent::Text(..))
         };
         let changed = plan.has(ChangeGroup::Service)
             || plan.has(ChangeGroup::Program)
             || plan.mode == InstallMode::TakeOver;
-        let running = active(self.machine, SERVICE);
+        let running = active(self.machine, CRISCOPE_SERVICE);
         if running && changed {
             // The socket stays, so callers wait; unless its address changes.
             if plan.edits.iter().any(socket) {
-                self.systemctl(&["stop", SERVICE, SOCKET])?;
+                self.systemctl(&["stop", CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT])?;
             } else {
-                return self.systemctl(&["restart", SERVICE]);
+                return self.systemctl(&["restart", CRISCOPE_SERVICE]);
             }
         }
-        self.systemctl(&["start", SOCKET])?;
-        self.systemctl(&["start", SERVICE])
+        self.systemctl(&["start", CRISCOPE_SOCKET_UNIT])?;
+        self.systemctl(&["start", CRISCOPE_SERVICE])
     }
 
     fn apply_groups(

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::config;
-use super::detect::{DetectedKubelet, WRITTEN};
+use super::detect::{DetectedKubelet, WRITTEN_BY_INSTALL};
 use super::journal::ChangeGroup;
 use super::plan::{
     InstallMode, InstallOptions, PlanError, PlannedContent, PlannedEdit, PlannedSockets,
@@ -11,14 +11,14 @@ use super::plan::{
 use super::root::FilesystemRoot;
 use crate::settings::show_endpoint;
 
-const PROXY: &str = include_str!("../../deploy/systemd/criscope.service");
-const RUNTIME: &str = include_str!("../../deploy/systemd/criscope-runtime.service");
-const SOCKET: &str = include_str!("../../deploy/systemd/criscope.socket");
-const RECOVER: &str = include_str!("../../deploy/systemd/criscope-recover.service");
+const PROXY_SERVICE: &str = include_str!("../../deploy/systemd/criscope.service");
+const RUNTIME_SERVICE: &str = include_str!("../../deploy/systemd/criscope-runtime.service");
+const SOCKET_UNIT: &str = include_str!("../../deploy/systemd/criscope.socket");
+const RECOVER_SERVICE: &str = include_str!("../../deploy/systemd/criscope-recover.service");
 
 /// What the exports of criscope say about where it runs.
-const IDENTITY: &str = "/etc/systemd/system/criscope.service.d/criscope-identity.conf";
-const CLUSTER: &str = "OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name=";
+const IDENTITY_DROP_IN: &str = "/etc/systemd/system/criscope.service.d/criscope-identity.conf";
+const CLUSTER_NAME_ASSIGNMENT: &str = "OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name=";
 
 /// The socket of the daemon that pods of criscope-agent read, in the directory that they mount.
 pub const AGENT_SOCKET: &str = "unix:///run/criscope/agent/criscope.sock";
@@ -27,15 +27,15 @@ pub const AGENT_SOCKET: &str = "unix:///run/criscope/agent/criscope.sock";
 pub(super) const AGENT_DIRECTORY: &str = "/run/criscope/agent";
 
 /// The drop-in file with that socket.
-const AGENT: &str = "/etc/criscope/conf.d/50-agent.toml";
+const AGENT_DROP_IN: &str = "/etc/criscope/conf.d/50-agent.toml";
 
 /// The program in the units.
-const PROGRAM: &str = "/usr/local/bin/criscope";
-const SHIM: &str = "criscope-shim";
+const UNIT_PROGRAM: &str = "/usr/local/bin/criscope";
+const SHIM_PROGRAM: &str = "criscope-shim";
 
-const ETC: &str = "/etc/systemd/system";
+const SYSTEMD_DIRECTORY: &str = "/etc/systemd/system";
 /// Units of packages; on older systems /lib is another directory.
-const PACKAGED: [&str; 2] = ["/usr/lib/systemd/system", "/lib/systemd/system"];
+const PACKAGE_UNIT_DIRECTORIES: [&str; 2] = ["/usr/lib/systemd/system", "/lib/systemd/system"];
 
 pub(super) fn edits(
     root: &FilesystemRoot,
@@ -51,19 +51,19 @@ pub(super) fn edits(
         content: PlannedContent::Text(text, 0o644),
     };
     let link = |target: &str, unit: &Path, group| PlannedEdit {
-        path: Path::new(ETC)
+        path: Path::new(SYSTEMD_DIRECTORY)
             .join(format!("{target}.wants"))
             .join(unit.file_name().unwrap_or_default()),
         group,
         content: PlannedContent::Link(unit.to_owned()),
     };
-    let named = |unit: &str| unit.replace(PROGRAM, &program.display().to_string());
+    let named = |unit: &str| unit.replace(UNIT_PROGRAM, &program.display().to_string());
 
     let recover = PathBuf::from(format!("{ETC}/criscope-recover.service"));
     let before = format!("Before=criscope.service {} ", kubelet.unit);
-    let unit = match RECOVER.contains(&format!("{} ", kubelet.unit)) {
-        true => named(RECOVER),
-        false => named(RECOVER).replace("Before=criscope.service ", &before),
+    let unit = match RECOVER_SERVICE.contains(&format!("{} ", kubelet.unit)) {
+        true => named(RECOVER_SERVICE),
+        false => named(RECOVER_SERVICE).replace("Before=criscope.service ", &before),
     };
     edits.push(text(
         &recover.display().to_string(),
@@ -73,20 +73,20 @@ pub(super) fn edits(
     edits.push(link("multi-user.target", &recover, ChangeGroup::Program));
 
     let service = match options.mode {
-        InstallMode::Runtime => RUNTIME,
-        InstallMode::Front | InstallMode::TakeOver => PROXY,
+        InstallMode::Runtime => RUNTIME_SERVICE,
+        InstallMode::Front | InstallMode::TakeOver => PROXY_SERVICE,
     };
     let listen = show_endpoint(&sockets.endpoint);
     let listen = listen.trim_start_matches("unix://");
-    let socket = SOCKET.replace(config::ENDPOINT, listen);
+    let socket = SOCKET_UNIT.replace(config::DEFAULT_LISTEN, listen);
     edits.push(text(
-        config::PATH,
+        config::CONFIG_PATH,
         sockets.config.clone(),
         ChangeGroup::Service,
     ));
     if options.agent {
         let drop_in = format!("{WRITTEN}[admin]\nagent_socket = {AGENT_SOCKET:?}\n");
-        edits.push(text(AGENT, drop_in, ChangeGroup::Service));
+        edits.push(text(AGENT_DROP_IN, drop_in, ChangeGroup::Service));
     }
     for (name, unit, target) in [
         ("criscope.service", named(service), "multi-user.target"),
@@ -107,7 +107,7 @@ pub(super) fn edits(
         edits.push(link(target, &path, ChangeGroup::Service));
     }
     if let Some(identity) = identity(root, options, kubelet)? {
-        edits.push(text(IDENTITY, identity, ChangeGroup::Service));
+        edits.push(text(IDENTITY_DROP_IN, identity, ChangeGroup::Service));
     }
     Ok(edits)
 }
@@ -119,8 +119,8 @@ fn identity(
     options: &InstallOptions,
     kubelet: &DetectedKubelet,
 ) -> Result<Option<String>, PlanError> {
-    let before = root.text(IDENTITY)?.unwrap_or_default();
-    let told = before.lines().find_map(|line| line.split_once(CLUSTER));
+    let before = root.text(IDENTITY_DROP_IN)?.unwrap_or_default();
+    let told = before.lines().find_map(|line| line.split_once(CLUSTER_NAME_ASSIGNMENT));
     let cluster = options.cluster.as_deref().or(told.map(|(_, name)| name));
     let node = kubelet.node.as_deref().filter(|name| is_name(name));
     let node = node.map(|node| format!("Environment=NODE_NAME={node}\n"));
@@ -141,7 +141,7 @@ fn packaged(root: &FilesystemRoot, name: &str, unit: &str) -> Result<Option<Path
     if root.has(format!("{ETC}/{name}")) {
         return Ok(None);
     }
-    for directory in PACKAGED {
+    for directory in PACKAGE_UNIT_DIRECTORIES {
         let path = Path::new(directory).join(name);
         if root
             .text(&path)?
@@ -164,7 +164,7 @@ fn settings(unit: &str) -> Vec<&str> {
 /// The path of the program in the units. One that runs from elsewhere, such as a download or a volume of a pod, is copied.
 fn programs(options: &InstallOptions, edits: &mut Vec<PlannedEdit>) -> Result<PathBuf, PlanError> {
     let program = &options.program;
-    let shim = program.with_file_name(SHIM);
+    let shim = program.with_file_name(SHIM_PROGRAM);
     if options.mode == InstallMode::Runtime && !shim.exists() {
         return Err(PlanError::NoShim(shim));
     }
@@ -181,9 +181,9 @@ fn programs(options: &InstallOptions, edits: &mut Vec<PlannedEdit>) -> Result<Pa
             content: PlannedContent::Program(from.to_owned()),
         });
     };
-    copy(program, PROGRAM.into());
+    copy(program, UNIT_PROGRAM.into());
     if shim.exists() {
-        copy(&shim, Path::new(PROGRAM).with_file_name(SHIM));
+        copy(&shim, Path::new(UNIT_PROGRAM).with_file_name(SHIM_PROGRAM));
     }
-    Ok(PROGRAM.into())
+    Ok(UNIT_PROGRAM.into())
 }

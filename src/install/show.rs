@@ -10,7 +10,7 @@ use super::files::{self, PathContent};
 use super::journal::{ChangeGroup, InstallJournal};
 use super::plan::{InstallPlan, PlannedContent, PlannedEdit};
 use super::root::FilesystemRoot;
-use super::run::{SERVICE, SOCKET};
+use super::run::{CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT};
 use super::takedown::RemovalPlan;
 
 impl InstallPlan {

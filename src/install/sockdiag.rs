@@ -29,7 +29,7 @@ pub struct ServerConnection {
 }
 
 // linux/netlink.h
-const HEADER: usize = 16;
+const NETLINK_HEADER_LENGTH: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 0x1;
@@ -44,7 +44,7 @@ const UNIX_DIAG_NAME: u16 = 0;
 const UNIX_DIAG_VFS: u16 = 1;
 const UNIX_DIAG_PEER: u16 = 2;
 /// Length of `struct unix_diag_msg`.
-const MESSAGE: usize = 16;
+const UNIX_DIAG_MESSAGE_LENGTH: usize = 16;
 /// In `udiag_states` a bit per state; 1 is `TCP_ESTABLISHED`, which unix sockets use too.
 const ESTABLISHED: u32 = 1 << 1;
 
@@ -88,7 +88,7 @@ fn read_some(
 
 /// `struct nlmsghdr` and `struct unix_diag_req`.
 fn request() -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER + 24);
+    let mut bytes = Vec::with_capacity(NETLINK_HEADER_LENGTH + 24);
     bytes.extend(40_u32.to_ne_bytes());
     bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     bytes.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
@@ -104,7 +104,7 @@ fn request() -> Vec<u8> {
 fn parse(mut bytes: &[u8], found: &mut Vec<ServerConnection>) -> io::Result<bool> {
     while let (Some(length), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let Some(payload) = bytes.get(HEADER..length) else {
+        let Some(payload) = bytes.get(NETLINK_HEADER_LENGTH..length) else {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         };
         match kind {
@@ -123,7 +123,7 @@ fn parse(mut bytes: &[u8], found: &mut Vec<ServerConnection>) -> io::Result<bool
 
 /// `struct unix_diag_msg` and its attributes; `None` if it has no path or no peer.
 fn message(payload: &[u8]) -> Option<ServerConnection> {
-    let mut attributes = payload.get(MESSAGE..)?;
+    let mut attributes = payload.get(UNIX_DIAG_MESSAGE_LENGTH..)?;
     let (mut path, mut file, mut client) = (None, None, None);
     while let (Some(length), Some(kind)) = (u16_at(attributes, 0), u16_at(attributes, 2)) {
         let length = usize::from(length);
@@ -245,7 +245,7 @@ mod tests {
         let error = parse(&error, &mut found).expect_err("reported");
         assert_eq!(error.raw_os_error(), Some(2));
         assert_eq!(message(&[0; 3]), None);
-        let mut looping = vec![0; MESSAGE];
+        let mut looping = vec![0; UNIX_DIAG_MESSAGE_LENGTH];
         looping.extend([0; 8]);
         assert_eq!(message(&looping), None);
         assert!(found.is_empty());

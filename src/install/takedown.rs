@@ -10,7 +10,7 @@ use super::journal::{AffectedUnits, ChangeGroup, FileChange, InstallationRecord,
 use super::lines;
 use super::plan::InstallMode;
 use super::root::FilesystemRoot;
-use super::run::{InstallError, Installer, SERVICE, SOCKET, UninterruptedNode, joined};
+use super::run::{InstallError, Installer, CRISCOPE_SERVICE, CRISCOPE_SOCKET_UNIT, UninterruptedNode, joined};
 use super::services::{AGENT_DIRECTORY, AGENT_SOCKET};
 
 /// What taking away changes; made before anything is.
@@ -89,7 +89,7 @@ impl RemovalPlan {
         if same(&now, &change.after) || same(&now, &change.before) {
             return Ok(change.before.clone());
         }
-        if change.path == std::path::Path::new(config::PATH) {
+        if change.path == std::path::Path::new(config::CONFIG_PATH) {
             self.notes
                 .push(format!("{shown} was changed since and is kept"));
             return Ok(now);
@@ -280,7 +280,7 @@ impl Installer<'_> {
         }
         if gone && boot {
             // While they are known; whether they have started is not, and this must not wait for jobs that wait for it.
-            for unit in [SOCKET, SERVICE] {
+            for unit in [CRISCOPE_SOCKET_UNIT, CRISCOPE_SERVICE] {
                 let _ = self.systemctl(&["stop", "--no-block", unit]);
             }
         }
@@ -293,7 +293,7 @@ impl Installer<'_> {
         files::remove_empty(self.root, &made);
         note(self.systemctl(&["daemon-reload"]));
         if !gone && !boot {
-            note(self.systemctl(&["restart", SERVICE]));
+            note(self.systemctl(&["restart", CRISCOPE_SERVICE]));
         }
         if gone {
             self.remove_run_directory();
@@ -310,7 +310,7 @@ impl Installer<'_> {
 
     /// A unit that was never written cannot be stopped, and need not be.
     fn stop(&self) -> Result<(), String> {
-        for unit in [SOCKET, SERVICE] {
+        for unit in [CRISCOPE_SOCKET_UNIT, CRISCOPE_SERVICE] {
             let state = super::machine::UnitState::of(self.machine, unit)?;
             if state.loaded {
                 self.systemctl(&["stop", unit])?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::detect::WRITTEN;
+use super::detect::WRITTEN_BY_INSTALL;
 use super::edit::{TextEditError, flag, table};
 use super::machine::{NodeOperations, UnitState};
 use super::plan::PlannedSockets;

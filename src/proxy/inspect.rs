@@ -210,7 +210,7 @@ impl BodyBeginning {
     }
 
     fn head(&self) -> Option<FrameHeader> {
-        let mut start = [0; frame::HEADER];
+        let mut start = [0; frame::HEADER_LENGTH];
         let mut have = 0;
         for piece in &self.pieces {
             let n = piece.len().min(start.len() - have);
@@ -224,7 +224,7 @@ impl BodyBeginning {
     fn wants_more(&self, limit: usize) -> bool {
         match self.head() {
             Some(head) => {
-                !head.compressed && head.len <= limit && self.len < frame::HEADER + head.len
+                !head.compressed && head.len <= limit && self.len < frame::HEADER_LENGTH + head.len
             }
             None => true,
         }
@@ -233,7 +233,7 @@ impl BodyBeginning {
     /// The message, if it is complete and readable. Copies only if it came in several pieces.
     fn message(&self) -> Option<Bytes> {
         let head = self.head()?;
-        let end = frame::HEADER.checked_add(head.len)?;
+        let end = frame::HEADER_LENGTH.checked_add(head.len)?;
         if head.compressed || self.len < end {
             return None;
         }
@@ -246,7 +246,7 @@ impl BodyBeginning {
             }
         };
         let mut message = whole.slice(..end);
-        message.advance(frame::HEADER);
+        message.advance(frame::HEADER_LENGTH);
         Some(message)
     }
 }

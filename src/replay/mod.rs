@@ -24,7 +24,7 @@ use crate::client::{self, ClientError};
 use crate::lifecycle::capture::requests::RecordedCall;
 
 /// Time limit for connecting to the target.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How calls are played.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ pub async fn run(
     options: &ReplayOptions,
     stop: &CancellationToken,
 ) -> Result<ReplayReport, Error> {
-    let channel = client::connect(target, CONNECT).await?;
+    let channel = client::connect(target, CONNECT_TIMEOUT).await?;
     let stand_ins = StandInObjects::new(options.cgroup_parent.clone(), options.keeps_mounts)?;
     let steps = Arc::new(plan::plan(calls));
     let player = Arc::new(CallPlayer::new(channel, stand_ins));

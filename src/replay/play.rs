@@ -20,10 +20,10 @@ use crate::cri::Method;
 use crate::cri::redact;
 
 /// Most calls in flight or waiting; more than that are started late.
-const MOST: usize = 4096;
+const MAX_CALLS_UNDER_WAY: usize = 4096;
 
 /// Time limit of a call that removes what is left.
-const CLEAN_UP: Duration = Duration::from_secs(60);
+const CLEANUP_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What became of a step.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl CallPlayer {
         stop: &CancellationToken,
     ) -> Vec<PlayedOutcome> {
         let ended: Arc<Vec<_>> = Arc::new(steps.iter().map(|_| CancellationToken::new()).collect());
-        let room = Arc::new(Semaphore::new(MOST));
+        let room = Arc::new(Semaphore::new(MAX_CALLS_UNDER_WAY));
         let mut results = vec![PlayedOutcome::Skipped(SkipReason::Interrupted); steps.len()];
         let mut playing = JoinSet::new();
         let begin = Instant::now();
@@ -190,7 +190,7 @@ impl CallPlayer {
             verbose: false,
         };
         let sent = request.encode_to_vec().into();
-        let got = target::call(&self.channel, Method::ImageStatus, sent, Some(CLEAN_UP)).await;
+        let got = target::call(&self.channel, Method::ImageStatus, sent, Some(CLEANUP_CALL_TIMEOUT)).await;
         let id = wire::texts(&got.answer, &[1, 1]).unwrap_or_default().pop();
         let Some(id) = id else { return message };
         let put = wire::edit(&message, &[2, 2, 1], &mut |_| Some(id.clone().into_bytes()));
@@ -242,7 +242,7 @@ impl CallPlayer {
             let request = Bytes::from(request.encode_to_vec());
             for method in [Method::StopPodSandbox, Method::RemovePodSandbox] {
                 let got =
-                    target::call(&self.channel, method, request.clone(), Some(CLEAN_UP)).await;
+                    target::call(&self.channel, method, request.clone(), Some(CLEANUP_CALL_TIMEOUT)).await;
                 if got.code != Code::Ok && method == Method::RemovePodSandbox {
                     kept.push(format!("sandbox {sandbox}: {}", got.text));
                 }

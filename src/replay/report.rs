@@ -14,7 +14,7 @@ use crate::cri::visible::visible;
 use crate::units;
 
 /// Most differing calls that the text shows.
-const SHOWN: usize = 50;
+const MAX_DIFFERENCES_SHOWN: usize = 50;
 
 /// The result of a replay. Times in milliseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -179,7 +179,7 @@ impl ReplayReport {
     }
 
     fn write_different(&self, out: &mut String) -> std::fmt::Result {
-        for it in self.different.iter().take(SHOWN) {
+        for it in self.different.iter().take(MAX_DIFFERENCES_SHOWN) {
             let pod = it.pod.as_deref().unwrap_or("-");
             write!(
                 out,
@@ -195,8 +195,8 @@ impl ReplayReport {
                 error => writeln!(out, ": {}", visible(error))?,
             }
         }
-        if self.different.len() > SHOWN {
-            let more = self.different.len() - SHOWN;
+        if self.different.len() > MAX_DIFFERENCES_SHOWN {
+            let more = self.different.len() - MAX_DIFFERENCES_SHOWN;
             writeln!(out, "  and {more} more: see -o json")?;
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::client::MAX_MESSAGE_BYTES;
 use crate::cri::Method;
 
 /// Time limit of a call that was recorded without one.
-const PATIENCE: Duration = Duration::from_secs(600);
+const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How a call ended.
 pub(super) struct ReplayedResponse {
@@ -33,7 +33,7 @@ pub(super) async fn call(
     deadline: Option<Duration>,
 ) -> ReplayedResponse {
     let began = Instant::now();
-    let limit = deadline.unwrap_or(PATIENCE);
+    let limit = deadline.unwrap_or(DEFAULT_CALL_TIMEOUT);
     let result = match tokio::time::timeout(limit, send(channel, method, message, deadline)).await {
         Ok(result) => result,
         Err(_) => Err(Status::deadline_exceeded("the recorded deadline passed")),

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use oci_spec::image::Arch;
 
 /// Paths of common distributions: Debian, Fedora, Alpine (`busybox-static`).
-const PLACES: [&str; 3] = [
+const BUSYBOX_PATHS: [&str; 3] = [
     "/bin/busybox",
     "/usr/bin/busybox",
     "/usr/bin/busybox.static",
 ];
-const ALPINE: &str = "/bin/busybox.static";
+const ALPINE_BUSYBOX: &str = "/bin/busybox.static";
 
 /// Largest program accepted, in bytes. A static busybox has about two million.
 const MAX_BYTES: u64 = 16 << 20;
@@ -62,7 +62,7 @@ pub enum BusyboxError {
         reason: UnsuitableProgram,
     },
     /// None of the default paths has one.
-    #[error("no busybox at {}", PLACES.join(", "))]
+    #[error("no busybox at {}", BUSYBOX_PATHS.join(", "))]
     Absent,
 }
 
@@ -86,7 +86,7 @@ pub fn find(path: Option<&Path>) -> Result<StaticBusybox, BusyboxError> {
         return read(path);
     }
     let mut first = BusyboxError::Absent;
-    for place in PLACES.into_iter().chain([ALPINE]).map(Path::new) {
+    for place in BUSYBOX_PATHS.into_iter().chain([ALPINE_BUSYBOX]).map(Path::new) {
         match read(place) {
             Ok(busybox) => return Ok(busybox),
             // A dynamic busybox is a better explanation than none.

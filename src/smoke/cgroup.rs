@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use super::LeftoverObject;
 
 /// containerd's default parent with the driver cgroupfs: its namespace.
-const CONTAINERD: &str = "/k8s.io";
+const CONTAINERD_CGROUP_PARENT: &str = "/k8s.io";
 
 /// Cgroups that did not exist before the run.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl ParentCgroups {
 
     /// With the text of a `/proc/PID/mounts` (fstab(5)).
     fn among(mounts: &str, name: &str, systemd: bool) -> Self {
-        let name = if name.is_empty() { CONTAINERD } else { name };
+        let name = if name.is_empty() { CONTAINERD_CGROUP_PARENT } else { name };
         let points: Vec<_> = mounts.lines().filter_map(hierarchy).collect();
         // Inaccessible directories are not ours.
         let is_missing = |dir: &PathBuf| dir.try_exists().is_ok_and(|there| !there);

@@ -15,11 +15,11 @@ use super::{LeftoverObject, SmokeOptions};
 use crate::cri::v1::{ListPodSandboxRequest, PodSandboxFilter};
 
 /// How long to wait for objects of a call without an answer.
-const LATE: Duration = Duration::from_secs(2);
+const LATE_OBJECTS_WAIT: Duration = Duration::from_secs(2);
 /// How long a failing removal is retried.
-const RETRY: Duration = Duration::from_secs(10);
+const REMOVAL_RETRY_TIME: Duration = Duration::from_secs(10);
 /// Interval between retries.
-const POLL: Duration = Duration::from_millis(100);
+const REMOVAL_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Removes sandboxes with their containers, then the image. Attempts all of it, and reports failures.
 pub(super) async fn remove_all(
@@ -70,10 +70,10 @@ async fn remove_sandboxes(
     let start = Instant::now();
     let found = loop {
         let found = list(cri, run).await?;
-        if !found.is_empty() || !may_come || start.elapsed() >= LATE {
+        if !found.is_empty() || !may_come || start.elapsed() >= LATE_OBJECTS_WAIT {
             break found;
         }
-        sleep(POLL).await;
+        sleep(REMOVAL_RETRY_INTERVAL).await;
     };
     for sandbox in &found {
         remove_one(cri, sandbox).await?;
@@ -91,7 +91,7 @@ async fn remove_one(cri: &CanaryClient, sandbox: &str) -> Result<(), StepError> 
             remove_sandbox(cri, sandbox).await
         };
         match removed.await {
-            Err(_) if start.elapsed() < RETRY => sleep(POLL).await,
+            Err(_) if start.elapsed() < REMOVAL_RETRY_TIME => sleep(REMOVAL_RETRY_INTERVAL).await,
             ended => return ended,
         }
     }
@@ -107,7 +107,7 @@ async fn remove_own_image(
     let mut removed = false;
     loop {
         let (present, _) = image_status(cri, reference).await?;
-        if removed && present.is_some() && start.elapsed() >= RETRY {
+        if removed && present.is_some() && start.elapsed() >= REMOVAL_RETRY_TIME {
             return Err(StepError::check(format!(
                 "the runtime still has the image {reference} after its removal"
             )));
@@ -115,10 +115,10 @@ async fn remove_own_image(
         if present.is_some() {
             remove_image(cri, reference).await?;
             removed = true;
-        } else if removed || !may_come || start.elapsed() >= LATE {
+        } else if removed || !may_come || start.elapsed() >= LATE_OBJECTS_WAIT {
             return Ok(removed);
         }
-        sleep(POLL).await;
+        sleep(REMOVAL_RETRY_INTERVAL).await;
     }
 }
 

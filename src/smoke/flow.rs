@@ -12,7 +12,7 @@ use tonic::{Code, Response, Status};
 use super::cgroup::ParentCgroups;
 use super::cri::CanaryClient;
 use super::hint::StepContext;
-use super::image::{self, SMOKE};
+use super::image::{self, SMOKE_REPOSITORY};
 use super::registry::CanaryRegistry;
 use super::timeline::{StepError, StepFailed, StepTimeline};
 use super::{CONNECT_TIMEOUT, RuntimeInfo, STOP_GRACE, SmokeOptions, busybox, pod, steps};
@@ -117,7 +117,7 @@ async fn prepare(
 ) -> Result<((PathBuf, String), String), StepError> {
     let logs = options
         .log_dir
-        .join(format!("{}-{}", pod::NAME, options.run));
+        .join(format!("{}-{}", pod::POD_NAME, options.run));
     make_log_dir(&logs)?;
     made.log_dir = Some(logs.clone());
     if let Some(reference) = &options.image {
@@ -149,7 +149,7 @@ async fn prepare(
                 "choose another address with --registry-listen",
             )
         })?;
-    let reference = registry.reference(SMOKE);
+    let reference = registry.reference(SMOKE_REPOSITORY);
     let size = units::bytes(busybox.bytes.len() as u64);
     let word = format!("{reference} from {} ({size})", busybox.path.display());
     made.registry = Some(registry);
@@ -158,7 +158,7 @@ async fn prepare(
 
 /// Creates the pod's log directory, accessible to its owner only, and the container's below it, as the kubelet would.
 fn make_log_dir(logs: &Path) -> Result<(), StepError> {
-    let inner = logs.join(pod::LOG);
+    let inner = logs.join(pod::CONTAINER_LOG);
     let inner = inner.parent().unwrap_or(logs);
     for directory in [logs, inner] {
         // Not recursive: a directory that exists already is not ours.

@@ -18,11 +18,11 @@ use sha2::{Digest as _, Sha256};
 use super::busybox::StaticBusybox;
 
 /// Repository of the image for the steps.
-pub const SMOKE: &str = "criscope/smoke";
+pub const SMOKE_REPOSITORY: &str = "criscope/smoke";
 /// Repository of the sandbox image.
-pub const PAUSE: &str = "criscope/pause";
+pub const PAUSE_REPOSITORY: &str = "criscope/pause";
 /// The tag of both.
-pub const TAG: &str = "1";
+pub const IMAGE_TAG: &str = "1";
 
 /// Names of busybox applets: those that the steps need, and useful ones for inspecting a kept pod.
 const APPLETS: [&str; 12] = [
@@ -87,9 +87,9 @@ pub struct CanaryImage {
 pub fn assemble(busybox: &StaticBusybox, run: &str) -> Result<[CanaryImage; 2], CanaryImageError> {
     let layer = DigestedBlob::new(layer(&busybox.bytes)?);
     let labels = HashMap::from([(RUN_LABEL.to_owned(), run.to_owned())]);
-    let smoke = image(SMOKE, &busybox.arch, &layer, &["/bin/sh"], labels)?;
+    let smoke = image(SMOKE_REPOSITORY, &busybox.arch, &layer, &["/bin/sh"], labels)?;
     let pause = ["/bin/sh", "-c", PAUSE_SCRIPT];
-    let pause = image(PAUSE, &busybox.arch, &layer, &pause, HashMap::new())?;
+    let pause = image(PAUSE_REPOSITORY, &busybox.arch, &layer, &pause, HashMap::new())?;
     Ok([smoke, pause])
 }
 

@@ -245,8 +245,8 @@ fn finish(
         ok: steps.iter().all(FinishedStep::ok),
         endpoint: format!("unix://{}", options.socket.display()),
         pod: CanaryPodInfo {
-            namespace: pod::NAMESPACE,
-            name: pod::NAME,
+            namespace: pod::POD_NAMESPACE,
+            name: pod::POD_NAME,
             uid: options.run.clone(),
         },
         total_ms: millis(total.unwrap_or_default()),

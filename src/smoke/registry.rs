@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::image::{CanaryImage, DigestedBlob, TAG};
+use super::image::{CanaryImage, DigestedBlob, IMAGE_TAG};
 
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
@@ -40,7 +40,7 @@ impl RegistryContent {
         let mut content = Self::default();
         for image in images {
             let repository = image.repository;
-            for reference in [TAG, &image.manifest.digest] {
+            for reference in [IMAGE_TAG, &image.manifest.digest] {
                 let path = format!("{repository}/manifests/{reference}");
                 content.manifests.insert(path, image.manifest.clone());
             }

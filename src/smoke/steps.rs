@@ -178,7 +178,7 @@ pub(super) async fn read_log(logs: &Path, run: &str) -> StepResult<()> {
         line(LogStreamName::Stdout, "out"),
         line(LogStreamName::Stderr, "err"),
     ];
-    let lines = logs::wait_for(&logs.join(pod::LOG), &wanted, LOG_PATIENCE)
+    let lines = logs::wait_for(&logs.join(pod::CONTAINER_LOG), &wanted, LOG_PATIENCE)
         .await
         .map_err(|error| match &error {
             logs::LogReadError::Missing { .. } => StepError::hinted(

@@ -18,9 +18,9 @@ pub struct WaterfallStyle {
     pub unicode: bool,
 }
 
-const NARROWEST: usize = 60;
+const MIN_COLUMNS: usize = 60;
 /// Widths of start and length.
-const TIME: usize = 10;
+const TIME_WIDTH: usize = 10;
 /// Follows the bar of a failed step.
 const FAILED: &str = " failed";
 
@@ -46,8 +46,8 @@ pub fn render(steps: &[FinishedStep], look: WaterfallStyle) -> String {
     };
     let room = look
         .width
-        .max(NARROWEST)
-        .saturating_sub(name + 2 * TIME + 2 + marked)
+        .max(MIN_COLUMNS)
+        .saturating_sub(name + 2 * TIME_WIDTH + 2 + marked)
         .max(10);
 
     let mut text = String::new();

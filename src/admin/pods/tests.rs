@@ -74,7 +74,7 @@ fn crash_loops_are_trouble_and_come_before_what_was_slow() {
 
 fn pods(filter: &PodListQuery) -> Vec<String> {
     let mut pods = examples::pods();
-    filter.apply_to_pods(&mut pods, LIMIT);
+    filter.apply_to_pods(&mut pods, DEFAULT_LIST_LIMIT);
     pods.pods.into_iter().map(|it| it.name).collect()
 }
 

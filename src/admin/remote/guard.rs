@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 use super::web_config::WebConfig;
 
 /// Most remembered passwords.
-const REMEMBERED: usize = 64;
+const MAX_REMEMBERED_PASSWORDS: usize = 64;
 
 /// For users that do not exist, so that an answer takes as long as for those that do. It is the hash of nothing in use.
 const UNKNOWN_USER: &str = "$2b$10$abcdefghijklmnopqrstuuCVJq9D0Zz4uM9mEkzN1BqWcqdZ1zB8K";
@@ -105,7 +105,7 @@ impl ConnectionGuard {
         let is_right = verified.await.unwrap_or(false) && exists;
         if is_right {
             let mut right = right.lock().unwrap_or_else(PoisonError::into_inner);
-            if right.len() >= REMEMBERED {
+            if right.len() >= MAX_REMEMBERED_PASSWORDS {
                 right.clear();
             }
             right.insert(key);

@@ -25,13 +25,13 @@ use tokio_util::sync::CancellationToken;
 use self::guard::{ConnectionGuard, PasswordAttempts};
 use self::web_config::WebConfig;
 pub use self::web_config::WebConfigError;
-use super::serve::{self, HEAD_TIMEOUT};
+use super::serve::{self, REQUEST_HEAD_TIMEOUT};
 use super::settings::MetricsEndpointSettings;
 use super::{PageSources, always, finished};
 use crate::tls::{Certificates, Pair, PairError};
 
 /// The name of this server in logs and metrics of its certificate.
-const ENDPOINT: &str = "metrics";
+const CERTIFICATE_ENDPOINT: &str = "metrics";
 
 /// Why a connection is not served.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ enum ConnectionError {
 /// # Errors
 /// If one of them cannot be used.
 pub fn check(path: &Path) -> Result<(), WebConfigError> {
-    let open = |cert: &Path, key: &Path| Pair::open(ENDPOINT, cert, key).map(Arc::new);
+    let open = |cert: &Path, key: &Path| Pair::open(CERTIFICATE_ENDPOINT, cert, key).map(Arc::new);
     WebConfig::load(path, &open).map(drop)
 }
 
@@ -95,7 +95,7 @@ struct RemoteEndpoint {
 impl RemoteEndpoint {
     /// The stream of a connection, and the routes with what its client must show.
     async fn admit(self: Arc<Self>, stream: TcpStream) -> Option<(Box<dyn ClientStream>, Router)> {
-        match timeout(HEAD_TIMEOUT, Arc::clone(&self).handshake(stream)).await {
+        match timeout(REQUEST_HEAD_TIMEOUT, Arc::clone(&self).handshake(stream)).await {
             Ok(Ok(admitted)) => {
                 *self
                     .last_error
@@ -142,7 +142,7 @@ impl RemoteEndpoint {
         let config = WebConfig::load(&self.settings.web_config, &open)?;
         if config.tls.is_none() {
             *self.held() = None;
-            self.certificates.forget(ENDPOINT);
+            self.certificates.forget(CERTIFICATE_ENDPOINT);
         }
         Ok(config)
     }
@@ -154,7 +154,7 @@ impl RemoteEndpoint {
             pair.refresh();
             return Ok(pair);
         }
-        let pair = Arc::new(Pair::open(ENDPOINT, cert, key)?);
+        let pair = Arc::new(Pair::open(CERTIFICATE_ENDPOINT, cert, key)?);
         *self.held() = Some(Arc::clone(&pair));
         self.certificates.measure(Arc::clone(&pair));
         Ok(pair)

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use crate::tls::{Pair, PairError};
 
 /// Largest file, in bytes.
-const MAX_SIZE: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Why a web configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -307,7 +307,7 @@ fn read(path: &Path) -> Result<String, WebConfigError> {
         source,
     };
     let size = fs::metadata(path).map_err(failed)?.len();
-    if size > MAX_SIZE {
+    if size > MAX_FILE_BYTES {
         return Err(failed(io::ErrorKind::FileTooLarge.into()));
     }
     fs::read_to_string(path).map_err(failed)

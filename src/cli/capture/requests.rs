@@ -16,10 +16,10 @@ use crate::lifecycle::capture::RequestsHead;
 use crate::lifecycle::capture::requests::{RecordedCall, RecordedPart, RecordingWish};
 use crate::units;
 
-const REQUESTS: &str = "/debug/requests";
+const REQUESTS_PAGE: &str = "/debug/requests";
 
 /// The daemon keeps 16 MiB until they are fetched.
-const INTERVAL: Duration = Duration::from_millis(500);
+const FETCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Records for this time, or until Ctrl-C.
 ///
@@ -38,7 +38,7 @@ pub(super) async fn record(
         max_bytes,
     };
     let wish = serde_json::to_vec(&wish).map_err(std::io::Error::from)?;
-    let begun = endpoint.change(Verb::POST, REQUESTS, wish).await;
+    let begun = endpoint.change(Verb::POST, REQUESTS_PAGE, wish).await;
     begun.map_err(only_root)?;
     output::hint(format_args!(
         "recording requests, with the secrets in them, for {}; Ctrl-C ends it early",
@@ -49,12 +49,12 @@ pub(super) async fn record(
     let last = loop {
         let rest = end.saturating_duration_since(Instant::now());
         let stopped = tokio::select! {
-            () = sleep(rest.min(INTERVAL)) => rest.is_zero(),
+            () = sleep(rest.min(FETCH_INTERVAL)) => rest.is_zero(),
             _ = interrupt.recv() => true,
             _ = terminate.recv() => true,
         };
         let mut part = match stopped {
-            true => fetch(endpoint, Verb::DELETE, REQUESTS).await?,
+            true => fetch(endpoint, Verb::DELETE, REQUESTS_PAGE).await?,
             false => fetch(endpoint, Verb::POST, "/debug/requests/take").await?,
         };
         calls.append(&mut part.calls);

@@ -12,8 +12,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a cgroup may be busy after its processes have been killed.
-const LIMIT: Duration = Duration::from_secs(1);
-const POLL: Duration = Duration::from_millis(10);
+const BUSY_CGROUP_TIMEOUT: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Where hierarchies are mounted, and the directories that exist there before a trial.
 #[derive(Debug)]
@@ -62,8 +62,8 @@ fn remove(dir: &Path) -> io::Result<()> {
     loop {
         match fs::remove_dir(dir) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => break,
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && began.elapsed() < LIMIT => {
-                sleep(POLL);
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && began.elapsed() < BUSY_CGROUP_TIMEOUT => {
+                sleep(POLL_INTERVAL);
             }
             result => return result,
         }

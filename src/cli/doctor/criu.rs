@@ -12,7 +12,7 @@ const TOPIC: &str = "checkpoints";
 
 /// Programs that CRIU calls during a dump, and `criu check` does not look for: two lock the network of the pod, one copies the files of
 /// a tmpfs.
-const HELPERS: [&str; 3] = ["iptables-restore", "ip6tables-restore", "tar"];
+const CRIU_HELPERS: [&str; 3] = ["iptables-restore", "ip6tables-restore", "tar"];
 
 /// Nothing, unless they are turned on.
 pub(super) fn check(runtime: &Runtime, search: &OsStr, is_root: bool) -> Vec<ReportFinding> {
@@ -67,7 +67,7 @@ fn criu(search: &OsStr, is_root: bool) -> ReportFinding {
 
 /// The programs that are missing.
 fn helpers(search: &OsStr) -> Option<ReportFinding> {
-    let missing = HELPERS.into_iter();
+    let missing = CRIU_HELPERS.into_iter();
     let missing: Vec<_> = missing
         .filter(|name| find(name, search).is_none())
         .collect();

@@ -13,16 +13,16 @@ use crate::config::Config;
 use crate::settings::{lexical, show_endpoint};
 
 const TOPIC: &str = "kubelet";
-const FLAG: &str = "--container-runtime-endpoint";
-const IMAGE_FLAG: &str = "--image-service-endpoint";
-const KEY: &str = "containerRuntimeEndpoint";
-const IMAGE_KEY: &str = "imageServiceEndpoint";
+const ENDPOINT_FLAG: &str = "--container-runtime-endpoint";
+const IMAGE_ENDPOINT_FLAG: &str = "--image-service-endpoint";
+const ENDPOINT_KEY: &str = "containerRuntimeEndpoint";
+const IMAGE_ENDPOINT_KEY: &str = "imageServiceEndpoint";
 
 /// The configuration file of kubeadm.
-const USUAL_FILE: &str = "/var/lib/kubelet/config.yaml";
+const DEFAULT_CONFIG_FILE: &str = "/var/lib/kubelet/config.yaml";
 
 /// The kubelet's default (KubeletConfiguration v1beta1).
-const DEFAULT: &str = "unix:///run/containerd/containerd.sock";
+const DEFAULT_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
 
 /// Suffix of the path by which a kubelet recognises CRI-O and reads statistics itself instead of asking the runtime.
 const CRIO_SUFFIX: &str = "run/crio/crio.sock";
@@ -56,7 +56,7 @@ pub(super) fn check(config: Option<&Config>, node: &NodeFiles) -> Vec<ReportFind
 }
 
 fn not_running(config: Option<&Config>, node: &NodeFiles) -> Vec<ReportFinding> {
-    if !node.path(USUAL_FILE).exists() {
+    if !node.path(DEFAULT_CONFIG_FILE).exists() {
         return vec![ReportFinding::ok(TOPIC, "there is no kubelet on this node")];
     }
     let arguments = [format!("--config={USUAL_FILE}")];
@@ -69,8 +69,8 @@ fn judge(
     config: Option<&Config>,
     node: &NodeFiles,
 ) -> Vec<ReportFinding> {
-    let runtime = effective(arguments, FLAG, KEY, node).unwrap_or_else(|| KubeletSetting {
-        endpoint: DEFAULT.to_owned(),
+    let runtime = effective(arguments, ENDPOINT_FLAG, ENDPOINT_KEY, node).unwrap_or_else(|| KubeletSetting {
+        endpoint: DEFAULT_ENDPOINT.to_owned(),
         source: "its default".to_owned(),
     });
     let text = format!("{who} uses {} ({})", runtime.endpoint, runtime.source);
@@ -90,7 +90,7 @@ fn judge(
         return vec![ReportFinding::warn(TOPIC, finding).hint(change)];
     }
     let mut findings = vec![ReportFinding::ok(TOPIC, text)];
-    if let Some(images) = effective(arguments, IMAGE_FLAG, IMAGE_KEY, node)
+    if let Some(images) = effective(arguments, IMAGE_ENDPOINT_FLAG, IMAGE_ENDPOINT_KEY, node)
         && !config.serves_at(&path_of(&images.endpoint))
     {
         let text = format!(
@@ -104,7 +104,7 @@ fn judge(
 
 fn change(setting: &KubeletSetting, config: &Config) -> String {
     let listen = show_endpoint(&config.server.listen);
-    if setting.source == FLAG {
+    if setting.source == ENDPOINT_FLAG {
         // kubeadm before 1.34 writes the flag into kubeadm-flags.env.
         return format!(
             "the flag wins over the file: set {FLAG}={listen} where the kubelet's flags are set (kubeadm: /var/lib/kubelet/kubeadm-flags.env) and restart the kubelet; docs/INSTALL.md"
@@ -343,8 +343,8 @@ mod tests {
     #[test]
     fn nested_fields_are_not_the_setting() {
         let text = "a:\n  containerRuntimeEndpoint: unix:///x\ncontainerRuntimeEndpointOld: y\n";
-        assert_eq!(field(text, KEY), None);
-        assert_eq!(field("containerRuntimeEndpoint: \"\"\n", KEY), None);
-        assert_eq!(field("{ not json", KEY), None);
+        assert_eq!(field(text, ENDPOINT_KEY), None);
+        assert_eq!(field("containerRuntimeEndpoint: \"\"\n", ENDPOINT_KEY), None);
+        assert_eq!(field("{ not json", ENDPOINT_KEY), None);
     }
 }

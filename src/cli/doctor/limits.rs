@@ -8,7 +8,7 @@ use super::process::NodeFiles;
 const TOPIC: &str = "limits";
 
 /// Each caller takes one descriptor, each stream may take one more, and a misbehaving client may hold hundreds open.
-const ENOUGH: u64 = 4096;
+const MIN_FILE_DESCRIPTORS: u64 = 4096;
 
 /// The limit of the running criscope, else that of this shell, which a criscope started from it would inherit.
 pub(super) fn check(running: Option<i32>, node: &NodeFiles) -> ReportFinding {
@@ -27,7 +27,7 @@ pub(super) fn check(running: Option<i32>, node: &NodeFiles) -> ReportFinding {
         },
     };
     let text = format!("{whose} may have {limit} files open");
-    if limit < ENOUGH {
+    if limit < MIN_FILE_DESCRIPTORS {
         ReportFinding::warn(TOPIC, text).hint(format!(
             "raise it to {ENOUGH} or more: LimitNOFILE= in the unit, or ulimit -n"
         ))

@@ -30,7 +30,7 @@ use serde::Serialize;
 
 use super::format::{self, OutputFormat};
 use super::output::{FindingLevel, ReportFinding};
-use super::{CommandFailure, ConfigSourceArgs, USUAL_FILE};
+use super::{CommandFailure, ConfigSourceArgs, DEFAULT_CONFIG_FILE};
 use crate::config::{Config, ConfigErrors};
 use process::NodeFiles;
 
@@ -43,7 +43,7 @@ const USUAL_SOCKETS: [&str; 4] = [
 ];
 
 /// Timeout of every check.
-const PATIENCE: Duration = Duration::from_secs(3);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Check this node step by step and recommend fixes
 ///
@@ -133,7 +133,7 @@ async fn examine(
     args: &ConfigSourceArgs,
     node: &NodeFiles,
 ) -> io::Result<()> {
-    let config = match configuration(args, Path::new(USUAL_FILE)) {
+    let config = match configuration(args, Path::new(DEFAULT_CONFIG_FILE)) {
         Ok((config, finding)) => {
             report.add([finding])?;
             Some(config)

@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 use super::cgroups::CgroupSnapshot;
 
 /// How long the container may take, and how long its removal.
-const LIMIT: Duration = Duration::from_secs(10);
-const REMOVAL: Duration = Duration::from_secs(5);
-const POLL: Duration = Duration::from_millis(10);
+const CONTAINER_TIMEOUT: Duration = Duration::from_secs(10);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Longest error text, in bytes.
-const MOST: usize = 300;
+const MAX_ERROR_BYTES: usize = 300;
 
 /// Directories and links of the node that a program needs.
-const PARTS: [&str; 6] = ["bin", "lib", "lib32", "lib64", "sbin", "usr"];
+const NODE_DIRECTORIES: [&str; 6] = ["bin", "lib", "lib32", "lib64", "sbin", "usr"];
 
 /// An OCI runtime with the options that matter here.
 #[derive(Debug)]
@@ -68,10 +68,10 @@ impl TrialContainer<'_> {
         let bundle = TrialBundle::make(self.temp, &spec(argument, self.systemd_cgroup))
             .map_err(TrialError::Prepare)?;
         let cgroups = CgroupSnapshot::before(self.cgroups);
-        let result = self.verb(&bundle, &["run", "--bundle"], LIMIT);
+        let result = self.verb(&bundle, &["run", "--bundle"], CONTAINER_TIMEOUT);
         // It is gone already unless something went wrong.
         if result.is_err() {
-            let _ = self.verb(&bundle, &["delete", "--force"], REMOVAL);
+            let _ = self.verb(&bundle, &["delete", "--force"], REMOVAL_TIMEOUT);
         }
         cgroups.remove(&name());
         result
@@ -112,7 +112,7 @@ impl TrialContainer<'_> {
                     let _ = child.wait();
                     return Err(TrialError::Late);
                 }
-                None => sleep(POLL),
+                None => sleep(POLL_INTERVAL),
             }
         }
     }
@@ -126,12 +126,12 @@ fn name() -> String {
 fn last_line(said: &str, status: &str) -> String {
     let line = said.lines().map(str::trim).rfind(|line| !line.is_empty());
     let line = line.unwrap_or(status);
-    line[..line.floor_char_boundary(MOST)].to_owned()
+    line[..line.floor_char_boundary(MAX_ERROR_BYTES)].to_owned()
 }
 
 /// The parts of the node's root that are directories, to be mounted.
 fn parts() -> impl Iterator<Item = (&'static str, PathBuf)> {
-    let parts = PARTS.iter().map(|part| (*part, Path::new("/").join(part)));
+    let parts = NODE_DIRECTORIES.iter().map(|part| (*part, Path::new("/").join(part)));
     parts.filter(|(_, path)| fs::symlink_metadata(path).is_ok())
 }
 

@@ -6,7 +6,7 @@ use tonic::Code;
 
 use super::super::client::{CriCallError, CriSocketClient};
 use super::super::output::ReportFinding;
-use super::PATIENCE;
+use super::CHECK_TIMEOUT;
 use super::process::NodeFiles;
 use super::socket::{SocketState, probe};
 use crate::cri::Method;
@@ -73,7 +73,7 @@ async fn ask(
     findings: &mut Vec<ReportFinding>,
 ) -> Result<(), ReportFinding> {
     let wrong = |error: CriCallError| refusal(name, &error);
-    let client = CriSocketClient::connect(endpoint, PATIENCE)
+    let client = CriSocketClient::connect(endpoint, CHECK_TIMEOUT)
         .await
         .map_err(wrong)?;
     let version = match says_version(&client, ApiVersion::V1).await {

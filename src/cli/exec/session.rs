@@ -24,10 +24,10 @@ use super::tls;
 use crate::cli::CommandFailure;
 
 /// Bytes of standard input in one message.
-const CHUNK: usize = 32 << 10;
+const STDIN_CHUNK_BYTES: usize = 32 << 10;
 
 /// Bytes of the status at the end of a session.
-const MAX_STATUS: usize = 64 << 10;
+const MAX_STATUS_BYTES: usize = 64 << 10;
 
 /// A session that the runtime has granted.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ async fn feed<T: AsyncRead + AsyncWrite + Unpin>(
     mut stdin: Option<File>,
     mut sizes: Option<Signal>,
 ) -> Result<i32, CommandFailure> {
-    let mut chunk = vec![0; CHUNK];
+    let mut chunk = vec![0; STDIN_CHUNK_BYTES];
     let mut sent = match (&sizes, terminal::size()) {
         (Some(_), Some(size)) => input.resize(size).await,
         _ => Ok(()),
@@ -208,7 +208,7 @@ async fn print<R: AsyncRead + Unpin>(output: &mut CommandOutput<R>) -> Result<i3
                 err.write_all(&bytes).await?;
                 err.flush().await?;
             }
-            CommandEvent::Status(bytes) if status.len() + bytes.len() <= MAX_STATUS => {
+            CommandEvent::Status(bytes) if status.len() + bytes.len() <= MAX_STATUS_BYTES => {
                 status.extend(bytes);
             }
             CommandEvent::Status(_) => {

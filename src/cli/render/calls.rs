@@ -7,11 +7,11 @@ use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
 
 /// Minimum and maximum width of the method column.
-const METHOD: (usize, usize) = (14, 25);
+const METHOD_WIDTHS: (usize, usize) = (14, 25);
 /// Width of the column for deadlines, or bytes of a session.
-const DEADLINE: usize = 22;
+const DEADLINE_WIDTH: usize = 22;
 /// Width of the column for phases, or callers of a session.
-const PHASE: usize = 10;
+const PHASE_WIDTH: usize = 10;
 
 /// Contents of the screen.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(crate) fn screen(
     // One width for both tables, so that their columns align.
     let methods_of = now.calls.iter().map(|row| row.method.clone());
     let name = names(methods_of.chain(now.sessions.iter().map(what)));
-    let fixed = name + 2 + 8 + 2 + DEADLINE + 2 + PHASE + 2;
+    let fixed = name + 2 + 8 + 2 + DEADLINE_WIDTH + 2 + PHASE_WIDTH + 2;
     let columns = (name, paper.width().saturating_sub(fixed).max(16));
     // The oldest first, with space for the rates below.
     let most = |part: usize, least| height.map_or(usize::MAX, |height| (height / part).max(least));
@@ -141,8 +141,8 @@ fn session(row: &OpenSession, (name, about): (usize, usize), paper: TerminalOutp
         "{}  {:>8}  {}  {}  {}",
         pad(&paper.cut(&what(row), name), name),
         units::duration(session.duration_ms),
-        pad(&paper.cut(&bytes.join(", "), DEADLINE), DEADLINE),
-        pad(&paper.cut(client, PHASE), PHASE),
+        pad(&paper.cut(&bytes.join(", "), DEADLINE_WIDTH), DEADLINE_WIDTH),
+        pad(&paper.cut(client, PHASE_WIDTH), PHASE_WIDTH),
         paper.cut(format!("{pod} {container}").trim_end(), about)
     );
     line.trim_end().to_owned()
@@ -172,10 +172,10 @@ fn call(row: &Call, (name, about): (usize, usize), paper: TerminalOutput) -> Str
         "{}  {:>8}  {}  {}  {}",
         pad(&paper.cut(&row.method, name), name),
         units::duration(row.duration_ms),
-        pad(&paper.cut(&deadline, DEADLINE), DEADLINE),
+        pad(&paper.cut(&deadline, DEADLINE_WIDTH), DEADLINE_WIDTH),
         pad(
-            &paper.cut(row.phase.as_deref().unwrap_or_default(), PHASE),
-            PHASE
+            &paper.cut(row.phase.as_deref().unwrap_or_default(), PHASE_WIDTH),
+            PHASE_WIDTH
         ),
         paper.cut(&subject(row), about)
     );
@@ -188,7 +188,7 @@ fn call(row: &Call, (name, about): (usize, usize), paper: TerminalOutput) -> Str
 /// Width of the longest of these names.
 fn names(names: impl Iterator<Item = String>) -> usize {
     let longest = names.map(|name| name.chars().count()).max();
-    longest.unwrap_or_default().clamp(METHOD.0, METHOD.1)
+    longest.unwrap_or_default().clamp(METHOD_WIDTHS.0, METHOD_WIDTHS.1)
 }
 
 fn subject(row: &Call) -> String {

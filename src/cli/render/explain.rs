@@ -12,10 +12,10 @@ use crate::smoke::waterfall::WaterfallStyle;
 use crate::units;
 
 /// Most episodes named among those that are not shown.
-const NAMED: usize = 3;
+const MAX_EPISODES_NAMED: usize = 3;
 
 /// Width of a time column.
-const TIME: usize = 8;
+const TIME_WIDTH: usize = 8;
 
 /// Draws the story, with all episodes or only the one that matters.
 pub(crate) fn story(story: &PodStory, all: bool, look: WaterfallStyle) -> String {
@@ -74,13 +74,13 @@ fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Terminal
     }
     let name = pod(&episode.namespace, &episode.name);
     for (head, line) in [("pod", name), ("what", how.join(", "))] {
-        let line = paper.cut(&line, paper.width() - TIME);
+        let line = paper.cut(&line, paper.width() - TIME_WIDTH);
         let ink = if head == "pod" {
             TextStyle::Bold
         } else {
             ink_of_state
         };
-        let head = paper.ink(TextStyle::Dim, &pad(head, TIME));
+        let head = paper.ink(TextStyle::Dim, &pad(head, TIME_WIDTH));
         let _ = writeln!(text, "{head}{}", paper.ink(ink, &line));
     }
     let mut when = units::rfc3339(episode.began_unix_us);
@@ -146,7 +146,7 @@ fn phases(text: &mut String, episode: &Episode, paper: TerminalOutput) {
         })
         .collect();
     for (n, line) in paper
-        .flowing(&words, paper.width() - TIME)
+        .flowing(&words, paper.width() - TIME_WIDTH)
         .into_iter()
         .enumerate()
     {
@@ -154,7 +154,7 @@ fn phases(text: &mut String, episode: &Episode, paper: TerminalOutput) {
         let _ = writeln!(
             text,
             "{}{line}",
-            paper.ink(TextStyle::Dim, &pad(head, TIME))
+            paper.ink(TextStyle::Dim, &pad(head, TIME_WIDTH))
         );
     }
 }
@@ -175,7 +175,7 @@ fn waterfall(text: &mut String, episode: &Episode, paper: TerminalOutput) {
     let labels = lines
         .iter()
         .map(|line| line.label(usize::MAX, paper).chars().count());
-    let times = 2 * (TIME + 2);
+    let times = 2 * (TIME_WIDTH + 2);
     // Bars get the width that labels leave, but at least half.
     let most = (paper.width() - times) / 2;
     let label = labels.max().unwrap_or(0).min(most);
@@ -268,7 +268,7 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Termin
         .iter()
         .rev()
         .filter(|it| !shown.iter().any(|shown| std::ptr::eq(*it, *shown)))
-        .take(NAMED)
+        .take(MAX_EPISODES_NAMED)
         .map(|it| {
             let since = units::since(story.now_unix_us, it.began_unix_us);
             format!("{} ({}, {since})", what(it), word(it).1)
@@ -278,7 +278,7 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Termin
         "{more} more {}: {}{}. --all shows them.",
         if more == 1 { "episode" } else { "episodes" },
         words.join(", "),
-        match more.saturating_sub(NAMED) {
+        match more.saturating_sub(MAX_EPISODES_NAMED) {
             0 => String::new(),
             unnamed => format!(", and {unnamed} before"),
         }

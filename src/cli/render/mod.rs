@@ -15,7 +15,7 @@ use crate::cri::visible::{visible, visible_ascii};
 use crate::smoke::waterfall::{self, WaterfallStyle};
 
 /// Minimum width.
-const NARROWEST: usize = 60;
+const MIN_WIDTH: usize = 60;
 
 /// Colours and weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl TerminalOutput {
     }
 
     fn width(self) -> usize {
-        self.look.width.max(NARROWEST)
+        self.look.width.max(MIN_WIDTH)
     }
 
     /// Text from elsewhere, safe to write.

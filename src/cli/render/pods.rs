@@ -10,7 +10,7 @@ use crate::units;
 /// Which columns, in how many lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodColumns {
-    /// Within the width. Below [`INLINE`] columns the reason is written below its pod.
+    /// Within the width. Below [`REASON_COLUMN_FROM`] columns the reason is written below its pod.
     Fitting,
     /// A line for each pod, nothing truncated.
     Lines,
@@ -19,30 +19,30 @@ pub(crate) enum PodColumns {
 }
 
 /// Width from which the reason has a column.
-const INLINE: usize = 110;
+const REASON_COLUMN_FROM: usize = 110;
 
 /// Width from which phases have a column.
-const PHASED: usize = 140;
+const PHASES_COLUMN_FROM: usize = 140;
 
 /// Width from which restarts have a column.
-const RESTARTS: usize = 76;
+const RESTARTS_COLUMN_FROM: usize = 76;
 
 /// Width of the bar of phases.
-const BAR: usize = 24;
+const PHASE_BAR_WIDTH: usize = 24;
 
 /// Width of the columns TOOK, AGE and RESTARTS, with the gap before them.
-const TOOK: usize = 2 + 8;
-const AGE: usize = 2 + 6;
-const RESTARTED: usize = 2 + 8;
+const TOOK_WIDTH: usize = 2 + 8;
+const AGE_WIDTH: usize = 2 + 6;
+const RESTARTS_WIDTH: usize = 2 + 8;
 
 /// Widest name of a node.
-const NODE: usize = 30;
+const MAX_NODE_WIDTH: usize = 30;
 
 /// Names up to this width are aligned where nothing is truncated; a longer one shifts its own line only.
-const ALIGNED: usize = 60;
+const MAX_ALIGNED_NAME_WIDTH: usize = 60;
 
 /// Most lines of a reason.
-const REASON: usize = 3;
+const MAX_REASON_LINES: usize = 3;
 
 /// Phase, letter, word and colour, in the order of the bar.
 const PHASES: [(&str, char, &str, TextStyle); 8] = [
@@ -118,13 +118,13 @@ impl ColumnWidths {
         let fits = columns == PodColumns::Fitting;
         let states = pods.pods.iter().map(|it| it.state.word().len());
         let state = states.fold(5, usize::max);
-        let restarts = !fits || width >= RESTARTS;
-        let bar = fits && width >= PHASED;
+        let restarts = !fits || width >= RESTARTS_COLUMN_FROM;
+        let bar = fits && width >= PHASES_COLUMN_FROM;
         let nodes = pods.pods.iter().filter_map(|it| it.node.as_ref());
         let nodes = nodes.map(|it| paper.text(it).chars().count().max(4) + 2);
         let node = nodes.max().unwrap_or(0);
-        let node = if fits { node.min(NODE + 2) } else { node };
-        let others = 2 + state + node + TOOK + AGE + if restarts { RESTARTED } else { 0 };
+        let node = if fits { node.min(MAX_NODE_WIDTH + 2) } else { node };
+        let others = 2 + state + node + TOOK_WIDTH + AGE_WIDTH + if restarts { RESTARTS_WIDTH } else { 0 };
         let mut layout = Self {
             paper,
             columns,
@@ -139,14 +139,14 @@ impl ColumnWidths {
         let names = pods.pods.iter().map(|it| layout.whole_name(it));
         let widest = names.map(|it| it.chars().count()).fold(4, usize::max);
         layout.name = match (fits, width) {
-            (false, _) => widest.min(ALIGNED),
-            (true, INLINE..) => widest.min(width * 3 / 10),
+            (false, _) => widest.min(MAX_ALIGNED_NAME_WIDTH),
+            (true, REASON_COLUMN_FROM..) => widest.min(width * 3 / 10),
             (true, _) => widest.min(width.saturating_sub(others)),
         };
-        let used = layout.name + others + 2 + if bar { BAR + 2 } else { 0 };
+        let used = layout.name + others + 2 + if bar { PHASE_BAR_WIDTH + 2 } else { 0 };
         layout.reason = match (fits, width) {
             (false, _) => Some(usize::MAX),
-            (true, INLINE..) => Some(width.saturating_sub(used)),
+            (true, REASON_COLUMN_FROM..) => Some(width.saturating_sub(used)),
             (true, _) => None,
         };
         layout
@@ -160,9 +160,9 @@ impl ColumnWidths {
         if self.restarts {
             line += "  RESTARTS";
         }
-        let _ = write!(line, "  {:>8}  {}", "TOOK", pad("AGE", AGE - 2));
+        let _ = write!(line, "  {:>8}  {}", "TOOK", pad("AGE", AGE_WIDTH - 2));
         if self.bar {
-            let _ = write!(line, "  {}", pad("PHASES", BAR));
+            let _ = write!(line, "  {}", pad("PHASES", PHASE_BAR_WIDTH));
         }
         if self.columns == PodColumns::Wide {
             let _ = write!(line, "  {}", pad("UID", 36));
@@ -192,7 +192,7 @@ impl ColumnWidths {
         }
         let took = units::duration(pod.duration_ms);
         let age = units::ago(now, pod.aged_from());
-        let _ = write!(rest, "  {took:>8}  {}", pad(&age, AGE - 2));
+        let _ = write!(rest, "  {took:>8}  {}", pad(&age, AGE_WIDTH - 2));
         if self.columns == PodColumns::Wide {
             let _ = write!(rest, "  {}", pad(&paper.text(&pod.uid), 36));
         }
@@ -213,8 +213,8 @@ impl ColumnWidths {
         let mut lines = lines.into_iter();
         let first = faint(lines.next().unwrap_or_default());
         let _ = writeln!(text, "{}", format!("{begin}  {first}").trim_end());
-        let others = self.name + 2 + self.state + self.node + TOOK + AGE;
-        let indent = others + 2 + RESTARTED + if self.bar { BAR + 2 } else { 0 };
+        let others = self.name + 2 + self.state + self.node + TOOK_WIDTH + AGE_WIDTH;
+        let indent = others + 2 + RESTARTS_WIDTH + if self.bar { PHASE_BAR_WIDTH + 2 } else { 0 };
         for line in lines {
             let _ = writeln!(text, "{:indent$}{}", "", faint(line));
         }
@@ -225,7 +225,7 @@ impl ColumnWidths {
         let most = match pod.state {
             PodState::Gone => 1,
             PodState::Ok => 2,
-            _ => REASON,
+            _ => MAX_REASON_LINES,
         };
         match (self.columns, self.reason) {
             (PodColumns::Lines | PodColumns::Wide, _) => vec![self.paper.text(&pod.reason)],
@@ -281,7 +281,7 @@ fn ink(state: PodState) -> TextStyle {
 )]
 fn phases(episode: &Episode, paper: TerminalOutput) -> String {
     let whole: f64 = episode.phases.iter().map(|phase| phase.ms).sum();
-    let cell = |ms: f64| ((ms / whole.max(0.001) * BAR as f64).round() as usize).min(BAR);
+    let cell = |ms: f64| ((ms / whole.max(0.001) * PHASE_BAR_WIDTH as f64).round() as usize).min(PHASE_BAR_WIDTH);
     let (mut text, mut at, mut filled) = (String::new(), 0.0, 0);
     for phase in &episode.phases {
         at += phase.ms;
@@ -293,7 +293,7 @@ fn phases(episode: &Episode, paper: TerminalOutput) -> String {
         text.push_str(&paper.ink(ink, &cells));
         filled = filled.max(to);
     }
-    text.push_str(&" ".repeat(BAR - filled));
+    text.push_str(&" ".repeat(PHASE_BAR_WIDTH - filled));
     text
 }
 

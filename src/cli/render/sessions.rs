@@ -7,7 +7,7 @@ use crate::lifecycle::view::{PodStory, Session};
 use crate::units;
 
 /// Sessions shown without `--all`.
-const SHOWN: usize = 3;
+const MAX_SESSIONS_SHOWN: usize = 3;
 
 /// A line for each, the open ones first; all, or the last ones.
 pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: TerminalOutput) {
@@ -15,7 +15,7 @@ pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: Termi
         return;
     }
     text.push('\n');
-    let limit = if all { usize::MAX } else { SHOWN };
+    let limit = if all { usize::MAX } else { MAX_SESSIONS_SHOWN };
     for session in story.sessions.iter().rev().take(limit) {
         for line in paper.wrapped(&line(session, story.now_unix_us), paper.width()) {
             let _ = writeln!(text, "{}", paper.ink(TextStyle::Dim, &line));

@@ -7,22 +7,22 @@ use super::super::machine::{UnitState, arguments};
 use super::super::root::FilesystemRoot;
 use super::super::unit::{self, UnitCommand};
 use super::{
-    DEFAULT, DetectError, DetectedKubelet, Distribution, IMAGES, RUNTIME, SettingPlace,
+    DEFAULT_ENDPOINT, DetectError, DetectedKubelet, Distribution, IMAGE_ENDPOINT, RUNTIME_ENDPOINT, SettingPlace,
     SocketSetting, socket,
 };
 
 /// From which `kubeadm upgrade` restores the endpoint, 1.34 and later.
-const INSTANCE: &str = "/var/lib/kubelet/instance-config.yaml";
+const INSTANCE_CONFIG: &str = "/var/lib/kubelet/instance-config.yaml";
 /// Of kubeadm, before that.
-const KUBEADM: &str = "/var/lib/kubelet/kubeadm-flags.env";
+const KUBEADM_FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 
 /// The flag with the name of the Node.
-const NODE: &str = "--hostname-override";
+const NODE_NAME_FLAG: &str = "--hostname-override";
 
 const MICROK8S: &str = "/var/snap/microk8s/current/args/kubelet";
 
 /// The name of our drop-in in `--config-dir`: they are merged in the order of their names.
-const DROP_IN: &str = "zz-criscope.conf";
+const DROP_IN_FILE: &str = "zz-criscope.conf";
 
 pub(super) fn find(
     root: &FilesystemRoot,
@@ -37,15 +37,15 @@ pub(super) fn find(
         command: &command,
         words: command.arguments(),
     };
-    let runtime = search.locate(RUNTIME)?;
-    let endpoint = runtime.value.unwrap_or_else(|| DEFAULT.to_owned());
+    let runtime = search.locate(RUNTIME_ENDPOINT)?;
+    let endpoint = runtime.value.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned());
     let path = socket(&endpoint)?;
     let mut notes = Vec::new();
-    let mut places = vec![(RUNTIME, runtime.place)];
-    let images = search.locate(IMAGES)?;
+    let mut places = vec![(RUNTIME_ENDPOINT, runtime.place)];
+    let images = search.locate(IMAGE_ENDPOINT)?;
     if let Some(value) = images.value {
         if same(&value, &endpoint) {
-            places.push((IMAGES, images.place));
+            places.push((IMAGE_ENDPOINT, images.place));
         } else {
             notes.push(format!(
                 "the kubelet sends image calls to {value} ({}); criscope does not see them",
@@ -54,7 +54,7 @@ pub(super) fn find(
         }
     }
     places.extend(kubeadm(root, &mut notes)?);
-    let node = flag::of_words(&search.words, NODE).map(|(_, name)| name.to_owned());
+    let node = flag::of_words(&search.words, NODE_NAME_FLAG).map(|(_, name)| name.to_owned());
     Ok(DetectedKubelet {
         distribution: Distribution::Kubelet,
         unit,
@@ -76,14 +76,14 @@ fn kubeadm(
     root: &FilesystemRoot,
     notes: &mut Vec<String>,
 ) -> Result<Option<(SocketSetting, SettingPlace)>, DetectError> {
-    if let Some(text) = root.text(INSTANCE)? {
-        let value = document::get(&text, RUNTIME.key).map_err(|source| DetectError::Edit {
-            path: INSTANCE.into(),
+    if let Some(text) = root.text(INSTANCE_CONFIG)? {
+        let value = document::get(&text, RUNTIME_ENDPOINT.key).map_err(|source| DetectError::Edit {
+            path: INSTANCE_CONFIG.into(),
             source,
         })?;
-        return Ok(value.map(|_| (RUNTIME, SettingPlace::Document(INSTANCE.into()))));
+        return Ok(value.map(|_| (RUNTIME_ENDPOINT, SettingPlace::Document(INSTANCE_CONFIG.into()))));
     }
-    if root.has(KUBEADM) {
+    if root.has(KUBEADM_FLAGS) {
         notes.push(
             "kubeadm before 1.34 also keeps the socket in an annotation of the Node, which needs the API: kubectl annotate node NODE --overwrite kubeadm.alpha.kubernetes.io/cri-socket=ENDPOINT".to_owned(),
         );
@@ -111,7 +111,7 @@ fn agrees(
         });
     }
     let words = command.arguments();
-    for name in [RUNTIME.flag, IMAGES.flag, "--config", "--config-dir"] {
+    for name in [RUNTIME_ENDPOINT.flag, IMAGE_ENDPOINT.flag, "--config", "--config-dir"] {
         let value = |words| flag::of_words(words, name).map(|(_, value)| value.to_owned());
         let (running, files) = (value(&running), value(&words));
         if running != files {
@@ -227,7 +227,7 @@ impl SettingSearch<'_> {
                 found = Some((value, path.display().to_string()));
             }
         }
-        let ours = directory.join(DROP_IN);
+        let ours = directory.join(DROP_IN_FILE);
         // One whose name comes after ours has the last word.
         let last = files.into_iter().rfind(|path| *path > ours);
         let (value, source) = match found {
@@ -258,22 +258,22 @@ pub(super) fn microk8s(
 ) -> Result<DetectedKubelet, DetectError> {
     let path = PathBuf::from(MICROK8S);
     let text = root.text(&path)?.unwrap_or_default();
-    let value = flag::value(&text, RUNTIME.flag).unwrap_or("${SNAP_COMMON}/run/containerd.sock");
+    let value = flag::value(&text, RUNTIME_ENDPOINT.flag).unwrap_or("${SNAP_COMMON}/run/containerd.sock");
     let runtime = value
         .replace("${SNAP_COMMON}", "/var/snap/microk8s/common")
         .replace("${SNAP_DATA}", "/var/snap/microk8s/current");
-    let mut places = vec![(RUNTIME, SettingPlace::Flags(path.clone()))];
-    if flag::value(&text, IMAGES.flag).is_some_and(|images| images == value) {
-        places.push((IMAGES, SettingPlace::Flags(path)));
+    let mut places = vec![(RUNTIME_ENDPOINT, SettingPlace::Flags(path.clone()))];
+    if flag::value(&text, IMAGE_ENDPOINT.flag).is_some_and(|images| images == value) {
+        places.push((IMAGE_ENDPOINT, SettingPlace::Flags(path)));
     }
     Ok(DetectedKubelet {
         distribution: Distribution::MicroK8s,
         unit,
         state,
         runtime: socket(&runtime)?,
-        source: format!("{} in {MICROK8S}", RUNTIME.flag),
+        source: format!("{} in {MICROK8S}", RUNTIME_ENDPOINT.flag),
         places,
-        node: flag::value(&text, NODE).map(str::to_owned),
+        node: flag::value(&text, NODE_NAME_FLAG).map(str::to_owned),
         notes: Vec::new(),
     })
 }

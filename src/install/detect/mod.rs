@@ -16,7 +16,7 @@ use super::root::FilesystemRoot;
 use super::workspace::EditWorkspace;
 
 /// The kubelet's default (`KubeletConfiguration` v1beta1).
-const DEFAULT: &str = "unix:///run/containerd/containerd.sock";
+const DEFAULT_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
 
 /// A kind of node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl fmt::Display for Distribution {
 }
 
 /// The units that are looked for.
-const UNITS: [(&str, Distribution); 6] = [
+const KUBELET_UNITS: [(&str, Distribution); 6] = [
     ("kubelet.service", Distribution::Kubelet),
     ("k3s.service", Distribution::K3s),
     ("k3s-agent.service", Distribution::K3s),
@@ -149,13 +149,13 @@ pub(super) struct SocketSetting {
 }
 
 /// The endpoint of the runtime.
-pub(super) const RUNTIME: SocketSetting = SocketSetting {
+pub(super) const RUNTIME_ENDPOINT: SocketSetting = SocketSetting {
     flag: "--container-runtime-endpoint",
     key: "containerRuntimeEndpoint",
 };
 
 /// The endpoint of the image service, by default the same.
-pub(super) const IMAGES: SocketSetting = SocketSetting {
+pub(super) const IMAGE_ENDPOINT: SocketSetting = SocketSetting {
     flag: "--image-service-endpoint",
     key: "imageServiceEndpoint",
 };
@@ -235,7 +235,7 @@ impl SettingPlace {
 }
 
 /// The first line of files that are ours.
-pub(super) const WRITTEN: &str =
+pub(super) const WRITTEN_BY_INSTALL: &str =
     "# Written by `criscope install`; `criscope uninstall` removes it.\n";
 
 /// A new drop-in of `--config-dir`.
@@ -300,7 +300,7 @@ fn unit(
             true => name.to_owned(),
             false => format!("{name}.service"),
         };
-        let known = UNITS.iter().find(|(unit, _)| *unit == name);
+        let known = KUBELET_UNITS.iter().find(|(unit, _)| *unit == name);
         let distribution = known.map_or(Distribution::Kubelet, |(_, distribution)| *distribution);
         let state = state(&name)?;
         if !state.loaded {
@@ -309,7 +309,7 @@ fn unit(
         return Ok((name, distribution, state));
     }
     let mut found = Vec::new();
-    for (unit, distribution) in UNITS {
+    for (unit, distribution) in KUBELET_UNITS {
         let state = state(unit)?;
         if state.loaded {
             found.push((unit.to_owned(), distribution, state));
@@ -319,7 +319,7 @@ fn unit(
         found.retain(|(_, _, state)| state.active);
     }
     match found.len() {
-        0 => Err(DetectError::None(UNITS.map(|(unit, _)| unit).join(", "))),
+        0 => Err(DetectError::None(KUBELET_UNITS.map(|(unit, _)| unit).join(", "))),
         1 => Ok(found.swap_remove(0)),
         _ => {
             let names: Vec<_> = found.into_iter().map(|(unit, _, _)| unit).collect();

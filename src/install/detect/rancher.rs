@@ -11,18 +11,18 @@ use super::super::edit::{TextEditError, flag};
 use super::super::machine::UnitState;
 use super::super::root::FilesystemRoot;
 use super::super::unit::UnitCommand;
-use super::{DetectError, DetectedKubelet, Distribution, RUNTIME, SettingPlace, WRITTEN, socket};
+use super::{DetectError, DetectedKubelet, Distribution, RUNTIME_ENDPOINT, SettingPlace, WRITTEN_BY_INSTALL, socket};
 
 /// The socket of their containerd.
-const CONTAINERD: &str = "/run/k3s/containerd/containerd.sock";
+const CONTAINERD_SOCKET: &str = "/run/k3s/containerd/containerd.sock";
 /// With `docker: true`.
-const DOCKER: &str = "/run/k3s/cri-dockerd/cri-dockerd.sock";
+const CRI_DOCKERD_SOCKET: &str = "/run/k3s/cri-dockerd/cri-dockerd.sock";
 
 /// The name of the Node, as a flag and as a key.
-const NODE: &str = "--node-name";
+const NODE_NAME_FLAG: &str = "--node-name";
 
 /// The kubelet's argument as these spell it.
-const ARGUMENT: &str = "container-runtime-endpoint=";
+const ENDPOINT_ARGUMENT: &str = "container-runtime-endpoint=";
 
 pub(super) fn drop_in(endpoint: &str) -> String {
     format!("{WRITTEN}kubelet-arg+:\n  - {ARGUMENT}{endpoint}\n")
@@ -47,12 +47,12 @@ pub(super) fn find(
         |(_, value)| PathBuf::from(value),
     );
     let overriding = |word: &String| {
-        word.contains(ARGUMENT) && word.contains("kubelet-arg") || word.starts_with(ARGUMENT)
+        word.contains(ENDPOINT_ARGUMENT) && word.contains("kubelet-arg") || word.starts_with(ENDPOINT_ARGUMENT)
     };
     if words.iter().any(overriding) {
         return Err(DetectError::CommandLine {
             unit,
-            flag: format!("kubelet-arg {}", ARGUMENT.trim_end_matches('=')),
+            flag: format!("kubelet-arg {}", ENDPOINT_ARGUMENT.trim_end_matches('=')),
             endpoint: "criscope's socket".to_owned(),
         });
     }
@@ -72,7 +72,7 @@ pub(super) fn find(
         state,
         runtime: socket(&endpoint)?,
         source,
-        places: vec![(RUNTIME, SettingPlace::Rancher(ours))],
+        places: vec![(RUNTIME_ENDPOINT, SettingPlace::Rancher(ours))],
         node: name,
         notes: Vec::new(),
     })
@@ -97,9 +97,9 @@ struct RancherConfig {
 
 impl RancherConfig {
     fn add_flags(&mut self, words: &[String]) {
-        let name = flag::of_words(words, NODE);
+        let name = flag::of_words(words, NODE_NAME_FLAG);
         self.name = name.map(|(_, name)| name.to_owned());
-        if let Some((_, value)) = flag::of_words(words, RUNTIME.flag) {
+        if let Some((_, value)) = flag::of_words(words, RUNTIME_ENDPOINT.flag) {
             self.endpoint = Some((value.to_owned(), "its command line".to_owned()));
         }
         self.docker = words.iter().any(|word| word == "--docker");
@@ -134,17 +134,17 @@ impl RancherConfig {
                 .into_iter()
                 .map(|argument| argument.trim_start_matches('-'));
             if let Some(found) = arguments
-                .filter_map(|argument| argument.strip_prefix(ARGUMENT))
+                .filter_map(|argument| argument.strip_prefix(ENDPOINT_ARGUMENT))
                 .next_back()
             {
                 self.argument = Some((found.to_owned(), shown.clone()));
             }
         }
-        let endpoint = value.get(RUNTIME.flag.trim_start_matches('-'));
+        let endpoint = value.get(RUNTIME_ENDPOINT.flag.trim_start_matches('-'));
         if let Some(endpoint) = endpoint.and_then(Value::as_str) {
             self.endpoint = Some((endpoint.to_owned(), shown));
         }
-        let name = value.get(NODE.trim_start_matches('-'));
+        let name = value.get(NODE_NAME_FLAG.trim_start_matches('-'));
         if let Some(name) = name.and_then(Value::as_str) {
             self.name = Some(name.to_owned());
         }
@@ -154,8 +154,8 @@ impl RancherConfig {
 
     fn endpoint(self) -> (String, String) {
         let default = match self.docker {
-            true => (DOCKER.to_owned(), "its cri-dockerd".to_owned()),
-            false => (CONTAINERD.to_owned(), "its own containerd".to_owned()),
+            true => (CRI_DOCKERD_SOCKET.to_owned(), "its cri-dockerd".to_owned()),
+            false => (CONTAINERD_SOCKET.to_owned(), "its own containerd".to_owned()),
         };
         self.argument.or(self.endpoint).unwrap_or(default)
     }

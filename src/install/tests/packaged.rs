@@ -5,7 +5,7 @@ use super::node::Node;
 use super::{endpoint, everything};
 use crate::config::{Config, FlagOverrides};
 use crate::install::InstallMode;
-use crate::install::config::{PACKAGED, PATH};
+use crate::install::config::{PACKAGED_CONFIG, CONFIG_PATH};
 
 #[test]
 fn the_configuration_of_a_package_is_replaced_where_it_does_not_fit() {
@@ -13,7 +13,7 @@ fn the_configuration_of_a_package_is_replaced_where_it_does_not_fit() {
     all.push((KUBEADM, InstallMode::Runtime));
     for (fixture, mode) in all {
         let node = Node::new(&fixture);
-        node.write(PATH, PACKAGED);
+        node.write(CONFIG_PATH, PACKAGED_CONFIG);
         node.write("/download/criscope-shim", "shim");
         let original = node.files();
         node.install(mode)
@@ -22,10 +22,10 @@ fn the_configuration_of_a_package_is_replaced_where_it_does_not_fit() {
             let used = node.works().expect("works");
             assert_eq!(used, endpoint(&fixture, mode), "{}", fixture.name);
         }
-        let text = node.read(PATH).expect("there");
+        let text = node.read(CONFIG_PATH).expect("there");
         let is_kept = fixture.socket == CONTAINERD && mode == InstallMode::Front;
-        assert_eq!(text == PACKAGED, is_kept, "{}", fixture.name);
-        let config = Config::from_text(PATH, &text, &FlagOverrides::default()).expect("valid");
+        assert_eq!(text == PACKAGED_CONFIG, is_kept, "{}", fixture.name);
+        let config = Config::from_text(CONFIG_PATH, &text, &FlagOverrides::default()).expect("valid");
         assert_eq!(config.runtime.is_some(), mode == InstallMode::Runtime);
         assert!(
             node.plan(mode).expect("a plan").is_empty(),

@@ -245,11 +245,11 @@ fn first(bytes: &mut BytesMut) -> Result<Option<Envelope>, Error> {
     if head.compressed || head.len > EVENT {
         return Err(Error::Response);
     }
-    let len = frame::HEADER + head.len;
+    let len = frame::HEADER_LENGTH + head.len;
     if bytes.len() < len {
         return Ok(None);
     }
-    let message = bytes.split_to(len).split_off(frame::HEADER);
+    let message = bytes.split_to(len).split_off(frame::HEADER_LENGTH);
     let event = Envelope::decode(message).map_err(|_| Error::Response)?;
     Ok(Some(event))
 }
@@ -284,7 +284,7 @@ fn messages<A: Message + Default>(mut bytes: Bytes) -> Result<Vec<A>, Error> {
     while !bytes.is_empty() {
         let head = FrameHeader::read(&bytes).filter(|head| !head.compressed);
         let head = head.ok_or(Error::Response)?;
-        bytes.advance(frame::HEADER);
+        bytes.advance(frame::HEADER_LENGTH);
         if bytes.len() < head.len {
             return Err(Error::Response);
         }

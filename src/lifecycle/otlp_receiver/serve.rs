@@ -98,7 +98,7 @@ impl Shared {
         let read = async {
             // The semaphore is never closed.
             let room = self.room.acquire().await;
-            let body = Limited::new(body, MOST_BYTES + frame::HEADER)
+            let body = Limited::new(body, MOST_BYTES + frame::HEADER_LENGTH)
                 .collect()
                 .await;
             (room, body)
@@ -173,7 +173,7 @@ struct Decoded {
 fn spans_of(framed: &[u8], encoding: Option<&[u8]>) -> Result<Decoded, Status> {
     let invalid = |text: &str| Status::new(Code::InvalidArgument, text);
     let head = FrameHeader::read(framed).ok_or_else(|| invalid("no message"))?;
-    let message = framed.get(frame::HEADER..).unwrap_or_default();
+    let message = framed.get(frame::HEADER_LENGTH..).unwrap_or_default();
     if message.len() != head.len {
         return Err(invalid("not one whole message"));
     }
@@ -218,7 +218,7 @@ fn spans_of(framed: &[u8], encoding: Option<&[u8]>) -> Result<Decoded, Status> {
 fn done() -> Response {
     let mut trailers = http::HeaderMap::new();
     trailers.insert("grpc-status", http::HeaderValue::from(Code::Ok as i32));
-    let message = Frame::data(Bytes::from_static(&[0; frame::HEADER]));
+    let message = Frame::data(Bytes::from_static(&[0; frame::HEADER_LENGTH]));
     let frames = [message, Frame::trailers(trailers)].map(Ok);
     let mut response = Response::new(Body::boxed(StreamBody::new(stream::iter(frames))));
     response.headers_mut().insert(

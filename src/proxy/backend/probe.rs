@@ -22,16 +22,16 @@ use crate::grpc::status::Status;
 use crate::grpc::{Body, CriService, Request, ResponseFuture, unary};
 
 /// The pause between attempts to connect grows from the first to the second.
-const FIRST_RETRY: Duration = Duration::from_millis(50);
-const LAST_RETRY: Duration = Duration::from_secs(2);
+const FIRST_CONNECT_PAUSE: Duration = Duration::from_millis(50);
+const MAX_CONNECT_PAUSE: Duration = Duration::from_secs(2);
 
 /// Interval of Status calls, and their timeout.
-const PERIOD: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(10);
+const STATUS_INTERVAL: Duration = Duration::from_secs(5);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Probes until dropped. `came_up` is called each time the runtime comes up.
 pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
-    let mut retry = FIRST_RETRY;
+    let mut retry = FIRST_CONNECT_PAUSE;
     let mut before = false;
     loop {
         let reason = match backend.watched().await {
@@ -46,7 +46,7 @@ pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
                         if std::mem::replace(&mut before, true) {
                             backend.health().reconnected();
                         }
-                        retry = FIRST_RETRY;
+                        retry = FIRST_CONNECT_PAUSE;
                         came_up();
                     }) => reason,
                     reason = &mut lost => reason,
@@ -56,7 +56,7 @@ pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
         };
         mark_down(&backend, reason, Duration::ZERO);
         sleep(retry).await;
-        retry = (retry * 2).min(LAST_RETRY);
+        retry = (retry * 2).min(MAX_CONNECT_PAUSE);
     }
 }
 
@@ -126,14 +126,14 @@ impl ProbeConnection {
                     self.backend.saw_conditions(&conditions);
                 }
                 Err(status) if status.code == Code::DeadlineExceeded => {
-                    mark_down(&self.backend, status.shown().into(), PATIENCE);
+                    mark_down(&self.backend, status.shown().into(), STATUS_TIMEOUT);
                     // The next call is answered as soon as the runtime goes on.
                     continue;
                 }
                 // An error is an answer too; a broken connection ends this probe through `watched`.
                 Err(status) => tracing::debug!(error.message = %status.shown(), "probe"),
             }
-            sleep(PERIOD).await;
+            sleep(STATUS_INTERVAL).await;
         }
     }
 
@@ -199,7 +199,7 @@ impl ProbeConnection {
     {
         let path = format!("/{}.RuntimeService/{method}", api.package());
         let mut service = tower::service_fn(|request: Request| self.line.ask(request));
-        match timeout(PATIENCE, unary::call(&mut service, &path, message)).await {
+        match timeout(STATUS_TIMEOUT, unary::call(&mut service, &path, message)).await {
             Ok(answer) => answer,
             Err(_) => Err(Status::new(
                 Code::DeadlineExceeded,

@@ -13,10 +13,10 @@ use crate::grpc::unary;
 use crate::proxy::pod_index::{ContainerEntry, PodIndex, SandboxEntry};
 
 /// Minimum interval between two rounds: unknown ids are often simply wrong.
-const PAUSE: Duration = Duration::from_secs(10);
+const MIN_RESYNC_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeout of a list.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs until dropped. `wanted` is notified by the probe when the runtime comes up.
 pub async fn run(backend: Arc<Backend>, index: Arc<PodIndex>, wanted: Arc<Notify>) {
@@ -42,7 +42,7 @@ pub async fn run(backend: Arc<Backend>, index: Arc<PodIndex>, wanted: Arc<Notify
             ),
         }
         tokio::select! {
-            () = sleep_until(began + PAUSE) => {}
+            () = sleep_until(began + MIN_RESYNC_INTERVAL) => {}
             // After a reconnect the lists are requested at once.
             () = wanted.notified() => wanted.notify_one(),
         }
@@ -68,7 +68,7 @@ pub async fn fill(backend: &Arc<Backend>, index: &PodIndex) -> Result<(usize, us
         index.insert_sandbox(sandbox.id.into(), entry);
     };
     let listing = unary::each(&mut service, &path, &(), learn);
-    let sandboxes = timeout(PATIENCE, listing).await.map_err(late)??;
+    let sandboxes = timeout(LIST_TIMEOUT, listing).await.map_err(late)??;
 
     let path = format!("{prefix}/ListContainers");
     let learn = |container: Container| {
@@ -80,6 +80,6 @@ pub async fn fill(backend: &Arc<Backend>, index: &PodIndex) -> Result<(usize, us
         index.insert_container(container.id.into(), entry);
     };
     let listing = unary::each(&mut service, &path, &(), learn);
-    let containers = timeout(PATIENCE, listing).await.map_err(late)??;
+    let containers = timeout(LIST_TIMEOUT, listing).await.map_err(late)??;
     Ok((sandboxes, containers))
 }

@@ -238,7 +238,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_fault_ends_by_itself_and_there_are_few() {
         let rig = Rig::new();
-        for _ in 0..super::super::MOST {
+        for _ in 0..super::super::MAX_FAULTS {
             rig.add(FaultEffect::Hang, 1000);
         }
         let rule = rig.faults.list()[0].rule.clone();

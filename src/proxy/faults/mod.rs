@@ -24,7 +24,7 @@ use crate::call::times::unix_micros;
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// Most faults at a time.
-pub const MOST: usize = 16;
+pub const MAX_FAULTS: usize = 16;
 
 /// A fault in effect.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl ActiveFaults {
         let fault = {
             let mut last = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
             let mut active = Vec::clone(&self.active.load());
-            if active.len() >= MOST {
+            if active.len() >= MAX_FAULTS {
                 return Err(FaultRuleError::TooMany);
             }
             *last += 1;

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::MOST;
+use super::MAX_FAULTS;
 use crate::call::{Call, FaultKind};
 use crate::cri::Method;
 use crate::cri::status::{CODES, Code, code_name};
 
 /// How long a fault may last.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_FAULT_DURATION: Duration = Duration::from_secs(3600);
 
 /// Longest name of a pod or namespace, in bytes (RFC 1123 subdomain, as Kubernetes has it).
-const NAME: usize = 253;
+const MAX_NAME_BYTES: usize = 253;
 
 /// A fault that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ pub enum FaultRuleError {
     #[error("faults need a method of the CRI")]
     Method,
     /// No end, or too late a one.
-    #[error("a fault lasts between 1 ms and {} s", LONGEST.as_secs())]
+    #[error("a fault lasts between 1 ms and {} s", MAX_FAULT_DURATION.as_secs())]
     Lasts,
     /// A delay that no call would get in full.
     #[error("the delay is longer than the fault lasts")]
@@ -104,11 +104,11 @@ impl FaultRule {
         if self.method == Method::Other {
             return Err(FaultRuleError::Method);
         }
-        if self.for_ms == 0 || self.lasts() > LONGEST {
+        if self.for_ms == 0 || self.lasts() > MAX_FAULT_DURATION {
             return Err(FaultRuleError::Lasts);
         }
         let mut names = [&self.namespace, &self.pod].into_iter().flatten();
-        if names.any(|name| name.is_empty() || name.len() > NAME) {
+        if names.any(|name| name.is_empty() || name.len() > MAX_NAME_BYTES) {
             return Err(FaultRuleError::Name);
         }
         match self.effect {
@@ -243,7 +243,7 @@ mod tests {
         assert!(serde_json::from_str::<FaultRule>(endless).is_err());
         let other = r#"{"method":"_OTHER","effect":"hang","for_ms":1}"#;
         assert_eq!(rule(other).check(), Err(FaultRuleError::Method));
-        let long = "x".repeat(NAME + 1);
+        let long = "x".repeat(MAX_NAME_BYTES + 1);
         for name in ["", &*long] {
             let text =
                 format!(r#"{{"method":"PullImage","pod":"{name}","effect":"hang","for_ms":1}}"#);

@@ -16,7 +16,7 @@ use crate::proxy::pod_index::{ContainerEntry, PodIndex, SandboxEntry};
 
 /// Most bytes of a response that are copied. An id needs seventy; for an ExecSync with more output than this the record has
 /// no exit code.
-const MAX_COPY: usize = 64 << 10;
+const MAX_COPY_BYTES: usize = 64 << 10;
 
 /// Returns whether responses to this method are read.
 pub const fn is_wanted(method: Method) -> bool {
@@ -45,7 +45,7 @@ impl InspectedBody {
 
     fn keep(&mut self, data: &Bytes) {
         let Some(copy) = &mut self.copy else { return };
-        if copy.len() + data.len() <= MAX_COPY {
+        if copy.len() + data.len() <= MAX_COPY_BYTES {
             copy.extend_from_slice(data);
         } else {
             self.copy = None;
@@ -58,7 +58,7 @@ impl InspectedBody {
         let Some(head) = FrameHeader::read(&copy).filter(|head| !head.compressed) else {
             return;
         };
-        let Some(message) = copy.get(frame::HEADER..frame::HEADER.saturating_add(head.len)) else {
+        let Some(message) = copy.get(frame::HEADER_LENGTH..frame::HEADER_LENGTH.saturating_add(head.len)) else {
             return;
         };
         let answer = peek::answer(self.call.method, message);

@@ -16,10 +16,10 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Length of the connection preface (RFC 9113, section 3.4).
-const PREFACE: usize = 24;
+const PREFACE_LENGTH: usize = 24;
 
 /// Length of a frame header (RFC 9113, section 4.1), and of the largest payload that the server accepts.
-const HEAD: usize = 9;
+const FRAME_HEADER_LENGTH: usize = 9;
 const MAX_PAYLOAD: usize = 16_384;
 
 /// The type of a HEADERS frame, and the flags that add fields around the header block.
@@ -30,7 +30,7 @@ const PRIORITY: u8 = 32;
 /// Index of `:authority` in the static table (RFC 7541, appendix A).
 const AUTHORITY: usize = 1;
 
-const REPLACEMENT: &[u8] = b"localhost";
+const REPLACEMENT_AUTHORITY: &[u8] = b"localhost";
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl<S> RewriteAuthority<S> {
     pub(super) fn new(inner: S) -> Self {
         Self {
             inner,
-            skip: PREFACE,
+            skip: PREFACE_LENGTH,
             held: BytesMut::new(),
             out: BytesMut::new(),
         }
@@ -68,10 +68,10 @@ impl<S> RewriteAuthority<S> {
                 return at;
             };
             if kind != HEADERS || len > MAX_PAYLOAD {
-                self.skip = HEAD + len;
+                self.skip = FRAME_HEADER_LENGTH + len;
                 continue;
             }
-            match rest.get(..HEAD + len) {
+            match rest.get(..FRAME_HEADER_LENGTH + len) {
                 Some(frame) if find(frame).is_none() => at += frame.len(),
                 _ => return at,
             }
@@ -86,11 +86,11 @@ impl<S> RewriteAuthority<S> {
             self.out.extend_from_slice(&held[..passed]);
             self.held = held;
             self.held.advance(passed);
-            let Some((_, len)) = head(&self.held).filter(|(_, len)| self.held.len() >= HEAD + len)
+            let Some((_, len)) = head(&self.held).filter(|(_, len)| self.held.len() >= FRAME_HEADER_LENGTH + len)
             else {
                 return;
             };
-            let frame = self.held.split_to(HEAD + len);
+            let frame = self.held.split_to(FRAME_HEADER_LENGTH + len);
             self.out.extend_from_slice(&rewritten(&frame));
         }
     }
@@ -98,7 +98,7 @@ impl<S> RewriteAuthority<S> {
 
 /// The type of a frame and the length of its payload.
 fn head(bytes: &[u8]) -> Option<(u8, usize)> {
-    let head = bytes.first_chunk::<HEAD>()?;
+    let head = bytes.first_chunk::<FRAME_HEADER_LENGTH>()?;
     let len = u32::from_be_bytes([0, head[0], head[1], head[2]]);
     Some((head[3], usize::try_from(len).ok()?))
 }
@@ -108,14 +108,14 @@ fn rewritten(frame: &[u8]) -> Vec<u8> {
     let Some(value) = find(frame) else {
         return frame.to_vec();
     };
-    let len = value.len.min(REPLACEMENT.len());
+    let len = value.len.min(REPLACEMENT_AUTHORITY.len());
     let mut out = frame[..value.at].to_vec();
     // Below 127 a length is one byte, and without its top bit the text is not Huffman-coded.
     out.push(len.to_le_bytes()[0]);
-    out.extend_from_slice(&REPLACEMENT[..len]);
+    out.extend_from_slice(&REPLACEMENT_AUTHORITY[..len]);
     out.extend_from_slice(&frame[value.end..]);
     // The payload did not grow, so its length still fits in three bytes.
-    let payload = u32::try_from(out.len() - HEAD).unwrap_or_default();
+    let payload = u32::try_from(out.len() - FRAME_HEADER_LENGTH).unwrap_or_default();
     out[..3].copy_from_slice(&payload.to_be_bytes()[1..]);
     out
 }
@@ -131,7 +131,7 @@ struct StringPosition {
 /// The authority of a HEADERS frame, if it is a literal and a path. h2 refuses a block that cannot be parsed.
 fn find(frame: &[u8]) -> Option<StringPosition> {
     let flags = *frame.get(4)?;
-    let mut at = HEAD + usize::from(flags & PADDED != 0);
+    let mut at = FRAME_HEADER_LENGTH + usize::from(flags & PADDED != 0);
     if flags & PRIORITY != 0 {
         at += 5;
     }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     fn session(frames: &[Vec<u8>]) -> Vec<u8> {
-        [&[7; PREFACE][..], &frames.concat()].concat()
+        [&[7; PREFACE_LENGTH][..], &frames.concat()].concat()
     }
 
     #[tokio::test]
@@ -357,7 +357,7 @@ mod tests {
                 let read = through(sent, piece).await;
                 // A HEADERS frame that never becomes complete need not be forwarded.
                 assert!(sent.starts_with(&read));
-                assert!(sent.len() - read.len() <= HEAD + MAX_PAYLOAD);
+                assert!(sent.len() - read.len() <= FRAME_HEADER_LENGTH + MAX_PAYLOAD);
             }
         }
         for whole in &sessions[2..6] {

@@ -11,10 +11,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The longest payload of a DATA frame, in bytes: the default and the minimum of `SETTINGS_MAX_FRAME_SIZE` (RFC 9113, section 6.5.2).
-const FULL: usize = 16 << 10;
+const MAX_FRAME_PAYLOAD: usize = 16 << 10;
 
 /// How many bytes wait at most: eight full frames with their headers, what is read from a runtime at once.
-const ROOM: usize = 8 * (9 + FULL);
+const MAX_HELD_BYTES: usize = 8 * (9 + MAX_FRAME_PAYLOAD);
 
 /// A stream that sends DATA frames together. See the module documentation.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl<S> BatchedStream<S> {
 
     /// Whether another full frame may be added before what waits is sent.
     fn has_room(&self) -> bool {
-        self.sent == 0 && self.waiting.len() + FULL <= ROOM
+        self.sent == 0 && self.waiting.len() + MAX_FRAME_PAYLOAD <= MAX_HELD_BYTES
     }
 }
 
@@ -85,12 +85,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BatchedStream<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let length: usize = bufs.iter().map(|buf| buf.len()).sum();
-        if self.waiting.len() + length > ROOM {
+        if self.waiting.len() + length > MAX_HELD_BYTES {
             ready!(self.poll_send(cx))?;
         }
         if self.waiting.is_empty() {
             // The payload of a DATA frame is a slice of its own, unless it is so short that h2 copies it.
-            if bufs.len() < 2 || length > ROOM {
+            if bufs.len() < 2 || length > MAX_HELD_BYTES {
                 return Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
             }
             cx.waker().wake_by_ref();
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn full_frames_are_sent_together_with_what_follows() {
         let mut stream = stream(usize::MAX);
-        let full = [1; 9 + FULL];
+        let full = [1; 9 + MAX_FRAME_PAYLOAD];
         assert!(write_data(&mut stream, &full));
         assert!(write_data(&mut stream, &full));
         assert!(write(&mut stream, b"trailers"));
@@ -237,20 +237,20 @@ mod tests {
     #[test]
     fn not_more_waits_than_there_is_room_for() {
         let mut stream = stream(usize::MAX);
-        let full = [1; 9 + FULL];
+        let full = [1; 9 + MAX_FRAME_PAYLOAD];
         for _ in 0..17 {
             assert!(write_data(&mut stream, &full));
         }
-        assert_eq!(lengths(&stream), [ROOM, ROOM]);
+        assert_eq!(lengths(&stream), [MAX_HELD_BYTES, MAX_HELD_BYTES]);
         // A caller may allow longer frames.
-        assert!(write(&mut stream, &[2; ROOM + 1]));
-        assert_eq!(lengths(&stream)[2..], [full.len(), ROOM + 1]);
+        assert!(write(&mut stream, &[2; MAX_HELD_BYTES + 1]));
+        assert_eq!(lengths(&stream)[2..], [full.len(), MAX_HELD_BYTES + 1]);
     }
 
     #[test]
     fn a_slow_reader_holds_the_connection_back_and_loses_nothing() {
         let mut stream = stream(100);
-        let frames: Vec<_> = (0..9).map(|number| vec![number; 9 + FULL]).collect();
+        let frames: Vec<_> = (0..9).map(|number| vec![number; 9 + MAX_FRAME_PAYLOAD]).collect();
         for frame in &frames[..7] {
             assert!(write_data(&mut stream, frame));
         }
@@ -277,11 +277,11 @@ mod tests {
         let waker = Arc::clone(&woken).into();
         let mut cx = Context::from_waker(&waker);
         let mut stream = stream(usize::MAX);
-        let frame = [IoSlice::new(&[0; 9]), IoSlice::new(&[0; FULL])];
+        let frame = [IoSlice::new(&[0; 9]), IoSlice::new(&[0; MAX_FRAME_PAYLOAD])];
         let written = Pin::new(&mut stream).poll_write_vectored(&mut cx, &frame);
         assert!(written.is_ready() && woken.0.load(Ordering::Relaxed));
         let shut = Pin::new(&mut stream).poll_shutdown(&mut cx);
         assert!(shut.is_ready());
-        assert_eq!(lengths(&stream), [9 + FULL]);
+        assert_eq!(lengths(&stream), [9 + MAX_FRAME_PAYLOAD]);
     }
 }

@@ -37,13 +37,13 @@ const MAX_CALLS: u32 = 1000;
 
 /// Most streams reset before they were accepted, and most streams with protocol errors, before their connection is closed.
 /// A kubelet that restarts drops many calls at once.
-const MAX_WASTED: usize = 1024;
+const MAX_RESET_STREAMS: usize = 1024;
 
 /// How long a connection that was asked to close may take if it has no calls.
-const GOODBYE: Duration = Duration::from_millis(20);
+const IDLE_CLOSE_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Pause after an accept that failed for lack of file descriptors; each connection that ends frees one.
-const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+const FAILED_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop`, then waits up to `drain` for the calls in flight. Returns how many connections were cut.
 ///
@@ -78,7 +78,7 @@ where
             Ok(socket) => socket,
             Err(error) => {
                 tracing::warn!(error.message = %error, "cannot accept a connection");
-                tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                tokio::time::sleep(FAILED_ACCEPT_PAUSE).await;
                 continue;
             }
         };
@@ -162,8 +162,8 @@ fn settings(calls: CallExecutor) -> Builder<CallExecutor> {
         .auto_date_header(false)
         .max_concurrent_streams(MAX_CALLS)
         .max_header_list_size(MAX_HEADER_LIST)
-        .max_pending_accept_reset_streams(MAX_WASTED)
-        .max_local_error_reset_streams(MAX_WASTED)
+        .max_pending_accept_reset_streams(MAX_RESET_STREAMS)
+        .max_local_error_reset_streams(MAX_RESET_STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
     builder
@@ -209,7 +209,7 @@ async fn connection<S, B>(
                 tokio::select! {
                     ended = connection.as_mut() => break ended,
                     // A caller that does not respond is cut.
-                    () = tokio::time::sleep(GOODBYE), if !stop.is_cancelled() => {
+                    () = tokio::time::sleep(IDLE_CLOSE_TIMEOUT), if !stop.is_cancelled() => {
                         if permit.is_idle() {
                             return;
                         }

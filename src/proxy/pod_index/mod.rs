@@ -55,7 +55,7 @@ struct IndexTables {
 }
 
 /// How many removed objects of each kind are kept: the kubelet asks for some once more.
-const REMOVED: usize = 128;
+const MAX_REMOVED_KEPT: usize = 128;
 
 /// Moves an object to the removed ones, and drops the one removed longest ago.
 fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>, id: &str) {
@@ -67,7 +67,7 @@ fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>
         return;
     }
     removed.push_back(id);
-    if removed.len() > REMOVED
+    if removed.len() > MAX_REMOVED_KEPT
         && let Some(oldest) = removed.pop_front()
     {
         table.pop(&oldest);
@@ -75,7 +75,7 @@ fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>
 }
 
 /// Full ids have 64 characters; people may type a prefix.
-const FULL_ID: usize = 64;
+const FULL_ID_LENGTH: usize = 64;
 
 /// Replaces an id by the equal one of the table: what is kept of many calls then shares it.
 fn share(id: &mut Option<Arc<str>>, known: Arc<str>) {
@@ -88,7 +88,7 @@ fn find<'a, V>(table: &'a mut LruCache<Arc<str>, V>, id: &str) -> Option<(Arc<st
     if table.contains(id) {
         return table.get_key_value(id).map(|(k, v)| (Arc::clone(k), v));
     }
-    if id.len() >= FULL_ID {
+    if id.len() >= FULL_ID_LENGTH {
         return None;
     }
     // Like containerd, accept a prefix if it is unique.
@@ -341,7 +341,7 @@ mod tests {
             index.sandbox_removed(&id);
             index.sandbox_removed(&id);
         }
-        assert_eq!(index.len().0, REMOVED);
+        assert_eq!(index.len().0, MAX_REMOVED_KEPT);
         assert!(index.owner_of_pod("uid-499").is_some());
         assert!(index.owner_of_pod("uid-0").is_none());
     }

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, StreamBody};
 use tonic::Code;
 
 use super::fan_out::{BackendResponse, blame};
-use crate::grpc::frame::{self, FrameHeader, HEADER};
+use crate::grpc::frame::{self, FrameHeader, HEADER_LENGTH};
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, Response};
 
@@ -88,10 +88,10 @@ impl MessageReader {
 
     /// Consumes the header of the next message.
     async fn head(&mut self) -> Result<Option<FrameHeader>, Status> {
-        if !self.fill(HEADER).await? {
+        if !self.fill(HEADER_LENGTH).await? {
             return Ok(None);
         }
-        let head = FrameHeader::read(&self.buffer.split_to(HEADER));
+        let head = FrameHeader::read(&self.buffer.split_to(HEADER_LENGTH));
         match head {
             Some(head) if head.compressed => {
                 Err(self.fault(Code::Internal, "a compressed answer cannot be joined"))
@@ -102,7 +102,7 @@ impl MessageReader {
 
     /// The next complete message with its header; `None` at a successful end.
     async fn message(&mut self) -> Result<Option<Bytes>, Status> {
-        if !self.fill(HEADER).await? {
+        if !self.fill(HEADER_LENGTH).await? {
             return Ok(None);
         }
         let len = FrameHeader::read(&self.buffer).map_or(0, |head| head.len);
@@ -112,8 +112,8 @@ impl MessageReader {
                 "a message is too large to be joined",
             ));
         }
-        self.fill(HEADER + len).await?;
-        Ok(Some(self.buffer.split_to(HEADER + len).freeze()))
+        self.fill(HEADER_LENGTH + len).await?;
+        Ok(Some(self.buffer.split_to(HEADER_LENGTH + len).freeze()))
     }
 }
 
@@ -162,7 +162,7 @@ pub async fn concat(answers: Vec<BackendResponse>) -> Result<Response, BoxError>
     let total = lengths.iter().sum::<usize>();
     let total = u32::try_from(total)
         .map_err(|_| Status::new(Code::ResourceExhausted, "the joined answer exceeds 4 GiB"))?;
-    let mut head = BytesMut::with_capacity(HEADER);
+    let mut head = BytesMut::with_capacity(HEADER_LENGTH);
     head.put_u8(0);
     head.put_u32(total);
 
@@ -314,7 +314,7 @@ pub async fn messages(
         let Some(mut message) = reader.message().await? else {
             return Err(reader.fault(Code::Internal, "the answer has no message"));
         };
-        message.advance(HEADER);
+        message.advance(HEADER_LENGTH);
         if reader.message().await?.is_some() {
             return Err(reader.fault(Code::Internal, "the answer has a second message"));
         }

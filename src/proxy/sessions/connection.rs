@@ -24,7 +24,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Silence after which a response other than 101 is over.
 const REST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a refused client may take to close: closing first could discard the response before the client reads it.
-const HANG_UP: Duration = Duration::from_secs(2);
+const REFUSED_CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves a client until its session or response is over, or `stop` fires.
 pub(super) async fn serve(
@@ -171,7 +171,7 @@ async fn hang_up(mut client: TcpStream) {
     if client.shutdown().await.is_ok() {
         let mut rest = tokio::io::sink();
         // Its remaining bytes do not matter.
-        let _ = timeout(HANG_UP, tokio::io::copy(&mut client, &mut rest)).await;
+        let _ = timeout(REFUSED_CLIENT_TIMEOUT, tokio::io::copy(&mut client, &mut rest)).await;
     }
 }
 

@@ -16,10 +16,10 @@ use cri_streaming::Direction;
 use cri_streaming::Meter;
 
 /// Buffer of each direction of a session.
-const BUFFER: usize = 32 << 10;
+const COPY_BUFFER_BYTES: usize = 32 << 10;
 
 /// After one half of a connection has closed: silence after which the other is closed.
-const LINGER: Duration = Duration::from_secs(10);
+const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which end closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ async fn silence<T>(moved: &AtomicU64, rest: impl Future<Output = T>) -> Option<
         let before = moved.load(Ordering::Relaxed);
         tokio::select! {
             end = &mut rest => return Some(end),
-            () = tokio::time::sleep(LINGER) => {}
+            () = tokio::time::sleep(HALF_CLOSED_TIMEOUT) => {}
         }
         if moved.load(Ordering::Relaxed) == before {
             return None;
@@ -169,7 +169,7 @@ async fn pump<'a>(
     sent: impl Fn(usize),
     moved: Option<&AtomicU64>,
 ) -> (CopyOutcome, ReadHalf<'a>) {
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = vec![0; COPY_BUFFER_BYTES];
     loop {
         let n = match from.read(&mut buffer).await {
             Ok(0) => break,
@@ -277,9 +277,9 @@ mod tests {
         // Like the pings of a client that waits for its terminal: the closed upstream answers with a reset.
         for _ in 0..5 {
             kubectl.write_all(b"ping").await.expect("sent");
-            tokio::time::sleep(LINGER / 100).await;
+            tokio::time::sleep(HALF_CLOSED_TIMEOUT / 100).await;
         }
-        tokio::time::sleep(10 * LINGER).await;
+        tokio::time::sleep(10 * HALF_CLOSED_TIMEOUT).await;
         tokio::time::resume();
         let mut text = Vec::new();
         kubectl.read_to_end(&mut text).await.expect("its end");

@@ -5,12 +5,12 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// Largest head, in bytes.
-pub(super) const MAX_HEAD: usize = 64 << 10;
+pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Bytes per read.
-const PIECE: usize = 4 << 10;
+const READ_BYTES: usize = 4 << 10;
 
-const END: &[u8] = b"\r\n\r\n";
+const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// Why a head could not be read.
 #[derive(Debug)]
@@ -34,10 +34,10 @@ pub(super) struct HttpHead {
 impl HttpHead {
     /// Reads a head.
     pub(super) async fn read(io: &mut (impl AsyncRead + Unpin)) -> Result<Self, HttpHeadError> {
-        let mut bytes = Vec::with_capacity(PIECE);
+        let mut bytes = Vec::with_capacity(READ_BYTES);
         loop {
             let before = bytes.len();
-            let mut piece = io.take(PIECE as u64);
+            let mut piece = io.take(READ_BYTES as u64);
             match piece.read_buf(&mut bytes).await {
                 Ok(0) => return Err(HttpHeadError::Ended(bytes)),
                 Ok(_) => {}
@@ -45,16 +45,16 @@ impl HttpHead {
                 Err(_) => return Err(HttpHeadError::Broken),
             }
             // The terminator may be split between two reads.
-            let from = before.saturating_sub(END.len() - 1);
-            let found = bytes[from..].windows(END.len()).position(|w| w == END);
+            let from = before.saturating_sub(HEAD_END.len() - 1);
+            let found = bytes[from..].windows(HEAD_END.len()).position(|w| w == HEAD_END);
             if let Some(at) = found {
-                let end = from + at + END.len();
-                return match end <= MAX_HEAD {
+                let end = from + at + HEAD_END.len();
+                return match end <= MAX_HEAD_BYTES {
                     true => Ok(Self { bytes, end }),
                     false => Err(HttpHeadError::TooLarge(bytes)),
                 };
             }
-            if bytes.len() >= MAX_HEAD {
+            if bytes.len() >= MAX_HEAD_BYTES {
                 return Err(HttpHeadError::TooLarge(bytes));
             }
         }
@@ -71,7 +71,7 @@ impl HttpHead {
     }
 
     fn lines(&self) -> impl Iterator<Item = &[u8]> {
-        let head = &self.bytes[..self.end - END.len()];
+        let head = &self.bytes[..self.end - HEAD_END.len()];
         head.split(|b| *b == b'\n')
             .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
     }
@@ -160,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn invalid_heads_are_rejected() {
-        let large = vec![b'a'; MAX_HEAD + 1];
+        let large = vec![b'a'; MAX_HEAD_BYTES + 1];
         assert!(matches!(
             read(&large, 1000).await,
             Err(HttpHeadError::TooLarge(_))

@@ -16,7 +16,7 @@ use crate::grpc::frame::{self, FrameHeader};
 use crate::grpc::{Body, BoxError, Response};
 
 /// Largest response that is read. A URL has about a hundred bytes.
-const MAX_ANSWER: usize = 16 << 10;
+const MAX_RESPONSE_BYTES: usize = 16 << 10;
 
 /// A response as far as it was read.
 pub(super) struct BufferedResponse {
@@ -31,7 +31,7 @@ impl BufferedResponse {
         let (head, mut rest) = response.into_parts();
         let mut frames = VecDeque::new();
         let mut len = 0;
-        while len <= MAX_ANSWER && !rest.is_end_stream() {
+        while len <= MAX_RESPONSE_BYTES && !rest.is_end_stream() {
             let Some(frame) = rest.frame().await else {
                 break;
             };
@@ -78,8 +78,8 @@ impl BufferedResponse {
             }
         }
         let head = FrameHeader::read(&all).filter(|head| !head.compressed)?;
-        (all.len() == frame::HEADER.checked_add(head.len)?)
-            .then(|| Bytes::from(all).slice(frame::HEADER..))
+        (all.len() == frame::HEADER_LENGTH.checked_add(head.len)?)
+            .then(|| Bytes::from(all).slice(frame::HEADER_LENGTH..))
     }
 
     /// The response as it arrived.

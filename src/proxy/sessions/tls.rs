@@ -32,7 +32,7 @@ const MAX_CONNECTIONS: usize = 4;
 /// The first byte of a TLS client: a handshake record (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
 /// Shown in place of the protocol.
-const UNREAD: &str = "encrypted";
+const ENCRYPTED_PROTOCOL: &str = "encrypted";
 
 /// Opens ports, and passes them to the listener that serves them.
 pub(super) struct SessionTlsPorts {
@@ -179,7 +179,7 @@ async fn session(
         return warn_refused(&about, None);
     };
     let kind = about.kind;
-    let session = ObservedSession::begin(about, Transport::Tls, UNREAD, &shared.observers);
+    let session = ObservedSession::begin(about, Transport::Tls, ENCRYPTED_PROTOCOL, &shared.observers);
     let meter = session.meter();
     let mut blind = ExitSniffer::new(kind, Transport::Tls);
     let first = tokio::select! {

@@ -15,7 +15,7 @@ use oci_spec::runtime::{Capability, PosixRlimit};
 
 use crate::settings::value::{
     BooleanValue, BoundedDuration, BoundedNumber, ByteCount, CapabilitySet, DirectoryPath,
-    FilePath, HandlerName, KeywordChoice, ListOf, OptionalValue, PATHS, ResourceLimits,
+    FilePath, HandlerName, KeywordChoice, ListOf, OptionalValue, DIRECTORIES_DESCRIPTION, ResourceLimits,
     SeccompNotation, SocketPath, SysctlValues, VisibleText, default_capabilities, secs,
 };
 use crate::settings::{
@@ -141,11 +141,11 @@ settings! {
         default_ulimits: Vec<PosixRlimit> = Vec::new(), ResourceLimits => live;
         /// Directories with specifications of the Container Device Interface, in `.json` and `.yaml` files; the last one with
         /// a device wins. Read for each container that asks for a device. `[]` turns CDI off.
-        cdi_spec_dirs: Vec<PathBuf> = vec!["/etc/cdi".into(), "/var/run/cdi".into()], ListOf { of: DirectoryPath, words: PATHS } => live;
+        cdi_spec_dirs: Vec<PathBuf> = vec!["/etc/cdi".into(), "/var/run/cdi".into()], ListOf { of: DirectoryPath, words: DIRECTORIES_DESCRIPTION } => live;
         /// Directories of hooks that are added to containers, in `.json` files as of CRI-O and Podman (oci-hooks(5), schema 1.0.0); a
         /// file replaces one of the same name in an earlier directory. The programs run as root on the node. CRI-O's default is
         /// `["/usr/share/containers/oci/hooks.d"]`. Read for each container: while a file is broken, none can be created.
-        hooks_dir: Vec<PathBuf> = Vec::new(), ListOf { of: DirectoryPath, words: PATHS } => live;
+        hooks_dir: Vec<PathBuf> = Vec::new(), ListOf { of: DirectoryPath, words: DIRECTORIES_DESCRIPTION } => live;
         /// Block I/O classes, which pods choose by annotations (`blockio.resources.beta.kubernetes.io/pod`): a YAML file as of containerd
         /// and CRI-O ([RUNTIME.md](RUNTIME.md#classes-of-block-io-and-rdt)). Read, with the devices of the node, for each container that
         /// has a class.

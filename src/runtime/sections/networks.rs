@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::settings::settings;
 use crate::settings::value::{
     BooleanValue, BoundedDuration, BoundedNumber, DirectoryPath, FilePath, InterfacePrefix,
-    KeywordChoice, ListOf, OptionalValue, PATHS, secs,
+    KeywordChoice, ListOf, OptionalValue, DIRECTORIES_DESCRIPTION, secs,
 };
 
 /// Which address of a pod is its first.
@@ -37,7 +37,7 @@ settings! {
         /// How many of the networks a pod is attached to, in the order of their file names; 0 means all.
         max_conf_num: usize = 1, BoundedNumber::between(0, 64);
         /// Directories with plugins, searched in this order.
-        bin_dirs: Vec<PathBuf> = vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()], ListOf { of: DirectoryPath, words: PATHS };
+        bin_dirs: Vec<PathBuf> = vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()], ListOf { of: DirectoryPath, words: DIRECTORIES_DESCRIPTION };
         /// Results of attachments are cached in `results` below it, as libcni does.
         cache_dir: PathBuf = "/var/lib/cni".into(), DirectoryPath;
         /// A template that is written as a network into `conf_dir` (`99-criscope-net.conflist`) when the kubelet announces

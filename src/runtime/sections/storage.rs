@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::cri::image_pattern::ImagePattern;
 use crate::settings::value::{
     BooleanValue, BoundedDuration, BoundedNumber, ByteCount, DirectoryPath, FilePath,
-    ImagePatternValue, ListOf, OptionalValue, PATHS, PlatformName, ms, secs,
+    ImagePatternValue, ListOf, OptionalValue, DIRECTORIES_DESCRIPTION, PlatformName, ms, secs,
 };
 use crate::settings::{OciPlatform, settings};
 
@@ -20,7 +20,7 @@ settings! {
         /// Directories with mirrors, certificates and headers of registries: a folder for each, with `hosts.toml` as
         /// containerd documents it. The first directory with a folder for the registry wins. Read for each pull.
         certs_dirs: Vec<PathBuf> = vec!["/etc/containerd/certs.d".into(), "/etc/docker/certs.d".into()],
-            ListOf { of: DirectoryPath, words: PATHS } => live;
+            ListOf { of: DirectoryPath, words: DIRECTORIES_DESCRIPTION } => live;
         /// `registries.conf` (containers-registries.conf(5), version 2) with its directory `registries.conf.d`: short names,
         /// mirrors, other locations, blocked registries. It decides where an image is fetched from; each of these places is
         /// then looked up in `certs_dirs`. Read for each pull.

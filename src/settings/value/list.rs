@@ -46,7 +46,7 @@ impl<K: ValueKind> ValueKind for ListOf<K> {
 }
 
 /// The description of a list of directories.
-pub(crate) const PATHS: &str = "an array of absolute paths of directories";
+pub(crate) const DIRECTORIES_DESCRIPTION: &str = "an array of absolute paths of directories";
 
 /// A text of visible characters and spaces.
 pub(crate) struct VisibleText;

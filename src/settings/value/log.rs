@@ -5,7 +5,7 @@ use tracing_subscriber::EnvFilter;
 use super::super::suggest::nearest;
 use super::{UnparsedValue, ValueError, ValueKind, quoted};
 
-const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+const LEVEL_NAMES: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// A filter directive of `tracing-subscriber`.
 pub(crate) struct FilterDirective;
@@ -45,12 +45,12 @@ fn bare_word(part: &str) -> Result<(), String> {
     if part.is_empty() {
         return Err("it is empty".to_owned());
     }
-    if part.contains(['=', '[']) || LEVELS.iter().any(|level| part.eq_ignore_ascii_case(level)) {
+    if part.contains(['=', '[']) || LEVEL_NAMES.iter().any(|level| part.eq_ignore_ascii_case(level)) {
         return Ok(());
     }
-    Err(match nearest(part, LEVELS) {
+    Err(match nearest(part, LEVEL_NAMES) {
         Some(level) => format!("did you mean `{level}`?"),
-        None => format!("write a level ({}) or target=level", LEVELS.join(", ")),
+        None => format!("write a level ({}) or target=level", LEVEL_NAMES.join(", ")),
     })
 }
 

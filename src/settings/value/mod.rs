@@ -19,7 +19,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 pub(crate) use backend::{BackendName, HandlerName, RuntimeClassHandler};
 pub(crate) use image::{ImagePatternValue, InterfacePrefix, PlatformName};
-pub(crate) use list::{ListOf, PATHS, VisibleText};
+pub(crate) use list::{ListOf, DIRECTORIES_DESCRIPTION, VisibleText};
 pub(crate) use log::FilterDirective;
 pub(crate) use method::CriMethodName;
 pub(crate) use net::{CollectorUrl, HostName, ListenAddress};

@@ -2,7 +2,7 @@
 
 use super::{UnparsedValue, ValueError, ValueKind, quoted};
 
-const UNITS: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+const SIZE_UNITS: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 /// A number of bytes between two bounds.
 pub(crate) struct ByteCount {
@@ -64,12 +64,12 @@ fn parse(text: &str) -> Result<Option<usize>, ValueError> {
     let Ok(number) = number.parse::<usize>() else {
         return Ok(None);
     };
-    if let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) {
+    if let Some((_, factor)) = SIZE_UNITS.iter().find(|(name, _)| *name == unit) {
         return Ok(number.checked_mul(*factor));
     }
     // "MB" is ambiguous between 10^6 and 2^20; limits must not be.
     let letter = unit.chars().next().unwrap_or_default();
-    let meant = UNITS
+    let meant = SIZE_UNITS
         .iter()
         .find(|(name, _)| name.starts_with(letter.to_ascii_uppercase()));
     match meant {
@@ -84,7 +84,7 @@ fn parse(text: &str) -> Result<Option<usize>, ValueError> {
 }
 
 fn show(bytes: usize) -> String {
-    for (name, unit) in UNITS {
+    for (name, unit) in SIZE_UNITS {
         if bytes >= unit && bytes.is_multiple_of(unit) {
             return format!("{}{name}", bytes / unit);
         }

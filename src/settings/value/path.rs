@@ -9,7 +9,7 @@ use super::super::FileOwner;
 use super::{UnparsedValue, ValueError, ValueKind, quoted, quoted_text};
 
 /// `sun_path` has 108 bytes and ends with a zero (unix(7)).
-const LONGEST: usize = 107;
+const MAX_SOCKET_PATH: usize = 107;
 
 /// The path of a unix socket.
 pub(crate) struct SocketPath;
@@ -34,7 +34,7 @@ impl ValueKind for SocketPath {
         if path.ends_with('/') || path.contains(|c: char| c.is_control()) {
             return Err(ValueError::NotAFile(text.to_owned()));
         }
-        if path.len() > LONGEST {
+        if path.len() > MAX_SOCKET_PATH {
             return Err(ValueError::PathTooLong(path.len()));
         }
         Ok(PathBuf::from(path))
@@ -72,7 +72,7 @@ impl ValueKind for OptionalSocketPath {
 
 /// Returns whether the path is short enough for a unix socket.
 pub(crate) fn fits(socket: &Path) -> bool {
-    socket.as_os_str().len() <= LONGEST
+    socket.as_os_str().len() <= MAX_SOCKET_PATH
 }
 
 /// The path of a directory.
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn the_limit_of_the_kernel_is_exact() {
-        let longest = format!("/{}", "a".repeat(LONGEST - 1));
+        let longest = format!("/{}", "a".repeat(MAX_SOCKET_PATH - 1));
         assert!(socket(&longest).is_ok());
         assert_eq!(
             socket(&format!("{longest}a")),

@@ -10,7 +10,7 @@ use super::super::SeccompProfile;
 use super::{UnparsedValue, ValueError, ValueKind, quoted, quoted_text};
 
 /// The default capabilities of containerd.
-const CONTAINERD: [Capability; 14] = [
+const CONTAINERD_CAPABILITIES: [Capability; 14] = [
     Capability::Chown,
     Capability::DacOverride,
     Capability::Fsetid,
@@ -28,7 +28,7 @@ const CONTAINERD: [Capability; 14] = [
 ];
 
 /// The default capabilities of CRI-O.
-const CRIO: [Capability; 9] = [
+const CRIO_CAPABILITIES: [Capability; 9] = [
     Capability::Chown,
     Capability::DacOverride,
     Capability::Fsetid,
@@ -42,7 +42,7 @@ const CRIO: [Capability; 9] = [
 
 /// Those of containerd, which workloads expect.
 pub(crate) fn default_capabilities() -> Vec<Capability> {
-    CONTAINERD.to_vec()
+    CONTAINERD_CAPABILITIES.to_vec()
 }
 
 /// A set of capabilities: by the name of the runtime whose default it is, or as a list.
@@ -62,8 +62,8 @@ impl ValueKind for CapabilitySet {
             found: raw.found(),
         };
         let entries = match raw {
-            UnparsedValue::Text("containerd") => return Ok(CONTAINERD.to_vec()),
-            UnparsedValue::Text("crio") => return Ok(CRIO.to_vec()),
+            UnparsedValue::Text("containerd") => return Ok(CONTAINERD_CAPABILITIES.to_vec()),
+            UnparsedValue::Text("crio") => return Ok(CRIO_CAPABILITIES.to_vec()),
             UnparsedValue::List(entries) => entries,
             other => return Err(wrong(other)),
         };
@@ -84,10 +84,10 @@ impl ValueKind for CapabilitySet {
     }
 
     fn show(&self, value: &Vec<Capability>) -> String {
-        if *value == CONTAINERD {
+        if *value == CONTAINERD_CAPABILITIES {
             return quoted("containerd");
         }
-        if *value == CRIO {
+        if *value == CRIO_CAPABILITIES {
             return quoted("crio");
         }
         let names: Vec<_> = value.iter().map(quoted).collect();

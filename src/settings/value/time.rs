@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{UnparsedValue, ValueError, ValueKind, quoted};
 
 /// Units from large to small, in milliseconds.
-const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+const TIME_UNITS_MS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// A duration between two limits.
 pub(crate) struct BoundedDuration {
@@ -60,7 +60,7 @@ impl ValueKind for BoundedDuration {
 fn parse(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
-    let (_, millis) = UNITS.iter().find(|(name, _)| *name == unit.trim_start())?;
+    let (_, millis) = TIME_UNITS_MS.iter().find(|(name, _)| *name == unit.trim_start())?;
     let number: u64 = number.parse().ok()?;
     number.checked_mul(*millis).map(Duration::from_millis)
 }
@@ -68,7 +68,7 @@ fn parse(text: &str) -> Option<Duration> {
 /// Formats it in the largest unit that divides it.
 fn show(duration: Duration) -> String {
     let millis = duration.as_millis();
-    for (name, unit) in UNITS {
+    for (name, unit) in TIME_UNITS_MS {
         let unit = u128::from(unit);
         if millis >= unit && millis.is_multiple_of(unit) {
             return format!("{}{name}", millis / unit);

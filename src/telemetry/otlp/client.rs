@@ -87,7 +87,7 @@ impl Export {
     /// The message of a gRPC request with these headers; `None` if it is not one whole message.
     pub fn of_grpc(mut headers: HeaderMap, mut body: Bytes) -> Option<Self> {
         let head = FrameHeader::read(&body)?;
-        let message = body.split_off(frame::HEADER);
+        let message = body.split_off(frame::HEADER_LENGTH);
         if message.len() != head.len {
             return None;
         }
@@ -296,7 +296,7 @@ async fn over_grpc(
     request: Request<()>,
     export: &Export,
 ) -> Result<Result<Bytes, SendError>, BoxError> {
-    let mut framed = BytesMut::with_capacity(frame::HEADER + export.message.len());
+    let mut framed = BytesMut::with_capacity(frame::HEADER_LENGTH + export.message.len());
     framed.put_u8(u8::from(export.encoding.is_some()));
     framed.put_u32(u32::try_from(export.message.len())?);
     framed.put_slice(&export.message);
@@ -316,7 +316,7 @@ async fn over_grpc(
     let status = trailers.as_ref().and_then(frame::status);
     Ok(match status.or_else(|| frame::status(&head.headers)) {
         Some((Code::Ok, _)) => {
-            let start = answer.len().min(frame::HEADER);
+            let start = answer.len().min(frame::HEADER_LENGTH);
             Ok(answer.freeze().slice(start..))
         }
         Some((code, _)) => Err(SendError::Grpc(code)),

@@ -88,7 +88,7 @@ fn was_not_processed(error: &Error) -> bool {
 
 /// A body of up to this size is handed to h2 at once, which buffers what flow control holds back. It is the initial window
 /// of every stream (RFC 9113, section 6.9.2).
-const AT_ONCE: usize = 65_535;
+const MAX_UNPACED_BODY_BYTES: usize = 65_535;
 
 /// Sends as much as the windows allow at once, and the rest from a task.
 fn begin(sending: impl Future<Output = ()> + Send + 'static) -> Option<AbortOnDropHandle<()>> {
@@ -101,7 +101,7 @@ fn begin(sending: impl Future<Output = ()> + Send + 'static) -> Option<AbortOnDr
 
 /// Sends a body in one piece, as nearly all are.
 fn send_whole(mut stream: SendStream<Bytes>, data: Bytes) -> Option<AbortOnDropHandle<()>> {
-    if data.len() > AT_ONCE {
+    if data.len() > MAX_UNPACED_BODY_BYTES {
         return begin(send(Body::full(data), stream));
     }
     // The receiving half of the stream gets the error too, and reports it.

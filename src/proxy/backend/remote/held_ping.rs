@@ -14,20 +14,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// How long an acknowledgement waits for other frames.
-const PATIENCE: Duration = Duration::from_millis(5);
+const MAX_HOLD_TIME: Duration = Duration::from_millis(5);
 
 /// Length of a PING frame: header and eight bytes.
-const LENGTH: usize = 17;
+const PING_FRAME_LENGTH: usize = 17;
 
 /// Start of the header of an acknowledgement: length, type PING, flag ACK, stream 0.
-const HEADER: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
+const ACKNOWLEDGEMENT_HEADER: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
 
 /// A stream that holds acknowledgements back. See the module documentation.
 #[derive(Debug)]
 pub struct HeldPingStream<S> {
     inner: S,
     /// The acknowledgement, and how much of it was written.
-    held: Option<([u8; LENGTH], usize)>,
+    held: Option<([u8; PING_FRAME_LENGTH], usize)>,
     /// Until when it may wait.
     deadline: Pin<Box<Sleep>>,
 }
@@ -44,14 +44,14 @@ impl<S> HeldPingStream<S> {
 
     /// Takes a write that is one acknowledgement.
     fn hold(&mut self, bytes: &[u8]) -> bool {
-        let Ok(frame) = <[u8; LENGTH]>::try_from(bytes) else {
+        let Ok(frame) = <[u8; PING_FRAME_LENGTH]>::try_from(bytes) else {
             return false;
         };
-        if self.held.is_some() || !frame.starts_with(&HEADER) {
+        if self.held.is_some() || !frame.starts_with(&ACKNOWLEDGEMENT_HEADER) {
             return false;
         }
         self.held = Some((frame, 0));
-        self.deadline.as_mut().reset(Instant::now() + PATIENCE);
+        self.deadline.as_mut().reset(Instant::now() + MAX_HOLD_TIME);
         true
     }
 }
@@ -121,7 +121,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeldPingStream<S> {
         if let [only] = bufs
             && self.hold(only)
         {
-            return Poll::Ready(Ok(LENGTH));
+            return Poll::Ready(Ok(PING_FRAME_LENGTH));
         }
         self.poll_release(cx, bufs)
     }
@@ -153,9 +153,9 @@ mod tests {
 
     use super::*;
 
-    fn acknowledgement(with: u8) -> [u8; LENGTH] {
-        let mut frame = [with; LENGTH];
-        frame[..HEADER.len()].copy_from_slice(&HEADER);
+    fn acknowledgement(with: u8) -> [u8; PING_FRAME_LENGTH] {
+        let mut frame = [with; PING_FRAME_LENGTH];
+        frame[..ACKNOWLEDGEMENT_HEADER.len()].copy_from_slice(&ACKNOWLEDGEMENT_HEADER);
         frame
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let (mut ours, mut theirs) = pair(100);
         ours.write_all(&acknowledgement(7)).await.expect("held");
         ours.flush().await.expect("flushed");
-        let early = tokio::time::timeout(PATIENCE / 2, theirs.read_u8()).await;
+        let early = tokio::time::timeout(MAX_HOLD_TIME / 2, theirs.read_u8()).await;
         assert!(early.is_err(), "nothing was sent yet");
         ours.write_all(b"next").await.expect("written");
         let mut both = acknowledgement(7).to_vec();
@@ -195,14 +195,14 @@ mod tests {
             let _ = Pin::new(&mut ours).poll_flush(cx);
             Poll::<()>::Pending
         });
-        let arrived = read(&mut theirs, LENGTH);
+        let arrived = read(&mut theirs, PING_FRAME_LENGTH);
         let arrived = tokio::select! {
             biased;
             arrived = arrived => arrived,
             () = flushes => unreachable!("never ready"),
         };
         assert_eq!(arrived, acknowledgement(7));
-        assert!(begun.elapsed() >= PATIENCE);
+        assert!(begun.elapsed() >= MAX_HOLD_TIME);
         assert_eq!(flushed, 2, "once at first, once at the deadline");
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let (mut ours, mut theirs) = pair(100);
         ours.write_all(&acknowledgement(9)).await.expect("held");
         ours.shutdown().await.expect("shut down");
-        assert_eq!(read(&mut theirs, LENGTH).await, acknowledgement(9));
+        assert_eq!(read(&mut theirs, PING_FRAME_LENGTH).await, acknowledgement(9));
     }
 
     #[tokio::test(start_paused = true)]
@@ -238,6 +238,6 @@ mod tests {
         let mut ping = acknowledgement(1);
         ping[4] = 0;
         ours.write_all(&ping).await.expect("written");
-        assert_eq!(read(&mut theirs, LENGTH).await, ping);
+        assert_eq!(read(&mut theirs, PING_FRAME_LENGTH).await, ping);
     }
 }

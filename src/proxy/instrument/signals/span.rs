@@ -27,7 +27,7 @@ use crate::telemetry::otlp::{self, SpanSink};
 const STATUS_CODE: &str = key::RPC_RESPONSE_STATUS_CODE;
 
 /// Longest text in an attribute, in bytes.
-const TEXT: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 
 /// Builds and exports spans.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ impl CallSpanBuilder {
         if failed {
             attributes.push(KeyValue::new(key::ERROR_TYPE, code_name(outcome.code)));
             let message = outcome.message.as_deref().unwrap_or_default();
-            status = Status::error(cut(message, TEXT).to_owned());
+            status = Status::error(cut(message, MAX_TEXT_BYTES).to_owned());
         }
         SpanData {
             span_context: context(placement, placement.server),
@@ -323,13 +323,13 @@ fn describe(subject: &Subject, out: &mut Vec<KeyValue>) {
         let image = ImageReferenceParts::parse(image);
         out.push(owned(key::CONTAINER_IMAGE_NAME, image.name));
         if let Some(tag) = image.tag {
-            out.push(list(key::CONTAINER_IMAGE_TAGS, cut(tag, TEXT).to_owned()));
+            out.push(list(key::CONTAINER_IMAGE_TAGS, cut(tag, MAX_TEXT_BYTES).to_owned()));
         }
         if let Some(digest) = image.digest {
             let reference = format!("{}@{digest}", image.name);
             out.push(list(
                 key::CONTAINER_IMAGE_REPO_DIGESTS,
-                cut(&reference, TEXT).to_owned(),
+                cut(&reference, MAX_TEXT_BYTES).to_owned(),
             ));
         }
     }
@@ -366,14 +366,14 @@ impl<'a> ImageReferenceParts<'a> {
 }
 
 fn text(key: &'static str, value: &Arc<str>) -> KeyValue {
-    if value.len() <= TEXT {
+    if value.len() <= MAX_TEXT_BYTES {
         return KeyValue::new(key, Arc::clone(value));
     }
     owned(key, value)
 }
 
 fn owned(key: &'static str, value: &str) -> KeyValue {
-    KeyValue::new(key, cut(value, TEXT).to_owned())
+    KeyValue::new(key, cut(value, MAX_TEXT_BYTES).to_owned())
 }
 
 fn list(key: &'static str, value: String) -> KeyValue {
